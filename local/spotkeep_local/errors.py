@@ -1,0 +1,88 @@
+"""What can go wrong with the local AWS, as one tree.
+
+```
+LocalAwsError
+├── OptionsError          a server option has a wrong value (every problem at once)
+├── PortInUse             the port that was asked for belongs to another program
+├── StartFailed           the server did not come up; carries the last lines of its log
+├── StopFailed            the server did not go away
+├── IncompatibleMinistack ministack is not the version whose internals we extend
+├── PersistenceError      state could not be written or read back
+├── ToolMissing           node, cdk or uv is not installed
+└── ToolkitFailed         the CDK command line failed; carries its own last words
+```
+
+Every message says what is wrong, what was found, and what to do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class LocalAwsError(Exception):
+    """The root of every error this package raises on purpose."""
+
+
+class OptionsError(LocalAwsError, ValueError):
+    """One or more server options have a wrong value."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("server options: " + "; ".join(self.problems))
+
+
+class PortInUse(LocalAwsError):
+    """Another program listens on the port that was asked for."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        super().__init__(
+            f"port {port} of 127.0.0.1 is in use by another program; end that program, "
+            "name another port, or name none to get a free one"
+        )
+
+
+class StartFailed(LocalAwsError):
+    """The server ended, or did not answer in time, while it started."""
+
+    def __init__(self, problem: str, *, log_tail: Sequence[str], log_path: str) -> None:
+        self.log_tail = tuple(log_tail)
+        lines = "\n".join(f"  {line}" for line in log_tail) or "  (the log is empty)"
+        super().__init__(
+            f"the local AWS did not start: {problem}. Last lines of {log_path}:\n{lines}"
+        )
+
+
+class StopFailed(LocalAwsError):
+    """The server is still there after SIGTERM and SIGKILL."""
+
+
+class IncompatibleMinistack(LocalAwsError):
+    """The installed ministack is not the one this package extends."""
+
+
+class PersistenceError(LocalAwsError):
+    """The state of the local AWS could not be written or read back."""
+
+
+class ToolMissing(LocalAwsError):
+    """A program that the deployment needs is not installed."""
+
+    def __init__(self, tool: str, *, looked_at: str) -> None:
+        self.tool = tool
+        super().__init__(f"{tool} is missing (looked at {looked_at}); run `make setup` to install it")
+
+
+class ToolkitFailed(LocalAwsError):
+    """The CDK command line ended with an error."""
+
+    def __init__(self, command: str, *, exit_code: int, last_words: Sequence[str]) -> None:
+        self.command = command
+        self.exit_code = exit_code
+        self.last_words = tuple(last_words)
+        lines = "\n".join(f"  {line}" for line in last_words) or "  (it printed nothing)"
+        super().__init__(f"`{command}` failed with exit code {exit_code}:\n{lines}")

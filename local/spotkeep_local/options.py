@@ -1,0 +1,112 @@
+"""What can be set on the local AWS: one frozen value, handed to the daemon as JSON on its command line.
+
+The defaults are SageMaker's own behaviour where AWS documents one (120 s between SIGTERM and SIGKILL) and quick
+where it documents none, so that a rehearsal takes seconds. `ServerOptions.fast()` is for tests.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass, fields
+from enum import StrEnum
+from typing import Any
+
+from spotkeep_local.errors import OptionsError
+
+_REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
+_ACCOUNT = re.compile(r"\d{12}")
+_LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+
+class Isolation(StrEnum):
+    """How a local training job gets its own `/opt/ml`."""
+
+    AUTO = "auto"
+    """A private mount namespace where the machine allows one, a relocated base directory elsewhere."""
+    NAMESPACE = "namespace"
+    """Always a private mount namespace; starting a job fails where the machine refuses it."""
+    RELOCATED = "relocated"
+    """Always a relocated base directory, named to the job by `SAGEMAKER_BASE_DIR`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """Settings of one local AWS.
+
+    Attributes:
+        region: The region clients are given and resources live in.
+        account_id: The twelve digits that appear in ARNs.
+        log_level: Of `server.log`: DEBUG, INFO, WARNING or ERROR.
+        save_delay_seconds: How long after a change the state is written to disk. A hard kill loses at most this.
+        sync_interval_seconds: How often a job's checkpoint directory is compared with S3.
+        upload_delay_seconds: How long one checkpoint file takes to reach S3 (its marker file is there meanwhile).
+        stop_grace_seconds: Between SIGTERM and SIGKILL when a job is stopped or out of time.
+            Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StopTrainingJob.html (120 s).
+        isolation: How a job gets its `/opt/ml`.
+
+    Raises:
+        OptionsError: Values are out of range; names every one.
+    """
+
+    region: str = "us-east-1"
+    account_id: str = "000000000000"
+    log_level: str = "INFO"
+    save_delay_seconds: float = 0.25
+    sync_interval_seconds: float = 0.5
+    upload_delay_seconds: float = 0.0
+    stop_grace_seconds: float = 120.0
+    isolation: Isolation = Isolation.AUTO
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"{name} must be a number of seconds from {low:g} to {high:g}, found {value!r}"
+            for name, low, high in (
+                ("save_delay_seconds", 0, 60),
+                ("sync_interval_seconds", 0.01, 3600),
+                ("upload_delay_seconds", 0, 3600),
+                ("stop_grace_seconds", 0, 3600),
+            )
+            if isinstance(value := getattr(self, name), bool)
+            or not isinstance(value, int | float)
+            or not low <= value <= high
+        ]
+        if not _REGION.fullmatch(str(self.region)):
+            problems.append(f"region must look like us-east-1, found {self.region!r}")
+        if not _ACCOUNT.fullmatch(str(self.account_id)):
+            problems.append(f"account_id must be twelve digits, found {self.account_id!r}")
+        if self.log_level not in _LOG_LEVELS:
+            problems.append(f"log_level must be one of {', '.join(_LOG_LEVELS)}, found {self.log_level!r}")
+        try:
+            object.__setattr__(self, "isolation", Isolation(self.isolation))
+        except ValueError:
+            problems.append(f"isolation must be one of {', '.join(Isolation)}, found {self.isolation!r}")
+        if problems:
+            raise OptionsError(problems)
+
+    @classmethod
+    def fast(cls) -> ServerOptions:
+        """Options for tests: everything that waits, waits little."""
+        return cls(save_delay_seconds=0.1, sync_interval_seconds=0.1, stop_grace_seconds=3.0)
+
+    def to_json(self) -> str:
+        """The same options as a JSON object."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, document: str) -> ServerOptions:
+        """Reads what `to_json` wrote.
+
+        Raises:
+            OptionsError: The document is not a JSON object, or has unknown or wrong fields.
+        """
+        try:
+            values: Any = json.loads(document)
+        except json.JSONDecodeError as error:
+            raise OptionsError([f"not a JSON object: {error}"]) from error
+        if not isinstance(values, dict):
+            raise OptionsError([f"not a JSON object: {document!r}"])
+        known = {field.name for field in fields(cls)}
+        if unknown := sorted(set(values) - known):
+            raise OptionsError([f"unknown option {name}; known are {', '.join(sorted(known))}" for name in unknown])
+        return cls(**values)
