@@ -43,6 +43,34 @@ $(STAMP): pyproject.toml locks/bootstrap.txt locks/dev.txt package.json package-
 	@ln -sf ../../node_modules/aws-cdk/bin/cdk $(BIN)/cdk
 	@touch $@
 
+rehearse: setup ## Deploy to a local AWS, train, interrupt, resume, notify: the whole way, with a verdict
+	@$(BIN)/spotkeep rehearse examples/digits/job.yaml
+
+test: setup ## Every test (no AWS account, no network, no Docker)
+	$(BIN)/pytest -n 2 --dist loadgroup
+
+setup-torch: setup ## The torch extra, for the PyTorch example and its tests
+	@$(BIN)/python -c 'import torch' 2>/dev/null || { $(BIN)/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0'; }
+
+test-torch: setup-torch ## The tests that need torch
+	$(BIN)/pytest -m torch
+
+check: lint types contracts ## Lint, strict types, import contracts, Python 3.9 for what runs in the job
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/vermin --quiet --no-tips --violations -t=3.9- training
+
+types: setup
+	$(BIN)/mypy app.py stacks constructs lambda training cli local benchmarks
+
+contracts: setup
+	$(BIN)/lint-imports --cache-dir $(STATE)/cache/import-linter
+
+bench: setup ## Measure synth, launcher start and rehearsal; ratios to the terminal, JSON under .spotkeep/bench/
+	$(BIN)/python -m benchmarks
+
 lock: ## Resolve the locks again (hashes, no index address)
 	$(COMPILE) locks/bootstrap.in -o locks/bootstrap.txt
 	$(COMPILE) --extra lambda --extra cdk --extra cli --extra local --extra examples --extra dev pyproject.toml -o locks/dev.txt
