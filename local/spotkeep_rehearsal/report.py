@@ -1,0 +1,58 @@
+"""The account of a rehearsal, as it is written to ``.spotkeep/rehearsal/report.json``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from spotkeep_rehearsal.evidence import ReceivedNotice, RunEvidence
+from spotkeep_rehearsal.model_archive import hash_of_hashes
+from spotkeep_rehearsal.verdict import Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Everything a rehearsal found.
+
+    Attributes:
+        verdict: The judgement and its reasons.
+        run: What became of the interrupted run.
+        reference: What became of the run left alone.
+        notices: What the subscriber received, in the order of arrival.
+        cost: The run record's account of the interrupted run, ``None`` when it has none.
+        seconds: Wall-clock seconds by stage.
+    """
+
+    verdict: Verdict
+    run: RunEvidence
+    reference: RunEvidence
+    notices: Sequence[ReceivedNotice]
+    cost: Mapping[str, Any] | None
+    seconds: Mapping[str, float]
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the report as the JSON document that programs read."""
+        return {
+            "verdict": "pass" if self.verdict.passed else "fail",
+            "reasons": list(self.verdict.reasons),
+            "run": self.run.run,
+            "reference_run": self.reference.run,
+            "attempts": self.run.attempts,
+            "interruptions": [asdict(interruption) for interruption in self.verdict.interruptions],
+            "identical_to_uninterrupted": self.verdict.identical_to_uninterrupted,
+            "model_sha256": {
+                "run": hash_of_hashes(self.run.model_files),
+                "uninterrupted": hash_of_hashes(self.reference.model_files),
+            },
+            "notifications": [asdict(notice) for notice in self.notices],
+            "cost": self.cost,
+            "seconds": {stage: round(seconds, 3) for stage, seconds in self.seconds.items()},
+        }
+
+    def write(self, path: Path) -> None:
+        """Write the report as indented JSON, making its folder where there is none."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(self.to_document(), indent=2) + "\n")

@@ -1,0 +1,64 @@
+"""What holds for the repository as a whole: locks that name no index, docs whose links lead somewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LOCKS = sorted((ROOT / "locks").glob("*.txt"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md")), *sorted((ROOT / "examples").glob("**/*.md"))]
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)
+def test_every_locked_package_is_pinned_with_hashes_and_no_index_address(lock: Path) -> None:
+    text = lock.read_text()
+    requirements = re.findall(r"^[a-z0-9][^\n]*?(?===)==[^\n]+\\\n(?:    --hash=[^\n]+\n)+", text, flags=re.MULTILINE)
+    pins = re.findall(r"^[a-z0-9]\S*==", text, flags=re.MULTILINE)
+    assert pins
+    assert len(requirements) == len(pins)
+    assert "://" not in text
+
+
+def test_the_node_lock_names_no_registry() -> None:
+    lock = json.loads((ROOT / "package-lock.json").read_text())
+    packages = {name: entry for name, entry in lock["packages"].items() if name}
+    assert packages
+    for name, entry in packages.items():
+        assert entry["integrity"].startswith("sha512-"), name
+        assert "resolved" not in entry, name
+
+
+def test_the_function_lock_is_part_of_the_development_lock() -> None:
+    """What runs in AWS is what the tests ran."""
+
+    def pins(lock: str) -> set[str]:
+        return set(
+            re.findall(r"^([a-z0-9][a-z0-9_.-]*==[^ ;\\]+)", (ROOT / "locks" / lock).read_text(), flags=re.MULTILINE)
+        )
+
+    assert pins("lambda.txt") <= pins("dev.txt")
+
+
+def test_a_training_script_needs_no_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["dependencies"] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#[^)]*)?\)", page.read_text())
+    missing = [target for target in targets if target and not (page.parent / target).exists()]
+    assert missing == []
+
+
+def test_every_make_target_the_readme_names_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    named = set(re.findall(r"`make ([a-z-]+)`|^make ([a-z-]+)$", (ROOT / "README.md").read_text(), flags=re.MULTILINE))
+    targets = {first or second for first, second in named}
+    assert {"rehearse", "test"} <= targets
+    assert [target for target in targets if not re.search(rf"^{target}:", makefile, flags=re.MULTILINE)] == []
