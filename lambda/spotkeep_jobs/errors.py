@@ -1,0 +1,107 @@
+"""Every error of `spotkeep_jobs`, in one tree, so that a caller can see what it may have to handle.
+
+SpotkeepJobsError
+├── DurationError                 a duration that cannot be read
+├── RequestRefusedError                a document that must not launch; carries every problem at once (I7)
+├── RunTableError                 the run table's errors derive from this one (see run_table)
+└── SageMakerError                SageMaker did not do what was asked
+    ├── TrainingJobNameTakenError      a job of that name exists already
+    ├── TrainingJobNotFoundError       no job has that name
+    ├── SageMakerRefusedError          the request will never be accepted as it is
+    └── SageMakerBusyError             throttled, unreachable or failing: nobody knows, ask again
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One thing that is wrong with a document.
+
+    Attributes:
+        field: where in the document, as a person would write it: `channels[0].uri`.
+        found: what is there, shortened; never the value of an environment variable or a hyperparameter.
+        problem: what is wrong with it.
+        fix: what to do.
+    """
+
+    field: str
+    found: str
+    problem: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.problem} (found {self.found}). {self.fix}"
+
+    def as_document(self) -> dict[str, str]:
+        """The problem as it stands in an answer."""
+        return {"field": self.field, "found": self.found, "problem": self.problem, "fix": self.fix}
+
+
+class SpotkeepJobsError(Exception):
+    """The root of every error this package raises on purpose."""
+
+
+class DurationError(SpotkeepJobsError, ValueError):
+    """A duration that cannot be read.
+
+    Attributes:
+        problem: what is wrong with it.
+        fix: how to write what was probably meant.
+    """
+
+    def __init__(self, *, problem: str, fix: str) -> None:
+        super().__init__(f"{problem}. {fix}")
+        self.problem = problem
+        self.fix = fix
+
+
+class RequestRefusedError(SpotkeepJobsError):
+    """A document that must not launch anything, with all that is wrong with it."""
+
+    def __init__(self, problems: Sequence[Problem], *, warnings: Sequence[str] = ()) -> None:
+        super().__init__("; ".join(str(problem) for problem in problems))
+        self.problems = tuple(problems)
+        self.warnings = tuple(warnings)
+
+
+class RunTableError(SpotkeepJobsError):
+    """The root of the run table's errors."""
+
+
+class SageMakerError(SpotkeepJobsError):
+    """SageMaker did not do what was asked.
+
+    Attributes:
+        operation: the API operation that was called.
+        code: the error's code as SageMaker or the client names it.
+        reason: the error's own words.
+    """
+
+    def __init__(self, *, operation: str, code: str, reason: str) -> None:
+        super().__init__(f"{operation} failed with {code}: {reason}")
+        self.operation = operation
+        self.code = code
+        self.reason = reason
+
+
+class TrainingJobNameTakenError(SageMakerError):
+    """CreateTrainingJob found a job of the same name: ours from a lost call, or a stranger's."""
+
+
+class TrainingJobNotFoundError(SageMakerError):
+    """No training job has that name in this account and region."""
+
+
+class SageMakerRefusedError(SageMakerError):
+    """The request will never be accepted as it is; nothing was created."""
+
+
+class SageMakerBusyError(SageMakerError):
+    """Throttled, unreachable or failing after every retry: whether the call took effect is unknown."""

@@ -1,0 +1,245 @@
+"""SageMaker's training API: the only module that calls its client, and the types the rest works with.
+
+Every call is safe to make twice: a job's name is fixed before it is created, so a call that was lost after it took
+effect shows up as `TrainingJobNameTakenError` and can be told from a stranger's job by describing it. Throttles and lost
+connections are retried by botocore (`client_config`); what is still failing after that is `SageMakerBusyError`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from spotkeep_jobs.errors import (
+    SageMakerBusyError,
+    SageMakerError,
+    SageMakerRefusedError,
+    TrainingJobNameTakenError,
+    TrainingJobNotFoundError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from botocore.config import Config
+    from mypy_boto3_sagemaker import SageMakerClient
+
+ENDED_STATUSES = frozenset({"Completed", "Failed", "Stopped"})
+"""Statuses after which a job never runs again. `Deleting` follows one of them."""
+
+CREATE_ATTEMPTS = 6
+_CONNECT_TIMEOUT_SECONDS = 3
+_READ_TIMEOUT_SECONDS = 10
+
+_THROTTLES = frozenset(
+    {"ThrottlingException", "Throttling", "ThrottledException", "RequestThrottled", "RequestThrottledException",
+     "TooManyRequestsException", "RequestLimitExceeded", "SlowDown", "PriorRequestNotComplete",
+     "ProvisionedThroughputExceededException", "BandwidthLimitExceeded"}
+)  # fmt: skip
+_SAYS_NOT_FOUND = re.compile(r"not found|could not find|does not exist", re.IGNORECASE)
+_SAYS_ENDED = re.compile(r"\b(?:completed|failed|stopped|stopping)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatusTransition:
+    """One entry of a job's `SecondaryStatusTransitions`."""
+
+    status: str
+    started_at: datetime
+    ended_at: datetime | None
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingJob:
+    """What DescribeTrainingJob says, as far as Spotkeep needs it. Times are aware, in UTC; durations in seconds.
+
+    `training_seconds` and `billable_seconds` are None for a job that never got capacity.
+    """
+
+    name: str
+    arn: str
+    status: str
+    secondary_status: str
+    created_at: datetime
+    last_modified_at: datetime | None = None
+    training_started_at: datetime | None = None
+    training_ended_at: datetime | None = None
+    training_seconds: int | None = None
+    billable_seconds: int | None = None
+    failure_reason: str | None = None
+    instance_type: str | None = None
+    instance_count: int = 1
+    spot: bool = False
+    model_uri: str | None = None
+    output_prefix: str | None = None
+    checkpoint_uri: str | None = None
+    max_run_seconds: int | None = None
+    max_wait_seconds: int | None = None
+    transitions: tuple[StatusTransition, ...] = ()
+    environment: Mapping[str, str]
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job is over for good."""
+        return self.status in ENDED_STATUSES or self.status == "Deleting"
+
+
+class TrainingJobs(Protocol):
+    """The seam: what Spotkeep asks of SageMaker."""
+
+    def create(self, request: Mapping[str, Any], /) -> str:
+        """Create a training job and return its ARN.
+
+        Raises:
+            TrainingJobNameTakenError: a job of that name exists.
+            SageMakerRefusedError: the request will never be accepted; nothing was created.
+            SageMakerBusyError: it may or may not have been created.
+        """
+        ...
+
+    def describe(self, job_name: str, /) -> TrainingJob | None:
+        """Describe a job; None if there is none of that name.
+
+        Raises:
+            SageMakerError: SageMaker refused or could not answer.
+        """
+        ...
+
+    def stop(self, job_name: str, /) -> bool:
+        """Ask a job to stop: SIGTERM, then 120 s later SIGKILL.
+
+        Returns:
+            False if there was nothing to stop any more.
+
+        Raises:
+            TrainingJobNotFoundError: no job has that name.
+            SageMakerError: SageMaker refused or could not answer.
+        """
+        ...
+
+
+class SageMakerTrainingJobs:
+    """The seam, on a boto3 client. Make the client with `client_config`."""
+
+    def __init__(self, client: SageMakerClient) -> None:
+        self._client = client
+
+    def create(self, request: Mapping[str, Any], /) -> str:
+        """Create a training job; see `TrainingJobs.create`."""
+        return str(self._call("CreateTrainingJob", request)["TrainingJobArn"])
+
+    def describe(self, job_name: str, /) -> TrainingJob | None:
+        """Describe a job; see `TrainingJobs.describe`."""
+        try:
+            return training_job_of(self._call("DescribeTrainingJob", {"TrainingJobName": job_name}))
+        except TrainingJobNotFoundError:
+            return None
+
+    def stop(self, job_name: str, /) -> bool:
+        """Ask a job to stop; see `TrainingJobs.stop`."""
+        try:
+            self._call("StopTrainingJob", {"TrainingJobName": job_name})
+        except SageMakerRefusedError as error:
+            if _SAYS_ENDED.search(error.reason):
+                return False
+            raise
+        return True
+
+    def _call(self, operation: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+        from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
+
+        methods: dict[str, Any] = {
+            "CreateTrainingJob": self._client.create_training_job,
+            "DescribeTrainingJob": self._client.describe_training_job,
+            "StopTrainingJob": self._client.stop_training_job,
+        }
+        try:
+            answer: Mapping[str, Any] = methods[operation](**parameters)
+        except ClientError as error:
+            raise _typed(operation, error.response) from error
+        except ParamValidationError as error:
+            raise SageMakerRefusedError(operation=operation, code="ParamValidation", reason=str(error)) from error
+        except BotoCoreError as error:
+            raise SageMakerBusyError(operation=operation, code=type(error).__name__, reason=str(error)) from error
+        return answer
+
+
+def client_config() -> Config:
+    """How a client must be set up: a few patient retries that end well within the function's time limit.
+
+    CreateTrainingJob is limited to one call a second per account and region, so a burst of launches is throttled as
+    a matter of course. Standard mode retries throttles, server errors and lost connections with jittered backoff.
+    Source: https://docs.aws.amazon.com/boto3/latest/guide/retries.html
+    """
+    from botocore.config import Config
+
+    return Config(
+        retries={"mode": "standard", "total_max_attempts": CREATE_ATTEMPTS},
+        connect_timeout=_CONNECT_TIMEOUT_SECONDS,
+        read_timeout=_READ_TIMEOUT_SECONDS,
+    )
+
+
+def training_job_of(answer: Mapping[str, Any]) -> TrainingJob:
+    """Read an answer of DescribeTrainingJob.
+
+    Args:
+        answer: the answer as boto3 gives it.
+    """
+    resources: Mapping[str, Any] = answer.get("ResourceConfig", {})
+    stopping: Mapping[str, Any] = answer.get("StoppingCondition", {})
+    checkpoints: Mapping[str, Any] = answer.get("CheckpointConfig", {})
+    return TrainingJob(
+        name=answer["TrainingJobName"],
+        arn=answer["TrainingJobArn"],
+        status=answer["TrainingJobStatus"],
+        secondary_status=answer["SecondaryStatus"],
+        created_at=answer["CreationTime"],
+        last_modified_at=answer.get("LastModifiedTime"),
+        training_started_at=answer.get("TrainingStartTime"),
+        training_ended_at=answer.get("TrainingEndTime"),
+        training_seconds=answer.get("TrainingTimeInSeconds"),
+        billable_seconds=answer.get("BillableTimeInSeconds"),
+        failure_reason=answer.get("FailureReason"),
+        instance_type=resources.get("SelectedInstanceType") or resources.get("InstanceType"),
+        instance_count=resources.get("SelectedInstanceCount") or resources.get("InstanceCount") or 1,
+        spot=bool(answer.get("EnableManagedSpotTraining", False)),
+        model_uri=answer.get("ModelArtifacts", {}).get("S3ModelArtifacts"),
+        output_prefix=answer.get("OutputDataConfig", {}).get("S3OutputPath"),
+        checkpoint_uri=checkpoints.get("S3Uri"),
+        max_run_seconds=stopping.get("MaxRuntimeInSeconds"),
+        max_wait_seconds=stopping.get("MaxWaitTimeInSeconds"),
+        transitions=tuple(
+            StatusTransition(
+                status=entry["Status"],
+                started_at=entry["StartTime"],
+                ended_at=entry.get("EndTime"),
+                message=entry.get("StatusMessage", ""),
+            )
+            for entry in _entries(answer)
+        ),
+        environment=dict(answer.get("Environment", {})),
+    )
+
+
+def _entries(answer: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    entries: Sequence[Mapping[str, Any]] = answer.get("SecondaryStatusTransitions", ())
+    return entries
+
+
+def _typed(operation: str, response: Mapping[str, Any]) -> SageMakerError:
+    error: Mapping[str, Any] = response.get("Error", {})
+    code, reason = str(error.get("Code", "Unknown")), str(error.get("Message", ""))
+    http_status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    kind: type[SageMakerError] = SageMakerRefusedError
+    if code == "ResourceInUse" and operation == "CreateTrainingJob":
+        kind = TrainingJobNameTakenError
+    elif code == "ResourceNotFound" or (code == "ValidationException" and _SAYS_NOT_FOUND.search(reason)):
+        # DescribeTrainingJob answers "Requested resource not found." as a ValidationException.
+        kind = SageMakerRefusedError if operation == "CreateTrainingJob" else TrainingJobNotFoundError
+    elif code in _THROTTLES or http_status >= 500:
+        kind = SageMakerBusyError
+    return kind(operation=operation, code=code, reason=reason)
