@@ -1,14 +1,14 @@
 """Every error of `spotkeep_jobs`, in one tree, so that a caller can see what it may have to handle.
 
 SpotkeepJobsError
-├── DurationError                 a duration that cannot be read
-├── RequestRefusedError                a document that must not launch; carries every problem at once (I7)
-├── RunTableError                 the run table's errors derive from this one (see run_table)
-└── SageMakerError                SageMaker did not do what was asked
-    ├── TrainingJobNameTakenError      a job of that name exists already
-    ├── TrainingJobNotFoundError       no job has that name
-    ├── SageMakerRefusedError          the request will never be accepted as it is
-    └── SageMakerBusyError             throttled, unreachable or failing: nobody knows, ask again
+├── DurationError                    a duration that cannot be read
+├── RequestRefusedError              a document that must not launch; carries every problem at once (I7)
+├── RunTableError                    the run table's errors derive from this one (see run_table)
+└── SageMakerError                   SageMaker did not do what was asked
+    ├── TrainingJobNameTakenError    a job of that name exists already
+    ├── TrainingJobNotFoundError     no job has that name
+    ├── SageMakerRefusedError        the request will never be accepted as it is
+    └── SageMakerBusyError           throttled, unreachable or failing: nobody knows, ask again
 """
 
 from __future__ import annotations
