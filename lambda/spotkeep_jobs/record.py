@@ -1,0 +1,229 @@
+"""The run record: what is known of a run, its attempts, its timeline and its notices.
+
+Pure types, read by every function, the command line and the rehearsal. How they lie in DynamoDB is the business of
+`run_table`; how they change is the business of `tracking` and `launch`.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, PlainSerializer
+
+from spotkeep_jobs.states import (
+    AttemptState,
+    EndReason,
+    NoticeKind,
+    NoticeState,
+    RunState,
+    TimelineKind,
+)
+
+DEFAULT_NOTIFY: Final = (NoticeKind.COMPLETED, NoticeKind.FAILED, NoticeKind.STOPPED)
+
+
+def format_time(at: datetime) -> str:
+    """Write a time as the record does: ISO 8601, UTC, milliseconds, `Z`. Sorts as text."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _in_utc_milliseconds(at: datetime) -> datetime:
+    at = at.astimezone(UTC)
+    return at.replace(microsecond=at.microsecond // 1000 * 1000)
+
+
+UtcTime: TypeAlias = Annotated[
+    AwareDatetime, AfterValidator(_in_utc_milliseconds), PlainSerializer(format_time, when_used="json")
+]
+Capacity: TypeAlias = Literal["spot", "on-demand"]
+
+
+class Record(BaseModel):
+    """Base of everything in the run table: frozen; a change is a copy (`model_copy(update=...)`).
+
+    Unknown fields are ignored, so that an older reader understands what a newer function wrote.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+
+class Cost(Record):
+    """The bill of a run or of one attempt, counted against a clean on-demand run of the same work (I8).
+
+    All seconds but `waited_seconds` are instance seconds: wall-clock seconds times the instance count, which is what
+    SageMaker bills. A US-dollar field is None when the price of the instance type is not known.
+    """
+
+    billed_seconds: float
+    """BillableTimeInSeconds x instances: on-demand-equivalent seconds, the spot discount is already in them."""
+    training_seconds: float
+    """TrainingTimeInSeconds x instances: how long instances worked."""
+    waited_seconds: float
+    """Wall-clock seconds without capacity: before the first start and after each interruption."""
+    redone_steps: int | None
+    """Steps trained more than once. None: the job did not report its steps."""
+    redone_seconds: float | None
+    restart_overhead_seconds: float
+    """Downloading and loading again after each interruption; a clean run does it once."""
+    clean_on_demand_seconds: float
+    """What the same work takes on demand, uninterrupted. An upper bound when `redone_seconds` is None."""
+    saved_seconds: float
+    """`clean_on_demand_seconds - billed_seconds`; negative when interruptions cost more than the discount."""
+    saved_percent: float | None
+    aws_saved_percent: float | None
+    """As AWS prints it: (1 - billable / training) x 100. Counts work done twice as useful."""
+    usd_per_hour: float | None = None
+    """On-demand price of one instance."""
+    billed_usd: float | None = None
+    clean_on_demand_usd: float | None = None
+    saved_usd: float | None = None
+
+
+class JobUsage(Record):
+    """What one attempt's job used and did, before prices: the part of the bill that sums over attempts.
+
+    Seconds are wall-clock seconds of the job; the instance count is beside them.
+    """
+
+    instance_count: int
+    billable_seconds: float | None
+    """None when SageMaker gives none: a job that never launched."""
+    training_seconds: float | None
+    waited_seconds: float
+    redone_steps: int | None
+    redone_seconds: float | None
+    restart_overhead_seconds: float
+    last_step: int | None = None
+    """The highest count of completed steps the job reported."""
+    log_complete: bool = True
+    """False when the job's log could not be read to its end: redone work may be undercounted."""
+
+
+class Run(Record):
+    """The head of a run: what the user asked for and where it stands.
+
+    `version` counts the changes; every write names the version it was decided on (optimistic locking).
+    """
+
+    run: str
+    name: str
+    owner: str | None = None
+    state: RunState = RunState.LAUNCHING
+    end_reason: EndReason | None = None
+    failure_reason: str | None = None
+    capacity: Capacity
+    instance_type: str
+    instance_count: int = 1
+    job_name: str
+    """The current attempt's training job."""
+    job_arn: str | None = None
+    attempt: int = 1
+    created_at: UtcTime
+    started_at: UtcTime | None = None
+    """When the first attempt first had instances."""
+    ended_at: UtcTime | None = None
+    updated_at: UtcTime
+    stop_requested_at: UtcTime | None = None
+    checkpoint_uri: str
+    """The lineage: one S3 prefix that at most one live run owns (I1)."""
+    output_prefix: str
+    """S3OutputPath of every attempt; lies in the deployment's bucket."""
+    output_uri: str | None = None
+    """The model archive, once it is known."""
+    notify: tuple[NoticeKind, ...] = DEFAULT_NOTIFY
+    interruptions: int = 0
+    """Over all attempts."""
+    cost: Cost | None = None
+    """Set when an attempt ends; sums all attempts so far."""
+    token: str
+    """The idempotency token the run was opened with."""
+    request: dict[str, Any]
+    """The validated job document."""
+    version: int = 0
+
+
+class Attempt(Record):
+    """One training job that works on a run."""
+
+    run: str
+    attempt: int
+    state: AttemptState = AttemptState.LAUNCHING
+    end_reason: EndReason | None = None
+    failure_reason: str | None = None
+    job_name: str
+    job_arn: str | None = None
+    """None until SageMaker confirmed the job."""
+    capacity: Capacity
+    instance_type: str
+    instance_count: int = 1
+    created_at: UtcTime
+    launched_at: UtcTime | None = None
+    """When the job's ARN was recorded."""
+    started_at: UtcTime | None = None
+    ended_at: UtcTime | None = None
+    output_uri: str | None = None
+    interruptions: int = 0
+    recorded_transitions: int = 0
+    """How many of SageMaker's transitions are in the timeline."""
+    usage: JobUsage | None = None
+    job_request: dict[str, Any] | None = None
+    """The CreateTrainingJob request, exactly as it is sent: a launch cut short is completed with the same."""
+
+
+class TimelineEntry(Record):
+    """Something that happened to a run, in a person's words.
+
+    Time, attempt and kind together identify an entry: the same happening seen twice is one entry.
+    """
+
+    run: str
+    attempt: int
+    at: UtcTime
+    kind: TimelineKind
+    text: str
+    step: int | None = None
+    """Completed steps, where the entry is about a step."""
+
+
+class Notice(Record):
+    """A message to the subscribers, in the outbox until it is sent (I4)."""
+
+    notice_id: str
+    """The same for every delivery of the same notice: `<run>/<kind>/<attempt>[-<nth>]`."""
+    subject_id: str
+    """The run, or the tuning job, it is about."""
+    kind: NoticeKind
+    attempt: int = 1
+    nth: int = 0
+    """Which interruption or resume of the attempt; 0 for endings, of which there is one."""
+    state: NoticeState = NoticeState.PENDING
+    subject: str
+    body: str
+    attributes: dict[str, str]
+    """SNS message attributes, for filter policies."""
+    happened_at: UtcTime
+    created_at: UtcTime
+    claimed_at: UtcTime | None = None
+    sent_at: UtcTime | None = None
+    message_id: str | None = None
+    """What SNS answered."""
+    deliveries: int = 0
+    """How often a deliverer claimed it."""
+
+
+class RunChange(Record):
+    """One step of a run's record, written in one transaction, on the version it was decided on.
+
+    `run.version` is the version the decision saw; the table writes `version + 1`.
+    """
+
+    run: Run
+    attempt: Attempt
+    timeline: tuple[TimelineEntry, ...] = ()
+    notices: tuple[Notice, ...] = ()
+
+    @property
+    def ends_run(self) -> bool:
+        """Whether the change ends the run (its lineage claim is then released)."""
+        return self.run.state.ended

@@ -1,0 +1,140 @@
+"""Every state, reason and kind that is written into the run table, grouped by who sets it.
+
+One file, so that a reader sees the whole vocabulary at once. `docs/states.md` draws the diagrams.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+
+class RunState(StrEnum):
+    """Where a run is, as its user sees it."""
+
+    # Set by the launcher.
+    LAUNCHING = "LAUNCHING"
+    """Recorded; SageMaker has not confirmed the training job yet."""
+
+    # Set by the tracker, from what SageMaker says of the current attempt's job.
+    WAITING = "WAITING"
+    """The job exists and waits for capacity it never had."""
+    TRAINING = "TRAINING"
+    """The job has instances: it downloads, trains or uploads."""
+    INTERRUPTED = "INTERRUPTED"
+    """The job lost its capacity and waits for new."""
+
+    # Set by the launcher when the user asks, by the tracker when SageMaker says so.
+    STOPPING = "STOPPING"
+    """The job is asked to end; it may still be saving."""
+
+    # Set by the tracker when the job ended; by the launcher when there never was one.
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    STOPPED = "STOPPED"
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing runs, waits or bills for the run any more."""
+        return self in _ENDED_RUN_STATES
+
+
+_ENDED_RUN_STATES: Final = frozenset({RunState.COMPLETED, RunState.FAILED, RunState.STOPPED})
+
+
+class AttemptState(StrEnum):
+    """Where one attempt (one training job) of a run is. The current attempt's state is its run's state."""
+
+    # Set by the launcher.
+    LAUNCHING = "LAUNCHING"
+
+    # Set by the tracker.
+    WAITING = "WAITING"
+    TRAINING = "TRAINING"
+    INTERRUPTED = "INTERRUPTED"
+    STOPPING = "STOPPING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    STOPPED = "STOPPED"
+
+    @property
+    def ended(self) -> bool:
+        """Whether the attempt's job is over (or never was)."""
+        return RunState(self.value).ended
+
+
+class EndReason(StrEnum):
+    """Why an attempt, and with it its run, ended."""
+
+    # Set by the training script, through its exit code.
+    COMPLETED = "COMPLETED"
+    SCRIPT_FAILED = "SCRIPT_FAILED"
+    """SageMaker's AlgorithmError: the command ended with an error."""
+
+    # Set by a person.
+    STOPPED_BY_USER = "STOPPED_BY_USER"
+    """`spotkeep stop`, the console, or any StopTrainingJob call."""
+
+    # Set by a limit the request names.
+    MAX_RUNTIME_EXCEEDED = "MAX_RUNTIME_EXCEEDED"
+    MAX_WAIT_EXCEEDED = "MAX_WAIT_EXCEEDED"
+
+    # Set by SageMaker.
+    CAPACITY = "CAPACITY"
+    """CapacityError: no instances of the type, and SageMaker gave up."""
+    INPUT_ERROR = "INPUT_ERROR"
+    """ClientError: SageMaker could not prepare the job from what it was given (data, image, permissions)."""
+    PLATFORM_ERROR = "PLATFORM_ERROR"
+    """InternalServerError, or a failure that SageMaker does not put into a class."""
+    JOB_VANISHED = "JOB_VANISHED"
+    """The job was there and is not any more: somebody deleted it before its end was seen."""
+
+    # Set by the launcher.
+    LAUNCH_REFUSED = "LAUNCH_REFUSED"
+    """SageMaker refused CreateTrainingJob for good (a quota, a permission, an image)."""
+
+
+class TimelineKind(StrEnum):
+    """What an entry of a run's timeline tells."""
+
+    # Set by the launcher.
+    RUN_OPENED = "run-opened"
+    ATTEMPT_BEGUN = "attempt-begun"
+    JOB_CREATED = "job-created"
+    STOP_REQUESTED = "stop-requested"
+
+    # Set by the tracker from SageMaker's transitions.
+    STARTING = "starting"
+    DOWNLOADING = "downloading"
+    TRAINING = "training"
+    INTERRUPTED = "interrupted"
+    RESUMED = "resumed"
+    UPLOADING = "uploading"
+    STOPPING = "stopping"
+
+    # Set by the tracker from what the job wrote into its log.
+    STEP_RESUMED = "step-resumed"
+    """The script took up a checkpoint (or found none), with the step it resumed from."""
+
+    # Set by whoever ended the run.
+    ENDED = "ended"
+
+
+class NoticeKind(StrEnum):
+    """What a notice tells; also the words of a request's `notify` list."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    INTERRUPTED = "interrupted"
+    RESUMED = "resumed"
+
+
+class NoticeState(StrEnum):
+    """Where a notice is on its way out. Set by whoever delivers the outbox (tracker or reconciler)."""
+
+    PENDING = "pending"
+    """Written in the transaction that moved the run; nobody has sent it yet."""
+    SENDING = "sending"
+    """One deliverer claimed it. Stale after a while: then the next deliverer claims it again."""
+    SENT = "sent"
