@@ -2,14 +2,14 @@
 
 ```
 LocalAwsError
-├── OptionsError          a server option has a wrong value (every problem at once)
-├── PortInUse             the port that was asked for belongs to another program
-├── StartFailed           the server did not come up; carries the last lines of its log
-├── StopFailed            the server did not go away
-├── IncompatibleMinistack ministack is not the version whose internals we extend
-├── PersistenceError      state could not be written or read back
-├── ToolMissing           node, cdk or uv is not installed
-└── ToolkitFailed         the CDK command line failed; carries its own last words
+├── OptionsError                a server option has a wrong value (every problem at once)
+├── PortInUseError              the port that was asked for belongs to another program
+├── StartError                  the server did not come up; carries the last lines of its log
+├── StopError                   the server did not go away
+├── IncompatibleMinistackError  ministack is not the version whose internals we extend
+├── PersistenceError            state could not be written or read back
+├── ToolMissingError            node, cdk or uv is not installed
+└── ToolkitError                the CDK command line failed; carries its own last words
 ```
 
 Every message says what is wrong, what was found, and what to do.
@@ -35,7 +35,7 @@ class OptionsError(LocalAwsError, ValueError):
         super().__init__("server options: " + "; ".join(self.problems))
 
 
-class PortInUse(LocalAwsError):
+class PortInUseError(LocalAwsError):
     """Another program listens on the port that was asked for."""
 
     def __init__(self, port: int) -> None:
@@ -46,22 +46,20 @@ class PortInUse(LocalAwsError):
         )
 
 
-class StartFailed(LocalAwsError):
+class StartError(LocalAwsError):
     """The server ended, or did not answer in time, while it started."""
 
     def __init__(self, problem: str, *, log_tail: Sequence[str], log_path: str) -> None:
         self.log_tail = tuple(log_tail)
         lines = "\n".join(f"  {line}" for line in log_tail) or "  (the log is empty)"
-        super().__init__(
-            f"the local AWS did not start: {problem}. Last lines of {log_path}:\n{lines}"
-        )
+        super().__init__(f"the local AWS did not start: {problem}. Last lines of {log_path}:\n{lines}")
 
 
-class StopFailed(LocalAwsError):
+class StopError(LocalAwsError):
     """The server is still there after SIGTERM and SIGKILL."""
 
 
-class IncompatibleMinistack(LocalAwsError):
+class IncompatibleMinistackError(LocalAwsError):
     """The installed ministack is not the one this package extends."""
 
 
@@ -69,7 +67,7 @@ class PersistenceError(LocalAwsError):
     """The state of the local AWS could not be written or read back."""
 
 
-class ToolMissing(LocalAwsError):
+class ToolMissingError(LocalAwsError):
     """A program that the deployment needs is not installed."""
 
     def __init__(self, tool: str, *, looked_at: str) -> None:
@@ -77,7 +75,7 @@ class ToolMissing(LocalAwsError):
         super().__init__(f"{tool} is missing (looked at {looked_at}); run `make setup` to install it")
 
 
-class ToolkitFailed(LocalAwsError):
+class ToolkitError(LocalAwsError):
     """The CDK command line ended with an error."""
 
     def __init__(self, command: str, *, exit_code: int, last_words: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
 """What can be set on the local AWS: one frozen value, handed to the daemon as JSON on its command line.
 
-The defaults are SageMaker's own behaviour where AWS documents one (120 s between SIGTERM and SIGKILL) and quick
-where it documents none, so that a rehearsal takes seconds. `ServerOptions.fast()` is for tests.
+The defaults are SageMaker's own behaviour where AWS documents one (120 s between SIGTERM and SIGKILL) and
+quick where it documents none, so that a rehearsal takes seconds. `ServerOptions.fast()` is for tests.
 """
 
 from __future__ import annotations
@@ -38,11 +38,13 @@ class ServerOptions:
         region: The region clients are given and resources live in.
         account_id: The twelve digits that appear in ARNs.
         log_level: Of `server.log`: DEBUG, INFO, WARNING or ERROR.
-        save_delay_seconds: How long after a change the state is written to disk. A hard kill loses at most this.
+        save_delay_seconds: How long after a change the state is written to disk: what a hard kill
+            may lose.
         sync_interval_seconds: How often a job's checkpoint directory is compared with S3.
-        upload_delay_seconds: How long one checkpoint file takes to reach S3 (its marker file is there meanwhile).
+        upload_delay_seconds: How long one checkpoint file takes to reach S3 (its marker file is there
+            meanwhile).
         stop_grace_seconds: Between SIGTERM and SIGKILL when a job is stopped or out of time.
-            Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StopTrainingJob.html (120 s).
+            Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StopTrainingJob.html
         isolation: How a job gets its `/opt/ml`.
 
     Raises:
@@ -108,5 +110,5 @@ class ServerOptions:
             raise OptionsError([f"not a JSON object: {document!r}"])
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(values) - known):
-            raise OptionsError([f"unknown option {name}; known are {', '.join(sorted(known))}" for name in unknown])
+            raise OptionsError([f"unknown option {name}; known: {', '.join(sorted(known))}" for name in unknown])
         return cls(**values)

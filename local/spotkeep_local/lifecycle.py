@@ -1,0 +1,313 @@
+"""Starts, finds and stops the local AWS.
+
+One server lives on a state directory. Whether it runs is decided by asking it: the record names a port and a
+random nonce, and only the server that was started with it answers with that nonce. Starting and stopping hold a
+lock, so two at once do what one after the other would.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from botocore.config import Config
+
+from spotkeep_local import process_identity
+from spotkeep_local.errors import PortInUseError, StartError, StopError
+from spotkeep_local.options import ServerOptions
+from spotkeep_local.record import ServerRecord
+from spotkeep_local.server import HEALTH_PATH
+from spotkeep_local.state_directory import StateDirectory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+DEFAULT_PORT = 4566
+_LOOPBACK = "127.0.0.1"
+_START_TIMEOUT_SECONDS = 60.0
+_HEALTH_TIMEOUT_SECONDS = 5.0
+_POLL_SECONDS = 0.05
+_LOG_TAIL_LINES = 15
+_LOG_KEPT_BYTES = 5_000_000
+_STOP_MARGIN_SECONDS = 15.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalAws:
+    """A running local AWS, as its clients see it.
+
+    Attributes:
+        state_dir: Where everything of it lies.
+        endpoint_url: Where every service answers, for example `http://127.0.0.1:4566`.
+        pid: Its process.
+        port: Where it listens, on 127.0.0.1.
+        account_id: The twelve digits in its ARNs.
+        region: The region of its resources.
+    """
+
+    state_dir: Path
+    endpoint_url: str
+    pid: int
+    port: int
+    account_id: str
+    region: str
+
+    def environment(self) -> dict[str, str]:
+        """What makes any AWS client talk to this local AWS and to nothing else.
+
+        To be laid over a copy of the caller's environment. A profile must be taken out of that copy
+        (`AWS_PROFILE`): it would be looked up in a configuration that is not there.
+        """
+        nothing = str(self.state_dir / "none")
+        return {
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_CONFIG_FILE": nothing,
+            "AWS_DEFAULT_REGION": self.region,
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_ENDPOINT_URL": self.endpoint_url,
+            "AWS_REGION": self.region,
+            "AWS_SHARED_CREDENTIALS_FILE": nothing,
+        }
+
+    def session(self) -> LocalSession:
+        """Clients that talk to this local AWS whatever the process's environment says."""
+        return LocalSession(self)
+
+
+class LocalSession:
+    """Makes boto3 clients and resources for one local AWS."""
+
+    def __init__(self, local: LocalAws) -> None:
+        self._endpoint_url = local.endpoint_url
+        self._session = boto3.Session(
+            aws_access_key_id="test",
+            aws_secret_access_key="test",  # noqa: S106 - the local AWS checks no signature
+            region_name=local.region,
+        )
+
+    def client(self, service: str, *, config: Config | None = None) -> Any:
+        """A boto3 client."""
+        return self._session.client(  # type: ignore[call-overload]
+            service, endpoint_url=self._endpoint_url, config=_direct(config)
+        )
+
+    def resource(self, service: str, *, config: Config | None = None) -> Any:
+        """A boto3 resource."""
+        return self._session.resource(  # type: ignore[call-overload]
+            service, endpoint_url=self._endpoint_url, config=_direct(config)
+        )
+
+
+def _direct(config: Config | None) -> Config:
+    direct = Config(proxies={}, s3={"addressing_style": "path"})
+    return direct if config is None else direct.merge(config)
+
+
+def start(state_dir: Path, port: int | None = None, options: ServerOptions | None = None) -> LocalAws:
+    """Starts the local AWS on a state directory, or finds the one that runs there.
+
+    Args:
+        state_dir: Where it keeps everything; created when it is not there.
+        port: Where it must listen. Default: the port it had last time, else 4566, else any free one.
+        options: Its settings; a server that runs already keeps its own.
+
+    Raises:
+        PortInUseError: `port` was given and another program has it.
+        StartError: The server did not come up; says why and shows the end of its log.
+    """
+    directory = StateDirectory(state_dir)
+    directory.create()
+    with _exclusively(directory.start_lock):
+        if (running := status(state_dir)) is not None:
+            if port is not None and running.port != port:
+                raise StartError(
+                    f"it runs already, on port {running.port} and not on {port}; stop it first",
+                    log_tail=_log_tail(directory),
+                    log_path=str(directory.log),
+                )
+            return running
+        _end_leftover(directory)
+        with _listen(directory, port) as listening:
+            nonce = secrets.token_hex(16)
+            process = _spawn(directory, listening, nonce=nonce, options=options or ServerOptions())
+            directory.last_port.write_text(str(listening.getsockname()[1]))
+        return _wait_until_up(directory, process, nonce=nonce)
+
+
+def status(state_dir: Path) -> LocalAws | None:
+    """The local AWS that runs on a state directory.
+
+    Returns:
+        None when none answers.
+    """
+    directory = StateDirectory(state_dir)
+    record = ServerRecord.read(directory.record)
+    if record is None or not _answers(record):
+        return None
+    return LocalAws(
+        state_dir=directory.root,
+        endpoint_url=record.endpoint_url,
+        pid=record.pid,
+        port=record.port,
+        account_id=record.account_id,
+        region=record.region,
+    )
+
+
+def stop(state_dir: Path) -> bool:
+    """Stops the local AWS of a state directory; its jobs end with it, its state stays.
+
+    Returns:
+        Whether one was running.
+
+    Raises:
+        StopError: The process outlived SIGKILL.
+    """
+    directory = StateDirectory(state_dir)
+    if not directory.root.exists():
+        return False
+    with _exclusively(directory.start_lock):
+        return _end_leftover(directory)
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on at the moment."""
+    with socket.socket() as probe:
+        probe.bind((_LOOPBACK, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def _exclusively(lock: Path) -> Iterator[None]:
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _listen(directory: StateDirectory, port: int | None) -> socket.socket:
+    if port is not None:
+        listening = _try_to_listen(port)
+        if listening is None:
+            raise PortInUseError(port)
+        return listening
+    # A restart on the same port keeps alive what names the endpoint: queue URLs, exported environments.
+    for candidate in (_last_port(directory), DEFAULT_PORT, 0):
+        if candidate is not None and (listening := _try_to_listen(candidate)) is not None:
+            return listening
+    raise PortInUseError(0)
+
+
+def _try_to_listen(port: int) -> socket.socket | None:
+    listening = socket.socket()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((_LOOPBACK, port))
+        listening.listen(128)
+    except OSError:
+        listening.close()
+        return None
+    return listening
+
+
+def _last_port(directory: StateDirectory) -> int | None:
+    try:
+        return int(directory.last_port.read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _spawn(
+    directory: StateDirectory, listening: socket.socket, *, nonce: str, options: ServerOptions
+) -> subprocess.Popen[bytes]:
+    if directory.log.exists() and directory.log.stat().st_size > _LOG_KEPT_BYTES:
+        directory.log.replace(directory.log.with_suffix(".log.1"))
+    descriptor = listening.fileno()
+    command = [sys.executable, "-m", "spotkeep_local.server"]
+    command += ["--state-dir", str(directory.root), "--listen-fd", str(descriptor), "--nonce", nonce]
+    command += ["--options", options.to_json()]
+    with directory.log.open("ab") as log:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            pass_fds=[descriptor],
+            cwd=directory.root,
+            start_new_session=True,
+        )
+
+
+def _wait_until_up(directory: StateDirectory, process: subprocess.Popen[bytes], *, nonce: str) -> LocalAws:
+    deadline = time.monotonic() + _START_TIMEOUT_SECONDS
+    problem = f"it did not answer within {_START_TIMEOUT_SECONDS:.0f} s"
+    while time.monotonic() < deadline:
+        record = ServerRecord.read(directory.record)
+        if record is not None and record.nonce == nonce and (up := status(directory.root)) is not None:
+            return up
+        if process.poll() is not None:
+            problem = f"it ended with exit code {process.returncode}"
+            break
+        time.sleep(_POLL_SECONDS)
+    else:
+        process.kill()
+        process.wait()
+    raise StartError(problem, log_tail=_log_tail(directory), log_path=str(directory.log))
+
+
+def _log_tail(directory: StateDirectory) -> list[str]:
+    try:
+        lines = directory.log.read_text(errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
+    return [line for line in lines if line.strip()][-_LOG_TAIL_LINES:]
+
+
+def _answers(record: ServerRecord) -> bool:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(record.endpoint_url + HEALTH_PATH, timeout=_HEALTH_TIMEOUT_SECONDS) as answer:
+            return bool(json.load(answer)["nonce"] == record.nonce)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _end_leftover(directory: StateDirectory) -> bool:
+    """Ends the recorded server, if that process still is what it was, and forgets the record."""
+    record = ServerRecord.read(directory.record)
+    if record is None:
+        return False
+    was_there = process_identity.signal_if_same(record.pid, record.process_started, signal.SIGTERM)
+    if was_there and not _gone_within(record, _STOP_MARGIN_SECONDS):
+        process_identity.signal_if_same(record.pid, record.process_started, signal.SIGKILL)
+        if not _gone_within(record, _STOP_MARGIN_SECONDS):
+            raise StopError(f"process {record.pid} of {directory.root} is still there after SIGKILL")
+    directory.record.unlink(missing_ok=True)
+    return was_there
+
+
+def _gone_within(record: ServerRecord, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while process_identity.is_same_process(record.pid, record.process_started):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True

@@ -1,0 +1,146 @@
+"""The only module that touches ministack's internals.
+
+ministack is pinned exactly because of the names below: they are not its public interface. `check` finds out
+at start whether one of them moved, and says which, so that an upgrade fails at once and in one place.
+
+ministack reads its environment while it is imported: `server.ministack_environment` must be in force before
+this module is.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import inspect
+import json
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ministack import app as _app  # type: ignore[import-untyped]
+from ministack.core import persistence as _persistence  # type: ignore[import-untyped]
+from ministack.core import router as _router  # type: ignore[import-untyped]
+from ministack.services import eventbridge as _eventbridge  # type: ignore[import-untyped]
+
+from spotkeep_local.errors import IncompatibleMinistackError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+    from pathlib import Path
+
+EXPECTED_VERSION = "1.5.33"
+
+
+class RequestHandler(Protocol):
+    """What ministack calls for a request that was routed to a service."""
+
+    def __call__(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        query_params: Mapping[str, list[str]],
+    ) -> Awaitable[tuple[int, dict[str, str], bytes]]:
+        """Answers one request with status, headers and body."""
+        ...
+
+
+def check() -> None:
+    """Makes sure that the installed ministack is the one this package extends.
+
+    Raises:
+        IncompatibleMinistackError: Names every seam that moved, and the version found.
+    """
+    problems = list(_moved_seams())
+    version = importlib.metadata.version("ministack")
+    if version != EXPECTED_VERSION:
+        problems.insert(0, f"the version is {version}")
+    if problems:
+        raise IncompatibleMinistackError(
+            f"the local AWS extends ministack {EXPECTED_VERSION} from the inside, but "
+            + "; ".join(problems)
+            + f". Install ministack=={EXPECTED_VERSION} (`make setup`), or adapt ministack_seams.py"
+        )
+
+
+def _moved_seams() -> Sequence[str]:
+    problems = []
+    registry = getattr(_app, "SERVICE_REGISTRY", None)
+    if not (isinstance(registry, dict) and registry.get("lambda", {}).get("module") == "lambda_svc"):
+        problems.append("app.SERVICE_REGISTRY no longer maps a service to its module")
+    handlers = getattr(_app, "SERVICE_HANDLERS", None)
+    if not (isinstance(handlers, dict) and inspect.iscoroutinefunction(handlers.get("sqs"))):
+        problems.append("app.SERVICE_HANDLERS no longer maps a service to a coroutine function")
+    patterns = getattr(_router, "SERVICE_PATTERNS", None)
+    if not (isinstance(patterns, dict) and "target_prefixes" in patterns.get("sqs", {})):
+        problems.append("router.SERVICE_PATTERNS no longer routes by target_prefixes")
+    elif getattr(_router, "detect_service", None) is None:
+        problems.append("router.detect_service is gone")
+    put_events = getattr(_eventbridge, "_put_events", None)
+    if put_events is None or "allow_aws_source" not in inspect.signature(put_events).parameters:
+        problems.append("eventbridge._put_events no longer takes allow_aws_source")
+    if list(inspect.signature(getattr(_persistence, "save_all", check)).parameters) != ["services"]:
+        problems.append("persistence.save_all no longer takes the services to save")
+    if not callable(getattr(_app, "_build_persistence_save_dict", None)):
+        problems.append("app._build_persistence_save_dict is gone")
+    return problems
+
+
+def asgi_application() -> Callable[..., Awaitable[None]]:
+    """The ASGI application that ministack serves."""
+    application: Callable[..., Awaitable[None]] = _app.app
+    return application
+
+
+def register_service(
+    name: str, *, handler: RequestHandler, target_prefixes: Sequence[str], host_patterns: Sequence[str]
+) -> None:
+    """Routes requests to a service that ministack lacks.
+
+    Args:
+        name: The service's signing name, for example `sagemaker`.
+        handler: Answers its requests.
+        target_prefixes: Beginnings of `X-Amz-Target` that belong to it.
+        host_patterns: Regular expressions of host names that belong to it.
+    """
+    registry: MutableMapping[str, Any] = _app.SERVICE_REGISTRY
+    registry[name] = {"module": name}
+    _app.SERVICE_HANDLERS[name] = handler
+    _router.SERVICE_PATTERNS[name] = {
+        "target_prefixes": list(target_prefixes),
+        "host_patterns": list(host_patterns),
+    }
+
+
+def publish_event(*, source: str, detail_type: str, detail: Mapping[str, Any], resources: Sequence[str]) -> None:
+    """Puts an event on the default bus as AWS itself would: the public call refuses `aws.*` sources.
+
+    Matching targets are called before this returns; Lambda functions run in the background.
+
+    Raises:
+        IncompatibleMinistackError: The bus refused the event.
+    """
+    entry = {
+        "Source": source,
+        "DetailType": detail_type,
+        "Detail": json.dumps(detail),
+        "Resources": list(resources),
+    }
+    _status, _headers, body = _eventbridge._put_events({"Entries": [entry]}, allow_aws_source=True)
+    answer = json.loads(body)
+    if answer["FailedEntryCount"]:
+        raise IncompatibleMinistackError(f"the event bus refused an event of {source}: {answer['Entries']}")
+
+
+def state_getters() -> dict[str, Callable[[], dict[str, Any] | None]]:
+    """For each service that was used, what returns its state; the key names its file."""
+    getters: dict[str, Callable[[], dict[str, Any] | None]] = _app._build_persistence_save_dict()
+    return getters
+
+
+def write_state(key: str, state: Mapping[str, Any]) -> None:
+    """Writes one service's state to its file, atomically. ministack logs what fails and goes on."""
+    _persistence.save_all({key: lambda: state})
+
+
+def state_file(state_dir: Path, key: str) -> Path:
+    """Where `write_state` puts a service's state, below ministack's STATE_DIR."""
+    return state_dir / f"{key}.json"

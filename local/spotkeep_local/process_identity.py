@@ -1,0 +1,64 @@
+"""Tells whether a process id still means the process it once meant: ids are used again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+
+def start_time(pid: int) -> str | None:
+    """When a process began, in the machine's own terms: only good for comparing with an earlier answer.
+
+    Args:
+        pid: A process id.
+
+    Returns:
+        An opaque text, or None when there is no such process (or only its unreaped remains).
+    """
+    if Path("/proc/self/stat").exists():
+        return _from_proc(pid)
+    return _from_ps(pid)
+
+
+def is_same_process(pid: int, started: str | None) -> bool:
+    """Whether `pid` is the process that `start_time` answered `started` for."""
+    return started is not None and start_time(pid) == started
+
+
+def signal_if_same(pid: int, started: str | None, signal_number: int) -> bool:
+    """Sends a signal, unless the id belongs to another process by now.
+
+    Returns:
+        Whether it was sent.
+    """
+    if not is_same_process(pid, started):
+        return False
+    try:
+        os.kill(pid, signal_number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _from_proc(pid: int) -> str | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The command name is in parentheses and may hold anything; the fields after it are numbered from 3.
+    fields = text.rpartition(")")[2].split()
+    state, started_ticks = fields[0], fields[19]
+    return None if state in "ZX" else started_ticks
+
+
+def _from_ps(pid: int) -> str | None:
+    answer = subprocess.run(
+        ["ps", "-o", "stat=,lstart=", "-p", str(pid)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "LC_ALL": "C"},
+    )
+    state, _, started = answer.stdout.strip().partition(" ")
+    return None if not state or state.startswith("Z") else " ".join(started.split())

@@ -1,0 +1,297 @@
+"""The daemon: ministack and the training service behind one loopback port.
+
+`lifecycle.start` runs it as `python -m spotkeep_local.server`, with a socket that already listens (so nobody can
+take the port in between, and early requests wait instead of failing). It keeps every file below its state
+directory, opens no connection that leaves the machine, and saves its state as it goes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import fcntl
+import json
+import logging
+import os
+import shutil
+import signal
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spotkeep_local import process_identity
+from spotkeep_local.errors import LocalAwsError, PersistenceError
+from spotkeep_local.options import ServerOptions
+from spotkeep_local.persistence import StateSaver
+from spotkeep_local.record import ServerRecord
+from spotkeep_local.state_directory import StateDirectory
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+HEALTH_PATH = "/_spotkeep/health"
+_READ_ONLY_METHODS = ("GET", "HEAD", "OPTIONS")
+_SHUTDOWN_GRACE_SECONDS = 1.0
+_LOOPBACK = "127.0.0.1"
+_log = logging.getLogger("spotkeep_local")
+
+
+def server_environment(
+    directory: StateDirectory, *, port: int, options: ServerOptions, inherited: Mapping[str, str]
+) -> dict[str, str]:
+    """The whole environment of the daemon, and so of the functions it runs.
+
+    Everything about AWS, Docker and proxies that the caller's shell holds is left out: a function must reach
+    this local AWS with these credentials and nothing else.
+    """
+    kept = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+    nothing = str(directory.root / "none")
+    return {
+        **{name: inherited[name] for name in kept if name in inherited},
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_CONFIG_FILE": nothing,
+        "AWS_DEFAULT_REGION": options.region,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_ENDPOINT_URL": f"http://{_LOOPBACK}:{port}",
+        "AWS_REGION": options.region,
+        "AWS_SHARED_CREDENTIALS_FILE": nothing,
+        "BIND_HOST": _LOOPBACK,
+        "DOCKER_HOST": f"unix://{nothing}/docker.sock",
+        "GATEWAY_PORT": str(port),
+        "HOME": str(directory.home),
+        "IOT_MTLS_ENABLED": "0",
+        "LAMBDA_EXECUTOR": "local",
+        "LOG_LEVEL": options.log_level,
+        "MINISTACK_ACCOUNT_ID": options.account_id,
+        "MINISTACK_HOST": _LOOPBACK,
+        "MINISTACK_REGION": options.region,
+        "NO_PROXY": "*",
+        "PERSIST_STATE": "1",
+        "PYTHONNOUSERSITE": "1",
+        "S3_DATA_DIR": str(directory.objects),
+        "S3_PERSIST": "1",
+        "SFTP_ENABLED": "0",
+        "STATE_DIR": str(directory.services),
+        "TMPDIR": str(directory.temporary),
+    }
+
+
+def forbid_leaving_the_machine() -> None:
+    """Makes every connection of this process to anything but loopback fail, for the rest of its life."""
+
+    def refuse(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "socket.connect":
+            address = arguments[1]
+            if isinstance(address, tuple) and not _is_loopback(str(address[0])):
+                _log.warning("refused a connection to %s: the local AWS stays on this machine", address[0])
+                raise ConnectionRefusedError(f"the local AWS opens no connection to {address[0]}")
+
+    sys.addaudithook(refuse)
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+@dataclass(frozen=True)
+class _MinistackState:
+    """ministack's state, for the saver."""
+
+    directory: Path
+
+    def getters(self) -> Mapping[str, Callable[[], Mapping[str, Any] | None]]:
+        from spotkeep_local import ministack_seams
+
+        return ministack_seams.state_getters()
+
+    def write(self, name: str, state: Mapping[str, Any]) -> None:
+        from spotkeep_local import ministack_seams
+
+        path = ministack_seams.state_file(self.directory, name)
+        before = _version(path)
+        ministack_seams.write_state(name, state)
+        if _version(path) == before:
+            raise PersistenceError(f"{path} was not written; see the line before this one in the log")
+
+
+def _version(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+class _Application:
+    """ministack's ASGI application, with our own health page, a note of every change, and a word when it is up."""
+
+    def __init__(
+        self,
+        *,
+        inner: Callable[..., Awaitable[None]],
+        nonce: str,
+        on_started: Callable[[], None],
+        on_change: Callable[[], None],
+    ) -> None:
+        self._inner = inner
+        self._on_started = on_started
+        self._on_change = on_change
+        self._health = json.dumps({"nonce": nonce, "pid": os.getpid()}).encode()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await self._inner(scope, receive, self._announcing(send))
+        elif scope["type"] == "http" and scope["path"] == HEALTH_PATH:
+            headers = [(b"content-type", b"application/json")]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": self._health})
+        else:
+            try:
+                await self._inner(scope, receive, send)
+            finally:
+                if scope["type"] == "http" and scope["method"] not in _READ_ONLY_METHODS:
+                    self._on_change()
+
+    def _announcing(self, send: Any) -> Any:
+        async def announce(message: Any) -> None:
+            await send(message)
+            if message["type"] == "lifespan.startup.complete":
+                self._on_started()
+
+        return announce
+
+
+async def _serve(
+    listening: socket.socket, *, directory: StateDirectory, options: ServerOptions, record: ServerRecord
+) -> None:
+    # Late, because ministack reads the environment while it is imported.
+    from hypercorn.asyncio import serve
+    from hypercorn.config import Config
+
+    from spotkeep_local import ministack_seams
+
+    try:
+        from spotkeep_local.training.service import TrainingService
+    except ImportError:
+        TrainingService = None
+
+    ministack_seams.check()
+    loop = asyncio.get_running_loop()
+    saver = StateSaver(store=_MinistackState(directory.services), delay_seconds=options.save_delay_seconds)
+
+    def publish_event(detail: Mapping[str, Any], detail_type: str, resources: Sequence[str]) -> None:
+        ministack_seams.publish_event(
+            source="aws.sagemaker", detail_type=detail_type, detail=detail, resources=resources
+        )
+        saver.note_change()
+
+    if TrainingService:
+        training = TrainingService(
+            state_dir=directory.training,
+            endpoint_url=record.endpoint_url,
+            options=options,
+            publish_event=publish_event,
+        )
+        ministack_seams.register_service(
+            "sagemaker",
+            handler=training.handle_request,
+            target_prefixes=["SageMaker.", "SpotkeepLocal."],
+            host_patterns=[r"api\.sagemaker\."],
+        )
+    else:
+        import types
+
+        training = types.SimpleNamespace(start=lambda: None, stop=lambda: None)
+
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+
+    def when_started() -> None:
+        # In a thread: what it finds unfinished it takes up again by calling S3, that is: this very server.
+        starting = loop.run_in_executor(None, training.start)
+        starting.add_done_callback(lambda done: None if done.exception() is None else stop.set())
+        saver.start()
+        record.write(directory.record)
+
+    async def shutdown_trigger() -> None:
+        await stop.wait()
+        # While requests are still answered: what the jobs upload as they end belongs in the last save.
+        await asyncio.to_thread(training.stop)
+        await asyncio.to_thread(saver.stop)
+
+    config = Config()
+    config.bind = [f"fd://{listening.detach()}"]
+    config.loglevel = options.log_level
+    config.keep_alive_timeout = 75
+    config.graceful_timeout = _SHUTDOWN_GRACE_SECONDS
+    application = _Application(
+        inner=ministack_seams.asgi_application(),
+        nonce=record.nonce,
+        on_started=when_started,
+        on_change=saver.note_change,
+    )
+    await serve(application, config, shutdown_trigger=shutdown_trigger)
+
+
+def _hold(lock: Path) -> int:
+    """Takes the lock that lets one server live on a state directory; the system frees it when this process ends."""
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise LocalAwsError(
+            f"another local AWS runs on {lock.parent}; stop it with `spotkeep local down`, or use another directory"
+        ) from error
+    return descriptor
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the daemon until SIGTERM.
+
+    Returns:
+        The exit code: 0 after a shutdown in good order, 1 with a line on stderr otherwise.
+    """
+    parser = argparse.ArgumentParser(prog="python -m spotkeep_local.server", description=main.__doc__)
+    parser.add_argument("--state-dir", type=Path, required=True)
+    parser.add_argument("--listen-fd", type=int, required=True, help="a socket that listens on 127.0.0.1")
+    parser.add_argument("--nonce", required=True, help="what the health page answers with")
+    parser.add_argument("--options", type=ServerOptions.from_json, default=ServerOptions(), metavar="JSON")
+    given = parser.parse_args(arguments)
+    options: ServerOptions = given.options
+
+    directory = StateDirectory(given.state_dir)
+    listening = socket.socket(fileno=given.listen_fd)
+    listening.set_inheritable(False)
+    try:
+        directory.create()
+        lock = _hold(directory.server_lock)
+        shutil.rmtree(directory.temporary)
+        directory.create()
+        record = ServerRecord(
+            pid=os.getpid(),
+            process_started=process_identity.start_time(os.getpid()) or "",
+            nonce=given.nonce,
+            port=listening.getsockname()[1],
+            region=options.region,
+            account_id=options.account_id,
+        )
+        environment = server_environment(directory, port=record.port, options=options, inherited=os.environ)
+        os.environ.clear()
+        os.environ.update(environment)
+        os.chdir(directory.root)
+        forbid_leaving_the_machine()
+        asyncio.run(_serve(listening, directory=directory, options=options, record=record))
+        directory.record.unlink(missing_ok=True)
+        os.close(lock)
+    except LocalAwsError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

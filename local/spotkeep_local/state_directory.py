@@ -1,0 +1,75 @@
+"""Where everything that belongs to one local AWS lies: below one directory, and nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class StateDirectory:
+    """The layout of a state directory.
+
+    Attributes:
+        root: The directory itself; absolute.
+    """
+
+    root: Path
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "root", Path(self.root).absolute())
+
+    @property
+    def record(self) -> Path:
+        """What is known about the running server."""
+        return self.root / "local.json"
+
+    @property
+    def last_port(self) -> Path:
+        """The port of the last server, so that the next one takes the same."""
+        return self.root / "port"
+
+    @property
+    def log(self) -> Path:
+        """The server's log."""
+        return self.root / "server.log"
+
+    @property
+    def start_lock(self) -> Path:
+        """Held while a server is being started or stopped."""
+        return self.root / "start.lock"
+
+    @property
+    def server_lock(self) -> Path:
+        """Held by the server as long as it lives: one server for each state directory."""
+        return self.root / "server.lock"
+
+    @property
+    def services(self) -> Path:
+        """The state of ministack's services, one file each."""
+        return self.root / "services"
+
+    @property
+    def objects(self) -> Path:
+        """The objects in S3."""
+        return self.root / "objects"
+
+    @property
+    def training(self) -> Path:
+        """What the training service keeps: its jobs and their files."""
+        return self.root / "training"
+
+    @property
+    def home(self) -> Path:
+        """The home directory that functions see."""
+        return self.root / "home"
+
+    @property
+    def temporary(self) -> Path:
+        """Temporary files; emptied at every start."""
+        return self.root / "tmp"
+
+    def create(self) -> None:
+        """Creates the directories that are not there yet."""
+        for directory in (self.services, self.objects, self.training, self.home, self.temporary):
+            directory.mkdir(parents=True, exist_ok=True)

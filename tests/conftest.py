@@ -1,0 +1,48 @@
+"""What every test stands on: a harmless AWS environment, the checkout's tools on PATH, and a local AWS."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spotkeep_local import lifecycle
+from spotkeep_local.options import ServerOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_TOOLS = Path(sys.prefix) / "bin"
+
+
+def _harmless_environment() -> dict[str, str]:
+    """Credentials that are nobody's, so that a test that forgot its endpoint cannot reach an account."""
+    return {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        "PATH": f"{_TOOLS}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+    }
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Sets the environment before any test module is imported: jsii and boto3 read it on import."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        del os.environ[name]
+    os.environ.update(_harmless_environment())
+
+
+@pytest.fixture(scope="session")
+def local_aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[lifecycle.LocalAws]:
+    """A running local AWS, one for each xdist worker, on a free port and in a directory of its own."""
+    state_dir = tmp_path_factory.mktemp("local-aws")
+    running = lifecycle.start(state_dir, port=lifecycle.free_port(), options=ServerOptions.fast())
+    yield running
+    lifecycle.stop(state_dir)
