@@ -4,6 +4,7 @@
 LocalAwsError
 ├── OptionsError                a server option has a wrong value (every problem at once)
 ├── PortInUseError              the port that was asked for belongs to another program
+├── RunningElsewhereError       the server runs already, on another port than the one asked for
 ├── StartError                  the server did not come up; carries the last lines of its log
 ├── StopError                   the server did not go away
 ├── IncompatibleMinistackError  ministack is not the version whose internals we extend
@@ -43,6 +44,17 @@ class PortInUseError(LocalAwsError):
         super().__init__(
             f"port {port} of 127.0.0.1 is in use by another program; end that program, "
             "name another port, or name none to get a free one"
+        )
+
+
+class RunningElsewhereError(LocalAwsError):
+    """The local AWS of this state directory runs already, on another port."""
+
+    def __init__(self, port: int, *, asked_for: int) -> None:
+        self.port = port
+        super().__init__(
+            f"the local AWS runs already, on port {port} and not on {asked_for}; "
+            "use it there, or stop it first (`spotkeep local down`)"
         )
 
 

@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import secrets
+import select
 import signal
 import socket
 import subprocess
@@ -26,7 +27,7 @@ import boto3
 from botocore.config import Config
 
 from spotkeep_local import process_identity
-from spotkeep_local.errors import PortInUseError, StartError, StopError
+from spotkeep_local.errors import PortInUseError, RunningElsewhereError, StartError, StopError
 from spotkeep_local.options import ServerOptions
 from spotkeep_local.record import ServerRecord
 from spotkeep_local.server import HEALTH_PATH
@@ -128,6 +129,7 @@ def start(state_dir: Path, port: int | None = None, options: ServerOptions | Non
 
     Raises:
         PortInUseError: `port` was given and another program has it.
+        RunningElsewhereError: `port` was given and the local AWS runs already, on another one.
         StartError: The server did not come up; says why and shows the end of its log.
     """
     directory = StateDirectory(state_dir)
@@ -135,18 +137,17 @@ def start(state_dir: Path, port: int | None = None, options: ServerOptions | Non
     with _exclusively(directory.start_lock):
         if (running := status(state_dir)) is not None:
             if port is not None and running.port != port:
-                raise StartError(
-                    f"it runs already, on port {running.port} and not on {port}; stop it first",
-                    log_tail=_log_tail(directory),
-                    log_path=str(directory.log),
-                )
+                raise RunningElsewhereError(running.port, asked_for=port)
             return running
-        _end_leftover(directory)
+        _end_recorded(directory)
         with _listen(directory, port) as listening:
             nonce = secrets.token_hex(16)
-            process = _spawn(directory, listening, nonce=nonce, options=options or ServerOptions())
+            _spawn_until_up(directory, listening, nonce=nonce, options=options or ServerOptions())
             directory.last_port.write_text(str(listening.getsockname()[1]))
-        return _wait_until_up(directory, process, nonce=nonce)
+        up = status(state_dir)
+        if up is None:
+            raise _start_error(directory, "it came up and does not answer")
+        return up
 
 
 def status(state_dir: Path) -> LocalAws | None:
@@ -182,7 +183,7 @@ def stop(state_dir: Path) -> bool:
     if not directory.root.exists():
         return False
     with _exclusively(directory.start_lock):
-        return _end_leftover(directory)
+        return _end_recorded(directory)
 
 
 def free_port() -> int:
@@ -235,42 +236,38 @@ def _last_port(directory: StateDirectory) -> int | None:
         return None
 
 
-def _spawn(
-    directory: StateDirectory, listening: socket.socket, *, nonce: str, options: ServerOptions
-) -> subprocess.Popen[bytes]:
+def _spawn_until_up(directory: StateDirectory, listening: socket.socket, *, nonce: str, options: ServerOptions) -> None:
     if directory.log.exists() and directory.log.stat().st_size > _LOG_KEPT_BYTES:
         directory.log.replace(directory.log.with_suffix(".log.1"))
-    descriptor = listening.fileno()
+    # The server holds the writing end and says a word when it is up; if it dies, the system closes it.
+    reading, writing = os.pipe()
     command = [sys.executable, "-m", "spotkeep_local.server"]
-    command += ["--state-dir", str(directory.root), "--listen-fd", str(descriptor), "--nonce", nonce]
-    command += ["--options", options.to_json()]
-    with directory.log.open("ab") as log:
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            pass_fds=[descriptor],
-            cwd=directory.root,
-            start_new_session=True,
-        )
+    command += ["--state-dir", str(directory.root), "--nonce", nonce, "--options", options.to_json()]
+    command += ["--listen-fd", str(listening.fileno()), "--ready-fd", str(writing)]
+    try:
+        with directory.log.open("ab") as log:
+            launcher = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                pass_fds=[listening.fileno(), writing],
+                cwd=directory.root,
+                start_new_session=True,
+            )
+        os.close(writing)
+        launcher.wait()
+        if not select.select([reading], [], [], _START_TIMEOUT_SECONDS)[0]:
+            _end_recorded(directory)
+            raise _start_error(directory, f"it was not up within {_START_TIMEOUT_SECONDS:.0f} s")
+        if not os.read(reading, 1):
+            raise _start_error(directory, "it ended while it started")
+    finally:
+        os.close(reading)
 
 
-def _wait_until_up(directory: StateDirectory, process: subprocess.Popen[bytes], *, nonce: str) -> LocalAws:
-    deadline = time.monotonic() + _START_TIMEOUT_SECONDS
-    problem = f"it did not answer within {_START_TIMEOUT_SECONDS:.0f} s"
-    while time.monotonic() < deadline:
-        record = ServerRecord.read(directory.record)
-        if record is not None and record.nonce == nonce and (up := status(directory.root)) is not None:
-            return up
-        if process.poll() is not None:
-            problem = f"it ended with exit code {process.returncode}"
-            break
-        time.sleep(_POLL_SECONDS)
-    else:
-        process.kill()
-        process.wait()
-    raise StartError(problem, log_tail=_log_tail(directory), log_path=str(directory.log))
+def _start_error(directory: StateDirectory, problem: str) -> StartError:
+    return StartError(problem, log_tail=_log_tail(directory), log_path=str(directory.log))
 
 
 def _log_tail(directory: StateDirectory) -> list[str]:
@@ -290,7 +287,7 @@ def _answers(record: ServerRecord) -> bool:
         return False
 
 
-def _end_leftover(directory: StateDirectory) -> bool:
+def _end_recorded(directory: StateDirectory) -> bool:
     """Ends the recorded server, if that process still is what it was, and forgets the record."""
     record = ServerRecord.read(directory.record)
     if record is None:

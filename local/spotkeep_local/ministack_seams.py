@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ministack import app as _app  # type: ignore[import-untyped]
 from ministack.core import persistence as _persistence  # type: ignore[import-untyped]
-from ministack.core import router as _router  # type: ignore[import-untyped]
+from ministack.core import router as _router
 from ministack.services import eventbridge as _eventbridge  # type: ignore[import-untyped]
 
 from spotkeep_local.errors import IncompatibleMinistackError

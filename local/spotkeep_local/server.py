@@ -165,7 +165,12 @@ class _Application:
 
 
 async def _serve(
-    listening: socket.socket, *, directory: StateDirectory, options: ServerOptions, record: ServerRecord
+    listening: socket.socket,
+    *,
+    directory: StateDirectory,
+    options: ServerOptions,
+    record: ServerRecord,
+    announce_ready: Callable[[], None],
 ) -> None:
     # Late, because ministack reads the environment while it is imported.
     from hypercorn.asyncio import serve
@@ -215,7 +220,7 @@ async def _serve(
         starting = loop.run_in_executor(None, training.start)
         starting.add_done_callback(lambda done: None if done.exception() is None else stop.set())
         saver.start()
-        record.write(directory.record)
+        announce_ready()
 
     async def shutdown_trigger() -> None:
         await stop.wait()
@@ -249,6 +254,17 @@ def _hold(lock: Path) -> int:
     return descriptor
 
 
+def _leave_the_launcher() -> None:
+    """Goes on in a child whose parent ends now, so that the server is nobody's child and outlives its starter."""
+    if os.fork() > 0:
+        os._exit(0)
+
+
+def _say_ready(descriptor: int) -> None:
+    os.write(descriptor, b"1")
+    os.close(descriptor)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the daemon until SIGTERM.
 
@@ -258,6 +274,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m spotkeep_local.server", description=main.__doc__)
     parser.add_argument("--state-dir", type=Path, required=True)
     parser.add_argument("--listen-fd", type=int, required=True, help="a socket that listens on 127.0.0.1")
+    parser.add_argument("--ready-fd", type=int, required=True, help="a pipe that is told when the server is up")
     parser.add_argument("--nonce", required=True, help="what the health page answers with")
     parser.add_argument("--options", type=ServerOptions.from_json, default=ServerOptions(), metavar="JSON")
     given = parser.parse_args(arguments)
@@ -265,7 +282,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     directory = StateDirectory(given.state_dir)
     listening = socket.socket(fileno=given.listen_fd)
-    listening.set_inheritable(False)
+    for descriptor in (given.listen_fd, given.ready_fd):
+        os.set_inheritable(descriptor, False)
+    _leave_the_launcher()
     try:
         directory.create()
         lock = _hold(directory.server_lock)
@@ -280,11 +299,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             account_id=options.account_id,
         )
         environment = server_environment(directory, port=record.port, options=options, inherited=os.environ)
+        record.write(directory.record)
         os.environ.clear()
         os.environ.update(environment)
         os.chdir(directory.root)
         forbid_leaving_the_machine()
-        asyncio.run(_serve(listening, directory=directory, options=options, record=record))
+        asyncio.run(
+            _serve(
+                listening,
+                directory=directory,
+                options=options,
+                record=record,
+                announce_ready=lambda: _say_ready(given.ready_fd),
+            )
+        )
         directory.record.unlink(missing_ok=True)
         os.close(lock)
     except LocalAwsError as error:
