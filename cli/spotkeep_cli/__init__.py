@@ -1,1 +1,5 @@
-"""Placeholder docstring: the owner of this package writes it."""
+"""What a person types: launch a run, follow it, look at what it did and what it cost.
+
+`main.py` registers the commands, one file each under `commands/`. Everything that reaches outside (AWS, the clock,
+the local AWS) passes through `seams.py`; what is printed is made in `rendering/` from plain values.
+"""

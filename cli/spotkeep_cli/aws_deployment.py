@@ -1,0 +1,288 @@
+"""The real deployment: boto3 behind `deployment.Deployment`, with AWS's errors in a user's words.
+
+The only module of the command line that calls AWS, besides `connection`, which looks the deployment up.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectionError as AwsConnectionError,
+    HTTPClientError,
+    NoCredentialsError,
+    PartialCredentialsError,
+    SSOError,
+)
+from pydantic import BaseModel, ConfigDict
+from spotkeep_jobs.run_table import RunTable
+
+from spotkeep_cli.deployment import ConnectionOptions, LogLine
+from spotkeep_cli.errors import LauncherFailed, NoConnection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from mypy_boto3_logs import CloudWatchLogsClient
+
+    from spotkeep_cli.deployment import RunReader
+
+ClientFactory = Callable[..., Any]
+"""`boto3.Session.client`, or the local AWS's."""
+
+LOG_GROUP = "/aws/sagemaker/TrainingJobs"
+"""Where SageMaker writes the output of every training job."""
+
+_INVOKE_ATTEMPTS = 4
+_DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "AuthorizationError"}
+_STALE = {"ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "UnrecognizedClientException",
+    "InvalidSignatureException", "SignatureDoesNotMatch", "RequestExpired"}  # fmt: skip
+
+
+class Connection(BaseModel):
+    """What `/<deployment>/connection` says. Fields this version does not know are left alone."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: int
+    deployment: str
+    region: str
+    launcher_function: str
+    run_table: str
+    checkpoint_bucket: str
+
+
+class AwsDeployment:
+    """A deployment in AWS, or in the local AWS.
+
+    Args:
+        connection: Where everything is.
+        client: Makes a boto3 client of a service, with the right credentials and region.
+        options: How the user named the deployment, for hints.
+    """
+
+    def __init__(self, *, connection: Connection, client: ClientFactory, options: ConnectionOptions) -> None:
+        self._connection = connection
+        self._client = client
+        self._options = options
+
+    @property
+    def region(self) -> str:
+        """The region of the deployment."""
+        return self._connection.region
+
+    @property
+    def checkpoint_bucket(self) -> str:
+        """The bucket of its runs."""
+        return self._connection.checkpoint_bucket
+
+    @cached_property
+    def runs(self) -> RunReader:
+        """Its run table, with AWS's errors translated."""
+        table = RunTable(client=self._client("dynamodb"), table_name=self._connection.run_table)
+        return _TranslatingRunReader(table, options=self._options)
+
+    def invoke_launcher(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """Calls the launcher; tried again when the connection breaks.
+
+        A launch carries its token, so the same payload again answers the same and launches nothing twice.
+
+        Raises:
+            LauncherFailed: The function raised, or its answer is not a JSON object.
+            NoConnection: The call did not come through.
+        """
+        function = self._connection.launcher_function
+        # botocore would repeat a call whose answer is late; here each repeat is ours, and the last error is told.
+        client = self._client(
+            "lambda", config=Config(read_timeout=70, connect_timeout=5, retries={"total_max_attempts": 1})
+        )
+        body = json.dumps(payload, default=str).encode()
+        for attempt in range(1, _INVOKE_ATTEMPTS + 1):
+            try:
+                with translated_aws_errors(f"invoking {function}", options=self._options, payload=payload):
+                    answer = client.invoke(FunctionName=function, Payload=body)
+                break
+            except NoConnection as error:
+                if attempt == _INVOKE_ATTEMPTS or not _worth_repeating(error.__cause__):
+                    raise
+                time.sleep(2 ** (attempt - 1) / 2)
+        return _read_answer(answer["Payload"].read(), function=function, failed="FunctionError" in answer)
+
+    def job_log(self, job_name: str) -> CloudWatchJobLog:
+        """The log of a training job."""
+        return CloudWatchJobLog(self._client("logs"), job_name=job_name, options=self._options)
+
+    def upload_source(self, *, key: str, content: bytes) -> str:
+        """Puts a source archive into the bucket unless the same key is there: its name is its hash.
+
+        Raises:
+            NoConnection: S3 refused or could not be reached.
+        """
+        s3 = self._client("s3")
+        bucket = self.checkpoint_bucket
+        with translated_aws_errors(f"uploading the source to {bucket}", options=self._options):
+            s3.put_object(Bucket=bucket, Key=key, Body=content)
+        return f"s3://{bucket}/{key}"
+
+
+class CloudWatchJobLog:
+    """A training job's log, stream by stream, read forward.
+
+    A managed spot job that comes back on another instance may write a new stream; each read looks for it.
+    """
+
+    def __init__(self, client: CloudWatchLogsClient, *, job_name: str, options: ConnectionOptions) -> None:
+        self._client = client
+        self._job_name = job_name
+        self._options = options
+        self._positions: dict[str, str] = {}
+
+    def read(self) -> list[LogLine]:
+        """The lines since the last read, in order of time.
+
+        Raises:
+            NoConnection: CloudWatch Logs refused or could not be reached.
+        """
+        with translated_aws_errors(f"reading the log of {self._job_name}", options=self._options):
+            lines = [line for stream in self._streams() for line in self._read_stream(stream)]
+        return sorted(lines, key=lambda line: line.time)
+
+    def _streams(self) -> list[str]:
+        pages = self._client.get_paginator("describe_log_streams").paginate(
+            logGroupName=LOG_GROUP, logStreamNamePrefix=f"{self._job_name}/"
+        )
+        try:
+            return [stream["logStreamName"] for page in pages for stream in page["logStreams"]]
+        except self._client.exceptions.ResourceNotFoundException:
+            return []  # no training job ever wrote a line in this account and region
+
+    def _read_stream(self, stream: str) -> Iterator[LogLine]:
+        host = stream.rpartition("/")[2].rpartition("-")[0] or stream
+        while True:
+            position = self._positions.get(stream)
+            page = self._client.get_log_events(
+                logGroupName=LOG_GROUP,
+                logStreamName=stream,
+                startFromHead=True,
+                **({"nextToken": position} if position else {}),
+            )
+            for event in page["events"]:
+                yield LogLine(
+                    time=datetime.fromtimestamp(event["timestamp"] / 1000, tz=UTC),
+                    stream=host,
+                    text=event["message"].rstrip("\n"),
+                )
+            self._positions[stream] = page["nextForwardToken"]
+            # AWS: the end of the stream is reached when the token that was passed in comes back.
+            if page["nextForwardToken"] == position:
+                return
+
+
+class _TranslatingRunReader:
+    def __init__(self, table: RunTable, *, options: ConnectionOptions) -> None:
+        self._table = table
+        self._options = options
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._table, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with translated_aws_errors("reading the run table", options=self._options):
+                return method(*args, **kwargs)
+
+        return call
+
+
+@contextmanager
+def translated_aws_errors(
+    doing: str, *, options: ConnectionOptions, payload: Mapping[str, Any] | None = None
+) -> Iterator[None]:
+    """Turns what botocore raises into one line and a hint.
+
+    Args:
+        doing: What was being done, for the message: `reading the run table`.
+        options: How the user named the deployment.
+        payload: The launch document, whose token makes a repeat safe.
+
+    Raises:
+        NoConnection: AWS refused, or could not be reached.
+    """
+    try:
+        yield
+    except (NoCredentialsError, PartialCredentialsError, SSOError) as error:
+        raise NoConnection(
+            f"{doing}: no usable AWS credentials ({error})",
+            hint="sign in (`aws sso login`, `aws configure`) or name a profile: spotkeep --profile NAME ...",
+        ) from error
+    except ClientError as error:
+        raise NoConnection(f"{doing}: {_words(error)}", hint=_hint_for(error, options=options)) from error
+    except (AwsConnectionError, HTTPClientError) as error:
+        raise NoConnection(
+            f"{doing}: no connection ({error})", hint=_reconnect_hint(options=options, payload=payload)
+        ) from error
+    except BotoCoreError as error:
+        raise NoConnection(f"{doing}: {error}", hint="check the AWS configuration: aws configure list") from error
+
+
+def _worth_repeating(error: BaseException | None) -> bool:
+    if isinstance(error, ClientError):
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        return status == 429 or status >= 500
+    return isinstance(error, AwsConnectionError | HTTPClientError)
+
+
+def _words(error: ClientError) -> str:
+    details = error.response.get("Error", {})
+    return f"{details.get('Code', 'error')}: {details.get('Message', str(error))}"
+
+
+def _hint_for(error: ClientError, *, options: ConnectionOptions) -> str:
+    code = error.response.get("Error", {}).get("Code", "")
+    if code in _DENIED:
+        return f"ask for the managed policy of users of the deployment {options.deployment!r}"
+    if code in _STALE:
+        return "the credentials are out of date; sign in again (aws sso login)"
+    if code in {"ResourceNotFoundException", "NoSuchBucket"}:
+        return "the deployment is not complete; deploy it again: cdk deploy --all"
+    if "Throttl" in code or code == "TooManyRequestsException":
+        return "AWS is busy with this account's calls; try again in a moment"
+    return "try again; if it stays, look at the AWS service's status in this region"
+
+
+def _reconnect_hint(*, options: ConnectionOptions, payload: Mapping[str, Any] | None) -> str:
+    if payload and payload.get("token"):
+        return (
+            "it may or may not have been launched; the same token again is safe and launches nothing twice: "
+            f"--set token={payload['token']}"
+        )
+    if options.local:
+        return "is the local AWS still up? spotkeep local status"
+    return "check the network and the region"
+
+
+def _read_answer(body: bytes, *, function: str, failed: bool) -> dict[str, Any]:
+    try:
+        answer = json.loads(body)
+    except ValueError as error:
+        raise LauncherFailed(
+            f"{function} answered {body[:80]!r}, which is not JSON", hint=f"look at its log: /aws/lambda/{function}"
+        ) from error
+    if failed:
+        kind = answer.get("errorType", "error") if isinstance(answer, dict) else "error"
+        words = answer.get("errorMessage", answer) if isinstance(answer, dict) else answer
+        raise LauncherFailed(
+            f"{function} failed with {kind}: {str(words).splitlines()[0] if str(words) else 'no message'}",
+            hint=f"nothing is known to have changed; its log says more: aws logs tail /aws/lambda/{function}",
+        )
+    if not isinstance(answer, dict):
+        raise LauncherFailed(f"{function} answered {answer!r}, not an object", hint="is the deployment up to date?")
+    return answer

@@ -1,0 +1,35 @@
+"""`spotkeep describe RUN`: one run on one page."""
+
+import typer
+
+from spotkeep_cli.commands.parameters import AsJson, RunName, invocation_of
+from spotkeep_cli.run_names import find_run
+from spotkeep_cli.terminal import Terminal
+
+
+def describe(context: typer.Context, run_name: RunName, *, as_json: AsJson = False) -> None:
+    """Show one run: state, attempts, timeline, checkpoints, model, cost."""
+    from spotkeep_cli.next_steps import steps_for_run
+    from spotkeep_cli.rendering.run_description import run_description
+
+    invocation = invocation_of(context)
+    runs = invocation.deployment().runs
+    run = find_run(runs, run_name, command=invocation.options.command)
+    attempts = runs.attempts(run.run)
+    timeline = runs.timeline(run.run)
+    terminal = Terminal(as_json=as_json)
+    if as_json:
+        terminal.give_json(
+            {
+                "run": run.model_dump(mode="json"),
+                "attempts": [attempt.model_dump(mode="json") for attempt in attempts],
+                "timeline": [entry.model_dump(mode="json") for entry in timeline],
+            }
+        )
+        return
+    terminal.show(
+        run_description(
+            run, attempts=attempts, timeline=timeline, now=invocation.seams.now(), width=terminal.people.width
+        )
+    )
+    terminal.show_next(*steps_for_run(run, invocation=invocation, after="describe"))

@@ -1,0 +1,29 @@
+"""The arguments and options that several commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spotkeep_cli.seams import Invocation
+
+RunName = Annotated[
+    str, typer.Argument(metavar="RUN", help="The run's id, or the beginning of it.", show_default=False)
+]
+JobFile = Annotated[Path, typer.Argument(metavar="JOB.YAML", help="The job file.", show_default=False)]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="FIELD=VALUE", help="Override a field; dots reach inside. Repeatable.", show_default=False
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
+AssumeYes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+Detach = Annotated[bool, typer.Option("--detach", "-d", help="Don't follow the run.")]
+
+
+def invocation_of(context: typer.Context) -> Invocation:
+    """The root options and the outside world, as the root callback left them."""
+    invocation = context.obj
+    assert isinstance(invocation, Invocation)  # noqa: S101 -- the root callback always runs first
+    return invocation

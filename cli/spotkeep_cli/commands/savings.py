@@ -1,0 +1,45 @@
+"""`spotkeep savings`: what spot saved, counted honestly (I8)."""
+
+from typing import Annotated
+
+import typer
+
+from spotkeep_cli.commands.parameters import AsJson, invocation_of
+from spotkeep_cli.terminal import NextStep, Terminal
+
+MOST_RUNS = 10_000
+
+
+def savings(
+    context: typer.Context,
+    *,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="WHEN", help="Only runs created since: 7d, 12h, or a date.", show_default=False),
+    ] = None,
+    owner: Annotated[str | None, typer.Option(help="Only this owner's.", show_default=False)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what each run cost against an uninterrupted on-demand run of the same work."""
+    from spotkeep_cli.rendering.savings_table import savings_table
+    from spotkeep_cli.savings_report import report_savings
+    from spotkeep_cli.since import parse_since
+
+    invocation = invocation_of(context)
+    start = parse_since(since, now=invocation.seams.now()) if since else None
+    runs = invocation.deployment().runs.list(owner=owner, limit=MOST_RUNS)
+    report = report_savings(run for run in runs if start is None or run.created_at >= start)
+    terminal = Terminal(as_json=as_json)
+    if as_json:
+        terminal.give_json(report.as_document())
+        return
+    if not report.lines:
+        terminal.show("No run with a bill yet." if start is None else f"No run with a bill since {since}.")
+        terminal.show_next(NextStep(command=invocation.command("ps"), what="runs at work"))
+        return
+    terminal.show(savings_table(report, width=terminal.people.width))
+    dearest = max(report.lines, key=lambda line: line.cost.billed_seconds)
+    terminal.show_next(
+        NextStep(command=invocation.command(f"describe {dearest.run}"), what="the bill of the largest"),
+        NextStep(command=invocation.command("savings --json"), what="the same for a spreadsheet"),
+    )

@@ -1,0 +1,124 @@
+"""Finds a deployment: one SSM parameter, `/<deployment>/connection`, says where everything is.
+
+In AWS the usual credentials apply (environment, profile, instance role). With `--local` the running local AWS of
+this project is used instead, and nothing else can be reached.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spotkeep_cli.errors import NoConnection
+
+if TYPE_CHECKING:
+    import boto3
+    from spotkeep_local.lifecycle import LocalAws
+
+    from spotkeep_cli.aws_deployment import AwsDeployment, ClientFactory
+    from spotkeep_cli.deployment import ConnectionOptions
+
+LOCAL_STATE_VARIABLE = "SPOTKEEP_LOCAL_STATE"
+"""Names the local AWS's state directory, where it is not `.spotkeep/local` of this project."""
+
+
+def connect(options: ConnectionOptions) -> AwsDeployment:
+    """Looks a deployment up.
+
+    Raises:
+        NoConnection: There is none, or it cannot be reached with these credentials.
+    """
+    from spotkeep_cli.aws_deployment import AwsDeployment, Connection, translated_aws_errors
+
+    client: ClientFactory
+    if options.local:
+        local = running_local_aws()
+        client, region = local.session().client, local.region
+    else:
+        session = _aws_session(options)
+        client, region = session.client, session.region_name
+    name = f"/{options.deployment}/connection"
+    with translated_aws_errors(f"reading the parameter {name}", options=options):
+        ssm = client("ssm")
+        try:
+            value = ssm.get_parameter(Name=name)["Parameter"]["Value"]
+        except ssm.exceptions.ParameterNotFound as error:
+            raise _not_deployed(options, region=region) from error
+    try:
+        connection = Connection.model_validate(json.loads(value))
+    except ValueError as error:
+        raise NoConnection(
+            f"the parameter {name} is not one this version can read",
+            hint="deploy again with the version of Spotkeep you use here: cdk deploy --all",
+        ) from error
+    return AwsDeployment(connection=connection, client=client, options=options)
+
+
+def local_state_directory(*, start: Path | None = None) -> Path:
+    """Where the local AWS of this project keeps its state: `.spotkeep/local` beside the nearest `cdk.json`, or here."""
+    if named := os.environ.get(LOCAL_STATE_VARIABLE):
+        return Path(named)
+    return project_directory(start=start) / ".spotkeep" / "local"
+
+
+def project_directory(*, start: Path | None = None) -> Path:
+    """The nearest directory upwards that is deployed from (has a `cdk.json`), or the current one."""
+    here = (start or Path.cwd()).resolve()
+    return next((folder for folder in (here, *here.parents) if (folder / "cdk.json").is_file()), here)
+
+
+def running_local_aws() -> LocalAws:
+    """The local AWS of this project.
+
+    Raises:
+        NoConnection: It is not running.
+    """
+    from spotkeep_local import lifecycle
+
+    state = local_state_directory()
+    local = lifecycle.status(state)
+    if local is None:
+        raise NoConnection(
+            f"the local AWS is not running (looked in {_near(state)})", hint="start it: spotkeep local up"
+        )
+    return local
+
+
+def _aws_session(options: ConnectionOptions) -> boto3.Session:
+    import boto3
+    from botocore.exceptions import ProfileNotFound
+
+    try:
+        session = boto3.Session(region_name=options.region, profile_name=options.profile)
+    except ProfileNotFound as error:
+        raise NoConnection(
+            f"there is no AWS profile {options.profile!r}", hint="`aws configure list-profiles` shows those you have"
+        ) from error
+    if session.region_name is None:
+        raise NoConnection(
+            "no AWS region is set",
+            hint="name it: spotkeep --region us-east-1 ... (or set AWS_REGION); for the local AWS: spotkeep --local ...",
+        )
+    return session
+
+
+def _not_deployed(options: ConnectionOptions, *, region: str) -> NoConnection:
+    if options.local:
+        return NoConnection(
+            f"the local AWS runs, but nothing is deployed to it as {options.deployment!r}",
+            hint="deploy to it: spotkeep local up",
+        )
+    return NoConnection(
+        f"no deployment {options.deployment!r} in {region}",
+        hint="deploy it (`cdk deploy --all`), or name another: spotkeep --deployment NAME --region REGION ...",
+    )
+
+
+def _near(path: Path) -> str:
+    """A path as a person would give it from here."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

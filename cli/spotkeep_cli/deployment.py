@@ -1,0 +1,117 @@
+"""What the commands need of a deployment, and nothing more: the seam between them and AWS.
+
+`aws_deployment.AwsDeployment` is the real one; tests put a fake here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from datetime import datetime
+
+    from spotkeep_jobs.record import Attempt, Run, TimelineEntry
+    from spotkeep_jobs.states import RunState
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConnectionOptions:
+    """Which deployment the user means.
+
+    Attributes:
+        deployment: The `deployment` setting it was deployed with.
+        region: The AWS region; None for the AWS configuration's own.
+        profile: The AWS profile; None for the AWS configuration's own.
+        local: Whether it is the one in the local AWS.
+    """
+
+    deployment: str = "spotkeep"
+    region: str | None = None
+    profile: str | None = None
+    local: bool = False
+
+    @property
+    def command(self) -> str:
+        """How to call `spotkeep` so that it means the same deployment again."""
+        parts = ["spotkeep"]
+        if self.local:
+            parts.append("--local")
+        if self.deployment != "spotkeep":
+            parts.append(f"--deployment {self.deployment}")
+        if self.region:
+            parts.append(f"--region {self.region}")
+        if self.profile:
+            parts.append(f"--profile {self.profile}")
+        return " ".join(parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogLine:
+    """One line of a job's log.
+
+    Attributes:
+        time: When CloudWatch Logs was given it.
+        stream: The host that wrote it (`algo-1`).
+        text: The line without its end.
+    """
+
+    time: datetime
+    stream: str
+    text: str
+
+
+class JobLog(Protocol):
+    """The log of one training job, read forward."""
+
+    def read(self) -> list[LogLine]:
+        """The lines that came since the last read, in order; empty when there are none (yet)."""
+
+
+class RunReader(Protocol):
+    """The run table, as far as the commands read it. `spotkeep_jobs.run_table.RunTable` is one."""
+
+    def get(self, run: str) -> Run | None:
+        """One run's head."""
+
+    def list(
+        self, *, owner: str | None = None, states: Collection[RunState] | None = None, limit: int = 100
+    ) -> list[Run]:
+        """Runs, newest first."""
+
+    def timeline(self, run: str) -> list[TimelineEntry]:
+        """What happened to a run, oldest first."""
+
+    def attempts(self, run: str) -> list[Attempt]:
+        """A run's attempts, first to last."""
+
+
+class Deployment(Protocol):
+    """One deployed Spotkeep."""
+
+    @property
+    def region(self) -> str:
+        """Where it is."""
+
+    @property
+    def checkpoint_bucket(self) -> str:
+        """The bucket of its runs."""
+
+    @property
+    def runs(self) -> RunReader:
+        """Its run table."""
+
+    def invoke_launcher(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """Calls the launcher function and returns its answer.
+
+        Raises:
+            LauncherFailed: The function raised, or its answer is not JSON.
+            NoConnection: The call did not come through, also when tried again.
+        """
+
+    def job_log(self, job_name: str) -> JobLog:
+        """The log of a training job."""
+
+    def upload_source(self, *, key: str, content: bytes) -> str:
+        """Puts a source archive into the bucket, unless it is there, and returns its S3 URI."""

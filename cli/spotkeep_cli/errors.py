@@ -1,0 +1,125 @@
+"""Every way a command can end badly, as one tree: what happened, what to do, and the exit code scripts rely on.
+
+```
+CommandLineError
+├── WrongUsage            2  an option, an argument or the job file cannot be understood
+│   └── JobFileError      2  ... with the line of the job file
+├── RequestRefused        3  the launcher would not, or did not, accept the request; carries every problem
+├── RunNotFound           4  no run has that name, or several do
+├── NoConnection          5  there is no deployment to talk to, or it does not let us in
+├── RunFailed             6  the run that was followed failed
+├── RunStopped            7  the run that was followed was stopped, or ran out of time
+├── LauncherFailed        8  the launcher function broke, or its answer cannot be read
+├── LocalAwsFailed        9  the local AWS did not do what was asked
+└── NotConfirmed         10  a question was answered with no
+```
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spotkeep_cli.problems import LocatedProblem
+
+
+class ExitCode(IntEnum):
+    """What a command's exit status says. Documented in docs/command-line.md."""
+
+    DONE = 0
+    UNEXPECTED = 1
+    USAGE = 2
+    REFUSED = 3
+    NOT_FOUND = 4
+    NO_CONNECTION = 5
+    RUN_FAILED = 6
+    RUN_STOPPED = 7
+    LAUNCHER_FAILED = 8
+    LOCAL_AWS_FAILED = 9
+    NOT_CONFIRMED = 10
+
+
+class CommandLineError(Exception):
+    """The root: one line that says what is wrong and what was found, and a hint that says what to do.
+
+    Attributes:
+        message: One line, without a full stop.
+        hint: What to do next; may hold a command to copy. Empty where nothing useful can be said.
+    """
+
+    exit_code = ExitCode.UNEXPECTED
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class WrongUsage(CommandLineError):
+    """An option, an argument or a file was given wrongly."""
+
+    exit_code = ExitCode.USAGE
+
+
+class JobFileError(WrongUsage):
+    """The job file cannot be read as a job document."""
+
+
+class RequestRefused(CommandLineError):
+    """The request has problems; nothing was launched.
+
+    Attributes:
+        problems: Every problem at once, in the order of the document.
+        command: The command to run again once they are fixed.
+    """
+
+    exit_code = ExitCode.REFUSED
+
+    def __init__(self, message: str, *, problems: Sequence[LocatedProblem] = (), hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.problems = tuple(problems)
+
+
+class RunNotFound(CommandLineError):
+    """No run has that id, or the abbreviation fits several."""
+
+    exit_code = ExitCode.NOT_FOUND
+
+
+class NoConnection(CommandLineError):
+    """No deployment can be reached: not deployed, no credentials, no permission, or no network."""
+
+    exit_code = ExitCode.NO_CONNECTION
+
+
+class RunFailed(CommandLineError):
+    """The run that was followed ended in failure."""
+
+    exit_code = ExitCode.RUN_FAILED
+
+
+class RunStopped(CommandLineError):
+    """The run that was followed was stopped before it completed."""
+
+    exit_code = ExitCode.RUN_STOPPED
+
+
+class LauncherFailed(CommandLineError):
+    """The launcher function raised an error, or answered something this version cannot read."""
+
+    exit_code = ExitCode.LAUNCHER_FAILED
+
+
+class LocalAwsFailed(CommandLineError):
+    """The local AWS did not start, stop or take the deployment."""
+
+    exit_code = ExitCode.LOCAL_AWS_FAILED
+
+
+class NotConfirmed(CommandLineError):
+    """A question was answered with no; nothing was done."""
+
+    exit_code = ExitCode.NOT_CONFIRMED

@@ -1,0 +1,254 @@
+"""Reads a job file into the document the launcher takes, and remembers on which line each field stands.
+
+YAML is read by the rules of its version 1.2, which are the ones people expect: `on`, `no` and `12:30` are text, and
+`1e-3` is a number. Nothing is judged here; whether a value makes sense is the launcher's decision.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from spotkeep_cli.errors import JobFileError, WrongUsage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+FieldPath = tuple[str | int, ...]
+
+MAX_JOB_FILE_BYTES = 256 * 1024
+"""A job file is a page of text; more is a mistaken argument. (An invocation carries at most 6 MB.)"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobDocument:
+    """A job file after its overrides: what to send, and where each value came from.
+
+    Attributes:
+        path: The job file.
+        fields: The document, as the launcher takes it.
+        lines: The line (from 1) of each field that stands in the file.
+        overridden: The fields that `--set` gave.
+    """
+
+    path: Path
+    fields: dict[str, Any]
+    lines: Mapping[FieldPath, int] = field(default_factory=dict)
+    overridden: frozenset[FieldPath] = frozenset()
+
+    def line_of(self, field_name: str) -> int | None:
+        """The line of a field as problems name it (`channels[0].uri`), or of the nearest field around it."""
+        path = parse_field_path(field_name)
+        while path:
+            if path in self.overridden:
+                return None
+            if path in self.lines:
+                return self.lines[path]
+            path = path[:-1]
+        return None
+
+    def is_overridden(self, field_name: str) -> bool:
+        """Whether `--set` gave the field or something around it."""
+        path = parse_field_path(field_name)
+        return any(path[:length] in self.overridden for length in range(1, len(path) + 1))
+
+
+def read_job_file(path: Path, *, overrides: Sequence[str] = ()) -> JobDocument:
+    """Reads a job file and applies `--set` overrides in order.
+
+    Args:
+        path: The YAML (or JSON) file.
+        overrides: `field=value` each, with dots for what is inside: `hyperparameters.lr=0.1`.
+
+    Raises:
+        JobFileError: The file is missing, too large, not YAML, or not a mapping; says which line.
+        WrongUsage: An override cannot be understood.
+    """
+    fields, lines = _parse(_read(path), path=path)
+    overridden = []
+    for override in overrides:
+        target, value = parse_override(override)
+        _apply(fields, target, value, override=override)
+        overridden.append(target)
+    return JobDocument(path=path, fields=fields, lines=lines, overridden=frozenset(overridden))
+
+
+def parse_override(override: str) -> tuple[FieldPath, Any]:
+    """Splits `hyperparameters.lr=1e-3` into its field and its value, read as YAML.
+
+    Raises:
+        WrongUsage: There is no `=`, no field, or the value is not YAML.
+    """
+    name, separator, text = override.partition("=")
+    path = parse_field_path(name.strip())
+    if not separator or not path:
+        raise WrongUsage(
+            f"--set takes field=value, found {override!r}",
+            hint="for example: --set max_run=2h --set hyperparameters.lr=0.1",
+        )
+    try:
+        value = yaml.load(text, Loader=_JobFileLoader)  # noqa: S506 -- a SafeLoader
+    except yaml.YAMLError as error:
+        raise WrongUsage(
+            f"the value in --set {override} is not YAML: {_reason(error)}",
+            hint="put the whole of it in quotes for your shell: --set 'notify=[completed, failed]'",
+        ) from error
+    return path, value
+
+
+def parse_field_path(name: str) -> FieldPath:
+    """`channels[0].uri` and `channels.0.uri` are both `("channels", 0, "uri")`."""
+    parts = re.sub(r"\[(\d+)\]", r".\1", name).split(".")
+    return tuple(int(part) if part.isdigit() else part for part in parts if part)
+
+
+def _read(path: Path) -> str:
+    try:
+        if path.stat().st_size > MAX_JOB_FILE_BYTES:
+            raise JobFileError(
+                f"{path} is {path.stat().st_size:,} bytes, more than a job file can have ({MAX_JOB_FILE_BYTES:,})",
+                hint="give the YAML file that describes the job, not its data",
+            )
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise JobFileError(
+            f"there is no file {path}",
+            hint="give the path of a job file; docs/job-file.md shows one to start from",
+        ) from error
+    except IsADirectoryError as error:
+        raise JobFileError(f"{path} is a directory", hint=f"give the file in it: {path / 'job.yaml'}") from error
+    except UnicodeDecodeError as error:
+        raise JobFileError(f"{path} is not UTF-8 text", hint="save it as UTF-8") from error
+    except OSError as error:
+        raise JobFileError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _parse(text: str, *, path: Path) -> tuple[dict[str, Any], dict[FieldPath, int]]:
+    loader = _JobFileLoader(text)
+    try:
+        root = loader.get_single_node()
+        if root is None:
+            raise JobFileError(f"{path} is empty", hint="a job needs at least `name` and `command`")
+        if not isinstance(root, yaml.MappingNode):
+            raise JobFileError(
+                f"{path}:1: a job file is a list of `field: value` lines, found a {_kind(root)}",
+                hint="start with `name: my-job`",
+            )
+        lines: dict[FieldPath, int] = {}
+        _note_lines(root, (), lines, path=path, inside=frozenset())
+        fields = loader.construct_document(root)
+    except yaml.MarkedYAMLError as error:
+        raise JobFileError(
+            f"{path}:{_line(error)}: not YAML: {_reason(error)}",
+            hint="check the indentation, quotes and colons on that line and the one before",
+        ) from error
+    except yaml.YAMLError as error:
+        raise JobFileError(f"{path}: not YAML: {_reason(error)}", hint="save it as plain UTF-8 text") from error
+    finally:
+        loader.dispose()
+    return fields, lines
+
+
+def _note_lines(
+    node: yaml.Node, at: FieldPath, lines: dict[FieldPath, int], *, path: Path, inside: frozenset[int]
+) -> None:
+    if id(node) in inside:
+        raise JobFileError(
+            f"{path}:{node.start_mark.line + 1}: the anchor used here contains itself",
+            hint="write the value out instead of repeating it with *",
+        )
+    inside = inside | {id(node)}
+    if isinstance(node, yaml.MappingNode):
+        for key_node, value_node in node.value:
+            key = (*at, str(key_node.value))
+            line = key_node.start_mark.line + 1
+            if key in lines and key_node.value != "<<":
+                raise JobFileError(
+                    f"{path}:{line}: the field {key_node.value!r} is given twice, first on line {lines[key]}",
+                    hint="remove one of the two",
+                )
+            lines[key] = line
+            _note_lines(value_node, key, lines, path=path, inside=inside)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            lines[*at, index] = item.start_mark.line + 1
+            _note_lines(item, (*at, index), lines, path=path, inside=inside)
+
+
+def _apply(fields: dict[str, Any], target: FieldPath, value: Any, *, override: str) -> None:
+    container: Any = fields
+    for depth, part in enumerate(target):
+        last = depth == len(target) - 1
+        if isinstance(container, list):
+            if not isinstance(part, int) or part >= len(container):
+                raise WrongUsage(
+                    f"--set {override}: {_spell(target[:depth])} is a list of {len(container)}, "
+                    f"found {part!r} where a position in it belongs",
+                    hint=f"positions count from 0: {_spell(target[:depth])}.0",
+                )
+            key: Any = part
+        elif isinstance(container, dict):
+            key = str(part)
+        else:
+            raise WrongUsage(
+                f"--set {override}: {_spell(target[:depth])} is the value {container!r}, nothing can be set inside it",
+                hint=f"set the whole: --set {_spell(target[:depth])}=...",
+            )
+        if last:
+            container[key] = value
+        elif isinstance(container, dict):
+            if container.get(key) is None:
+                container[key] = {}
+            container = container[key]
+        else:
+            container = container[key]
+
+
+def _spell(path: FieldPath) -> str:
+    return ".".join(str(part) for part in path)
+
+
+def _kind(node: yaml.Node) -> str:
+    return "list" if isinstance(node, yaml.SequenceNode) else "single value"
+
+
+def _line(error: yaml.MarkedYAMLError) -> int:
+    mark = error.problem_mark or error.context_mark
+    return mark.line + 1 if mark else 1
+
+
+def _reason(error: yaml.YAMLError) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem:
+        return error.problem
+    return str(error).splitlines()[0]
+
+
+class _JobFileLoader(yaml.SafeLoader):
+    """A safe loader whose plain scalars follow YAML 1.2: `on` is text, `12:30` is text, `1e-3` is a number."""
+
+
+_JobFileLoader.yaml_implicit_resolvers = {}
+for _tag, _pattern, _first in (
+    ("tag:yaml.org,2002:bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("tag:yaml.org,2002:null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("tag:yaml.org,2002:int", r"[-+]?[0-9]+", "-+0123456789"),
+    (
+        "tag:yaml.org,2002:float",
+        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
+    ("tag:yaml.org,2002:merge", r"<<", "<"),
+):
+    _JobFileLoader.add_implicit_resolver(_tag, re.compile(rf"^(?:{_pattern})$"), list(_first))
+
+
+def _construct_decimal(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
+    # YAML 1.1 reads 010 as eight; people mean ten.
+    return int(str(loader.construct_scalar(node)))
+
+
+_JobFileLoader.add_constructor("tag:yaml.org,2002:int", _construct_decimal)

@@ -1,0 +1,112 @@
+"""The `spotkeep` command: its root options, its commands, and how every error leaves it.
+
+Nothing heavy is imported here, so that `spotkeep --help` is instant: each command imports what it needs when it runs.
+"""
+
+import sys
+from importlib import metadata
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from spotkeep_cli.commands import describe, doctor, launch, logs, ps, resume, savings, schema, stop
+from spotkeep_cli.commands import local as local_commands
+from spotkeep_cli.deployment import ConnectionOptions
+from spotkeep_cli.errors import CommandLineError, ExitCode, WrongUsage
+from spotkeep_cli.seams import Invocation, Seams
+from spotkeep_cli.terminal import Terminal
+
+ROOT_OPTIONS = ("--local", "--deployment", "--region", "--profile")
+
+
+class SpotkeepGroup(TyperGroup):
+    """Ends every command the same way: one line, a hint, a documented exit code."""
+
+    def main(self, *args: Any, standalone_mode: bool = True, **kwargs: Any) -> Any:
+        """Runs a command line; see `typer.core.TyperGroup.main`."""
+        try:
+            result = super().main(*args, standalone_mode=False, **kwargs)
+            code = result if isinstance(result, int) else ExitCode.DONE
+        except CommandLineError as error:
+            Terminal().show_error(error)
+            code = error.exit_code
+        except typer.TyperException as error:
+            Terminal().show_error(_usage_error(error))
+            code = error.exit_code
+        except typer.Abort:
+            code = 130
+        if not standalone_mode:
+            return code
+        sys.exit(int(code))
+
+
+app = typer.Typer(
+    name="spotkeep",
+    cls=SpotkeepGroup,
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"spotkeep {metadata.version('spotkeep')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    context: typer.Context,
+    *,
+    deployment: Annotated[
+        str, typer.Option(help="The deployment to talk to.", envvar="SPOTKEEP_DEPLOYMENT", metavar="NAME")
+    ] = "spotkeep",
+    region: Annotated[str | None, typer.Option(help="Its AWS region.", metavar="REGION", show_default=False)] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="The AWS profile to use.", metavar="PROFILE", show_default=False)
+    ] = None,
+    local: Annotated[
+        bool, typer.Option("--local", help="Use the local AWS (spotkeep local up).", envvar="SPOTKEEP_LOCAL")
+    ] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Train on spare cloud capacity and keep what an interruption would lose."""
+    seams = context.obj if isinstance(context.obj, Seams) else Seams()
+    context.obj = Invocation(
+        options=ConnectionOptions(deployment=deployment, region=region, profile=profile, local=local), seams=seams
+    )
+
+
+_RUNS = "Runs"
+_JOB_FILES = "Job files"
+_LOCAL = "Without an AWS account"
+
+app.command(rich_help_panel=_RUNS)(launch.launch)
+app.command(rich_help_panel=_RUNS)(ps.ps)
+app.command(rich_help_panel=_RUNS)(describe.describe)
+app.command(rich_help_panel=_RUNS)(logs.logs)
+app.command(rich_help_panel=_RUNS)(stop.stop)
+app.command(rich_help_panel=_RUNS)(resume.resume)
+app.command(rich_help_panel=_RUNS)(savings.savings)
+app.command(rich_help_panel=_JOB_FILES)(doctor.doctor)
+app.command(rich_help_panel=_JOB_FILES)(schema.schema)
+app.add_typer(local_commands.app, name="local", rich_help_panel=_LOCAL)
+
+
+def main() -> None:
+    """The console script."""
+    app(prog_name="spotkeep")
+
+
+def _usage_error(error: typer.TyperException) -> WrongUsage:
+    message = error.format_message().rstrip(".")
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "spotkeep"
+    hint = f"{command} --help"
+    if misplaced := next((option for option in ROOT_OPTIONS if f"{option}" in message.split()), None):
+        hint = f"{misplaced} goes before the command: spotkeep {misplaced} {command.partition(' ')[2]} ..."
+    return WrongUsage(message, hint=hint)

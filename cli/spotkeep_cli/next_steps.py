@@ -1,0 +1,52 @@
+"""What is useful to do next with a run, by its state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spotkeep_jobs.states import RunState
+
+from spotkeep_cli.terminal import NextStep
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.record import Run
+
+    from spotkeep_cli.seams import Invocation
+
+
+def steps_for_run(run: Run, *, invocation: Invocation, after: str) -> list[NextStep]:
+    """The next commands for a run.
+
+    Args:
+        run: The run as it stands.
+        invocation: How `spotkeep` was called.
+        after: The command that was just run; it is not offered again.
+    """
+    def step(rest: str, what: str) -> tuple[str, NextStep]:
+        return rest.partition(" ")[0], NextStep(command=invocation.command(rest), what=what)
+
+    name = run.run
+    if run.state is RunState.COMPLETED:
+        steps = [step(f"describe {name}", "the whole story"), step("savings", "what spot saved so far")]
+        # The plain AWS command would look in the real AWS.
+        if run.output_uri and not invocation.options.local:
+            steps.insert(0, ("aws", NextStep(command=f"aws s3 cp {run.output_uri} .", what="fetch the model")))
+    elif run.state is RunState.FAILED:
+        steps = [
+            step(f"logs {name}", "what it said before it ended"),
+            step(f"resume {name}", "go on from its last checkpoint"),
+            step(f"describe {name}", "the whole story"),
+        ]
+    elif run.state is RunState.STOPPED:
+        steps = [
+            step(f"resume {name}", "go on from its last checkpoint"),
+            step(f"describe {name}", "the whole story"),
+            step(f"logs {name}", "its log"),
+        ]
+    else:
+        steps = [
+            step(f"logs {name} -f", "follow its log"),
+            step(f"describe {name}", "what happened so far"),
+            step(f"stop {name}", "end it"),
+        ]
+    return [next_step for command, next_step in steps if command != after][:2]

@@ -1,0 +1,53 @@
+"""What is wrong with a job document, with the line it stands on: the launcher's problems, located in the job file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from spotkeep_jobs.errors import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from spotkeep_cli.job_file import JobDocument
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocatedProblem(Problem):
+    """A problem and where it stands.
+
+    Attributes:
+        line: Its line in the job file, from 1; None where `--set` gave it or it is missing.
+    """
+
+    line: int | None = None
+
+    def as_document(self) -> dict[str, Any]:  # type: ignore[override]  # a line is a number
+        """The problem as `--json` gives it."""
+        return {**super().as_document(), "line": self.line}
+
+
+def problems_from_answer(entries: Iterable[Mapping[str, Any] | str]) -> list[Problem]:
+    """The `problems` or `warnings` of a launcher answer; a warning may be a bare sentence."""
+    return [
+        Problem(field="", found="", problem=entry, fix="")
+        if isinstance(entry, str)
+        else Problem(**{name: str(entry.get(name) or "") for name in ("field", "found", "problem", "fix")})
+        for entry in entries
+    ]
+
+
+def with_lines(problems: Iterable[Problem], document: JobDocument) -> list[LocatedProblem]:
+    """The same problems with their lines, in the order of the job file; those without a line come last."""
+    located = [
+        LocatedProblem(
+            field=problem.field,
+            found=problem.found,
+            problem=problem.problem,
+            fix=problem.fix,
+            line=document.line_of(problem.field),
+        )
+        for problem in problems
+    ]
+    return sorted(located, key=lambda problem: (problem.line is None, problem.line or 0))

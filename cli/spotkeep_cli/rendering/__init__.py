@@ -1,0 +1,1 @@
+"""Turns plain values into what a person reads: text, tables, timelines. Nothing here asks AWS anything."""

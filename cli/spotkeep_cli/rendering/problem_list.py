@@ -1,0 +1,37 @@
+"""Every problem of a job document: where, what was found, what is wrong, what to write."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.padding import Padding
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.console import RenderableType
+
+    from spotkeep_cli.problems import LocatedProblem
+
+
+def problem_list(problems: Iterable[LocatedProblem], *, mark: str = "✗", style: str = "red") -> RenderableType:
+    """One block a problem; long text wraps under itself."""
+    blocks: list[RenderableType] = []
+    for problem in problems:
+        heading = Text.assemble((f"{mark} ", style), (problem.field or "the document", "bold"))
+        if problem.line is not None:
+            heading.append(f"  line {problem.line}", style="dim")
+        if problem.found:
+            heading.append(f"  found {_shortened(problem.found)}", style="dim")
+        blocks.append(Padding(heading, (0, 0, 0, 2)))
+        blocks.append(Padding(Text(problem.problem), (0, 0, 0, 4)))
+        if problem.fix:
+            blocks.append(Padding(Text(f"→ {problem.fix}", style="green"), (0, 0, 0, 4)))
+    return Group(*blocks)
+
+
+def _shortened(found: str) -> str:
+    one_line = " ".join(found.split())
+    return one_line if len(one_line) <= 60 else one_line[:57] + "..."

@@ -1,0 +1,74 @@
+"""How durations, money, sizes and times are written, the same way everywhere."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+UNKNOWN = "-"
+
+
+def duration(seconds: float | None) -> str:
+    """Two units at most: `45s`, `12m 30s`, `3h 05m`, `2d 4h`."""
+    if seconds is None:
+        return UNKNOWN
+    sign = "-" if seconds < 0 else ""
+    whole = round(abs(seconds))
+    if whole < 60:
+        return f"{sign}{whole}s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{sign}{minutes}m {rest:02d}s" if rest else f"{sign}{minutes}m"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{sign}{hours}h {minutes:02d}m" if minutes else f"{sign}{hours}h"
+    days, hours = divmod(hours, 24)
+    return f"{sign}{days}d {hours}h" if hours else f"{sign}{days}d"
+
+
+def dollars(amount: float | None) -> str:
+    """US dollars; small amounts keep enough digits to be told from nothing."""
+    if amount is None:
+        return UNKNOWN
+    sign = "-" if amount < 0 else ""
+    size = abs(amount)
+    if 0 < size < 0.01:
+        return f"{sign}${size:.4f}"
+    return f"{sign}${size:,.2f}"
+
+
+def percent(share: float | None) -> str:
+    """A percentage without decimals: `63%`."""
+    return UNKNOWN if share is None else f"{share:.0f}%"
+
+
+def size(count: int) -> str:
+    """Bytes in decimal units: `34.1 kB`."""
+    if count < 1000:
+        return f"{count} B"
+    amount = float(count)
+    for unit in ("kB", "MB", "GB"):
+        amount /= 1000
+        if amount < 1000:
+            return f"{amount:.1f} {unit}"
+    return f"{amount / 1000:.1f} TB"
+
+
+def counted(count: int, thing: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+
+
+def moment(time: datetime | None) -> str:
+    """A time in UTC to the second: `2026-11-21 03:30:19`."""
+    return UNKNOWN if time is None else time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def age(time: datetime | None, *, now: datetime) -> str:
+    """How long ago, in one unit: `3m`."""
+    if time is None:
+        return UNKNOWN
+    whole = max(0, round((now - time).total_seconds()))
+    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if whole >= length:
+            return f"{whole // length}{unit}"
+    return f"{whole}s"

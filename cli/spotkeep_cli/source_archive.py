@@ -1,0 +1,161 @@
+"""Packs a local source directory into the archive a job unpacks: the same files always give the same bytes.
+
+The archive's name is the hash of its content, so an unchanged directory is uploaded once however often it is
+launched. In a git checkout the files git would ignore stay behind; elsewhere only the caches named below do.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import stat
+import subprocess
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from spotkeep_cli.errors import WrongUsage
+
+NEVER_PACKED = frozenset(
+    {".git", ".hg", ".svn", ".venv", "venv", "node_modules", ".spotkeep", "cdk.out", "__pycache__",
+     ".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints", ".DS_Store"}
+)  # fmt: skip
+"""Names left out wherever they appear: histories, environments, caches, local state."""
+
+MAX_SOURCE_BYTES = 100 * 1024 * 1024
+"""Of the files before packing. Code is small; what is larger is data and belongs in a channel."""
+
+MAX_SOURCE_FILES = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceArchive:
+    """A packed source directory (or a ready archive).
+
+    Attributes:
+        origin: The directory or file it was made from.
+        content: The archive's bytes.
+        suffix: `.tar.gz` or `.zip`.
+        files: What is inside, relative and sorted; empty for a ready archive.
+    """
+
+    origin: Path
+    content: bytes
+    suffix: str
+    files: tuple[PurePosixPath, ...]
+
+    @property
+    def sha256(self) -> str:
+        """The hash of the content, which names the object in S3."""
+        return hashlib.sha256(self.content).hexdigest()
+
+    def key(self, *, run: str) -> str:
+        """The object's key in the checkpoint bucket."""
+        return f"runs/{run}/source/{self.sha256}{self.suffix}"
+
+
+def pack_source(origin: Path) -> SourceArchive:
+    """Packs a directory, or takes a `.tar.gz` or `.zip` as it is.
+
+    Raises:
+        WrongUsage: There is nothing to pack, it is not a directory or archive, or it is too large; says by what.
+    """
+    if origin.is_file():
+        return _ready_archive(origin)
+    if not origin.is_dir():
+        raise WrongUsage(
+            f"source: there is no directory {origin}",
+            hint="`source` is relative to the job file; `source: .` packs the directory the job file is in",
+        )
+    files = list_source_files(origin)
+    if not files:
+        raise WrongUsage(
+            f"source: {origin} has no files to pack",
+            hint="git-ignored files and caches are left out; is the training script committed or at least not ignored?",
+        )
+    _check_size(origin, files)
+    return SourceArchive(origin=origin, content=_tar_gz(origin, files), suffix=".tar.gz", files=tuple(files))
+
+
+def list_source_files(directory: Path) -> list[PurePosixPath]:
+    """The files that belong to a source directory, relative and sorted."""
+    candidates = _known_to_git(directory)
+    if candidates is None:
+        candidates = _found_by_walking(directory)
+    kept = (path for path in candidates if NEVER_PACKED.isdisjoint(path.parts))
+    return sorted(path for path in kept if _is_packable(directory / path))
+
+
+def _known_to_git(directory: Path) -> list[PurePosixPath] | None:
+    command = ["git", "-C", str(directory), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        listed = subprocess.run(command, capture_output=True, check=True, timeout=60)
+    except (OSError, subprocess.SubprocessError):
+        return None  # not a checkout, or no git here: the walk does as well
+    names = sorted({name for name in listed.stdout.decode(errors="surrogateescape").split("\0") if name})
+    # A directory that is ignored as a whole (a scratch folder in a checkout) is still what the user named.
+    return [PurePosixPath(name) for name in names] or None
+
+
+def _found_by_walking(directory: Path) -> list[PurePosixPath]:
+    found = []
+    for folder, subfolders, names in os.walk(directory):
+        subfolders[:] = sorted(name for name in subfolders if name not in NEVER_PACKED)
+        relative = Path(folder).relative_to(directory)
+        found.extend(PurePosixPath(relative.as_posix()) / name for name in names)
+    return found
+
+
+def _is_packable(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.stat().st_mode)  # a link is packed as the file it points to
+    except OSError:
+        return False
+
+
+def _check_size(origin: Path, files: list[PurePosixPath]) -> None:
+    sizes = {path: (origin / path).stat().st_size for path in files}
+    total = sum(sizes.values())
+    if total <= MAX_SOURCE_BYTES and len(files) <= MAX_SOURCE_FILES:
+        return
+    largest = sorted(sizes, key=lambda path: sizes[path], reverse=True)[:3]
+    named = ", ".join(f"{path} ({sizes[path] / 1e6:,.1f} MB)" for path in largest)
+    raise WrongUsage(
+        f"source: {origin} has {len(files):,} files of {total / 1e6:,.1f} MB, more than a source may have "
+        f"({MAX_SOURCE_FILES:,} files, {MAX_SOURCE_BYTES / 1e6:,.1f} MB); the largest: {named}",
+        hint="data belongs in a channel (`channels:` in the job file); leave files out with .gitignore",
+    )
+
+
+def _tar_gz(origin: Path, files: list[PurePosixPath]) -> bytes:
+    packed = io.BytesIO()
+    # No name, no time and one fixed owner in the headers: the bytes depend on the files' names and content alone.
+    with (
+        gzip.GzipFile(filename="", mode="wb", fileobj=packed, mtime=0, compresslevel=6) as compressed,
+        tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for path in files:
+            content = (origin / path).read_bytes()
+            entry = tarfile.TarInfo(str(path))
+            entry.size = len(content)
+            entry.mode = 0o755 if (origin / path).stat().st_mode & stat.S_IXUSR else 0o644
+            archive.addfile(entry, io.BytesIO(content))
+    return packed.getvalue()
+
+
+def _ready_archive(origin: Path) -> SourceArchive:
+    for suffix in (".tar.gz", ".zip"):
+        if origin.name.endswith(suffix):
+            if origin.stat().st_size > MAX_SOURCE_BYTES:
+                raise WrongUsage(
+                    f"source: {origin} is {origin.stat().st_size / 1e6:,.1f} MB, more than a source may have "
+                    f"({MAX_SOURCE_BYTES / 1e6:,.1f} MB)",
+                    hint="upload it yourself and give its address: source: s3://bucket/key.tar.gz",
+                )
+            return SourceArchive(origin=origin, content=origin.read_bytes(), suffix=suffix, files=())
+    raise WrongUsage(
+        f"source: {origin} is neither a directory nor a .tar.gz or .zip archive",
+        hint="give the directory the training script is in: source: .",
+    )

@@ -1,0 +1,128 @@
+"""Where output goes: results to standard output, everything said beside them to standard error.
+
+With `--json`, standard output holds one JSON value and nothing else. Without a terminal, or with NO_COLOR, Rich
+writes no escape codes; the width is the terminal's, `COLUMNS`, or 80.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from spotkeep_cli.errors import NotConfirmed, WrongUsage
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from spotkeep_cli.errors import CommandLineError
+    from spotkeep_cli.problems import LocatedProblem
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextStep:
+    """A command that is useful now, and what it does."""
+
+    command: str
+    what: str
+
+
+class Terminal:
+    """The two output streams of one command.
+
+    Args:
+        as_json: Whether standard output is for one JSON value alone.
+    """
+
+    def __init__(self, *, as_json: bool = False) -> None:
+        self.as_json = as_json
+
+    @cached_property
+    def results(self) -> Console:
+        """Standard output."""
+        return _console(stderr=False)
+
+    @cached_property
+    def remarks(self) -> Console:
+        """Standard error."""
+        return _console(stderr=True)
+
+    @property
+    def people(self) -> Console:
+        """Where text for a person goes: standard output, unless that is promised to JSON."""
+        return self.remarks if self.as_json else self.results
+
+    def show(self, *content: RenderableType) -> None:
+        """Prints for a person."""
+        self.people.print(*content, highlight=False)
+
+    def remark(self, text: str) -> None:
+        """Prints something said beside the result."""
+        self.remarks.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def give_json(self, value: Any) -> None:
+        """Prints the one JSON value of this command."""
+        sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
+
+    def show_next(self, *steps: NextStep) -> None:
+        """Ends a command with what is useful now. Commands are never wrapped, so that they can be copied."""
+        if self.as_json or not steps:
+            return
+        from rich.text import Text
+
+        width = max(len(step.command) for step in steps)
+        self.show("")
+        for step in steps:
+            in_line = width + 8 + max(len(s.what) for s in steps) <= self.people.width
+            line = Text("Next: " if step is steps[0] else "      ", style="dim")
+            line.append(step.command, style="bold")
+            if in_line:
+                line.append(" " * (width - len(step.command) + 2) + step.what, style="dim")
+            self.people.print(line, soft_wrap=True, highlight=False)
+
+    def show_error(self, error: CommandLineError) -> None:
+        """One line, its problems if it has any, and a hint."""
+        from rich.text import Text
+
+        problems: tuple[LocatedProblem, ...] = getattr(error, "problems", ())
+        self.remarks.print(
+            Text.assemble(("Error: ", "bold red"), error.message), soft_wrap=True, highlight=False
+        )
+        if problems:
+            from spotkeep_cli.rendering.problem_list import problem_list
+
+            self.remarks.print(problem_list(problems), highlight=False)
+        if error.hint:
+            self.remarks.print(
+                Text.assemble(("Hint: ", "bold yellow"), error.hint), soft_wrap=True, highlight=False
+            )
+
+    def confirm(self, question: str, *, assume_yes: bool) -> None:
+        """Asks, unless `-y` was given.
+
+        Raises:
+            NotConfirmed: The answer was no.
+            WrongUsage: There is nobody to ask.
+        """
+        if assume_yes:
+            return
+        if not sys.stdin.isatty():
+            raise WrongUsage(
+                "this needs an answer and there is no terminal to ask on", hint="add -y to go ahead without asking"
+            )
+        self.remarks.print(f"{question} [y/N] ", end="", markup=False, highlight=False)
+        try:
+            answer = input()
+        except (EOFError, KeyboardInterrupt):
+            self.remarks.print()
+            answer = ""
+        if answer.strip().lower() not in {"y", "yes"}:
+            raise NotConfirmed("nothing was done", hint="answer y, or add -y to go ahead without asking")
+
+
+def _console(*, stderr: bool) -> Console:
+    from rich.console import Console
+
+    return Console(stderr=stderr, soft_wrap=False, emoji=False)
