@@ -1,0 +1,534 @@
+"""Validation of a job document: every problem at once, each with the field, what was found and what to do (I7).
+
+The fields are read one by one by `request`; a rule between fields is judged when all the fields it is about could be
+read. What a deployment adds (its image, its limits, its bucket) comes in as `DeploymentDefaults`. Pure: what only AWS
+or the run table can know is checked by `launch`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import reprlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import BaseModel, ValidationError
+
+from spotkeep_jobs.durations import format_duration
+from spotkeep_jobs.errors import Problem, RequestRefusedError
+from spotkeep_jobs.request import (
+    DAY_SECONDS,
+    MAX_CHANNELS,
+    MAX_ENVIRONMENT,
+    MAX_HYPERPARAMETERS,
+    MAX_INSTANCE_TYPES,
+    MAX_RUN_ID_LENGTH,
+    MAX_TAGS,
+    MAX_WAIT_SECONDS,
+    NO_CHECKPOINTS_SPOT_SECONDS,
+    Channel,
+    ChannelData,
+    GitSource,
+    JobRequest,
+)
+
+MAX_PROBLEMS: Final = 200
+DEFAULT_ACCOUNT_LIMIT_SECONDS: Final = 432_000
+"""A new account's quota for the longest training job: 5 days."""
+OWN_TAGS: Final = 4
+OWN_VARIABLES: Final = 3
+
+_PLACEHOLDERS: Final[Mapping[str, Any]] = {"name": "placeholder", "command": ["true"]}
+_SECRET_FIELDS: Final = ("environment", "hyperparameters")
+_LOOKS_SECRET: Final = re.compile(
+    r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|(API|ACCESS|PRIVATE)_?KEY)(_|$)", re.I
+)
+_OTHER_NAMES: Final = {
+    "entrypoint": "command",
+    "script": "command",
+    "args": "command",
+    "jobname": "name",
+    "runid": "run",
+    "imageuri": "image",
+    "trainingimage": "image",
+    "code": "source",
+    "sourcedir": "source",
+    "git": "source",
+    "volumesize": "volume_size_gb",
+    "volumesizeingb": "volume_size_gb",
+    "spot": "capacity",
+    "usespot": "capacity",
+    "usespotinstances": "capacity",
+    "enablemanagedspottraining": "capacity",
+    "timeout": "max_run",
+    "maxruntime": "max_run",
+    "maxruntimeinseconds": "max_run",
+    "maxwaittimeinseconds": "max_wait",
+    "keepaliveperiod": "keep_alive",
+    "keepaliveperiodinseconds": "keep_alive",
+    "inputs": "channels",
+    "inputdataconfig": "channels",
+    "data": "channels",
+    "env": "environment",
+    "checkpoints3uri": "checkpoint_prefix",
+    "checkpointuri": "checkpoint_prefix",
+    "notifications": "notify",
+    "idempotencytoken": "token",
+    "clienttoken": "token",
+    "s3uri": "uri",
+    "inputmode": "input_mode",
+    "sha": "commit",
+    "url": "git",
+}
+_SHOWN: Final = reprlib.Repr()
+_SHOWN.maxstring = 80
+_SHOWN.maxother = 80
+_SHOWN.maxlevel = 2
+_SHOWN.maxlist = _SHOWN.maxdict = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeploymentDefaults:
+    """What a deployment fills in and insists on.
+
+    Attributes:
+        image: the container image of documents that name none.
+        instance_type: the instance type of documents that name none.
+        checkpoint_bucket: the bucket the execution role may write, under `runs/`.
+        max_run_limit_seconds: the account's longest training job, where it is known.
+    """
+
+    image: str | None = None
+    instance_type: str | None = None
+    checkpoint_bucket: str | None = None
+    max_run_limit_seconds: int | None = None
+
+
+NO_DEFAULTS: Final = DeploymentDefaults()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validation:
+    """What became of a document.
+
+    Attributes:
+        request: the request with every default filled in; None if it is refused.
+        problems: why it is refused; empty if it is not.
+        warnings: what is allowed but probably not meant, in sentences.
+    """
+
+    request: JobRequest | None
+    problems: tuple[Problem, ...]
+    warnings: tuple[str, ...]
+
+    def accepted(self) -> JobRequest:
+        """The request.
+
+        Raises:
+            RequestRefusedError: the document is refused.
+        """
+        if self.request is None:
+            raise RequestRefusedError(self.problems, warnings=self.warnings)
+        return self.request
+
+
+def validate(document: object, *, defaults: DeploymentDefaults = NO_DEFAULTS) -> Validation:
+    """Judge a job document as a whole.
+
+    Args:
+        document: whatever was sent, of any type.
+        defaults: what the deployment fills in and insists on.
+    """
+    if not isinstance(document, Mapping):
+        problem = Problem(
+            field="(document)",
+            found=shown(document),
+            problem="is not a JSON object",
+            fix='Send an object with at least `name` and `command`: {"name": "first", "command": "python train.py"}',
+        )
+        return Validation(request=None, problems=(problem,), warnings=())
+    request, problems, unread = _read(document)
+    request = _with_defaults(request, given=document.keys() - unread, defaults=defaults)
+    for reads, rule in _RULES:
+        if unread.isdisjoint(reads):
+            problems.extend(rule(request, defaults))
+    warnings = tuple(_warnings(request, defaults)) if not unread else ()
+    if len(problems) > MAX_PROBLEMS:
+        left_off = len(problems) - MAX_PROBLEMS
+        problems = problems[:MAX_PROBLEMS]
+        problems.append(
+            Problem(
+                field="(document)",
+                found=f"{MAX_PROBLEMS + left_off} problems",
+                problem=f"has {left_off} more problems",
+                fix="Correct those above and validate again",
+            )
+        )
+    return Validation(request=None if problems else request, problems=tuple(problems), warnings=warnings)
+
+
+def shown(value: object) -> str:
+    """A value as a problem shows it: short, printable, whatever it is."""
+    try:
+        text = _SHOWN.repr(value)
+    except (ValueError, RecursionError):
+        return f"a {type(value).__name__} too large to show"
+    return text if len(text) <= 160 else f"{text[:157]}..."
+
+
+def _read(document: Mapping[Any, Any]) -> tuple[JobRequest, list[Problem], set[str]]:
+    """Read every field that can be read.
+
+    Returns:
+        A request in which the fields that could not be read have placeholders or defaults, the problems, and the
+        names of those fields.
+    """
+    fields = {name: value for name, value in document.items() if value is not None}
+    try:
+        return JobRequest.model_validate(fields), [], set()
+    except ValidationError as error:
+        problems = list(_problems(error, document))
+        unread = {str(detail["loc"][0]) for detail in error.errors(include_url=False, include_context=False)}
+    readable = {name: value for name, value in fields.items() if name in JobRequest.model_fields and name not in unread}
+    for name, placeholder in _PLACEHOLDERS.items():
+        readable.setdefault(name, placeholder)
+    return JobRequest.model_validate(readable), problems, unread
+
+
+def _problems(error: ValidationError, document: Mapping[Any, Any]) -> Iterator[Problem]:
+    for detail in error.errors(include_url=False):
+        location = list(detail["loc"])
+        if location[:2] == ["source", "str"]:
+            continue  # The other half of "text or a mapping": a mapping is judged as one.
+        if location[:2] == ["source", "GitSource"]:
+            del location[1]
+        found = _found(location, detail["input"])
+        known = _fields_at(location)
+        field = _path(location, document)
+        if detail["type"] == "spotkeep":
+            context = detail.get("ctx", {})
+            yield Problem(field=field, found=found, problem=context["problem"], fix=f"{context['fix'].rstrip('.')}.")
+        elif detail["type"] == "missing":
+            yield Problem(field=field, found="nothing", problem="is required", fix=_fix(location))
+        elif detail["type"] in {"extra_forbidden", "invalid_key"}:
+            yield Problem(field=field, found=found, problem="is not a known field", fix=_nearest(location[-1], known))
+        else:
+            yield Problem(field=field, found=found, problem=_lower(detail["msg"]), fix=_fix(location))
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def _found(location: list[Any], value: object) -> str:
+    """What was found; a value that may be a secret is described, not shown."""
+    if location and location[0] in _SECRET_FIELDS and location[-1] != "[key]" and len(location) > 1:
+        return (
+            f"text of {len(value)} characters" if isinstance(value, str) else f"a value of type {type(value).__name__}"
+        )
+    if location and location[0] in _SECRET_FIELDS and len(location) == 1:
+        return f"a value of type {type(value).__name__}"
+    return shown(value)
+
+
+def _path(location: list[Any], document: Mapping[Any, Any]) -> str:
+    """The place of a problem as a person would write it."""
+    parts = [part for part in location if part != "[key]"]
+    written = _printable(parts[0]) if parts else "(document)"
+    channels = document.get("channels")
+    for depth, part in enumerate(parts[1:], start=1):
+        if isinstance(part, int) and depth == 1 and parts[0] == "channels" and isinstance(channels, Mapping):
+            names = list(channels)
+            written += f".{_printable(names[part])}" if part < len(names) else f"[{part}]"
+        elif isinstance(part, int):
+            written += f"[{part}]"
+        else:
+            written += f".{_printable(part)}"
+    return written
+
+
+def _printable(part: object) -> str:
+    text = str(part).encode("unicode_escape", "backslashreplace").decode("ascii") if part != "" else "''"
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _fields_at(location: list[Any]) -> Mapping[str, Any]:
+    models: dict[Any, type[BaseModel]] = {"channels": Channel, "source": GitSource}
+    model = models.get(location[0], ChannelData) if len(location) > 1 else JobRequest
+    return model.model_fields
+
+
+def _nearest(name: object, known: Mapping[str, Any]) -> str:
+    """The fix for an unknown field: the field that was probably meant."""
+    text = str(name)[:100]
+    folded = text.lower().replace("_", "").replace("-", "").replace(" ", "")
+    by_folded = {field.replace("_", ""): field for field in known}
+    if (other := _OTHER_NAMES.get(folded)) in known:
+        return f"Did you mean `{other}`?"
+    near = difflib.get_close_matches(folded, by_folded, n=1, cutoff=0.6)
+    if near:
+        return f"Did you mean `{by_folded[near[0]]}`?"
+    return f"Remove it. Known fields: {', '.join(known)}."
+
+
+def _fix(location: list[Any]) -> str:
+    """The fix pydantic does not give: what the field is for, from its own description."""
+    names = [part for part in location if isinstance(part, str) and part in _fields_at(location)]
+    if not names:
+        return "Write it as the documentation of the job file says."
+    info = _fields_at(location)[names[-1]]
+    example = f" For example: {info.examples[0]!r}." if info.examples else ""
+    return f"{info.description}{example}"
+
+
+def _with_defaults(request: JobRequest, *, given: set[Any], defaults: DeploymentDefaults) -> JobRequest:
+    """Fill in what depends on other fields or on the deployment, so that the record says all that was decided."""
+    limit = defaults.max_run_limit_seconds
+    types = request.types or ((defaults.instance_type,) if defaults.instance_type else ())
+    max_run = request.max_run if "max_run" in given or limit is None else min(request.max_run, limit)
+    max_wait = request.max_wait
+    if max_wait is None and request.capacity == "spot":
+        max_wait = min(max_run + DAY_SECONDS, MAX_WAIT_SECONDS if request.checkpoints else NO_CHECKPOINTS_SPOT_SECONDS)
+    update: dict[str, Any] = {
+        "image": request.image or defaults.image,
+        "max_run": max_run,
+        "max_wait": max_wait,
+    }
+    if not (request.instance_types and request.instance_type):
+        update |= {"instance_types": types or None, "instance_type": None}
+    return request.model_copy(update=update)
+
+
+_Rule = Callable[[JobRequest, DeploymentDefaults], Iterator[Problem]]
+_RULES: list[tuple[tuple[str, ...], _Rule]] = []
+
+
+def _rule(*reads: str) -> Callable[[_Rule], _Rule]:
+    """Register a rule between fields; it is judged when all of them could be read."""
+
+    def register(rule: _Rule) -> _Rule:
+        _RULES.append((reads, rule))
+        return rule
+
+    return register
+
+
+@_rule("image")
+def _image_is_known(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.image is None:
+        yield Problem(
+            field="image",
+            found="nothing",
+            problem="is required: this deployment has no default image",
+            fix="Name a container image, or set `default_image` of the deployment.",
+        )
+
+
+@_rule("instance_types", "instance_type", "capacity")
+def _instance_types_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.instance_types and request.instance_type:
+        yield Problem(
+            field="instance_type",
+            found=shown(request.instance_type),
+            problem="is given together with instance_types",
+            fix="Give one of the two.",
+        )
+        return
+    types = request.types
+    if not types:
+        yield Problem(
+            field="instance_types",
+            found="nothing",
+            problem="is required: this deployment has no default instance type",
+            fix="Name at least one instance type, for example ml.g5.xlarge.",
+        )
+    elif len(types) > MAX_INSTANCE_TYPES:
+        yield Problem(
+            field="instance_types",
+            found=f"{len(types)} types",
+            problem=f"names more than {MAX_INSTANCE_TYPES} instance types",
+            fix=f"Keep the best {MAX_INSTANCE_TYPES}.",
+        )
+    elif len(types) > 1 and request.capacity == "spot":
+        yield Problem(
+            field="instance_types",
+            found=", ".join(types),
+            problem="names several instance types; managed spot takes one",
+            fix=f"Keep one, for example {types[0]}, or choose capacity: on-demand, which tries up to "
+            f"{MAX_INSTANCE_TYPES} in order.",
+        )
+
+
+@_rule("capacity", "keep_alive")
+def _no_warm_pool_on_spot(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.capacity == "spot" and request.keep_alive:
+        yield Problem(
+            field="keep_alive",
+            found=format_duration(request.keep_alive),
+            problem="is given with capacity: spot; AWS keeps no warm pool for spot instances",
+            fix="Either keep spot and remove keep_alive (cheaper), or keep keep_alive and choose capacity: on-demand "
+            "(the next job starts faster).",
+        )
+
+
+@_rule("capacity", "max_wait")
+def _no_wait_on_demand(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.capacity == "on-demand" and request.max_wait is not None:
+        yield Problem(
+            field="max_wait",
+            found=format_duration(request.max_wait),
+            problem="is given without spot; only a spot job waits for capacity",
+            fix="Remove max_wait, or choose capacity: spot.",
+        )
+
+
+@_rule("capacity", "max_run", "max_wait", "checkpoints")
+def _wait_exceeds_run(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.capacity != "spot" or request.max_wait is None:
+        return
+    if not request.checkpoints and max(request.max_run + 1, request.max_wait) > NO_CHECKPOINTS_SPOT_SECONDS:
+        over = "max_run" if request.max_run >= NO_CHECKPOINTS_SPOT_SECONDS else "max_wait"
+        seconds = request.max_run if over == "max_run" else request.max_wait
+        yield Problem(
+            field=over,
+            found=format_duration(seconds),
+            problem="is too long for spot without checkpoints: an interruption would start over, and AWS allows one "
+            "hour in all, waiting included",
+            fix="Let the script save checkpoints (checkpoints: true), or choose capacity: on-demand, or keep max_run "
+            "below max_wait and max_wait within 1h.",
+        )
+    elif request.max_wait <= request.max_run:
+        yield Problem(
+            field="max_wait",
+            found=format_duration(request.max_wait),
+            problem=f"is not above max_run ({format_duration(request.max_run)}); it covers waiting and running",
+            fix=f"Raise it above {format_duration(request.max_run)}, for example to "
+            f"{format_duration(min(request.max_run + DAY_SECONDS, MAX_WAIT_SECONDS))}, or lower max_run.",
+        )
+
+
+@_rule("max_run")
+def _run_within_account_limit(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
+    limit = defaults.max_run_limit_seconds
+    if limit is not None and request.max_run > limit:
+        yield Problem(
+            field="max_run",
+            found=format_duration(request.max_run),
+            problem=f"is above this deployment's limit of {format_duration(limit)}",
+            fix=f"Lower it to {format_duration(limit)} and resume the run, or have the limit raised.",
+        )
+
+
+@_rule("channels", "source")
+def _channels_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    names = [channel.name for channel in request.channels]
+    for name in sorted({name for name in names if names.count(name) > 1}) if len(names) <= MAX_CHANNELS else ():
+        yield Problem(
+            field="channels", found=shown(name), problem="is the name of more than one channel", fix="Rename one."
+        )
+    own = 2 if isinstance(request.source, str) else 1
+    if len(names) > MAX_CHANNELS - own:
+        yield Problem(
+            field="channels",
+            found=f"{len(names)} channels",
+            problem=f"names more channels than the {MAX_CHANNELS - own} that AWS leaves beside Spotkeep's {own}",
+            fix="Put data under a common prefix and use one channel for it.",
+        )
+
+
+@_rule("hyperparameters")
+def _hyperparameters_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if len(request.hyperparameters) > MAX_HYPERPARAMETERS:
+        yield Problem(
+            field="hyperparameters",
+            found=f"{len(request.hyperparameters)} hyperparameters",
+            problem=f"holds more than {MAX_HYPERPARAMETERS}",
+            fix="Put the rest into a file of the source or a channel.",
+        )
+
+
+@_rule("environment", "source")
+def _environment_fits(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    own = OWN_VARIABLES + (2 if isinstance(request.source, GitSource) else 0)
+    if len(request.environment) > MAX_ENVIRONMENT - own:
+        yield Problem(
+            field="environment",
+            found=f"{len(request.environment)} variables",
+            problem=f"holds more variables than the {MAX_ENVIRONMENT - own} that AWS leaves beside Spotkeep's {own}",
+            fix="Put the rest into a file of the source or a channel.",
+        )
+
+
+@_rule("tags")
+def _tags_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if len(request.tags) > MAX_TAGS - OWN_TAGS:
+        yield Problem(
+            field="tags",
+            found=f"{len(request.tags)} tags",
+            problem=f"holds more tags than the {MAX_TAGS - OWN_TAGS} that AWS leaves beside Spotkeep's {OWN_TAGS}",
+            fix="Remove some.",
+        )
+
+
+@_rule("checkpoints", "checkpoint_prefix")
+def _prefix_needs_checkpoints(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.checkpoint_prefix is not None and not request.checkpoints:
+        yield Problem(
+            field="checkpoint_prefix",
+            found=shown(request.checkpoint_prefix),
+            problem="is given with checkpoints: false",
+            fix="Remove checkpoint_prefix, or set checkpoints: true.",
+        )
+
+
+@_rule("checkpoint_prefix")
+def _prefix_is_a_lineage(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
+    """Inside the deployment's bucket prefixes have one shape, so that none lies inside another (I1)."""
+    runs = f"s3://{defaults.checkpoint_bucket}/"
+    prefix = request.checkpoint_prefix
+    if prefix is None or not prefix.startswith(runs):
+        return
+    shape = rf"runs/[a-zA-Z0-9][a-zA-Z0-9-]{{0,{MAX_RUN_ID_LENGTH - 1}}}/checkpoints/"
+    if not re.fullmatch(shape, prefix.removeprefix(runs), re.ASCII):
+        yield Problem(
+            field="checkpoint_prefix",
+            found=shown(prefix),
+            problem="is not where runs keep their checkpoints in this deployment's bucket",
+            fix=f"Give {runs}runs/<run>/checkpoints/, or leave it out for one of the run's own.",
+        )
+
+
+def _warnings(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[str]:
+    bucket = defaults.checkpoint_bucket
+    prefix = request.checkpoint_prefix
+    if prefix is not None and bucket is not None and not prefix.startswith(f"s3://{bucket}/"):
+        yield (
+            f"checkpoint_prefix {prefix} is outside this deployment's bucket: the execution role can write there only "
+            "if somebody allowed it."
+        )
+    if request.max_run > DEFAULT_ACCOUNT_LIMIT_SECONDS and defaults.max_run_limit_seconds is None:
+        yield (
+            f"max_run {format_duration(request.max_run)} is above the {format_duration(DEFAULT_ACCOUNT_LIMIT_SECONDS)} "
+            "that AWS allows a new account; SageMaker refuses the job unless that quota was raised."
+        )
+    secrets = sorted(name for name in request.environment if _LOOKS_SECRET.search(name))
+    if secrets:
+        yield (
+            f"environment {', '.join(secrets)} looks like a secret; whoever may describe the job can read it. "
+            "Read secrets in the script from AWS Secrets Manager."
+        )
+    if request.capacity == "on-demand" and request.keep_alive:
+        yield (
+            f"keep_alive {format_duration(request.keep_alive)} is billed after the job ends, and a new account's "
+            "warm-pool quota is 0: the job then runs and no pool is kept."
+        )
+    if (
+        request.image is not None
+        and ".dkr.ecr." not in request.image
+        and not request.image.startswith("public.ecr.aws/")
+    ):
+        yield f"image {request.image} is not in Amazon ECR; SageMaker pulls from other registries only inside a VPC."
+    if request.capacity == "spot" and not request.checkpoints:
+        yield "spot without checkpoints starts over after an interruption."
