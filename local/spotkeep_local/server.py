@@ -46,7 +46,7 @@ def server_environment(
     Everything about AWS, Docker and proxies that the caller's shell holds is left out: a function must reach
     this local AWS with these credentials and nothing else.
     """
-    kept = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+    kept = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
     nothing = str(directory.root / "none")
     return {
         **{name: inherited[name] for name in kept if name in inherited},
@@ -69,6 +69,7 @@ def server_environment(
         "MINISTACK_HOST": _LOOPBACK,
         "MINISTACK_REGION": options.region,
         "NO_PROXY": "*",
+        "PATH": f"{Path(sys.prefix) / 'bin'}{os.pathsep}{inherited.get('PATH', os.defpath)}",
         "PERSIST_STATE": "1",
         "PYTHONNOUSERSITE": "1",
         "S3_DATA_DIR": str(directory.objects),
@@ -260,6 +261,15 @@ def _leave_the_launcher() -> None:
         os._exit(0)
 
 
+def _give_functions_a_bare_python() -> None:
+    """Lets functions import what they bring with them, and nothing of the environment this server runs in.
+
+    ministack runs functions on `sys.executable`. In a virtual environment that would offer them all of its
+    packages and the checkout's own sources, and a function whose archive lacks something would still work here.
+    """
+    sys.executable = getattr(sys, "_base_executable", sys.executable)
+
+
 def _say_ready(descriptor: int) -> None:
     os.write(descriptor, b"1")
     os.close(descriptor)
@@ -304,6 +314,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ.update(environment)
         os.chdir(directory.root)
         forbid_leaving_the_machine()
+        _give_functions_a_bare_python()
         asyncio.run(
             _serve(
                 listening,

@@ -1,0 +1,296 @@
+"""Runs the pinned CDK command line: bootstrap, deploy and destroy, with typed progress and its own last words.
+
+The command line is the real one, unmodified. What is ours is the environment it runs in (every file below
+`.spotkeep`, no telemetry, no notices, no version check: it talks to the local AWS and to nobody else) and the
+reading of its output.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections import deque
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spotkeep_local.errors import ToolkitError, ToolMissingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from spotkeep_local.lifecycle import LocalAws
+
+TOOLKIT_STACK = "CDKToolkit"
+_TOOLKIT_VERSION_TAG = "spotkeep:cdk-cli"
+_CONCURRENCY = 4
+_LAST_WORDS = 20
+_ACTIVITY = re.compile(
+    r"(?P<stack>\S+) \|\s*(?P<done>\d+)(?:/(?P<total>\d+))?\s*\|[^|]+\| "
+    r"(?P<status>[A-Z_]+)\s*\| (?P<type>\S+)\s*\| (?P<resource>.+)"
+)
+_BEGUN = re.compile(r"(?P<stack>\S+): (?:deploying|destroying)\.\.\. \[(?P<number>\d+)/(?P<of>\d+)\]")
+_FINISHED = re.compile(r"✅\s+(?P<stack>[A-Za-z][A-Za-z0-9-]*)(?:: destroyed| \(no changes\))?")
+_FAILED = re.compile(r"❌|^\s*\S*Error\b|^Traceback ", re.MULTILINE)
+
+
+class Step(StrEnum):
+    """What the command line is doing."""
+
+    BOOTSTRAP = "bootstrap"
+    DEPLOY = "deploy"
+    DESTROY = "destroy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """One line of the command line's output.
+
+    Attributes:
+        step: The command it belongs to.
+        text: The line as it was printed, without the space around it.
+        stack: The stack it is about, if it is about one.
+        done: Resources of the stack that are finished so far.
+        total: Resources of the stack, where the command line knows (not while destroying).
+        stack_number: Which of the command's stacks begins with this line, from 1.
+        stacks: How many stacks the command works on; known when one begins.
+        finished: Whether the stack is finished with this line.
+    """
+
+    step: Step
+    text: str
+    stack: str | None = None
+    done: int | None = None
+    total: int | None = None
+    stack_number: int | None = None
+    stacks: int | None = None
+    finished: bool = False
+
+
+def read_progress(step: Step, line: str) -> Progress | None:
+    """Reads one line of output.
+
+    Returns:
+        None for a line with nothing on it.
+    """
+    text = line.strip()
+    if not text:
+        return None
+    if activity := _ACTIVITY.fullmatch(text):
+        total = activity["total"]
+        return Progress(
+            step=step,
+            text=f"{activity['status']} {activity['type']} {activity['resource'].strip()}",
+            stack=activity["stack"],
+            done=int(activity["done"]),
+            total=int(total) if total else None,
+        )
+    if begun := _BEGUN.fullmatch(text):
+        return Progress(
+            step=step,
+            text=text,
+            stack=begun["stack"],
+            stack_number=int(begun["number"]),
+            stacks=int(begun["of"]),
+        )
+    if finished := _FINISHED.fullmatch(text):
+        return Progress(step=step, text=text, stack=finished["stack"], finished=True)
+    return Progress(step=step, text=text)
+
+
+def toolkit_environment(local: LocalAws | None, project_dir: Path) -> dict[str, str]:
+    """The whole environment for the CDK command line and the app it runs.
+
+    Args:
+        local: The local AWS to talk to; None leaves the caller's AWS settings in place, for a real account.
+        project_dir: The checkout; caches and temporary files go below its `.spotkeep`.
+    """
+    state = project_dir.absolute() / ".spotkeep"
+    temporary = state / "tmp"
+    temporary.mkdir(parents=True, exist_ok=True)
+    environment = {name: value for name, value in os.environ.items() if name not in ("CI", "FORCE_COLOR")}
+    if local is not None:
+        kept = {name: value for name, value in environment.items() if not _reaches_elsewhere(name)}
+        environment = {**kept, **local.environment(), "NO_PROXY": "*"}
+    return {
+        **environment,
+        "CDK_DISABLE_CLI_TELEMETRY": "true",
+        "CDK_DISABLE_VERSION_CHECK": "1",
+        "CDK_HOME": str(state / "cdk"),
+        "JSII_RUNTIME_PACKAGE_CACHE_ROOT": str(state / "cache" / "jsii"),
+        "NO_COLOR": "1",
+        "PATH": f"{_tools()}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+        "TMPDIR": str(temporary),
+        "UV_CACHE_DIR": str(state / "cache" / "uv"),
+    }
+
+
+def bootstrap(local: LocalAws, *, project_dir: Path, on_progress: Callable[[Progress], None] | None = None) -> bool:
+    """Gives the local AWS what `cdk deploy` needs. Does nothing where this CLI has done it before.
+
+    Returns:
+        Whether there was anything to do.
+
+    Raises:
+        ToolMissingError: node or the CDK command line is not installed.
+        ToolkitError: It failed.
+    """
+    version = _cli_version()
+    if _bootstrapped_by(local) == version:
+        return False
+    arguments = ["bootstrap", f"aws://{local.account_id}/{local.region}"]
+    arguments += ["--tags", f"{_TOOLKIT_VERSION_TAG}={version}"]
+    # Away from cdk.json: with an app at hand the command line would first synthesize it, to find its regions.
+    away = _emptied(local.state_dir / "bootstrap")
+    _run(Step.BOOTSTRAP, arguments, local=local, project_dir=project_dir, cwd=away, on_progress=on_progress)
+    return True
+
+
+def deploy(
+    local: LocalAws,
+    *,
+    project_dir: Path,
+    context: Mapping[str, str] | None = None,
+    stacks: Sequence[str] = (),
+    on_progress: Callable[[Progress], None] | None = None,
+) -> dict[str, dict[str, str]]:
+    """Deploys the app of a project to a bootstrapped local AWS.
+
+    Args:
+        local: Where to.
+        project_dir: Where `cdk.json` is.
+        context: `-c` overrides, over `lambda_platform=host`.
+        stacks: Their ids. Default: all.
+        on_progress: Is called with each line of output, from this thread.
+
+    Returns:
+        The outputs of each stack.
+
+    Raises:
+        ToolMissingError: node or the CDK command line is not installed.
+        ToolkitError: It failed.
+    """
+    outputs = local.state_dir / "cdk-outputs.json"
+    outputs.unlink(missing_ok=True)
+    arguments = ["deploy", *(stacks or ["--all"]), *_app_arguments(local, context)]
+    arguments += ["--require-approval", "never", "--progress", "events"]
+    arguments += ["--concurrency", str(_CONCURRENCY), "--outputs-file", str(outputs)]
+    _run(Step.DEPLOY, arguments, local=local, project_dir=project_dir, on_progress=on_progress)
+    if not outputs.exists():
+        return {}
+    written: dict[str, dict[str, str]] = json.loads(outputs.read_text())
+    return written
+
+
+def destroy(
+    local: LocalAws,
+    *,
+    project_dir: Path,
+    context: Mapping[str, str] | None = None,
+    stacks: Sequence[str] = (),
+    on_progress: Callable[[Progress], None] | None = None,
+) -> None:
+    """Destroys the app's stacks; the parameters and errors are those of `deploy`."""
+    arguments = ["destroy", *(stacks or ["--all"]), *_app_arguments(local, context), "--force"]
+    _run(Step.DESTROY, arguments, local=local, project_dir=project_dir, on_progress=on_progress)
+
+
+def _app_arguments(local: LocalAws, context: Mapping[str, str] | None) -> Iterator[str]:
+    yield from ("--output", str(local.state_dir / "cdk.out"))
+    for key, value in {"lambda_platform": "host", **(context or {})}.items():
+        yield from ("--context", f"{key}={value}")
+
+
+def _run(
+    step: Step,
+    arguments: Sequence[str],
+    *,
+    local: LocalAws,
+    project_dir: Path,
+    cwd: Path | None = None,
+    on_progress: Callable[[Progress], None] | None,
+) -> None:
+    command = [str(_tool("cdk")), *arguments, "--no-notices", "--no-version-reporting", "--ci"]
+    _tool("node")
+    tail: deque[str] = deque(maxlen=_LAST_WORDS)
+    with subprocess.Popen(
+        command,
+        cwd=cwd or project_dir,
+        env=toolkit_environment(local, project_dir),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None  # noqa: S101 - it is a pipe, as asked for above
+        try:
+            for line in process.stdout:
+                if (progress := read_progress(step, line)) is None:
+                    continue
+                if progress.stack is None or progress.done is None:
+                    tail.append(line.rstrip())
+                if on_progress is not None:
+                    on_progress(progress)
+        except BaseException:
+            _end_group(process.pid)
+            raise
+    if process.returncode != 0:
+        raise ToolkitError(f"cdk {step}", exit_code=process.returncode, last_words=_from_first_error(list(tail)))
+
+
+def _from_first_error(lines: Sequence[str]) -> Sequence[str]:
+    first = next((number for number, line in enumerate(lines) if _FAILED.search(line)), 0)
+    return lines[first:]
+
+
+def _end_group(leader: int) -> None:
+    try:
+        os.killpg(leader, signal.SIGTERM)
+    except ProcessLookupError:
+        return
+
+
+def _emptied(directory: Path) -> Path:
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    return directory
+
+
+def _reaches_elsewhere(name: str) -> bool:
+    return name.startswith(("AWS_", "CDK_DEFAULT_")) or name.upper() in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+
+
+def _tools() -> Path:
+    return Path(sys.prefix) / "bin"
+
+
+def _tool(name: str) -> Path:
+    path = _tools() / name
+    if not path.exists():
+        raise ToolMissingError(name, looked_at=str(path))
+    return path
+
+
+def _cli_version() -> str:
+    package = _tool("cdk").resolve().parent.parent / "package.json"
+    if not package.exists():
+        raise ToolMissingError("cdk", looked_at=str(package))
+    version: str = json.loads(package.read_text())["version"]
+    return version
+
+
+def _bootstrapped_by(local: LocalAws) -> str | None:
+    stacks: list[dict[str, Any]] = local.session().client("cloudformation").describe_stacks()["Stacks"]
+    for stack in stacks:
+        if stack["StackName"] == TOOLKIT_STACK and stack["StackStatus"] in ("CREATE_COMPLETE", "UPDATE_COMPLETE"):
+            return {tag["Key"]: tag["Value"] for tag in stack.get("Tags", [])}.get(_TOOLKIT_VERSION_TAG)
+    return None
