@@ -1,1 +1,39 @@
-"""Placeholder docstring: the owner of this package writes it."""
+"""Keep a training's state through the loss of its machine.
+
+A training script imports `Checkpointer`; a job is started by `python3 spotkeep.pyz run -- <command>`. Only the standard
+library is needed: NumPy and torch are used when the script already uses them.
+"""
+
+from __future__ import annotations
+
+from .checkpointer import EXIT_INTERRUPTED, Checkpointer, Epoch
+from .errors import (
+    CheckpointError,
+    DamagedCheckpointError,
+    NewerFormatError,
+    SaveError,
+    SpotkeepError,
+    StateError,
+    StateMismatchError,
+    UsageError,
+)
+from .events import report_progress, report_resumed, report_saved
+from .version import __version__
+
+__all__ = [
+    "EXIT_INTERRUPTED",
+    "CheckpointError",
+    "Checkpointer",
+    "DamagedCheckpointError",
+    "Epoch",
+    "NewerFormatError",
+    "SaveError",
+    "SpotkeepError",
+    "StateError",
+    "StateMismatchError",
+    "UsageError",
+    "__version__",
+    "report_progress",
+    "report_resumed",
+    "report_saved",
+]

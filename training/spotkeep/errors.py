@@ -1,0 +1,123 @@
+"""Every error the library raises on purpose.
+
+```
+SpotkeepError
+├── CheckpointError
+│   ├── StateError              the state holds something a checkpoint cannot hold (all problems at once)
+│   ├── StateMismatchError      a good checkpoint does not fit the state of this script
+│   ├── DamagedCheckpointError  a checkpoint is incomplete or altered; restoring falls back to an older one
+│   ├── NewerFormatError        a checkpoint was written by a newer Spotkeep
+│   └── SaveError               the disk refused a checkpoint; older ones are untouched
+├── UsageError                  the library was called in a way that cannot work
+└── JobError                    the job could not be started (carries the exit code)
+    ├── ConfigurationError      the platform's files under input/config are not what they should be
+    ├── SourceError             the source archive or commit cannot be used
+    ├── MissingToolError        a program the job needs is not in the image
+    └── CommandError            the command does not exist or may not be executed
+```
+
+A message says what is wrong, what was found, and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class SpotkeepError(Exception):
+    """The root: catch this to catch everything the library raises on purpose."""
+
+
+class CheckpointError(SpotkeepError):
+    """Saving or restoring a checkpoint went wrong."""
+
+
+class StateError(CheckpointError):
+    """The state holds something that a checkpoint cannot hold.
+
+    Attributes:
+        problems: One sentence for each entry that cannot be saved, with its place in the state.
+    """
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("this state cannot be saved:\n" + "\n".join(f"  - {problem}" for problem in problems))
+
+
+class StateMismatchError(CheckpointError):
+    """A good checkpoint does not fit the state that the script passed.
+
+    Attributes:
+        problems: One sentence for each entry that does not fit.
+    """
+
+    def __init__(self, step: int, problems: Sequence[str]) -> None:
+        self.step = step
+        self.problems = tuple(problems)
+        listed = "\n".join(f"  - {problem}" for problem in problems)
+        super().__init__(
+            f"the checkpoint of step {step} does not fit this script's state:\n{listed}\n"
+            "Restore the script that wrote it, or start a new run with an empty checkpoint directory."
+        )
+
+
+class DamagedCheckpointError(CheckpointError):
+    """A checkpoint is incomplete, altered, or not a checkpoint at all.
+
+    Attributes:
+        file: The file at fault, relative to the checkpoint directory.
+        problem: What is wrong with it.
+    """
+
+    def __init__(self, file: str, problem: str) -> None:
+        self.file = file
+        self.problem = problem
+        super().__init__(f"{file}: {problem}")
+
+
+class NewerFormatError(CheckpointError):
+    """A checkpoint was written in a format that this version does not know yet."""
+
+
+class SaveError(CheckpointError):
+    """The disk refused a checkpoint. Older checkpoints are as they were."""
+
+
+class UsageError(SpotkeepError):
+    """The library was called in a way that cannot work."""
+
+
+class JobError(SpotkeepError):
+    """The job's command could not be started.
+
+    Attributes:
+        exit_code: What `spotkeep run` exits with (see docs/training-scripts.md).
+    """
+
+    exit_code = 70
+
+
+class ConfigurationError(JobError):
+    """The platform's files under `input/config` are not what they should be."""
+
+    exit_code = 78
+
+
+class SourceError(JobError):
+    """The source archive or commit cannot be used."""
+
+    exit_code = 66
+
+
+class MissingToolError(JobError):
+    """A program that the job needs is not in the image."""
+
+    exit_code = 69
+
+
+class CommandError(JobError):
+    """The command does not exist (127) or may not be executed (126)."""
+
+    def __init__(self, message: str, *, exit_code: int) -> None:
+        self.exit_code = exit_code
+        super().__init__(message)

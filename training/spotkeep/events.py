@@ -1,0 +1,103 @@
+"""Job events: what a job tells the outside world, one line of standard output each.
+
+The platform carries standard output to the logs; the tracker, the command line and the rehearsal read these lines
+there. A line is `spotkeep-event: ` and a JSON object with at least `event` and `time` (seconds since the epoch).
+`step` is always the number of completed steps. Nothing is printed unless `SPOTKEEP_EVENTS=stdout`, which
+`spotkeep run` sets: a script that is run by hand stays quiet.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from typing import Any
+
+EVENT_PREFIX = "spotkeep-event: "
+_DEFAULT_PROGRESS_SECONDS = 10.0
+
+_last_progress: float | None = None
+
+
+def emit(event: str, **fields: Any) -> None:
+    """Print one job event, if job events are switched on.
+
+    Args:
+        event: The kind of event, for example `saved`.
+        **fields: JSON values. Numbers that JSON lacks (NaN, infinities) become null.
+    """
+    if os.environ.get("SPOTKEEP_EVENTS") == "stdout":
+        sys.stdout.write(event_line(event, time_seconds=time.time(), fields=fields))
+        sys.stdout.flush()
+
+
+def event_line(event: str, *, time_seconds: float, fields: dict[str, Any]) -> str:
+    """Format one job event as its line, with the newline."""
+    document = {"event": event, "time": round(time_seconds, 3), **fields}
+    return EVENT_PREFIX + json.dumps(_plain(document), separators=(",", ":"), allow_nan=False) + "\n"
+
+
+def report_progress(*, step: int, total_steps: int | None = None, **metrics: float) -> None:
+    """Tell how far the training is. `Checkpointer.steps` does this by itself.
+
+    At most one event every `SPOTKEEP_PROGRESS_SECONDS` (default 10; 0 reports each step) and always the last step.
+
+    Args:
+        step: Completed steps.
+        total_steps: Steps of the whole training, if known.
+        **metrics: Numbers worth watching, for example `loss=0.3`.
+    """
+    global _last_progress
+    now = time.monotonic()
+    finished = total_steps is not None and step >= total_steps
+    if not finished and _last_progress is not None and now - _last_progress < _progress_seconds():
+        return
+    _last_progress = now
+    emit("progress", step=step, total_steps=total_steps, metrics=metrics)
+
+
+def report_saved(*, step: int, seconds: float | None = None, size_bytes: int | None = None) -> None:
+    """Tell that a script with checkpoints of its own has saved one.
+
+    Args:
+        step: Completed steps that the checkpoint holds.
+        seconds: How long saving took.
+        size_bytes: How large it is.
+    """
+    emit("saved", step=step, seconds=seconds, bytes=size_bytes, reason="script")
+
+
+def report_resumed(*, step: int, checkpoint: str | None = None) -> None:
+    """Tell where a script with checkpoints of its own takes up its work.
+
+    Args:
+        step: Completed steps restored; 0 when it starts from the beginning.
+        checkpoint: The name of what was restored.
+    """
+    emit("resume", step=step, checkpoint=checkpoint)
+
+
+def _progress_seconds() -> float:
+    try:
+        return float(os.environ.get("SPOTKEEP_PROGRESS_SECONDS", _DEFAULT_PROGRESS_SECONDS))
+    except ValueError:
+        return _DEFAULT_PROGRESS_SECONDS
+
+
+def _plain(value: Any) -> Any:
+    """Turn numbers of other libraries into JSON's, so that `loss=array.mean()` just works."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return str(value)
+    return number if math.isfinite(number) else None

@@ -1,0 +1,191 @@
+"""The manifest: the file that makes a directory of bytes a checkpoint. Pure text in, values out.
+
+It is written last, so a directory without one is not a checkpoint. Its first bytes are a digest of the rest, so a
+manifest that was cut short or altered is noticed before anything in it is believed. See docs/checkpoint-format.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+from .arrays import Buffer
+from .errors import NewerFormatError
+
+MANIFEST_NAME = "manifest.json"
+FORMAT_VERSION = 1
+CHUNK_BYTES = 4 * 2**20
+MAX_MANIFEST_BYTES = 256 * 2**20
+
+_CHECKSUM = "crc32"
+_HEAD = b'{"sha256":"'
+_NECK = b'","manifest":'
+_TAIL = b"}\n"
+_FILE_NAME = re.compile(r"data-[0-9]{5}\.bin")
+_CHUNK_CHECKSUM = re.compile(r"[0-9a-f]{8}")
+
+
+class MalformedManifestError(Exception):
+    """These bytes are not a manifest; the message says why."""
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One file of raw bytes.
+
+    Attributes:
+        name: Its name in the checkpoint's directory, `data-00000.bin` and so on.
+        size: Its length in bytes.
+        chunks: The CRC-32 of each 4 MiB, eight hexadecimal digits each.
+    """
+
+    name: str
+    size: int
+    chunks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a checkpoint says about itself.
+
+    Attributes:
+        step: Completed steps.
+        epochs_completed: Completed epochs, when the training counts them.
+        created: Seconds since the epoch.
+        library: Who wrote it, for example `spotkeep 0.1.0`.
+        files: The data files, in order.
+        state: The state document of `state_encoding`.
+    """
+
+    step: int
+    epochs_completed: int | None
+    created: float
+    library: str
+    files: tuple[DataFile, ...]
+    state: Any
+
+
+def data_file_name(index: int) -> str:
+    """Name the data file with this number."""
+    return f"data-{index:05d}.bin"
+
+
+def chunk_checksums(raw: Buffer) -> tuple[str, ...]:
+    """Give the CRC-32 of each chunk of one data file."""
+    view = memoryview(raw)
+    return tuple(f"{zlib.crc32(view[start : start + CHUNK_BYTES]):08x}" for start in range(0, len(view), CHUNK_BYTES))
+
+
+class RunningChecksums:
+    """The same checksums for bytes that arrive piece by piece."""
+
+    def __init__(self) -> None:
+        self._done: list[str] = []
+        self._checksum = 0
+        self._filled = 0
+
+    def update(self, raw: Buffer) -> None:
+        """Take the next bytes of the file."""
+        view = memoryview(raw)
+        while len(view):
+            piece = view[: CHUNK_BYTES - self._filled]
+            self._checksum = zlib.crc32(piece, self._checksum)
+            self._filled += len(piece)
+            view = view[len(piece) :]
+            if self._filled == CHUNK_BYTES:
+                self._close_chunk()
+
+    def finish(self) -> tuple[str, ...]:
+        """Give the checksums of all that was taken."""
+        if self._filled:
+            self._close_chunk()
+        return tuple(self._done)
+
+    def _close_chunk(self) -> None:
+        self._done.append(f"{self._checksum:08x}")
+        self._checksum = self._filled = 0
+
+
+def manifest_bytes(manifest: Manifest) -> bytes:
+    """Write a manifest as the bytes of its file."""
+    document = {
+        "format": FORMAT_VERSION,
+        "library": manifest.library,
+        "step": manifest.step,
+        "epochs_completed": manifest.epochs_completed,
+        "created": manifest.created,
+        "checksum": _CHECKSUM,
+        "chunk_bytes": CHUNK_BYTES,
+        "files": [{"name": file.name, "size": file.size, "chunks": list(file.chunks)} for file in manifest.files],
+        "state": manifest.state,
+    }
+    body = json.dumps(document, separators=(",", ":"), allow_nan=False).encode("ascii")
+    return _HEAD + hashlib.sha256(body).hexdigest().encode("ascii") + _NECK + body + _TAIL
+
+
+def parse_manifest(raw: bytes) -> Manifest:
+    """Read a manifest from the bytes of its file.
+
+    Raises:
+        MalformedManifestError: If they are not what `manifest_bytes` writes.
+        NewerFormatError: If they are whole, but in a format from the future.
+    """
+    start = len(_HEAD) + 64 + len(_NECK)
+    digest, body = raw[len(_HEAD) : len(_HEAD) + 64], raw[start : -len(_TAIL)]
+    framed = raw.startswith(_HEAD) and raw[start - len(_NECK) : start] == _NECK and raw.endswith(_TAIL)
+    if not framed or hashlib.sha256(body).hexdigest().encode("ascii") != digest:
+        raise MalformedManifestError("the manifest is cut short or altered: its digest does not match")
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise MalformedManifestError(f"the manifest is not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise MalformedManifestError("the manifest is not a JSON object")
+    version = document.get("format")
+    if type(version) is int and version > FORMAT_VERSION:
+        raise NewerFormatError(
+            f"a checkpoint has format {version}, written by {document.get('library')}; this library knows formats up "
+            f"to {FORMAT_VERSION}. Resume with the newer library."
+        )
+    return _checked(document)
+
+
+def _checked(document: dict[str, Any]) -> Manifest:
+    _expect(document.get("format") == FORMAT_VERSION, "format", document.get("format"))
+    _expect(document.get("checksum") == _CHECKSUM, "checksum", document.get("checksum"))
+    _expect(document.get("chunk_bytes") == CHUNK_BYTES, "chunk_bytes", document.get("chunk_bytes"))
+    step, epochs, created = document.get("step"), document.get("epochs_completed"), document.get("created")
+    _expect(type(step) is int and step >= 0, "step", step)
+    _expect(epochs is None or (type(epochs) is int and epochs >= 0), "epochs_completed", epochs)
+    _expect(type(created) in (int, float), "created", created)
+    files = document.get("files")
+    _expect(isinstance(files, list), "files", files)
+    return Manifest(
+        step=int(step or 0),
+        epochs_completed=epochs,
+        created=float(created or 0),
+        library=str(document.get("library")),
+        files=tuple(_data_file(index, file) for index, file in enumerate(files or [])),
+        state=document.get("state"),
+    )
+
+
+def _data_file(index: int, file: Any) -> DataFile:
+    _expect(isinstance(file, dict), "files", file)
+    name, size, chunks = file.get("name"), file.get("size"), file.get("chunks")
+    _expect(isinstance(name, str) and _FILE_NAME.fullmatch(name), "file name", name)
+    _expect(name == data_file_name(index), "file name", name)
+    _expect(type(size) is int and size >= 0, "file size", size)
+    _expect(isinstance(chunks, list) and len(chunks) == -(-size // CHUNK_BYTES), "file's chunks", name)
+    for chunk in chunks:
+        _expect(isinstance(chunk, str) and _CHUNK_CHECKSUM.fullmatch(chunk), "chunk's checksum", chunk)
+    return DataFile(name=name, size=size, chunks=tuple(chunks))
+
+
+def _expect(sensible: object, field: str, found: Any) -> None:
+    if not sensible:
+        raise MalformedManifestError(f"the manifest's {field} is {str(found)[:80]!r}, which makes no sense")
