@@ -1,0 +1,257 @@
+"""The honest bill (I8): what a run cost against a clean on-demand run of the same work. Pure.
+
+SageMaker's own figure, (1 - billable / training) x 100, counts work done twice as useful. Here the comparison is a run
+on demand that is never interrupted: from the training time are taken away the steps that were trained again, and the
+downloading and loading that each restart repeats.
+Source: https://docs.aws.amazon.com/sagemaker/latest/dg/model-managed-spot-training.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from spotkeep_jobs.job_events import JobEventKind, JobLog
+from spotkeep_jobs.record import Attempt, Cost, JobUsage
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.sagemaker_api import StatusTransition, TrainingJob
+
+WAITING_STATUSES: Final = frozenset(
+    {"Pending", "Starting", "LaunchingMLInstances", "PreparingTrainingStack", "Interrupted", "Restarting"}
+)
+DOWNLOADING_STATUSES: Final = frozenset({"Downloading", "DownloadingTrainingImage"})
+ON_INSTANCES_STATUSES: Final = DOWNLOADING_STATUSES | {"Training", "Uploading"}
+
+_SECONDS_PER_HOUR: Final = 3600
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepsTrained:
+    """What a job's own events say about its steps.
+
+    Attributes:
+        last_step: The highest count of completed steps; None when the job reported none.
+        redone_steps: Steps trained more than once.
+        seconds_per_step: Measured over all steps whose time is known; None when there are none.
+        loading_again_seconds: From the start of a process to its resumed step, for every start that repeats one.
+    """
+
+    last_step: int | None
+    redone_steps: int
+    seconds_per_step: float | None
+    loading_again_seconds: float
+
+
+def steps_trained(log: JobLog, *, highest_before: int | None = None, continues: bool = False) -> StepsTrained:
+    """Follow a job's steps through its log.
+
+    Progress is reported every few seconds, not at every step, so of each interruption the steps after the last
+    report stay uncounted.
+
+    Args:
+        log: The job's events, in order of time.
+        highest_before: The highest step that earlier attempts of the run reached.
+        continues: Whether earlier attempts had instances: then the first start repeats one too.
+    """
+    highest = highest_before
+    reported = False
+    position: int | None = None
+    position_at = 0.0
+    started_at: float | None = None
+    starts = 1 if continues else 0
+    redone = 0
+    timed_steps = 0
+    timed_seconds = 0.0
+    loading_again = 0.0
+    for event in log.events:
+        if event.kind is JobEventKind.START:
+            starts += 1
+            position, started_at = None, event.at
+        elif event.step is None:
+            continue
+        elif event.kind is JobEventKind.RESUME:
+            if starts > 1 and started_at is not None:
+                loading_again += max(0.0, event.at - started_at)
+            started_at = None
+            reported = True
+            position, position_at = event.step, event.at
+            highest = position if highest is None else max(highest, position)
+        elif event.kind in _REPORTS_A_STEP:
+            reported = True
+            untimed = position is None
+            if position is None:
+                # No word of where it resumed: it was just before the first step it reports.
+                position = max(0, event.step - 1)
+            if event.step <= position and not untimed:
+                continue
+            if highest is not None:
+                redone += max(0, min(event.step, highest) - position)
+            if not untimed and event.at >= position_at:
+                timed_steps += event.step - position
+                timed_seconds += event.at - position_at
+            position, position_at = event.step, event.at
+            highest = position if highest is None else max(highest, position)
+    return StepsTrained(
+        last_step=highest if reported else None,
+        redone_steps=redone,
+        seconds_per_step=timed_seconds / timed_steps if timed_steps else None,
+        loading_again_seconds=loading_again,
+    )
+
+
+_REPORTS_A_STEP: Final = frozenset({JobEventKind.PROGRESS, JobEventKind.SAVED, JobEventKind.FINISH})
+
+
+def usage_of(*, job: TrainingJob, log: JobLog, earlier: Sequence[Attempt], ended_at: datetime) -> JobUsage:
+    """What one attempt's job used and did.
+
+    Args:
+        job: What SageMaker says of the ended job.
+        log: What the job says of itself.
+        earlier: The run's earlier attempts.
+        ended_at: When the job ended.
+    """
+    before = [attempt.usage for attempt in earlier if attempt.usage is not None]
+    highest_before = max((usage.last_step for usage in before if usage.last_step is not None), default=None)
+    continues = any(usage.training_seconds for usage in before)
+    steps = steps_trained(log, highest_before=highest_before, continues=continues)
+    interruptions = count_interruptions(job.transitions)
+    redone_steps: int | None = steps.redone_steps
+    redone_seconds: float | None = 0.0
+    if steps.last_step is None and (interruptions or continues) and job.training_seconds:
+        # The job was restarted and never said where it was: what it repeated is not known.
+        redone_steps = redone_seconds = None
+    elif steps.redone_steps:
+        redone_seconds = None if steps.seconds_per_step is None else steps.redone_steps * steps.seconds_per_step
+    return JobUsage(
+        instance_count=job.instance_count,
+        billable_seconds=job.billable_seconds,
+        training_seconds=job.training_seconds,
+        waited_seconds=_seconds_in(job.transitions, WAITING_STATUSES, ended_at=ended_at),
+        redone_steps=redone_steps,
+        redone_seconds=redone_seconds,
+        restart_overhead_seconds=steps.loading_again_seconds
+        + _seconds_in(_after_first_start(job.transitions, continues), DOWNLOADING_STATUSES, ended_at=ended_at),
+        last_step=steps.last_step,
+        log_complete=log.complete,
+    )
+
+
+def no_usage(*, instance_count: int, waited_seconds: float = 0.0) -> JobUsage:
+    """The usage of an attempt that never had a job."""
+    return JobUsage(
+        instance_count=instance_count,
+        billable_seconds=None,
+        training_seconds=None,
+        waited_seconds=waited_seconds,
+        redone_steps=0,
+        redone_seconds=0.0,
+        restart_overhead_seconds=0.0,
+    )
+
+
+def bill(attempts: Sequence[Attempt], *, prices: Mapping[str, float]) -> Cost | None:
+    """Add up the attempts of a run.
+
+    Args:
+        attempts: All of the run's attempts, first to last.
+        prices: On-demand US dollars per instance and hour, by instance type.
+
+    Returns:
+        None when some attempt's usage is not known: an unknown bill is said, never guessed.
+    """
+    usages = [attempt.usage for attempt in attempts if attempt.usage is not None]
+    if not usages or len(usages) < len(attempts):
+        return None
+    billed = sum((usage.billable_seconds or 0.0) * usage.instance_count for usage in usages)
+    training = sum((usage.training_seconds or 0.0) * usage.instance_count for usage in usages)
+    clean = sum(_clean_seconds(usage) for usage in usages)
+    known_prices = [prices.get(attempt.instance_type) for attempt in attempts]
+    billed_usd = _priced([(u.billable_seconds or 0.0) * u.instance_count for u in usages], known_prices)
+    clean_usd = _priced([_clean_seconds(usage) for usage in usages], known_prices)
+    return Cost(
+        billed_seconds=_rounded(billed),
+        training_seconds=_rounded(training),
+        waited_seconds=_rounded(sum(usage.waited_seconds for usage in usages)),
+        redone_steps=_total([usage.redone_steps for usage in usages]),
+        redone_seconds=_instance_seconds(usages),
+        restart_overhead_seconds=_rounded(
+            sum(usage.restart_overhead_seconds * usage.instance_count for usage in usages)
+        ),
+        clean_on_demand_seconds=_rounded(clean),
+        saved_seconds=_rounded(clean - billed),
+        saved_percent=_percent(clean - billed, of=clean),
+        aws_saved_percent=_percent(training - billed, of=training),
+        usd_per_hour=known_prices[-1],
+        billed_usd=billed_usd,
+        clean_on_demand_usd=clean_usd,
+        saved_usd=None if billed_usd is None or clean_usd is None else round(clean_usd - billed_usd, 6),
+    )
+
+
+def count_interruptions(transitions: Sequence[StatusTransition]) -> int:
+    """How often a job lost its capacity."""
+    return sum(transition.status == "Interrupted" for transition in transitions)
+
+
+def _clean_seconds(usage: JobUsage) -> float:
+    worked = (usage.training_seconds or 0.0) - (usage.redone_seconds or 0.0) - usage.restart_overhead_seconds
+    return max(0.0, worked) * usage.instance_count
+
+
+def _seconds_in(transitions: Sequence[StatusTransition], statuses: frozenset[str], *, ended_at: datetime) -> float:
+    total = 0.0
+    for position, transition in enumerate(transitions):
+        if transition.status not in statuses:
+            continue
+        following = transitions[position + 1 : position + 2]
+        until = transition.ended_at or (following[0].started_at if following else ended_at)
+        total += max(0.0, (until - transition.started_at).total_seconds())
+    return _rounded(total)
+
+
+def _after_first_start(
+    transitions: Sequence[StatusTransition],
+    continues: bool,  # noqa: FBT001 - a fact, named at the call
+) -> Sequence[StatusTransition]:
+    if continues:
+        return transitions
+    first = next((i for i, entry in enumerate(transitions) if entry.status == "Interrupted"), len(transitions))
+    if any(entry.status in ON_INSTANCES_STATUSES for entry in transitions[:first]):
+        return transitions[first:]
+    return ()
+
+
+def _instance_seconds(usages: Sequence[JobUsage]) -> float | None:
+    redone = [None if usage.redone_seconds is None else usage.redone_seconds * usage.instance_count for usage in usages]
+    total = 0.0
+    for seconds in redone:
+        if seconds is None:
+            return None
+        total += seconds
+    return _rounded(total)
+
+
+def _total(steps: Sequence[int | None]) -> int | None:
+    known = [count for count in steps if count is not None]
+    return sum(known) if len(known) == len(steps) else None
+
+
+def _priced(seconds: Sequence[float], usd_per_hour: Sequence[float | None]) -> float | None:
+    total = 0.0
+    for used, price in zip(seconds, usd_per_hour, strict=True):
+        if price is None:
+            return None
+        total += used * price / _SECONDS_PER_HOUR
+    return round(total, 6)
+
+
+def _percent(part: float, *, of: float) -> float | None:
+    return round(100 * part / of, 1) if of > 0 else None
+
+
+def _rounded(seconds: float) -> float:
+    return round(seconds, 3)

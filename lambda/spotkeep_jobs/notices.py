@@ -1,0 +1,463 @@
+"""What a notice says: plain text that reads well in a mail client, for a person who has other things to do. Pure.
+
+A notice is composed from the record when the run moves, not when it is sent, so every delivery of it is the same.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from spotkeep_jobs.record import Attempt, Cost, Notice, Run
+from spotkeep_jobs.states import EndReason, NoticeKind, RunState
+
+COLUMNS: Final = 72
+SUBJECT_CHARACTERS: Final = 99
+"""SNS: ASCII, no line break, less than 100 characters (https://docs.aws.amazon.com/sns/latest/api/API_Publish.html)."""
+
+_REASON_CHARACTERS: Final = 700
+_LABEL_COLUMNS: Final = 13
+_UNKNOWN: Final = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ending:
+    """How one end reason is put into words: the subject's few, and a sentence."""
+
+    subject: str
+    sentence: str
+
+
+_ENDINGS: Final = {
+    EndReason.COMPLETED: _Ending(subject="completed", sentence="It is done: the training script finished."),
+    EndReason.SCRIPT_FAILED: _Ending(
+        subject="failed in its script", sentence="It failed: the training script ended with an error."
+    ),
+    EndReason.INPUT_ERROR: _Ending(
+        subject="failed to start",
+        sentence=(
+            "It failed: SageMaker could not prepare the job from what it was given (data, image or permissions)."
+        ),
+    ),
+    EndReason.CAPACITY: _Ending(
+        subject="failed: no capacity",
+        sentence="It failed: AWS had no capacity of this instance type, and SageMaker gave up.",
+    ),
+    EndReason.PLATFORM_ERROR: _Ending(
+        subject="failed in SageMaker", sentence="It failed inside SageMaker, not in your script."
+    ),
+    EndReason.JOB_VANISHED: _Ending(
+        subject="failed: job is gone",
+        sentence="Its training job is gone: somebody deleted it before Spotkeep saw how it ended.",
+    ),
+    EndReason.LAUNCH_REFUSED: _Ending(
+        subject="could not be launched", sentence="It was not launched: SageMaker refused the training job."
+    ),
+    EndReason.STOPPED_BY_USER: _Ending(subject="was stopped", sentence="It was stopped by a user."),
+    EndReason.MAX_RUNTIME_EXCEEDED: _Ending(
+        subject="hit its time limit",
+        sentence="It was ended at its time limit (`max_run`), before the script was done.",
+    ),
+    EndReason.MAX_WAIT_EXCEEDED: _Ending(
+        subject="waited too long",
+        sentence="It was ended because it waited for spot capacity longer than `max_wait` allows.",
+    ),
+}
+
+_NOTICE_OF_STATE: Final = {
+    RunState.COMPLETED: NoticeKind.COMPLETED,
+    RunState.FAILED: NoticeKind.FAILED,
+    RunState.STOPPED: NoticeKind.STOPPED,
+}
+
+
+def ending_notice(*, run: Run, deployment: str, created_at: datetime) -> Notice | None:
+    """Tell the end of a run.
+
+    Args:
+        run: The head, ended, with its cost.
+        deployment: The deployment's name.
+        created_at: When the notice is written.
+
+    Returns:
+        None when the run asked for no notice of this kind.
+    """
+    kind = _NOTICE_OF_STATE[run.state]
+    if kind not in run.notify or run.end_reason is None:
+        return None
+    ending = _ENDINGS[run.end_reason]
+    saved = ""
+    if kind is NoticeKind.COMPLETED and run.cost is not None and (run.cost.saved_percent or 0) > 0:
+        saved = f", {run.cost.saved_percent:.0f} % saved"
+    return _notice(
+        run=run,
+        deployment=deployment,
+        kind=kind,
+        attempt=run.attempt,
+        happened_at=run.ended_at or run.updated_at,
+        created_at=created_at,
+        subject=f"{ending.subject}{saved}",
+        paragraphs=[
+            *_wrapped(f"About your run {run.name}. {ending.sentence}"),
+            *_why(run),
+            "",
+            *_facts(run),
+            "",
+            *_places(run),
+            "",
+            *_next(run),
+        ],
+        reason=run.end_reason.value,
+    )
+
+
+def interruption_notice(
+    *, run: Run, attempt: Attempt, deployment: str, nth: int, happened_at: datetime, created_at: datetime
+) -> Notice:
+    """Tell that a run lost its capacity and waits for new.
+
+    Args:
+        run: The head.
+        attempt: The attempt whose job was interrupted.
+        deployment: The deployment's name.
+        nth: Which interruption of the attempt, from 1.
+        happened_at: When it was interrupted.
+        created_at: When the notice is written.
+    """
+    return _notice(
+        run=run,
+        deployment=deployment,
+        kind=NoticeKind.INTERRUPTED,
+        attempt=attempt.attempt,
+        nth=nth,
+        happened_at=happened_at,
+        created_at=created_at,
+        subject="was interrupted",
+        paragraphs=[
+            *_wrapped(
+                f"About your run {run.name}. AWS took its {attempt.instance_type} back at {_clock(happened_at)}. "
+                "There is nothing to do: the job waits for new capacity and goes on from its newest checkpoint. "
+                f"This was interruption {nth} of attempt {attempt.attempt}."
+                if _resumable(run)
+                else f"About your run {run.name}. AWS took its {attempt.instance_type} back at {_clock(happened_at)}. "
+                "The job waits for new capacity. It has no checkpoints, so it starts from the beginning then. "
+                f"This was interruption {nth} of attempt {attempt.attempt}."
+            ),
+            "",
+            *_places(run),
+            "",
+            "Next",
+            *_command(f"spotkeep describe {run.run}", "where it stands"),
+        ],
+    )
+
+
+def resume_notice(
+    *,
+    run: Run,
+    attempt: Attempt,
+    deployment: str,
+    nth: int,
+    happened_at: datetime,
+    away_seconds: float,
+    created_at: datetime,
+) -> Notice:
+    """Tell that a run has capacity again and trains.
+
+    Args:
+        run: The head.
+        attempt: The attempt whose job resumed.
+        deployment: The deployment's name.
+        nth: Which resume of the attempt, from 1.
+        happened_at: When it trained again.
+        away_seconds: From the interruption until then.
+        created_at: When the notice is written.
+    """
+    return _notice(
+        run=run,
+        deployment=deployment,
+        kind=NoticeKind.RESUMED,
+        attempt=attempt.attempt,
+        nth=nth,
+        happened_at=happened_at,
+        created_at=created_at,
+        subject="trains again",
+        paragraphs=[
+            *_wrapped(
+                f"About your run {run.name}. It has capacity again and trains since {_clock(happened_at)}, "
+                f"{spoken_duration(away_seconds)} after it was interrupted. There is nothing to do."
+            ),
+            "",
+            "Next",
+            *_command(f"spotkeep logs {run.run} -f", "follow it; the log says at which step it resumed"),
+        ],
+    )
+
+
+def tuning_notice(
+    *,
+    tuning_job: str,
+    kind: NoticeKind,
+    trainings: str,
+    failure_reason: str | None,
+    happened_at: datetime,
+    deployment: str,
+    created_at: datetime,
+) -> Notice:
+    """Tell the end of a tuning job (not a run of Spotkeep's: SageMaker's own hyperparameter tuning).
+
+    Args:
+        tuning_job: Its name.
+        kind: How it ended.
+        trainings: A sentence about its training jobs.
+        failure_reason: SageMaker's words, if it failed.
+        happened_at: When it ended.
+        deployment: The deployment's name.
+        created_at: When the notice is written.
+    """
+    verb = {NoticeKind.COMPLETED: "completed", NoticeKind.FAILED: "failed"}.get(kind, "was stopped")
+    body = [
+        *_wrapped(f"The tuning job {tuning_job} {verb} at {_clock(happened_at)}. {trainings}"),
+        *_quoted(failure_reason),
+        "",
+        "Next",
+        "  aws sagemaker describe-hyper-parameter-tuning-job \\",
+        f"    --hyper-parameter-tuning-job-name {tuning_job}",
+    ]
+    notice_id = f"tuning:{tuning_job}/{kind}"
+    return Notice(
+        notice_id=notice_id,
+        subject_id=tuning_job,
+        kind=kind,
+        subject=_subject(deployment, f"tuning job {tuning_job}", verb),
+        body=_signed(body, deployment=deployment, notice_id=notice_id),
+        attributes={
+            "deployment": deployment,
+            "run": tuning_job,
+            "name": tuning_job,
+            "owner": _UNKNOWN,
+            "status": kind.value,
+            "capacity": "tuning",
+        },
+        happened_at=happened_at,
+        created_at=created_at,
+    )
+
+
+def spoken_duration(seconds: float) -> str:
+    """Write a duration the way a person says it: `42 s`, `4 min 10 s`, `2 h 14 min`, `3 d 2 h`.
+
+    Args:
+        seconds: The duration; below zero counts as zero.
+    """
+    total = max(0, round(seconds))
+    if total >= 600:
+        total = round(total / 60) * 60
+    days, rest = divmod(total, 86_400)
+    hours, rest = divmod(rest, 3600)
+    minutes, left = divmod(rest, 60)
+    if days:
+        hours += minutes >= 30
+        return f"{days + hours // 24} d {hours % 24} h" if hours % 24 else f"{days + hours // 24} d"
+    if hours:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    if minutes:
+        return f"{minutes} min {left} s" if left else f"{minutes} min"
+    return f"{left} s"
+
+
+def spoken_usd(amount: float) -> str:
+    """Write US dollars: cents, and more places where cents would say zero."""
+    if 0 < abs(amount) < 0.01:
+        return f"${amount:.4f}".replace("$-", "-$")
+    return f"${amount:,.2f}".replace("$-", "-$")
+
+
+def _notice(
+    *,
+    run: Run,
+    deployment: str,
+    kind: NoticeKind,
+    attempt: int,
+    happened_at: datetime,
+    created_at: datetime,
+    subject: str,
+    paragraphs: list[str],
+    nth: int = 0,
+    reason: str | None = None,
+) -> Notice:
+    notice_id = f"{run.run}/{kind}/{attempt}" + (f"-{nth}" if nth else "")
+    attributes = {
+        "deployment": deployment,
+        "run": run.run,
+        "name": run.name,
+        "owner": run.owner or _UNKNOWN,
+        "status": kind.value,
+        "capacity": run.capacity,
+    }
+    return Notice(
+        notice_id=notice_id,
+        subject_id=run.run,
+        kind=kind,
+        attempt=attempt,
+        nth=nth,
+        subject=_subject(deployment, run.run, subject),
+        body=_signed(paragraphs, deployment=deployment, notice_id=notice_id),
+        attributes=attributes | ({"reason": reason} if reason else {}),
+        happened_at=happened_at,
+        created_at=created_at,
+    )
+
+
+def _subject(deployment: str, what: str, words: str) -> str:
+    text = " ".join(f"[{deployment}] {what} {words}".split())
+    printable = "".join(letter if " " <= letter <= "~" else "?" for letter in text)
+    return printable if len(printable) <= SUBJECT_CHARACTERS else printable[: SUBJECT_CHARACTERS - 3] + "..."
+
+
+def _signed(lines: list[str], *, deployment: str, notice_id: str) -> str:
+    signature = [
+        "",
+        "-- ",
+        *_wrapped(f"Sent by Spotkeep, deployment {deployment}."),
+        f"Notice {notice_id}",
+    ]
+    return "\n".join(lines + signature) + "\n"
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, COLUMNS, break_long_words=False, break_on_hyphens=False)
+
+
+def _fact(label: str, text: str) -> list[str]:
+    indent = " " * (_LABEL_COLUMNS + 2)
+    return textwrap.wrap(
+        text,
+        COLUMNS,
+        initial_indent=f"  {label:<{_LABEL_COLUMNS}}",
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _command(command: str, purpose: str) -> list[str]:
+    line = f"  {command}   {purpose}"
+    return [line] if len(line) <= COLUMNS else [f"  {command}", f"      {purpose}"]
+
+
+def _why(run: Run) -> list[str]:
+    return _quoted(run.failure_reason)
+
+
+def _quoted(reason: str | None) -> list[str]:
+    if not reason or not reason.strip():
+        return []
+    text = reason.strip()
+    if len(text) > _REASON_CHARACTERS:
+        text = text[:_REASON_CHARACTERS].rstrip() + " ..."
+    lines = ["", "SageMaker's words"]
+    for line in text.splitlines():
+        lines += textwrap.wrap(line, COLUMNS, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False) or [
+            ""
+        ]
+    return lines
+
+
+def _facts(run: Run) -> list[str]:
+    attempts = "" if run.attempt == 1 else f", attempt {run.attempt}"
+    lines = _fact("Run", f"{run.run}{attempts}")
+    if run.ended_at is not None:
+        lines += _fact("Ended", _clock(run.ended_at))
+    cost = run.cost
+    if cost is None:
+        return lines + _fact("Cost", "not known: SageMaker does not say any more what the job used.")
+    machines = f"{run.instance_count} x {run.instance_type}, {run.capacity}"
+    if cost.training_seconds:
+        trained = spoken_duration(cost.training_seconds / run.instance_count)
+        lines += _fact("Ran", f"{trained} on {machines}")
+    else:
+        lines += _fact("Ran", f"never: it had no instances ({machines})")
+    if cost.waited_seconds >= 1:
+        lines += _fact("Waited", f"{spoken_duration(cost.waited_seconds)} for capacity and start-up")
+    lines += _fact("Interrupted", _interruptions(run, cost))
+    lines += _fact("Cost", _paid(cost))
+    if cost.training_seconds:
+        lines += _fact("Saved", _saved(cost))
+    return lines
+
+
+def _interruptions(run: Run, cost: Cost) -> str:
+    how_often = {0: "never", 1: "once"}.get(run.interruptions, f"{run.interruptions} times")
+    if cost.redone_steps is None:
+        return f"{how_often}. How many steps were trained twice is not known: the script reports none."
+    if not cost.redone_steps:
+        return f"{how_often}; no step was trained twice" if run.interruptions else how_often
+    steps = "1 step was" if cost.redone_steps == 1 else f"{cost.redone_steps:,} steps were"
+    took = "" if cost.redone_seconds is None else f" ({spoken_duration(cost.redone_seconds)})"
+    return f"{how_often}; {steps} trained twice{took}"
+
+
+def _paid(cost: Cost) -> str:
+    billed = spoken_duration(cost.billed_seconds)
+    if not cost.billed_seconds:
+        return "nothing"
+    if cost.billed_usd is None:
+        return f"{billed} billed; the price of this instance type is not known here"
+    return f"{spoken_usd(cost.billed_usd)} for {billed} billed"
+
+
+def _saved(cost: Cost) -> str:
+    if cost.saved_percent is None:
+        return "nothing: the run did no work that lasted"
+    amount = spoken_duration(abs(cost.saved_seconds))
+    if cost.saved_usd is not None:
+        amount = spoken_usd(abs(cost.saved_usd))
+    at_most = "" if cost.redone_seconds is not None else "at most "
+    if cost.saved_seconds < 0:
+        text = f"nothing: it cost {amount} more than the same work on demand, uninterrupted."
+    else:
+        text = f"{at_most}{amount} ({cost.saved_percent:.0f} %) against the same work on demand, uninterrupted."
+    aws = cost.aws_saved_percent
+    if aws is not None and round(aws) != round(cost.saved_percent):
+        text += f" SageMaker shows {aws:.0f} %: it counts work done twice as useful."
+    return text
+
+
+def _places(run: Run) -> list[str]:
+    lines = []
+    if run.output_uri is not None:
+        lines += ["Model", f"  {run.output_uri}"]
+    if _resumable(run):
+        lines += ["Checkpoints", f"  {run.checkpoint_uri}"]
+    return lines or ["There is no model and there are no checkpoints."]
+
+
+def _next(run: Run) -> list[str]:
+    story = _command(f"spotkeep describe {run.run}", "what happened, in order")
+    again = _command(
+        f"spotkeep resume {run.run}",
+        "go on from the newest checkpoint" if _resumable(run) else "start again",
+    )
+    if run.end_reason is EndReason.COMPLETED:
+        fetch = [] if run.output_uri is None else [f"  aws s3 cp {run.output_uri} ."]
+        return ["Next", *fetch, *story]
+    if run.end_reason in _LOOK_FIRST:
+        log = _command(f"spotkeep logs {run.run}", "what the script printed")
+        return ["Next", *log, *again]
+    if run.end_reason in {EndReason.LAUNCH_REFUSED, EndReason.INPUT_ERROR}:
+        return ["Next", *story, *_command(f"spotkeep resume {run.run}", "try again when that is put right")]
+    return ["Next", *again, *story]
+
+
+_LOOK_FIRST: Final = frozenset({EndReason.SCRIPT_FAILED})
+
+
+def _resumable(run: Run) -> bool:
+    return bool(run.request.get("checkpoints", True))
+
+
+def _clock(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M} UTC"

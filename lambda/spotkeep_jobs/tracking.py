@@ -1,0 +1,496 @@
+"""What the record must become, given what SageMaker says. Pure: the same facts give the same record.
+
+An event is only a hint that a job changed; DescribeTrainingJob is the fact (events come twice, late, out of order or
+not at all). `decide` compares the fact with the record and answers with the missing changes, each one transaction.
+Applied in any order of events, by any number of callers, they lead to one record and one set of notices (I4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from spotkeep_jobs import notices
+from spotkeep_jobs.cost import (
+    ON_INSTANCES_STATUSES,
+    WAITING_STATUSES,
+    bill,
+    count_interruptions,
+    no_usage,
+    usage_of,
+)
+from spotkeep_jobs.job_events import JobEventKind, JobLog
+from spotkeep_jobs.record import Attempt, Notice, Run, RunChange, TimelineEntry
+from spotkeep_jobs.states import AttemptState, EndReason, NoticeKind, RunState, TimelineKind
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.sagemaker_api import StatusTransition, TrainingJob
+
+VANISHED_AFTER: Final = timedelta(minutes=10)
+"""A job that SageMaker accepted this long ago and does not know (any more) is gone."""
+
+# DynamoDB takes 100 writes in a transaction; head, attempt, lineage and notices need their share.
+_ENTRIES_AT_ONCE: Final = 20
+
+_TIMELINE: Final = {
+    "Pending": (TimelineKind.STARTING, "Waits for capacity"),
+    "Starting": (TimelineKind.STARTING, "Waits for capacity and starts"),
+    "LaunchingMLInstances": (TimelineKind.STARTING, "Instances are launched"),
+    "PreparingTrainingStack": (TimelineKind.STARTING, "Instances are prepared"),
+    "Restarting": (TimelineKind.STARTING, "SageMaker restarts the job after an error of its own"),
+    "Downloading": (TimelineKind.DOWNLOADING, "Has capacity, downloads its data"),
+    "DownloadingTrainingImage": (TimelineKind.DOWNLOADING, "Has capacity, downloads its image"),
+    "Training": (TimelineKind.TRAINING, "Trains"),
+    "Interrupted": (TimelineKind.INTERRUPTED, "Lost its capacity, waits for new"),
+    "Uploading": (TimelineKind.UPLOADING, "Uploads its model and output"),
+    "Stopping": (TimelineKind.STOPPING, "Is being stopped"),
+}
+_LIMITS: Final = {
+    "MaxRuntimeExceeded": EndReason.MAX_RUNTIME_EXCEEDED,
+    "MaxWaitTimeExceeded": EndReason.MAX_WAIT_EXCEEDED,
+}
+_FAILURES: Final = (
+    # The class in front of FailureReason.
+    # Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DescribeTrainingJob.html
+    ("capacityerror", EndReason.CAPACITY),
+    ("algorithmerror", EndReason.SCRIPT_FAILED),
+    ("clienterror", EndReason.INPUT_ERROR),
+    ("internalservererror", EndReason.PLATFORM_ERROR),
+)
+_ENDED_TEXT: Final = {
+    EndReason.COMPLETED: "Completed",
+    EndReason.SCRIPT_FAILED: "Failed: the script ended with an error",
+    EndReason.STOPPED_BY_USER: "Stopped by a user",
+    EndReason.MAX_RUNTIME_EXCEEDED: "Ended at its time limit (max_run)",
+    EndReason.MAX_WAIT_EXCEEDED: "Ended: waited for capacity longer than max_wait",
+    EndReason.CAPACITY: "Failed: no capacity of this instance type",
+    EndReason.INPUT_ERROR: "Failed: SageMaker could not prepare the job",
+    EndReason.PLATFORM_ERROR: "Failed inside SageMaker",
+    EndReason.JOB_VANISHED: "The training job is gone",
+    EndReason.LAUNCH_REFUSED: "SageMaker refused the training job",
+}
+_STATE_OF: Final = {
+    EndReason.COMPLETED: RunState.COMPLETED,
+    EndReason.STOPPED_BY_USER: RunState.STOPPED,
+    EndReason.MAX_RUNTIME_EXCEEDED: RunState.STOPPED,
+    EndReason.MAX_WAIT_EXCEEDED: RunState.STOPPED,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """What a decision needs to know of the deployment.
+
+    Attributes:
+        name: For the notices.
+        prices: On-demand US dollars per instance and hour, by instance type.
+    """
+
+    name: str
+    prices: Mapping[str, float]
+
+
+def decide(
+    *,
+    run: Run,
+    attempt: Attempt,
+    earlier: Sequence[Attempt] = (),
+    job: TrainingJob | None,
+    log: JobLog,
+    deployment: Deployment,
+    now: datetime,
+) -> list[RunChange]:
+    """Say what is missing in the record.
+
+    Args:
+        run: The head.
+        attempt: Its current attempt.
+        earlier: The attempts before it.
+        job: What SageMaker says of the attempt's job; None when it knows no such job.
+        log: The job's own events; looked at only when the job has ended.
+        deployment: Names and prices.
+        now: The time of the decision.
+
+    Returns:
+        The changes in order, each one transaction on the version the one before it leaves. Empty when the record
+        says it all already, when the run has ended (an ending is final), or when the job is not the run's.
+    """
+    if run.state.ended or attempt.state.ended or run.attempt != attempt.attempt:
+        return []
+    if job is None:
+        return _without_job(run=run, attempt=attempt, earlier=earlier, deployment=deployment, now=now)
+    if not _is_of(run, attempt, job) or len(job.transitions) < attempt.recorded_transitions:
+        # Somebody else's job of the same name, or an answer older than the record.
+        return []
+    return list(
+        _Decision(
+            run=run,
+            attempt=attempt,
+            earlier=tuple(earlier),
+            job=job,
+            log=log,
+            deployment=deployment,
+            now=now,
+        ).changes()
+    )
+
+
+def launch_refused(
+    *, run: Run, attempt: Attempt, earlier: Sequence[Attempt] = (), reason: str, deployment: Deployment, now: datetime
+) -> RunChange:
+    """End a run whose training job SageMaker refused for good.
+
+    Args:
+        run: The head, not ended.
+        attempt: Its current attempt, without a job.
+        earlier: The attempts before it.
+        reason: SageMaker's words.
+        deployment: Names and prices.
+        now: The time of the refusal.
+    """
+    return _ended_without_job(
+        run=run,
+        attempt=attempt.model_copy(update={"usage": no_usage(instance_count=attempt.instance_count)}),
+        earlier=earlier,
+        reason=EndReason.LAUNCH_REFUSED,
+        failure_reason=reason,
+        deployment=deployment,
+        now=now,
+    )
+
+
+def stopped_before_launch(
+    *, run: Run, attempt: Attempt, earlier: Sequence[Attempt] = (), deployment: Deployment, now: datetime
+) -> RunChange:
+    """End a run that was asked to stop before it had a training job.
+
+    Args:
+        run: The head, not ended.
+        attempt: Its current attempt, without a job.
+        earlier: The attempts before it.
+        deployment: Names and prices.
+        now: The time of the decision.
+    """
+    return _ended_without_job(
+        run=run,
+        attempt=attempt.model_copy(update={"usage": no_usage(instance_count=attempt.instance_count)}),
+        earlier=earlier,
+        reason=EndReason.STOPPED_BY_USER,
+        failure_reason=None,
+        deployment=deployment,
+        now=now,
+    )
+
+
+def end_reason_of(job: TrainingJob) -> EndReason:
+    """Tell the endings of a job apart.
+
+    Args:
+        job: An ended job. MaxRuntimeExceeded and MaxWaitTimeExceeded come with status Stopped and are not a user's
+            stop; AWS puts them into the secondary status, some answers only into the transitions.
+    """
+    if job.status == "Completed" or job.secondary_status == "Completed":
+        return EndReason.COMPLETED
+    seen = (job.secondary_status, *(transition.status for transition in reversed(job.transitions)))
+    limit = next((_LIMITS[status] for status in seen if status in _LIMITS), None)
+    if limit is not None:
+        return limit
+    if job.status == "Failed" or job.secondary_status == "Failed":
+        words = (job.failure_reason or "").lstrip().replace(" ", "").lower()
+        return next((reason for prefix, reason in _FAILURES if words.startswith(prefix)), EndReason.PLATFORM_ERROR)
+    if job.status == "Deleting" and not any(status == "Stopped" for status in seen):
+        return EndReason.JOB_VANISHED
+    return EndReason.STOPPED_BY_USER
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Decision:
+    run: Run
+    attempt: Attempt
+    earlier: tuple[Attempt, ...]
+    job: TrainingJob
+    log: JobLog
+    deployment: Deployment
+    now: datetime
+
+    def changes(self) -> Iterator[RunChange]:
+        """The changes in order: first the timeline in portions, with the last of them the state."""
+        run, attempt = self.run, self._launched()
+        recorded, total = attempt.recorded_transitions, len(self.job.transitions)
+        while total - recorded > _ENTRIES_AT_ONCE:
+            upto = recorded + _ENTRIES_AT_ONCE
+            attempt = self._with_transitions(attempt, upto)
+            run = self._with_attempt(run, attempt)
+            yield RunChange(
+                run=run,
+                attempt=attempt,
+                timeline=_once(self._entries(recorded, upto)),
+                notices=tuple(self._notices_on_the_way(attempt, recorded, upto)),
+            )
+            run = run.model_copy(update={"version": run.version + 1})
+            recorded = upto
+        attempt = self._with_transitions(attempt, total)
+        entries = list(self._entries(recorded, total))
+        told = list(self._notices_on_the_way(attempt, recorded, total))
+        if self.job.ended:
+            resumes = self._step_entries()
+            while len(resumes) > _ENTRIES_AT_ONCE:
+                portion, resumes = resumes[:_ENTRIES_AT_ONCE], resumes[_ENTRIES_AT_ONCE:]
+                yield RunChange(
+                    run=run, attempt=self._with_transitions(self._launched(), recorded), timeline=_once(portion)
+                )
+                run = run.model_copy(update={"version": run.version + 1})
+            ended_run, attempt = self._ended(run, attempt)
+            entries += [*resumes, _ended_entry(ended_run)]
+            ending = notices.ending_notice(run=ended_run, deployment=self.deployment.name, created_at=self.now)
+            told += [] if ending is None else [ending]
+        else:
+            state = self._live_state()
+            attempt = attempt.model_copy(update={"state": AttemptState(state.value)})
+            ended_run = self._with_attempt(run, attempt).model_copy(update={"state": state})
+        change = RunChange(run=ended_run, attempt=attempt, timeline=_once(entries), notices=tuple(told))
+        if not _says_nothing_new(change, self.run, self.attempt):
+            yield change
+
+    def _launched(self) -> Attempt:
+        if self.attempt.job_arn is not None:
+            return self.attempt
+        # The launch was cut short after SageMaker accepted the job: its ARN is recorded here.
+        return self.attempt.model_copy(update={"job_arn": self.job.arn, "launched_at": self.job.created_at})
+
+    def _with_transitions(self, attempt: Attempt, upto: int) -> Attempt:
+        return attempt.model_copy(
+            update={
+                "recorded_transitions": upto,
+                "interruptions": count_interruptions(self.job.transitions[:upto]),
+                "started_at": attempt.started_at or self._first_on_instances(),
+            }
+        )
+
+    def _with_attempt(self, run: Run, attempt: Attempt) -> Run:
+        return run.model_copy(
+            update={
+                "job_arn": attempt.job_arn,
+                "started_at": run.started_at or attempt.started_at,
+                "interruptions": sum(before.interruptions for before in self.earlier) + attempt.interruptions,
+                "updated_at": self.now,
+            }
+        )
+
+    def _first_on_instances(self) -> datetime | None:
+        return next(
+            (entry.started_at for entry in self.job.transitions if entry.status in ON_INSTANCES_STATUSES),
+            self.job.training_started_at,
+        )
+
+    def _live_state(self) -> RunState:
+        status = self.job.secondary_status
+        if self.job.status == "Stopping" or self.run.stop_requested_at is not None:
+            return RunState.STOPPING
+        if status in ON_INSTANCES_STATUSES:
+            return RunState.TRAINING
+        if status in WAITING_STATUSES or self.run.state is RunState.LAUNCHING:
+            return RunState.INTERRUPTED if self._lost_its_capacity() else RunState.WAITING
+        # A secondary status that AWS added since this was written says nothing about where the job is.
+        return self.run.state
+
+    def _lost_its_capacity(self) -> bool:
+        for entry in reversed(self.job.transitions):
+            if entry.status == "Interrupted":
+                return True
+            if entry.status in ON_INSTANCES_STATUSES:
+                return False
+        return self.job.secondary_status == "Interrupted"
+
+    def _ended(self, run: Run, attempt: Attempt) -> tuple[Run, Attempt]:
+        reason = end_reason_of(self.job)
+        ended_at = _end_of(self.job) or self.now
+        failure_reason = self.job.failure_reason
+        output_uri = self.job.model_uri if reason in _HAS_MODEL and self.job.training_seconds else None
+        usage = usage_of(job=self.job, log=self.log, earlier=self.earlier, ended_at=ended_at)
+        attempt = attempt.model_copy(
+            update={
+                "state": AttemptState(_state_of(reason).value),
+                "end_reason": reason,
+                "failure_reason": failure_reason,
+                "ended_at": ended_at,
+                "output_uri": output_uri,
+                "usage": usage,
+            }
+        )
+        run = self._with_attempt(run, attempt).model_copy(
+            update={
+                "state": _state_of(reason),
+                "end_reason": reason,
+                "failure_reason": failure_reason,
+                "ended_at": ended_at,
+                "output_uri": output_uri or run.output_uri,
+                "cost": bill((*self.earlier, attempt), prices=self.deployment.prices),
+            }
+        )
+        return run, attempt
+
+    def _entries(self, first: int, upto: int) -> Iterator[TimelineEntry]:
+        for position in range(first, upto):
+            transition = self.job.transitions[position]
+            if transition.status not in _TIMELINE:
+                continue
+            kind, text = _TIMELINE[transition.status]
+            if kind is TimelineKind.TRAINING and self._follows_interruption(position):
+                kind, text = TimelineKind.RESUMED, "Trains again"
+            yield TimelineEntry(
+                run=self.run.run,
+                attempt=self.attempt.attempt,
+                at=transition.started_at,
+                kind=kind,
+                text=text,
+            )
+
+    def _step_entries(self) -> list[TimelineEntry]:
+        return [
+            TimelineEntry(
+                run=self.run.run,
+                attempt=self.attempt.attempt,
+                at=datetime.fromtimestamp(event.at, tz=UTC),
+                kind=TimelineKind.STEP_RESUMED,
+                text=f"The script went on from step {event.step:,}"
+                if event.step
+                else "The script began from the beginning",
+                step=event.step,
+            )
+            for event in self.log.events
+            if event.kind is JobEventKind.RESUME and event.step is not None and _is_plausible(event.at)
+        ]
+
+    def _notices_on_the_way(self, attempt: Attempt, first: int, upto: int) -> Iterator[Notice]:
+        for position in range(first, upto):
+            transition = self.job.transitions[position]
+            nth = count_interruptions(self.job.transitions[: position + 1])
+            if transition.status == "Interrupted" and NoticeKind.INTERRUPTED in self.run.notify:
+                yield notices.interruption_notice(
+                    run=self.run,
+                    attempt=attempt,
+                    deployment=self.deployment.name,
+                    nth=nth,
+                    happened_at=transition.started_at,
+                    created_at=self.now,
+                )
+            interrupted = self._follows_interruption(position)
+            if transition.status == "Training" and interrupted and NoticeKind.RESUMED in self.run.notify:
+                yield notices.resume_notice(
+                    run=self.run,
+                    attempt=attempt,
+                    deployment=self.deployment.name,
+                    nth=nth,
+                    happened_at=transition.started_at,
+                    away_seconds=(transition.started_at - interrupted.started_at).total_seconds(),
+                    created_at=self.now,
+                )
+
+    def _follows_interruption(self, position: int) -> StatusTransition | None:
+        """The interruption that the training at this position ends, if it ends one."""
+        for entry in reversed(self.job.transitions[:position]):
+            if entry.status == "Interrupted":
+                return entry
+            if entry.status == "Training":
+                return None
+        return None
+
+
+_HAS_MODEL: Final = frozenset(
+    # A stopped job uploads what is in /opt/ml/model within its last two minutes.
+    {EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.MAX_RUNTIME_EXCEEDED}
+)
+
+
+def _without_job(
+    *, run: Run, attempt: Attempt, earlier: Sequence[Attempt], deployment: Deployment, now: datetime
+) -> list[RunChange]:
+    if attempt.job_arn is None:
+        # Not launched yet, or the launch was cut short: to complete it is the launcher's business.
+        return []
+    if now - (attempt.launched_at or attempt.created_at) < VANISHED_AFTER:
+        return []
+    return [
+        _ended_without_job(
+            run=run,
+            attempt=attempt,
+            earlier=earlier,
+            reason=EndReason.JOB_VANISHED,
+            failure_reason=None,
+            deployment=deployment,
+            now=now,
+        )
+    ]
+
+
+def _ended_without_job(
+    *,
+    run: Run,
+    attempt: Attempt,
+    earlier: Sequence[Attempt],
+    reason: EndReason,
+    failure_reason: str | None,
+    deployment: Deployment,
+    now: datetime,
+) -> RunChange:
+    state = _state_of(reason)
+    ended = {"end_reason": reason, "failure_reason": failure_reason, "ended_at": now}
+    attempt = attempt.model_copy(update=ended | {"state": AttemptState(state.value)})
+    run = run.model_copy(
+        update=ended | {"state": state, "updated_at": now, "cost": bill((*earlier, attempt), prices=deployment.prices)}
+    )
+    notice = notices.ending_notice(run=run, deployment=deployment.name, created_at=now)
+    return RunChange(
+        run=run,
+        attempt=attempt,
+        timeline=(_ended_entry(run),),
+        notices=() if notice is None else (notice,),
+    )
+
+
+def _ended_entry(run: Run) -> TimelineEntry:
+    reason = run.end_reason or EndReason.PLATFORM_ERROR
+    return TimelineEntry(
+        run=run.run,
+        attempt=run.attempt,
+        at=run.ended_at or run.updated_at,
+        kind=TimelineKind.ENDED,
+        text=_ENDED_TEXT[reason],
+    )
+
+
+def _state_of(reason: EndReason) -> RunState:
+    return _STATE_OF.get(reason, RunState.FAILED)
+
+
+def _is_of(run: Run, attempt: Attempt, job: TrainingJob) -> bool:
+    if attempt.job_arn is not None:
+        return job.arn == attempt.job_arn
+    return (job.output_prefix or "").rstrip("/") == run.output_prefix.rstrip("/")
+
+
+def _end_of(job: TrainingJob) -> datetime | None:
+    if job.training_ended_at is not None:
+        return job.training_ended_at
+    if job.transitions:
+        last = job.transitions[-1]
+        return last.started_at if last.status not in _TIMELINE else last.ended_at or job.last_modified_at
+    return job.last_modified_at
+
+
+def _once(entries: Iterable[TimelineEntry]) -> tuple[TimelineEntry, ...]:
+    """Drop what is the same happening: two writes of one item in a transaction are refused."""
+    return tuple({(entry.at, entry.kind): entry for entry in entries}.values())
+
+
+def _says_nothing_new(change: RunChange, run: Run, attempt: Attempt) -> bool:
+    same_run = change.run.model_copy(update={"updated_at": run.updated_at}) == run
+    return same_run and change.attempt == attempt and not change.notices
+
+
+def _is_plausible(epoch_seconds: float) -> bool:
+    """Whether a job's clock gave a time that a date can hold."""
+    return 0 <= epoch_seconds < 253_402_300_800
