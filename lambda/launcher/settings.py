@@ -1,0 +1,79 @@
+"""The launcher's settings, read once from the environment that the `Launcher` construct sets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json
+
+from spotkeep_jobs.training_job_request import JobPlatform
+from spotkeep_jobs.validation import DeploymentDefaults
+
+_PREFIX = "SPOTKEEP_"
+
+
+def _split(value: object) -> object:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+_Listed = Annotated[tuple[str, ...], BeforeValidator(_split)]
+
+
+class LauncherSettings(BaseModel):
+    """Each field is the environment variable `SPOTKEEP_<FIELD>`; an empty variable counts as unset."""
+
+    model_config = ConfigDict(frozen=True)
+
+    deployment: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,19}$")]
+    run_table: str
+    checkpoint_bucket: str
+    execution_role_arn: str
+    training_bundle_uri: Annotated[str, Field(pattern=r"^s3://[^/]+/.+\.pyz$")]
+    default_image: str | None = None
+    default_instance_type: str | None = None
+    volume_kms_key_arn: str | None = None
+    subnet_ids: _Listed = ()
+    security_group_ids: _Listed = ()
+    max_run_limit_seconds: Annotated[int, Field(gt=0)] | None = None
+    run_retention_days: Annotated[int, Field(gt=0)] = 90
+    prices: Json[dict[str, float]] = Field(default_factory=dict)
+    """On-demand US dollars per hour of an instance, by type."""
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> LauncherSettings:
+        """Read the settings.
+
+        Raises:
+            pydantic.ValidationError: a variable is missing or wrong; it names each.
+        """
+        given: dict[str, Any] = {
+            name: environment[_PREFIX + name.upper()]
+            for name in cls.model_fields
+            if environment.get(_PREFIX + name.upper())
+        }
+        return cls.model_validate(given)
+
+    @property
+    def platform(self) -> JobPlatform:
+        """What this deployment gives every training job."""
+        return JobPlatform(
+            deployment=self.deployment,
+            checkpoint_bucket=self.checkpoint_bucket,
+            execution_role_arn=self.execution_role_arn,
+            training_bundle_uri=self.training_bundle_uri,
+            volume_kms_key_arn=self.volume_kms_key_arn,
+            subnet_ids=self.subnet_ids,
+            security_group_ids=self.security_group_ids,
+        )
+
+    @property
+    def defaults(self) -> DeploymentDefaults:
+        """What this deployment fills into a document and insists on."""
+        return DeploymentDefaults(
+            image=self.default_image,
+            instance_type=self.default_instance_type,
+            checkpoint_bucket=self.checkpoint_bucket,
+            max_run_limit_seconds=self.max_run_limit_seconds,
+        )

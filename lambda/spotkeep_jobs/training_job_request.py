@@ -1,0 +1,196 @@
+"""The CreateTrainingJob request of one attempt: a pure function of the run's request and the deployment.
+
+The container runs `spotkeep.pyz` from an input channel, so any image with `python3` will do:
+`python3 /opt/ml/input/data/spotkeep/<file>.pyz run -- <command>`.
+
+Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from spotkeep_jobs.record import format_time
+from spotkeep_jobs.request import GitSource, JobRequest
+
+CHECKPOINT_DIRECTORY: Final = "/opt/ml/checkpoints"
+INPUT_DIRECTORY: Final = "/opt/ml/input/data"
+BUNDLE_CHANNEL: Final = "spotkeep"
+SOURCE_CHANNEL: Final = "source"
+RUN_ID_HEX_DIGITS: Final = 8
+
+# Types with local NVMe disks: SageMaker refuses a volume key for them (their disks encrypt in hardware).
+# A `d` among the attributes (g4dn, p4d, r5d) says so, and these families have them without saying.
+# Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ResourceConfig.html (VolumeKmsKeyId)
+_LOCAL_DISK_TYPE: Final = re.compile(r"ml\.(?:[a-z]+\d+[a-z]*d[a-z]*|g[5-9]\w*|gr6\w*|p[5-9][\w-]*|trn\w+|i\d\w*)\.\w+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobPlatform:
+    """What a deployment gives every training job.
+
+    Attributes:
+        deployment: the deployment's name.
+        checkpoint_bucket: holds checkpoints and outputs under `runs/<run>/`.
+        execution_role_arn: the role the job works with.
+        training_bundle_uri: S3 URI of `spotkeep.pyz`, pinned by the hash in its key.
+        volume_kms_key_arn: encrypts volumes and outputs; None for AWS's own key.
+        subnet_ids: the subnets of the job, empty for SageMaker's own network.
+        security_group_ids: the security groups that go with them.
+    """
+
+    deployment: str
+    checkpoint_bucket: str
+    execution_role_arn: str
+    training_bundle_uri: str
+    volume_kms_key_arn: str | None = None
+    subnet_ids: tuple[str, ...] = ()
+    security_group_ids: tuple[str, ...] = ()
+
+
+def run_id_for(*, name: str, token: str) -> str:
+    """The run id of a request that names none: the same token gives the same id."""
+    return f"{name}-{hashlib.sha256(token.encode()).hexdigest()[:RUN_ID_HEX_DIGITS]}"
+
+
+def job_name_for(*, run: str, attempt: int) -> str:
+    """The name of an attempt's training job: deterministic, so that a retried launch finds its own job."""
+    return f"{run}-{attempt}"
+
+
+def launch_id_for(*, run: str, attempt: int, token: str, created_at: datetime) -> str:
+    """A mark of this launch in the job's environment.
+
+    A job that holds it is ours; one of the same name without it is somebody else's, or an earlier run's whose record
+    has expired.
+    """
+    launch = f"{run}\n{attempt}\n{token}\n{format_time(created_at)}"
+    return hashlib.sha256(launch.encode()).hexdigest()[:16]
+
+
+def checkpoint_uri_for(*, request: JobRequest, run: str, platform: JobPlatform) -> str:
+    """The S3 prefix of the run's checkpoints, with its closing slash."""
+    return request.checkpoint_prefix or f"s3://{platform.checkpoint_bucket}/runs/{run}/checkpoints/"
+
+
+def output_prefix_for(*, run: str, platform: JobPlatform) -> str:
+    """The S3 prefix of the run's outputs; SageMaker adds `<job>/output/model.tar.gz`."""
+    return f"s3://{platform.checkpoint_bucket}/runs/{run}/output/"
+
+
+def has_local_disks(instance_type: str) -> bool:
+    """Whether a type brings NVMe disks of its own, which no volume key may be named for."""
+    return _LOCAL_DISK_TYPE.fullmatch(instance_type) is not None
+
+
+def build_training_job_request(
+    *, request: JobRequest, platform: JobPlatform, run: str, attempt: int, launch_id: str
+) -> dict[str, Any]:
+    """The parameters of CreateTrainingJob.
+
+    Args:
+        request: the validated request, defaults filled in: its image and at least one instance type are set.
+        platform: what the deployment gives every job.
+        run: the run's id, at most 52 characters.
+        attempt: from 1.
+        launch_id: see `launch_id_for`.
+    """
+    bundle = platform.training_bundle_uri.rsplit("/", 1)[-1]
+    parameters: dict[str, Any] = {
+        "TrainingJobName": job_name_for(run=run, attempt=attempt),
+        "RoleArn": platform.execution_role_arn,
+        "AlgorithmSpecification": {
+            "TrainingImage": request.image,
+            "TrainingInputMode": "File",
+            "ContainerEntrypoint": ["python3", f"{INPUT_DIRECTORY}/{BUNDLE_CHANNEL}/{bundle}", "run"],
+            "ContainerArguments": ["--", *request.command],
+        },
+        "HyperParameters": dict(request.hyperparameters),
+        "Environment": _environment(request, run=run, attempt=attempt, launch_id=launch_id),
+        "InputDataConfig": _channels(request, platform),
+        "OutputDataConfig": {"S3OutputPath": output_prefix_for(run=run, platform=platform)},
+        "ResourceConfig": _resources(request, platform),
+        "StoppingCondition": {"MaxRuntimeInSeconds": request.max_run},
+        "EnableManagedSpotTraining": request.capacity == "spot",
+        "Tags": _tags(request, platform, run=run, attempt=attempt),
+    }
+    if request.capacity == "spot":
+        parameters["StoppingCondition"]["MaxWaitTimeInSeconds"] = request.max_wait
+    if request.checkpoints:
+        parameters["CheckpointConfig"] = {
+            "S3Uri": checkpoint_uri_for(request=request, run=run, platform=platform),
+            "LocalPath": CHECKPOINT_DIRECTORY,
+        }
+    if platform.volume_kms_key_arn:
+        parameters["OutputDataConfig"]["KmsKeyId"] = platform.volume_kms_key_arn
+    if platform.subnet_ids:
+        parameters["VpcConfig"] = {
+            "Subnets": list(platform.subnet_ids),
+            "SecurityGroupIds": list(platform.security_group_ids),
+        }
+    return parameters
+
+
+def is_same_launch(*, environment: Mapping[str, str], parameters: Mapping[str, Any]) -> bool:
+    """Whether a job that SageMaker describes is the one these parameters ask for.
+
+    Args:
+        environment: the described job's environment.
+        parameters: what `build_training_job_request` made.
+    """
+    ours: Mapping[str, str] = parameters["Environment"]
+    marks = ("SPOTKEEP_RUN", "SPOTKEEP_ATTEMPT", "SPOTKEEP_LAUNCH")
+    return all(environment.get(mark) == ours[mark] for mark in marks)
+
+
+def _environment(request: JobRequest, *, run: str, attempt: int, launch_id: str) -> dict[str, str]:
+    own = {"SPOTKEEP_RUN": run, "SPOTKEEP_ATTEMPT": str(attempt), "SPOTKEEP_LAUNCH": launch_id}
+    if isinstance(request.source, GitSource):
+        own |= {"SPOTKEEP_SOURCE_GIT_URL": request.source.git, "SPOTKEEP_SOURCE_GIT_COMMIT": request.source.commit}
+    return {**request.environment, **own}
+
+
+def _channels(request: JobRequest, platform: JobPlatform) -> list[dict[str, Any]]:
+    channels = [_channel(BUNDLE_CHANNEL, platform.training_bundle_uri)]
+    if isinstance(request.source, str):
+        channels.append(_channel(SOURCE_CHANNEL, request.source))
+    return channels + [_channel(channel.name, channel.uri, channel.input_mode) for channel in request.channels]
+
+
+def _channel(name: str, uri: str, input_mode: str = "File") -> dict[str, Any]:
+    return {
+        "ChannelName": name,
+        "InputMode": input_mode,
+        "DataSource": {
+            "S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": uri, "S3DataDistributionType": "FullyReplicated"}
+        },
+    }
+
+
+def _resources(request: JobRequest, platform: JobPlatform) -> dict[str, Any]:
+    resources: dict[str, Any] = {"InstanceCount": request.instance_count, "VolumeSizeInGB": request.volume_size_gb}
+    if len(request.types) == 1:
+        resources["InstanceType"] = request.types[0]
+    else:
+        # One count for the job: AWS refuses it in the preferences and beside them at once.
+        resources["InstancePreferences"] = [{"InstanceType": instance_type} for instance_type in request.types]
+    if request.keep_alive:
+        resources["KeepAlivePeriodInSeconds"] = request.keep_alive
+    if platform.volume_kms_key_arn and not any(map(has_local_disks, request.types)):
+        resources["VolumeKmsKeyId"] = platform.volume_kms_key_arn
+    return resources
+
+
+def _tags(request: JobRequest, platform: JobPlatform, *, run: str, attempt: int) -> list[dict[str, str]]:
+    own = {
+        "spotkeep:deployment": platform.deployment,
+        "spotkeep:run": run,
+        "spotkeep:attempt": str(attempt),
+        **({"spotkeep:owner": request.owner} if request.owner else {}),
+    }
+    return [{"Key": key, "Value": value} for key, value in {**request.tags, **own}.items()]
