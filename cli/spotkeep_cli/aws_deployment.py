@@ -17,17 +17,20 @@ from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
-    ConnectionError as AwsConnectionError,
     HTTPClientError,
     NoCredentialsError,
     PartialCredentialsError,
     SSOError,
 )
+from botocore.exceptions import (
+    ConnectionError as AwsConnectionError,
+)
 from pydantic import BaseModel, ConfigDict
-from spotkeep_jobs.run_table import RunTable
 
 from spotkeep_cli.deployment import ConnectionOptions, LogLine
-from spotkeep_cli.errors import LauncherFailed, NoConnection
+from spotkeep_cli.errors import LauncherError, NoConnectionError
+from spotkeep_jobs.run_table import RunTable
+from spotkeep_jobs.training_logs import LOG_GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -38,9 +41,6 @@ if TYPE_CHECKING:
 
 ClientFactory = Callable[..., Any]
 """`boto3.Session.client`, or the local AWS's."""
-
-LOG_GROUP = "/aws/sagemaker/TrainingJobs"
-"""Where SageMaker writes the output of every training job."""
 
 _INVOKE_ATTEMPTS = 4
 _DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "AuthorizationError"}
@@ -97,8 +97,8 @@ class AwsDeployment:
         A launch carries its token, so the same payload again answers the same and launches nothing twice.
 
         Raises:
-            LauncherFailed: The function raised, or its answer is not a JSON object.
-            NoConnection: The call did not come through.
+            LauncherError: The function raised, or its answer is not a JSON object.
+            NoConnectionError: The call did not come through.
         """
         function = self._connection.launcher_function
         # botocore would repeat a call whose answer is late; here each repeat is ours, and the last error is told.
@@ -111,7 +111,7 @@ class AwsDeployment:
                 with translated_aws_errors(f"invoking {function}", options=self._options, payload=payload):
                     answer = client.invoke(FunctionName=function, Payload=body)
                 break
-            except NoConnection as error:
+            except NoConnectionError as error:
                 if attempt == _INVOKE_ATTEMPTS or not _worth_repeating(error.__cause__):
                     raise
                 time.sleep(2 ** (attempt - 1) / 2)
@@ -125,7 +125,7 @@ class AwsDeployment:
         """Puts a source archive into the bucket unless the same key is there: its name is its hash.
 
         Raises:
-            NoConnection: S3 refused or could not be reached.
+            NoConnectionError: S3 refused or could not be reached.
         """
         s3 = self._client("s3")
         bucket = self.checkpoint_bucket
@@ -150,7 +150,7 @@ class CloudWatchJobLog:
         """The lines since the last read, in order of time.
 
         Raises:
-            NoConnection: CloudWatch Logs refused or could not be reached.
+            NoConnectionError: CloudWatch Logs refused or could not be reached.
         """
         with translated_aws_errors(f"reading the log of {self._job_name}", options=self._options):
             lines = [line for stream in self._streams() for line in self._read_stream(stream)]
@@ -169,12 +169,10 @@ class CloudWatchJobLog:
         host = stream.rpartition("/")[2].rpartition("-")[0] or stream
         while True:
             position = self._positions.get(stream)
-            page = self._client.get_log_events(
-                logGroupName=LOG_GROUP,
-                logStreamName=stream,
-                startFromHead=True,
-                **({"nextToken": position} if position else {}),
-            )
+            query: dict[str, Any] = {"logGroupName": LOG_GROUP, "logStreamName": stream, "startFromHead": True}
+            if position is not None:
+                query["nextToken"] = position
+            page = self._client.get_log_events(**query)
             for event in page["events"]:
                 yield LogLine(
                     time=datetime.fromtimestamp(event["timestamp"] / 1000, tz=UTC),
@@ -214,23 +212,23 @@ def translated_aws_errors(
         payload: The launch document, whose token makes a repeat safe.
 
     Raises:
-        NoConnection: AWS refused, or could not be reached.
+        NoConnectionError: AWS refused, or could not be reached.
     """
     try:
         yield
     except (NoCredentialsError, PartialCredentialsError, SSOError) as error:
-        raise NoConnection(
+        raise NoConnectionError(
             f"{doing}: no usable AWS credentials ({error})",
             hint="sign in (`aws sso login`, `aws configure`) or name a profile: spotkeep --profile NAME ...",
         ) from error
     except ClientError as error:
-        raise NoConnection(f"{doing}: {_words(error)}", hint=_hint_for(error, options=options)) from error
+        raise NoConnectionError(f"{doing}: {_words(error)}", hint=_hint_for(error, options=options)) from error
     except (AwsConnectionError, HTTPClientError) as error:
-        raise NoConnection(
+        raise NoConnectionError(
             f"{doing}: no connection ({error})", hint=_reconnect_hint(options=options, payload=payload)
         ) from error
     except BotoCoreError as error:
-        raise NoConnection(f"{doing}: {error}", hint="check the AWS configuration: aws configure list") from error
+        raise NoConnectionError(f"{doing}: {error}", hint="check the AWS configuration: aws configure list") from error
 
 
 def _worth_repeating(error: BaseException | None) -> bool:
@@ -273,16 +271,16 @@ def _read_answer(body: bytes, *, function: str, failed: bool) -> dict[str, Any]:
     try:
         answer = json.loads(body)
     except ValueError as error:
-        raise LauncherFailed(
+        raise LauncherError(
             f"{function} answered {body[:80]!r}, which is not JSON", hint=f"look at its log: /aws/lambda/{function}"
         ) from error
     if failed:
         kind = answer.get("errorType", "error") if isinstance(answer, dict) else "error"
         words = answer.get("errorMessage", answer) if isinstance(answer, dict) else answer
-        raise LauncherFailed(
+        raise LauncherError(
             f"{function} failed with {kind}: {str(words).splitlines()[0] if str(words) else 'no message'}",
             hint=f"nothing is known to have changed; its log says more: aws logs tail /aws/lambda/{function}",
         )
     if not isinstance(answer, dict):
-        raise LauncherFailed(f"{function} answered {answer!r}, not an object", hint="is the deployment up to date?")
+        raise LauncherError(f"{function} answered {answer!r}, not an object", hint="is the deployment up to date?")
     return answer

@@ -11,14 +11,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spotkeep_cli.errors import NoConnection
+from spotkeep_cli.errors import NoConnectionError
 
 if TYPE_CHECKING:
     import boto3
-    from spotkeep_local.lifecycle import LocalAws
 
     from spotkeep_cli.aws_deployment import AwsDeployment, ClientFactory
     from spotkeep_cli.deployment import ConnectionOptions
+    from spotkeep_local.lifecycle import LocalAws
 
 LOCAL_STATE_VARIABLE = "SPOTKEEP_LOCAL_STATE"
 """Names the local AWS's state directory, where it is not `.spotkeep/local` of this project."""
@@ -28,7 +28,7 @@ def connect(options: ConnectionOptions) -> AwsDeployment:
     """Looks a deployment up.
 
     Raises:
-        NoConnection: There is none, or it cannot be reached with these credentials.
+        NoConnectionError: There is none, or it cannot be reached with these credentials.
     """
     from spotkeep_cli.aws_deployment import AwsDeployment, Connection, translated_aws_errors
 
@@ -49,7 +49,7 @@ def connect(options: ConnectionOptions) -> AwsDeployment:
     try:
         connection = Connection.model_validate(json.loads(value))
     except ValueError as error:
-        raise NoConnection(
+        raise NoConnectionError(
             f"the parameter {name} is not one this version can read",
             hint="deploy again with the version of Spotkeep you use here: cdk deploy --all",
         ) from error
@@ -73,14 +73,14 @@ def running_local_aws() -> LocalAws:
     """The local AWS of this project.
 
     Raises:
-        NoConnection: It is not running.
+        NoConnectionError: It is not running.
     """
     from spotkeep_local import lifecycle
 
     state = local_state_directory()
     local = lifecycle.status(state)
     if local is None:
-        raise NoConnection(
+        raise NoConnectionError(
             f"the local AWS is not running (looked in {_near(state)})", hint="start it: spotkeep local up"
         )
     return local
@@ -93,24 +93,24 @@ def _aws_session(options: ConnectionOptions) -> boto3.Session:
     try:
         session = boto3.Session(region_name=options.region, profile_name=options.profile)
     except ProfileNotFound as error:
-        raise NoConnection(
+        raise NoConnectionError(
             f"there is no AWS profile {options.profile!r}", hint="`aws configure list-profiles` shows those you have"
         ) from error
     if session.region_name is None:
-        raise NoConnection(
+        raise NoConnectionError(
             "no AWS region is set",
-            hint="name it: spotkeep --region us-east-1 ... (or set AWS_REGION); for the local AWS: spotkeep --local ...",
+            hint="name it: spotkeep --region us-east-1 ... (or AWS_REGION); for the local AWS: spotkeep --local ...",
         )
     return session
 
 
-def _not_deployed(options: ConnectionOptions, *, region: str) -> NoConnection:
+def _not_deployed(options: ConnectionOptions, *, region: str) -> NoConnectionError:
     if options.local:
-        return NoConnection(
+        return NoConnectionError(
             f"the local AWS runs, but nothing is deployed to it as {options.deployment!r}",
             hint="deploy to it: spotkeep local up",
         )
-    return NoConnection(
+    return NoConnectionError(
         f"no deployment {options.deployment!r} in {region}",
         hint="deploy it (`cdk deploy --all`), or name another: spotkeep --deployment NAME --region REGION ...",
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
 
     from spotkeep_jobs.record import Attempt, Run, TimelineEntry
@@ -77,13 +77,13 @@ class RunReader(Protocol):
 
     def list(
         self, *, owner: str | None = None, states: Collection[RunState] | None = None, limit: int = 100
-    ) -> list[Run]:
+    ) -> Sequence[Run]:
         """Runs, newest first."""
 
-    def timeline(self, run: str) -> list[TimelineEntry]:
+    def timeline(self, run: str) -> Sequence[TimelineEntry]:
         """What happened to a run, oldest first."""
 
-    def attempts(self, run: str) -> list[Attempt]:
+    def attempts(self, run: str) -> Sequence[Attempt]:
         """A run's attempts, first to last."""
 
 
@@ -106,8 +106,8 @@ class Deployment(Protocol):
         """Calls the launcher function and returns its answer.
 
         Raises:
-            LauncherFailed: The function raised, or its answer is not JSON.
-            NoConnection: The call did not come through, also when tried again.
+            LauncherError: The function raised, or its answer is not JSON.
+            NoConnectionError: The call did not come through, also when tried again.
         """
 
     def job_log(self, job_name: str) -> JobLog:

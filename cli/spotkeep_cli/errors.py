@@ -1,17 +1,17 @@
 """Every way a command can end badly, as one tree: what happened, what to do, and the exit code scripts rely on.
 
 ```
-CommandLineError
-├── WrongUsage            2  an option, an argument or the job file cannot be understood
-│   └── JobFileError      2  ... with the line of the job file
-├── RequestRefused        3  the launcher would not, or did not, accept the request; carries every problem
-├── RunNotFound           4  no run has that name, or several do
-├── NoConnection          5  there is no deployment to talk to, or it does not let us in
-├── RunFailed             6  the run that was followed failed
-├── RunStopped            7  the run that was followed was stopped, or ran out of time
-├── LauncherFailed        8  the launcher function broke, or its answer cannot be read
-├── LocalAwsFailed        9  the local AWS did not do what was asked
-└── NotConfirmed         10  a question was answered with no
+CommandLineError          1  something unexpected
+├── UsageError            2  an option, an argument or a file cannot be understood
+│   └── JobFileError      2  ... the job file, with its line
+├── RefusedError          3  the launcher would not, or did not, accept the request; carries every problem
+├── RunNotFoundError      4  no run has that name, or several do
+├── NoConnectionError     5  there is no deployment to talk to, or it does not let us in
+├── RunFailedError        6  the run that was followed failed
+├── RunStoppedError       7  the run that was followed was stopped, or ran out of time
+├── LauncherError         8  the launcher function broke, or its answer cannot be read
+├── LocalFailureError     9  the local AWS did not start, stop or take the deployment
+└── NotConfirmedError    10  a question was answered with no
 ```
 """
 
@@ -58,17 +58,17 @@ class CommandLineError(Exception):
         self.hint = hint
 
 
-class WrongUsage(CommandLineError):
+class UsageError(CommandLineError):
     """An option, an argument or a file was given wrongly."""
 
     exit_code = ExitCode.USAGE
 
 
-class JobFileError(WrongUsage):
+class JobFileError(UsageError):
     """The job file cannot be read as a job document."""
 
 
-class RequestRefused(CommandLineError):
+class RefusedError(CommandLineError):
     """The request has problems; nothing was launched.
 
     Attributes:
@@ -83,43 +83,43 @@ class RequestRefused(CommandLineError):
         self.problems = tuple(problems)
 
 
-class RunNotFound(CommandLineError):
+class RunNotFoundError(CommandLineError):
     """No run has that id, or the abbreviation fits several."""
 
     exit_code = ExitCode.NOT_FOUND
 
 
-class NoConnection(CommandLineError):
+class NoConnectionError(CommandLineError):
     """No deployment can be reached: not deployed, no credentials, no permission, or no network."""
 
     exit_code = ExitCode.NO_CONNECTION
 
 
-class RunFailed(CommandLineError):
+class RunFailedError(CommandLineError):
     """The run that was followed ended in failure."""
 
     exit_code = ExitCode.RUN_FAILED
 
 
-class RunStopped(CommandLineError):
+class RunStoppedError(CommandLineError):
     """The run that was followed was stopped before it completed."""
 
     exit_code = ExitCode.RUN_STOPPED
 
 
-class LauncherFailed(CommandLineError):
+class LauncherError(CommandLineError):
     """The launcher function raised an error, or answered something this version cannot read."""
 
     exit_code = ExitCode.LAUNCHER_FAILED
 
 
-class LocalAwsFailed(CommandLineError):
+class LocalFailureError(CommandLineError):
     """The local AWS did not start, stop or take the deployment."""
 
     exit_code = ExitCode.LOCAL_AWS_FAILED
 
 
-class NotConfirmed(CommandLineError):
+class NotConfirmedError(CommandLineError):
     """A question was answered with no; nothing was done."""
 
     exit_code = ExitCode.NOT_CONFIRMED

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from spotkeep_cli.errors import JobFileError, WrongUsage
+from spotkeep_cli.errors import JobFileError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -66,7 +66,7 @@ def read_job_file(path: Path, *, overrides: Sequence[str] = ()) -> JobDocument:
 
     Raises:
         JobFileError: The file is missing, too large, not YAML, or not a mapping; says which line.
-        WrongUsage: An override cannot be understood.
+        UsageError: An override cannot be understood.
     """
     fields, lines = _parse(_read(path), path=path)
     overridden = []
@@ -81,19 +81,19 @@ def parse_override(override: str) -> tuple[FieldPath, Any]:
     """Splits `hyperparameters.lr=1e-3` into its field and its value, read as YAML.
 
     Raises:
-        WrongUsage: There is no `=`, no field, or the value is not YAML.
+        UsageError: There is no `=`, no field, or the value is not YAML.
     """
     name, separator, text = override.partition("=")
     path = parse_field_path(name.strip())
     if not separator or not path:
-        raise WrongUsage(
+        raise UsageError(
             f"--set takes field=value, found {override!r}",
             hint="for example: --set max_run=2h --set hyperparameters.lr=0.1",
         )
     try:
         value = yaml.load(text, Loader=_JobFileLoader)  # noqa: S506 -- a SafeLoader
     except yaml.YAMLError as error:
-        raise WrongUsage(
+        raise UsageError(
             f"the value in --set {override} is not YAML: {_reason(error)}",
             hint="put the whole of it in quotes for your shell: --set 'notify=[completed, failed]'",
         ) from error
@@ -185,7 +185,7 @@ def _apply(fields: dict[str, Any], target: FieldPath, value: Any, *, override: s
         last = depth == len(target) - 1
         if isinstance(container, list):
             if not isinstance(part, int) or part >= len(container):
-                raise WrongUsage(
+                raise UsageError(
                     f"--set {override}: {_spell(target[:depth])} is a list of {len(container)}, "
                     f"found {part!r} where a position in it belongs",
                     hint=f"positions count from 0: {_spell(target[:depth])}.0",
@@ -194,7 +194,7 @@ def _apply(fields: dict[str, Any], target: FieldPath, value: Any, *, override: s
         elif isinstance(container, dict):
             key = str(part)
         else:
-            raise WrongUsage(
+            raise UsageError(
                 f"--set {override}: {_spell(target[:depth])} is the value {container!r}, nothing can be set inside it",
                 hint=f"set the whole: --set {_spell(target[:depth])}=...",
             )

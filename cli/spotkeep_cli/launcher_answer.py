@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_cli.errors import LauncherFailed, RequestRefused
+from spotkeep_cli.errors import LauncherError, RefusedError
 from spotkeep_cli.problems import LocatedProblem, problems_from_answer, with_lines
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.errors import Problem
-
     from spotkeep_cli.job_file import JobDocument
+    from spotkeep_jobs.errors import Problem
 
 
 def read_answer(answer: dict[str, Any], *, what: str, document: JobDocument | None = None) -> dict[str, Any]:
@@ -22,15 +21,15 @@ def read_answer(answer: dict[str, Any], *, what: str, document: JobDocument | No
         document: The job file the request came from, for the lines of its problems.
 
     Raises:
-        RequestRefused: The launcher refused; carries every problem.
-        LauncherFailed: It is no answer this version knows.
+        RefusedError: The launcher refused; carries every problem.
+        LauncherError: It is no answer this version knows.
     """
     if answer.get("ok") is True:
         return answer
     if answer.get("ok") is False:
         problems = problems_from_answer(answer.get("problems") or [])
         raise refused(problems, what=what, document=document, message=str(answer.get("message") or ""))
-    raise LauncherFailed(
+    raise LauncherError(
         f"the launcher answered something this version does not know: {str(answer)[:120]}",
         hint="is the deployment of another version? Deploy again: cdk deploy --all",
     )
@@ -38,15 +37,15 @@ def read_answer(answer: dict[str, Any], *, what: str, document: JobDocument | No
 
 def refused(
     problems: list[Problem], *, what: str, document: JobDocument | None = None, message: str = ""
-) -> RequestRefused:
+) -> RefusedError:
     """The error for a refused request, its problems located in the job file."""
     if document is not None:
         located = with_lines(problems, document)
         place = f" in {document.path}"
     else:
-        located = [LocatedProblem(**problem.as_document()) for problem in problems]
+        located = [LocatedProblem(**vars(problem)) for problem in problems]
         place = ""
     if not located:
-        return RequestRefused(f"{what}: {message or 'the launcher refused and gave no reason'}")
+        return RefusedError(f"{what}: {message or 'the launcher refused and gave no reason'}")
     count = "1 problem" if len(located) == 1 else f"{len(located)} problems"
-    return RequestRefused(f"{what}: {count}{place}", problems=located)
+    return RefusedError(f"{what}: {count}{place}", problems=located)

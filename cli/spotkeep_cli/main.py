@@ -13,20 +13,26 @@ from typer.core import TyperGroup
 from spotkeep_cli.commands import describe, doctor, launch, logs, ps, resume, savings, schema, stop
 from spotkeep_cli.commands import local as local_commands
 from spotkeep_cli.deployment import ConnectionOptions
-from spotkeep_cli.errors import CommandLineError, ExitCode, WrongUsage
+from spotkeep_cli.errors import CommandLineError, ExitCode, UsageError
 from spotkeep_cli.seams import Invocation, Seams
 from spotkeep_cli.terminal import Terminal
 
-ROOT_OPTIONS = ("--local", "--deployment", "--region", "--profile")
+_ROOT_FLAGS = ("--local",)
+_ROOT_OPTIONS = ("--deployment", "--region", "--profile")
 
 
 class SpotkeepGroup(TyperGroup):
     """Ends every command the same way: one line, a hint, a documented exit code."""
 
-    def main(self, *args: Any, standalone_mode: bool = True, **kwargs: Any) -> Any:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Reads the root options wherever they stand: `spotkeep ps --local` is what fingers type."""
+        return super().parse_args(ctx, _root_options_first(args))
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
         """Runs a command line; see `typer.core.TyperGroup.main`."""
+        standalone = kwargs.get("standalone_mode", True)
         try:
-            result = super().main(*args, standalone_mode=False, **kwargs)
+            result = super().main(*args, **{**kwargs, "standalone_mode": False})
             code = result if isinstance(result, int) else ExitCode.DONE
         except CommandLineError as error:
             Terminal().show_error(error)
@@ -36,7 +42,7 @@ class SpotkeepGroup(TyperGroup):
             code = error.exit_code
         except typer.Abort:
             code = 130
-        if not standalone_mode:
+        if not standalone:
             return code
         sys.exit(int(code))
 
@@ -50,8 +56,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(*, value: bool) -> None:
+    if value:
         typer.echo(f"spotkeep {metadata.version('spotkeep')}")
         raise typer.Exit
 
@@ -70,7 +76,7 @@ def root(
     local: Annotated[
         bool, typer.Option("--local", help="Use the local AWS (spotkeep local up).", envvar="SPOTKEEP_LOCAL")
     ] = False,
-    version: Annotated[
+    _version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
@@ -102,11 +108,24 @@ def main() -> None:
     app(prog_name="spotkeep")
 
 
-def _usage_error(error: typer.TyperException) -> WrongUsage:
+def _usage_error(error: typer.TyperException) -> UsageError:
     message = error.format_message().rstrip(".")
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "spotkeep"
-    hint = f"{command} --help"
-    if misplaced := next((option for option in ROOT_OPTIONS if f"{option}" in message.split()), None):
-        hint = f"{misplaced} goes before the command: spotkeep {misplaced} {command.partition(' ')[2]} ..."
-    return WrongUsage(message, hint=hint)
+    return UsageError(message, hint=f"{command} --help")
+
+
+def _root_options_first(args: list[str]) -> list[str]:
+    first: list[str] = []
+    rest: list[str] = []
+    remaining = iter(args)
+    for arg in remaining:
+        if arg == "--":
+            rest += [arg, *remaining]
+        elif arg in _ROOT_FLAGS or arg.startswith(tuple(f"{option}=" for option in _ROOT_OPTIONS)):
+            first.append(arg)
+        elif arg in _ROOT_OPTIONS:
+            first += [arg, *([value] if (value := next(remaining, None)) is not None else [])]
+        else:
+            rest.append(arg)
+    return first + rest

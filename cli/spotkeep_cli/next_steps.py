@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spotkeep_cli.terminal import NextStep
 from spotkeep_jobs.states import RunState
 
-from spotkeep_cli.terminal import NextStep
-
 if TYPE_CHECKING:
-    from spotkeep_jobs.record import Run
-
     from spotkeep_cli.seams import Invocation
+    from spotkeep_jobs.record import Run
 
 
 def steps_for_run(run: Run, *, invocation: Invocation, after: str) -> list[NextStep]:
@@ -22,6 +20,7 @@ def steps_for_run(run: Run, *, invocation: Invocation, after: str) -> list[NextS
         invocation: How `spotkeep` was called.
         after: The command that was just run; it is not offered again.
     """
+
     def step(rest: str, what: str) -> tuple[str, NextStep]:
         return rest.partition(" ")[0], NextStep(command=invocation.command(rest), what=what)
 

@@ -23,7 +23,7 @@ class LocatedProblem(Problem):
 
     line: int | None = None
 
-    def as_document(self) -> dict[str, Any]:  # type: ignore[override]  # a line is a number
+    def as_document(self) -> dict[str, Any]:
         """The problem as `--json` gives it."""
         return {**super().as_document(), "line": self.line}
 

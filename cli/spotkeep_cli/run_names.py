@@ -5,14 +5,13 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
-from spotkeep_cli.errors import RunNotFound
+from spotkeep_cli.errors import RunNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spotkeep_jobs.record import Run
-
     from spotkeep_cli.deployment import RunReader
+    from spotkeep_jobs.record import Run
 
 LOOKED_AT = 500
 """Abbreviations are looked up among so many of the newest runs."""
@@ -27,7 +26,7 @@ def find_run(runs: RunReader, text: str, *, command: str) -> Run:
         command: How to call `spotkeep`, for the hint.
 
     Raises:
-        RunNotFound: None, or several; names the nearest.
+        RunNotFoundError: None, or several; names the nearest.
     """
     exact = runs.get(text)
     if exact is not None:
@@ -37,13 +36,13 @@ def find_run(runs: RunReader, text: str, *, command: str) -> Run:
     if len(matching) == 1:
         return known[matching[0]]
     if matching:
-        raise RunNotFound(
+        raise RunNotFoundError(
             f"{text!r} is the beginning of {len(matching)} runs: {_few(matching)}",
             hint="type enough of the id to tell them apart",
         )
     near = nearest(text, known)
     meant = f"did you mean {_few(near)}? " if near else ""
-    raise RunNotFound(f"there is no run {text!r}", hint=f"{meant}`{command} ps --all` lists the runs".strip())
+    raise RunNotFoundError(f"there is no run {text!r}", hint=f"{meant}`{command} ps --all` lists the runs".strip())
 
 
 def nearest(text: str, known: Iterable[str]) -> list[str]:

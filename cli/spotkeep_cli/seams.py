@@ -58,9 +58,14 @@ class Invocation:
         """The deployment the user means.
 
         Raises:
-            NoConnection: It cannot be found.
+            NoConnectionError: It cannot be found.
         """
         return self.seams.connect(self.options)
+
+    @property
+    def poll_seconds(self) -> float:
+        """How often a followed run is looked at; the local AWS is quick and costs nothing."""
+        return 0.5 if self.options.local else 3.0
 
     def command(self, rest: str) -> str:
         """A command line that means the same deployment, to be copied."""

@@ -16,7 +16,7 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from spotkeep_cli.errors import WrongUsage
+from spotkeep_cli.errors import UsageError
 
 NEVER_PACKED = frozenset(
     {".git", ".hg", ".svn", ".venv", "venv", "node_modules", ".spotkeep", "cdk.out", "__pycache__",
@@ -60,18 +60,18 @@ def pack_source(origin: Path) -> SourceArchive:
     """Packs a directory, or takes a `.tar.gz` or `.zip` as it is.
 
     Raises:
-        WrongUsage: There is nothing to pack, it is not a directory or archive, or it is too large; says by what.
+        UsageError: There is nothing to pack, it is not a directory or archive, or it is too large; says by what.
     """
     if origin.is_file():
         return _ready_archive(origin)
     if not origin.is_dir():
-        raise WrongUsage(
+        raise UsageError(
             f"source: there is no directory {origin}",
             hint="`source` is relative to the job file; `source: .` packs the directory the job file is in",
         )
     files = list_source_files(origin)
     if not files:
-        raise WrongUsage(
+        raise UsageError(
             f"source: {origin} has no files to pack",
             hint="git-ignored files and caches are left out; is the training script committed or at least not ignored?",
         )
@@ -100,7 +100,7 @@ def _known_to_git(directory: Path) -> list[PurePosixPath] | None:
 
 
 def _found_by_walking(directory: Path) -> list[PurePosixPath]:
-    found = []
+    found: list[PurePosixPath] = []
     for folder, subfolders, names in os.walk(directory):
         subfolders[:] = sorted(name for name in subfolders if name not in NEVER_PACKED)
         relative = Path(folder).relative_to(directory)
@@ -122,7 +122,7 @@ def _check_size(origin: Path, files: list[PurePosixPath]) -> None:
         return
     largest = sorted(sizes, key=lambda path: sizes[path], reverse=True)[:3]
     named = ", ".join(f"{path} ({sizes[path] / 1e6:,.1f} MB)" for path in largest)
-    raise WrongUsage(
+    raise UsageError(
         f"source: {origin} has {len(files):,} files of {total / 1e6:,.1f} MB, more than a source may have "
         f"({MAX_SOURCE_FILES:,} files, {MAX_SOURCE_BYTES / 1e6:,.1f} MB); the largest: {named}",
         hint="data belongs in a channel (`channels:` in the job file); leave files out with .gitignore",
@@ -146,16 +146,16 @@ def _tar_gz(origin: Path, files: list[PurePosixPath]) -> bytes:
 
 
 def _ready_archive(origin: Path) -> SourceArchive:
-    for suffix in (".tar.gz", ".zip"):
+    for suffix in (".tar.gz", ".tgz", ".zip"):
         if origin.name.endswith(suffix):
             if origin.stat().st_size > MAX_SOURCE_BYTES:
-                raise WrongUsage(
+                raise UsageError(
                     f"source: {origin} is {origin.stat().st_size / 1e6:,.1f} MB, more than a source may have "
                     f"({MAX_SOURCE_BYTES / 1e6:,.1f} MB)",
                     hint="upload it yourself and give its address: source: s3://bucket/key.tar.gz",
                 )
             return SourceArchive(origin=origin, content=origin.read_bytes(), suffix=suffix, files=())
-    raise WrongUsage(
+    raise UsageError(
         f"source: {origin} is neither a directory nor a .tar.gz or .zip archive",
         hint="give the directory the training script is in: source: .",
     )

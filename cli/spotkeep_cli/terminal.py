@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_cli.errors import NotConfirmed, WrongUsage
+from spotkeep_cli.errors import NotConfirmedError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -87,29 +87,25 @@ class Terminal:
         from rich.text import Text
 
         problems: tuple[LocatedProblem, ...] = getattr(error, "problems", ())
-        self.remarks.print(
-            Text.assemble(("Error: ", "bold red"), error.message), soft_wrap=True, highlight=False
-        )
+        self.remarks.print(Text.assemble(("Error: ", "bold red"), error.message), soft_wrap=True, highlight=False)
         if problems:
             from spotkeep_cli.rendering.problem_list import problem_list
 
             self.remarks.print(problem_list(problems), highlight=False)
         if error.hint:
-            self.remarks.print(
-                Text.assemble(("Hint: ", "bold yellow"), error.hint), soft_wrap=True, highlight=False
-            )
+            self.remarks.print(Text.assemble(("Hint: ", "bold yellow"), error.hint), soft_wrap=True, highlight=False)
 
     def confirm(self, question: str, *, assume_yes: bool) -> None:
         """Asks, unless `-y` was given.
 
         Raises:
-            NotConfirmed: The answer was no.
-            WrongUsage: There is nobody to ask.
+            NotConfirmedError: The answer was no.
+            UsageError: There is nobody to ask.
         """
         if assume_yes:
             return
         if not sys.stdin.isatty():
-            raise WrongUsage(
+            raise UsageError(
                 "this needs an answer and there is no terminal to ask on", hint="add -y to go ahead without asking"
             )
         self.remarks.print(f"{question} [y/N] ", end="", markup=False, highlight=False)
@@ -119,7 +115,7 @@ class Terminal:
             self.remarks.print()
             answer = ""
         if answer.strip().lower() not in {"y", "yes"}:
-            raise NotConfirmed("nothing was done", hint="answer y, or add -y to go ahead without asking")
+            raise NotConfirmedError("nothing was done", hint="answer y, or add -y to go ahead without asking")
 
 
 def _console(*, stderr: bool) -> Console:

@@ -23,7 +23,9 @@ def stop(context: typer.Context, run_name: RunName, *, yes: AssumeYes = False, a
         terminal.show_next(NextStep(command=invocation.command(f"describe {run.run}"), what="what happened to it"))
         return
     terminal.confirm(f"Stop {run.run} ({where(run)}, {run.state.value.lower()})?", assume_yes=yes)
-    answer = read_answer(deployment.invoke_launcher({"action": "stop", "run": run.run}), what=f"{run.run} was not stopped")
+    answer = read_answer(
+        deployment.invoke_launcher({"action": "stop", "run": run.run}), what=f"{run.run} was not stopped"
+    )
     if as_json:
         terminal.give_json(answer)
         return

@@ -11,6 +11,7 @@ from spotkeep_cli.rendering import quantities
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
     from spotkeep_jobs.record import Cost, Run
 
 

@@ -9,17 +9,18 @@ from rich.console import Group
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
-from spotkeep_jobs.states import TimelineKind
 
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.bill import bill
 from spotkeep_cli.rendering.run_list import NARROW, reason_text, state_text, where
+from spotkeep_jobs.states import TimelineKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
     from rich.console import RenderableType
+
     from spotkeep_jobs.record import Attempt, Run, TimelineEntry
 
 _MARKS = {

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from rich import box
 from rich.table import Table
 from rich.text import Text
-from spotkeep_jobs.states import EndReason, RunState
 
 from spotkeep_cli.rendering import quantities
+from spotkeep_jobs.states import EndReason, RunState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

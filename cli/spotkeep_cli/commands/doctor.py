@@ -1,0 +1,63 @@
+"""`spotkeep doctor job.yaml`: all that the launcher would refuse, and what is rarely meant."""
+
+import typer
+
+from spotkeep_cli.commands.parameters import AsJson, JobFile, Overrides, invocation_of
+from spotkeep_cli.errors import NoConnectionError, RefusedError
+from spotkeep_cli.terminal import NextStep, Terminal
+
+
+def doctor(context: typer.Context, job_file: JobFile, *, overrides: Overrides = None, as_json: AsJson = False) -> None:
+    """Check a job file without launching anything."""
+    from spotkeep_cli.job_checks import check_job
+    from spotkeep_cli.job_file import read_job_file
+    from spotkeep_cli.judgement import PLACEHOLDER_BUCKET, judge_by_launcher, judge_here
+    from spotkeep_cli.preparation import prepare
+    from spotkeep_cli.problems import with_lines
+    from spotkeep_cli.rendering.problem_list import problem_list
+    from spotkeep_cli.rendering.quantities import counted
+
+    invocation = invocation_of(context)
+    terminal = Terminal(as_json=as_json)
+    document = read_job_file(job_file, overrides=overrides or ())
+    new_token = invocation.seams.new_token
+    try:
+        deployment = invocation.deployment()
+        prepared = prepare(document, checkpoint_bucket=deployment.checkpoint_bucket, new_token=new_token)
+        judgement = judge_by_launcher(deployment, prepared)
+        judge = "the launcher"
+    except NoConnectionError as error:
+        terminal.remark(f"Checked here, without a deployment ({error.message}).")
+        prepared = prepare(document, checkpoint_bucket=PLACEHOLDER_BUCKET, new_token=new_token)
+        judgement = judge_here(prepared)
+        judge = "here"
+    problems = with_lines(judgement.problems, document)
+    warnings = with_lines([*judgement.warnings, *check_job(prepared)], document)
+    if as_json:
+        terminal.give_json(
+            {
+                "ok": not problems,
+                "checked_by": judge,
+                "problems": [problem.as_document() for problem in problems],
+                "warnings": [warning.as_document() for warning in warnings],
+            }
+        )
+        if problems:
+            raise typer.Exit(RefusedError.exit_code)
+        return
+    if problems:
+        terminal.show(f"{job_file}: {counted(len(problems), 'problem')}, it would be refused")
+        terminal.show(problem_list(problems))
+    if warnings:
+        terminal.show(f"{job_file}: {counted(len(warnings), 'warning')}")
+        terminal.show(problem_list(warnings, mark="!", style="yellow"))
+    again = NextStep(command=invocation.command(f"doctor {job_file}"), what="check again")
+    if problems:
+        terminal.show_next(again)
+        raise typer.Exit(RefusedError.exit_code)
+    if not warnings:
+        terminal.show(f"{job_file}: nothing wrong with it")
+    terminal.show_next(
+        NextStep(command=f"spotkeep rehearse {job_file}", what="take its capacity away, here, for free"),
+        NextStep(command=invocation.command(f"launch {job_file}"), what="launch it"),
+    )

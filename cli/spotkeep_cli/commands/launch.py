@@ -1,0 +1,44 @@
+"""`spotkeep launch job.yaml`: shows the plan, asks, launches, follows."""
+
+import typer
+
+from spotkeep_cli.commands.parameters import AsJson, AssumeYes, Detach, JobFile, Overrides, invocation_of
+from spotkeep_cli.terminal import Terminal
+
+
+def launch(
+    context: typer.Context,
+    job_file: JobFile,
+    *,
+    overrides: Overrides = None,
+    yes: AssumeYes = False,
+    detach: Detach = False,
+    as_json: AsJson = False,
+) -> None:
+    """Launch a run and follow it. Ctrl-C leaves it running."""
+    from spotkeep_cli.following_to_the_end import follow_to_the_end
+    from spotkeep_cli.job_file import read_job_file
+    from spotkeep_cli.judgement import judge_by_launcher
+    from spotkeep_cli.launcher_answer import read_answer, refused
+    from spotkeep_cli.preparation import prepare
+    from spotkeep_cli.problems import with_lines
+    from spotkeep_cli.rendering.plan import plan
+    from spotkeep_cli.rendering.problem_list import problem_list
+
+    invocation = invocation_of(context)
+    terminal = Terminal(as_json=as_json)
+    document = read_job_file(job_file, overrides=overrides or ())
+    deployment = invocation.deployment()
+    prepared = prepare(document, checkpoint_bucket=deployment.checkpoint_bucket, new_token=invocation.seams.new_token)
+    judgement = judge_by_launcher(deployment, prepared)
+    if judgement.problems:
+        raise refused(list(judgement.problems), what="nothing was launched", document=document)
+    where = "the local AWS" if invocation.options.local else deployment.region
+    terminal.show(plan(judgement, prepared=prepared, where=f"{invocation.options.deployment} in {where}"))
+    if judgement.warnings:
+        terminal.show(problem_list(with_lines(judgement.warnings, document), mark="!", style="yellow"))
+    terminal.confirm("Launch it?", assume_yes=yes)
+    if prepared.archive is not None and prepared.source_key is not None:
+        deployment.upload_source(key=prepared.source_key, content=prepared.archive.content)
+    answer = read_answer(deployment.invoke_launcher(prepared.payload), what="nothing was launched", document=document)
+    follow_to_the_end(answer, invocation=invocation, deployment=deployment, terminal=terminal, detach=detach)

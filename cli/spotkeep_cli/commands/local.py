@@ -1,0 +1,175 @@
+"""`spotkeep local up|down|status|env`: the local AWS of this project, no account needed."""
+
+import shlex
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spotkeep_cli.commands.parameters import AsJson, invocation_of
+from spotkeep_cli.errors import LocalFailureError
+from spotkeep_cli.terminal import NextStep, Terminal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from spotkeep_local.lifecycle import LocalAws
+
+app = typer.Typer(help="Start, stop and look at the local AWS.", no_args_is_help=True)
+
+_NEXT_WITHOUT_IT = NextStep(command="spotkeep local up", what="start it")
+
+
+@app.command()
+def up(
+    context: typer.Context,
+    *,
+    port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="Where to listen, on 127.0.0.1.", show_default="4566 or a free one"),
+    ] = None,
+    deploy: Annotated[
+        bool, typer.Option("--deploy/--no-deploy", help="Also deploy the app of this directory to it.")
+    ] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Start the local AWS and deploy this project's app to it."""
+    from spotkeep_cli.connection import local_state_directory, project_directory
+    from spotkeep_cli.rendering.deployment_progress import showing_deployment
+    from spotkeep_local import lifecycle
+    from spotkeep_local.errors import LocalAwsError
+
+    terminal = Terminal(as_json=as_json)
+    deployment = invocation_of(context).options.deployment
+    project = project_directory()
+    deployable = deploy and (project / "cdk.json").is_file()
+    try:
+        local = lifecycle.start(local_state_directory(), port)
+        if deployable:
+            with showing_deployment(terminal.remarks) as on_progress:
+                _deploy(local, project=project, deployment=deployment, on_progress=on_progress)
+    except LocalAwsError as error:
+        raise _failure(error) from error
+    if as_json:
+        terminal.give_json(_as_document(local, deployed=deployable))
+        return
+    terminal.show(f"The local AWS is up at {local.endpoint_url} (process {local.pid}).")
+    if deployable:
+        terminal.show(f"{deployment} is deployed to it.")
+        terminal.show_next(
+            NextStep(command="spotkeep --local launch job.yaml", what="launch a job on it"),
+            NextStep(command="spotkeep local down", what="stop it"),
+        )
+        return
+    if deploy:
+        terminal.remark("There is no cdk.json here or above, so nothing was deployed to it.")
+    terminal.show_next(
+        NextStep(command='eval "$(spotkeep local env)"', what="let any AWS client use it"),
+        NextStep(command="spotkeep local down", what="stop it"),
+    )
+
+
+@app.command()
+def down(context: typer.Context, *, as_json: AsJson = False) -> None:
+    """Stop the local AWS. What is in it stays for the next time."""
+    from spotkeep_cli.connection import local_state_directory
+    from spotkeep_local import lifecycle
+    from spotkeep_local.errors import LocalAwsError
+
+    del context
+    terminal = Terminal(as_json=as_json)
+    try:
+        stopped = lifecycle.stop(local_state_directory())
+    except LocalAwsError as error:
+        raise _failure(error) from error
+    if as_json:
+        terminal.give_json({"stopped": stopped})
+        return
+    terminal.show("The local AWS is stopped; its state stays." if stopped else "The local AWS was not running.")
+    terminal.show_next(NextStep(command="spotkeep local up", what="start it again"))
+
+
+@app.command()
+def status(context: typer.Context, *, as_json: AsJson = False) -> None:
+    """Say whether the local AWS runs, and where. Exit code 5 when it does not."""
+    from spotkeep_cli.connection import connect, local_state_directory
+    from spotkeep_cli.deployment import ConnectionOptions
+    from spotkeep_cli.errors import NoConnectionError
+    from spotkeep_local import lifecycle
+
+    terminal = Terminal(as_json=as_json)
+    name = invocation_of(context).options.deployment
+    local = lifecycle.status(local_state_directory())
+    if local is None:
+        if as_json:
+            terminal.give_json({"running": False})
+        else:
+            terminal.show("The local AWS is not running.")
+            terminal.show_next(_NEXT_WITHOUT_IT)
+        raise typer.Exit(NoConnectionError.exit_code)
+    try:
+        connect(ConnectionOptions(deployment=name, local=True))
+        deployed = True
+    except NoConnectionError:
+        deployed = False
+    if as_json:
+        terminal.give_json(_as_document(local, deployed=deployed))
+        return
+    from rich.table import Table
+
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="dim", no_wrap=True)
+    facts.add_column(overflow="fold")
+    facts.add_row("local AWS", f"up at {local.endpoint_url}")
+    facts.add_row("process", str(local.pid))
+    facts.add_row("account", f"{local.account_id} in {local.region}")
+    facts.add_row("state", str(local.state_dir))
+    facts.add_row("deployed", name if deployed else f"nothing as {name}")
+    terminal.show(facts)
+    deploy_it = NextStep(command="spotkeep local up", what="deploy to it")
+    look = NextStep(command="spotkeep --local ps", what="its runs")
+    terminal.show_next(look if deployed else deploy_it, NextStep(command="spotkeep local down", what="stop it"))
+
+
+@app.command()
+def env(context: typer.Context, *, as_json: AsJson = False) -> None:
+    """Print the shell lines that make any AWS client use the local AWS."""
+    from spotkeep_cli.connection import running_local_aws
+
+    del context
+    terminal = Terminal(as_json=as_json)
+    environment = running_local_aws().environment()
+    if as_json:
+        terminal.give_json(environment)
+        return
+    # Evaluated by a shell: nothing else may be on standard output.
+    typer.echo("unset AWS_PROFILE AWS_SESSION_TOKEN")
+    for name, value in sorted(environment.items()):
+        typer.echo(f"export {name}={shlex.quote(value)}")
+    if terminal.results.is_terminal:
+        terminal.remark('# Use it: eval "$(spotkeep local env)"')
+
+
+def _deploy(local: "LocalAws", *, project: "Path", deployment: str, on_progress: "object") -> None:
+    from spotkeep_local import cdk
+
+    cdk.bootstrap(local, project_dir=project, on_progress=on_progress)  # type: ignore[arg-type]
+    cdk.deploy(local, project_dir=project, context={"deployment": deployment}, on_progress=on_progress)  # type: ignore[arg-type]
+
+
+def _as_document(local: "LocalAws", *, deployed: bool) -> dict[str, object]:
+    return {
+        "running": True,
+        "endpoint_url": local.endpoint_url,
+        "port": local.port,
+        "pid": local.pid,
+        "account_id": local.account_id,
+        "region": local.region,
+        "state_dir": str(local.state_dir),
+        "deployed": deployed,
+    }
+
+
+def _failure(error: Exception) -> LocalFailureError:
+    """The first line is the error; what the failed program said follows as the hint."""
+    first, _, rest = str(error).partition("\n")
+    return LocalFailureError(first.rstrip(":"), hint=rest.strip("\n") or "spotkeep local status says what runs")

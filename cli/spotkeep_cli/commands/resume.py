@@ -1,0 +1,37 @@
+"""`spotkeep resume RUN`: goes on with an ended run from its last checkpoint."""
+
+import typer
+
+from spotkeep_cli.commands.parameters import AsJson, AssumeYes, Detach, RunName, invocation_of
+from spotkeep_cli.errors import RefusedError
+from spotkeep_cli.run_names import find_run
+from spotkeep_cli.terminal import Terminal
+
+
+def resume(
+    context: typer.Context,
+    run_name: RunName,
+    *,
+    yes: AssumeYes = False,
+    detach: Detach = False,
+    as_json: AsJson = False,
+) -> None:
+    """Start the next attempt of an ended run, on the same checkpoints."""
+    from spotkeep_cli.following_to_the_end import follow_to_the_end
+    from spotkeep_cli.launcher_answer import read_answer
+    from spotkeep_cli.rendering.run_list import where
+
+    invocation = invocation_of(context)
+    deployment = invocation.deployment()
+    run = find_run(deployment.runs, run_name, command=invocation.options.command)
+    terminal = Terminal(as_json=as_json)
+    if not run.state.ended:
+        raise RefusedError(
+            f"{run.run} has not ended ({run.state.value.lower()}); there is nothing to resume",
+            hint=f"SageMaker brings a spot job back by itself; follow it: {invocation.command(f'logs {run.run} -f')}",
+        )
+    terminal.confirm(f"Resume {run.run} as attempt {run.attempt + 1} ({where(run)})?", assume_yes=yes)
+    answer = read_answer(
+        deployment.invoke_launcher({"action": "resume", "run": run.run}), what=f"{run.run} was not resumed"
+    )
+    follow_to_the_end(answer, invocation=invocation, deployment=deployment, terminal=terminal, detach=detach)

@@ -1,0 +1,96 @@
+"""What `launch` and `resume` do once a job is on its way: follow it, and end as it ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from spotkeep_cli.errors import RunFailedError, RunStoppedError
+from spotkeep_cli.following import Stands, follow
+from spotkeep_cli.next_steps import steps_for_run
+from spotkeep_cli.rendering.bill import bill
+from spotkeep_cli.rendering.follow_view import FollowView
+from spotkeep_cli.rendering.run_list import reason_text, state_text
+from spotkeep_cli.terminal import NextStep
+from spotkeep_jobs.states import RunState
+
+if TYPE_CHECKING:
+    from spotkeep_cli.deployment import Deployment
+    from spotkeep_cli.seams import Invocation
+    from spotkeep_cli.terminal import Terminal
+    from spotkeep_jobs.record import Run
+
+
+def follow_to_the_end(
+    answer: dict[str, Any], *, invocation: Invocation, deployment: Deployment, terminal: Terminal, detach: bool
+) -> None:
+    """Follows the run of a launcher answer; Ctrl-C leaves it running.
+
+    With `--json`, standard output gets the answer (detached) or the run as it ended.
+
+    Raises:
+        RunFailedError: It failed.
+        RunStoppedError: It was stopped, or ran out of time.
+    """
+    run = str(answer["run"])
+    verb = "was launched before with this token" if answer.get("replayed") else "launched"
+    terminal.show(f"{run} {verb}, training job {answer.get('job_name', '?')}")
+    if detach:
+        if terminal.as_json:
+            terminal.give_json(answer)
+        terminal.show_next(*_come_back(run, invocation=invocation))
+        return
+    ended = _watch(run, invocation=invocation, deployment=deployment, terminal=terminal)
+    if ended is None:
+        if terminal.as_json:
+            terminal.give_json(answer)
+        terminal.show(f"\nDetached. {run} goes on without you.")
+        terminal.show_next(*_come_back(run, invocation=invocation))
+        return
+    _conclude(ended, invocation=invocation, terminal=terminal)
+
+
+def _watch(run: str, *, invocation: Invocation, deployment: Deployment, terminal: Terminal) -> Run | None:
+    """The run as it ended, or None when the user left with Ctrl-C."""
+    last: Run | None = None
+    try:
+        with FollowView(terminal.people) as view:
+            updates = follow(deployment, run, sleep=invocation.seams.sleep, poll_seconds=invocation.poll_seconds)
+            for update in updates:
+                view.show(update)
+                if isinstance(update, Stands):
+                    last = update.run
+    except KeyboardInterrupt:
+        return None
+    return last
+
+
+def _conclude(run: Run, *, invocation: Invocation, terminal: Terminal) -> None:
+    if terminal.as_json:
+        terminal.give_json(run.model_dump(mode="json"))
+    else:
+        terminal.show("", _verdict(run), bill(run))
+        if run.output_uri:
+            terminal.show(f"model  {run.output_uri}")
+        terminal.show_next(*steps_for_run(run, invocation=invocation, after="launch"))
+    if run.state is RunState.COMPLETED:
+        return
+    reason = reason_text(run.end_reason) or run.state.value.lower()
+    said = f": {run.failure_reason}" if run.failure_reason else ""
+    hint = f"{invocation.command(f'resume {run.run}')} goes on from its last checkpoint"
+    if run.state is RunState.FAILED:
+        raise RunFailedError(f"{run.run} failed, {reason}{said}", hint=hint)
+    raise RunStoppedError(f"{run.run} stopped, {reason}{said}", hint=hint)
+
+
+def _verdict(run: Run) -> Any:
+    times = {0: "without an interruption", 1: "after one interruption"}
+    how = times.get(run.interruptions, f"after {run.interruptions} interruptions")
+    return state_text(run.state).append(f"  {run.run}, {how}", style="default")
+
+
+def _come_back(run: str, *, invocation: Invocation) -> list[NextStep]:
+    return [
+        NextStep(command=invocation.command(f"logs {run} -f"), what="follow it again"),
+        NextStep(command=invocation.command(f"describe {run}"), what="where it stands"),
+        NextStep(command=invocation.command(f"stop {run}"), what="end it"),
+    ]

@@ -1,0 +1,21 @@
+"""The JSON schema of a job file: the launcher's own, and what the command line adds to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spotkeep_jobs.request import JobRequest
+
+SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def job_file_schema() -> dict[str, Any]:
+    """The schema of job.yaml. A source may also be a path of this machine, which `launch` packs and uploads."""
+    schema = JobRequest.model_json_schema()
+    source = schema["properties"]["source"]
+    source["anyOf"] = [
+        {"type": "string", "minLength": 1, "description": "A path relative to the job file, packed and uploaded."},
+        *source["anyOf"],
+    ]
+    source["examples"] = [".", *source.get("examples", [])]
+    return {"$schema": SCHEMA_DIALECT, **schema, "title": "Spotkeep job file"}

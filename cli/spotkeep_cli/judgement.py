@@ -1,0 +1,68 @@
+"""Asks whether a job would be launched: the deployment's launcher where there is one, the same rules here where not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from spotkeep_cli.launcher_answer import read_answer
+from spotkeep_cli.problems import problems_from_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spotkeep_cli.deployment import Deployment
+    from spotkeep_cli.preparation import PreparedJob
+    from spotkeep_jobs.errors import Problem
+
+PLACEHOLDER_BUCKET = "spotkeep-checkpoints"
+"""Stands for the deployment's bucket while there is no deployment."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """What would become of a job.
+
+    Attributes:
+        request: The request with every default filled in; empty if it is refused or was not told.
+        problems: Why it would be refused.
+        warnings: What is allowed and probably not meant.
+        usd_per_hour: The on-demand price of one instance, where the deployment knows it.
+    """
+
+    request: Mapping[str, Any]
+    problems: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+    usd_per_hour: float | None = None
+
+
+def judge_by_launcher(deployment: Deployment, prepared: PreparedJob) -> Judgement:
+    """Asks the deployment's launcher, which knows its limits and the other runs. Launches nothing."""
+    answer = deployment.invoke_launcher({"action": "validate", **prepared.payload})
+    if answer.get("ok") is False:
+        return Judgement(
+            request={},
+            problems=tuple(problems_from_answer(answer.get("problems") or [])),
+            warnings=tuple(problems_from_answer(answer.get("warnings") or [])),
+        )
+    answer = read_answer(answer, what="the job was not judged", document=prepared.document)
+    price = answer.get("usd_per_hour")
+    return Judgement(
+        request=answer.get("request") or judge_here(prepared).request,
+        warnings=tuple(problems_from_answer(answer.get("warnings") or [])),
+        usd_per_hour=float(price) if isinstance(price, int | float) else None,
+    )
+
+
+def judge_here(prepared: PreparedJob) -> Judgement:
+    """Applies the launcher's rules without a deployment; what only a deployment knows is taken for granted."""
+    from spotkeep_jobs.validation import DeploymentDefaults, validate
+
+    defaults = DeploymentDefaults(image="the-default-image", instance_type="ml.default.instance")
+    validation = validate(prepared.payload, defaults=defaults)
+    request = validation.request.as_document() if validation.request is not None else {}
+    return Judgement(
+        request=request,
+        problems=validation.problems,
+        warnings=tuple(problems_from_answer(validation.warnings)),
+    )

@@ -1,0 +1,57 @@
+"""Progress of a deployment: a bar for the stack at work where there is a terminal, a line a stack elsewhere."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.console import Console
+
+    from spotkeep_local.cdk import Progress as DeploymentProgress
+
+
+@contextmanager
+def showing_deployment(console: Console) -> Iterator[Callable[[DeploymentProgress], None]]:
+    """Yields what to call with each line of progress."""
+    if not console.is_terminal or console.is_dumb_terminal:
+        yield _LineView(console).show
+        return
+    with Progress(
+        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+        console=console, transient=True,
+    ) as progress:  # fmt: skip
+        yield _BarView(progress).show
+
+
+class _LineView:
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._step = ""
+
+    def show(self, progress: DeploymentProgress) -> None:
+        if progress.step.value != self._step:
+            self._step = progress.step.value
+            self._console.print(f"cdk {self._step} ...", highlight=False)
+        if progress.finished and progress.stack:
+            self._console.print(f"  {progress.stack} done", highlight=False)
+
+
+class _BarView:
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._tasks: dict[str, TaskID] = {}
+
+    def show(self, progress: DeploymentProgress) -> None:
+        name = f"cdk {progress.step.value} {progress.stack or ''}".rstrip()
+        # Lines about no stack (synthesis, asset uploads) only say that the step is at work.
+        if name not in self._tasks:
+            self._tasks[name] = self._progress.add_task(name, total=None)
+        if progress.done is not None:
+            self._progress.update(self._tasks[name], completed=progress.done, total=progress.total)
+        if progress.finished:
+            self._progress.update(self._tasks[name], total=progress.total or 1, completed=progress.total or 1)

@@ -1,0 +1,77 @@
+"""A job's events in a person's words; the log shows them where the raw `spotkeep-event:` lines stood."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+from spotkeep_cli.rendering import quantities
+from spotkeep_jobs.job_events import JobEventKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spotkeep_jobs.job_events import JobEvent
+
+_VERSIONS = (("Python", "python"), ("spotkeep", "spotkeep"))
+
+
+def event_text(event: JobEvent) -> str:
+    """One line for an event."""
+    fields = event.fields
+    match event.kind:
+        case JobEventKind.START:
+            versions = [f"{name} {fields[key]}" for name, key in _VERSIONS if fields.get(key)]
+            return ", ".join(["started", *versions])
+        case JobEventKind.RESUME:
+            if not event.step:
+                return "found no checkpoint, starts from the beginning"
+            checkpoint = fields.get("checkpoint")
+            return f"resumed after step {event.step:,}" + (f", from {checkpoint}" if checkpoint else "")
+        case JobEventKind.PROGRESS:
+            return progress_text(event)
+        case JobEventKind.SAVED:
+            return f"saved step {event.step or 0:,}{_saved_details(fields)}"
+        case JobEventKind.FALLBACK:
+            return f"skipped a damaged checkpoint of step {event.step or 0:,}: {fields.get('problem', 'unreadable')}"
+        case JobEventKind.NOTICE:
+            left = fields.get("seconds_left")
+            return "was told that its capacity goes away" + (
+                f", {quantities.duration(float(left))} left" if isinstance(left, Real) else ""
+            )
+        case JobEventKind.FINISH:
+            return f"finished after step {event.step or 0:,}"
+        case JobEventKind.EXIT:
+            return f"exited with code {fields.get('code', '?')}"
+
+
+def progress_text(event: JobEvent) -> str:
+    """`step 400 of 1,000  loss 0.213`."""
+    total = total_steps(event)
+    of = f" of {total:,}" if total else ""
+    metrics = event.fields.get("metrics")
+    shown = (
+        "".join(f"  {name} {_number(value)}" for name, value in metrics.items()) if isinstance(metrics, dict) else ""
+    )
+    return f"step {event.step or 0:,}{of}{shown}"
+
+
+def total_steps(event: JobEvent) -> int | None:
+    """How many steps the job has in all, where it said so."""
+    total = event.fields.get("total_steps")
+    return total if isinstance(total, int) and not isinstance(total, bool) and total > 0 else None
+
+
+def _saved_details(fields: Mapping[str, Any]) -> str:
+    details = []
+    if isinstance(count := fields.get("bytes"), int):
+        details.append(quantities.size(count))
+    if isinstance(seconds := fields.get("seconds"), int | float):
+        details.append(f"{seconds:.2g}s")
+    reason = fields.get("reason")
+    because = f", on {reason}" if reason in {"notice", "sigterm"} else ""
+    return (f" ({', '.join(details)})" if details else "") + because
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,114 @@
+"""What would run where, with which limits, and what it can cost at most."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from spotkeep_cli.rendering import quantities
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.console import RenderableType
+
+    from spotkeep_cli.judgement import Judgement
+    from spotkeep_cli.preparation import PreparedJob
+
+_SECONDS_PER_HOUR = 3600
+
+
+def plan(judgement: Judgement, *, prepared: PreparedJob, where: str) -> RenderableType:
+    """The plan of a launch.
+
+    Args:
+        judgement: The request with its defaults, and the price.
+        prepared: The job with its packed source.
+        where: The deployment in words: `spotkeep in us-east-1`.
+    """
+    request = judgement.request
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, value in _rows(request, judgement=judgement, prepared=prepared, where=where):
+        table.add_row(f"  {label}", value)
+    heading = Text.assemble((str(prepared.payload.get("run", "")), "bold"), "  would be launched", style="")
+    return Group(heading, table)
+
+
+def cost_ceiling_usd(request: Mapping[str, Any], *, usd_per_hour: float | None) -> float | None:
+    """The most a launch can cost in instance time: `max_run` on every instance at the on-demand price.
+
+    Spot is never dearer. Storage, requests and data transfer are not in it. None when the price is not known.
+    """
+    if usd_per_hour is None or not isinstance(request.get("max_run"), int):
+        return None
+    hours = (request["max_run"] + int(request.get("keep_alive") or 0)) / _SECONDS_PER_HOUR
+    return float(hours * int(request.get("instance_count", 1)) * usd_per_hour)
+
+
+def _rows(
+    request: Mapping[str, Any], *, judgement: Judgement, prepared: PreparedJob, where: str
+) -> list[tuple[str, str]]:
+    rows = [("deployment", where), ("command", _command(request.get("command")))]
+    if source := _source(request, prepared=prepared):
+        rows.append(("source", source))
+    rows.append(("runs on", _instances(request)))
+    rows.append(("at most", _limits(request)))
+    if channels := request.get("channels"):
+        rows.append(("data", ", ".join(f"{channel['name']} {channel['uri']}" for channel in channels)))
+    checkpoints = request.get("checkpoint_prefix") or "in the deployment's bucket"
+    rows.append(("checkpoints", checkpoints if request.get("checkpoints", True) else "none: it starts from zero"))
+    if notify := request.get("notify"):
+        rows.append(("notices", "when " + ", ".join(notify)))
+    rows.append(("costs", _costs(request, judgement=judgement)))
+    return rows
+
+
+def _command(command: Any) -> str:
+    import shlex
+
+    return command if isinstance(command, str) else shlex.join(str(word) for word in command or ())
+
+
+def _source(request: Mapping[str, Any], *, prepared: PreparedJob) -> str:
+    archive = prepared.archive
+    if archive is not None:
+        files = f"{quantities.counted(len(archive.files), 'file')}, " if archive.files else ""
+        named = prepared.document.fields["source"]
+        return f"{named} ({files}{quantities.size(len(archive.content))} packed)"
+    source = request.get("source")
+    if isinstance(source, dict):
+        return f"{source.get('git')} at {str(source.get('commit'))[:12]}"
+    return str(source or "")
+
+
+def _instances(request: Mapping[str, Any]) -> str:
+    types = request.get("instance_types") or [request.get("instance_type") or "the default type"]
+    count = request.get("instance_count", 1)
+    counted = f"{count} x " if count > 1 else ""
+    capacity = request.get("capacity", "spot")
+    return f"{counted}{' or '.join(types)}, {capacity}, {request.get('volume_size_gb', 30)} GB each"
+
+
+def _limits(request: Mapping[str, Any]) -> str:
+    parts = [f"{quantities.duration(request.get('max_run'))} of training"]
+    if request.get("max_wait"):
+        parts.append(f"{quantities.duration(request['max_wait'])} in all, waiting included")
+    if request.get("keep_alive"):
+        parts.append(f"then {quantities.duration(request['keep_alive'])} of warm pool, billed")
+    return ", ".join(parts)
+
+
+def _costs(request: Mapping[str, Any], *, judgement: Judgement) -> str:
+    ceiling = cost_ceiling_usd(request, usd_per_hour=judgement.usd_per_hour)
+    if ceiling is None:
+        return "not known: the deployment has no price for this type"
+    spot = "; spot usually costs far less" if request.get("capacity") == "spot" else ""
+    return (
+        f"at most {quantities.dollars(ceiling)} of instance time "
+        f"({quantities.dollars(judgement.usd_per_hour)} an hour on demand{spot})"
+    )
