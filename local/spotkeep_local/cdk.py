@@ -31,6 +31,7 @@ TOOLKIT_STACK = "CDKToolkit"
 _TOOLKIT_VERSION_TAG = "spotkeep:cdk-cli"
 _CONCURRENCY = 4
 _LAST_WORDS = 20
+_LINES_BEFORE_ERROR = 3
 _ACTIVITY = re.compile(
     r"(?P<stack>\S+) \|\s*(?P<done>\d+)(?:/(?P<total>\d+))?\s*\|[^|]+\| "
     r"(?P<status>[A-Z_]+)\s*\| (?P<type>\S+)\s*\| (?P<resource>.+)"
@@ -249,7 +250,7 @@ def _run(
 
 def _from_first_error(lines: Sequence[str]) -> Sequence[str]:
     first = next((number for number, line in enumerate(lines) if _FAILED.search(line)), 0)
-    return lines[first:]
+    return lines[max(0, first - _LINES_BEFORE_ERROR) :]
 
 
 def _end_group(leader: int) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local import process_identity
+from spotkeep_local import crash_repair, process_identity
 from spotkeep_local.errors import LocalAwsError, PersistenceError
 from spotkeep_local.options import ServerOptions
 from spotkeep_local.persistence import StateSaver
@@ -116,6 +116,8 @@ class _MinistackState:
         ministack_seams.write_state(name, state)
         if _version(path) == before:
             raise PersistenceError(f"{path} was not written; see the line before this one in the log")
+        if name == "lambda":
+            crash_repair.keep_function_code(self.directory)
 
 
 def _version(path: Path) -> tuple[int, int] | None:
@@ -299,6 +301,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         directory.create()
         lock = _hold(directory.server_lock)
         shutil.rmtree(directory.temporary)
+        crash_repair.repair(services=directory.services, objects=directory.objects)
         directory.create()
         record = ServerRecord(
             pid=os.getpid(),

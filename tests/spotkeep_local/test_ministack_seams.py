@@ -1,0 +1,101 @@
+"""The contract with ministack's internals: it fails here, and says what moved, the day one of them does.
+
+Importing ministack reads the environment and configures logging, so each of these runs in a process of its own.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PRELUDE = """
+from spotkeep_local import ministack_seams as seams
+from spotkeep_local.errors import IncompatibleMinistackError
+from ministack import app
+from ministack.core import persistence, router
+from ministack.services import eventbridge
+
+def moved():
+    try:
+        seams.check()
+    except IncompatibleMinistackError as error:
+        return str(error)
+    return "nothing moved"
+"""
+
+
+def in_a_fresh_process(script: str, state_dir: Path) -> str:
+    environment = {
+        "PERSIST_STATE": "1",
+        "STATE_DIR": str(state_dir),
+        "S3_DATA_DIR": str(state_dir / "objects"),
+        "DOCKER_HOST": f"unix://{state_dir}/none",
+        "TMPDIR": str(state_dir),
+        "LOG_LEVEL": "ERROR",
+    }
+    finished = subprocess.run(
+        [sys.executable, "-c", PRELUDE + script], env=environment, capture_output=True, text=True, check=False
+    )
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout.strip()
+
+
+def test_the_installed_ministack_is_the_one_we_extend(tmp_path: Path) -> None:
+    assert in_a_fresh_process("print(moved())", tmp_path) == "nothing moved"
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ("del app.SERVICE_REGISTRY", "app.SERVICE_REGISTRY no longer maps"),
+        ("app.SERVICE_HANDLERS['sqs'] = print", "app.SERVICE_HANDLERS no longer maps"),
+        ("router.SERVICE_PATTERNS['sqs'] = {}", "router.SERVICE_PATTERNS no longer routes"),
+        ("eventbridge._put_events = lambda data: None", "eventbridge._put_events no longer takes"),
+        ("del eventbridge._put_events", "eventbridge._put_events no longer takes"),
+        ("persistence.save_all = lambda a, b: None", "persistence.save_all no longer takes"),
+        ("del app._build_persistence_save_dict", "app._build_persistence_save_dict is gone"),
+        ("seams.EXPECTED_VERSION = '9'", "the version is 1.5.33"),
+    ],
+)
+def test_a_seam_that_moved_is_named_with_what_to_do(tmp_path: Path, change: str, complaint: str) -> None:
+    answer = in_a_fresh_process(f"{change}\nprint(moved())", tmp_path)
+    assert complaint in answer
+    assert "adapt ministack_seams.py" in answer
+
+
+def test_every_seam_that_moved_is_named_at_once(tmp_path: Path) -> None:
+    script = "del app.SERVICE_REGISTRY, app._build_persistence_save_dict, eventbridge._put_events\nprint(moved())"
+    answer = in_a_fresh_process(script, tmp_path)
+    assert answer.count(";") == 2
+
+
+def test_a_registered_service_is_routed_to(tmp_path: Path) -> None:
+    script = """
+async def handler(method, path, headers, body, query_params): return 200, {}, b""
+seams.register_service("sagemaker", handler=handler, target_prefixes=["SageMaker."], host_patterns=["sagemaker"])
+print(router.detect_service("POST", "/", {"x-amz-target": "SageMaker.ListTrainingJobs"}, {}),
+      router.detect_service("POST", "/", {"x-amz-target": "AmazonSQS.ListQueues"}, {}),
+      app.SERVICE_HANDLERS["sagemaker"] is handler)
+"""
+    assert in_a_fresh_process(script, tmp_path) == "sagemaker sqs True"
+
+
+def test_an_event_of_aws_reaches_the_default_bus(tmp_path: Path) -> None:
+    script = """
+seams.publish_event(source="aws.sagemaker", detail_type="T", detail={"a": 1}, resources=["arn"])
+print([(e["Source"], e["DetailType"], e["Detail"], e["Resources"]) for e in eventbridge._events_log_list()])
+"""
+    assert in_a_fresh_process(script, tmp_path) == str([("aws.sagemaker", "T", '{"a": 1}', ["arn"])])
+
+
+def test_state_is_read_and_written_where_it_is_loaded_from(tmp_path: Path) -> None:
+    script = """
+from pathlib import Path
+import os
+getters = seams.state_getters()
+seams.write_state("eventbridge", getters["eventbridge"]())
+print(seams.state_file(Path(os.environ["STATE_DIR"]), "eventbridge").exists(),
+      sorted(persistence.load_state("eventbridge")) == sorted(getters["eventbridge"]()))
+"""
+    assert in_a_fresh_process(script, tmp_path) == "True True"

@@ -1,0 +1,68 @@
+"""Server options: refused whole when wrong, the same after a trip through JSON."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeep_local.errors import OptionsError
+from spotkeep_local.options import Isolation, ServerOptions
+
+options = st.builds(
+    ServerOptions,
+    region=st.sampled_from(["us-east-1", "eu-central-1", "us-gov-west-1"]),
+    account_id=st.from_regex(r"[0-9]{12}", fullmatch=True),
+    log_level=st.sampled_from(["DEBUG", "INFO", "WARNING", "ERROR"]),
+    save_delay_seconds=st.floats(0, 60),
+    sync_interval_seconds=st.floats(0.01, 3600),
+    upload_delay_seconds=st.floats(0, 3600),
+    stop_grace_seconds=st.floats(0, 3600),
+    isolation=st.sampled_from(Isolation),
+)
+
+
+@given(options)
+def test_options_survive_the_daemons_command_line(given_options: ServerOptions) -> None:
+    assert ServerOptions.from_json(given_options.to_json()) == given_options
+
+
+def test_every_wrong_value_is_named_at_once() -> None:
+    with pytest.raises(OptionsError) as refusal:
+        ServerOptions(
+            region="mars",
+            account_id="12",
+            log_level="LOUD",
+            save_delay_seconds=-1,
+            sync_interval_seconds=0,
+            upload_delay_seconds=True,
+            stop_grace_seconds="120",  # type: ignore[arg-type]
+            isolation="docker",  # type: ignore[arg-type]
+        )
+    fields = [problem.split()[0] for problem in refusal.value.problems]
+    assert sorted(fields) == sorted(
+        [
+            "account_id",
+            "isolation",
+            "log_level",
+            "region",
+            "save_delay_seconds",
+            "stop_grace_seconds",
+            "sync_interval_seconds",
+            "upload_delay_seconds",
+        ]
+    )
+    assert "found 'mars'" in str(refusal.value)
+
+
+@pytest.mark.parametrize("document", ["", "[]", "{", "null"])
+def test_a_document_that_is_no_object_is_refused(document: str) -> None:
+    with pytest.raises(OptionsError, match="not a JSON object"):
+        ServerOptions.from_json(document)
+
+
+def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(OptionsError, match=r"unknown option speed; known: account_id, .*stop_grace_seconds"):
+        ServerOptions.from_json('{"speed": 1}')
+
+
+def test_stopping_a_job_gives_it_what_aws_documents() -> None:
+    assert ServerOptions().stop_grace_seconds == 120
