@@ -140,19 +140,6 @@ def usage_of(*, job: TrainingJob, log: JobLog, earlier: Sequence[Attempt], ended
     )
 
 
-def no_usage(*, instance_count: int, waited_seconds: float = 0.0) -> JobUsage:
-    """The usage of an attempt that never had a job."""
-    return JobUsage(
-        instance_count=instance_count,
-        billable_seconds=None,
-        training_seconds=None,
-        waited_seconds=waited_seconds,
-        redone_steps=0,
-        redone_seconds=0.0,
-        restart_overhead_seconds=0.0,
-    )
-
-
 def bill(attempts: Sequence[Attempt], *, prices: Mapping[str, float]) -> Cost | None:
     """Add up the attempts of a run.
 
@@ -163,8 +150,13 @@ def bill(attempts: Sequence[Attempt], *, prices: Mapping[str, float]) -> Cost | 
     Returns:
         None when some attempt's usage is not known: an unknown bill is said, never guessed.
     """
-    usages = [attempt.usage for attempt in attempts if attempt.usage is not None]
-    if not usages or len(usages) < len(attempts):
+    usages = []
+    for attempt in attempts:
+        usage = attempt.usage if attempt.job_arn is not None else _without_job(attempt)
+        if usage is None:
+            return None
+        usages.append(usage)
+    if not usages:
         return None
     billed = sum((usage.billable_seconds or 0.0) * usage.instance_count for usage in usages)
     training = sum((usage.training_seconds or 0.0) * usage.instance_count for usage in usages)
@@ -195,6 +187,19 @@ def bill(attempts: Sequence[Attempt], *, prices: Mapping[str, float]) -> Cost | 
 def count_interruptions(transitions: Sequence[StatusTransition]) -> int:
     """How often a job lost its capacity."""
     return sum(transition.status == "Interrupted" for transition in transitions)
+
+
+def _without_job(attempt: Attempt) -> JobUsage:
+    """An attempt whose training job was never created used nothing."""
+    return JobUsage(
+        instance_count=attempt.instance_count,
+        billable_seconds=None,
+        training_seconds=None,
+        waited_seconds=0.0,
+        redone_steps=0,
+        redone_seconds=0.0,
+        restart_overhead_seconds=0.0,
+    )
 
 
 def _clean_seconds(usage: JobUsage) -> float:

@@ -10,6 +10,7 @@ Items (`pk` / `sk`):
     run#<run>              event#<time>#<attempt>#<kind>      the timeline
     run#<run>              notice#<kind>#<attempt>[-<nth>]    the outbox
     tuning#<job>           notice#<kind>#0001                 the outbox, for tuning jobs
+    tuning#<job>           watch                              while a tuning job runs
     token#<token>          claim                              -> run
     lineage#<s3 prefix>    claim                              -> run, while it lives
 """
@@ -43,6 +44,7 @@ DEFAULT_RETENTION_DAYS: Final = 90
 _LISTING: Final = "run"
 _RUN_IN_FLIGHT: Final = "1"
 _NOTICE_IN_FLIGHT: Final = "notice"
+_TUNING_IN_FLIGHT: Final = "tuning"
 _KEYS: Final = ("pk", "sk", "listing", "in_flight", "expires_at")
 # Documents of users (or of SageMaker) keep their exact numbers and empty values as text.
 _TEXT_FIELDS: Final = ("request", "job_request")
@@ -402,6 +404,29 @@ class RunTable:
         """Notices that are not sent yet, of all runs and tuning jobs, oldest first (eventually consistent)."""
         items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _NOTICE_IN_FLIGHT, forward=True)
         return [notice for notice, _ in zip((_parse(Notice, item) for item in items), range(limit), strict=False)]
+
+    # Tuning jobs
+
+    def watch_tuning_job(self, tuning_job: str, *, now: datetime) -> None:
+        """Put a tuning job on the watch list, until its end is told."""
+        item = {
+            "pk": f"tuning#{tuning_job}",
+            "sk": "watch",
+            "tuning_job": tuning_job,
+            "in_flight": _TUNING_IN_FLIGHT,
+            "updated_at": format_time(now),
+            "expires_at": self._outlives_head(now),
+        }
+        self._client.put_item(TableName=self._table, Item=_to_dynamodb(item))
+
+    def unwatch_tuning_job(self, tuning_job: str) -> None:
+        """Take a tuning job off the watch list, if it is there."""
+        self._client.delete_item(TableName=self._table, Key=_to_dynamodb({"pk": f"tuning#{tuning_job}", "sk": "watch"}))
+
+    def watched_tuning_jobs(self) -> Iterator[str]:
+        """Names of the tuning jobs whose end is not told yet (eventually consistent)."""
+        for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _TUNING_IN_FLIGHT, forward=True):
+            yield str(item["tuning_job"])
 
     # Reading
 

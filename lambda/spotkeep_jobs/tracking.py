@@ -18,7 +18,6 @@ from spotkeep_jobs.cost import (
     WAITING_STATUSES,
     bill,
     count_interruptions,
-    no_usage,
     usage_of,
 )
 from spotkeep_jobs.job_events import JobEventKind, JobLog
@@ -152,7 +151,7 @@ def launch_refused(
     """
     return _ended_without_job(
         run=run,
-        attempt=attempt.model_copy(update={"usage": no_usage(instance_count=attempt.instance_count)}),
+        attempt=attempt,
         earlier=earlier,
         reason=EndReason.LAUNCH_REFUSED,
         failure_reason=reason,
@@ -175,7 +174,7 @@ def stopped_before_launch(
     """
     return _ended_without_job(
         run=run,
-        attempt=attempt.model_copy(update={"usage": no_usage(instance_count=attempt.instance_count)}),
+        attempt=attempt,
         earlier=earlier,
         reason=EndReason.STOPPED_BY_USER,
         failure_reason=None,

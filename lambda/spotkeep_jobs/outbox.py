@@ -1,0 +1,83 @@
+"""Sends what the outbox holds, each notice once (I4).
+
+A notice is written in the transaction that moves its run, so none is ever forgotten. Whoever comes by claims it,
+publishes it, and marks it sent. Two deliverers cannot hold one notice: the claim is conditional. One hole is left that
+no protocol over SNS can close: a deliverer that dies between publishing and marking. Its claim gets stale, the notice
+goes out again, and carries the same notice id, by which a subscriber can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from spotkeep_jobs.notice_topic import NoticeNotSentError
+from spotkeep_jobs.states import NoticeState
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.notice_topic import NoticeTopic
+    from spotkeep_jobs.record import Notice
+    from spotkeep_jobs.run_table import RunTable
+
+STALE_AFTER: Final = timedelta(minutes=15)
+"""Longer than a function can live: an older claim is a dead deliverer's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delivery:
+    """What a delivery did.
+
+    Attributes:
+        sent: Ids of the notices that went out.
+        failures: Of those that did not, why; they stay in the outbox.
+    """
+
+    sent: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
+
+
+class Outbox:
+    """Delivers notices from the run table to the topic."""
+
+    def __init__(self, *, table: RunTable, topic: NoticeTopic, clock: Callable[[], datetime]) -> None:
+        self._table = table
+        self._topic = topic
+        self._clock = clock
+
+    def deliver_run(self, run: str) -> Delivery:
+        """Send what one run has to tell, oldest first."""
+        return self._deliver(self._table.notices(run))
+
+    def deliver_tuning_job(self, tuning_job: str) -> Delivery:
+        """Send what a tuning job has to tell."""
+        return self._deliver(self._table.tuning_notices(tuning_job))
+
+    def deliver_all(self, *, limit: int = 500) -> Delivery:
+        """Send what anybody has to tell, stale claims included, oldest first.
+
+        Args:
+            limit: At most so many notices.
+        """
+        waiting = self._table.unsent_notices(limit=limit)
+        return self._deliver(sorted(waiting, key=lambda notice: (notice.happened_at, notice.notice_id)))
+
+    def _deliver(self, notices: Iterable[Notice]) -> Delivery:
+        sent: list[str] = []
+        failures: list[str] = []
+        for notice in notices:
+            if notice.state is NoticeState.SENT:
+                continue
+            claimed = self._table.claim_notice(notice, now=self._clock(), stale_after=STALE_AFTER)
+            if claimed is None:
+                continue
+            try:
+                message_id = self._topic.publish(claimed)
+            except NoticeNotSentError as error:
+                self._table.release_notice(claimed)
+                failures.append(str(error))
+                continue
+            self._table.mark_sent(claimed, message_id=message_id, now=self._clock())
+            sent.append(claimed.notice_id)
+        return Delivery(sent=tuple(sent), failures=tuple(failures))

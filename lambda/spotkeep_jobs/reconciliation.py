@@ -1,0 +1,139 @@
+"""The sweep: events can be lost, so every few minutes what is in flight is looked at as if each had sent one.
+
+One broken run does not stop the others: its error is kept, and raised with all the others when the sweep is over, so
+that the function fails and the alarm sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from spotkeep_jobs.errors import SpotkeepJobsError
+from spotkeep_jobs.launch import LAUNCH_SETTLES
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.outbox import Outbox
+    from spotkeep_jobs.run_observer import Observation, RunObserver
+    from spotkeep_jobs.run_table import RunTable
+    from spotkeep_jobs.tuning_jobs import TuningObserver
+
+
+class LaunchCompleter(Protocol):
+    """The seam to `launch`: finishes what a launcher that died left half done."""
+
+    def __call__(self, run: str, /) -> object:
+        """Create the job of the run's current attempt, find that it exists, stop it, or end the run."""
+        ...
+
+
+class SweepFailedError(SpotkeepJobsError):
+    """Some runs could not be reconciled; the others were."""
+
+    def __init__(self, failures: dict[str, str]) -> None:
+        listed = "; ".join(f"{what}: {why}" for what, why in failures.items())
+        super().__init__(f"{len(failures)} of the sweep's items failed and are tried again in the next one: {listed}")
+        self.failures = failures
+
+
+@dataclass(kw_only=True)
+class Sweep:
+    """What one sweep did.
+
+    Attributes:
+        runs: How many runs were looked at.
+        changes: How many changes were written.
+        completed: How many half-done launches and stops were finished.
+        tuning_jobs: How many tuning jobs were looked at.
+        notices_sent: How many notices went out.
+        left: How many runs there was no time for; the next sweep begins with them.
+        failures: What failed, and why.
+    """
+
+    runs: int = 0
+    changes: int = 0
+    completed: int = 0
+    tuning_jobs: int = 0
+    notices_sent: int = 0
+    left: int = 0
+    failures: dict[str, str] = field(default_factory=dict)
+
+
+class Reconciler:
+    """Sweeps over what is in flight."""
+
+    def __init__(
+        self,
+        *,
+        table: RunTable,
+        observer: RunObserver,
+        tuning: TuningObserver,
+        outbox: Outbox,
+        complete_launch: LaunchCompleter,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._table = table
+        self._observer = observer
+        self._tuning = tuning
+        self._outbox = outbox
+        self._complete_launch = complete_launch
+        self._clock = clock
+
+    def sweep(self, *, has_time: Callable[[], bool] = lambda: True) -> Sweep:
+        """Look at everything in flight once, then send what the outbox holds.
+
+        Args:
+            has_time: Asked before each item; False ends the looking, not the sending.
+
+        Returns:
+            What was done. Failures are in it: the caller raises `SweepFailedError` when there are any.
+        """
+        sweep = Sweep()
+        for run in list(self._table.in_flight()):
+            if not has_time():
+                sweep.left += 1
+                continue
+            self._isolated(sweep, f"run {run}", partial(self._reconcile, sweep, run))
+        for name in list(self._table.watched_tuning_jobs()):
+            if has_time():
+                self._isolated(sweep, f"tuning job {name}", partial(self._look_at, sweep, name))
+        self._isolated(sweep, "outbox", lambda: self._send(sweep))
+        return sweep
+
+    def _reconcile(self, sweep: Sweep, run: str) -> None:
+        sweep.runs += 1
+        observed = self._observer.observe(run)
+        if observed is not None and self._is_half_done(observed):
+            self._complete_launch(run)
+            sweep.completed += 1
+        sweep.changes += observed.changes if observed is not None else 0
+
+    def _is_half_done(self, observed: Observation) -> bool:
+        """Whether a launch, or a stop, did not get through to SageMaker and nobody is at work on it any more."""
+        run, job = observed.run, observed.job
+        if run.state.ended or self._clock() - run.updated_at < LAUNCH_SETTLES:
+            return False
+        if run.job_arn is None:
+            return True
+        asked_to_stop = run.stop_requested_at is not None
+        return asked_to_stop and job is not None and not job.ended and job.status != "Stopping"
+
+    def _look_at(self, sweep: Sweep, tuning_job: str) -> None:
+        sweep.tuning_jobs += 1
+        self._tuning.observe(tuning_job)
+
+    def _send(self, sweep: Sweep) -> None:
+        delivery = self._outbox.deliver_all()
+        sweep.notices_sent = len(delivery.sent)
+        for number, failure in enumerate(delivery.failures, start=1):
+            sweep.failures[f"notice {number}"] = failure
+
+    @staticmethod
+    def _isolated(sweep: Sweep, what: str, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except Exception as error:  # noqa: BLE001 - kept, told with the rest, and raised by the caller
+            sweep.failures[what] = f"{type(error).__name__}: {error}"

@@ -1,0 +1,117 @@
+"""Brings one run's record up to what SageMaker says: read, describe, decide, write; again if somebody was faster.
+
+The tracker calls it for every event, the reconciler for every run in flight. Both do the same, so it does not matter
+which of them comes first, or how often.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from spotkeep_jobs.job_events import JobLog
+from spotkeep_jobs.run_table import RunChangedError, RunTable
+from spotkeep_jobs.tracking import Deployment, decide
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.record import Run
+    from spotkeep_jobs.sagemaker_api import TrainingJob, TrainingJobs
+    from spotkeep_jobs.training_logs import JobLogs
+
+_TRIES: Final = 8
+_JOB_NAME: Final = re.compile(r"(?P<run>[a-zA-Z0-9](?:-*[a-zA-Z0-9])*)-(?P<attempt>[1-9][0-9]{0,5})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """What an observation found.
+
+    Attributes:
+        run: The head, up to date.
+        job: What SageMaker says of the current attempt's job; None when there is none, or when the run had ended
+            before and nobody asked.
+        changes: How many changes were written.
+    """
+
+    run: Run
+    job: TrainingJob | None
+    changes: int
+
+
+class RunObserver:
+    """Observes runs through the seams."""
+
+    def __init__(
+        self,
+        *,
+        table: RunTable,
+        jobs: TrainingJobs,
+        logs: JobLogs,
+        deployment: Deployment,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._table = table
+        self._jobs = jobs
+        self._logs = logs
+        self._deployment = deployment
+        self._clock = clock
+
+    def observe_job(self, job_name: str) -> Observation | None:
+        """Observe the run that a job works on.
+
+        Args:
+            job_name: As an event names it.
+
+        Returns:
+            None when the job belongs to no run of this deployment.
+
+        Raises:
+            RunChangedError: The run kept changing under every try.
+            SageMakerError: SageMaker could not answer.
+        """
+        run = run_of_job(job_name)
+        if run is None:
+            return None
+        return self.observe(run)
+
+    def observe(self, run: str) -> Observation | None:
+        """Observe a run by its id; see `observe_job`."""
+        changes_written = 0
+        for _ in range(_TRIES):
+            head = self._table.get(run)
+            if head is None:
+                return None
+            if head.state.ended:
+                return Observation(run=head, job=None, changes=changes_written)
+            *earlier, attempt = self._table.attempts(run)[: head.attempt]
+            job = self._jobs.describe(attempt.job_name)
+            changes = decide(
+                run=head,
+                attempt=attempt,
+                earlier=earlier,
+                job=job,
+                log=self._logs.read(attempt.job_name) if job is not None and job.ended else JobLog(),
+                deployment=self._deployment,
+                now=self._clock(),
+            )
+            try:
+                for change in changes:
+                    head = self._table.commit(change)
+                    changes_written += 1
+            except RunChangedError:
+                continue
+            return Observation(run=head, job=job, changes=changes_written)
+        raise RunChangedError(run)
+
+
+def run_of_job(job_name: str) -> str | None:
+    """The run whose attempts are named like this job (`<run>-<attempt>`), or None.
+
+    Args:
+        job_name: A training job's name; anything else is nobody's.
+    """
+    match = _JOB_NAME.fullmatch(job_name)
+    return None if match is None else match["run"]
