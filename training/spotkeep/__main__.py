@@ -1,0 +1,54 @@
+"""The command line of the zipapp: `python3 spotkeep.pyz run -- <command>`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import NoReturn
+
+from .runner.job import run_job
+from .version import __version__
+
+_EPILOG = """\
+exit codes: the command's own; 128 + n when signal n killed it; 75 after an interruption notice (try again);
+126 or 127 when the command cannot be executed or found; 64 wrong usage; 66 the source cannot be used;
+69 a tool is missing; 70 the job's directories cannot be made; 78 the platform's configuration cannot be read
+"""
+
+
+def main() -> NoReturn:
+    """Run the command line and exit."""
+    sys.exit(_main(sys.argv[1:]))
+
+
+def _main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="spotkeep.pyz",
+        description="Run a training command so that it survives the loss of its machine.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        exit_on_error=False,
+    )
+    parser.add_argument("--version", action="version", version=f"spotkeep {__version__}")
+    commands = parser.add_subparsers(dest="action", metavar="run")
+    run = commands.add_parser("run", help="run -- COMMAND [ARGUMENT ...]")
+    run.add_argument("command", nargs=argparse.REMAINDER, help="what to run, after --")
+    try:
+        given = parser.parse_args(arguments)
+    except argparse.ArgumentError as error:
+        return _usage(str(error))
+    if given.action != "run":
+        return _usage("nothing to do")
+    command = given.command[1:] if given.command[:1] == ["--"] else given.command
+    if not command:
+        return _usage("no command after `run --`")
+    return run_job(command)
+
+
+def _usage(problem: str) -> int:
+    sys.stderr.write(f"spotkeep: {problem}; use: spotkeep.pyz run -- python train.py\n")
+    return 64
+
+
+if __name__ == "__main__":
+    main()

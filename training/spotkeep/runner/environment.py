@@ -1,0 +1,117 @@
+"""The environment a training command sees. Pure. docs/environment-variables.md describes every variable.
+
+The names and forms of `SM_*` are those of SageMaker's training toolkit, so scripts written for it run unchanged.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spotkeep.notice import NOTICE_FILE_VARIABLE
+
+from .layout import JobConfiguration, JobLayout
+
+_NOT_IN_A_NAME = re.compile(r"[^A-Z0-9_]")
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What this machine has.
+
+    Attributes:
+        cpus: Processors this process may use.
+        gpus: NVIDIA devices.
+        neurons: AWS Neuron devices.
+    """
+
+    cpus: int
+    gpus: int
+    neurons: int
+
+
+def find_hardware(devices: Path = Path("/dev")) -> Hardware:
+    """Count processors and accelerators from what the kernel shows, without calling any tool."""
+    names = [entry.name for entry in devices.iterdir()] if devices.is_dir() else []
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return Hardware(
+        cpus=cpus,
+        gpus=sum(bool(re.fullmatch(r"nvidia[0-9]+", name)) for name in names),
+        neurons=sum(bool(re.fullmatch(r"neuron[0-9]+", name)) for name in names),
+    )
+
+
+def job_environment(
+    *,
+    inherited: Mapping[str, str],
+    layout: JobLayout,
+    configuration: JobConfiguration,
+    hardware: Hardware,
+    import_root: str,
+    notice_file: Path,
+) -> dict[str, str]:
+    """Give the command's whole environment.
+
+    Args:
+        inherited: The runner's own environment; all of it is passed on.
+        layout: Where things are.
+        configuration: What the platform says.
+        hardware: What the machine has.
+        import_root: What must be on PYTHONPATH so that `import spotkeep` works: the zipapp, or a source directory.
+        notice_file: Where the runner will leave an interruption notice.
+    """
+    python_path = [import_root, *filter(None, [inherited.get("PYTHONPATH")])]
+    return {
+        "PYTHONUNBUFFERED": "1",
+        "SPOTKEEP_EVENTS": "stdout",
+        "SPOTKEEP_CHECKPOINT_DIR": str(configuration.checkpoint_directory),
+        **inherited,
+        "PYTHONPATH": os.pathsep.join(python_path),
+        NOTICE_FILE_VARIABLE: str(notice_file),
+        **_toolkit_variables(layout, configuration, hardware),
+    }
+
+
+def _toolkit_variables(layout: JobLayout, configuration: JobConfiguration, hardware: Hardware) -> dict[str, str]:
+    resources = configuration.resources
+    variables: dict[str, Any] = {
+        "SM_MODEL_DIR": str(layout.model),
+        "SM_INPUT_DIR": str(layout.input),
+        "SM_INPUT_CONFIG_DIR": str(layout.configuration),
+        "SM_INPUT_DATA_CONFIG": configuration.channels,
+        "SM_OUTPUT_DIR": str(layout.output),
+        "SM_OUTPUT_DATA_DIR": str(layout.output_data),
+        "SM_CHANNELS": list(configuration.channels),
+        "SM_HPS": configuration.hyperparameters,
+        "SM_USER_ARGS": [
+            part for name, value in configuration.hyperparameters.items() for part in (f"--{name}", _text(value))
+        ],
+        "SM_RESOURCE_CONFIG": resources,
+        "SM_HOSTS": list(configuration.hosts),
+        "SM_CURRENT_HOST": configuration.current_host,
+        "SM_MASTER": configuration.hosts[0],
+        "SM_CURRENT_INSTANCE_TYPE": resources.get("current_instance_type", ""),
+        "SM_CURRENT_INSTANCE_GROUP": resources.get("current_group_name", ""),
+        "SM_NETWORK_INTERFACE_NAME": resources.get("network_interface_name", "eth0"),
+        "SM_NUM_CPUS": hardware.cpus,
+        "SM_NUM_GPUS": hardware.gpus,
+        "SM_NUM_NEURONS": hardware.neurons,
+    }
+    for name in configuration.channels:
+        variables[f"SM_CHANNEL_{_variable(name)}"] = str(layout.data / name)
+    for name, value in configuration.hyperparameters.items():
+        variables[f"SM_HP_{_variable(name)}"] = value
+    return {name: _text(value) for name, value in variables.items()}
+
+
+def _variable(name: str) -> str:
+    return _NOT_IN_A_NAME.sub("_", name.upper())
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,40 @@
+"""The failure file: why a job failed, in the characters that the platform keeps."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+MAX_CHARACTERS = 1024
+"""SageMaker takes the first 1,024 characters of the failure file as the job's FailureReason."""
+
+_MAX_COMMAND_CHARACTERS = 200
+
+
+def failure_text(*, command: Sequence[str], exit_code: int, stderr_tail: bytes) -> str:
+    """Say how a command failed, and with what last words. At most 1,024 characters."""
+    if exit_code > 128:
+        ending = f"was killed by signal {exit_code - 128} (exit code {exit_code})"
+    else:
+        ending = f"exited with code {exit_code}"
+    head = f"{_shortened(shlex.join(command))} {ending}"
+    # A progress bar rewrites its line: what it showed last is what counts.
+    lines = [line.rsplit("\r", 1)[-1].rstrip() for line in _decoded(stderr_tail).replace("\r\n", "\n").split("\n")]
+    room = MAX_CHARACTERS - len(head) - 2
+    kept: list[str] = []
+    for line in reversed([line for line in lines if line]):
+        if len(line) + 1 > room:
+            if not kept:
+                kept.append(line[-room:])
+            break
+        kept.append(line)
+        room -= len(line) + 1
+    return "\n".join([f"{head}:" if kept else head, *reversed(kept)])
+
+
+def _decoded(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+def _shortened(command: str) -> str:
+    return command if len(command) <= _MAX_COMMAND_CHARACTERS else command[: _MAX_COMMAND_CHARACTERS - 3] + "..."

@@ -1,0 +1,96 @@
+"""One job from start to end: read, prepare, run, say how it ended."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from spotkeep import events
+from spotkeep.checkpointer import EXIT_INTERRUPTED
+from spotkeep.errors import JobError
+from spotkeep.version import __version__
+
+from .environment import find_hardware, job_environment
+from .failure import MAX_CHARACTERS, failure_text
+from .layout import JobLayout, read_configuration
+from .source import prepare_source
+from .supervision import Supervisor
+
+_KILLED_BY_SIGTERM = 143
+
+
+def run_job(command: Sequence[str]) -> int:
+    """Run a training command as this environment's job. Gives the exit code.
+
+    After an interruption notice the code is 75 unless the command finished or failed of its own accord, and this
+    function returns only when the notice is over: how a platform reads a container that ends meanwhile is not known.
+    """
+    layout = JobLayout.from_environment(os.environ)
+    os.environ.setdefault("SPOTKEEP_EVENTS", "stdout")
+    scratch = Path(tempfile.mkdtemp(prefix="spotkeep-"))
+    try:
+        with Supervisor(notice_file=scratch / "notice.json") as supervisor:
+            exit_code = _supervised(command, layout, supervisor, notice_file=scratch / "notice.json")
+            events.emit("exit", code=exit_code)
+            if supervisor.notice is not None and exit_code:
+                supervisor.hold_until_deadline()
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return exit_code
+
+
+def _supervised(command: Sequence[str], layout: JobLayout, supervisor: Supervisor, *, notice_file: Path) -> int:
+    events.emit("start", python=platform.python_version(), spotkeep=__version__)
+    try:
+        configuration = read_configuration(layout)
+        for directory in (layout.model, layout.output_data, configuration.checkpoint_directory):
+            _make(directory)
+        environment = job_environment(
+            inherited=os.environ,
+            layout=layout,
+            configuration=configuration,
+            hardware=find_hardware(),
+            import_root=import_root(),
+            notice_file=notice_file,
+        )
+        source = prepare_source(layout, environment)
+        if supervisor.notice is not None:
+            return EXIT_INTERRUPTED
+        outcome = supervisor.run(command, environment=environment, directory=source)
+    except JobError as error:
+        _leave_failure(layout, str(error))
+        sys.stderr.write(f"spotkeep: {error}\n")
+        return error.exit_code
+    if supervisor.notice is not None and outcome.exit_code in (EXIT_INTERRUPTED, _KILLED_BY_SIGTERM):
+        return EXIT_INTERRUPTED
+    if outcome.exit_code:
+        _leave_failure(
+            layout,
+            failure_text(command=command, exit_code=outcome.exit_code, stderr_tail=outcome.stderr_tail),
+        )
+    return outcome.exit_code
+
+
+def import_root() -> str:
+    """Give what must be on the path so that `import spotkeep` finds this very library: a zipapp or a directory."""
+    return str(Path(__file__).absolute().parent.parent.parent)
+
+
+def _make(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise JobError(f"the directory {directory} cannot be made: {error}; is SAGEMAKER_BASE_DIR right?") from error
+
+
+def _leave_failure(layout: JobLayout, text: str) -> None:
+    try:
+        layout.failure.parent.mkdir(parents=True, exist_ok=True)
+        layout.failure.write_text(text[:MAX_CHARACTERS], encoding="utf-8")
+    except OSError as error:
+        sys.stderr.write(f"spotkeep: the failure file could not be written: {error}\n")

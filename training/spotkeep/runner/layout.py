@@ -1,0 +1,155 @@
+"""Where things are in a training job, and what the platform wrote there about the job.
+
+Source: AWS, "How Amazon SageMaker AI Provides Training Information".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from spotkeep.errors import ConfigurationError
+
+BASE_DIRECTORY_VARIABLE = "SAGEMAKER_BASE_DIR"
+RESERVED_CHANNELS = frozenset({"spotkeep", "source"})
+_PLATFORM_BASE = "/opt/ml"
+
+
+@dataclass(frozen=True)
+class JobLayout:
+    """The directories of a job below one base directory.
+
+    Attributes:
+        base: `/opt/ml`, or what SAGEMAKER_BASE_DIR says.
+    """
+
+    base: Path
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> JobLayout:
+        """Find the base directory."""
+        return cls(base=Path(environment.get(BASE_DIRECTORY_VARIABLE) or _PLATFORM_BASE).absolute())
+
+    @property
+    def input(self) -> Path:
+        """What the job gets."""
+        return self.base / "input"
+
+    @property
+    def configuration(self) -> Path:
+        """What the platform says about the job, in JSON files."""
+        return self.input / "config"
+
+    @property
+    def data(self) -> Path:
+        """One directory a channel."""
+        return self.input / "data"
+
+    @property
+    def model(self) -> Path:
+        """What becomes the model artifact."""
+        return self.base / "model"
+
+    @property
+    def output(self) -> Path:
+        """What the job leaves."""
+        return self.base / "output"
+
+    @property
+    def output_data(self) -> Path:
+        """What becomes the output artifact."""
+        return self.output / "data"
+
+    @property
+    def failure(self) -> Path:
+        """The file whose first 1,024 characters become the job's FailureReason."""
+        return self.output / "failure"
+
+    @property
+    def source(self) -> Path:
+        """Where the source is unpacked and the command runs."""
+        return self.base / "source"
+
+    def relocated(self, path: str) -> Path:
+        """Give the place of a path that the platform spells from `/opt/ml`."""
+        given = Path(path)
+        try:
+            return self.base / given.relative_to(_PLATFORM_BASE)
+        except ValueError:
+            return given
+
+
+@dataclass(frozen=True)
+class JobConfiguration:
+    """What the platform's files say.
+
+    Attributes:
+        hyperparameters: Decoded: a value that is JSON becomes what it means, any other stays text.
+        channels: The platform's description of each input channel, by name.
+        resources: Hosts, instance type, network interface.
+        checkpoint_directory: Where checkpoints are kept, relocated.
+    """
+
+    hyperparameters: dict[str, Any]
+    channels: dict[str, Any]
+    resources: dict[str, Any]
+    checkpoint_directory: Path
+    hosts: tuple[str, ...] = field(default=("algo-1",))
+    current_host: str = "algo-1"
+
+
+def read_configuration(layout: JobLayout) -> JobConfiguration:
+    """Read the platform's files. One that is missing leaves its defaults: the job may run elsewhere.
+
+    Raises:
+        ConfigurationError: If a file is not the JSON object it should be; names every such file.
+    """
+    problems: list[str] = []
+    hyperparameters = _read_object(layout.configuration / "hyperparameters.json", problems)
+    channels = _read_object(layout.configuration / "inputdataconfig.json", problems)
+    resources = _read_object(layout.configuration / "resourceconfig.json", problems)
+    checkpoints = _read_object(layout.configuration / "checkpointconfig.json", problems)
+    if problems:
+        raise ConfigurationError(
+            "the platform's configuration cannot be read:\n" + "\n".join(f"  - {problem}" for problem in problems)
+        )
+    if not channels and layout.data.is_dir():
+        channels = {entry.name: {} for entry in sorted(layout.data.iterdir()) if entry.is_dir()}
+    current_host = str(resources.get("current_host") or "algo-1")
+    return JobConfiguration(
+        hyperparameters={name: _decoded(value) for name, value in sorted(hyperparameters.items())},
+        channels={name: value for name, value in sorted(channels.items()) if name not in RESERVED_CHANNELS},
+        resources=resources,
+        checkpoint_directory=layout.relocated(str(checkpoints.get("LocalPath") or f"{_PLATFORM_BASE}/checkpoints")),
+        hosts=tuple(str(host) for host in resources.get("hosts") or [current_host]),
+        current_host=current_host,
+    )
+
+
+def _read_object(path: Path, problems: list[str]) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        problems.append(f"{path}: {error}")
+        return {}
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        problems.append(f"{path}: a {type(document).__name__} where a JSON object was expected")
+        return {}
+    return document
+
+
+def _decoded(value: Any) -> Any:
+    """SageMaker's hyperparameters are text; its SDKs put JSON into the text."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value

@@ -1,0 +1,185 @@
+"""Starts the command, passes signals on, and waits: what PID 1 of a container has to do.
+
+The command shares this process's group, so whoever ends the group ends all of it. A signal goes to the command alone:
+its workers (a data loader's, for example) are its own business. Only when the command has gone after a notice and left
+others behind, as a shell does, these get SIGTERM too.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any
+
+from spotkeep.errors import CommandError
+from spotkeep.notice import Notice, notice_seconds, write_notice
+
+_STDERR_FD = 2
+_TAIL_BYTES = 16 * 1024
+_DRAIN_SECONDS = 5.0
+_POLL_SECONDS = 0.1
+_FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended.
+
+    Attributes:
+        exit_code: Its exit code; 128 + n when signal n killed it.
+        stderr_tail: The last of what it wrote to standard error.
+    """
+
+    exit_code: int
+    stderr_tail: bytes
+
+
+class Supervisor:
+    """Runs one command. Use it as a context manager, in the main thread: it takes the signals over.
+
+    Args:
+        notice_file: Where to leave a notice for every process of the job.
+    """
+
+    def __init__(self, *, notice_file: Path) -> None:
+        self.notice: Notice | None = None
+        self._notice_file = notice_file
+        self._child: subprocess.Popen[bytes] | None = None
+        self._pending: list[int] = []
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> Supervisor:
+        for signum in _FORWARDED:
+            self._previous[signum] = signal.signal(signum, self._on_signal)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for signum, handler in self._previous.items():
+            signal.signal(signum, handler if handler is not None else signal.SIG_DFL)
+
+    def run(self, command: Sequence[str], *, environment: Mapping[str, str], directory: Path | None) -> Outcome:
+        """Run the command to its end.
+
+        Raises:
+            CommandError: If it does not exist (exit code 127) or may not be executed (126).
+        """
+        child = _start(command, environment, directory)
+        self._child = child
+        while self._pending:
+            self._forward(self._pending.pop(0))
+        tail = _StderrTail(child.stderr)
+        exit_code = self._wait_for(child)
+        self._child = None
+        if self.notice is not None:
+            self._end_the_rest()
+        return Outcome(exit_code=exit_code, stderr_tail=tail.finish())
+
+    def hold_until_deadline(self) -> None:
+        """Keep this process alive until the notice is over, or the platform ends it."""
+        while self.notice is not None and self.notice.seconds_left > 0:
+            _reap_orphans()
+            time.sleep(min(_POLL_SECONDS, self.notice.seconds_left))
+
+    def _on_signal(self, signum: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature is Python's
+        if signum == signal.SIGTERM and self.notice is None:
+            self.notice = Notice(source="SIGTERM", deadline=time.time() + notice_seconds())
+            try:
+                write_notice(self._notice_file, self.notice)
+            except OSError as error:
+                # A full disk: the signal itself still reaches the command.
+                os.write(_STDERR_FD, f"spotkeep: the notice file could not be written: {error}\n".encode())
+            self._forward(signum)
+        elif signum != signal.SIGTERM:
+            self._forward(signum)
+
+    def _forward(self, signum: int) -> None:
+        if self._child is None:
+            self._pending.append(signum)
+        elif not (signum == signal.SIGINT and os.isatty(0)):
+            # A terminal's Ctrl-C has already reached the whole group.
+            self._child.send_signal(signum)
+
+    def _wait_for(self, child: subprocess.Popen[bytes]) -> int:
+        while True:
+            pid, status = os.waitpid(-1, 0)
+            if pid == child.pid:
+                code = os.waitstatus_to_exitcode(status)
+                # Popen must not look for a process that has been waited for.
+                child.returncode = code
+                return code if code >= 0 else 128 - code
+
+    def _end_the_rest(self) -> None:
+        # Without a group of our own, the signal would reach whoever started us.
+        if os.getpid() == os.getpgrp():
+            os.killpg(os.getpgrp(), signal.SIGTERM)
+
+
+class _StderrTail:
+    """Passes standard error through as it comes and remembers the end of it."""
+
+    def __init__(self, stream: IO[bytes] | None) -> None:
+        assert stream is not None  # noqa: S101 - the command is started with a pipe
+        self._stream = stream
+        self._tail = b""
+        self._thread = threading.Thread(target=self._pass_through, name="stderr", daemon=True)
+        # Signals must find the main thread, which waits in a system call and handles them there.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
+        self._thread.start()
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    def finish(self) -> bytes:
+        """Wait for the rest (not for ever: an orphan may hold the pipe open) and give the end of it."""
+        self._thread.join(_DRAIN_SECONDS)
+        if not self._thread.is_alive():
+            self._stream.close()
+        return self._tail
+
+    def _pass_through(self) -> None:
+        descriptor = self._stream.fileno()
+        while True:
+            piece = os.read(descriptor, 65536)
+            if not piece:
+                return
+            self._tail = (self._tail + piece)[-_TAIL_BYTES:]
+            _write_all(_STDERR_FD, piece)
+
+
+def _start(command: Sequence[str], environment: Mapping[str, str], directory: Path | None) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(list(command), env=dict(environment), cwd=directory, stderr=subprocess.PIPE)
+    except FileNotFoundError as error:
+        where = f"in {directory}" if directory else "in the image"
+        raise CommandError(
+            f"the command {command[0]!r} was not found on PATH or {where}: check its spelling, or use an image that "
+            "has it",
+            exit_code=127,
+        ) from error
+    except OSError as error:
+        hint = "start it with an interpreter, or give it a #! line" if error.errno == errno.ENOEXEC else "chmod +x it"
+        raise CommandError(f"the command {command[0]!r} cannot be executed: {error}; {hint}", exit_code=126) from error
+
+
+def _write_all(descriptor: int, raw: bytes) -> None:
+    view = memoryview(raw)
+    try:
+        while len(view):
+            view = view[os.write(descriptor, view) :]
+    except OSError:
+        # Nobody listens any more; the command must still be able to write.
+        return
+
+
+def _reap_orphans() -> None:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return
