@@ -142,6 +142,7 @@ class _Application:
         self._inner = inner
         self._on_started = on_started
         self._on_change = on_change
+        self.ready = False
         self._health = json.dumps({"nonce": nonce, "pid": os.getpid()}).encode()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -149,7 +150,8 @@ class _Application:
             await self._inner(scope, receive, self._announcing(send))
         elif scope["type"] == "http" and scope["path"] == HEALTH_PATH:
             headers = [(b"content-type", b"application/json")]
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            status = 200 if self.ready else 503
+            await send({"type": "http.response.start", "status": status, "headers": headers})
             await send({"type": "http.response.body", "body": self._health})
         else:
             try:
@@ -180,11 +182,7 @@ async def _serve(
     from hypercorn.config import Config
 
     from spotkeep_local import ministack_seams
-
-    try:
-        from spotkeep_local.training.service import TrainingService
-    except ImportError:
-        TrainingService = None
+    from spotkeep_local.training.service import TrainingService
 
     ministack_seams.check()
     loop = asyncio.get_running_loop()
@@ -196,34 +194,35 @@ async def _serve(
         )
         saver.note_change()
 
-    if TrainingService:
-        training = TrainingService(
-            state_dir=directory.training,
-            endpoint_url=record.endpoint_url,
-            options=options,
-            publish_event=publish_event,
-        )
-        ministack_seams.register_service(
-            "sagemaker",
-            handler=training.handle_request,
-            target_prefixes=["SageMaker.", "SpotkeepLocal."],
-            host_patterns=[r"api\.sagemaker\."],
-        )
-    else:
-        import types
-
-        training = types.SimpleNamespace(start=lambda: None, stop=lambda: None)
+    training = TrainingService(
+        state_dir=directory.root,
+        endpoint_url=record.endpoint_url,
+        options=options,
+        publish_event=publish_event,
+    )
+    ministack_seams.register_service(
+        "sagemaker",
+        handler=training.handle_request,
+        target_prefixes=["SageMaker.", "SpotkeepLocal."],
+        host_patterns=[r"api\.sagemaker\."],
+    )
 
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
 
     def when_started() -> None:
-        # In a thread: what it finds unfinished it takes up again by calling S3, that is: this very server.
-        starting = loop.run_in_executor(None, training.start)
-        starting.add_done_callback(lambda done: None if done.exception() is None else stop.set())
         saver.start()
-        announce_ready()
+        # In a thread: what it finds unfinished it takes up again by calling S3, that is: this very server.
+        loop.run_in_executor(None, training.start).add_done_callback(when_training_started)
+
+    def when_training_started(started: asyncio.Future[None]) -> None:
+        if error := started.exception():
+            _log.error("the training service did not start", exc_info=error)
+            stop.set()
+        else:
+            application.ready = True
+            announce_ready()
 
     async def shutdown_trigger() -> None:
         await stop.wait()

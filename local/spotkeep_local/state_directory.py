@@ -55,11 +55,6 @@ class StateDirectory:
         return self.root / "objects"
 
     @property
-    def training(self) -> Path:
-        """What the training service keeps: its jobs and their files."""
-        return self.root / "training"
-
-    @property
     def home(self) -> Path:
         """The home directory that functions see."""
         return self.root / "home"
@@ -71,5 +66,5 @@ class StateDirectory:
 
     def create(self) -> None:
         """Creates the directories that are not there yet."""
-        for directory in (self.services, self.objects, self.training, self.home, self.temporary):
+        for directory in (self.services, self.objects, self.home, self.temporary):
             directory.mkdir(parents=True, exist_ok=True)
