@@ -1,0 +1,262 @@
+"""Checkpoints between a job's directory and S3, as SageMaker's sync agent copies them.
+
+From S3 at every start; to S3 while the job trains, file by file, in no promised order, each with a marker file
+beside it: `<file>.sagemaker-uploading`, then `<file>.sagemaker-uploaded`. What the job deletes is deleted in S3
+too. A job that ends in good order gets one last pass; a host that is lost gets none.
+Source: https://docs.aws.amazon.com/sagemaker/latest/dg/model-checkpoints.html
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from spotkeep_local.training.errors import JobFailedError
+from spotkeep_local.training.object_store import ObjectStore, S3Location
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import BinaryIO
+
+_LOG = logging.getLogger(__name__)
+
+UPLOADING = ".sagemaker-uploading"
+UPLOADED = ".sagemaker-uploaded"
+
+
+@dataclass(frozen=True)
+class _Version:
+    """What tells one content of a file from the next."""
+
+    size: int
+    modified_ns: int
+    inode: int
+
+
+@dataclass(frozen=True)
+class _Pending:
+    version: _Version
+    due_at: float
+
+
+class _LostHostError(Exception):
+    """The host is gone in the middle of an upload."""
+
+
+class CheckpointSync:
+    """The sync of one host's checkpoint directory.
+
+    Args:
+        store: S3.
+        remote: The job's CheckpointConfig.S3Uri.
+        local: Its LocalPath on this machine.
+        interval_seconds: Between two looks at the directory.
+        upload_delay_seconds: How long a file takes to reach S3.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: ObjectStore,
+        remote: S3Location,
+        local: Path,
+        interval_seconds: float,
+        upload_delay_seconds: float,
+    ) -> None:
+        self._store = store
+        self._remote = remote
+        self._local = local
+        self._interval_seconds = interval_seconds
+        self._upload_delay_seconds = upload_delay_seconds
+        self._known: dict[str, _Version | None] = {}
+        self._pending: dict[str, _Pending] = {}
+        self._over = threading.Event()
+        self._lost = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"checkpoints-{remote.uri}", daemon=True)
+        self.uploads = 0
+        self.deletions = 0
+
+    def restore(self) -> int:
+        """Copies everything below the S3 prefix to the directory.
+
+        Returns:
+            How many files.
+
+        Raises:
+            JobFailedError: S3 refused.
+        """
+        try:
+            for relative in self._remote_files():
+                self._store.download(self._remote.child(relative), self._local / relative)
+                self._known[relative] = _version(self._local / relative)
+        except ClientError as error:
+            raise JobFailedError(
+                f"ClientError: Checkpoint download failed: {self._remote.uri}: {error.response['Error']['Message']}"
+            ) from error
+        return len(self._known)
+
+    def adopt(self) -> None:
+        """Takes the directory for the newer side, whatever S3 holds: the next pass makes S3 equal to it."""
+        self._known = dict.fromkeys(self._remote_files())
+
+    def start(self) -> None:
+        """Begins to copy in the background."""
+        self._thread.start()
+
+    def finish(self, *, deadline: float | None = None) -> None:
+        """Copies what is not in S3 yet, delay or not, and ends.
+
+        Args:
+            deadline: A monotonic time after which the host is gone, whatever is left.
+
+        Raises:
+            JobFailedError: S3 refused.
+        """
+        self._stop_thread()
+        try:
+            for relative in self._changes():
+                if self._lost.is_set() or (deadline is not None and time.monotonic() >= deadline):
+                    return
+                self._upload(relative)
+            self._mirror_deletions()
+        except _LostHostError:
+            return
+        except (ClientError, BotoCoreError) as error:
+            raise JobFailedError(f"ClientError: Checkpoint upload failed: {error}") from error
+
+    def lose(self) -> None:
+        """The host is gone: not one more byte goes up, a half-sent file is dropped. Returns at once."""
+        self._lost.set()
+        self._over.set()
+
+    def join(self) -> None:
+        """Waits until the background copy has ended, after `lose`."""
+        self._stop_thread()
+
+    def _stop_thread(self) -> None:
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        wait_seconds = 0.0
+        while not self._over.wait(wait_seconds):
+            try:
+                self._pass()
+            except _LostHostError:
+                return
+            except (ClientError, BotoCoreError, OSError) as error:
+                _LOG.warning("checkpoint sync of %s goes on after: %s", self._remote.uri, error)
+            dues = [pending.due_at - time.monotonic() for pending in self._pending.values()]
+            wait_seconds = max(0.0, min([self._interval_seconds, *dues]))
+
+    def _pass(self) -> None:
+        for relative in self._changes():
+            if relative not in self._pending:
+                self._mark(relative, UPLOADING)
+                version = _version(self._local / relative)
+                if version:
+                    due_at = time.monotonic() + self._upload_delay_seconds
+                    self._pending[relative] = _Pending(version, due_at)
+        for relative, pending in list(self._pending.items()):
+            if self._over.is_set():
+                return
+            if pending.due_at <= time.monotonic():
+                self._upload(relative)
+        self._mirror_deletions()
+
+    def _changes(self) -> Iterator[str]:
+        for relative in self._local_files():
+            version = _version(self._local / relative)
+            if version is not None and self._known.get(relative) != version:
+                yield relative
+
+    def _upload(self, relative: str) -> None:
+        self._pending.pop(relative, None)
+        path = self._local / relative
+        version = _version(path)
+        try:
+            with path.open("rb", buffering=0) as file:
+                body = cast("BinaryIO", _LosableFile(file, self._lost))
+                self._store.upload(body, self._remote.child(relative))
+        except FileNotFoundError:
+            self._unmark(relative)
+            return
+        except (ClientError, BotoCoreError):
+            if self._lost.is_set():
+                raise _LostHostError from None
+            raise
+        self._known[relative] = version
+        self.uploads += 1
+        self._mark(relative, UPLOADED)
+
+    def _mirror_deletions(self) -> None:
+        present = set(self._local_files())
+        for relative in sorted(self._known.keys() - present):
+            if self._lost.is_set():
+                raise _LostHostError
+            self._store.delete(self._remote.child(relative))
+            del self._known[relative]
+            self._unmark(relative)
+            self.deletions += 1
+
+    def _mark(self, relative: str, marker: str) -> None:
+        other = UPLOADED if marker == UPLOADING else UPLOADING
+        path = self._local / relative
+        try:
+            path.with_name(path.name + other).unlink(missing_ok=True)
+            path.with_name(path.name + marker).touch()
+        except (FileNotFoundError, NotADirectoryError):
+            # The job removed the folder meanwhile; the next pass mirrors that.
+            return
+
+    def _unmark(self, relative: str) -> None:
+        path = self._local / relative
+        for marker in (UPLOADING, UPLOADED):
+            path.with_name(path.name + marker).unlink(missing_ok=True)
+
+    def _local_files(self) -> Iterator[str]:
+        for folder, _, names in os.walk(self._local):
+            for name in sorted(names):
+                if not name.endswith((UPLOADING, UPLOADED)):
+                    yield (Path(folder) / name).relative_to(self._local).as_posix()
+
+    def _remote_files(self) -> Iterator[str]:
+        folder = S3Location(self._remote.bucket, f"{self._remote.key.rstrip('/')}/".lstrip("/"))
+        for key in self._store.list_keys(folder):
+            if not key.endswith((UPLOADING, UPLOADED)):
+                yield key.removeprefix(folder.key)
+
+
+class _LosableFile:
+    """A file that cannot be read any more once its host is lost."""
+
+    def __init__(self, file: BinaryIO, lost: threading.Event) -> None:
+        self._file = file
+        self._lost = lost
+
+    def read(self, size: int = -1) -> bytes:
+        if self._lost.is_set():
+            raise _LostHostError
+        return self._file.read(size)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+
+def _version(path: Path) -> _Version | None:
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return _Version(stat.st_size, stat.st_mtime_ns, stat.st_ino)

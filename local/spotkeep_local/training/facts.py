@@ -1,0 +1,69 @@
+"""What really happened to a job's processes: the rehearsal judges by these, not by what the job says of itself."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessLifetime:
+    """One process of a job, from start to end. Times are epoch seconds.
+
+    Attributes:
+        pid: Its process id, which is also its process group.
+        identity: When the operating system says it started: tells it from a later process of the same id.
+        ended_at: None while it runs, and when the server died before it saw the end.
+        exit_code: As a shell sees it: 128 and the signal's number when a signal ended it.
+        signal: The last signal this service sent it, `SIGTERM` or `SIGKILL`; None when it ended by itself.
+        interrupted: Its capacity was taken away.
+        notice: It got SIGTERM before its capacity was gone; None when nothing was taken away.
+        restored_files: Checkpoint files copied from S3 before it started.
+        resumed_step: The `resume` event's step; None when it reported none.
+        last_step_seen: The highest step it reported complete.
+        total_steps: As it last reported.
+        uploads: Checkpoint files copied to S3 while it lived.
+        deletions: Objects deleted in S3 because it deleted the file.
+    """
+
+    pid: int
+    identity: str
+    started_at: float
+    ended_at: float | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    interrupted: bool = False
+    notice: bool | None = None
+    restored_files: int = 0
+    resumed_step: int | None = None
+    last_step_seen: int | None = None
+    total_steps: int | None = None
+    uploads: int = 0
+    deletions: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobFacts:
+    """What a local training job went through.
+
+    Attributes:
+        status: TrainingJobStatus.
+        secondary_status: SecondaryStatus.
+        isolation: How its process got /opt/ml: `namespace` or `relocated`.
+    """
+
+    job_name: str
+    status: str
+    secondary_status: str
+    isolation: str
+    lifetimes: tuple[ProcessLifetime, ...]
+
+    def to_document(self) -> dict[str, Any]:
+        """The facts as a JSON object."""
+        return asdict(self)
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> JobFacts:
+        """Reads what `to_document` wrote."""
+        lifetimes = tuple(ProcessLifetime(**lifetime) for lifetime in document["lifetimes"])
+        return cls(**document | {"lifetimes": lifetimes})

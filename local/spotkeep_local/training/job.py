@@ -1,0 +1,254 @@
+"""What a training job is and how it goes from one status to the next: values and pure functions.
+
+    Starting -> Downloading -> Training -> Uploading -> Completed | Failed
+        ^          |              |
+        |          v              v
+        +------ Interrupted <-----+            spot: capacity lost, then waiting
+    any of them -> Stopping -> Uploading -> Stopped | MaxRuntimeExceeded | MaxWaitTimeExceeded
+
+Times are epoch seconds.
+Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_SecondaryStatusTransition.html
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from spotkeep_local.capacity import CapacityScript
+from spotkeep_local.training.facts import ProcessLifetime
+from spotkeep_local.training.request_rules import is_spot
+
+FAILURE_REASON_CHARACTERS = 1024
+
+
+class Status(StrEnum):
+    """TrainingJobStatus."""
+
+    IN_PROGRESS = "InProgress"
+    STOPPING = "Stopping"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    STOPPED = "Stopped"
+
+
+class SecondaryStatus(StrEnum):
+    """SecondaryStatus, the values this service sets."""
+
+    STARTING = "Starting"
+    DOWNLOADING = "Downloading"
+    TRAINING = "Training"
+    INTERRUPTED = "Interrupted"
+    RESTARTING = "Restarting"
+    STOPPING = "Stopping"
+    UPLOADING = "Uploading"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    STOPPED = "Stopped"
+    MAX_RUNTIME_EXCEEDED = "MaxRuntimeExceeded"
+    MAX_WAIT_EXCEEDED = "MaxWaitTimeExceeded"
+
+
+ENDED = frozenset({Status.COMPLETED, Status.FAILED, Status.STOPPED})
+
+_STATUS_OF_ENDING = {
+    SecondaryStatus.COMPLETED: Status.COMPLETED,
+    SecondaryStatus.FAILED: Status.FAILED,
+    SecondaryStatus.STOPPED: Status.STOPPED,
+    SecondaryStatus.MAX_RUNTIME_EXCEEDED: Status.STOPPED,
+    SecondaryStatus.MAX_WAIT_EXCEEDED: Status.STOPPED,
+}
+
+_MESSAGES = {
+    SecondaryStatus.STARTING: "Preparing the instances for training",
+    SecondaryStatus.DOWNLOADING: "Downloading input data",
+    SecondaryStatus.TRAINING: "Training image download completed. Training in progress.",
+    SecondaryStatus.INTERRUPTED: "Training job interrupted: the spot capacity was reclaimed",
+    SecondaryStatus.RESTARTING: "InternalServerError: the host was lost; restarting the training job",
+    SecondaryStatus.STOPPING: "Stopping the training job",
+    SecondaryStatus.UPLOADING: "Uploading generated training model",
+    SecondaryStatus.COMPLETED: "Training job completed",
+    SecondaryStatus.FAILED: "Training job failed",
+    SecondaryStatus.STOPPED: "Training job stopped",
+    SecondaryStatus.MAX_RUNTIME_EXCEEDED: "Training job runtime exceeded MaxRuntimeInSeconds provided",
+    SecondaryStatus.MAX_WAIT_EXCEEDED: "Training job wait time exceeded MaxWaitTimeInSeconds provided",
+}
+NO_CAPACITY_MESSAGE = "Insufficient capacity error from EC2 while launching instances, retrying!"
+
+_BILLED = frozenset(
+    {
+        SecondaryStatus.DOWNLOADING,
+        SecondaryStatus.TRAINING,
+        SecondaryStatus.STOPPING,
+        SecondaryStatus.UPLOADING,
+    }
+)
+_RUNNING = frozenset({SecondaryStatus.DOWNLOADING, SecondaryStatus.TRAINING})
+
+SPOT_DISCOUNT = 0.7
+"""The part of the on-demand price that spot saves. AWS scales BillableTimeInSeconds of a spot job by its price,
+which is how a job that was never interrupted shows savings; the true figure moves with the market.
+Source: https://docs.aws.amazon.com/sagemaker/latest/dg/model-managed-spot-training.html (up to 90%)"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transition:
+    """One secondary status, from when until when."""
+
+    status: SecondaryStatus
+    start: float
+    message: str
+    end: float | None = None
+
+    def seconds(self, now: float) -> float:
+        """How long it lasted, or has lasted by `now`."""
+        return max(0.0, (now if self.end is None else self.end) - self.start)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """How a job will end once its output is in S3."""
+
+    secondary: SecondaryStatus
+    failure_reason: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingJob:
+    """Everything the service knows of one job.
+
+    Attributes:
+        request: The CreateTrainingJob request, checked.
+        tags: Key to value.
+        stop_requested: StopTrainingJob was called.
+        ending: Set once the process is over for good, before the output is uploaded: a restarted server
+            finishes the upload instead of training again.
+        capacity_script: What is left of the script that governs this job.
+        lifetimes: Every process the job has had, oldest first.
+        log_stream: In /aws/sagemaker/TrainingJobs, once something ran.
+    """
+
+    name: str
+    arn: str
+    request: dict[str, Any]
+    created_at: float
+    updated_at: float
+    status: Status = Status.IN_PROGRESS
+    tags: dict[str, str] = field(default_factory=dict)
+    transitions: tuple[Transition, ...] = ()
+    stop_requested: bool = False
+    ending: Ending | None = None
+    failure_reason: str | None = None
+    model_artifacts: str | None = None
+    capacity_script: CapacityScript | None = None
+    lifetimes: tuple[ProcessLifetime, ...] = ()
+    log_stream: str | None = None
+
+    @property
+    def secondary(self) -> SecondaryStatus:
+        """The present secondary status."""
+        return self.transitions[-1].status if self.transitions else SecondaryStatus.STARTING
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will happen to it."""
+        return self.status in ENDED
+
+    @property
+    def spot(self) -> bool:
+        """Whether it runs on managed spot capacity."""
+        return is_spot(self.request)
+
+    @property
+    def training_started_at(self) -> float | None:
+        """When it first had an instance."""
+        return next((t.start for t in self.transitions if t.status in _RUNNING), None)
+
+    @property
+    def ended_at(self) -> float | None:
+        """When it reached its last status."""
+        return self.transitions[-1].start if self.ended else None
+
+    def training_time_seconds(self, now: float) -> int | None:
+        """TrainingTimeInSeconds: from the first instance to the end, interruptions included."""
+        if self.training_started_at is None:
+            return None
+        return math.ceil((self.ended_at or now) - self.training_started_at)
+
+    def billable_time_seconds(self, now: float) -> int | None:
+        """BillableTimeInSeconds: while there was an instance; on spot at the spot price's part of the price."""
+        if self.training_started_at is None:
+            return None
+        seconds = self.seconds_in(_BILLED, now)
+        return math.ceil(seconds * (1 - SPOT_DISCOUNT) if self.spot else seconds)
+
+    def running_seconds(self, now: float) -> float:
+        """What counts against MaxRuntimeInSeconds: time with an instance, over all its restarts."""
+        return self.seconds_in(_RUNNING, now)
+
+    def training_seconds(self, now: float) -> float:
+        """Time in secondary status Training, over all its restarts."""
+        return self.seconds_in(frozenset({SecondaryStatus.TRAINING}), now)
+
+    def seconds_in(self, statuses: frozenset[SecondaryStatus], now: float) -> float:
+        """Time in any of these secondary statuses until now."""
+        return sum(t.seconds(now) for t in self.transitions if t.status in statuses)
+
+
+def advance(job: TrainingJob, secondary: SecondaryStatus, *, now: float, message: str | None = None) -> TrainingJob:
+    """The job in its next secondary status; the status follows from it."""
+    status = _STATUS_OF_ENDING.get(secondary, job.status)
+    if secondary is SecondaryStatus.STOPPING:
+        status = Status.STOPPING
+    closed = tuple(replace(t, end=now) if t.end is None else t for t in job.transitions)
+    opened = Transition(
+        status=secondary,
+        start=now,
+        message=message or _MESSAGES[secondary],
+        end=now if status in ENDED else None,
+    )
+    return replace(job, status=status, transitions=(*closed, opened), updated_at=now)
+
+
+def exit_ending(*, exit_code: int, failure_text: str) -> Ending:
+    """How a job ends whose process exited by itself.
+
+    Args:
+        exit_code: As a shell sees it: 128 and the signal's number when a signal ended it.
+        failure_text: What stands in /opt/ml/output/failure; only its beginning is kept.
+    """
+    if exit_code == 0:
+        return Ending(secondary=SecondaryStatus.COMPLETED)
+    reason = f"AlgorithmError: {failure_text[:FAILURE_REASON_CHARACTERS]}, exit code: {exit_code}"
+    return Ending(secondary=SecondaryStatus.FAILED, failure_reason=reason)
+
+
+def to_document(job: TrainingJob) -> dict[str, Any]:
+    """The job as JSON values."""
+    return asdict(job) | {"capacity_script": job.capacity_script.to_document() if job.capacity_script else None}
+
+
+def from_document(document: dict[str, Any]) -> TrainingJob:
+    """Reads what `to_document` wrote.
+
+    Raises:
+        KeyError: A field is missing.
+        TypeError: A field is unknown.
+        ValueError: A status is unknown.
+    """
+    values = dict(document)
+    ending, script = values["ending"], values["capacity_script"]
+    return TrainingJob(
+        **values
+        | {
+            "status": Status(values["status"]),
+            "transitions": tuple(
+                Transition(**t | {"status": SecondaryStatus(t["status"])}) for t in values["transitions"]
+            ),
+            "ending": Ending(**ending | {"secondary": SecondaryStatus(ending["secondary"])}) if ending else None,
+            "capacity_script": CapacityScript.from_document(script) if script else None,
+            "lifetimes": tuple(ProcessLifetime(**lifetime) for lifetime in values["lifetimes"]),
+        }
+    )

@@ -1,0 +1,115 @@
+"""S3 as the training service uses it: list, read, write, delete. The one module here that calls S3."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class S3Location:
+    """A bucket and a key or key prefix."""
+
+    bucket: str
+    key: str
+
+    @classmethod
+    def parse(cls, uri: str) -> S3Location:
+        """Reads `s3://bucket/key`.
+
+        Raises:
+            ValueError: It is something else.
+        """
+        scheme, separator, rest = uri.partition("://")
+        bucket, _, key = rest.partition("/")
+        if scheme != "s3" or not separator or not bucket:
+            raise ValueError(f"must be an S3 URI like s3://bucket/prefix, found {uri!r}")
+        return cls(bucket, key)
+
+    def child(self, relative: str) -> S3Location:
+        """The key `relative` below this prefix."""
+        return S3Location(self.bucket, f"{self.key.rstrip('/')}/{relative}".lstrip("/"))
+
+    @property
+    def uri(self) -> str:
+        """The location as `s3://bucket/key`."""
+        return f"s3://{self.bucket}/{self.key}"
+
+
+class ObjectStore:
+    """Objects by location. Safe to use from several threads.
+
+    Args:
+        client: A boto3 S3 client.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def list_keys(self, prefix: S3Location) -> Iterator[str]:
+        """Every key that begins with the prefix, folder placeholders (keys that end in `/`) left out."""
+        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=prefix.bucket, Prefix=prefix.key)
+        for page in pages:
+            for entry in page.get("Contents", []):
+                if not entry["Key"].endswith("/"):
+                    yield entry["Key"]
+
+    def has_any(self, prefix: S3Location) -> bool:
+        """Whether anything is there; a bucket that does not exist has nothing."""
+        try:
+            return next(self.list_keys(prefix), None) is not None
+        except ClientError as error:
+            if error.response["Error"]["Code"] in ("NoSuchBucket", "AccessDenied"):
+                return False
+            raise
+
+    def read(self, location: S3Location) -> bytes:
+        """One object's bytes."""
+        data: bytes = self._client.get_object(Bucket=location.bucket, Key=location.key)["Body"].read()
+        return data
+
+    def download(self, location: S3Location, target: Path) -> None:
+        """Writes one object to a file; makes the folders on the way."""
+        target.parent.mkdir(parents=True, exist_ok=True)
+        body = self._client.get_object(Bucket=location.bucket, Key=location.key)["Body"]
+        with target.open("wb") as file:
+            shutil.copyfileobj(body, file, 1 << 20)
+
+    def upload(self, body: BinaryIO, location: S3Location) -> None:
+        """Writes one object; readers see the old one or the whole new one."""
+        self._client.put_object(Bucket=location.bucket, Key=location.key, Body=body)
+
+    def delete(self, location: S3Location) -> None:
+        """Deletes one object; nothing happens when it is not there."""
+        self._client.delete_object(Bucket=location.bucket, Key=location.key)
+
+
+def local_client(service: str, *, endpoint_url: str, region: str, account_id: str) -> Any:
+    """A boto3 client for the local AWS, whatever credentials and settings this machine has."""
+    session = boto3.Session(
+        aws_access_key_id=account_id,
+        aws_secret_access_key="local",  # noqa: S106 - the local AWS takes any
+        region_name=region,
+    )
+    return session.client(
+        service,  # type: ignore[call-overload]
+        endpoint_url=endpoint_url,
+        config=Config(
+            s3={"addressing_style": "path"},
+            retries={"mode": "standard", "total_max_attempts": 8},
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+            max_pool_connections=32,
+            connect_timeout=5,
+            proxies={},
+        ),
+    )

@@ -1,0 +1,105 @@
+"""The directory that a job sees as `/opt/ml`: where things are in it, and the files the platform writes there.
+
+Source: https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-training-algo-running-container.html
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from spotkeep_local.training.request_rules import DEFAULT_CHECKPOINT_PATH
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BASE = "/opt/ml"
+HOST_NAME = "algo-1"
+_BASE_IN_TEXT = re.compile(r"(?<![\w/.-])/opt/ml(?![\w.-])")
+
+
+@dataclass(frozen=True)
+class OptMl:
+    """One host's `/opt/ml`, at `root` on this machine."""
+
+    root: Path
+
+    @property
+    def configuration(self) -> Path:
+        """`/opt/ml/input/config`."""
+        return self.root / "input" / "config"
+
+    @property
+    def model(self) -> Path:
+        """`/opt/ml/model`."""
+        return self.root / "model"
+
+    @property
+    def output_data(self) -> Path:
+        """`/opt/ml/output/data`."""
+        return self.root / "output" / "data"
+
+    def channel(self, name: str) -> Path:
+        """`/opt/ml/input/data/<name>`."""
+        return self.root / "input" / "data" / name
+
+    def at(self, path: str) -> Path:
+        """Where a path below `/opt/ml` is on this machine."""
+        return self.root / path.removeprefix(BASE).strip("/")
+
+    def failure_text(self) -> str:
+        """What the job wrote to `/opt/ml/output/failure`; empty when nothing."""
+        try:
+            return (self.root / "output" / "failure").read_text("utf-8", errors="replace")
+        except OSError:
+            return ""
+
+    def lay_out(self, request: dict[str, Any]) -> None:
+        """Makes the folders and writes the configuration files for a CreateTrainingJob request."""
+        for folder in (self.configuration, self.root / "input" / "data", self.model, self.output_data):
+            folder.mkdir(parents=True, exist_ok=True)
+        files: dict[str, Any] = {
+            "hyperparameters": request.get("HyperParameters", {}),
+            "inputdataconfig": _input_data_configuration(request),
+            "resourceconfig": _resource_configuration(request),
+        }
+        if checkpoints := request.get("CheckpointConfig"):
+            files["checkpointconfig"] = {"LocalPath": DEFAULT_CHECKPOINT_PATH} | checkpoints
+            self.at(files["checkpointconfig"]["LocalPath"]).mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            (self.configuration / f"{name}.json").write_text(json.dumps(content))
+
+
+def relocate(text: str, root: Path) -> str:
+    """The text with `/opt/ml` replaced by where it is on this machine, wherever it begins a path."""
+    return _BASE_IN_TEXT.sub(lambda _: str(root), text)
+
+
+def _input_data_configuration(request: dict[str, Any]) -> dict[str, Any]:
+    default_mode = request["AlgorithmSpecification"]["TrainingInputMode"]
+    return {
+        channel["ChannelName"]: {
+            "TrainingInputMode": channel.get("InputMode", default_mode),
+            "S3DistributionType": channel["DataSource"]["S3DataSource"].get(
+                "S3DataDistributionType", "FullyReplicated"
+            ),
+            "RecordWrapperType": channel.get("RecordWrapperType", "None"),
+        }
+        | ({"ContentType": channel["ContentType"]} if "ContentType" in channel else {})
+        for channel in request.get("InputDataConfig", [])
+    }
+
+
+def _resource_configuration(request: dict[str, Any]) -> dict[str, Any]:
+    instance_type = request["ResourceConfig"]["InstanceType"]
+    group = "homogeneousCluster"
+    return {
+        "current_host": HOST_NAME,
+        "current_instance_type": instance_type,
+        "current_group_name": group,
+        "hosts": [HOST_NAME],
+        "instance_groups": [{"instance_group_name": group, "instance_type": instance_type, "hosts": [HOST_NAME]}],
+        "network_interface_name": "lo",
+    }

@@ -1,0 +1,48 @@
+"""The environment a job's process gets: what SageMaker sets, what the job asks for, the way to the local AWS."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spotkeep_local.options import ServerOptions
+    from spotkeep_local.training.job import TrainingJob
+
+_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def job_environment(job: TrainingJob, *, endpoint_url: str, options: ServerOptions) -> dict[str, str]:
+    """Everything but HOME and TMPDIR, which depend on the host.
+
+    `python3` is the local AWS's own interpreter, which stands for the one in the training image. Its output is
+    unbuffered, as in AWS's images. Every AWS client in the job reaches the local AWS and nothing else.
+
+    Args:
+        job: Its request's Environment wins over everything else here.
+        endpoint_url: Of the local AWS.
+        options: Region and account.
+    """
+    interpreter = Path(sys.prefix) / "bin"
+    environment = {
+        "PATH": f"{interpreter}:{_SYSTEM_PATH}",
+        "LANG": "C.UTF-8",
+        "PYTHONUNBUFFERED": "1",
+        "TRAINING_JOB_NAME": job.name,
+        "TRAINING_JOB_ARN": job.arn,
+        "AWS_REGION": options.region,
+        "AWS_DEFAULT_REGION": options.region,
+        "AWS_ENDPOINT_URL": endpoint_url,
+        "AWS_ACCESS_KEY_ID": options.account_id,
+        "AWS_SECRET_ACCESS_KEY": "local",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    }
+    if job.capacity_script and any(item.needs_steps for item in job.capacity_script.interruptions):
+        # An interruption at a step can only be on time when every step is reported.
+        environment["SPOTKEEP_PROGRESS_SECONDS"] = "0"
+    environment.update(job.request.get("Environment", {}))
+    return environment

@@ -1,0 +1,172 @@
+"""The rules of CreateTrainingJob that the service model does not state, and what this machine cannot do.
+
+SageMaker documents the first kind in prose and refuses them with ValidationException; sources stand beside
+them. The second kind are the local service's own limits: refused with the same exception and the words
+"the local AWS", never ignored, because a rehearsal that skips something proves nothing. docs/local-training.md
+lists them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from spotkeep_local.training.object_store import S3Location
+
+MAX_RUNTIME_LIMIT_SECONDS = 28 * 24 * 3600
+"""Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StoppingCondition.html"""
+DEFAULT_MAX_RUNTIME_SECONDS = 24 * 3600
+MAX_KEEP_ALIVE_SECONDS = 3600
+"""The model allows more, the service does not.
+Source: https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools.html"""
+MAX_HYPERPARAMETER_VALUE_CHARACTERS = 256
+"""The model allows 2,500; the guide says 256, and a local service should refuse what AWS might."""
+DEFAULT_CHECKPOINT_PATH = "/opt/ml/checkpoints"
+
+_ELSEWHERE = {
+    "ServerlessJobConfig": "serverless jobs",
+    "ModelPackageConfig": "model packages",
+}
+
+
+def create_problems(request: dict[str, Any]) -> list[str]:
+    """Everything wrong with a CreateTrainingJob request that fits the service model; empty when it is fine."""
+    return [
+        *_stopping_condition(request),
+        *_resources(request),
+        *_hyperparameters(request),
+        *_channels(request),
+        *_algorithm(request),
+        *_locations(request),
+        *(f"the local AWS has no {what}: leave {name} out" for name, what in _ELSEWHERE.items() if name in request),
+    ]
+
+
+def is_spot(request: dict[str, Any]) -> bool:
+    """Whether the request asks for managed spot capacity."""
+    return bool(request.get("EnableManagedSpotTraining", False))
+
+
+def max_runtime_seconds(request: dict[str, Any]) -> int:
+    """The runtime limit, with AWS's default of one day."""
+    value = request.get("StoppingCondition", {}).get("MaxRuntimeInSeconds", DEFAULT_MAX_RUNTIME_SECONDS)
+    return int(value)
+
+
+def _stopping_condition(request: dict[str, Any]) -> list[str]:
+    condition = request.get("StoppingCondition", {})
+    max_wait = condition.get("MaxWaitTimeInSeconds")
+    max_runtime = max_runtime_seconds(request)
+    problems = []
+    if not 1 <= max_runtime <= MAX_RUNTIME_LIMIT_SECONDS:
+        problems.append(f"Invalid MaxRuntimeInSeconds {max_runtime}. It must be from 1 to {MAX_RUNTIME_LIMIT_SECONDS}")
+    if is_spot(request):
+        if max_wait is None or max_wait < max_runtime:
+            problems.append(
+                "Invalid MaxWaitTimeInSeconds. It must be present and be greater than or equal to "
+                f"MaxRuntimeInSeconds ({max_runtime}) with EnableManagedSpotTraining, found {max_wait}"
+            )
+    elif max_wait is not None:
+        problems.append(
+            f"Invalid MaxWaitTimeInSeconds {max_wait}. It is supported only when EnableManagedSpotTraining "
+            "is set to true"
+        )
+    return problems
+
+
+def _resources(request: dict[str, Any]) -> list[str]:
+    resources = request.get("ResourceConfig")
+    if resources is None:
+        return ["ResourceConfig is required"]
+    problems = [
+        f"the local AWS has no {what}: leave ResourceConfig.{name} out"
+        for name, what in (
+            ("InstanceGroups", "heterogeneous clusters"),
+            ("TrainingPlanArn", "training plans"),
+            ("InstancePreferences", "instance preferences"),
+        )
+        if resources.get(name)
+    ]
+    if "InstanceType" not in resources and "InstancePreferences" not in resources:
+        problems.append("ResourceConfig.InstanceType is required")
+    count = resources.get("InstanceCount", 1)
+    if count < 1:
+        problems.append(f"Invalid InstanceCount {count}. It must be at least 1")
+    if count > 1:
+        problems.append(f"the local AWS runs a job on one host: InstanceCount must be 1, found {count}")
+    if resources.get("VolumeSizeInGB", 1) < 1:
+        problems.append(f"Invalid VolumeSizeInGB {resources['VolumeSizeInGB']}. It must be at least 1")
+    keep_alive = resources.get("KeepAlivePeriodInSeconds", 0)
+    if keep_alive > MAX_KEEP_ALIVE_SECONDS:
+        problems.append(f"Invalid KeepAlivePeriodInSeconds {keep_alive}. It must be at most {MAX_KEEP_ALIVE_SECONDS}")
+    if keep_alive and is_spot(request):
+        problems.append("KeepAlivePeriodInSeconds is not supported with EnableManagedSpotTraining")
+    return problems
+
+
+def _hyperparameters(request: dict[str, Any]) -> list[str]:
+    return [
+        f"Value of hyperparameter '{key}' has {len(value)} characters; at most "
+        f"{MAX_HYPERPARAMETER_VALUE_CHARACTERS} are allowed"
+        for key, value in request.get("HyperParameters", {}).items()
+        if len(value) > MAX_HYPERPARAMETER_VALUE_CHARACTERS
+    ]
+
+
+def _channels(request: dict[str, Any]) -> list[str]:
+    channels = request.get("InputDataConfig", [])
+    default_mode = request["AlgorithmSpecification"]["TrainingInputMode"]
+    counts = Counter(channel["ChannelName"] for channel in channels)
+    problems = [f"ChannelName '{name}' is given {n} times" for name, n in counts.items() if n > 1]
+    for channel in channels:
+        name = channel["ChannelName"]
+        if channel.get("InputMode", default_mode) == "Pipe":
+            problems.append(f"the local AWS has no Pipe input mode: use File or FastFile for channel '{name}'")
+        source = channel["DataSource"].get("S3DataSource")
+        if source is None:
+            problems.append(f"the local AWS reads channels from S3 only: channel '{name}' has another source")
+            continue
+        if source["S3DataType"] not in ("S3Prefix", "ManifestFile"):
+            problems.append(
+                f"the local AWS reads S3Prefix and ManifestFile: channel '{name}' has {source['S3DataType']}"
+            )
+        problems += _s3_problems(source["S3Uri"], f"S3Uri of channel '{name}'")
+    return problems
+
+
+def _algorithm(request: dict[str, Any]) -> list[str]:
+    algorithm = request["AlgorithmSpecification"]
+    if "AlgorithmName" in algorithm:
+        return ["the local AWS has no algorithm resources: give TrainingImage and ContainerEntrypoint"]
+    problems = []
+    if "TrainingImage" not in algorithm:
+        problems.append("AlgorithmSpecification.TrainingImage is required")
+    if "ContainerEntrypoint" not in algorithm:
+        problems.append(
+            "the local AWS runs no images, so there is no `train` program to start: say what to run in "
+            "AlgorithmSpecification.ContainerEntrypoint"
+        )
+    return problems
+
+
+def _locations(request: dict[str, Any]) -> list[str]:
+    problems = _s3_problems(request["OutputDataConfig"]["S3OutputPath"], "S3OutputPath")
+    checkpoints = request.get("CheckpointConfig")
+    if checkpoints:
+        problems += _s3_problems(checkpoints["S3Uri"], "CheckpointConfig.S3Uri")
+        local = checkpoints.get("LocalPath", DEFAULT_CHECKPOINT_PATH)
+        taken = ("/opt/ml/input", "/opt/ml/model", "/opt/ml/output", "/opt/ml/code")
+        parts = local.rstrip("/").split("/")
+        if not local.startswith("/opt/ml/") or ".." in parts or len(parts) < 4:
+            problems.append(f"the local AWS syncs checkpoints below /opt/ml: CheckpointConfig.LocalPath is {local!r}")
+        elif any(local == path or local.startswith(f"{path}/") for path in taken):
+            problems.append(f"CheckpointConfig.LocalPath must not be in {', '.join(taken)}, found {local!r}")
+    return problems
+
+
+def _s3_problems(uri: str, name: str) -> list[str]:
+    try:
+        S3Location.parse(uri)
+    except ValueError as error:
+        return [f"{name}: {error}"]
+    return []

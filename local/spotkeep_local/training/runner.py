@@ -1,0 +1,537 @@
+"""One job's life, led by one thread: wait for capacity, bring data, run the process, deal with how it ended.
+
+Everything that may end a process comes together in `_cause`: its own exit, a user's stop, the two time limits,
+a scripted loss of capacity, the server's shutdown. Other threads only record and wake; the exception is a loss of
+capacity at a step, which the output's reader delivers itself, before the job gets a step further.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import time
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from spotkeep_local import process_identity
+from spotkeep_local.training.channels import download_channels
+from spotkeep_local.training.checkpoint_sync import CheckpointSync
+from spotkeep_local.training.errors import JobFailedError
+from spotkeep_local.training.facts import ProcessLifetime
+from spotkeep_local.training.host import Host, end_orphans, resolve_isolation
+from spotkeep_local.training.job import (
+    NO_CAPACITY_MESSAGE,
+    Ending,
+    SecondaryStatus,
+    TrainingJob,
+    advance,
+    exit_ending,
+)
+from spotkeep_local.training.job_logs import JobLogs
+from spotkeep_local.training.job_output import observe
+from spotkeep_local.training.object_store import ObjectStore, S3Location
+from spotkeep_local.training.opt_ml import HOST_NAME, OptMl
+from spotkeep_local.training.output import upload_model, upload_output_data
+from spotkeep_local.training.process_environment import job_environment
+from spotkeep_local.training.request_rules import DEFAULT_CHECKPOINT_PATH, max_runtime_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from spotkeep_local.capacity import CapacityScript, Interruption
+    from spotkeep_local.options import ServerOptions
+    from spotkeep_local.training.journal import Journal
+
+_LOG = logging.getLogger(__name__)
+_SAVE_FACTS_SECONDS = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Platform:
+    """What every job stands on.
+
+    Attributes:
+        hosts_folder: Holds a folder a job, and in it one a host; each is gone once its host is.
+    """
+
+    store: ObjectStore
+    logs_client: Any
+    endpoint_url: str
+    hosts_folder: Path
+    options: ServerOptions
+    journal: Journal
+
+
+class _Cause(Enum):
+    EXIT = auto()
+    INTERRUPTION = auto()
+    STOP = auto()
+    MAX_RUNTIME = auto()
+    MAX_WAIT = auto()
+    SHUTDOWN = auto()
+
+
+_ENDING_OF = {
+    _Cause.STOP: SecondaryStatus.STOPPED,
+    _Cause.MAX_RUNTIME: SecondaryStatus.MAX_RUNTIME_EXCEEDED,
+    _Cause.MAX_WAIT: SecondaryStatus.MAX_WAIT_EXCEEDED,
+}
+
+
+class _ShutdownError(Exception):
+    """The server goes down: the job stays as it is, to be taken up again."""
+
+
+class JobRunner:
+    """Leads one job from its present state to its end.
+
+    Args:
+        job: A new job, or one from the journal.
+        recovered: It is from the journal: a server led it before, and died or was stopped.
+        platform: What it stands on.
+        on_status: Called with the job after each change of its secondary status, in order.
+    """
+
+    def __init__(
+        self, *, job: TrainingJob, recovered: bool, platform: Platform, on_status: Callable[[TrainingJob], None]
+    ) -> None:
+        self._recovered = recovered
+        self._platform = platform
+        self._on_status = on_status
+        self._changed = threading.Condition()
+        self._job = job
+        self._shutdown = False
+        self._host: Host | None = None
+        self._sync: CheckpointSync | None = None
+        self._logs: JobLogs | None = None
+        self._exit_code: int | None = None
+        self._striking: Interruption | None = None
+        self._saved_at = 0.0
+        self._thread = threading.Thread(target=self._lead, name=f"job-{job.name}", daemon=True)
+
+    @property
+    def job(self) -> TrainingJob:
+        """The job as it is now."""
+        with self._changed:
+            return self._job
+
+    def start(self) -> None:
+        """Begins to lead the job, unless it has ended."""
+        if not self.job.ended:
+            self._thread.start()
+
+    def shut_down(self) -> None:
+        """Ends the job's process at once and leaves its state as it is; returns when done."""
+        with self._changed:
+            self._shutdown = True
+            self._changed.notify_all()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def request_stop(self) -> None:
+        """Begins to stop the job, as StopTrainingJob does. A job that uploads its output ends as it would."""
+
+        def stop(job: TrainingJob) -> TrainingJob:
+            stopping = replace(job, stop_requested=True)
+            if job.ending or job.stop_requested:
+                return stopping
+            return advance(stopping, SecondaryStatus.STOPPING, now=time.time())
+
+        self.update(stop)
+
+    def script_capacity(self, script: CapacityScript) -> None:
+        """Puts the job's capacity under a script from now on."""
+        self.update(lambda job: replace(job, capacity_script=script))
+
+    def update(self, change: Callable[[TrainingJob], TrainingJob]) -> TrainingJob:
+        """Changes the job, remembers it, tells of a new status, wakes the leading thread.
+
+        Args:
+            change: A pure function of the job.
+
+        Returns:
+            The changed job.
+        """
+        with self._changed:
+            before = self._job
+            self._job = change(before)
+            self._platform.journal.save(self._job)
+            if self._job.transitions != before.transitions:
+                self._on_status(self._job)
+            self._changed.notify_all()
+            return self._job
+
+    def _advance(self, secondary: SecondaryStatus, *, message: str | None = None) -> None:
+        self.update(lambda job: advance(job, secondary, now=time.time(), message=message))
+
+    # The life of the job.
+
+    def _lead(self) -> None:
+        try:
+            self._finish(self._train_to_the_end())
+        except _ShutdownError:
+            self._lose_host()
+        except JobFailedError as error:
+            self._lose_host()
+            self._finish_failed(str(error))
+        except Exception as error:  # noqa: BLE001 - a job without a leader would stay in progress for ever
+            _LOG.exception("the training job %s cannot go on", self._job.name)
+            self._lose_host()
+            self._finish_failed(f"InternalServerError: {type(error).__name__}: {error}")
+
+    def _train_to_the_end(self) -> Ending:
+        job = self.job
+        wait_seconds: float | None = 0.0
+        if self._recovered:
+            self._end_what_a_dead_server_left()
+            if job.ending:
+                return job.ending
+            if job.stop_requested:
+                return Ending(secondary=SecondaryStatus.STOPPED)
+            self._take_up_again()
+        elif job.capacity_script:
+            wait_seconds = job.capacity_script.initial_wait_seconds
+        while True:
+            if (ending := self._wait_for_capacity(wait_seconds)) is not None:
+                return ending
+            outcome = self._run_host()
+            if isinstance(outcome, Ending):
+                return outcome
+            wait_seconds = outcome.capacity_returns_after_seconds
+            self._advance(SecondaryStatus.INTERRUPTED)
+
+    def _take_up_again(self) -> None:
+        if self.job.secondary in (SecondaryStatus.DOWNLOADING, SecondaryStatus.TRAINING):
+            self._advance(SecondaryStatus.INTERRUPTED if self.job.spot else SecondaryStatus.RESTARTING)
+
+    def _end_what_a_dead_server_left(self) -> None:
+        job = self.job
+        if not job.lifetimes or job.lifetimes[-1].ended_at is not None:
+            return
+        last = job.lifetimes[-1]
+        ended = end_orphans(group=last.pid, identity=last.identity, job_arn=job.arn)
+        self._change_lifetime(ended_at=time.time(), interrupted=True, notice=False, signal="SIGKILL" if ended else None)
+
+    def _wait_for_capacity(self, seconds: float | None) -> Ending | None:
+        """Waits; an ending when the job's time or its user's patience is over first."""
+        capacity_at = None if seconds is None else time.time() + seconds
+        if self.job.secondary is not SecondaryStatus.INTERRUPTED and seconds != 0:
+            self._advance(SecondaryStatus.STARTING, message=NO_CAPACITY_MESSAGE)
+        with self._changed:
+            while True:
+                now = time.time()
+                cause = self._cause(now)
+                if cause is _Cause.SHUTDOWN:
+                    raise _ShutdownError
+                if cause in _ENDING_OF:
+                    return Ending(secondary=_ENDING_OF[cause])
+                if capacity_at is not None and now >= capacity_at:
+                    return None
+                self._changed.wait(self._seconds_until(now, capacity_at))
+
+    def _run_host(self) -> Ending | Interruption:
+        """Runs the job on one host until the job is over or the host is lost."""
+        job = self.job
+        folder = self._platform.hosts_folder / job.name / f"host-{len(job.lifetimes) + 1}"
+        shutil.rmtree(folder, ignore_errors=True)
+        opt_ml = OptMl(folder / "ml")
+        if len(job.transitions) > 1:
+            self._advance(SecondaryStatus.STARTING)
+        self._advance(SecondaryStatus.DOWNLOADING)
+        opt_ml.lay_out(job.request)
+        for _ in download_channels(self._platform.store, job.request, opt_ml):
+            if (ending := self._ended_early()) is not None:
+                return ending
+        self._sync = self._checkpoint_sync(opt_ml)
+        restored_files = self._sync.restore() if self._sync else 0
+        if (ending := self._ended_early()) is not None:
+            return ending
+        self._start_host(folder, restored_files)
+        outcome = self._watch_host(opt_ml)
+        if not isinstance(outcome, Ending):
+            shutil.rmtree(folder, ignore_errors=True)
+        return outcome
+
+    def _ended_early(self) -> Ending | None:
+        with self._changed:
+            cause = self._cause(time.time())
+        if cause is _Cause.SHUTDOWN:
+            raise _ShutdownError
+        return Ending(secondary=_ENDING_OF[cause]) if cause in _ENDING_OF else None
+
+    def _start_host(self, folder: Path, restored_files: int) -> None:
+        job = self.job
+        algorithm = job.request["AlgorithmSpecification"]
+        isolation = resolve_isolation(self._platform.options.isolation)
+        if self._logs is None:
+            stream = job.log_stream or f"{job.name}/{HOST_NAME}-{int(time.time())}"
+            self.update(lambda job: replace(job, log_stream=stream))
+            self._logs = JobLogs(client=self._platform.logs_client, stream=stream)
+        host = Host(
+            folder=folder,
+            command=[*algorithm["ContainerEntrypoint"], *algorithm.get("ContainerArguments", [])],
+            environment=job_environment(job, endpoint_url=self._platform.endpoint_url, options=self._platform.options),
+            isolation=isolation,
+            on_line=self._on_line,
+            on_exit=self._on_exit,
+        )
+        lifetime = ProcessLifetime(
+            pid=host.pid,
+            identity=process_identity.start_time(host.pid) or "",
+            started_at=time.time(),
+            restored_files=restored_files,
+        )
+        with self._changed:
+            self._exit_code = None
+            self._striking = None
+            self._host = host
+        self.update(
+            lambda job: advance(
+                replace(job, lifetimes=(*job.lifetimes, lifetime)),
+                SecondaryStatus.TRAINING,
+                now=lifetime.started_at,
+            )
+        )
+        if self._sync:
+            self._sync.start()
+        host.watch()
+
+    def _watch_host(self, opt_ml: OptMl) -> Ending | Interruption:
+        host = self._host
+        assert host is not None  # noqa: S101 - just started
+        with self._changed:
+            while (cause := self._cause(time.time())) is None:
+                self._changed.wait(self._seconds_until(time.time(), None))
+            interruption = self._striking
+        if cause is _Cause.SHUTDOWN:
+            raise _ShutdownError
+        if interruption is not None:
+            self._lose_capacity(host, interruption)
+            return interruption
+        if cause is _Cause.EXIT:
+            assert self._exit_code is not None  # noqa: S101 - that is what EXIT means
+            ending = exit_ending(exit_code=self._exit_code, failure_text=opt_ml.failure_text())
+        else:
+            ending = Ending(secondary=_ENDING_OF[cause])
+            if self.job.secondary is not SecondaryStatus.STOPPING:
+                self._advance(SecondaryStatus.STOPPING)
+            self._end_host(host, grace_seconds=self._platform.options.stop_grace_seconds)
+        if self._sync:
+            self._sync.finish()
+        self._close_lifetime()
+        return ending
+
+    def _lose_capacity(self, host: Host, interruption: Interruption) -> None:
+        if interruption.notice:
+            deadline = time.monotonic() + interruption.notice_seconds
+            if self._wait_for_exit(interruption.notice_seconds) and self._sync:
+                self._sync.finish(deadline=deadline)
+        if self._sync:
+            self._sync.lose()
+        host.kill()
+        self._wait_for_exit(None)
+        if self._sync:
+            self._sync.join()
+        self._close_lifetime(interrupted=True, notice=interruption.notice)
+        self.update(
+            lambda job: replace(job, capacity_script=job.capacity_script.after_first() if job.capacity_script else None)
+        )
+
+    def _end_host(self, host: Host, *, grace_seconds: float) -> None:
+        self._change_lifetime(signal="SIGTERM")
+        host.terminate()
+        if not self._wait_for_exit(grace_seconds):
+            self._change_lifetime(signal="SIGKILL")
+            host.kill()
+            self._wait_for_exit(None)
+
+    def _lose_host(self) -> None:
+        """Ends whatever runs, as if the machine had gone."""
+        if self._sync:
+            self._sync.lose()
+            self._sync.join()
+        if self._host:
+            self._host.kill()
+            self._wait_for_exit(None, even_in_shutdown=True)
+            if self.job.lifetimes and self.job.lifetimes[-1].ended_at is None:
+                self._change_lifetime(signal="SIGKILL")
+                self._close_lifetime()
+        if self._logs:
+            self._logs.close()
+            self._logs = None
+
+    def _finish(self, ending: Ending) -> None:
+        job = self.update(lambda job: _uploading(job, ending))
+        model_artifacts = None
+        opt_ml = OptMl(self._platform.hosts_folder / job.name / f"host-{len(job.lifetimes)}" / "ml")
+        if job.lifetimes and opt_ml.root.is_dir():
+            self._finish_sync_of_a_dead_server(opt_ml)
+            model_artifacts = self._upload_output(job, opt_ml, ending)
+        if self._logs:
+            self._logs.close()
+            self._logs = None
+        shutil.rmtree(self._platform.hosts_folder / job.name, ignore_errors=True)
+        self.update(
+            lambda job: advance(
+                replace(job, failure_reason=ending.failure_reason, model_artifacts=model_artifacts),
+                ending.secondary,
+                now=time.time(),
+            )
+        )
+
+    def _upload_output(self, job: TrainingJob, opt_ml: OptMl, ending: Ending) -> str | None:
+        try:
+            upload_output_data(self._platform.store, job.request, opt_ml)
+            if ending.secondary is SecondaryStatus.FAILED:
+                return None
+            return upload_model(self._platform.store, job.request, opt_ml).uri
+        except (ClientError, BotoCoreError) as error:
+            raise JobFailedError(f"ClientError: Artifact upload failed: {error}") from error
+
+    def _finish_sync_of_a_dead_server(self, opt_ml: OptMl) -> None:
+        if self._sync is None and (sync := self._checkpoint_sync(opt_ml)):
+            sync.adopt()
+            sync.finish()
+
+    def _finish_failed(self, reason: str) -> None:
+        shutil.rmtree(self._platform.hosts_folder / self.job.name, ignore_errors=True)
+        self.update(
+            lambda job: advance(replace(job, failure_reason=reason[:1024]), SecondaryStatus.FAILED, now=time.time())
+        )
+
+    def _checkpoint_sync(self, opt_ml: OptMl) -> CheckpointSync | None:
+        configuration = self.job.request.get("CheckpointConfig")
+        if not configuration:
+            return None
+        return CheckpointSync(
+            store=self._platform.store,
+            remote=S3Location.parse(configuration["S3Uri"]),
+            local=opt_ml.at(configuration.get("LocalPath", DEFAULT_CHECKPOINT_PATH)),
+            interval_seconds=self._platform.options.sync_interval_seconds,
+            upload_delay_seconds=self._platform.options.upload_delay_seconds,
+        )
+
+    # What ends a process, and when.
+
+    def _cause(self, now: float) -> _Cause | None:
+        job = self._job
+        if self._shutdown:
+            return _Cause.SHUTDOWN
+        self._strike_if_due(now)
+        if self._striking is not None:
+            return _Cause.INTERRUPTION
+        if self._exit_code is not None and self._host is not None:
+            return _Cause.EXIT
+        if job.stop_requested:
+            return _Cause.STOP
+        if job.running_seconds(now) >= max_runtime_seconds(job.request):
+            return _Cause.MAX_RUNTIME
+        if (give_up_at := self._give_up_at()) is not None and now >= give_up_at:
+            return _Cause.MAX_WAIT
+        return None
+
+    def _give_up_at(self) -> float | None:
+        max_wait = self._job.request.get("StoppingCondition", {}).get("MaxWaitTimeInSeconds")
+        return None if max_wait is None else self._job.created_at + float(max_wait)
+
+    def _seconds_until(self, now: float, also: float | None) -> float | None:
+        job = self._job
+        moments = [also, self._give_up_at()]
+        if job.secondary in (SecondaryStatus.TRAINING, SecondaryStatus.DOWNLOADING):
+            moments.append(now + max_runtime_seconds(job.request) - job.running_seconds(now))
+            interruption = self._next_interruption()
+            if interruption and interruption.at_seconds is not None:
+                moments.append(now + interruption.at_seconds - job.training_seconds(now))
+        known = [moment - now for moment in moments if moment is not None]
+        return max(0.001, min(known)) if known else None
+
+    def _next_interruption(self) -> Interruption | None:
+        script = self._job.capacity_script
+        return script.interruptions[0] if self._job.spot and script and script.interruptions else None
+
+    def _strike_if_due(self, now: float) -> None:
+        """Takes the capacity away if the script says so now; the caller holds the lock."""
+        job, host, interruption = self._job, self._host, self._next_interruption()
+        if host is None or interruption is None or self._striking or self._exit_code is not None:
+            return
+        if job.secondary is not SecondaryStatus.TRAINING:
+            return
+        lifetime = job.lifetimes[-1]
+        if not interruption.is_due(
+            step=lifetime.last_step_seen,
+            total_steps=lifetime.total_steps,
+            training_seconds=job.training_seconds(now),
+        ):
+            return
+        self._striking = interruption
+        if interruption.notice:
+            host.terminate()
+        else:
+            if self._sync:
+                self._sync.lose()
+            host.kill()
+        self._change_lifetime(signal="SIGTERM" if interruption.notice else "SIGKILL")
+
+    def _wait_for_exit(self, seconds: float | None, *, even_in_shutdown: bool = False) -> bool:
+        until = None if seconds is None else time.monotonic() + seconds
+        with self._changed:
+            while self._exit_code is None:
+                if self._shutdown and not even_in_shutdown:
+                    raise _ShutdownError
+                left = None if until is None else until - time.monotonic()
+                if left is not None and left <= 0:
+                    return False
+                self._changed.wait(left)
+            return True
+
+    # What the host's threads report.
+
+    def _on_line(self, line: str) -> None:
+        if self._logs:
+            self._logs.write(line)
+        with self._changed:
+            job = self._job
+            lifetime = observe(job.lifetimes[-1], line)
+            if lifetime is job.lifetimes[-1]:
+                return
+            self._job = replace(job, lifetimes=(*job.lifetimes[:-1], lifetime))
+            self._strike_if_due(time.time())
+            if self._striking or time.monotonic() - self._saved_at >= _SAVE_FACTS_SECONDS:
+                self._saved_at = time.monotonic()
+                self._platform.journal.save(self._job)
+                self._changed.notify_all()
+
+    def _on_exit(self, code: int) -> None:
+        with self._changed:
+            self._exit_code = code
+            self._changed.notify_all()
+
+    def _change_lifetime(self, **values: Any) -> None:
+        def change(job: TrainingJob) -> TrainingJob:
+            return replace(job, lifetimes=(*job.lifetimes[:-1], replace(job.lifetimes[-1], **values)))
+
+        self.update(change)
+
+    def _close_lifetime(self, **values: Any) -> None:
+        sync = self._sync
+        self._change_lifetime(
+            ended_at=time.time(),
+            exit_code=self._exit_code,
+            uploads=sync.uploads if sync else 0,
+            deletions=sync.deletions if sync else 0,
+            **values,
+        )
+        with self._changed:
+            self._host = None
+
+
+def _uploading(job: TrainingJob, ending: Ending) -> TrainingJob:
+    """The job on its way to its ending; one that never had a process has nothing to upload."""
+    if job.ending or not job.lifetimes:
+        return replace(job, ending=ending)
+    return advance(replace(job, ending=ending), SecondaryStatus.UPLOADING, now=time.time())

@@ -1,0 +1,341 @@
+"""SageMaker's training API as the local AWS serves it: a request in, an answer out, jobs led in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from spotkeep_local.capacity import CapacityScript, CapacityScriptError, EventFaults, belongs_to_run
+from spotkeep_local.training.api_model import parse_request, shape_answer
+from spotkeep_local.training.channels import no_objects_message
+from spotkeep_local.training.description import EVENT_DETAIL_TYPE, describe, event_detail
+from spotkeep_local.training.errors import (
+    ApiError,
+    JobFailedError,
+    ResourceInUseError,
+    SerializationError,
+    ValidationError,
+)
+from spotkeep_local.training.facts import JobFacts
+from spotkeep_local.training.host import resolve_isolation
+from spotkeep_local.training.job import SecondaryStatus, Status, TrainingJob, advance
+from spotkeep_local.training.journal import Journal
+from spotkeep_local.training.listing import list_jobs
+from spotkeep_local.training.object_store import ObjectStore, S3Location, local_client
+from spotkeep_local.training.request_rules import create_problems
+from spotkeep_local.training.runner import JobRunner, Platform
+from spotkeep_local.training.state_change_events import PublishEvent, StateChangeEvents
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from spotkeep_local.options import ServerOptions
+
+Answer = tuple[int, dict[str, str], bytes]
+_CONTENT_TYPE = {"Content-Type": "application/x-amz-json-1.1"}
+_CONTROL_TARGET = "SpotkeepLocal"
+_TARGET = "SageMaker"
+_MAX_TAGS = 50
+_START_SECONDS = 20.0
+
+
+class TrainingService:
+    """Training jobs of one local AWS.
+
+    Args:
+        state_dir: Where the service keeps its journal and the hosts' files.
+        endpoint_url: Where the local AWS listens; S3 and CloudWatch Logs are reached there.
+        options: Of the local AWS.
+        publish_event: Puts an `aws.sagemaker` event on the default bus; called from a thread of its own.
+    """
+
+    def __init__(
+        self, *, state_dir: Path, endpoint_url: str, options: ServerOptions, publish_event: PublishEvent
+    ) -> None:
+        self._options = options
+        self._endpoint_url = endpoint_url
+        self._folder = state_dir
+        self._journal = Journal(self._folder / "jobs")
+        self._events = StateChangeEvents(publish_event)
+        self._lock = threading.RLock()
+        self._runners: dict[str, JobRunner] = {}
+        self._pending_scripts: dict[str, CapacityScript] = {}
+        self._platform: Platform | None = None
+        self._started = threading.Event()
+        self._operations: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+            "CreateTrainingJob": self._create,
+            "DescribeTrainingJob": lambda request: describe(self._job(request), now=time.time()),
+            "ListTrainingJobs": self._list,
+            "StopTrainingJob": self._stop,
+            "UpdateTrainingJob": self._update,
+            "DeleteTrainingJob": self._delete,
+            "AddTags": self._add_tags,
+            "ListTags": self._list_tags,
+            "DeleteTags": self._delete_tags,
+        }
+        self._control: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+            "ScriptCapacity": self._script_capacity,
+            "EventFaults": self._set_event_faults,
+            "JobFacts": self._job_facts,
+        }
+
+    def start(self) -> None:
+        """Takes up the jobs of an earlier server. The endpoint must answer by now or within seconds."""
+        where = {
+            "endpoint_url": self._endpoint_url,
+            "region": self._options.region,
+            "account_id": self._options.account_id,
+        }
+        self._platform = Platform(
+            store=ObjectStore(local_client("s3", **where)),
+            logs_client=local_client("logs", **where),
+            endpoint_url=self._endpoint_url,
+            hosts_folder=self._folder / "hosts",
+            options=self._options,
+            journal=self._journal,
+        )
+        self._events.start()
+        with self._lock:
+            for job in self._journal.load():
+                self._lead(job, recovered=True)
+            self._started.set()
+
+    def stop(self) -> None:
+        """Ends every process; jobs stay in progress and are taken up again by the next `start`."""
+        with self._lock:
+            runners = list(self._runners.values())
+        for runner in runners:
+            runner.shut_down()
+        self._events.stop()
+
+    async def handle_request(
+        self,
+        method: str,  # noqa: ARG002 - the signature is the router's
+        path: str,  # noqa: ARG002
+        headers: Mapping[str, str],
+        body: bytes,
+        query_params: Mapping[str, list[str]],  # noqa: ARG002
+    ) -> Answer:
+        """Answers one request of JSON protocol 1.1. Works off the event loop: creating a job asks S3."""
+        return await asyncio.to_thread(self.answer, headers.get("x-amz-target", ""), body)
+
+    def answer(self, target: str, body: bytes) -> Answer:
+        """Answers one request.
+
+        Args:
+            target: The X-Amz-Target header: `SageMaker.<operation>` or `SpotkeepLocal.<operation>`.
+            body: The JSON document.
+        """
+        prefix, _, operation = target.rpartition(".")
+        # The endpoint may answer before the jobs of an earlier server are read.
+        if not self._started.wait(_START_SECONDS):
+            return _refusal("ServiceUnavailable", "the training service has not started", status=503)
+        try:
+            if prefix == _CONTROL_TARGET and operation in self._control:
+                return _ok(self._control[operation](_json_object(body)))
+            if prefix == _TARGET and operation in self._operations:
+                request = parse_request(operation, body)
+                return _ok(shape_answer(operation, self._operations[operation](request)))
+        except ApiError as error:
+            return _refusal(error.code, str(error))
+        except CapacityScriptError as error:
+            return _refusal("ValidationException", str(error))
+        return _refusal(
+            "UnknownOperationException", f"the local AWS has no {target or 'operation without X-Amz-Target'}"
+        )
+
+    # SageMaker's operations.
+
+    def _create(self, request: dict[str, Any]) -> dict[str, Any]:
+        if problems := create_problems(request):
+            raise ValidationError.of(problems)
+        name = request["TrainingJobName"]
+        arn = f"arn:aws:sagemaker:{self._options.region}:{self._options.account_id}:training-job/{name}"
+        self._refuse_taken(name, arn)
+        self._refuse_empty_channels(request)
+        tags = {tag["Key"]: tag["Value"] for tag in request.get("Tags", [])}
+        now = time.time()
+        with self._lock:
+            self._refuse_taken(name, arn)
+            job = TrainingJob(
+                name=name,
+                arn=arn,
+                request=request,
+                created_at=now,
+                updated_at=now,
+                tags=tags,
+                capacity_script=self._take_script(name),
+            )
+            job = advance(job, SecondaryStatus.STARTING, now=now)
+            self._journal.save(job)
+            self._announce(job)
+            self._lead(job, recovered=False)
+        return {"TrainingJobArn": arn}
+
+    def _refuse_taken(self, name: str, arn: str) -> None:
+        with self._lock:
+            if name in self._runners:
+                raise ResourceInUseError(
+                    "Training job names must be unique within an AWS account and region, and a training job "
+                    f"with this name already exists ({arn})"
+                )
+
+    def _refuse_empty_channels(self, request: dict[str, Any]) -> None:
+        store = self._ready_platform().store
+        for channel in request.get("InputDataConfig", []):
+            source = channel["DataSource"]["S3DataSource"]
+            if not store.has_any(S3Location.parse(source["S3Uri"])):
+                raise ValidationError(no_objects_message(source, request))
+
+    def _list(self, request: dict[str, Any]) -> dict[str, Any]:
+        with self._lock:
+            jobs = [runner.job for runner in self._runners.values()]
+        return list_jobs(jobs, request)
+
+    def _stop(self, request: dict[str, Any]) -> dict[str, Any]:
+        runner = self._runner(request["TrainingJobName"])
+        if runner.job.ended:
+            raise ValidationError(
+                f"The request was rejected because the training job is in status {runner.job.status.value}."
+            )
+        runner.request_stop()
+        return {}
+
+    def _update(self, request: dict[str, Any]) -> dict[str, Any]:
+        job = self._job(request)
+        if "ResourceConfig" in request:
+            raise ValidationError(
+                "KeepAlivePeriodInSeconds can only be updated while the job's warm pool is Available, and the "
+                "local AWS keeps no warm pools"
+            )
+        if job.status is not Status.IN_PROGRESS:
+            raise ValidationError(f"The request was rejected because the training job is in status {job.status.value}.")
+        changes = {name: value for name, value in request.items() if name != "TrainingJobName"}
+        self._runner(job.name).update(lambda job: replace(job, request=job.request | changes, updated_at=time.time()))
+        return {"TrainingJobArn": job.arn}
+
+    def _delete(self, request: dict[str, Any]) -> dict[str, Any]:
+        with self._lock:
+            job = self._job(request)
+            if not job.ended:
+                raise ResourceInUseError(
+                    f"The training job is in status {job.status.value}; only a job that has ended can be deleted"
+                )
+            del self._runners[job.name]
+            self._journal.forget(job.name)
+        return {}
+
+    def _add_tags(self, request: dict[str, Any]) -> dict[str, Any]:
+        added = {tag["Key"]: tag["Value"] for tag in request["Tags"]}
+        runner = self._runner_of_arn(request["ResourceArn"])
+        if len(runner.job.tags | added) > _MAX_TAGS:
+            raise ValidationError(f"A resource has at most {_MAX_TAGS} tags")
+        job = runner.update(lambda job: replace(job, tags=job.tags | added))
+        return {"Tags": _tag_list(job.tags)}
+
+    def _list_tags(self, request: dict[str, Any]) -> dict[str, Any]:
+        return {"Tags": _tag_list(self._runner_of_arn(request["ResourceArn"]).job.tags)}
+
+    def _delete_tags(self, request: dict[str, Any]) -> dict[str, Any]:
+        gone = set(request["TagKeys"])
+        self._runner_of_arn(request["ResourceArn"]).update(
+            lambda job: replace(job, tags={key: value for key, value in job.tags.items() if key not in gone})
+        )
+        return {}
+
+    # The local control plane: what AWS does not let anybody decide.
+
+    def _script_capacity(self, request: dict[str, Any]) -> dict[str, Any]:
+        run = request.get("run")
+        if not isinstance(run, str) or not run:
+            raise ValidationError(f"run must name a run or a training job, found {run!r}")
+        script = CapacityScript.from_document(request.get("script"))
+        with self._lock:
+            live = [
+                runner
+                for name, runner in self._runners.items()
+                if belongs_to_run(job_name=name, run=run) and not runner.job.ended
+            ]
+            if not live:
+                self._pending_scripts[run] = script
+        for runner in live:
+            runner.script_capacity(script)
+        return {"training_jobs": [runner.job.name for runner in live]}
+
+    def _set_event_faults(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._events.set_faults(EventFaults.from_document(request))
+        return {}
+
+    def _job_facts(self, request: dict[str, Any]) -> dict[str, Any]:
+        job = self._runner(str(request.get("job_name"))).job
+        try:
+            isolation = resolve_isolation(self._options.isolation).value
+        except JobFailedError:
+            isolation = "none"
+        return JobFacts(
+            job_name=job.name,
+            status=job.status.value,
+            secondary_status=job.secondary.value,
+            isolation=isolation,
+            lifetimes=job.lifetimes,
+        ).to_document()
+
+    # What they share.
+
+    def _ready_platform(self) -> Platform:
+        assert self._platform is not None  # noqa: S101 - requests wait for `start`
+        return self._platform
+
+    def _lead(self, job: TrainingJob, *, recovered: bool) -> None:
+        runner = JobRunner(job=job, recovered=recovered, platform=self._ready_platform(), on_status=self._announce)
+        self._runners[job.name] = runner
+        runner.start()
+
+    def _announce(self, job: TrainingJob) -> None:
+        self._events.send(event_detail(job), EVENT_DETAIL_TYPE, [job.arn])
+
+    def _take_script(self, job_name: str) -> CapacityScript | None:
+        for run in self._pending_scripts:
+            if belongs_to_run(job_name=job_name, run=run):
+                return self._pending_scripts.pop(run)
+        return None
+
+    def _runner(self, name: str) -> JobRunner:
+        with self._lock:
+            if name not in self._runners:
+                raise ValidationError.not_found()
+            return self._runners[name]
+
+    def _job(self, request: dict[str, Any]) -> TrainingJob:
+        return self._runner(request["TrainingJobName"]).job
+
+    def _runner_of_arn(self, arn: str) -> JobRunner:
+        return self._runner(arn.rpartition(":training-job/")[2])
+
+
+def _tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"Key": key, "Value": value} for key, value in tags.items()]
+
+
+def _json_object(body: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(body or b"{}")
+    except ValueError as error:
+        raise SerializationError(f"The request body is not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise SerializationError("The request body must be a JSON object")
+    return document
+
+
+def _ok(document: Mapping[str, Any]) -> Answer:
+    return 200, dict(_CONTENT_TYPE), json.dumps(document).encode()
+
+
+def _refusal(code: str, message: str, *, status: int = 400) -> Answer:
+    body = json.dumps({"__type": code, "message": message}).encode()
+    return status, _CONTENT_TYPE | {"x-amzn-errortype": code}, body
