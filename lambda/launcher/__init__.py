@@ -1,1 +1,1 @@
-"""Placeholder docstring: the owner of this package writes it."""
+"""The function `launcher`: takes a job document (or a word about a run) and answers what became of it."""

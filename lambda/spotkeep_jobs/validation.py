@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 import reprlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -178,6 +178,22 @@ def shown(value: object) -> str:
     return text if len(text) <= 160 else f"{text[:157]}..."
 
 
+def nearest(word: object, known: Sequence[str]) -> str:
+    """The fix for an unknown word: the known one that was probably meant, or all there are.
+
+    Args:
+        word: what was written, of any type.
+        known: what could have been.
+    """
+    folded = {_folded(choice): choice for choice in known}
+    near = difflib.get_close_matches(_folded(str(word)[:100]), folded, n=1, cutoff=0.6)
+    return f"Did you mean `{folded[near[0]]}`?" if near else f"Known are: {', '.join(known)}."
+
+
+def _folded(word: str) -> str:
+    return word.lower().replace("_", "").replace("-", "").replace(" ", "")
+
+
 def _read(document: Mapping[Any, Any]) -> tuple[JobRequest, list[Problem], set[str]]:
     """Read every field that can be read.
 
@@ -213,7 +229,9 @@ def _problems(error: ValidationError, document: Mapping[Any, Any]) -> Iterator[P
         elif detail["type"] == "missing":
             yield Problem(field=field, found="nothing", problem="is required", fix=_fix(location))
         elif detail["type"] in {"extra_forbidden", "invalid_key"}:
-            yield Problem(field=field, found=found, problem="is not a known field", fix=_nearest(location[-1], known))
+            yield Problem(
+                field=field, found=found, problem="is not a known field", fix=_nearest_field(location[-1], known)
+            )
         else:
             yield Problem(field=field, found=found, problem=_lower(detail["msg"]), fix=_fix(location))
 
@@ -260,17 +278,10 @@ def _fields_at(location: list[Any]) -> Mapping[str, Any]:
     return model.model_fields
 
 
-def _nearest(name: object, known: Mapping[str, Any]) -> str:
+def _nearest_field(name: object, known: Mapping[str, Any]) -> str:
     """The fix for an unknown field: the field that was probably meant."""
-    text = str(name)[:100]
-    folded = text.lower().replace("_", "").replace("-", "").replace(" ", "")
-    by_folded = {field.replace("_", ""): field for field in known}
-    if (other := _OTHER_NAMES.get(folded)) in known:
-        return f"Did you mean `{other}`?"
-    near = difflib.get_close_matches(folded, by_folded, n=1, cutoff=0.6)
-    if near:
-        return f"Did you mean `{by_folded[near[0]]}`?"
-    return f"Remove it. Known fields: {', '.join(known)}."
+    other = _OTHER_NAMES.get(_folded(str(name)[:100]))
+    return f"Did you mean `{other}`?" if other in known else nearest(name, tuple(known))
 
 
 def _fix(location: list[Any]) -> str:

@@ -1,0 +1,502 @@
+"""Launching, resuming and stopping runs: whatever is retried, lost or called twice, a run has one live job (I1).
+
+The order is what makes it safe. A run is recorded first, in one conditional transaction with its token and its lineage;
+the record holds the exact CreateTrainingJob request under a deterministic name. Only then is the job created. So:
+
+- The same token again finds the record, launches nothing and answers the same.
+- Two calls at once: one records, both may create, SageMaker takes one of the two equal names.
+- A lost answer of CreateTrainingJob: the retry is told that the name is taken, describes the job, knows it by its
+  launch mark, and answers with it.
+- A launcher that died between record and create leaves a run in LAUNCHING: the next call with the token, or the
+  reconciler, calls `complete_launch`.
+- A stop that meets a launch halfway is recorded first; whoever creates the job afterwards sees it and stops the job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from spotkeep_jobs.errors import (
+    Problem,
+    RequestRefusedError,
+    SageMakerBusyError,
+    SageMakerError,
+    SageMakerRefusedError,
+    SpotkeepJobsError,
+    TrainingJobNameTakenError,
+    TrainingJobNotFoundError,
+)
+from spotkeep_jobs.record import Attempt, Run
+from spotkeep_jobs.request import JobRequest
+from spotkeep_jobs.run_table import (
+    AttemptStillLiveError,
+    LineageTakenError,
+    RunChangedError,
+    RunExistsError,
+    RunNotFoundError,
+    RunTable,
+)
+from spotkeep_jobs.sagemaker_api import TrainingJob, TrainingJobs
+from spotkeep_jobs.states import EndReason, RunState
+from spotkeep_jobs.tracking import Deployment, launch_refused, stopped_before_launch
+from spotkeep_jobs.training_job_request import (
+    JobPlatform,
+    build_training_job_request,
+    checkpoint_uri_for,
+    is_same_launch,
+    job_name_for,
+    launch_id_for,
+    output_prefix_for,
+    run_id_for,
+)
+from spotkeep_jobs.validation import DeploymentDefaults, shown, validate
+
+LAUNCH_SETTLES: Final = timedelta(minutes=5)
+"""A launcher that has not created its job after this long is dead: longer than the function may run."""
+
+_TRIES: Final = 8
+_CONFLICT_PAUSE_SECONDS: Final = 0.05
+
+
+class LaunchUnfinishedError(SpotkeepJobsError):
+    """AWS did not answer for certain: the run is recorded and will be completed, or nothing happened at all.
+
+    Calling again with the same token is safe, and so is waiting: the reconciler completes what is recorded.
+    """
+
+    def __init__(self, *, run: str, doing: str, cause: SpotkeepJobsError) -> None:
+        super().__init__(
+            f"{doing} run {run!r} is not finished: {cause}. Nothing is lost and nothing runs twice: call again with "
+            "the same document and token, or wait for the reconciler, which completes a recorded run within minutes"
+        )
+        self.run = run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launched:
+    """A run that has its job.
+
+    Attributes:
+        run: the head.
+        replayed: whether it was launched by an earlier call; this one launched nothing.
+        warnings: what is allowed but probably not meant.
+    """
+
+    run: Run
+    replayed: bool
+    warnings: tuple[str, ...] = ()
+
+
+class Launcher:
+    """Acts on runs, on the run table and the training jobs it is given."""
+
+    def __init__(
+        self,
+        *,
+        table: RunTable,
+        jobs: TrainingJobs,
+        platform: JobPlatform,
+        defaults: DeploymentDefaults,
+        prices: Mapping[str, float],
+        now: Callable[[], datetime],
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Bind the launcher.
+
+        Args:
+            table: where runs are recorded.
+            jobs: where jobs are created.
+            platform: what the deployment gives every job.
+            defaults: what the deployment fills into a document and insists on.
+            prices: on-demand US dollars per instance and hour, by instance type.
+            now: the time, aware.
+            sleep: waits between tries of a transaction that met another one.
+        """
+        self._table = table
+        self._jobs = jobs
+        self._platform = platform
+        self._defaults = defaults
+        self._deployment = Deployment(name=platform.deployment, prices=prices)
+        self._now = now
+        self._sleep = sleep
+
+    def launch(self, document: object, *, default_token: str) -> Launched:
+        """Launch the run a document asks for, or answer with the one its token launched before.
+
+        Args:
+            document: a job document, of any type.
+            default_token: the token of a document that has none.
+
+        Raises:
+            RequestRefusedError: nothing was launched; it carries every problem.
+            LaunchUnfinishedError: AWS did not answer for certain; call again with the same token.
+        """
+        validation = validate(document, defaults=self._defaults)
+        request = validation.accepted()
+        token = request.token or default_token
+        run_id = request.run or run_id_for(name=request.name, token=token)
+        request = request.model_copy(update={"run": run_id, "token": token})
+        run, replayed = self._open(request, run=run_id, token=token, warnings=validation.warnings)
+        if replayed:
+            _refuse_other_document(run, request)
+        return Launched(run=self._complete(run, doing="launching"), replayed=replayed, warnings=validation.warnings)
+
+    def validate(self, document: object) -> tuple[JobRequest, tuple[str, ...]]:
+        """Judge a document as `launch` would, without launching.
+
+        Returns:
+            The request with every default filled in, and warnings.
+
+        Raises:
+            RequestRefusedError: it would be refused; it carries every problem.
+        """
+        validation = validate(document, defaults=self._defaults)
+        request = validation.accepted()
+        problems = []
+        if request.run is not None:
+            recorded = self._table.get(request.run)
+            if recorded is not None and recorded.token != request.token:
+                problems.append(_run_exists(request.run))
+        if request.checkpoint_prefix is not None:
+            owner = self._table.lineage_owner(request.checkpoint_prefix)
+            if owner is not None and owner != request.run:
+                problems.append(_lineage_taken(request.checkpoint_prefix, owner))
+        if problems:
+            raise RequestRefusedError(problems, warnings=validation.warnings)
+        return request, validation.warnings
+
+    def resume(self, run_id: str) -> Launched:
+        """Begin the next attempt of a run that ended without completing, on the same checkpoints.
+
+        Raises:
+            RequestRefusedError: the run is not known, has completed, or its last job is not over (I1).
+            LaunchUnfinishedError: AWS did not answer for certain; call again.
+        """
+        for attempt in range(_TRIES):
+            run = self._table.get(run_id)
+            if run is None:
+                raise RequestRefusedError([_unknown_run(run_id)])
+            if run.state is RunState.LAUNCHING and run.job_arn is None:
+                return Launched(run=self._complete(run, doing="resuming"), replayed=True)
+            self._refuse_unless_over(run)
+            try:
+                run = self._begin_next_attempt(run)
+            except RunChangedError:
+                self._pause(attempt)
+                continue
+            return Launched(run=self._complete(run, doing="resuming"), replayed=False)
+        raise LaunchUnfinishedError(run=run_id, doing="resuming", cause=RunChangedError(run_id))
+
+    def stop(self, run_id: str) -> Run:
+        """Ask a run to stop: recorded first, then told to SageMaker. Stopping an ended run changes nothing.
+
+        Raises:
+            RequestRefusedError: the run is not known.
+            LaunchUnfinishedError: AWS did not answer for certain; the reconciler stops the job.
+        """
+        try:
+            run = self._table.request_stop(run=run_id, now=self._now())
+        except RunNotFoundError:
+            raise RequestRefusedError([_unknown_run(run_id)]) from None
+        except RunChangedError as error:
+            raise LaunchUnfinishedError(run=run_id, doing="stopping", cause=error) from error
+        return self._complete(run, doing="stopping")
+
+    def describe(self, run_id: str) -> Run:
+        """The head of a run.
+
+        Raises:
+            RequestRefusedError: the run is not known.
+        """
+        run = self._table.get(run_id)
+        if run is None:
+            raise RequestRefusedError([_unknown_run(run_id)])
+        return run
+
+    def _open(self, request: JobRequest, *, run: str, token: str, warnings: tuple[str, ...]) -> tuple[Run, bool]:
+        head, attempt = self._new_run(request, run=run, token=token)
+        for attempt_number in range(_TRIES):
+            try:
+                opened = self._table.open_run(run=head, attempt=attempt)
+            except RunExistsError:
+                raise RequestRefusedError([_run_exists(run)], warnings=warnings) from None
+            except LineageTakenError as error:
+                problem = _lineage_taken(error.checkpoint_uri, error.owned_by)
+                raise RequestRefusedError([problem], warnings=warnings) from None
+            except RunChangedError:
+                self._pause(attempt_number)
+                continue
+            return opened.run, opened.replayed
+        raise LaunchUnfinishedError(run=run, doing="launching", cause=RunChangedError(run))
+
+    def _new_run(self, request: JobRequest, *, run: str, token: str) -> tuple[Run, Attempt]:
+        attempt = self._new_attempt(request, run=run, number=1, token=token)
+        head = Run(
+            run=run,
+            name=request.name,
+            owner=request.owner,
+            capacity=request.capacity,
+            instance_type=attempt.instance_type,
+            instance_count=request.instance_count,
+            job_name=attempt.job_name,
+            created_at=attempt.created_at,
+            updated_at=attempt.created_at,
+            checkpoint_uri=checkpoint_uri_for(request=request, run=run, platform=self._platform),
+            output_prefix=output_prefix_for(run=run, platform=self._platform),
+            notify=request.notify,
+            token=token,
+            request=request.as_document(),
+        )
+        return head, attempt
+
+    def _new_attempt(self, request: JobRequest, *, run: str, number: int, token: str) -> Attempt:
+        now = self._now()
+        return Attempt(
+            run=run,
+            attempt=number,
+            job_name=job_name_for(run=run, attempt=number),
+            capacity=request.capacity,
+            instance_type=request.types[0],
+            instance_count=request.instance_count,
+            created_at=now,
+            job_request=build_training_job_request(
+                request=request,
+                platform=self._platform,
+                run=run,
+                attempt=number,
+                launch_id=launch_id_for(run=run, attempt=number, token=token, created_at=now),
+            ),
+        )
+
+    def _refuse_unless_over(self, run: Run) -> None:
+        if run.state is RunState.COMPLETED:
+            problem = "has completed; there is nothing to resume"
+            fix = f"Launch a new run, with checkpoint_prefix: {run.checkpoint_uri} to go on from its checkpoints."
+        elif not run.state.ended:
+            problem = f"is not over: attempt {run.attempt} is {run.state}"
+            fix = f"Wait for it, or stop it first: spotkeep stop {run.run}"
+        elif self._has_live_job(run):
+            problem = f"is not over: SageMaker still has its training job {run.job_name} in progress"
+            fix = "Wait a minute until the job is over, then resume again."
+        else:
+            return
+        raise RequestRefusedError([Problem(field="run", found=shown(run.run), problem=problem, fix=fix)])
+
+    def _has_live_job(self, run: Run) -> bool:
+        """Whether SageMaker says that the run's last job is not over, whatever the record says."""
+        try:
+            job = self._jobs.describe(run.job_name)
+        except SpotkeepJobsError as error:
+            raise LaunchUnfinishedError(run=run.run, doing="resuming", cause=error) from error
+        attempt = self._table.attempt(run.run, run.attempt)
+        ours = job is not None and (attempt is None or _is_ours(job, attempt))
+        return job is not None and ours and not job.ended
+
+    def _begin_next_attempt(self, run: Run) -> Run:
+        request = validate(run.request, defaults=self._defaults).accepted()
+        attempt = self._new_attempt(request, run=run.run, number=run.attempt + 1, token=run.token)
+        try:
+            return self._table.begin_attempt(run=run, attempt=attempt)
+        except AttemptStillLiveError:
+            raise RunChangedError(run.run) from None
+        except LineageTakenError as error:
+            raise RequestRefusedError([_lineage_taken(error.checkpoint_uri, error.owned_by)]) from None
+
+    def _complete(self, run: Run, *, doing: str) -> Run:
+        try:
+            run = complete_launch(
+                run.run, table=self._table, jobs=self._jobs, deployment=self._deployment, now=self._now
+            )
+        except (SageMakerError, RunChangedError) as error:
+            raise LaunchUnfinishedError(run=run.run, doing=doing, cause=error) from error
+        if run.end_reason is EndReason.LAUNCH_REFUSED and doing != "stopping":
+            raise RequestRefusedError([_refused_by_sagemaker(run)])
+        return run
+
+    def _pause(self, tries: int) -> None:
+        self._sleep(_CONFLICT_PAUSE_SECONDS * 2**tries)
+
+
+def complete_launch(
+    run: str, *, table: RunTable, jobs: TrainingJobs, deployment: Deployment, now: Callable[[], datetime]
+) -> Run:
+    """Finish what a launcher began: create a recorded run's job, or stop it if its user asked for that.
+
+    Safe to call at any time, by anybody, any number of times: by a launch with a token used before, by the reconciler
+    on every run in LAUNCHING or STOPPING.
+
+    Args:
+        run: the run's id.
+        table: where it is recorded.
+        jobs: where its job is or will be.
+        deployment: its name and prices, for the record and the notice of a run that ends here.
+        now: the time, aware.
+
+    Returns:
+        The head afterwards. A job that SageMaker refuses for good has ended the run with LAUNCH_REFUSED.
+
+    Raises:
+        RunNotFoundError: no such run.
+        RunChangedError: the run kept changing under every try.
+        SageMakerError: SageMaker did not answer for certain, or may not be asked; call again later.
+    """
+    return _Completion(table=table, jobs=jobs, deployment=deployment, now=now).complete(run)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Completion:
+    table: RunTable
+    jobs: TrainingJobs
+    deployment: Deployment
+    now: Callable[[], datetime]
+
+    def complete(self, run: str) -> Run:
+        for _ in range(_TRIES):
+            head = self.table.get(run)
+            if head is None:
+                raise RunNotFoundError(run)
+            attempt = self.table.attempt(run, head.attempt)
+            if attempt is None:
+                raise RunNotFoundError(run, attempt=head.attempt)
+            if head.state.ended:
+                return head
+            try:
+                if head.stop_requested_at is not None:
+                    return self._stop(head, attempt)
+                return head if attempt.job_arn is not None else self._create(head, attempt)
+            except RunChangedError:
+                continue
+        raise RunChangedError(run)
+
+    def _create(self, head: Run, attempt: Attempt) -> Run:
+        try:
+            job_arn = self.jobs.create(_recorded_parameters(attempt))
+        except (TrainingJobNameTakenError, SageMakerRefusedError) as error:
+            # A refusal too may be our own doing: a lost first call has the job, and with it the last of the quota.
+            job = self.jobs.describe(attempt.job_name)
+            if job is None or not _is_ours(job, attempt):
+                return self._refused(head, attempt, error=error, taken_by=job)
+            job_arn = job.arn
+        return self._created(head, attempt, job_arn=job_arn)
+
+    def _created(self, head: Run, attempt: Attempt, *, job_arn: str) -> Run:
+        recorded = self.table.record_job_created(run=head.run, attempt=attempt.attempt, job_arn=job_arn, now=self.now())
+        if recorded.stop_requested_at is not None or recorded.state.ended or recorded.attempt != attempt.attempt:
+            self._stop_job(attempt)
+        return recorded
+
+    def _refused(self, head: Run, attempt: Attempt, *, error: SageMakerError, taken_by: TrainingJob | None) -> Run:
+        reason = error.reason
+        if isinstance(error, TrainingJobNameTakenError):
+            if taken_by is None:
+                raise SageMakerBusyError(
+                    operation=error.operation, code=error.code, reason="the job of that name cannot be described yet"
+                ) from error
+            reason = (
+                f"a training job named {attempt.job_name} exists already in this account and is not this run's; "
+                "choose another run id"
+            )
+        return self.table.commit(
+            launch_refused(
+                run=head,
+                attempt=attempt,
+                earlier=self._earlier(head),
+                reason=reason,
+                deployment=self.deployment,
+                now=self.now(),
+            )
+        )
+
+    def _stop(self, head: Run, attempt: Attempt) -> Run:
+        if attempt.job_arn is not None:
+            self._stop_job(attempt)
+            return head
+        job = self.jobs.describe(attempt.job_name)
+        if job is not None and _is_ours(job, attempt):
+            return self._created(head, attempt, job_arn=job.arn)
+        if self.now() - attempt.created_at < LAUNCH_SETTLES:
+            return head  # A launcher may be about to create the job; it will see the stop and stop it.
+        return self.table.commit(
+            stopped_before_launch(
+                run=head,
+                attempt=attempt,
+                earlier=self._earlier(head),
+                deployment=self.deployment,
+                now=self.now(),
+            )
+        )
+
+    def _stop_job(self, attempt: Attempt) -> None:
+        with contextlib.suppress(TrainingJobNotFoundError):  # Deleted by somebody; the tracker records the end.
+            self.jobs.stop(attempt.job_name)
+
+    def _earlier(self, head: Run) -> list[Attempt]:
+        return [attempt for attempt in self.table.attempts(head.run) if attempt.attempt < head.attempt]
+
+
+def _recorded_parameters(attempt: Attempt) -> Mapping[str, Any]:
+    if attempt.job_request is None:
+        raise RunNotFoundError(attempt.run, attempt=attempt.attempt)
+    return attempt.job_request
+
+
+def _is_ours(job: TrainingJob, attempt: Attempt) -> bool:
+    return is_same_launch(environment=job.environment, parameters=_recorded_parameters(attempt))
+
+
+def _refuse_other_document(run: Run, request: JobRequest) -> None:
+    asked, recorded = request.as_document(), run.request
+    differ = sorted(field for field in asked.keys() | recorded.keys() if asked.get(field) != recorded.get(field))
+    if differ:
+        raise RequestRefusedError(
+            [
+                Problem(
+                    field="token",
+                    found=shown(request.token),
+                    problem=f"was used before, for run {run.run}, with another document: "
+                    f"they differ in {', '.join(differ)}",
+                    fix="Use a new token for a new run, or send the first document again.",
+                )
+            ]
+        )
+
+
+def _run_exists(run: str) -> Problem:
+    return Problem(
+        field="run",
+        found=shown(run),
+        problem="is the id of a run that exists already",
+        fix=f"Leave `run` out, choose another id, or go on with that run: spotkeep resume {run}",
+    )
+
+
+def _unknown_run(run: str) -> Problem:
+    return Problem(
+        field="run",
+        found=shown(run),
+        problem="is not a run of this deployment",
+        fix="See the runs there are: spotkeep ps --all",
+    )
+
+
+def _lineage_taken(checkpoint_uri: str, owner: str) -> Problem:
+    return Problem(
+        field="checkpoint_prefix",
+        found=shown(checkpoint_uri),
+        problem=f"belongs to the live run {owner}",
+        fix=f"Wait for that run, stop it (spotkeep stop {owner}), or give another prefix.",
+    )
+
+
+def _refused_by_sagemaker(run: Run) -> Problem:
+    return Problem(
+        field="(SageMaker)",
+        found=f"training job {run.job_name}",
+        problem=f"was refused: {run.failure_reason}",
+        fix="Correct the document or the account (quotas, permissions), then launch with a new token.",
+    )
