@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from spotkeep_jobs.record import Run
 from spotkeep_rehearsal.evidence import ReceivedNotice, RunEvidence
 from spotkeep_rehearsal.model_archive import hash_of_hashes
 from spotkeep_rehearsal.verdict import Verdict
@@ -22,7 +23,7 @@ class Report:
         run: What became of the interrupted run.
         reference: What became of the run left alone.
         notices: What the subscriber received, in the order of arrival.
-        cost: The run record's account of the interrupted run, ``None`` when it has none.
+        head: The interrupted run's record, with its account of the cost.
         seconds: Wall-clock seconds by stage.
     """
 
@@ -30,7 +31,7 @@ class Report:
     run: RunEvidence
     reference: RunEvidence
     notices: Sequence[ReceivedNotice]
-    cost: Mapping[str, Any] | None
+    head: Run
     seconds: Mapping[str, float]
 
     def to_document(self) -> dict[str, Any]:
@@ -48,7 +49,7 @@ class Report:
                 "uninterrupted": hash_of_hashes(self.reference.model_files),
             },
             "notifications": [asdict(notice) for notice in self.notices],
-            "cost": self.cost,
+            "cost": self.head.cost.model_dump(mode="json") if self.head.cost else None,
             "seconds": {stage: round(seconds, 3) for stage, seconds in self.seconds.items()},
         }
 

@@ -51,7 +51,7 @@ class Subscriber:
             self._sqs.delete_message(QueueUrl=self._queue_url, ReceiptHandle=message["ReceiptHandle"])
         return notices
 
-    def unsubscribe(self) -> None:
+    def close(self) -> None:
         """End the subscription and delete the queue."""
         self._sns.unsubscribe(SubscriptionArn=self._subscription_arn)
         self._sqs.delete_queue(QueueUrl=self._queue_url)

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from spotkeep_rehearsal.evidence import Ending, Interruption, ProcessLife, ReceivedNotice, RunEvidence
 
-_COMPLETED = "completed"
+_COMPLETED = "COMPLETED"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +101,7 @@ def _interruption(life: ProcessLife, after: ProcessLife | None) -> Interruption:
 
 def _endings(run: RunEvidence, reference: RunEvidence) -> list[str]:
     return [
-        f"{who} {evidence.run} ended as {evidence.state}, not completed"
+        f"{who} {evidence.run} ended as {evidence.state}, not {_COMPLETED}"
         + (f": {evidence.failure}" if evidence.failure else "")
         for who, evidence in (("the interrupted run", run), ("the run left alone", reference))
         if evidence.state != _COMPLETED

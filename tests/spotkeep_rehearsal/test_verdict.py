@@ -34,7 +34,7 @@ def life(
     )
 
 
-def run_of(*lives: ProcessLife, name: str = "digits-1", state: str = "completed") -> RunEvidence:
+def run_of(*lives: ProcessLife, name: str = "digits-1", state: str = "COMPLETED") -> RunEvidence:
     return RunEvidence(run=name, state=state, failure=None, attempts=1, lives=lives, model_files=MODEL)
 
 
@@ -100,8 +100,8 @@ def test_a_missing_model_fails() -> None:
 
 
 def test_a_run_that_did_not_complete_says_why() -> None:
-    failed = replace(KEPT, state="failed", failure="AlgorithmError: exit code 1")
-    assert "ended as failed, not completed: AlgorithmError: exit code 1" in reasons(failed)
+    failed = replace(KEPT, state="FAILED", failure="AlgorithmError: exit code 1")
+    assert "ended as FAILED, not COMPLETED: AlgorithmError: exit code 1" in reasons(failed)
 
 
 @pytest.mark.parametrize("times", [0, 2])

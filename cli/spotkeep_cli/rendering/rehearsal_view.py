@@ -1,0 +1,142 @@
+"""Shows a rehearsal: a line for each stage, a bar for the one at work, then the notice, the bill and the verdict."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from rich.panel import Panel
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from spotkeep_cli.rendering import quantities
+from spotkeep_cli.rendering.bill import bill
+from spotkeep_rehearsal.rehearsal import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from rich.console import Console, RenderableType
+
+    from spotkeep_rehearsal.evidence import Interruption, ReceivedNotice
+    from spotkeep_rehearsal.report import Report
+
+_STAGE_WIDTH = max(len(stage.value) for stage in Stage)
+_ENDING_STATUSES = frozenset({"completed", "failed", "stopped"})
+
+
+class RehearsalView(AbstractContextManager["RehearsalView"]):
+    """The observer of a rehearsal at a terminal; without one, a plain line for each thing that happened.
+
+    Args:
+        console: Where to.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+        if console.is_terminal and not console.is_dumb_terminal:
+            self._progress = Progress(
+                SpinnerColumn(),
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=None),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[text]}"),
+                console=console,
+                transient=True,
+                expand=True,
+            )
+
+    def __enter__(self) -> RehearsalView:
+        if self._progress is not None:
+            self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def stage_started(self, stage: Stage) -> None:
+        """See `spotkeep_rehearsal.rehearsal.Observer`."""
+        if self._progress is not None:
+            self._task = self._progress.add_task(stage.value.ljust(_STAGE_WIDTH), total=None, text="")
+
+    def stage_progress(self, stage: Stage, *, done: int, total: int | None, text: str) -> None:  # noqa: ARG002
+        """See `spotkeep_rehearsal.rehearsal.Observer`."""
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, completed=done, total=total, text=text)
+
+    def stage_note(self, stage: Stage, text: str) -> None:  # noqa: ARG002
+        """See `spotkeep_rehearsal.rehearsal.Observer`."""
+        self._line(Text.assemble("  ", " " * _STAGE_WIDTH, "  ", (text, "yellow")))
+
+    def stage_finished(self, stage: Stage, *, seconds: float, text: str) -> None:
+        """See `spotkeep_rehearsal.rehearsal.Observer`."""
+        if self._progress is not None and self._task is not None:
+            self._progress.remove_task(self._task)
+            self._task = None
+        name = stage.value.ljust(_STAGE_WIDTH)
+        self._line(Text.assemble(("✓ ", "green"), (name, "bold"), f"  {seconds:5.1f} s  ", (text, "dim")))
+
+    def notice_received(self, notice: ReceivedNotice) -> None:
+        """See `spotkeep_rehearsal.rehearsal.Observer`."""
+        self._line(Text.assemble("  ", " " * _STAGE_WIDTH, "  ", (notice.subject, "dim")))
+
+    def _line(self, line: Text) -> None:
+        self._console.print(line, highlight=False, soft_wrap=True)
+
+
+def report_of(report: Report) -> Sequence[RenderableType]:
+    """What a person reads at the end: what was taken, the notice, the bill, the verdict."""
+    notice = next((n for n in report.notices if n.run == report.run.run and n.status in _ENDING_STATUSES), None)
+    parts: list[RenderableType] = [
+        "",
+        _heading("What was taken, and what it cost"),
+        _losses(report.verdict.interruptions),
+    ]
+    if notice is not None:
+        mail = Text.assemble(("Subject: ", "dim"), (notice.subject, "bold"), "\n\n", notice.body.rstrip())
+        parts += ["", _heading("The notice, as the subscriber got it"), Panel(mail, border_style="dim")]
+    parts += ["", _heading("The bill"), bill(report.head), "", *_verdict(report)]
+    return parts
+
+
+def _heading(text: str) -> Text:
+    return Text(text, style="bold")
+
+
+def _losses(interruptions: Sequence[Interruption]) -> RenderableType:
+    if not interruptions:
+        return Text("nothing was taken", style="dim")
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for title in ("at step", "notice", "durable in S3", "resumed from", "done twice", "back after"):
+        table.add_column(title, justify="right")
+    for loss in interruptions:
+        table.add_row(
+            _number(loss.at_step),
+            "SIGTERM" if loss.notice else "none",
+            f"step {loss.durable_step}",
+            "?" if loss.resumed_from_step is None else f"step {loss.resumed_from_step}",
+            "?" if loss.steps_repeated is None else quantities.counted(loss.steps_repeated, "step"),
+            "never" if loss.seconds_to_resume is None else f"{loss.seconds_to_resume:.1f} s",
+        )
+    return table
+
+
+def _number(value: int | None) -> str:
+    return "?" if value is None else str(value)
+
+
+def _verdict(report: Report) -> list[RenderableType]:
+    if report.verdict.passed:
+        same = "The final model equals, bit for bit, that of a run that was left alone."
+        return [Text.assemble(("PASS  ", "bold green"), same)]
+    return [
+        Text.assemble(("FAIL  ", "bold red"), "This job would not survive on spot capacity:"),
+        *(Text.assemble(("  - ", "red"), reason) for reason in report.verdict.reasons),
+    ]

@@ -1,0 +1,90 @@
+"""Gathers the evidence of a run: what the local training service saw, what the job logged, what it left in S3.
+
+Where a fact comes from matters for a fair verdict. When and why a process ended is the service's word, which
+saw it. Which step it had reached is the script's word. What was durable is read off the files that were in S3.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit
+
+from spotkeep_jobs.job_events import JobEvent, JobEventKind
+from spotkeep_jobs.record import Attempt, Run
+from spotkeep_local.training.facts import JobFacts, ProcessLifetime
+from spotkeep_rehearsal.evidence import Ending, ProcessLife, RunEvidence
+from spotkeep_rehearsal.model_archive import hash_model_files
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+_MANIFEST = re.compile(r"(?:.*/)?step-0*(\d+)/manifest\.json")
+
+
+class JobWitness(Protocol):
+    """The local training service, as far as it is a witness."""
+
+    def job_facts(self, job_name: str) -> JobFacts:
+        """What a job went through."""
+
+
+def gather_evidence(
+    *, run: Run, attempts: Sequence[Attempt], events: Iterable[JobEvent], witness: JobWitness, s3: S3Client
+) -> RunEvidence:
+    """Put together what became of an ended run.
+
+    Args:
+        run: Its head.
+        attempts: Its attempts, oldest first.
+        events: What its jobs logged about themselves.
+        witness: Who saw its processes.
+        s3: Where its model archive lies.
+    """
+    logged = sorted(events, key=lambda event: event.at)
+    lifetimes = [life for attempt in attempts for life in witness.job_facts(attempt.job_name).lifetimes]
+    return RunEvidence(
+        run=run.run,
+        state=run.state.value,
+        failure=run.failure_reason,
+        attempts=len(attempts),
+        lives=tuple(process_life(life, logged) for life in lifetimes),
+        model_files=_model_files(run.output_uri, s3),
+    )
+
+
+def process_life(lifetime: ProcessLifetime, events: Iterable[JobEvent]) -> ProcessLife:
+    """Join what the service saw of a process with what the process logged while it lived."""
+    ended_at = lifetime.ended_at if lifetime.ended_at is not None else lifetime.started_at
+    own = [event for event in events if lifetime.started_at <= event.at <= ended_at]
+    return ProcessLife(
+        started_at=lifetime.started_at,
+        ended_at=ended_at,
+        ending=_ending(lifetime),
+        resumed_from_step=lifetime.resumed_step,
+        last_step=lifetime.last_step_seen,
+        saved_steps=tuple(event.step for event in own if event.kind is JobEventKind.SAVED and event.step is not None),
+        durable_step=max((step_of_manifest(name) for name in lifetime.stored_files), default=0),
+    )
+
+
+def step_of_manifest(name: str) -> int:
+    """Return the step whose checkpoint a file makes whole, 0 for every other file."""
+    manifest = _MANIFEST.fullmatch(name)
+    return int(manifest[1]) if manifest else 0
+
+
+def _ending(lifetime: ProcessLifetime) -> Ending:
+    if lifetime.interrupted:
+        return Ending.NOTICE if lifetime.notice else Ending.NO_NOTICE
+    return Ending.EXITED if lifetime.signal is None else Ending.STOPPED
+
+
+def _model_files(output_uri: str | None, s3: S3Client) -> dict[str, str]:
+    if output_uri is None:
+        return {}
+    address = urlsplit(output_uri)
+    body = s3.get_object(Bucket=address.netloc, Key=address.path.lstrip("/"))["Body"].read()
+    return hash_model_files(io.BytesIO(body))

@@ -1,0 +1,326 @@
+"""Runs a rehearsal from an empty machine to a verdict, telling an observer what it does.
+
+The order is the user's own: a local AWS, `cdk bootstrap`, `cdk deploy`, a subscriber, two launches (the run that will
+lose its capacity and the same job left alone), the training, the notices, the bill. What happened is gathered as
+evidence and judged by :func:`spotkeep_rehearsal.verdict.judge`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from spotkeep_jobs.record import Attempt, Run
+from spotkeep_jobs.training_logs import CloudWatchJobLogs
+from spotkeep_local import cdk, lifecycle
+from spotkeep_local.capacity import CapacityScript, EventFaults, Interruption
+from spotkeep_local.control import LocalControl
+from spotkeep_local.lifecycle import LocalAws
+from spotkeep_local.training.facts import JobFacts, ProcessLifetime
+from spotkeep_rehearsal.errors import LaunchRefusedError, RehearsalTimeoutError
+from spotkeep_rehearsal.evidence import ReceivedNotice, RunEvidence
+from spotkeep_rehearsal.gathering import gather_evidence
+from spotkeep_rehearsal.report import Report
+from spotkeep_rehearsal.subscriber import Subscriber
+from spotkeep_rehearsal.verdict import judge
+
+_POLL_SECONDS = 0.2
+# How long to listen on for what should not come: a second notice, from an event that was delivered twice.
+_QUIET_SECONDS = 3
+_LONGEST_NOTICE_SECONDS = 60
+_ENDINGS = frozenset({"completed", "failed", "stopped"})
+
+
+class Stage(enum.StrEnum):
+    """The stages of a rehearsal, in order, by the words a person reads."""
+
+    LOCAL_AWS = "local AWS"
+    BOOTSTRAP = "cdk bootstrap"
+    DEPLOY = "cdk deploy"
+    LAUNCH = "launch"
+    TRAINING = "training"
+    NOTICES = "notices"
+
+
+class Observer(Protocol):
+    """Who is told while a rehearsal goes on: a terminal, or a log."""
+
+    def stage_started(self, stage: Stage) -> None:
+        """A stage begins."""
+
+    def stage_progress(self, stage: Stage, *, done: int, total: int | None, text: str) -> None:
+        """A stage went on: ``done`` of ``total`` (``None`` when unknown), and what it is at."""
+
+    def stage_note(self, stage: Stage, text: str) -> None:
+        """Something worth a line of its own happened."""
+
+    def stage_finished(self, stage: Stage, *, seconds: float, text: str) -> None:
+        """A stage ended, with what came of it."""
+
+    def notice_received(self, notice: ReceivedNotice) -> None:
+        """The subscriber got a notice."""
+
+
+class Runs(Protocol):
+    """The run table, as far as a rehearsal reads it."""
+
+    def get(self, run: str, /) -> Run | None:
+        """The head of a run."""
+
+    def attempts(self, run: str, /) -> list[Attempt]:
+        """Every attempt of a run, first to last."""
+
+
+class Deployment(Protocol):
+    """The deployed app, as a user of it sees it."""
+
+    @property
+    def runs(self) -> Runs:
+        """The run table."""
+
+    @property
+    def notice_topic_arn(self) -> str:
+        """Where notices are published."""
+
+    def launch(self, *, run: str) -> Mapping[str, Any]:
+        """Launch the rehearsed job as a run of this id, the way a user would; returns the launcher's answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RehearsalPlan:
+    """What to rehearse.
+
+    Attributes:
+        project_dir: The checkout whose app is deployed.
+        state_dir: Where the local AWS lives; it is started there unless it already runs.
+        name: The job's name; run ids are made from it.
+        interruptions: When the run loses its capacity.
+        event_faults: What goes wrong with the state-change events on their way.
+        timeout_seconds: The longest the two runs may take.
+        keep_running: Leave the local AWS up afterwards, even if the rehearsal started it.
+    """
+
+    project_dir: Path
+    state_dir: Path
+    name: str
+    interruptions: Sequence[Interruption]
+    event_faults: EventFaults = field(default_factory=lambda: EventFaults(duplicate=True, shuffle=True))
+    timeout_seconds: float = 900.0
+    keep_running: bool = False
+
+
+def rehearse(plan: RehearsalPlan, *, connect: Callable[[LocalAws], Deployment], observer: Observer) -> Report:
+    """Deploy, launch, interrupt and judge.
+
+    Args:
+        plan: What to rehearse.
+        connect: Finds the deployed app on the local AWS.
+        observer: Is told what goes on.
+
+    Returns:
+        The report, with its verdict.
+
+    Raises:
+        RehearsalError: No verdict was reached: the launcher refused the job, or the runs did not end in time.
+        spotkeep_local.errors.LocalAwsError: The local AWS or the CDK CLI failed.
+    """
+    return _Rehearsal(plan, observer=observer).run(connect)
+
+
+class _Rehearsal:
+    def __init__(self, plan: RehearsalPlan, *, observer: Observer) -> None:
+        self._plan, self._observer = plan, observer
+        self._seconds: dict[str, float] = {}
+        stamp = time.strftime("%m%d-%H%M%S")
+        self._run = f"{plan.name[:28].rstrip('-')}-{stamp}"
+        self._reference = f"{self._run}-untouched"
+
+    def run(self, connect: Callable[[LocalAws], Deployment]) -> Report:
+        started = time.monotonic()
+        with self._local_aws() as local:
+            self._deploy(local)
+            deployment = connect(local)
+            session, control = local.session(), LocalControl(local.endpoint_url)
+            subscriber = Subscriber.subscribe(
+                sns=session.client("sns"),
+                sqs=session.client("sqs"),
+                topic_arn=deployment.notice_topic_arn,
+                queue_name=f"{self._run}-notices",
+            )
+            with contextlib.closing(subscriber), self._faulty_events(control):
+                self._launch(deployment, control)
+                self._train(deployment.runs, control)
+                notices = self._collect_notices(subscriber)
+            logs = CloudWatchJobLogs(session.client("logs"))
+            run, reference = (
+                self._evidence(name, deployment.runs, logs, control, session.client("s3"))
+                for name in (self._run, self._reference)
+            )
+            head = _required(deployment.runs.get(self._run), self._run)
+        self._seconds["total"] = time.monotonic() - started
+        return Report(
+            verdict=judge(
+                planned_interruptions=len(self._plan.interruptions), run=run, reference=reference, notices=notices
+            ),
+            run=run,
+            reference=reference,
+            notices=notices,
+            head=head,
+            seconds=self._seconds,
+        )
+
+    @contextlib.contextmanager
+    def _local_aws(self) -> Iterator[LocalAws]:
+        found = lifecycle.status(self._plan.state_dir)
+        with self._stage(Stage.LOCAL_AWS) as outcome:
+            local = found or lifecycle.start(self._plan.state_dir)
+            outcome.append(f"{local.endpoint_url}, {'found running' if found else 'started'}")
+        try:
+            yield local
+        finally:
+            if found is None and not self._plan.keep_running:
+                lifecycle.stop(self._plan.state_dir)
+
+    def _deploy(self, local: LocalAws) -> None:
+        with self._stage(Stage.BOOTSTRAP) as outcome:
+            did = cdk.bootstrap(
+                local, project_dir=self._plan.project_dir, on_progress=self._toolkit_progress(Stage.BOOTSTRAP)
+            )
+            outcome.append("done" if did else "was done before")
+        with self._stage(Stage.DEPLOY) as outcome:
+            stacks = cdk.deploy(
+                local, project_dir=self._plan.project_dir, on_progress=self._toolkit_progress(Stage.DEPLOY)
+            )
+            outcome.append(", ".join(sorted(stacks)))
+
+    def _toolkit_progress(self, stage: Stage) -> Callable[[cdk.Progress], None]:
+        done: dict[str, int] = {}
+        totals: dict[str, int] = {}
+
+        def tell(progress: cdk.Progress) -> None:
+            if progress.stack and progress.done is not None and progress.total is not None:
+                done[progress.stack], totals[progress.stack] = progress.done, progress.total
+            if progress.stack and progress.finished:
+                done[progress.stack] = totals.get(progress.stack, 0)
+            self._observer.stage_progress(
+                stage, done=sum(done.values()), total=sum(totals.values()) or None, text=progress.stack or ""
+            )
+
+        return tell
+
+    @contextlib.contextmanager
+    def _faulty_events(self, control: LocalControl) -> Iterator[None]:
+        control.event_faults(self._plan.event_faults)
+        try:
+            yield
+        finally:
+            control.event_faults(EventFaults())
+
+    def _launch(self, deployment: Deployment, control: LocalControl) -> None:
+        with self._stage(Stage.LAUNCH) as outcome:
+            control.script_capacity(run=self._run, script=CapacityScript(interruptions=tuple(self._plan.interruptions)))
+            for name in (self._run, self._reference):
+                answer = deployment.launch(run=name)
+                if not answer.get("ok"):
+                    raise LaunchRefusedError(answer)
+            outcome.append(f"{self._run}, and {self._reference} to compare with")
+
+    def _train(self, runs: Runs, control: LocalControl) -> None:
+        deadline = time.monotonic() + self._plan.timeout_seconds
+        with self._stage(Stage.TRAINING) as outcome:
+            watch = _Watch(self._observer)
+            while True:
+                heads = {name: _required(runs.get(name), name) for name in (self._run, self._reference)}
+                watch.look(control.job_facts(heads[self._run].job_name))
+                if all(head.state.ended for head in heads.values()):
+                    break
+                if time.monotonic() > deadline:
+                    raise RehearsalTimeoutError(
+                        seconds=self._plan.timeout_seconds,
+                        states={name: head.state.value for name, head in heads.items()},
+                    )
+                time.sleep(_POLL_SECONDS)
+            outcome.append(heads[self._run].state.value.lower())
+
+    def _collect_notices(self, subscriber: Subscriber) -> list[ReceivedNotice]:
+        awaited = {self._run, self._reference}
+        notices: list[ReceivedNotice] = []
+        with self._stage(Stage.NOTICES) as outcome:
+            deadline = time.monotonic() + _LONGEST_NOTICE_SECONDS
+            quiet_since = time.monotonic()
+            while time.monotonic() < deadline:
+                arrived = [n for n in subscriber.receive(wait_seconds=1) if n.run in awaited]
+                notices += arrived
+                for notice in arrived:
+                    self._observer.notice_received(notice)
+                    quiet_since = time.monotonic()
+                told = {notice.run for notice in notices if notice.status in _ENDINGS}
+                if told == awaited and time.monotonic() - quiet_since >= _QUIET_SECONDS:
+                    break
+            outcome.append(f"{len(notices)} received")
+        return notices
+
+    def _evidence(self, name: str, runs: Runs, logs: CloudWatchJobLogs, control: LocalControl, s3: Any) -> RunEvidence:
+        attempts = runs.attempts(name)
+        return gather_evidence(
+            run=_required(runs.get(name), name),
+            attempts=attempts,
+            events=[event for attempt in attempts for event in logs.read(attempt.job_name).events],
+            witness=control,
+            s3=s3,
+        )
+
+    @contextlib.contextmanager
+    def _stage(self, stage: Stage) -> Iterator[list[str]]:
+        outcome: list[str] = []
+        self._observer.stage_started(stage)
+        started = time.monotonic()
+        yield outcome
+        self._seconds[stage.name.lower()] = seconds = time.monotonic() - started
+        self._observer.stage_finished(stage, seconds=seconds, text="".join(outcome))
+
+
+class _Watch:
+    """Turns what a job's processes go through into progress and notes for the observer."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self._lives_begun, self._losses_told, self._resumes_told = 0, 0, 0
+
+    def look(self, facts: JobFacts) -> None:
+        """Tell what is new since the last look."""
+        lives = facts.lifetimes
+        losses = [life for life in lives if life.interrupted and life.ended_at is not None]
+        for life in losses[self._losses_told :]:
+            self._observer.stage_note(Stage.TRAINING, _loss(life))
+        self._losses_told = len(losses)
+        for life in lives[max(1, self._resumes_told) :]:
+            if life.resumed_step is None:
+                break
+            self._observer.stage_note(Stage.TRAINING, f"resumed from step {life.resumed_step} on new capacity")
+            self._resumes_told = lives.index(life) + 1
+        if lives:
+            current = lives[-1]
+            self._observer.stage_progress(
+                Stage.TRAINING,
+                done=current.last_step_seen or current.resumed_step or 0,
+                total=current.total_steps,
+                text=facts.secondary_status.lower(),
+            )
+
+
+def _loss(life: ProcessLifetime) -> str:
+    where = "before its first step" if life.last_step_seen is None else f"at step {life.last_step_seen}"
+    how = "after a notice (SIGTERM)" if life.notice else "without notice (SIGKILL)"
+    return f"capacity taken {where}, {how}; waiting for new"
+
+
+def _required(run: Run | None, name: str) -> Run:
+    if run is None:
+        raise KeyError(f"run {name} was launched and is not in the run table")
+    return run

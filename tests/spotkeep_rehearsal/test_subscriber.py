@@ -1,0 +1,32 @@
+"""The subscriber reads what SNS delivers, whole and once from its queue."""
+
+from __future__ import annotations
+
+from spotkeep_local.lifecycle import LocalAws
+from spotkeep_rehearsal.subscriber import Subscriber
+
+
+def test_a_subscriber_gets_subject_text_and_attributes(local_aws: LocalAws) -> None:
+    session = local_aws.session()
+    sns, sqs = session.client("sns"), session.client("sqs")
+    topic = sns.create_topic(Name="notices")["TopicArn"]
+    subscriber = Subscriber.subscribe(sns=sns, sqs=sqs, topic_arn=topic, queue_name="mailbox")
+    sns.publish(
+        TopicArn=topic,
+        Subject="digits-1 completed",
+        Message="It is done.",
+        MessageAttributes={
+            "run": {"DataType": "String", "StringValue": "digits-1"},
+            "status": {"DataType": "String", "StringValue": "completed"},
+        },
+    )
+    (notice,) = subscriber.receive(wait_seconds=5)
+    assert (notice.run, notice.status, notice.subject, notice.body) == (
+        "digits-1",
+        "completed",
+        "digits-1 completed",
+        "It is done.",
+    )
+    assert subscriber.receive(wait_seconds=0) == []
+    subscriber.close()
+    assert sqs.list_queues(QueueNamePrefix="mailbox").get("QueueUrls", []) == []
