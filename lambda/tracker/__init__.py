@@ -1,1 +1,1 @@
-"""Placeholder docstring: the owner of this package writes it."""
+"""The tracker: a function that takes SageMaker's events as hints and brings the record up to date."""

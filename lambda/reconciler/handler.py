@@ -1,0 +1,80 @@
+"""The Lambda entry point of the sweep: its schedule's event says nothing, so nothing in it is read."""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools.metrics import MetricUnit
+
+from spotkeep_jobs.reconciliation import Reconciler, Sweep, SweepFailedError
+from spotkeep_jobs.tracing import traced
+from spotkeep_jobs.tracking_functions import TrackingSettings, wired
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
+logger = Logger()
+metrics = Metrics()
+
+_KEPT_FOR_SENDING_MILLISECONDS: Final = 30_000
+
+
+@functools.cache
+def production_reconciler() -> Reconciler:
+    """The reconciler on real clients, made once for each execution environment."""
+    return wired(TrackingSettings.from_environment()).reconciler
+
+
+@traced
+@metrics.log_metrics(capture_cold_start_metric=True)
+@logger.inject_lambda_context(clear_state=True)
+def handler(event: object, context: LambdaContext) -> dict[str, Any]:  # noqa: ARG001 - the schedule says nothing
+    """Sweep once.
+
+    Args:
+        event: The schedule's; not read.
+        context: Lambda's; its remaining time bounds the sweep.
+
+    Returns:
+        What the sweep did.
+
+    Raises:
+        SweepFailedError: Some items failed, after all others were done; the alarm on the function's errors sees it.
+    """
+    reconciler = production_reconciler()
+    sweep = reconciler.sweep(has_time=lambda: context.get_remaining_time_in_millis() > _KEPT_FOR_SENDING_MILLISECONDS)
+    _report(sweep)
+    if sweep.failures:
+        raise SweepFailedError(sweep.failures)
+    return {
+        "ok": True,
+        "runs": sweep.runs,
+        "changes": sweep.changes,
+        "completed": sweep.completed,
+        "tuning_jobs": sweep.tuning_jobs,
+        "notices_sent": sweep.notices_sent,
+        "left": sweep.left,
+    }
+
+
+def _report(sweep: Sweep) -> None:
+    logger.info("swept", runs=sweep.runs, changes=sweep.changes, completed=sweep.completed, left=sweep.left)
+    for what, why in sweep.failures.items():
+        logger.error("not reconciled", what=what, problem=why)
+    counts = {
+        "RunsInFlight": sweep.runs + sweep.left,
+        "RunChanged": sweep.changes,
+        "HalfDoneCompleted": sweep.completed,
+        "NoticeSent": sweep.notices_sent,
+        "SweepFailures": len(sweep.failures),
+        "SweepLeft": sweep.left,
+    }
+    for name, count in counts.items():
+        metrics.add_metric(name=name, unit=MetricUnit.Count, value=count)
+
+
+if "AWS_LAMBDA_INITIALIZATION_TYPE" in os.environ:
+    production_reconciler()  # In a real Lambda the clients are made while it initialises, which has a full CPU.

@@ -1,0 +1,104 @@
+"""What the tracker and the reconciler are made of: the same settings, the same parts, on the same clients."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Annotated, Any, Final
+
+import boto3
+from pydantic import BaseModel, ConfigDict, Field, Json
+
+from spotkeep_jobs.launch import complete_launch
+from spotkeep_jobs.notice_topic import SnsNoticeTopic
+from spotkeep_jobs.outbox import Outbox
+from spotkeep_jobs.reconciliation import Reconciler
+from spotkeep_jobs.run_observer import RunObserver
+from spotkeep_jobs.run_table import DEFAULT_RETENTION_DAYS, RunTable
+from spotkeep_jobs.sagemaker_api import SageMakerTrainingJobs, client_config
+from spotkeep_jobs.tracking import Deployment
+from spotkeep_jobs.training_logs import CloudWatchJobLogs
+from spotkeep_jobs.tuning_jobs import SageMakerTuningJobs, TuningObserver
+
+_PREFIX: Final = "SPOTKEEP_"
+
+
+class TrackingSettings(BaseModel):
+    """Each field is the environment variable `SPOTKEEP_<FIELD>`; an empty variable counts as unset."""
+
+    model_config = ConfigDict(frozen=True)
+
+    deployment: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,19}$")]
+    run_table: str
+    notice_topic_arn: str
+    run_retention_days: Annotated[int, Field(gt=0)] = DEFAULT_RETENTION_DAYS
+    prices: Json[dict[str, float]] = Field(default_factory=dict)
+    """On-demand US dollars per hour of an instance, by type."""
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> TrackingSettings:
+        """Read the settings.
+
+        Raises:
+            pydantic.ValidationError: A variable is missing or wrong; it names each.
+        """
+        given: dict[str, Any] = {
+            name: environment[_PREFIX + name.upper()]
+            for name in cls.model_fields
+            if environment.get(_PREFIX + name.upper())
+        }
+        return cls.model_validate(given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tracking:
+    """The parts, wired.
+
+    Attributes:
+        runs: Observes runs.
+        tuning: Observes tuning jobs.
+        outbox: Delivers notices.
+        reconciler: Sweeps over what is in flight.
+    """
+
+    runs: RunObserver
+    tuning: TuningObserver
+    outbox: Outbox
+    reconciler: Reconciler
+
+
+def wired(settings: TrackingSettings, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Tracking:
+    """Wire the parts on real clients.
+
+    Args:
+        settings: The function's settings.
+        clock: The time, aware.
+    """
+    config = client_config()
+    deployment = Deployment(name=settings.deployment, prices=settings.prices)
+    sagemaker = boto3.client("sagemaker", config=config)
+    jobs = SageMakerTrainingJobs(sagemaker)
+    table = RunTable(
+        client=boto3.client("dynamodb", config=config),
+        table_name=settings.run_table,
+        retention_days=settings.run_retention_days,
+    )
+    topic = SnsNoticeTopic(boto3.client("sns", config=config), topic_arn=settings.notice_topic_arn)
+    logs = CloudWatchJobLogs(boto3.client("logs", config=config))
+    runs = RunObserver(table=table, jobs=jobs, logs=logs, deployment=deployment, clock=clock)
+    tuning = TuningObserver(
+        table=table, jobs=SageMakerTuningJobs(sagemaker), deployment=settings.deployment, clock=clock
+    )
+    outbox = Outbox(table=table, topic=topic, clock=clock)
+    reconciler = Reconciler(
+        table=table,
+        observer=runs,
+        tuning=tuning,
+        outbox=outbox,
+        complete_launch=partial(complete_launch, table=table, jobs=jobs, deployment=deployment, now=clock),
+        clock=clock,
+    )
+    return Tracking(runs=runs, tuning=tuning, outbox=outbox, reconciler=reconciler)
