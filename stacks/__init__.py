@@ -1,1 +1,1 @@
-"""Placeholder docstring: the owner of this package writes it."""
+"""The four stacks of a deployment and the settings that shape them: wiring only, no resource is described here."""

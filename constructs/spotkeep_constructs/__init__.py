@@ -1,1 +1,1 @@
-"""Placeholder docstring: the owner of this package writes it."""
+"""Spotkeep's CDK constructs: one file a construct, each ready to be placed in a stack on its own."""

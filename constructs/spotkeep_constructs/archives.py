@@ -1,0 +1,128 @@
+"""Zip archives that are the same bytes for the same files, so that an asset's hash says what is in it.
+
+Everything a deployment uploads (function code, the dependency layer, the training bundle) is packed here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import stat
+import tempfile
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
+
+# The earliest time a zip entry can hold. A source file's own time would change the hash on every checkout.
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def python_sources(package: Path) -> dict[str, bytes]:
+    """The files of a package that a running function needs.
+
+    Args:
+        package: The package's directory.
+
+    Returns:
+        Content by archive path, which starts with the package's name. Byte code and dot files are left out.
+    """
+    return {
+        PurePosixPath(package.name, *path.relative_to(package).parts).as_posix(): path.read_bytes()
+        for path in _files(package)
+    }
+
+
+def _files(directory: Path) -> Iterable[Path]:
+    for parent, folders, names in os.walk(directory):
+        folders[:] = [name for name in folders if name != "__pycache__" and not name.startswith(".")]
+        for name in names:
+            if not name.startswith(".") and not name.endswith((".pyc", ".pyo")):
+                yield Path(parent, name)
+
+
+def zip_bytes(files: Mapping[str, bytes]) -> bytes:
+    """Packs files into an archive that depends on their names and content alone.
+
+    Args:
+        files: Content by archive path.
+    """
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(files):
+            _write(archive, name, files[name])
+    return buffer.getvalue()
+
+
+def zip_directory(directory: Path, destination: Path) -> None:
+    """Packs a directory's files, with the same guarantee as `zip_bytes`, one file in memory at a time.
+
+    Args:
+        directory: Root of the archive's paths.
+        destination: The archive to write; appears whole or not at all.
+    """
+    with (
+        _appearing_whole(destination) as partial,
+        zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive,
+    ):
+        for path in sorted(_files(directory), key=lambda path: path.relative_to(directory).as_posix()):
+            _write(archive, path.relative_to(directory).as_posix(), path.read_bytes())
+
+
+def _write(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
+    entry = zipfile.ZipInfo(name, date_time=_EPOCH)
+    entry.external_attr = (stat.S_IFREG | 0o644) << 16
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    # The host's system would be recorded otherwise, and macOS and Linux would disagree on the hash.
+    entry.create_system = 3
+    archive.writestr(entry, content)
+
+
+def sha256(*parts: bytes | str) -> str:
+    """Hash of several values, each kept apart from the next by its length.
+
+    Args:
+        parts: What the hash stands for.
+    """
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(f"{len(data)}:".encode())
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def keep(directory: Path, name: str, content: bytes) -> Path:
+    """Writes a file once; a file of that name is taken to hold that content.
+
+    Args:
+        directory: Where it is kept; created when missing.
+        name: A name that holds the content's hash.
+        content: What to write.
+    """
+    path = directory / name
+    if not path.exists():
+        with _appearing_whole(path) as partial:
+            partial.write_bytes(content)
+    return path
+
+
+class _appearing_whole:  # noqa: N801 - a context manager, read as one
+    """Yields a path beside the destination and renames it there when the block succeeds."""
+
+    def __init__(self, destination: Path) -> None:
+        self._destination = destination
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=destination.parent, prefix=".partial-")
+        os.close(handle)
+        self._partial = Path(name)
+
+    def __enter__(self) -> Path:
+        return self._partial
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is None:
+            self._partial.chmod(0o644)
+            self._partial.replace(self._destination)
+        else:
+            self._partial.unlink(missing_ok=True)

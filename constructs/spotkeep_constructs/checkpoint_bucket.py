@@ -1,0 +1,214 @@
+"""Where checkpoints, models and sources live: the bucket, its key and the log of who touched it."""
+
+from __future__ import annotations
+
+from aws_cdk import Aws, Duration, RemovalPolicy, Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from spotkeep_constructs.acknowledgements import acknowledge
+from spotkeep_constructs.errors import PropertyError
+from spotkeep_constructs.statements import allow
+
+RUNS_PREFIX = "runs/"
+"""Every object of every run lies below it; no role of a deployment reaches beyond."""
+
+LONGEST_WAIT_AND_RUN_DAYS = 28
+_EVERY_RUN = "Runs are named later: everything below runs/ of this bucket, and nothing beside it."
+UNFINISHED_UPLOAD_DAYS = 7
+
+
+class CheckpointBucket(Construct):
+    """A versioned, encrypted bucket that keeps what runs produce.
+
+    Encrypted with a key of its own that rotates every year; reached over TLS alone; closed to the public; every access
+    logged to a second bucket. Replaced and deleted versions stay for a while, so that a deletion SageMaker mirrors from
+    a container can be undone.
+
+    Attributes:
+        bucket: The bucket.
+        key: The key its objects are encrypted with.
+        access_logs: The bucket that receives its access logs.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002 - the CDK's own name
+        *,
+        noncurrent_version_days: int,
+        access_log_retention_days: int,
+        retention_days: int | None = None,
+        keep_on_destroy: bool = True,
+    ) -> None:
+        """Places the bucket.
+
+        Args:
+            scope: Parent construct.
+            id: Construct id.
+            noncurrent_version_days: Days a replaced or deleted version can be brought back.
+            access_log_retention_days: Days the access logs are kept.
+            retention_days: Days until objects below `runs/` expire. Default: they never do.
+            keep_on_destroy: Whether bucket, key and logs outlive their stack.
+
+        Raises:
+            PropertyError: A retention is shorter than a run can live, or not positive.
+        """
+        super().__init__(scope, id)
+        if retention_days is not None and retention_days <= LONGEST_WAIT_AND_RUN_DAYS:
+            raise PropertyError(
+                name="CheckpointBucket.retention_days",
+                problem="could expire a checkpoint of a run that is still waiting or training",
+                found=retention_days,
+                fix=f"Give more than {LONGEST_WAIT_AND_RUN_DAYS} days, or None to keep checkpoints.",
+            )
+        if noncurrent_version_days < 1:
+            raise PropertyError(
+                name="CheckpointBucket.noncurrent_version_days",
+                problem="must be at least one day",
+                found=noncurrent_version_days,
+                fix="Give 1 or more.",
+            )
+        removal = RemovalPolicy.RETAIN if keep_on_destroy else RemovalPolicy.DESTROY
+
+        self.key = kms.Key(
+            self,
+            "Key",
+            description="Encrypts Spotkeep's checkpoints, models and sources",
+            enable_key_rotation=True,
+            removal_policy=removal,
+        )
+        self.access_logs = s3.Bucket(
+            self,
+            "AccessLogs",
+            encryption=s3.BucketEncryption.S3_MANAGED,
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+            enforce_ssl=True,
+            minimum_tls_version=1.2,
+            removal_policy=removal,
+            lifecycle_rules=[
+                s3.LifecycleRule(
+                    id="expire-access-logs",
+                    expiration=Duration.days(access_log_retention_days),
+                    abort_incomplete_multipart_upload_after=Duration.days(UNFINISHED_UPLOAD_DAYS),
+                )
+            ],
+        )
+        acknowledge(
+            self.access_logs,
+            {"S1": "It receives the access logs; logging its own accesses would never end."},
+        )
+        rules = [
+            s3.LifecycleRule(
+                id="expire-noncurrent-versions",
+                noncurrent_version_expiration=Duration.days(noncurrent_version_days),
+                expired_object_delete_marker=True,
+            ),
+            s3.LifecycleRule(
+                id="abort-unfinished-uploads",
+                abort_incomplete_multipart_upload_after=Duration.days(UNFINISHED_UPLOAD_DAYS),
+            ),
+        ]
+        if retention_days is not None:
+            rules.append(
+                s3.LifecycleRule(id="expire-runs", prefix=RUNS_PREFIX, expiration=Duration.days(retention_days))
+            )
+        self.bucket = s3.Bucket(
+            self,
+            "Bucket",
+            versioned=True,
+            encryption=s3.BucketEncryption.KMS,
+            encryption_key=self.key,
+            # One data key a bucket and hour instead of a KMS call for each checkpoint file.
+            bucket_key_enabled=True,
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+            enforce_ssl=True,
+            minimum_tls_version=1.2,
+            server_access_logs_bucket=self.access_logs,
+            server_access_logs_prefix="checkpoints/",
+            lifecycle_rules=rules,
+            removal_policy=removal,
+        )
+
+    def grant_list_runs(self, grantee: iam.IGrantable) -> None:
+        """Lets a principal list what lies below `runs/`, and nothing beside it.
+
+        Args:
+            grantee: A role, user or managed policy.
+        """
+        allow(grantee, actions=["s3:GetBucketLocation"], resources=[self.bucket.bucket_arn])
+        allow(
+            grantee,
+            actions=["s3:ListBucket"],
+            resources=[self.bucket.bucket_arn],
+            conditions={"StringLike": {"s3:prefix": [f"{RUNS_PREFIX}*"]}},
+        )
+
+    def grant_read_runs(self, grantee: iam.IGrantable) -> None:
+        """Lets a principal list and read every run's objects.
+
+        Args:
+            grantee: A role, user or managed policy.
+        """
+        self.grant_list_runs(grantee)
+        allow(grantee, actions=["s3:GetObject"], resources=[self._objects(RUNS_PREFIX + "*")], wildcard=_EVERY_RUN)
+        self._allow_key(grantee, ["kms:Decrypt"])
+
+    def grant_train(self, grantee: iam.IGrantable) -> None:
+        """Lets a training job read, write and delete below `runs/`: checkpoints are mirrored, deletions included.
+
+        Args:
+            grantee: The role jobs run with.
+        """
+        self.grant_read_runs(grantee)
+        allow(
+            grantee,
+            actions=["s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"],
+            resources=[self._objects(RUNS_PREFIX + "*")],
+            wildcard=_EVERY_RUN,
+        )
+        self._allow_key(grantee, ["kms:GenerateDataKey"])
+
+    def grant_put_sources(self, grantee: iam.IGrantable) -> None:
+        """Lets a principal upload the source archive of a run, and nothing else.
+
+        Args:
+            grantee: A role, user or managed policy.
+        """
+        allow(
+            grantee,
+            actions=["s3:PutObject", "s3:AbortMultipartUpload"],
+            resources=[self._objects(f"{RUNS_PREFIX}*/source/*")],
+            wildcard="Runs are named later: the sources of every run, and no other object of theirs.",
+        )
+        self._allow_key(grantee, ["kms:GenerateDataKey"])
+
+    def grant_encrypt_volumes(self, grantee: iam.IGrantable) -> None:
+        """Lets SageMaker, called by a principal, encrypt a job's storage volume with the bucket's key.
+
+        Args:
+            grantee: The role that creates jobs, and the one jobs run with.
+        """
+        allow(grantee, actions=["kms:DescribeKey"], resources=[self.key.key_arn])
+        allow(
+            grantee,
+            actions=["kms:CreateGrant"],
+            resources=[self.key.key_arn],
+            conditions={"Bool": {"kms:GrantIsForAWSResource": "true"}},
+        )
+
+    def _objects(self, pattern: str) -> str:
+        return self.bucket.arn_for_objects(pattern)
+
+    def _allow_key(self, grantee: iam.IGrantable, actions: list[str]) -> None:
+        via_s3 = f"s3.{Stack.of(self).region}.{Aws.URL_SUFFIX}"
+        allow(
+            grantee,
+            actions=actions,
+            resources=[self.key.key_arn],
+            conditions={"StringEquals": {"kms:ViaService": via_s3}},
+        )

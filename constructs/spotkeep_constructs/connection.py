@@ -1,0 +1,95 @@
+"""What a client has to know to use a deployment, in one SSM parameter with a name it can guess."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aws_cdk import Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_ssm as ssm
+from constructs import Construct
+
+from spotkeep_constructs.errors import PropertyError
+from spotkeep_constructs.statements import allow
+
+VERSION = 1
+FIELDS = frozenset(
+    {
+        "deployment",
+        "region",
+        "launcher_function",
+        "tracker_function",
+        "reconciler_function",
+        "run_table",
+        "checkpoint_bucket",
+        "notice_topic_arn",
+        "execution_role_arn",
+        "default_image",
+    }
+)
+
+
+def parameter_name(deployment: str) -> str:
+    """The parameter's name.
+
+    Args:
+        deployment: Name of the deployment.
+    """
+    return f"/{deployment}/connection"
+
+
+def grant_read_connection(scope: Construct, grantee: iam.IGrantable, *, deployment: str) -> None:
+    """Lets a principal read a deployment's connection, which another stack may hold.
+
+    Args:
+        scope: A construct of the same account and region.
+        grantee: A role, user or managed policy.
+        deployment: Name of the deployment.
+    """
+    arn = Stack.of(scope).format_arn(
+        service="ssm", resource="parameter", resource_name=parameter_name(deployment).lstrip("/")
+    )
+    allow(grantee, actions=["ssm:GetParameter"], resources=[arn])
+
+
+class Connection(Construct):
+    """The parameter `/<deployment>/connection`: a JSON object, created last, so that it stands for a whole deployment.
+
+    Attributes:
+        parameter: The parameter.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002
+        *,
+        deployment: str,
+        values: Mapping[str, str],
+    ) -> None:
+        """Places the parameter.
+
+        Args:
+            scope: Parent construct.
+            id: Construct id.
+            deployment: Name of the deployment.
+            values: Every field of a connection but its version; may hold tokens.
+
+        Raises:
+            PropertyError: A field is missing or unknown.
+        """
+        super().__init__(scope, id)
+        if set(values) != FIELDS:
+            raise PropertyError(
+                name="Connection.values",
+                problem="are not a connection's fields",
+                found=sorted(values),
+                fix=f"Missing: {sorted(FIELDS - set(values))}; unknown: {sorted(set(values) - FIELDS)}.",
+            )
+        self.parameter = ssm.StringParameter(
+            self,
+            "Parameter",
+            parameter_name=parameter_name(deployment),
+            description="How clients reach this Spotkeep deployment",
+            string_value=Stack.of(self).to_json_string({"version": VERSION, **values}),
+        )

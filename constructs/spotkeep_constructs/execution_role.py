@@ -1,0 +1,123 @@
+"""The role a training job runs with: its runs' data, its log, its image, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aws_cdk import Aws, Stack
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from spotkeep_constructs.checkpoint_bucket import CheckpointBucket
+from spotkeep_constructs.statements import allow
+from spotkeep_constructs.training_bundle import TrainingBundle
+from spotkeep_constructs.training_jobs import TrainingJobs
+
+_INTERFACES = "SageMaker creates the interfaces and EC2 names them; the subnets bind them."
+
+
+class ExecutionRole(Construct):
+    """The SageMaker execution role of every job of a deployment.
+
+    Source: "How to use SageMaker AI execution roles", section CreateTrainingJob, narrowed from `*` to this
+    deployment's data.
+
+    Attributes:
+        role: The role.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002
+        *,
+        checkpoints: CheckpointBucket,
+        bundle: TrainingBundle,
+        jobs: TrainingJobs,
+        encrypt_volumes: bool = False,
+        subnet_ids: Sequence[str] = (),
+        security_group_ids: Sequence[str] = (),
+    ) -> None:
+        """Places the role.
+
+        Args:
+            scope: Parent construct.
+            id: Construct id.
+            checkpoints: The bucket whose `runs/` jobs work in.
+            bundle: What every job starts with.
+            jobs: The jobs that run with this role.
+            encrypt_volumes: Whether jobs' storage volumes are encrypted with the bucket's key.
+            subnet_ids: Subnets jobs run in; without them no network permission is given.
+            security_group_ids: Security groups jobs run with.
+        """
+        super().__init__(scope, id)
+        self.role = iam.Role(
+            self,
+            "Role",
+            assumed_by=iam.ServicePrincipal(
+                "sagemaker.amazonaws.com",
+                conditions={"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}},
+            ),
+            description="Spotkeep's training jobs run with it",
+        )
+        checkpoints.grant_train(self.role)
+        if encrypt_volumes:
+            checkpoints.grant_encrypt_volumes(self.role)
+        bundle.grant_read(self.role)
+        jobs.grant_write_logs(self.role)
+        self._allow_image_pull()
+        if subnet_ids:
+            self._allow_network(subnet_ids, security_group_ids)
+
+    def _allow_image_pull(self) -> None:
+        allow(
+            self.role,
+            actions=["ecr:GetAuthorizationToken"],
+            resources=["*"],
+            wildcard="A registry token is no IAM resource; it gives no access to an image.",
+        )
+        allow(
+            self.role,
+            actions=["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"],
+            # AWS's own training images live in AWS's accounts, one a region, so the account stays open.
+            resources=[Stack.of(self).format_arn(service="ecr", account="*", resource="repository", resource_name="*")],
+            wildcard="Users choose their images, also from AWS's accounts, one a region; reading is all it gives.",
+        )
+
+    def _allow_network(self, subnet_ids: Sequence[str], security_group_ids: Sequence[str]) -> None:
+        stack = Stack.of(self)
+        interfaces = stack.format_arn(service="ec2", resource="network-interface", resource_name="*")
+        subnets = [stack.format_arn(service="ec2", resource="subnet", resource_name=name) for name in subnet_ids]
+        groups = [
+            stack.format_arn(service="ec2", resource="security-group", resource_name=name)
+            for name in security_group_ids
+        ]
+        allow(
+            self.role,
+            actions=["ec2:CreateNetworkInterface"],
+            resources=[interfaces, *subnets, *groups],
+            wildcard=_INTERFACES,
+        )
+        allow(
+            self.role,
+            actions=[
+                "ec2:CreateNetworkInterfacePermission",
+                "ec2:DeleteNetworkInterface",
+                "ec2:DeleteNetworkInterfacePermission",
+            ],
+            resources=[interfaces],
+            wildcard=_INTERFACES,
+            conditions={"ArnEquals": {"ec2:Subnet": subnets}},
+        )
+        allow(
+            self.role,
+            actions=[
+                "ec2:DescribeDhcpOptions",
+                "ec2:DescribeNetworkInterfaces",
+                "ec2:DescribeSecurityGroups",
+                "ec2:DescribeSubnets",
+                "ec2:DescribeVpcs",
+            ],
+            resources=["*"],
+            wildcard="EC2's look-ups know no resources; they read alone.",
+        )

@@ -1,0 +1,72 @@
+"""Alarms for what must not go unseen: a function that fails, an event that nobody could handle."""
+
+from __future__ import annotations
+
+from aws_cdk import Duration
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_sns as sns
+from constructs import Construct
+
+from spotkeep_constructs.job_function import JobFunction
+
+PERIOD = Duration.minutes(5)
+
+
+class FailureAlarms(Construct):
+    """Two alarms a function: its errors, and its dead-letter queue's depth.
+
+    Attributes:
+        alarms: All alarms, in the order of the functions.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002
+        *,
+        topic: sns.ITopic,
+        functions: list[JobFunction],
+    ) -> None:
+        """Places the alarms.
+
+        Args:
+            scope: Parent construct.
+            id: Construct id.
+            topic: Where they report, and report the return to normal.
+            functions: The functions watched.
+        """
+        super().__init__(scope, id)
+        self.alarms: list[cloudwatch.Alarm] = []
+        action = actions.SnsAction(topic)
+        for function in functions:
+            name = function.package
+            self.alarms += [
+                cloudwatch.Alarm(
+                    self,
+                    f"{name.capitalize()}Errors",
+                    alarm_description=f"The {name} raised an error: read its log.",
+                    metric=function.function.metric_errors(period=PERIOD, statistic="Sum"),
+                    threshold=1,
+                    evaluation_periods=1,
+                    comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+                    treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+                ),
+                cloudwatch.Alarm(
+                    self,
+                    f"{name.capitalize()}Failures",
+                    alarm_description=(
+                        f"An event for the {name} failed after all retries and waits in its dead-letter queue."
+                    ),
+                    metric=function.failures.metric_approximate_number_of_messages_visible(
+                        period=PERIOD, statistic="Maximum"
+                    ),
+                    threshold=1,
+                    evaluation_periods=1,
+                    comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+                    treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+                ),
+            ]
+        for alarm in self.alarms:
+            alarm.add_alarm_action(action)
+            alarm.add_ok_action(action)

@@ -1,0 +1,222 @@
+"""What every function of a deployment has alike: code, layer, a role of its own, a log that ends, no lost event."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from aws_cdk import ArnFormat, Aws, Duration, RemovalPolicy, Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_lambda_destinations as destinations
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from spotkeep_constructs.acknowledgements import acknowledge
+from spotkeep_constructs.archives import keep, python_sources, sha256, zip_bytes
+from spotkeep_constructs.errors import PropertyError
+from spotkeep_constructs.lambda_target import RUNTIME, LambdaTarget
+from spotkeep_constructs.statements import allow
+
+SHARED_PACKAGE = "spotkeep_jobs"
+FAILURE_RETENTION_DAYS = 14
+RETRY_ATTEMPTS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionPlatform:
+    """What all functions of a stack share.
+
+    Attributes:
+        target: What the functions are built for.
+        layer: Their third-party dependencies.
+        source_root: The directory `lambda/`, which holds one package a function.
+        archives: Directory that keeps built archives.
+        log_retention: How long their logs are kept.
+    """
+
+    target: LambdaTarget
+    layer: lambda_.ILayerVersion
+    source_root: Path
+    archives: Path
+    log_retention: logs.RetentionDays
+
+
+def code_bytes(source_root: Path, package: str) -> bytes:
+    """Packs a function's package together with the one that all functions share.
+
+    Args:
+        source_root: The directory `lambda/`.
+        package: The function's package, which holds handler.py.
+
+    Returns:
+        A zip archive; the same sources give the same bytes.
+
+    Raises:
+        PropertyError: There is no such package.
+    """
+    files: dict[str, bytes] = {}
+    for name in (package, SHARED_PACKAGE):
+        if not (source_root / name / "__init__.py").is_file():
+            raise PropertyError(
+                name="JobFunction.package",
+                problem="is not a package of the functions' source root",
+                found=str(source_root / name),
+                fix="Name one of its folders, such as launcher.",
+            )
+        files |= python_sources(source_root / name)
+    return zip_bytes(files)
+
+
+class JobFunction(Construct):
+    """A Lambda function that acts on runs.
+
+    Its role holds what is granted to it and the right to write its own log and traces: the CDK's own additions, with
+    their wildcards, are left out. An event that still fails after two retries waits in a dead-letter queue.
+
+    Attributes:
+        function: The function.
+        role: Its role; grant permissions to it.
+        failures: The dead-letter queue.
+        package: The package that holds its handler.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002
+        *,
+        package: str,
+        deployment: str,
+        platform: FunctionPlatform,
+        environment: Mapping[str, str],
+        timeout: Duration,
+        description: str,
+        memory_mb: int = 512,
+        reserved_concurrency: int | None = None,
+    ) -> None:
+        """Places the function.
+
+        Args:
+            scope: Parent construct.
+            id: Construct id.
+            package: Package below the source root; its handler is `<package>.handler.handler`.
+            deployment: Prefix of the function's name.
+            platform: What all functions of the stack share.
+            environment: The function's own settings.
+            timeout: How long one invocation may take.
+            description: What the function does, for the console.
+            memory_mb: Memory in MiB, which also sets the share of a processor.
+            reserved_concurrency: Concurrency taken out of the account's pool for it. Default: none.
+
+        Raises:
+            PropertyError: The package is missing, or a limit of Lambda is exceeded.
+        """
+        super().__init__(scope, id)
+        if timeout.to_seconds() > 900:
+            raise PropertyError(
+                name="JobFunction.timeout",
+                problem="is above Lambda's limit",
+                found=f"{timeout.to_seconds()} s",
+                fix="Give 900 s or less.",
+            )
+        if not 128 <= memory_mb <= 10_240:
+            raise PropertyError(
+                name="JobFunction.memory_mb",
+                problem="is outside Lambda's range",
+                found=memory_mb,
+                fix="Give 128 to 10,240 MiB.",
+            )
+        self.package = package
+        name = f"{deployment}-{package}"
+        content = code_bytes(platform.source_root, package)
+        digest = sha256(content)
+        archive = keep(platform.archives / digest, f"{package}.zip", content)
+
+        log_group = logs.LogGroup(
+            self,
+            "Log",
+            log_group_name=f"/aws/lambda/{name}",
+            retention=platform.log_retention,
+            removal_policy=RemovalPolicy.DESTROY,
+        )
+        self.failures = sqs.Queue(
+            self,
+            "Failures",
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+            retention_period=Duration.days(FAILURE_RETENTION_DAYS),
+        )
+        acknowledge(self.failures, {"SQS3": "It is the dead-letter queue of this function and its triggers."})
+
+        self.role = iam.Role(
+            self,
+            "Role",
+            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
+            description=f"The function {name} runs with it",
+        )
+        stack = Stack.of(self)
+        log_arn = stack.format_arn(
+            service="logs",
+            resource="log-group",
+            resource_name=f"/aws/lambda/{name}:*",
+            arn_format=ArnFormat.COLON_RESOURCE_NAME,
+        )
+        allow(
+            self.role,
+            actions=["logs:CreateLogStream", "logs:PutLogEvents"],
+            resources=[log_arn],
+            wildcard="Lambda names the streams: those of this function's own log group.",
+        )
+        allow(
+            self.role,
+            actions=["xray:PutTelemetryRecords", "xray:PutTraceSegments"],
+            resources=["*"],
+            conditions={"StringEquals": {"aws:RequestedRegion": Aws.REGION}},
+            wildcard="X-Ray knows no resources for these; the region is the narrowest bound it takes.",
+        )
+        allow(self.role, actions=["sqs:SendMessage"], resources=[self.failures.queue_arn])
+
+        self.function = lambda_.Function(
+            self,
+            "Function",
+            function_name=name,
+            description=description,
+            runtime=RUNTIME,
+            architecture=platform.target.cdk_architecture,
+            handler=f"{package}.handler.handler",
+            code=lambda_.Code.from_asset(str(archive), asset_hash=digest),
+            layers=[platform.layer],
+            # Without updates by the CDK: its grants for tracing and destinations hold unconditional wildcards.
+            role=self.role.without_policy_updates(),
+            environment={
+                "SPOTKEEP_DEPLOYMENT": deployment,
+                "POWERTOOLS_SERVICE_NAME": name,
+                "POWERTOOLS_METRICS_NAMESPACE": "Spotkeep",
+                "POWERTOOLS_LOG_LEVEL": "INFO",
+                **environment,
+            },
+            timeout=timeout,
+            memory_size=memory_mb,
+            tracing=lambda_.Tracing.ACTIVE,
+            log_group=log_group,
+            reserved_concurrent_executions=reserved_concurrency,
+            retry_attempts=RETRY_ATTEMPTS,
+            max_event_age=Duration.hours(6),
+            on_failure=destinations.SqsDestination(self.failures),
+        )
+
+        acknowledge(
+            self.function,
+            {"L1": "Python 3.13 is maintained until 2029, and the lock has wheels of every dependency for it."},
+        )
+
+    def grant_invoke(self, grantee: iam.IGrantable) -> None:
+        """Lets a principal invoke the function.
+
+        Args:
+            grantee: A role, user or managed policy.
+        """
+        allow(grantee, actions=["lambda:InvokeFunction"], resources=[self.function.function_arn])

@@ -1,0 +1,131 @@
+"""The network EC2 instances run in: a small one of our own that bills nothing while idle, or one that exists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aws_cdk import aws_ec2 as ec2
+from constructs import Construct
+
+from spotkeep_constructs.acknowledgements import acknowledge
+from spotkeep_constructs.errors import PropertyError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExistingNetwork:
+    """A network named by its ids, so that nothing has to be looked up at synth.
+
+    Attributes:
+        vpc_id: Its VPC.
+        subnet_ids: Subnets with a way to S3 and the Systems Manager, one a zone.
+        availability_zones: The zones of the subnets, in the same order.
+        security_group_id: Group for instances; one without ingress is created when left out.
+    """
+
+    vpc_id: str
+    subnet_ids: Sequence[str]
+    availability_zones: Sequence[str]
+    security_group_id: str | None = None
+
+
+class Network(Construct):
+    """Subnets in several zones and a security group that nothing can reach into.
+
+    The created network has public subnets and no NAT gateway: instances call out through the internet gateway, S3 and
+    DynamoDB through gateway endpoints, and an idle network costs nothing.
+
+    Attributes:
+        vpc: The VPC.
+        subnets: One subnet a zone.
+        security_group: The instances' group: no ingress.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002
+        *,
+        existing: ExistingNetwork | None = None,
+        cidr: str = "10.73.0.0/22",
+        availability_zones: Sequence[str] = (),
+    ) -> None:
+        """Places the network, or refers to one.
+
+        Args:
+            scope: Parent construct.
+            id: Construct id.
+            existing: The network to use. Default: one is created.
+            cidr: Addresses of the created network.
+            availability_zones: Zones of the created network; may be tokens.
+
+        Raises:
+            PropertyError: Subnets and zones do not match, or there are too few zones.
+        """
+        super().__init__(scope, id)
+        if existing:
+            if len(existing.subnet_ids) != len(existing.availability_zones) or not existing.subnet_ids:
+                raise PropertyError(
+                    name="Network.existing",
+                    problem="needs one zone for each subnet",
+                    found=(list(existing.subnet_ids), list(existing.availability_zones)),
+                    fix="Name at least one subnet, and its zone in the same order.",
+                )
+            self.vpc: ec2.IVpc = ec2.Vpc.from_vpc_attributes(
+                self,
+                "Vpc",
+                vpc_id=existing.vpc_id,
+                availability_zones=list(existing.availability_zones),
+            )
+            self.subnets: list[ec2.ISubnet] = [
+                ec2.Subnet.from_subnet_attributes(self, f"Subnet{index}", subnet_id=subnet_id, availability_zone=zone)
+                for index, (subnet_id, zone) in enumerate(
+                    zip(existing.subnet_ids, existing.availability_zones, strict=True), start=1
+                )
+            ]
+        else:
+            if len(availability_zones) < 2:
+                raise PropertyError(
+                    name="Network.availability_zones",
+                    problem="are too few for spot capacity",
+                    found=list(availability_zones),
+                    fix="Give at least two.",
+                )
+            self.vpc = self._create(cidr, availability_zones)
+            self.subnets = list(self.vpc.public_subnets)
+        if existing and existing.security_group_id:
+            self.security_group: ec2.ISecurityGroup = ec2.SecurityGroup.from_security_group_id(
+                self, "InstanceGroup", existing.security_group_id, mutable=False
+            )
+        else:
+            self.security_group = ec2.SecurityGroup(
+                self,
+                "InstanceGroup",
+                vpc=self.vpc,
+                description="Spotkeep instances: they call out, nothing calls in",
+                allow_all_outbound=True,
+            )
+
+    def _create(self, cidr: str, availability_zones: Sequence[str]) -> ec2.Vpc:
+        vpc = ec2.Vpc(
+            self,
+            "Vpc",
+            ip_addresses=ec2.IpAddresses.cidr(cidr),
+            availability_zones=list(availability_zones),
+            nat_gateways=0,
+            subnet_configuration=[ec2.SubnetConfiguration(name="Training", subnet_type=ec2.SubnetType.PUBLIC)],
+            gateway_endpoints={
+                "S3": ec2.GatewayVpcEndpointOptions(service=ec2.GatewayVpcEndpointAwsService.S3),
+                "DynamoDb": ec2.GatewayVpcEndpointOptions(service=ec2.GatewayVpcEndpointAwsService.DYNAMODB),
+            },
+            # It would take a custom resource with a function of its own; nothing uses the default group.
+            restrict_default_security_group=False,
+        )
+        acknowledge(
+            vpc,
+            {
+                "VPC7": "Nothing can connect to these instances, so flow logs would record their own calls alone, at a "
+                "price by the gigabyte that grows with training data. Bring an existing network to have them."
+            },
+        )
+        return vpc

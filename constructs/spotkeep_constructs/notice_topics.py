@@ -1,0 +1,127 @@
+"""Where people are told: one topic for what became of runs, one for what is wrong with the deployment itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aws_cdk import ArnFormat, Aws, RemovalPolicy, Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_sns as sns
+from constructs import Construct
+
+from spotkeep_constructs.statements import allow
+
+
+class NoticeTopics(Construct):
+    """Two encrypted SNS topics with e-mail subscriptions.
+
+    They are apart because their readers are: whoever launched a run need not know that a queue of the deployment
+    holds a failed event, and a subscriber of notices is told once for each ending.
+
+    Attributes:
+        notices: Receives one message for each ending of a run (and each interruption, for those who asked).
+        operations: Receives the deployment's alarms.
+        key: Encrypts both.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002
+        *,
+        deployment: str,
+        notify_emails: Sequence[str] = (),
+        operator_emails: Sequence[str] = (),
+    ) -> None:
+        """Places the topics.
+
+        Args:
+            scope: Parent construct.
+            id: Construct id.
+            deployment: Prefix of the topics' names.
+            notify_emails: Addresses subscribed to notices; each confirms by a link that AWS sends.
+            operator_emails: Addresses subscribed to alarms. Default: those of the notices.
+        """
+        super().__init__(scope, id)
+        self.key = kms.Key(
+            self,
+            "Key",
+            description="Encrypts Spotkeep's notices and alarms",
+            enable_key_rotation=True,
+            # Messages are in transit only: nothing is left to decrypt when the topics are gone.
+            removal_policy=RemovalPolicy.DESTROY,
+        )
+        alarms = Stack.of(self).format_arn(
+            service="cloudwatch",
+            resource="alarm",
+            resource_name="*",
+            arn_format=ArnFormat.COLON_RESOURCE_NAME,
+        )
+        from_our_alarms = {
+            "ArnLike": {"aws:SourceArn": alarms},
+            "StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID},
+        }
+        cloudwatch = iam.ServicePrincipal("cloudwatch.amazonaws.com")
+        self.key.add_to_resource_policy(
+            iam.PolicyStatement(
+                sid="AlarmsMayEncrypt",
+                principals=[cloudwatch],
+                actions=["kms:Decrypt", "kms:GenerateDataKey*"],
+                resources=["*"],
+                conditions=from_our_alarms,
+            )
+        )
+        self.notices = sns.Topic(
+            self,
+            "Notices",
+            topic_name=f"{deployment}-notices",
+            display_name="Spotkeep",
+            master_key=self.key,
+            enforce_ssl=True,
+        )
+        self.operations = sns.Topic(
+            self,
+            "Operations",
+            topic_name=f"{deployment}-operations",
+            display_name="Spotkeep operations",
+            master_key=self.key,
+            enforce_ssl=True,
+        )
+        self.operations.add_to_resource_policy(
+            iam.PolicyStatement(
+                sid="AlarmsMayPublish",
+                principals=[cloudwatch],
+                actions=["sns:Publish"],
+                resources=[self.operations.topic_arn],
+                conditions=from_our_alarms,
+            )
+        )
+        for topic, name, addresses in (
+            (self.notices, "Notice", notify_emails),
+            (self.operations, "Alarm", operator_emails or notify_emails),
+        ):
+            for address in addresses:
+                sns.Subscription(
+                    self,
+                    f"{name}-{address}",
+                    topic=topic,
+                    protocol=sns.SubscriptionProtocol.EMAIL,
+                    endpoint=address,
+                )
+
+    def grant_publish_notices(self, grantee: iam.IGrantable) -> None:
+        """Lets a principal publish notices.
+
+        Args:
+            grantee: A function's role.
+        """
+        allow(grantee, actions=["sns:Publish"], resources=[self.notices.topic_arn])
+        allow(
+            grantee,
+            actions=["kms:Decrypt", "kms:GenerateDataKey"],
+            resources=[self.key.key_arn],
+            conditions={
+                "StringEquals": {"kms:ViaService": f"sns.{Aws.REGION}.{Aws.URL_SUFFIX}"},
+            },
+        )

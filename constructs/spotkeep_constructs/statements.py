@@ -1,0 +1,58 @@
+"""One spelling of an IAM permission: actions on resources under conditions, and the reason for every wildcard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from spotkeep_constructs.acknowledgements import acknowledge_wildcards
+from spotkeep_constructs.errors import PropertyError
+
+
+def allow(
+    grantee: iam.IGrantable,
+    *,
+    actions: Sequence[str],
+    resources: Sequence[str],
+    conditions: Mapping[str, Mapping[str, object]] | None = None,
+    wildcard: str | None = None,
+) -> None:
+    """Adds a permission to a principal's own policy.
+
+    Args:
+        grantee: A role or managed policy.
+        actions: IAM actions, `service:Action`, without wildcards.
+        resources: ARNs; may hold tokens.
+        conditions: IAM conditions: operator, key, value.
+        wildcard: Why a resource holds a wildcard; required when one does.
+
+    Raises:
+        PropertyError: An action holds a wildcard, or a resource does and no reason is given.
+    """
+    if any("*" in action for action in actions):
+        raise PropertyError(
+            name="allow.actions",
+            problem="hold a wildcard",
+            found=list(actions),
+            fix="Name each action.",
+        )
+    open_resources = [resource for resource in resources if "*" in resource]
+    if open_resources and not wildcard:
+        raise PropertyError(
+            name="allow.resources",
+            problem="hold a wildcard without a reason",
+            found=open_resources,
+            fix="Narrow them, or say why in `wildcard`.",
+        )
+    grantee.grant_principal.add_to_principal_policy(
+        iam.PolicyStatement(
+            actions=list(actions),
+            resources=list(resources),
+            conditions={operator: dict(keys) for operator, keys in (conditions or {}).items()} or None,
+        )
+    )
+    if open_resources and wildcard:
+        acknowledge_wildcards(cast("Construct", grantee), resources=open_resources, reason=wildcard)

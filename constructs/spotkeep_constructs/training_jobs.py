@@ -1,0 +1,148 @@
+"""SageMaker's training jobs as IAM sees them: their ARNs, their log group, and who may do what to them."""
+
+from __future__ import annotations
+
+from aws_cdk import ArnFormat, Stack
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from spotkeep_constructs.statements import allow
+
+LOG_GROUP_NAME = "/aws/sagemaker/TrainingJobs"
+"""SageMaker writes every training job of an account and region to this group."""
+
+DEPLOYMENT_TAG = "spotkeep:deployment"
+"""Every job carries it; nothing of ours may create a job without it or stop one that lacks it."""
+
+_EVERY_JOB = "Jobs are named later: this account and region's, of this kind of job alone."
+_EVERY_STREAM = "SageMaker names the streams after jobs: those of its training log group alone."
+
+
+class TrainingJobs(Construct):
+    """The training jobs of one deployment. It creates nothing: jobs come from the launcher, not from a template."""
+
+    def __init__(self, scope: Construct, id: str, *, deployment: str) -> None:  # noqa: A002
+        """Names the deployment whose jobs are meant.
+
+        Args:
+            scope: Parent construct.
+            id: Construct id.
+            deployment: Value of the tag `spotkeep:deployment`.
+        """
+        super().__init__(scope, id)
+        self._deployment = deployment
+
+    def grant_launch(self, grantee: iam.IGrantable, *, execution_role: iam.IRole) -> None:
+        """Lets a principal create jobs with this deployment's tag and role, describe jobs, and stop its own.
+
+        Args:
+            grantee: The launcher's role.
+            execution_role: The role jobs run with; the only one that may be passed, and to SageMaker alone.
+        """
+        tagged = {"StringEquals": {f"aws:RequestTag/{DEPLOYMENT_TAG}": self._deployment}}
+        allow(
+            grantee,
+            actions=["sagemaker:CreateTrainingJob"],
+            resources=[self._job_arn()],
+            wildcard=_EVERY_JOB,
+            conditions=tagged,
+        )
+        allow(
+            grantee,
+            actions=["sagemaker:AddTags"],
+            resources=[self._job_arn()],
+            wildcard=_EVERY_JOB,
+            conditions={"StringEquals": {"sagemaker:TaggingAction": "CreateTrainingJob"}},
+        )
+        allow(
+            grantee,
+            actions=["sagemaker:StopTrainingJob"],
+            resources=[self._job_arn()],
+            wildcard=_EVERY_JOB,
+            conditions={"StringEquals": {f"aws:ResourceTag/{DEPLOYMENT_TAG}": self._deployment}},
+        )
+        allow(
+            grantee,
+            actions=["iam:PassRole"],
+            resources=[execution_role.role_arn],
+            conditions={"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}},
+        )
+        self.grant_describe(grantee)
+        allow(grantee, actions=["sagemaker:ListTags"], resources=[self._job_arn()], wildcard=_EVERY_JOB)
+
+    def grant_describe(self, grantee: iam.IGrantable) -> None:
+        """Lets a principal describe training jobs.
+
+        Args:
+            grantee: A role, user or managed policy.
+        """
+        allow(grantee, actions=["sagemaker:DescribeTrainingJob"], resources=[self._job_arn()], wildcard=_EVERY_JOB)
+
+    def grant_track(self, grantee: iam.IGrantable) -> None:
+        """Lets a principal learn what became of training and tuning jobs, logs included.
+
+        Args:
+            grantee: A role that follows jobs.
+        """
+        self.grant_describe(grantee)
+        allow(grantee, actions=["sagemaker:ListTags"], resources=[self._job_arn()], wildcard=_EVERY_JOB)
+        allow(
+            grantee,
+            actions=["sagemaker:DescribeHyperParameterTuningJob"],
+            resources=[self._sagemaker_arn("hyper-parameter-tuning-job")],
+            wildcard=_EVERY_JOB,
+        )
+        self.grant_read_logs(grantee)
+
+    def grant_read_logs(self, grantee: iam.IGrantable) -> None:
+        """Lets a principal read what jobs print.
+
+        Args:
+            grantee: A role, user or managed policy.
+        """
+        allow(
+            grantee,
+            actions=["logs:DescribeLogStreams", "logs:FilterLogEvents", "logs:GetLogEvents"],
+            resources=self._log_arns(),
+            wildcard=_EVERY_STREAM,
+        )
+
+    def grant_write_logs(self, grantee: iam.IGrantable) -> None:
+        """Lets a job write its log and its metrics.
+
+        Args:
+            grantee: The role jobs run with.
+        """
+        allow(
+            grantee,
+            actions=[
+                "logs:CreateLogGroup",
+                "logs:CreateLogStream",
+                "logs:DescribeLogStreams",
+                "logs:PutLogEvents",
+            ],
+            resources=self._log_arns(),
+            wildcard=_EVERY_STREAM,
+        )
+        allow(
+            grantee,
+            actions=["cloudwatch:PutMetricData"],
+            resources=["*"],
+            wildcard="Metrics are no IAM resources; the namespace binds them to training jobs.",
+            conditions={"StringEquals": {"cloudwatch:namespace": LOG_GROUP_NAME}},
+        )
+
+    def _job_arn(self) -> str:
+        return self._sagemaker_arn("training-job")
+
+    def _sagemaker_arn(self, resource: str) -> str:
+        return Stack.of(self).format_arn(service="sagemaker", resource=resource, resource_name="*")
+
+    def _log_arns(self) -> list[str]:
+        group = Stack.of(self).format_arn(
+            service="logs",
+            resource="log-group",
+            resource_name=LOG_GROUP_NAME,
+            arn_format=ArnFormat.COLON_RESOURCE_NAME,
+        )
+        return [group, f"{group}:*"]

@@ -1,0 +1,59 @@
+"""What a person who launches and follows runs may do, and nothing else."""
+
+from __future__ import annotations
+
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from spotkeep_constructs.checkpoint_bucket import CheckpointBucket
+from spotkeep_constructs.connection import grant_read_connection
+from spotkeep_constructs.job_function import JobFunction
+from spotkeep_constructs.run_table import RunTable
+from spotkeep_constructs.training_jobs import TrainingJobs
+
+
+class UserPolicy(Construct):
+    """A managed policy for users: they ask the launcher, and look.
+
+    No permission of SageMaker's to create or stop is in it: the launcher does both, after it validated and recorded.
+
+    Attributes:
+        policy: The managed policy, to be attached to users' roles or permission sets.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002
+        *,
+        deployment: str,
+        launcher: JobFunction,
+        run_table: RunTable,
+        checkpoints: CheckpointBucket,
+        jobs: TrainingJobs,
+    ) -> None:
+        """Places the policy.
+
+        Args:
+            scope: Parent construct.
+            id: Construct id.
+            deployment: Name of the deployment; the policy is named `<deployment>-users`.
+            launcher: The function users invoke.
+            run_table: The runs they look at.
+            checkpoints: Where their runs' objects are, and where they upload sources.
+            jobs: The jobs they look at.
+        """
+        super().__init__(scope, id)
+        self.policy = iam.ManagedPolicy(
+            self,
+            "Policy",
+            managed_policy_name=f"{deployment}-users",
+            description="May launch and follow Spotkeep runs",
+        )
+        launcher.grant_invoke(self.policy)
+        grant_read_connection(self, self.policy, deployment=deployment)
+        run_table.grant_read(self.policy)
+        checkpoints.grant_read_runs(self.policy)
+        checkpoints.grant_put_sources(self.policy)
+        jobs.grant_describe(self.policy)
+        jobs.grant_read_logs(self.policy)

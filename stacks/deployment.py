@@ -1,0 +1,76 @@
+"""The whole of a deployment: four stacks, each needing only those before it."""
+
+from __future__ import annotations
+
+from aws_cdk import App, Environment, PermissionsBoundary, Tags, Validations
+from cdk_nag import AwsSolutionsChecks
+
+from spotkeep_constructs.dependency_layer import LayerBuilder, UvLayerBuilder
+from stacks.compute_stack import ComputeStack
+from stacks.events_stack import EventsStack
+from stacks.jobs_stack import JobsStack
+from stacks.project import Project
+from stacks.settings import Settings
+from stacks.storage_stack import StorageStack
+
+
+class Deployment:
+    """Storage, Compute, Jobs and Events of one deployment, under the AwsSolutions rules.
+
+    Attributes:
+        storage: Bucket and table.
+        compute: Network and launch template.
+        jobs: Launcher, execution role, users' policy.
+        events: Tracker, reconciler, topics, connection.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        settings: Settings,
+        project: Project,
+        build_layer: LayerBuilder | None = None,
+    ) -> None:
+        """Places the stacks.
+
+        Args:
+            app: The CDK app.
+            settings: What to deploy.
+            project: Where code is found and kept.
+            build_layer: Builds the dependency layer. Default: uv does.
+        """
+        env = Environment(account=settings.account, region=settings.region)
+        boundary = (
+            PermissionsBoundary.from_arn(settings.permissions_boundary_arn)
+            if settings.permissions_boundary_arn
+            else None
+        )
+        build = build_layer or UvLayerBuilder(cache_directory=project.uv_cache)
+        prefix = settings.stack_prefix
+
+        self.storage = StorageStack(app, f"{prefix}-Storage", settings=settings, env=env, permissions_boundary=boundary)
+        self.compute = ComputeStack(app, f"{prefix}-Compute", settings=settings, env=env, permissions_boundary=boundary)
+        self.jobs = JobsStack(
+            app,
+            f"{prefix}-Jobs",
+            settings=settings,
+            project=project,
+            build_layer=build,
+            storage=self.storage,
+            env=env,
+            permissions_boundary=boundary,
+        )
+        self.events = EventsStack(
+            app,
+            f"{prefix}-Events",
+            settings=settings,
+            project=project,
+            build_layer=build,
+            storage=self.storage,
+            jobs=self.jobs,
+            env=env,
+            permissions_boundary=boundary,
+        )
+        Tags.of(app).add("spotkeep:deployment", settings.deployment)
+        Validations.of(app).add_plugins(AwsSolutionsChecks(app))

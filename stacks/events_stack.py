@@ -1,0 +1,134 @@
+"""What follows jobs and tells people: tracker, reconciler, topics and alarms; and the connection, when all is there."""
+
+from __future__ import annotations
+
+import json
+
+from aws_cdk import Duration, Environment, PermissionsBoundary, Stack
+from constructs import Construct
+
+from spotkeep_constructs.connection import Connection
+from spotkeep_constructs.dependency_layer import LayerBuilder
+from spotkeep_constructs.failure_alarms import FailureAlarms
+from spotkeep_constructs.job_events import JobEvents
+from spotkeep_constructs.job_function import JobFunction
+from spotkeep_constructs.notice_topics import NoticeTopics
+from spotkeep_constructs.reconciliation import Reconciliation
+from spotkeep_constructs.training_jobs import TrainingJobs
+from stacks.function_platform import function_platform
+from stacks.jobs_stack import JobsStack
+from stacks.project import Project
+from stacks.settings import Settings
+from stacks.storage_stack import StorageStack
+
+
+class EventsStack(Stack):
+    """Tracker, reconciler, topics, alarms and the connection parameter.
+
+    Attributes:
+        topics: The notice and the operations topic.
+        tracker: The function that takes events.
+        reconciler: The function that looks every few minutes.
+        connection: What clients read to use the deployment.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002
+        *,
+        settings: Settings,
+        project: Project,
+        build_layer: LayerBuilder,
+        storage: StorageStack,
+        jobs: JobsStack,
+        env: Environment,
+        permissions_boundary: PermissionsBoundary | None,
+    ) -> None:
+        """Places the stack.
+
+        Args:
+            scope: The app.
+            id: Stack id.
+            settings: The deployment's settings.
+            project: Where code is found and kept.
+            build_layer: Builds the dependency layer.
+            storage: The stack of bucket and table.
+            jobs: The stack of the launcher.
+            env: Account and region.
+            permissions_boundary: Bounds every role of the stack.
+        """
+        super().__init__(
+            scope,
+            id,
+            env=env,
+            permissions_boundary=permissions_boundary,
+            description="Spotkeep: follows training jobs and tells their users",
+        )
+        self.topics = NoticeTopics(
+            self,
+            "Topics",
+            deployment=settings.deployment,
+            notify_emails=settings.notify_emails,
+            operator_emails=settings.operator_emails,
+        )
+        training_jobs = TrainingJobs(self, "TrainingJobs", deployment=settings.deployment)
+        platform = function_platform(self, settings=settings, project=project, build_layer=build_layer)
+        environment = {
+            "SPOTKEEP_RUN_TABLE": storage.run_table.table.table_name,
+            "SPOTKEEP_CHECKPOINT_BUCKET": storage.checkpoints.bucket.bucket_name,
+            "SPOTKEEP_NOTICE_TOPIC_ARN": self.topics.notices.topic_arn,
+            "SPOTKEEP_PRICES": json.dumps(settings.prices, sort_keys=True),
+            "SPOTKEEP_RUN_RETENTION_DAYS": str(settings.run_retention_days),
+        }
+        self.tracker = JobFunction(
+            self,
+            "Tracker",
+            package="tracker",
+            deployment=settings.deployment,
+            platform=platform,
+            environment=environment,
+            timeout=Duration.seconds(120),
+            description="Compares a job with its run's record and tells users what became of it",
+        )
+        self.reconciler = JobFunction(
+            self,
+            "Reconciler",
+            package="reconciler",
+            deployment=settings.deployment,
+            platform=platform,
+            environment=environment,
+            # Shorter than the schedule's interval: two rounds never overlap.
+            timeout=Duration.seconds(240),
+            description="Looks at every run in flight, for events can be lost",
+        )
+        for function in (self.tracker, self.reconciler):
+            storage.run_table.grant_read_write(function.role)
+            storage.checkpoints.grant_read_runs(function.role)
+            training_jobs.grant_track(function.role)
+            self.topics.grant_publish_notices(function.role)
+        JobEvents(self, "JobEvents", tracker=self.tracker)
+        Reconciliation(self, "Reconciliation", reconciler=self.reconciler)
+        FailureAlarms(
+            self,
+            "Alarms",
+            topic=self.topics.operations,
+            functions=[jobs.launcher, self.tracker, self.reconciler],
+        )
+        self.connection = Connection(
+            self,
+            "Connection",
+            deployment=settings.deployment,
+            values={
+                "deployment": settings.deployment,
+                "region": self.region,
+                "launcher_function": jobs.launcher.function.function_name,
+                "tracker_function": self.tracker.function.function_name,
+                "reconciler_function": self.reconciler.function.function_name,
+                "run_table": storage.run_table.table.table_name,
+                "checkpoint_bucket": storage.checkpoints.bucket.bucket_name,
+                "notice_topic_arn": self.topics.notices.topic_arn,
+                "execution_role_arn": jobs.execution_role.role.role_arn,
+                "default_image": jobs.default_image,
+            },
+        )

@@ -1,0 +1,69 @@
+"""What the settings mean for a stack's functions: processor, dependencies, logs."""
+
+from __future__ import annotations
+
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from spotkeep_constructs.dependency_layer import DependencyLayer, LayerBuilder
+from spotkeep_constructs.job_function import FunctionPlatform
+from spotkeep_constructs.lambda_target import LambdaTarget
+from stacks.project import Project
+from stacks.settings import Settings
+
+
+def function_platform(
+    scope: Construct, *, settings: Settings, project: Project, build_layer: LayerBuilder
+) -> FunctionPlatform:
+    """Places a stack's dependency layer and says what its functions share.
+
+    Args:
+        scope: The stack.
+        settings: The deployment's settings.
+        project: Where code is found and kept.
+        build_layer: Builds the dependency layer.
+    """
+    target = (
+        LambdaTarget.host() if settings.lambda_platform == "host" else LambdaTarget.aws(settings.lambda_architecture)
+    )
+    layer = DependencyLayer(
+        scope,
+        "Dependencies",
+        lock=project.lock,
+        target=target,
+        archives=project.layers,
+        build=build_layer,
+    )
+    return FunctionPlatform(
+        target=target,
+        layer=layer.layer,
+        source_root=project.functions,
+        archives=project.archives,
+        log_retention=_RETENTIONS[settings.log_retention_days],
+    )
+
+
+_RETENTIONS = {
+    1: logs.RetentionDays.ONE_DAY,
+    3: logs.RetentionDays.THREE_DAYS,
+    5: logs.RetentionDays.FIVE_DAYS,
+    7: logs.RetentionDays.ONE_WEEK,
+    14: logs.RetentionDays.TWO_WEEKS,
+    30: logs.RetentionDays.ONE_MONTH,
+    60: logs.RetentionDays.TWO_MONTHS,
+    90: logs.RetentionDays.THREE_MONTHS,
+    120: logs.RetentionDays.FOUR_MONTHS,
+    150: logs.RetentionDays.FIVE_MONTHS,
+    180: logs.RetentionDays.SIX_MONTHS,
+    365: logs.RetentionDays.ONE_YEAR,
+    400: logs.RetentionDays.THIRTEEN_MONTHS,
+    545: logs.RetentionDays.EIGHTEEN_MONTHS,
+    731: logs.RetentionDays.TWO_YEARS,
+    1096: logs.RetentionDays.THREE_YEARS,
+    1827: logs.RetentionDays.FIVE_YEARS,
+    2192: logs.RetentionDays.SIX_YEARS,
+    2557: logs.RetentionDays.SEVEN_YEARS,
+    2922: logs.RetentionDays.EIGHT_YEARS,
+    3288: logs.RetentionDays.NINE_YEARS,
+    3653: logs.RetentionDays.TEN_YEARS,
+}

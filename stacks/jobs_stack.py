@@ -1,0 +1,127 @@
+"""What launches jobs: the launcher, the role jobs run with, what they start with, and the users' policy."""
+
+from __future__ import annotations
+
+import json
+
+from aws_cdk import Aws, CfnOutput, Duration, Environment, PermissionsBoundary, Stack
+from constructs import Construct
+
+from spotkeep_constructs.dependency_layer import LayerBuilder
+from spotkeep_constructs.execution_role import ExecutionRole
+from spotkeep_constructs.job_function import JobFunction
+from spotkeep_constructs.training_bundle import TrainingBundle
+from spotkeep_constructs.training_jobs import TrainingJobs
+from spotkeep_constructs.user_policy import UserPolicy
+from stacks.function_platform import function_platform
+from stacks.project import Project
+from stacks.settings import Settings
+from stacks.storage_stack import StorageStack
+
+
+class JobsStack(Stack):
+    """The launcher and what a job needs.
+
+    Attributes:
+        launcher: The function users invoke.
+        execution_role: The role jobs run with.
+        bundle: What every job starts with.
+        users: The users' managed policy.
+        default_image: Image of jobs that name none.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002
+        *,
+        settings: Settings,
+        project: Project,
+        build_layer: LayerBuilder,
+        storage: StorageStack,
+        env: Environment,
+        permissions_boundary: PermissionsBoundary | None,
+    ) -> None:
+        """Places the stack.
+
+        Args:
+            scope: The app.
+            id: Stack id.
+            settings: The deployment's settings.
+            project: Where code is found and kept.
+            build_layer: Builds the dependency layer.
+            storage: The stack of bucket and table.
+            env: Account and region.
+            permissions_boundary: Bounds every role of the stack.
+        """
+        super().__init__(
+            scope,
+            id,
+            env=env,
+            permissions_boundary=permissions_boundary,
+            description="Spotkeep: the launcher and what training jobs need",
+        )
+        jobs = TrainingJobs(self, "TrainingJobs", deployment=settings.deployment)
+        self.default_image = settings.default_image.replace("{region}", Aws.REGION)
+        self.bundle = TrainingBundle(
+            self, "TrainingBundle", package=project.training_package, archives=project.archives
+        )
+        self.execution_role = ExecutionRole(
+            self,
+            "ExecutionRole",
+            checkpoints=storage.checkpoints,
+            bundle=self.bundle,
+            jobs=jobs,
+            encrypt_volumes=settings.encrypt_training_volumes,
+            subnet_ids=settings.training_subnet_ids,
+            security_group_ids=settings.training_security_group_ids,
+        )
+        environment = {
+            "SPOTKEEP_RUN_TABLE": storage.run_table.table.table_name,
+            "SPOTKEEP_CHECKPOINT_BUCKET": storage.checkpoints.bucket.bucket_name,
+            "SPOTKEEP_EXECUTION_ROLE_ARN": self.execution_role.role.role_arn,
+            "SPOTKEEP_TRAINING_BUNDLE_URI": self.bundle.uri,
+            "SPOTKEEP_DEFAULT_IMAGE": self.default_image,
+            "SPOTKEEP_DEFAULT_INSTANCE_TYPE": settings.default_instance_type,
+            "SPOTKEEP_MAX_RUN_LIMIT_SECONDS": str(settings.max_run_limit_seconds),
+            "SPOTKEEP_PRICES": json.dumps(settings.prices, sort_keys=True),
+            "SPOTKEEP_RUN_RETENTION_DAYS": str(settings.run_retention_days),
+        }
+        if settings.encrypt_training_volumes:
+            environment["SPOTKEEP_VOLUME_KMS_KEY_ARN"] = storage.checkpoints.key.key_arn
+        if settings.training_subnet_ids:
+            environment["SPOTKEEP_SUBNET_IDS"] = ",".join(settings.training_subnet_ids)
+            environment["SPOTKEEP_SECURITY_GROUP_IDS"] = ",".join(settings.training_security_group_ids)
+        self.launcher = JobFunction(
+            self,
+            "Launcher",
+            package="launcher",
+            deployment=settings.deployment,
+            platform=function_platform(self, settings=settings, project=project, build_layer=build_layer),
+            environment=environment,
+            timeout=Duration.seconds(60),
+            description="Validates a job, records its run and starts it",
+            reserved_concurrency=settings.launcher_reserved_concurrency,
+        )
+        storage.run_table.grant_read_write(self.launcher.role)
+        storage.checkpoints.grant_read_runs(self.launcher.role)
+        if settings.encrypt_training_volumes:
+            storage.checkpoints.grant_encrypt_volumes(self.launcher.role)
+        self.bundle.grant_read(self.launcher.role)
+        jobs.grant_launch(self.launcher.role, execution_role=self.execution_role.role)
+
+        self.users = UserPolicy(
+            self,
+            "Users",
+            deployment=settings.deployment,
+            launcher=self.launcher,
+            run_table=storage.run_table,
+            checkpoints=storage.checkpoints,
+            jobs=jobs,
+        )
+        CfnOutput(
+            self,
+            "UserPolicyArn",
+            description="Attach it to whoever launches and follows runs",
+            value=self.users.policy.managed_policy_arn,
+        )

@@ -1,0 +1,45 @@
+"""Where in the checkout a synth finds what it packs, and where it keeps what it built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+
+@dataclass(frozen=True, kw_only=True)
+class Project:
+    """The directories of a checkout that a synth reads and writes.
+
+    Attributes:
+        functions: Source root of the functions.
+        training_package: The library that runs inside jobs.
+        lock: Hashed requirements of the functions.
+        layers: Keeps built dependency layers, one folder a hash.
+        archives: Keeps packed code, one folder a hash.
+        uv_cache: uv's downloads.
+    """
+
+    functions: Path
+    training_package: Path
+    lock: Path
+    layers: Path
+    archives: Path
+    uv_cache: Path
+
+    @classmethod
+    def at(cls, root: Path) -> Self:
+        """The project of a checkout.
+
+        Args:
+            root: The directory that holds cdk.json.
+        """
+        state = root / ".spotkeep"
+        return cls(
+            functions=root / "lambda",
+            training_package=root / "training" / "spotkeep",
+            lock=root / "locks" / "lambda.txt",
+            layers=state / "layers",
+            archives=state / "archives",
+            uv_cache=state / "cache" / "uv",
+        )

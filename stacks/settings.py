@@ -1,0 +1,529 @@
+"""What a deployment can be told, as one typed value read from the CDK context and checked as a whole.
+
+Defaults live here and in the `spotkeep` object of cdk.json; `-c <setting>=<value>` overrides both. Nothing is looked up
+in AWS: a synth needs no account. Every wrong value is reported at once, each with its field, what was found and a fix.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic_core import PydanticCustomError
+
+CONTEXT_KEY = "spotkeep"
+
+LOG_RETENTION_DAYS = (
+    1,
+    3,
+    5,
+    7,
+    14,
+    30,
+    60,
+    90,
+    120,
+    150,
+    180,
+    365,
+    400,
+    545,
+    731,
+    1096,
+    1827,
+    2192,
+    2557,
+    2922,
+    3288,
+    3653,
+)
+"""The retentions CloudWatch Logs accepts, in days (PutRetentionPolicy)."""
+
+LONGEST_RUN_SECONDS = 28 * 24 * 3600
+"""SageMaker's limit of MaxRuntimeInSeconds."""
+
+ZONES_OF_SMALL_REGIONS = {"us-west-1": 2}
+"""Regions whose accounts see fewer than three zones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingProblem:
+    """One wrong setting.
+
+    Attributes:
+        field: The setting's name.
+        found: What it was set to, as JSON would print it.
+        problem: What is wrong with it.
+        fix: What to do.
+    """
+
+    field: str
+    found: str
+    problem: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.problem} (found {self.found}). {self.fix}"
+
+
+class SettingsError(ValueError):
+    """The context holds settings that cannot be deployed.
+
+    Attributes:
+        problems: All of them, in the order of the settings.
+    """
+
+    def __init__(self, problems: tuple[SettingProblem, ...]) -> None:
+        self.problems = problems
+        lines = "\n".join(f"  - {problem}" for problem in problems)
+        super().__init__(
+            f"{len(problems)} wrong setting{'s' if len(problems) != 1 else ''} "
+            f"(cdk.json, object {CONTEXT_KEY!r}, or -c on the command line):\n{lines}"
+        )
+
+
+def _refuse(problem: str, fix: str) -> PydanticCustomError:
+    return PydanticCustomError("setting", "{problem}", {"problem": problem, "fix": fix})
+
+
+def _list_from_text(value: Any) -> Any:
+    """`-c` gives strings: `a,b` and `["a", "b"]` both mean a list."""
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith("["):
+        try:
+            return json.loads(value)
+        except ValueError as error:
+            raise _refuse("starts like a JSON list but is not one", "Write it as a,b or as a JSON list.") from error
+    return [item.strip() for item in value.split(",") if item.strip()]
+
+
+def _mapping_from_text(value: Any) -> Any:
+    """`-c` gives strings: `k=v,k=v` and a JSON object both mean a mapping."""
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith("{"):
+        try:
+            return json.loads(value)
+        except ValueError as error:
+            raise _refuse(
+                "starts like a JSON object but is not one", "Write it as name=value,name=value or as JSON."
+            ) from error
+    pairs = [item.partition("=") for item in value.split(",") if item.strip()]
+    if any(not separator for _, separator, _ in pairs):
+        raise _refuse("holds an entry without '='", "Write it as name=value,name=value or as JSON.")
+    return {name.strip(): price.strip() for name, _, price in pairs}
+
+
+def _none_from_text(value: Any) -> Any:
+    """An empty value on the command line unsets what cdk.json sets."""
+    return None if isinstance(value, str) and value.strip().lower() in {"", "none", "null"} else value
+
+
+def _pattern(expression: str, *, problem: str, fix: str) -> Callable[[str], str]:
+    compiled = re.compile(expression)
+
+    def check(value: str) -> str:
+        if not compiled.fullmatch(value):
+            raise _refuse(problem, fix)
+        return value
+
+    return check
+
+
+def _checked(expression: str, *, problem: str, fix: str) -> Any:
+    return AfterValidator(_pattern(expression, problem=problem, fix=fix))
+
+
+Email = Annotated[
+    str,
+    _checked(
+        r"[^@\s,]+@[^@\s,]+\.[^@\s,]+",
+        problem="is not an e-mail address",
+        fix="Give addresses such as team@example.com.",
+    ),
+]
+SubnetId = Annotated[
+    str,
+    _checked(
+        r"subnet-[0-9a-f]{8,17}",
+        problem="is not a subnet id",
+        fix="Give ids such as subnet-0123456789abcdef0.",
+    ),
+]
+SecurityGroupId = Annotated[
+    str,
+    _checked(
+        r"sg-[0-9a-f]{8,17}",
+        problem="is not a security group id",
+        fix="Give ids such as sg-0123456789abcdef0.",
+    ),
+]
+ZoneName = Annotated[
+    str,
+    _checked(
+        r"[a-z]{2}(-[a-z]+)+-\d[a-z]",
+        problem="is not an availability zone",
+        fix="Give names such as eu-west-1a.",
+    ),
+]
+Ec2InstanceType = Annotated[
+    str,
+    _checked(
+        r"(?!ml\.)[a-z][a-z0-9-]*\.[a-z0-9-]+",
+        problem="is not an EC2 instance type",
+        fix="Give EC2's names, such as g5.xlarge (the ml. prefix is SageMaker's).",
+    ),
+]
+TrainingInstanceType = Annotated[
+    str,
+    _checked(
+        r"ml\.[a-z][a-z0-9-]*\.[a-z0-9-]+",
+        problem="is not a SageMaker instance type",
+        fix="Give SageMaker's names, such as ml.m5.xlarge.",
+    ),
+]
+
+Listed = BeforeValidator(_list_from_text)
+Mapped = BeforeValidator(_mapping_from_text)
+Unset = BeforeValidator(_none_from_text)
+
+
+class Settings(BaseModel):
+    """Everything a deployment can be told; docs/settings.md explains each setting.
+
+    Field order matters in two places: a check that compares two fields sits on the later one.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+
+    deployment: Annotated[
+        str,
+        _checked(
+            r"[a-z][a-z0-9-]{0,19}",
+            problem="is not a deployment name",
+            fix="Use 1 to 20 of a-z, 0-9 and '-', a letter first, for example spotkeep.",
+        ),
+    ] = Field(default="spotkeep", description="prefixes every name of the deployment")
+    region: Annotated[
+        str | None,
+        Unset,
+        AfterValidator(
+            lambda value: (
+                value
+                and _pattern(
+                    r"[a-z]{2}(-[a-z]+)+-\d",
+                    problem="is not an AWS region",
+                    fix="Give a region such as eu-west-1, or leave it out to use the credentials' own.",
+                )(value)
+            )
+        ),
+    ] = Field(default=None, description="region to deploy to; the credentials' own when left out")
+    account: Annotated[
+        str | None,
+        Unset,
+        BeforeValidator(lambda value: str(value) if type(value) is int else value),
+        AfterValidator(
+            lambda value: (
+                value
+                and _pattern(
+                    r"\d{12}",
+                    problem="is not an AWS account id",
+                    fix="Give its 12 digits in quotes, or leave it out to use the credentials' own.",
+                )(value)
+            )
+        ),
+    ] = Field(default=None, description="account to deploy to; the credentials' own when left out")
+
+    notify_emails: Annotated[tuple[Email, ...], Listed] = Field(
+        default=(), description="addresses subscribed to every notice about a run"
+    )
+    operator_emails: Annotated[tuple[Email, ...], Listed] = Field(
+        default=(), description="addresses subscribed to the deployment's own alarms; notify_emails when empty"
+    )
+
+    keep_data_on_destroy: bool = Field(
+        default=True, description="keep bucket, key and table when their stack is destroyed"
+    )
+    checkpoint_retention_days: Annotated[int | None, Unset] = Field(
+        default=None, ge=30, le=3650, description="days until objects under runs/ expire; never when left out"
+    )
+    noncurrent_version_days: int = Field(
+        default=7, ge=1, le=3650, description="days a replaced or deleted object version can be brought back"
+    )
+    access_log_retention_days: int = Field(
+        default=90, ge=1, le=3650, description="days the bucket's access logs are kept"
+    )
+    run_retention_days: int = Field(default=365, ge=1, le=3650, description="days an ended run stays in the run table")
+    log_retention_days: int = Field(default=90, description="days the functions' logs are kept")
+
+    permissions_boundary_arn: Annotated[
+        str | None,
+        Unset,
+        AfterValidator(
+            lambda value: (
+                value
+                and _pattern(
+                    r"arn:aws[a-z-]*:iam::(\d{12}|aws):policy/.+",
+                    problem="is not the ARN of an IAM policy",
+                    fix="Give one such as arn:aws:iam::123456789012:policy/boundary.",
+                )(value)
+            )
+        ),
+    ] = Field(default=None, description="managed policy that bounds every role of the deployment")
+
+    default_image: Annotated[
+        str,
+        _checked(
+            r"[^\s]*[^\s:/]+[:@][^\s/]+",
+            problem="is not an image address with a tag or digest",
+            fix="Give <account>.dkr.ecr.{region}.amazonaws.com/<repository>:<tag>; {region} is filled in.",
+        ),
+    ] = Field(
+        default="763104351884.dkr.ecr.{region}.amazonaws.com/pytorch-training:2.8.0-cpu-py312",
+        description="image of jobs that name none; {region} stands for the region deployed to",
+    )
+    default_instance_type: TrainingInstanceType = Field(
+        default="ml.m5.xlarge", description="instance type of jobs that name none"
+    )
+    prices: Annotated[dict[TrainingInstanceType, Annotated[float, Field(gt=0)]], Mapped] = Field(
+        default={}, description="on-demand price of instance types, USD per hour, for the account of costs"
+    )
+    max_run_limit_seconds: int = Field(
+        default=432_000,
+        ge=60,
+        le=LONGEST_RUN_SECONDS,
+        description="the account's quota of the longest training run",
+    )
+    encrypt_training_volumes: bool = Field(
+        default=False,
+        description="encrypt jobs' storage volumes with the deployment's key (not possible on types with local disks)",
+    )
+    training_subnet_ids: Annotated[tuple[SubnetId, ...], Listed] = Field(
+        default=(), max_length=16, description="subnets training jobs run in; SageMaker's own network when empty"
+    )
+    training_security_group_ids: Annotated[tuple[SecurityGroupId, ...], Listed] = Field(
+        default=(), max_length=5, description="security groups of training jobs, with training_subnet_ids"
+    )
+
+    lambda_architecture: Literal["x86_64", "arm64"] = Field(default="x86_64", description="processor of the functions")
+    lambda_platform: Literal["aws", "host"] = Field(
+        default="aws", description="bundle dependencies for Lambda, or for this machine (the local AWS)"
+    )
+    launcher_reserved_concurrency: Annotated[int | None, Unset] = Field(
+        default=None, ge=1, le=1000, description="concurrency reserved for the launcher; none when left out"
+    )
+
+    vpc_id: Annotated[
+        str | None,
+        Unset,
+        AfterValidator(
+            lambda value: (
+                value
+                and _pattern(
+                    r"vpc-[0-9a-f]{8,17}",
+                    problem="is not a VPC id",
+                    fix="Give an id such as vpc-0123456789abcdef0, or leave it out and a small network is created.",
+                )(value)
+            )
+        ),
+    ] = Field(default=None, description="existing network for EC2 instances; created when left out")
+    vpc_subnet_ids: Annotated[tuple[SubnetId, ...], Listed] = Field(
+        default=(), description="the existing network's subnets, one a zone"
+    )
+    vpc_availability_zones: Annotated[tuple[ZoneName, ...], Listed] = Field(
+        default=(), description="the zones of vpc_subnet_ids, in the same order"
+    )
+    vpc_security_group_id: Annotated[SecurityGroupId | None, Unset] = Field(
+        default=None, description="existing security group for instances; one without ingress is created when left out"
+    )
+    network_cidr: str = Field(default="10.73.0.0/22", description="addresses of the created network")
+    network_zones: int = Field(default=3, ge=2, le=6, description="zones the created network spans")
+
+    spot_instance_types: Annotated[tuple[Ec2InstanceType, ...], Listed] = Field(
+        default=("g5.xlarge", "g6.xlarge", "g4dn.xlarge"),
+        min_length=1,
+        max_length=20,
+        description="EC2 types a spot fleet may choose from, in every zone",
+    )
+    instance_ami: Annotated[
+        str,
+        _checked(
+            r"ami-[0-9a-f]{8,17}|(/[A-Za-z0-9_.-]+)+",
+            problem="is neither an AMI id nor an SSM parameter name",
+            fix="Give ami-0123456789abcdef0 or a parameter such as /aws/service/.../ami-id.",
+        ),
+    ] = Field(
+        default="/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id",
+        description="AMI of EC2 instances, or the SSM parameter that holds its id",
+    )
+    instance_root_device: Annotated[
+        str,
+        _checked(
+            r"/dev/[a-z0-9]+",
+            problem="is not a device name",
+            fix="Give the AMI's root device: /dev/sda1 (Ubuntu) or /dev/xvda (Amazon Linux).",
+        ),
+    ] = Field(default="/dev/sda1", description="root device of the AMI")
+    instance_volume_gb: int = Field(
+        default=100, ge=8, le=65_536, description="size of an instance's root volume in GiB"
+    )
+
+    @field_validator("log_retention_days")
+    @classmethod
+    def _accepted_by_cloudwatch(cls, value: int) -> int:
+        if value not in LOG_RETENTION_DAYS:
+            nearest = min(LOG_RETENTION_DAYS, key=lambda days: abs(days - value))
+            raise _refuse(
+                "is not a retention CloudWatch Logs accepts",
+                f"The nearest is {nearest}; all: {', '.join(map(str, LOG_RETENTION_DAYS))}.",
+            )
+        return value
+
+    @field_validator("training_security_group_ids")
+    @classmethod
+    def _with_training_subnets(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        subnets = info.data.get("training_subnet_ids")
+        if subnets is not None and bool(subnets) != bool(value):
+            raise _refuse(
+                "does not go with training_subnet_ids: a network for jobs needs both",
+                "Set both, or leave both empty.",
+            )
+        return value
+
+    @field_validator("vpc_subnet_ids")
+    @classmethod
+    def _with_vpc(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if "vpc_id" in info.data and bool(info.data["vpc_id"]) != bool(value):
+            raise _refuse(
+                "does not go with vpc_id: an existing network needs its id and its subnets",
+                "Set vpc_id, vpc_subnet_ids and vpc_availability_zones, or none of them.",
+            )
+        return value
+
+    @field_validator("vpc_availability_zones")
+    @classmethod
+    def _one_zone_a_subnet(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        subnets = info.data.get("vpc_subnet_ids")
+        if subnets is not None and len(subnets) != len(value):
+            raise _refuse(
+                f"names {len(value)} zones for {len(subnets)} subnets",
+                "Name the zone of each entry of vpc_subnet_ids, in the same order.",
+            )
+        return value
+
+    @field_validator("vpc_security_group_id")
+    @classmethod
+    def _inside_an_existing_network(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value and "vpc_id" in info.data and not info.data["vpc_id"]:
+            raise _refuse(
+                "cannot belong to the network that is going to be created",
+                "Set vpc_id as well, or leave it out.",
+            )
+        return value
+
+    @field_validator("network_cidr")
+    @classmethod
+    def _private_network(cls, value: str) -> str:
+        try:
+            network = ipaddress.IPv4Network(value)
+        except ValueError as error:
+            raise _refuse(f"is not an IPv4 network: {error}", "Give one such as 10.73.0.0/22.") from error
+        if not network.is_private or not 16 <= network.prefixlen <= 24:
+            raise _refuse("is not a private network between /16 and /24", "Give one such as 10.73.0.0/22.")
+        return value
+
+    @field_validator("network_zones")
+    @classmethod
+    def _zones_the_region_has(cls, value: int, info: ValidationInfo) -> int:
+        region = info.data.get("region")
+        available = ZONES_OF_SMALL_REGIONS.get(region or "", 6)
+        if value > available:
+            raise _refuse(f"is more than {region} offers", f"Set it to {available}.")
+        return value
+
+    @field_validator("training_subnet_ids", "training_security_group_ids", "vpc_subnet_ids", "spot_instance_types")
+    @classmethod
+    def _named_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        repeated = sorted({item for item in value if value.count(item) > 1})
+        if repeated:
+            raise _refuse(f"names {', '.join(repeated)} more than once", "Name each once.")
+        return value
+
+    @property
+    def stack_prefix(self) -> str:
+        """The deployment's name as stack ids spell it: the first letter upper case."""
+        return self.deployment[0].upper() + self.deployment[1:]
+
+    @classmethod
+    def from_context(cls, context: Mapping[str, Any]) -> Settings:
+        """Reads the settings from a CDK context.
+
+        Args:
+            context: The app's whole context: the object `spotkeep` of cdk.json, and beside it what `-c name=value` set.
+
+        Raises:
+            SettingsError: Something is wrong; the error names all of it.
+        """
+        defaults = context.get(CONTEXT_KEY, {})
+        if not isinstance(defaults, Mapping):
+            raise SettingsError(
+                (
+                    SettingProblem(
+                        field=CONTEXT_KEY,
+                        found=_printed(defaults),
+                        problem="is not an object",
+                        fix="Write the settings as a JSON object, or give one alone with -c <setting>=<value>.",
+                    ),
+                )
+            )
+        # The CDK's own context keys hold a colon, a slash or a hyphen; a plain name can only be meant for us.
+        overrides = {
+            name: value
+            for name, value in context.items()
+            if name != CONTEXT_KEY and re.fullmatch(r"[a-z][a-z0-9_]*", name)
+        }
+        values = {**defaults, **overrides}
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            problems = [_problem(detail, cls) for detail in error.errors(include_url=False)]
+            order = {name: index for index, name in enumerate(cls.model_fields)}
+            problems.sort(key=lambda problem: order.get(problem.field.partition("[")[0], len(order)))
+            raise SettingsError(tuple(problems)) from error
+
+
+def _printed(value: Any) -> str:
+    return json.dumps(value, default=str)
+
+
+def _problem(detail: Any, model: type[BaseModel]) -> SettingProblem:
+    """One of pydantic's findings in our words."""
+    name, *rest = detail["loc"]
+    field = str(name) + "".join(f"[{part}]" for part in rest if part != "[key]")
+    if detail["type"] == "extra_forbidden":
+        close = difflib.get_close_matches(field, model.model_fields, n=1, cutoff=0.5)
+        fix = f"Did you mean {close[0]}?" if close else "docs/settings.md lists the settings."
+        return SettingProblem(field=field, found=_printed(detail["input"]), problem="is not a setting", fix=fix)
+    if detail["type"] == "setting":
+        problem, fix = detail["ctx"]["problem"], detail["ctx"]["fix"]
+    else:
+        problem = detail["msg"][0].lower() + detail["msg"][1:]
+        description = model.model_fields[str(name)].description
+        fix = f"It is: {description}."
+    return SettingProblem(field=field, found=_printed(detail["input"]), problem=problem, fix=fix)
