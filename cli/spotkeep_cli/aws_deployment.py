@@ -5,6 +5,7 @@ The only module of the command line that calls AWS, besides `connection`, which 
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Callable
@@ -28,7 +29,7 @@ from botocore.exceptions import (
 from pydantic import BaseModel, ConfigDict
 
 from spotkeep_cli.deployment import ConnectionOptions, LogLine
-from spotkeep_cli.errors import LauncherError, NoConnectionError
+from spotkeep_cli.errors import CommandLineError, LauncherError, NoConnectionError
 from spotkeep_jobs.run_table import RunTable
 from spotkeep_jobs.training_logs import LOG_GROUP
 
@@ -43,6 +44,11 @@ ClientFactory = Callable[..., Any]
 """`boto3.Session.client`, or the local AWS's."""
 
 _INVOKE_ATTEMPTS = 4
+_FUNCTION_TIMEOUT_SECONDS = 120
+"""Longer than the launcher may take: an answer that is still to come must not be given up."""
+_UNFINISHED = {"LaunchUnfinishedError", "Sandbox.Timedout", "Runtime.ExitError"}
+"""The launcher does not know whether it came through. Asking again is how one finds out."""
+
 _DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "AuthorizationError"}
 _STALE = {"ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "UnrecognizedClientException",
     "InvalidSignatureException", "SignatureDoesNotMatch", "RequestExpired"}  # fmt: skip
@@ -59,6 +65,11 @@ class Connection(BaseModel):
     launcher_function: str
     run_table: str
     checkpoint_bucket: str
+    notice_topic_arn: str
+
+
+class _UnfinishedError(LauncherError):
+    """The launcher could not say whether it did what was asked."""
 
 
 class AwsDeployment:
@@ -68,10 +79,19 @@ class AwsDeployment:
         connection: Where everything is.
         client: Makes a boto3 client of a service, with the right credentials and region.
         options: How the user named the deployment, for hints.
+        sleep: Waits between two tries.
     """
 
-    def __init__(self, *, connection: Connection, client: ClientFactory, options: ConnectionOptions) -> None:
+    def __init__(
+        self,
+        *,
+        connection: Connection,
+        client: ClientFactory,
+        options: ConnectionOptions,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._connection = connection
+        self._sleep = sleep
         self._client = client
         self._options = options
 
@@ -84,6 +104,11 @@ class AwsDeployment:
     def checkpoint_bucket(self) -> str:
         """The bucket of its runs."""
         return self._connection.checkpoint_bucket
+
+    @property
+    def notice_topic_arn(self) -> str:
+        """The SNS topic of its notices."""
+        return self._connection.notice_topic_arn
 
     @cached_property
     def runs(self) -> RunReader:
@@ -103,19 +128,21 @@ class AwsDeployment:
         function = self._connection.launcher_function
         # botocore would repeat a call whose answer is late; here each repeat is ours, and the last error is told.
         client = self._client(
-            "lambda", config=Config(read_timeout=70, connect_timeout=5, retries={"total_max_attempts": 1})
+            "lambda",
+            config=Config(read_timeout=_FUNCTION_TIMEOUT_SECONDS, connect_timeout=5, retries={"total_max_attempts": 1}),
         )
         body = json.dumps(payload, default=str).encode()
-        for attempt in range(1, _INVOKE_ATTEMPTS + 1):
+        for attempt in itertools.count(1):
             try:
                 with translated_aws_errors(f"invoking {function}", options=self._options, payload=payload):
                     answer = client.invoke(FunctionName=function, Payload=body)
-                break
-            except NoConnectionError as error:
-                if attempt == _INVOKE_ATTEMPTS or not _worth_repeating(error.__cause__):
+                    content = answer["Payload"].read()
+                return _read_answer(content, function=function, failed="FunctionError" in answer, payload=payload)
+            except (NoConnectionError, LauncherError) as error:
+                if attempt == _INVOKE_ATTEMPTS or not _worth_repeating(error):
                     raise
-                time.sleep(2 ** (attempt - 1) / 2)
-        return _read_answer(answer["Payload"].read(), function=function, failed="FunctionError" in answer)
+                self._sleep(2 ** (attempt - 1) / 2)
+        raise AssertionError  # the count does not end
 
     def job_log(self, job_name: str) -> CloudWatchJobLog:
         """The log of a training job."""
@@ -231,11 +258,14 @@ def translated_aws_errors(
         raise NoConnectionError(f"{doing}: {error}", hint="check the AWS configuration: aws configure list") from error
 
 
-def _worth_repeating(error: BaseException | None) -> bool:
-    if isinstance(error, ClientError):
-        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+def _worth_repeating(error: CommandLineError) -> bool:
+    if isinstance(error, _UnfinishedError):
+        return True
+    cause = error.__cause__
+    if isinstance(cause, ClientError):
+        status = cause.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         return status == 429 or status >= 500
-    return isinstance(error, AwsConnectionError | HTTPClientError)
+    return isinstance(cause, AwsConnectionError | HTTPClientError)
 
 
 def _words(error: ClientError) -> str:
@@ -257,17 +287,23 @@ def _hint_for(error: ClientError, *, options: ConnectionOptions) -> str:
 
 
 def _reconnect_hint(*, options: ConnectionOptions, payload: Mapping[str, Any] | None) -> str:
-    if payload and payload.get("token"):
-        return (
-            "it may or may not have been launched; the same token again is safe and launches nothing twice: "
-            f"--set token={payload['token']}"
-        )
+    if payload is not None and payload.get("action") is None:
+        return _repeat_hint(payload)
     if options.local:
         return "is the local AWS still up? spotkeep local status"
     return "check the network and the region"
 
 
-def _read_answer(body: bytes, *, function: str, failed: bool) -> dict[str, Any]:
+def _repeat_hint(payload: Mapping[str, Any]) -> str:
+    if not payload.get("token"):
+        return "try again: asking twice does no harm"
+    return (
+        "it may or may not have been launched; the same token again is safe and launches nothing twice: "
+        f"--set token={payload['token']}"
+    )
+
+
+def _read_answer(body: bytes, *, function: str, failed: bool, payload: Mapping[str, Any]) -> dict[str, Any]:
     try:
         answer = json.loads(body)
     except ValueError as error:
@@ -276,11 +312,11 @@ def _read_answer(body: bytes, *, function: str, failed: bool) -> dict[str, Any]:
         ) from error
     if failed:
         kind = answer.get("errorType", "error") if isinstance(answer, dict) else "error"
-        words = answer.get("errorMessage", answer) if isinstance(answer, dict) else answer
-        raise LauncherError(
-            f"{function} failed with {kind}: {str(words).splitlines()[0] if str(words) else 'no message'}",
-            hint=f"nothing is known to have changed; its log says more: aws logs tail /aws/lambda/{function}",
-        )
+        words = str(answer.get("errorMessage", answer) if isinstance(answer, dict) else answer)
+        message = f"{function} failed with {kind}: {words.splitlines()[0] if words else 'no message'}"
+        if kind in _UNFINISHED:
+            raise _UnfinishedError(message, hint=_repeat_hint(payload))
+        raise LauncherError(message, hint=f"its log says more: aws logs tail /aws/lambda/{function}")
     if not isinstance(answer, dict):
         raise LauncherError(f"{function} answered {answer!r}, not an object", hint="is the deployment up to date?")
     return answer

@@ -99,6 +99,10 @@ class Deployment(Protocol):
         """The bucket of its runs."""
 
     @property
+    def notice_topic_arn(self) -> str:
+        """The SNS topic of its notices."""
+
+    @property
     def runs(self) -> RunReader:
         """Its run table."""
 

@@ -11,7 +11,9 @@ CommandLineError          1  something unexpected
 ├── RunStoppedError       7  the run that was followed was stopped, or ran out of time
 ├── LauncherError         8  the launcher function broke, or its answer cannot be read
 ├── LocalFailureError     9  the local AWS did not start, stop or take the deployment
-└── NotConfirmedError    10  a question was answered with no
+├── NotConfirmedError    10  a question was answered with no
+├── RehearsalFailedError 11  a rehearsal was judged, and did not pass
+└── RehearsalNotJudgedError 12  a rehearsal could not be carried out to its verdict
 ```
 """
 
@@ -40,6 +42,8 @@ class ExitCode(IntEnum):
     LAUNCHER_FAILED = 8
     LOCAL_AWS_FAILED = 9
     NOT_CONFIRMED = 10
+    REHEARSAL_FAILED = 11
+    REHEARSAL_NOT_JUDGED = 12
 
 
 class CommandLineError(Exception):
@@ -123,3 +127,15 @@ class NotConfirmedError(CommandLineError):
     """A question was answered with no; nothing was done."""
 
     exit_code = ExitCode.NOT_CONFIRMED
+
+
+class RehearsalFailedError(CommandLineError):
+    """A rehearsal was carried out and judged, and the verdict is not a pass."""
+
+    exit_code = ExitCode.REHEARSAL_FAILED
+
+
+class RehearsalNotJudgedError(CommandLineError):
+    """A rehearsal did not get as far as a verdict."""
+
+    exit_code = ExitCode.REHEARSAL_NOT_JUDGED

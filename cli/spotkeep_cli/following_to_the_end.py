@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rich.padding import Padding
+
 from spotkeep_cli.errors import RunFailedError, RunStoppedError
 from spotkeep_cli.following import Stands, follow
 from spotkeep_cli.next_steps import steps_for_run
 from spotkeep_cli.rendering.bill import bill
+from spotkeep_cli.rendering.facts import facts
 from spotkeep_cli.rendering.follow_view import FollowView
 from spotkeep_cli.rendering.run_list import reason_text, state_text
 from spotkeep_cli.terminal import NextStep
@@ -21,9 +24,23 @@ if TYPE_CHECKING:
 
 
 def follow_to_the_end(
-    answer: dict[str, Any], *, invocation: Invocation, deployment: Deployment, terminal: Terminal, detach: bool
+    answer: dict[str, Any],
+    *,
+    told: str,
+    invocation: Invocation,
+    deployment: Deployment,
+    terminal: Terminal,
+    detach: bool,
 ) -> None:
     """Follows the run of a launcher answer; Ctrl-C leaves it running.
+
+    Args:
+        answer: What the launcher answered.
+        told: What became of the run, in words: `launched`.
+        invocation: How `spotkeep` was called.
+        deployment: Where it runs.
+        terminal: Where to show it.
+        detach: Whether to leave at once.
 
     With `--json`, standard output gets the answer (detached) or the run as it ended.
 
@@ -32,8 +49,7 @@ def follow_to_the_end(
         RunStoppedError: It was stopped, or ran out of time.
     """
     run = str(answer["run"])
-    verb = "was launched before with this token" if answer.get("replayed") else "launched"
-    terminal.show(f"{run} {verb}, training job {answer.get('job_name', '?')}")
+    terminal.show(f"{run} {told} (training job {answer.get('job_name', '?')})")
     if detach:
         if terminal.as_json:
             terminal.give_json(answer)
@@ -68,9 +84,10 @@ def _conclude(run: Run, *, invocation: Invocation, terminal: Terminal) -> None:
     if terminal.as_json:
         terminal.give_json(run.model_dump(mode="json"))
     else:
-        terminal.show("", _verdict(run), bill(run))
-        if run.output_uri:
-            terminal.show(f"model  {run.output_uri}")
+        terminal.show("")
+        terminal.show(_verdict(run))
+        terminal.show(Padding(bill(run), (0, 0, 0, 2), expand=False))
+        terminal.show(facts([("model", run.output_uri or "none"), ("checkpoints", run.checkpoint_uri)]))
         terminal.show_next(*steps_for_run(run, invocation=invocation, after="launch"))
     if run.state is RunState.COMPLETED:
         return

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 PLACEHOLDER_BUCKET = "spotkeep-checkpoints"
 """Stands for the deployment's bucket while there is no deployment."""
 
+_SOME_IMAGE = "123456789012.dkr.ecr.us-east-1.amazonaws.com/default:latest"
+_SOME_INSTANCE_TYPE = "ml.m5.xlarge"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
@@ -58,7 +61,7 @@ def judge_here(prepared: PreparedJob) -> Judgement:
     """Applies the launcher's rules without a deployment; what only a deployment knows is taken for granted."""
     from spotkeep_jobs.validation import DeploymentDefaults, validate
 
-    defaults = DeploymentDefaults(image="the-default-image", instance_type="ml.default.instance")
+    defaults = DeploymentDefaults(image=_SOME_IMAGE, instance_type=_SOME_INSTANCE_TYPE)
     validation = validate(prepared.payload, defaults=defaults)
     request = validation.request.as_document() if validation.request is not None else {}
     return Judgement(

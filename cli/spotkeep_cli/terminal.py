@@ -56,7 +56,14 @@ class Terminal:
 
     def show(self, *content: RenderableType) -> None:
         """Prints for a person."""
-        self.people.print(*content, highlight=False)
+        console = self.people
+        if console.is_terminal:
+            console.print(*content, highlight=False, crop=False)
+            return
+        with console.capture() as captured:
+            console.print(*content, highlight=False, crop=False)
+        # Tables are padded to their width; in a file or a pipe that is only noise.
+        console.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
     def remark(self, text: str) -> None:
         """Prints something said beside the result."""

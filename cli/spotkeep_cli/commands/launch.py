@@ -41,4 +41,13 @@ def launch(
     if prepared.archive is not None and prepared.source_key is not None:
         deployment.upload_source(key=prepared.source_key, content=prepared.archive.content)
     answer = read_answer(deployment.invoke_launcher(prepared.payload), what="nothing was launched", document=document)
-    follow_to_the_end(answer, invocation=invocation, deployment=deployment, terminal=terminal, detach=detach)
+    # Only a token that the user gave can stand for an earlier launch; a repeat with our own is this launch.
+    known = bool(answer.get("replayed")) and document.fields.get("token") is not None
+    follow_to_the_end(
+        answer,
+        told="was launched before with this token; nothing new was launched" if known else "launched",
+        invocation=invocation,
+        deployment=deployment,
+        terminal=terminal,
+        detach=detach,
+    )

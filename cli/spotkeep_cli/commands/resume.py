@@ -34,4 +34,11 @@ def resume(
     answer = read_answer(
         deployment.invoke_launcher({"action": "resume", "run": run.run}), what=f"{run.run} was not resumed"
     )
-    follow_to_the_end(answer, invocation=invocation, deployment=deployment, terminal=terminal, detach=detach)
+    follow_to_the_end(
+        answer,
+        told=f"resumed as attempt {answer.get('attempt', run.attempt + 1)}",
+        invocation=invocation,
+        deployment=deployment,
+        terminal=terminal,
+        detach=detach,
+    )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 from spotkeep_cli.rendering import quantities
+from spotkeep_cli.rendering.facts import Fact, facts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,13 +30,8 @@ def plan(judgement: Judgement, *, prepared: PreparedJob, where: str) -> Renderab
         where: The deployment in words: `spotkeep in us-east-1`.
     """
     request = judgement.request
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    for label, value in _rows(request, judgement=judgement, prepared=prepared, where=where):
-        table.add_row(f"  {label}", value)
-    heading = Text.assemble((str(prepared.payload.get("run", "")), "bold"), "  would be launched", style="")
-    return Group(heading, table)
+    heading = Text.assemble((str(prepared.payload.get("run", "")), "bold"), "  would be launched")
+    return Group(heading, facts(_rows(request, judgement=judgement, prepared=prepared, where=where)))
 
 
 def cost_ceiling_usd(request: Mapping[str, Any], *, usd_per_hour: float | None) -> float | None:
@@ -50,16 +45,14 @@ def cost_ceiling_usd(request: Mapping[str, Any], *, usd_per_hour: float | None) 
     return float(hours * int(request.get("instance_count", 1)) * usd_per_hour)
 
 
-def _rows(
-    request: Mapping[str, Any], *, judgement: Judgement, prepared: PreparedJob, where: str
-) -> list[tuple[str, str]]:
-    rows = [("deployment", where), ("command", _command(request.get("command")))]
+def _rows(request: Mapping[str, Any], *, judgement: Judgement, prepared: PreparedJob, where: str) -> list[Fact]:
+    rows: list[Fact] = [("deployment", where), ("command", _command(request.get("command")))]
     if source := _source(request, prepared=prepared):
         rows.append(("source", source))
     rows.append(("runs on", _instances(request)))
     rows.append(("at most", _limits(request)))
     if channels := request.get("channels"):
-        rows.append(("data", ", ".join(f"{channel['name']} {channel['uri']}" for channel in channels)))
+        rows += [("data", f"{channel['name']}: {channel['uri']}") for channel in channels]
     checkpoints = request.get("checkpoint_prefix") or "in the deployment's bucket"
     rows.append(("checkpoints", checkpoints if request.get("checkpoints", True) else "none: it starts from zero"))
     if notify := request.get("notify"):

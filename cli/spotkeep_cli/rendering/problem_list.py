@@ -20,16 +20,23 @@ def problem_list(problems: Iterable[LocatedProblem], *, mark: str = "✗", style
     """One block a problem; long text wraps under itself."""
     blocks: list[RenderableType] = []
     for problem in problems:
-        heading = Text.assemble((f"{mark} ", style), (problem.field or "the document", "bold"))
+        if not problem.field:
+            blocks.append(_indented(Text.assemble((f"{mark} ", style), problem.problem), by=2))
+            continue
+        heading = Text.assemble((f"{mark} ", style), (problem.field, "bold"))
         if problem.line is not None:
             heading.append(f"  line {problem.line}", style="dim")
         if problem.found:
             heading.append(f"  found {_shortened(problem.found)}", style="dim")
-        blocks.append(Padding(heading, (0, 0, 0, 2)))
-        blocks.append(Padding(Text(problem.problem), (0, 0, 0, 4)))
+        blocks.append(_indented(heading, by=2))
+        blocks.append(_indented(Text(problem.problem), by=4))
         if problem.fix:
-            blocks.append(Padding(Text(f"→ {problem.fix}", style="green"), (0, 0, 0, 4)))
+            blocks.append(_indented(Text(f"→ {problem.fix}", style="green"), by=4))
     return Group(*blocks)
+
+
+def _indented(text: Text, *, by: int) -> RenderableType:
+    return Padding(text, (0, 0, 0, by), expand=False)
 
 
 def _shortened(found: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich import box
 from rich.console import Group
 from rich.padding import Padding
 from rich.table import Table
@@ -12,8 +11,10 @@ from rich.text import Text
 
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.bill import bill
-from spotkeep_cli.rendering.run_list import NARROW, reason_text, state_text, where
-from spotkeep_jobs.states import TimelineKind
+from spotkeep_cli.rendering.columns import Column, table_that_fits
+from spotkeep_cli.rendering.facts import Fact, facts
+from spotkeep_cli.rendering.run_list import reason_text, state_text, where
+from spotkeep_jobs.states import RunState, TimelineKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +44,7 @@ def run_description(
         parts += [_heading("Attempts"), _attempts(attempts, width=width)]
     if timeline:
         parts += [_heading("Timeline (UTC)"), timeline_table(timeline)]
-    parts += [_heading("Cost"), Padding(bill(run), (0, 0, 0, 2))]
+    parts += [_heading("Cost"), Padding(bill(run), (0, 0, 0, 2), expand=False)]
     return Group(*parts)
 
 
@@ -76,28 +77,23 @@ def _headline(run: Run) -> Text:
     return line
 
 
-def _facts(run: Run, *, now: datetime) -> Table:
-    facts: list[tuple[str, str]] = [("runs on", where(run).replace(f" {run.capacity}", f", {run.capacity}"))]
+def _facts(run: Run, *, now: datetime) -> RenderableType:
+    rows: list[Fact] = [("runs on", where(run).replace(f" {run.capacity}", f", {run.capacity}"))]
     if run.owner:
-        facts.append(("owner", run.owner))
-    facts.append(("created", f"{quantities.moment(run.created_at)} UTC"))
+        rows.append(("owner", run.owner))
+    rows.append(("created", f"{quantities.moment(run.created_at)} UTC"))
     if run.started_at is not None:
         end = run.ended_at if run.state.ended and run.ended_at else now
         lasted = quantities.duration((end - run.started_at).total_seconds())
-        facts.append(("took" if run.state.ended else "at work", f"{lasted} since it first had instances"))
+        rows.append(("took" if run.state.ended else "at work", f"{lasted} since it first had instances"))
     if run.interruptions:
-        facts.append(("lost capacity", "once" if run.interruptions == 1 else f"{run.interruptions} times"))
-    facts.append(("training job", run.job_name))
-    facts.append(("checkpoints", run.checkpoint_uri))
-    facts.append(("model", run.output_uri or "not there yet" if not run.state.ended else run.output_uri or "none"))
+        rows.append(("lost capacity", "once" if run.interruptions == 1 else f"{run.interruptions} times"))
+    rows.append(("training job", run.job_name))
+    rows.append(("checkpoints", run.checkpoint_uri))
+    rows.append(("model", run.output_uri or "not there yet" if not run.state.ended else run.output_uri or "none"))
     if run.failure_reason:
-        facts.append(("said", run.failure_reason))
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    for label, value in facts:
-        table.add_row(f"  {label}", value)
-    return table
+        rows.append(("said", run.failure_reason))
+    return facts(rows)
 
 
 def _heading(text: str) -> Text:
@@ -105,25 +101,17 @@ def _heading(text: str) -> Text:
 
 
 def _attempts(attempts: Sequence[Attempt], *, width: int) -> RenderableType:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    wide = width >= NARROW
-    table.add_column("#", justify="right")
-    table.add_column("STATE", no_wrap=True)
-    if wide:
-        table.add_column("TRAINING JOB", overflow="fold")
-    table.add_column("STARTED", no_wrap=True)
-    if wide:
-        table.add_column("TRAINED", justify="right", no_wrap=True)
-    table.add_column("LOST", justify="right", no_wrap=True)
-    for attempt in attempts:
-        clock = quantities.moment(attempt.started_at).partition(" ")[2] or quantities.UNKNOWN
-        trained = attempt.usage.training_seconds if attempt.usage else None
-        cells: list[str | Text] = [str(attempt.attempt), attempt.state.value.lower()]
-        if wide:
-            cells.append(attempt.job_name)
-        cells.append(clock)
-        if wide:
-            cells.append(quantities.duration(trained))
-        cells.append(f"{attempt.interruptions}x")
-        table.add_row(*cells)
-    return Padding(table, (0, 0, 0, 2))
+    trained = [attempt.usage.training_seconds if attempt.usage else None for attempt in attempts]
+    columns = [
+        Column(heading="#", cells=[str(attempt.attempt) for attempt in attempts], justify="right"),
+        Column(heading="STATE", cells=[state_text(RunState(attempt.state.value)) for attempt in attempts]),
+        Column(heading="TRAINING JOB", cells=[attempt.job_name for attempt in attempts], importance=0),
+        Column(
+            heading="STARTED",
+            cells=[quantities.moment(attempt.started_at).partition(" ")[2] or "never" for attempt in attempts],
+            importance=2,
+        ),
+        Column(heading="TRAINED", cells=[quantities.duration(time) for time in trained], importance=1, justify="right"),
+        Column(heading="LOST", cells=[f"{attempt.interruptions}x" for attempt in attempts], justify="right"),
+    ]
+    return Padding(table_that_fits(columns, width=width - 2), (0, 0, 0, 2), expand=False)

@@ -5,21 +5,19 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
 from spotkeep_cli.rendering import quantities
+from spotkeep_cli.rendering.columns import Column, table_that_fits
 from spotkeep_jobs.states import EndReason, RunState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
     from datetime import datetime
 
-    from spotkeep_jobs.record import Run
+    from rich.table import Table
 
-NARROW = 72
-"""Below this width a table keeps only the columns one cannot do without."""
+    from spotkeep_jobs.record import Run
 
 _STYLES = {
     RunState.LAUNCHING: "cyan",
@@ -66,26 +64,21 @@ def where(run: Run) -> str:
     return f"{count}{run.instance_type} {run.capacity}"
 
 
-def run_list(runs: Iterable[Run], *, now: datetime, width: int) -> Table:
-    """One row a run. A run's id is never cut, so that it can be copied."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    table.add_column("RUN", overflow="fold")
-    table.add_column("STATE", no_wrap=True)
-    wide = width >= NARROW
-    if wide:
-        table.add_column("ON", overflow="fold")
-    table.add_column("AGE", justify="right", no_wrap=True)
-    if wide:
-        table.add_column("TRIES", justify="right", no_wrap=True)
-        table.add_column("LOST", justify="right", no_wrap=True)
-        table.add_column("SAVED", justify="right", no_wrap=True)
-    for run in runs:
-        cells: list[str | Text] = [run.run, state_text(run.state)]
-        if wide:
-            cells.append(where(run))
-        cells.append(quantities.age(run.created_at, now=now))
-        if wide:
-            saved = run.cost.saved_percent if run.cost else None
-            cells += [str(run.attempt), f"{run.interruptions}x", quantities.percent(saved)]
-        table.add_row(*cells)
-    return table
+def run_list(runs: Sequence[Run], *, now: datetime, width: int) -> Table:
+    """One row a run."""
+    columns = [
+        Column(heading="RUN", cells=[run.run for run in runs]),
+        Column(heading="STATE", cells=[state_text(run.state) for run in runs]),
+        Column(heading="ON", cells=[where(run) for run in runs], importance=4),
+        Column(heading="AGE", cells=[quantities.age(run.created_at, now=now) for run in runs], justify="right"),
+        Column(heading="TRIES", cells=[str(run.attempt) for run in runs], importance=1, justify="right"),
+        Column(heading="LOST", cells=[f"{run.interruptions}x" for run in runs], importance=3, justify="right"),
+        Column(
+            heading="SAVED",
+            cells=[quantities.percent(run.cost.saved_percent if run.cost else None) for run in runs],
+            importance=2,
+            justify="right",
+        ),
+        Column(heading="OWNER", cells=[run.owner or quantities.UNKNOWN for run in runs], importance=0),
+    ]
+    return table_that_fits(columns, width=width)

@@ -4,58 +4,50 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich import box
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 from spotkeep_cli.rendering import quantities
-from spotkeep_cli.rendering.run_list import NARROW
+from spotkeep_cli.rendering.columns import Column, table_that_fits
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from spotkeep_cli.savings_report import SavingsReport
+    from spotkeep_cli.savings_report import SavingsReport, SavingsTotal
+    from spotkeep_jobs.record import Cost
 
 
 def savings_table(report: SavingsReport, *, width: int) -> RenderableType:
     """One row a run and the sum. Money where every figure has a price, instance time otherwise."""
     total = report.total
     in_dollars = total.runs_without_price == 0 and total.billed_usd is not None
-    wide = width >= NARROW
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, show_footer=True)
-    table.add_column("RUN", overflow="fold", footer="total")
-    figures = [
-        ("BILLED", _amount(total.billed_seconds, total.billed_usd, in_dollars=in_dollars)),
-        ("SAVED", _amount(total.saved_seconds, total.saved_usd, in_dollars=in_dollars)),
-        ("SAVED", quantities.percent(total.saved_percent)),
+    costs = [line.cost for line in report.lines]
+
+    def amounts(heading: str, figures: list[tuple[float, float | None]], *, importance: int | None = None) -> Column:
+        *cells, footer = [usd_or_time(seconds, usd) for seconds, usd in figures]
+        return Column(heading=heading, cells=cells, footer=footer, importance=importance, justify="right")
+
+    def usd_or_time(seconds: float, usd: float | None) -> str:
+        return quantities.dollars(usd) if in_dollars else quantities.duration(seconds)
+
+    def percents(heading: str, shares: list[float | None], *, importance: int | None = None) -> Column:
+        *cells, footer = [quantities.percent(share) for share in shares]
+        return Column(heading=heading, cells=cells, footer=footer, importance=importance, justify="right")
+
+    every: list[Cost | SavingsTotal] = [*costs, total]
+    redone = [*(cost.redone_seconds for cost in costs), total.redone_seconds]
+    *redone_cells, redone_footer = [quantities.duration(seconds) for seconds in redone]
+    columns = [
+        Column(heading="RUN", cells=[line.run for line in report.lines], footer="total"),
+        amounts("BILLED", [(cost.billed_seconds, cost.billed_usd) for cost in every]),
+        amounts("ON DEMAND", [(c.clean_on_demand_seconds, c.clean_on_demand_usd) for c in every], importance=1),
+        amounts("SAVED", [(cost.saved_seconds, cost.saved_usd) for cost in every], importance=3),
+        percents("SAVED %", [cost.saved_percent for cost in every]),
+        percents("AWS SAYS", [cost.aws_saved_percent for cost in every], importance=2),
+        Column(heading="TWICE", cells=redone_cells, footer=redone_footer, importance=0, justify="right"),
     ]
-    if wide:
-        clean = _amount(total.clean_on_demand_seconds, total.clean_on_demand_usd, in_dollars=in_dollars)
-        figures.insert(1, ("ON DEMAND", clean))
-        figures += [
-            ("AWS SAYS", quantities.percent(total.aws_saved_percent)),
-            ("DONE TWICE", quantities.duration(total.redone_seconds)),
-        ]
-    for heading, footer in figures:
-        table.add_column(heading, justify="right", no_wrap=True, footer=footer)
-    for line in report.lines:
-        cost = line.cost
-        cells = [
-            _amount(cost.billed_seconds, cost.billed_usd, in_dollars=in_dollars),
-            _amount(cost.saved_seconds, cost.saved_usd, in_dollars=in_dollars),
-            quantities.percent(cost.saved_percent),
-        ]
-        if wide:
-            clean = _amount(cost.clean_on_demand_seconds, cost.clean_on_demand_usd, in_dollars=in_dollars)
-            cells.insert(1, clean)
-            cells += [quantities.percent(cost.aws_saved_percent), quantities.duration(cost.redone_seconds)]
-        table.add_row(line.run, *cells)
+    table = table_that_fits(columns, width=width)
     return Group(table, *(Text(remark, style="dim") for remark in _remarks(report, in_dollars=in_dollars)))
-
-
-def _amount(seconds: float, usd: float | None, *, in_dollars: bool) -> str:
-    return quantities.dollars(usd) if in_dollars else quantities.duration(seconds)
 
 
 def _remarks(report: SavingsReport, *, in_dollars: bool) -> list[str]:

@@ -1,0 +1,72 @@
+"""Tables that fit: where the terminal is too narrow, the least important columns go, so that none is cut or folded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from rich import box
+from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_GAP = 3
+"""What `box.SIMPLE_HEAD` puts between two columns."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One column.
+
+    Attributes:
+        heading: Its heading.
+        cells: One cell a row.
+        importance: Columns with the lowest go first; None never goes.
+        footer: What stands below it.
+        justify: Text to the left, figures to the right.
+    """
+
+    heading: str
+    cells: Sequence[str | Text]
+    importance: int | None = None
+    footer: str = ""
+    justify: Literal["left", "right"] = "left"
+
+    @property
+    def width(self) -> int:
+        """The room it needs."""
+        texts = [self.heading, self.footer, *(str(cell) for cell in self.cells)]
+        return max(cell_len(text) for text in texts)
+
+
+def table_that_fits(columns: Sequence[Column], *, width: int) -> Table:
+    """A table of the columns there is room for.
+
+    Args:
+        columns: From left to right, all with the same number of cells.
+        width: The room, in characters.
+    """
+    shown = list(columns)
+    while _width(shown) > width and (least := _least_important(shown)) is not None:
+        shown.remove(least)
+    table = Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, show_footer=any(column.footer for column in shown)
+    )
+    for column in shown:
+        # What is left and still too wide folds: an id must be whole, over two lines if need be.
+        table.add_column(column.heading, justify=column.justify, overflow="fold", footer=column.footer)
+    for row in zip(*(column.cells for column in shown), strict=True):
+        table.add_row(*row)
+    return table
+
+
+def _width(columns: Sequence[Column]) -> int:
+    return sum(column.width for column in columns) + _GAP * (len(columns) - 1)
+
+
+def _least_important(columns: Sequence[Column]) -> Column | None:
+    removable = [column for column in columns if column.importance is not None]
+    return min(removable, key=lambda column: column.importance or 0, default=None)

@@ -1,0 +1,256 @@
+"""A deployment that is not there: runs, logs and a launcher in memory, behind the seam the commands use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spotkeep_cli.deployment import ConnectionOptions, LogLine
+from spotkeep_cli.errors import NoConnectionError
+from spotkeep_cli.main import app
+from spotkeep_cli.seams import Seams
+from spotkeep_jobs.record import Attempt, Cost, Run, TimelineEntry
+from spotkeep_jobs.states import AttemptState, EndReason, RunState, TimelineKind
+from typer.testing import CliRunner, Result
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+BUCKET = "spotkeep-checkpoints-123456789012"
+
+
+class FakeLog:
+    """A log whose lines come in portions, one a read."""
+
+    def __init__(self, portions: Sequence[Sequence[str]]) -> None:
+        self._portions = [list(portion) for portion in portions]
+        self._seconds = 0
+
+    def read(self) -> list[LogLine]:
+        portion = self._portions.pop(0) if self._portions else []
+        lines = []
+        for text in portion:
+            self._seconds += 1
+            lines.append(LogLine(time=NOW + timedelta(seconds=self._seconds), stream="algo-1", text=text))
+        return lines
+
+
+@dataclass
+class FakeRuns:
+    """The run table. `versions` are what successive reads of a run give; the last one stays."""
+
+    heads: dict[str, list[Run]] = field(default_factory=dict)
+    timelines: dict[str, list[TimelineEntry]] = field(default_factory=dict)
+    tries: dict[str, list[Attempt]] = field(default_factory=dict)
+    failures: int = 0
+
+    def add(self, *versions: Run, timeline: Sequence[TimelineEntry] = (), attempts: Sequence[Attempt] = ()) -> None:
+        run = versions[0].run
+        self.heads[run] = list(versions)
+        self.timelines[run] = list(timeline)
+        self.tries[run] = list(attempts)
+
+    def get(self, run: str) -> Run | None:
+        if self.failures:
+            self.failures -= 1
+            raise NoConnectionError("reading the run table: no connection")
+        versions = self.heads.get(run, [])
+        if len(versions) > 1:
+            return versions.pop(0)
+        return versions[0] if versions else None
+
+    def list(
+        self, *, owner: str | None = None, states: Collection[RunState] | None = None, limit: int = 50
+    ) -> Sequence[Run]:
+        found = [versions[0] for versions in self.heads.values()]
+        kept = [
+            run for run in found if (owner is None or run.owner == owner) and (states is None or run.state in states)
+        ]
+        return sorted(kept, key=lambda run: run.created_at, reverse=True)[:limit]
+
+    def timeline(self, run: str) -> Sequence[TimelineEntry]:
+        return self.timelines[run]
+
+    def attempts(self, run: str) -> Sequence[Attempt]:
+        return self.tries[run]
+
+
+@dataclass
+class FakeDeployment:
+    """Records what was invoked and uploaded; the launcher's answers are set by the test."""
+
+    runs: FakeRuns = field(default_factory=FakeRuns)
+    region: str = "eu-central-1"
+    checkpoint_bucket: str = BUCKET
+    notice_topic_arn: str = "arn:aws:sns:eu-central-1:123456789012:spotkeep-notices"
+    answers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    invocations: list[dict[str, Any]] = field(default_factory=list)
+    uploads: dict[str, bytes] = field(default_factory=dict)
+    logs: dict[str, list[list[str]]] = field(default_factory=dict)
+
+    def invoke_launcher(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        # What travels is JSON: a value JSON cannot hold fails here as it would there.
+        document = json.loads(json.dumps(payload))
+        self.invocations.append(document)
+        return self.answers[document.get("action", "launch")]
+
+    def job_log(self, job_name: str) -> FakeLog:
+        return FakeLog(self.logs.get(job_name, []))
+
+    def upload_source(self, *, key: str, content: bytes) -> str:
+        self.uploads[key] = content
+        return f"s3://{self.checkpoint_bucket}/{key}"
+
+
+@pytest.fixture
+def deployment() -> FakeDeployment:
+    return FakeDeployment()
+
+
+Spotkeep = Callable[..., Result]
+
+
+@pytest.fixture
+def spotkeep(deployment: FakeDeployment) -> Spotkeep:
+    """Runs a command line against the fake deployment, 80 columns wide and without a terminal."""
+
+    def run(*arguments: str, columns: int = 80, stdin: str | None = None, reachable: bool = True) -> Result:
+        def connect(options: ConnectionOptions) -> FakeDeployment:
+            if not reachable:
+                raise NoConnectionError(
+                    f"no deployment {options.deployment!r} in eu-central-1", hint="deploy it (`cdk deploy --all`)"
+                )
+            return deployment
+
+        seams = Seams(connect=connect, now=lambda: NOW, sleep=lambda _: None, new_token=lambda: "0123456789abcdef")
+        environment = {"COLUMNS": str(columns), "NO_COLOR": None, "FORCE_COLOR": None, "TERM": "dumb"}
+        return CliRunner().invoke(app, list(arguments), obj=seams, env=environment, input=stdin, prog_name="spotkeep")
+
+    return run
+
+
+@pytest.fixture
+def job_file(tmp_path: Path) -> Path:
+    """A small job with a local source."""
+    (tmp_path / "train.py").write_text("import spotkeep\n")
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        "name: digits\n"
+        "command: python train.py --epochs 30\n"
+        "source: .\n"
+        "instance_type: ml.m5.xlarge\n"
+        "max_run: 4h\n"
+        "hyperparameters:\n"
+        "  lr: 1e-3\n"
+    )
+    return path
+
+
+def make_run(run: str = "digits-1a2b3c4d", **changes: Any) -> Run:
+    """A run that trains, changed as the test needs it."""
+    values: dict[str, Any] = {
+        "run": run,
+        "name": "digits",
+        "owner": "ada",
+        "state": RunState.TRAINING,
+        "capacity": "spot",
+        "instance_type": "ml.m5.xlarge",
+        "job_name": f"{run}-1",
+        "created_at": NOW - timedelta(minutes=20),
+        "started_at": NOW - timedelta(minutes=18),
+        "updated_at": NOW - timedelta(minutes=1),
+        "checkpoint_uri": f"s3://{BUCKET}/runs/{run}/checkpoints/",
+        "output_prefix": f"s3://{BUCKET}/runs/{run}/output/",
+        "token": "0123456789abcdef",
+        "request": {"name": "digits", "command": ["python", "train.py"]},
+    }
+    return Run(**{**values, **changes})
+
+
+def make_cost(**changes: Any) -> Cost:
+    """Twelve minutes on spot, one of them done twice."""
+    values: dict[str, Any] = {
+        "billed_seconds": 240,
+        "training_seconds": 720,
+        "waited_seconds": 90,
+        "redone_steps": 12,
+        "redone_seconds": 60,
+        "restart_overhead_seconds": 20,
+        "clean_on_demand_seconds": 640,
+        "saved_seconds": 400,
+        "saved_percent": 62.5,
+        "aws_saved_percent": 66.7,
+        "usd_per_hour": 0.23,
+        "billed_usd": 0.0153,
+        "clean_on_demand_usd": 0.0409,
+        "saved_usd": 0.0256,
+    }
+    return Cost(**{**values, **changes})
+
+
+def make_completed(run: str = "digits-1a2b3c4d", **changes: Any) -> Run:
+    """A run that was interrupted once and completed."""
+    values: dict[str, Any] = {
+        "state": RunState.COMPLETED,
+        "end_reason": EndReason.COMPLETED,
+        "interruptions": 1,
+        "ended_at": NOW - timedelta(minutes=4),
+        "output_uri": f"s3://{BUCKET}/runs/{run}/output/{run}-1/output/model.tar.gz",
+        "cost": make_cost(),
+        "version": 7,
+    }
+    return make_run(run, **{**values, **changes})
+
+
+def make_attempt(run: str = "digits-1a2b3c4d", **changes: Any) -> Attempt:
+    """A run's only attempt."""
+    values: dict[str, Any] = {
+        "run": run,
+        "attempt": 1,
+        "state": AttemptState.COMPLETED,
+        "job_name": f"{run}-1",
+        "capacity": "spot",
+        "instance_type": "ml.m5.xlarge",
+        "created_at": NOW - timedelta(minutes=20),
+        "started_at": NOW - timedelta(minutes=18),
+        "interruptions": 1,
+    }
+    return Attempt(**{**values, **changes})
+
+
+def make_timeline(run: str = "digits-1a2b3c4d") -> list[TimelineEntry]:
+    """A run that was interrupted once and came back."""
+    story = [
+        (20, TimelineKind.RUN_OPENED, "ada asked for the run", None),
+        (20, TimelineKind.JOB_CREATED, f"SageMaker accepted training job {run}-1", None),
+        (18, TimelineKind.TRAINING, "Training began", None),
+        (12, TimelineKind.INTERRUPTED, "Lost its capacity and waits for new", None),
+        (9, TimelineKind.RESUMED, "Got capacity again", None),
+        (9, TimelineKind.STEP_RESUMED, "Resumed after step 410", 410),
+        (4, TimelineKind.ENDED, "Completed", None),
+    ]
+    return [
+        TimelineEntry(run=run, attempt=1, at=NOW - timedelta(minutes=ago), kind=kind, text=text, step=step)
+        for ago, kind, text, step in story
+    ]
+
+
+@dataclass(frozen=True)
+class Make:
+    """Builders, handed to tests as a fixture: test modules cannot import each other."""
+
+    run: Callable[..., Run] = make_run
+    completed: Callable[..., Run] = make_completed
+    cost: Callable[..., Cost] = make_cost
+    attempt: Callable[..., Attempt] = make_attempt
+    timeline: Callable[..., list[TimelineEntry]] = make_timeline
+    now: datetime = NOW
+    bucket: str = BUCKET
+
+
+@pytest.fixture
+def make() -> Make:
+    return Make()
