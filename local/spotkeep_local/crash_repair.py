@@ -17,6 +17,8 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
+from spotkeep_local.errors import PersistenceError
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -41,6 +43,9 @@ def repair(*, services: Path, objects: Path) -> None:
     Args:
         services: ministack's STATE_DIR.
         objects: ministack's S3_DATA_DIR.
+
+    Raises:
+        PersistenceError: A file cannot be read; it is not what ministack writes.
     """
     for path in list(objects.rglob(f"*{_TEMPORARY}")):
         # An object whose key ends so has a sidecar; a file that was being written has none.
@@ -82,12 +87,14 @@ def _link_missing(*, source: Path, target: Path) -> None:
 def _settle_stacks(path: Path) -> None:
     if not path.exists():
         return
-    document: dict[str, Any] = json.loads(path.read_text())
-    unsettled = [
-        stack
-        for stack in document["payload"]["stacks"].get("data", {}).values()
-        if stack.get("StackStatus") in _SETTLED_STATUS
-    ]
+    try:
+        document: dict[str, Any] = json.loads(path.read_text())
+        stacks: dict[str, Any] = document["payload"]["stacks"].get("data", {})
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise PersistenceError(
+            f"{path} is damaged ({error!r}); remove the state directory to begin with an empty local AWS"
+        ) from error
+    unsettled = [stack for stack in stacks.values() if stack.get("StackStatus") in _SETTLED_STATUS]
     if not unsettled:
         return
     for stack in unsettled:

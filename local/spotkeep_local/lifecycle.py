@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import boto3
+import botocore.session
 from botocore.config import Config
 
 from spotkeep_local import process_identity
@@ -45,6 +46,12 @@ _POLL_SECONDS = 0.05
 _LOG_TAIL_LINES = 15
 _LOG_KEPT_BYTES = 5_000_000
 _STOP_MARGIN_SECONDS = 15.0
+# (name in a configuration file, environment variable, default, conversion): no profile, no files of the user's.
+_NO_CONFIGURATION = {
+    "profile": (None, None, None, None),
+    "config_file": (None, None, os.devnull, None),
+    "credentials_file": (None, None, os.devnull, None),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +103,7 @@ class LocalSession:
     def __init__(self, local: LocalAws) -> None:
         self._endpoint_url = local.endpoint_url
         self._session = boto3.Session(
+            botocore_session=botocore.session.Session(session_vars=_NO_CONFIGURATION),
             aws_access_key_id="test",
             aws_secret_access_key="test",  # noqa: S106 - the local AWS checks no signature
             region_name=local.region,

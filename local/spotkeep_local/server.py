@@ -13,6 +13,7 @@ import fcntl
 import json
 import logging
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -262,13 +263,16 @@ def _leave_the_launcher() -> None:
         os._exit(0)
 
 
-def _give_functions_a_bare_python() -> None:
+def _give_functions_a_bare_python(launcher: Path) -> None:
     """Lets functions import what they bring with them, and nothing of the environment this server runs in.
 
     ministack runs functions on `sys.executable`. In a virtual environment that would offer them all of its
     packages and the checkout's own sources, and a function whose archive lacks something would still work here.
     """
-    sys.executable = getattr(sys, "_base_executable", sys.executable)
+    interpreter = getattr(sys, "_base_executable", sys.executable)
+    launcher.write_text(f'#!/bin/sh\nexec {shlex.quote(interpreter)} -S "$@"\n')
+    launcher.chmod(0o755)
+    sys.executable = str(launcher)
 
 
 def _say_ready(descriptor: int) -> None:
@@ -316,7 +320,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ.update(environment)
         os.chdir(directory.root)
         forbid_leaving_the_machine()
-        _give_functions_a_bare_python()
+        _give_functions_a_bare_python(directory.bare_python)
         asyncio.run(
             _serve(
                 listening,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from spotkeep_local.errors import PersistenceError
+
 
 @dataclass(frozen=True)
 class StateDirectory:
@@ -60,11 +62,26 @@ class StateDirectory:
         return self.root / "home"
 
     @property
+    def bare_python(self) -> Path:
+        """Starts the Python that functions run on: the standard library and nothing else."""
+        return self.root / "bare-python"
+
+    @property
     def temporary(self) -> Path:
         """Temporary files; emptied at every start."""
         return self.root / "tmp"
 
     def create(self) -> None:
-        """Creates the directories that are not there yet."""
+        """Creates the directories that are not there yet.
+
+        Raises:
+            PersistenceError: One cannot be created.
+        """
         for directory in (self.services, self.objects, self.home, self.temporary):
-            directory.mkdir(parents=True, exist_ok=True)
+            try:
+                directory.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise PersistenceError(
+                    f"the local AWS cannot keep its state in {directory}: {error.strerror}; "
+                    "name a directory that can be written to"
+                ) from error

@@ -1,0 +1,216 @@
+"""Starting, finding and stopping the local AWS, whatever state the last one left things in."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from botocore.config import Config
+from botocore.exceptions import EndpointConnectionError
+
+from spotkeep_local import lifecycle, process_identity
+from spotkeep_local.errors import PersistenceError, PortInUseError, RunningElsewhereError, StartError
+from spotkeep_local.options import ServerOptions
+from spotkeep_local.record import ServerRecord
+from spotkeep_local.state_directory import StateDirectory
+
+FAST = ServerOptions.fast()
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "local"
+    yield path
+    lifecycle.stop(path)
+
+
+def start(state_dir: Path) -> lifecycle.LocalAws:
+    return lifecycle.start(state_dir, port=lifecycle.free_port(), options=FAST)
+
+
+def kill(local: lifecycle.LocalAws) -> None:
+    """Ends the server the hard way and waits until it is gone."""
+    started = process_identity.start_time(local.pid)
+    os.kill(local.pid, signal.SIGKILL)
+    gone = threading.Event()
+    while process_identity.is_same_process(local.pid, started):
+        gone.wait(0.01)
+
+
+@pytest.fixture
+def another_program() -> Iterator[int]:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        yield listening.getsockname()[1]
+
+
+def test_a_started_server_is_found_used_and_stopped(state_dir: Path) -> None:
+    assert lifecycle.status(state_dir) is None
+    local = start(state_dir)
+    assert lifecycle.status(state_dir) == local
+    assert local.session().client("sts").get_caller_identity()["Account"] == local.account_id
+    assert lifecycle.stop(state_dir)
+    assert lifecycle.status(state_dir) is None
+    assert process_identity.start_time(local.pid) is None
+    assert not lifecycle.stop(state_dir), "there is nothing left to stop"
+
+
+def test_it_says_what_other_programs_need_to_know(state_dir: Path) -> None:
+    local = start(state_dir)
+    record = json.loads((state_dir / "local.json").read_text())
+    assert (record["pid"], record["port"], record["endpoint"]) == (local.pid, local.port, local.endpoint_url)
+
+
+def test_a_second_start_finds_the_first(state_dir: Path) -> None:
+    local = start(state_dir)
+    assert lifecycle.start(state_dir) == local
+    assert lifecycle.start(state_dir, port=local.port) == local
+
+
+def test_a_second_start_on_another_port_is_refused(state_dir: Path, another_program: int) -> None:
+    local = start(state_dir)
+    with pytest.raises(RunningElsewhereError, match=rf"on port {local.port} and not on {another_program}"):
+        lifecycle.start(state_dir, port=another_program)
+
+
+def test_two_starts_at_once_give_one_server(state_dir: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from spotkeep_local import lifecycle;"
+        "from spotkeep_local.options import ServerOptions;"
+        "print(lifecycle.start(Path(sys.argv[1]), options=ServerOptions.fast()).pid)"
+    )
+    starters = [
+        subprocess.Popen([sys.executable, "-c", script, str(state_dir)], stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    pids = {starter.communicate()[0].strip() for starter in starters}
+    local = lifecycle.status(state_dir)
+    assert local is not None
+    assert pids == {str(local.pid)}
+
+
+def test_a_port_in_use_is_named_with_what_to_do(state_dir: Path, another_program: int) -> None:
+    with pytest.raises(PortInUseError, match=rf"port {another_program} .* in use by another program; .*name"):
+        lifecycle.start(state_dir, port=another_program, options=FAST)
+    assert lifecycle.status(state_dir) is None
+
+
+def test_without_a_port_it_takes_a_free_one(state_dir: Path, another_program: int, monkeypatch) -> None:
+    monkeypatch.setattr(lifecycle, "DEFAULT_PORT", another_program)
+    local = lifecycle.start(state_dir, options=FAST)
+    assert local.port != another_program
+    local.session().client("sts").get_caller_identity()
+
+
+def test_without_a_port_it_takes_the_usual_one_when_it_is_free(state_dir: Path, monkeypatch) -> None:
+    usual = lifecycle.free_port()
+    monkeypatch.setattr(lifecycle, "DEFAULT_PORT", usual)
+    assert lifecycle.start(state_dir, options=FAST).port == usual
+
+
+def test_it_comes_back_on_the_same_port(state_dir: Path) -> None:
+    first = start(state_dir)
+    kill(first)
+    assert lifecycle.status(state_dir) is None
+    second = lifecycle.start(state_dir, options=FAST)
+    assert second.port == first.port
+    assert second.pid != first.pid
+
+
+def test_a_record_that_names_somebody_elses_process_harms_nobody(state_dir: Path) -> None:
+    directory = StateDirectory(state_dir)
+    directory.create()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as bystander:
+        ServerRecord(
+            pid=bystander.pid,
+            process_started="long ago",
+            nonce="n",
+            port=lifecycle.free_port(),
+            region="us-east-1",
+            account_id="000000000000",
+        ).write(directory.record)
+        assert lifecycle.status(state_dir) is None
+        local = start(state_dir)
+        assert local.pid != bystander.pid
+        assert bystander.poll() is None
+        bystander.kill()
+
+
+def test_another_server_on_the_recorded_port_is_not_taken_for_ours(state_dir: Path, tmp_path: Path) -> None:
+    stranger = start(tmp_path / "stranger")
+    directory = StateDirectory(state_dir)
+    directory.create()
+    record = ServerRecord.read(StateDirectory(stranger.state_dir).record)
+    assert record is not None
+    ServerRecord(**{**vars(record), "nonce": "mine"}).write(directory.record)
+    assert lifecycle.status(state_dir) is None
+    lifecycle.stop(stranger.state_dir)
+
+
+def test_a_damaged_record_is_no_obstacle(state_dir: Path) -> None:
+    StateDirectory(state_dir).create()
+    (state_dir / "local.json").write_text('{"pid": ')
+    assert lifecycle.status(state_dir) is None
+    assert start(state_dir).pid
+
+
+def test_a_start_that_fails_shows_why(state_dir: Path) -> None:
+    directory = StateDirectory(state_dir)
+    directory.create()
+    (directory.services / "cloudformation.json").write_text("{")
+    with pytest.raises(StartError, match="it ended while it started") as failure:
+        lifecycle.start(state_dir, port=lifecycle.free_port(), options=FAST)
+    assert "cloudformation.json is damaged" in failure.value.log_tail[-1]
+    assert lifecycle.status(state_dir) is None
+
+
+def test_a_state_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(PersistenceError, match=r"cannot keep its state in .*file/local"):
+        lifecycle.start(tmp_path / "file" / "local")
+
+
+def test_a_server_that_does_not_answer_is_replaced(state_dir: Path, monkeypatch) -> None:
+    stuck = start(state_dir)
+    monkeypatch.setattr(lifecycle, "_HEALTH_TIMEOUT_SECONDS", 2.0)
+    monkeypatch.setattr(lifecycle, "_STOP_MARGIN_SECONDS", 0.5)
+    os.kill(stuck.pid, signal.SIGSTOP)
+    assert lifecycle.start(state_dir, options=FAST).pid != stuck.pid
+    assert process_identity.start_time(stuck.pid) is None
+
+
+def test_a_server_outlives_its_starter(state_dir: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from spotkeep_local import lifecycle;"
+        "from spotkeep_local.options import ServerOptions;"
+        "lifecycle.start(Path(sys.argv[1]), options=ServerOptions.fast())"
+    )
+    subprocess.run([sys.executable, "-c", script, str(state_dir)], check=True, start_new_session=True)
+    assert lifecycle.status(state_dir) is not None
+
+
+def test_its_environment_leads_every_client_to_it_and_nowhere_else(state_dir: Path) -> None:
+    local = start(state_dir)
+    environment = {"PATH": os.environ["PATH"], "HOME": str(state_dir), **local.environment()}
+    script = "import boto3; print(boto3.client('sts').get_caller_identity()['Account'])"
+    answer = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == local.account_id
+
+
+def test_a_session_ignores_the_processes_environment(state_dir: Path, monkeypatch) -> None:
+    local = start(state_dir)
+    monkeypatch.setenv("AWS_PROFILE", "default")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    assert local.session().resource("s3").meta.client.list_buckets()["Buckets"] == []
+    lifecycle.stop(state_dir)
+    once = Config(retries={"total_max_attempts": 1})
+    with pytest.raises(EndpointConnectionError):
+        local.session().client("sts", config=once).get_caller_identity()
