@@ -677,7 +677,8 @@ def _epoch(at: datetime) -> int:
 
 
 def _fields(record: Record) -> _Item:
-    fields = record.model_dump(mode="json", exclude_none=True)
+    # An absent attribute, not a NULL, keeps an item out of a sparse index and short.
+    fields = {name: value for name, value in record.model_dump(mode="json").items() if value is not None}
     for name in _TEXT_FIELDS:
         if name in fields:
             fields[name] = json.dumps(fields[name])

@@ -1,0 +1,313 @@
+"""What the tests of the jobs library share: a run table without a server, and the facts to put into it."""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from spotkeep_jobs.job_events import JobLog, parse_log
+from spotkeep_jobs.record import Attempt, Notice, Run
+from spotkeep_jobs.run_table import RunTable
+from spotkeep_jobs.sagemaker_api import StatusTransition, TrainingJob
+
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+TABLE = "runs"
+
+
+def client_error(operation: str, code: str, **more: Any) -> ClientError:
+    return ClientError({"Error": {"Code": code, "Message": code}, **more}, operation)  # type: ignore[arg-type]
+
+
+class InMemoryDynamoDb:
+    """The five calls of a DynamoDB client that the run table makes, with the conditions it uses.
+
+    `test_run_table.py` runs every test against this and against the local AWS, so that this stays true.
+    """
+
+    def __init__(self) -> None:
+        self.items: dict[tuple[str, str], dict[str, Any]] = {}
+        self.before_call: Callable[[str], None] = lambda operation: None
+
+    def get_item(self, *, TableName: str, Key: dict[str, Any], ConsistentRead: bool) -> dict[str, Any]:  # noqa: N803
+        self.before_call("GetItem")
+        item = self.items.get(_key(Key))
+        return {} if item is None else {"Item": item}
+
+    def put_item(self, **write: Any) -> None:
+        self.before_call("PutItem")
+        if not self._holds(_key(write["Item"]), write):
+            raise client_error("PutItem", "ConditionalCheckFailedException")
+        self.items[_key(write["Item"])] = write["Item"]
+
+    def delete_item(self, *, TableName: str, Key: dict[str, Any]) -> None:  # noqa: N803
+        self.before_call("DeleteItem")
+        self.items.pop(_key(Key), None)
+
+    def transact_write_items(self, *, TransactItems: Sequence[dict[str, Any]]) -> None:  # noqa: N803
+        self.before_call("TransactWriteItems")
+        writes = [next(iter(item.items())) for item in TransactItems]
+        keys = [_key(write["Item"] if kind == "Put" else write["Key"]) for kind, write in writes]
+        assert len(keys) <= 100, "DynamoDB takes 100 writes in a transaction"
+        assert len(set(keys)) == len(keys), "DynamoDB takes one write of an item in a transaction"
+        held = [self._holds(key, write) for key, (_, write) in zip(keys, writes, strict=True)]
+        if not all(held):
+            reasons = [{"Code": "None" if fine else "ConditionalCheckFailed"} for fine in held]
+            raise client_error("TransactWriteItems", "TransactionCanceledException", CancellationReasons=reasons)
+        for key, (kind, write) in zip(keys, writes, strict=True):
+            if kind == "Put":
+                self.items[key] = write["Item"]
+            else:
+                self.items.pop(key, None)
+
+    def query(self, **query: Any) -> dict[str, Any]:
+        self.before_call("Query")
+        values = [next(iter(value.values())) for value in query["ExpressionAttributeValues"].values()]
+        if "IndexName" in query:
+            key = query["ExpressionAttributeNames"]["#key"]
+            sort = {"by-created": "created_at", "in-flight": "updated_at"}[query["IndexName"]]
+            found = [item for item in self.items.values() if item.get(key, {}).get("S") == values[0]]
+        else:
+            sort = "sk"
+            found = [item for (pk, sk), item in self.items.items() if pk == values[0] and sk.startswith(values[1])]
+        found.sort(key=lambda item: str(item[sort]["S"]), reverse=not query.get("ScanIndexForward", True))
+        return {"Items": found}
+
+    def _holds(self, key: tuple[str, str], write: dict[str, Any]) -> bool:
+        item = self.items.get(key)
+        condition: str | None = write.get("ConditionExpression")
+        if condition is None:
+            return True
+        names = write.get("ExpressionAttributeNames", {})
+        values = write.get("ExpressionAttributeValues", {})
+        return any(
+            all(self._term_holds(term, item, names, values) for term in alternative.split(" AND "))
+            for alternative in condition.split(" OR ")
+        )
+
+    @staticmethod
+    def _term_holds(term: str, item: dict[str, Any] | None, names: dict[str, str], values: dict[str, Any]) -> bool:
+        if term == "attribute_not_exists(pk)":
+            return item is None
+        left, right = re.fullmatch(r"(\S+) = (\S+)", term).groups()  # type: ignore[union-attr]
+        return item is not None and operator.eq(item.get(names.get(left, left)), values[right])
+
+
+def _key(item: dict[str, Any]) -> tuple[str, str]:
+    return item["pk"]["S"], item["sk"]["S"]
+
+
+@dataclass
+class FakeTrainingJobs:
+    """SageMaker, as far as a test tells it what to say."""
+
+    known: dict[str, TrainingJob] = field(default_factory=dict)
+    stopped: list[str] = field(default_factory=list)
+    before_call: Callable[[str], None] = lambda operation: None
+
+    def create(self, request: Any, /) -> str:
+        raise AssertionError("nothing here creates jobs")
+
+    def describe(self, job_name: str, /) -> TrainingJob | None:
+        self.before_call("DescribeTrainingJob")
+        return self.known.get(job_name)
+
+    def stop(self, job_name: str, /) -> bool:
+        self.stopped.append(job_name)
+        return True
+
+
+@dataclass
+class FakeJobLogs:
+    """The jobs' logs."""
+
+    lines: dict[str, list[str]] = field(default_factory=dict)
+
+    def read(self, job_name: str, /) -> JobLog:
+        return parse_log(self.lines.get(job_name, []))
+
+
+@dataclass
+class FakeTopic:
+    """A topic that keeps what it was given."""
+
+    published: list[Notice] = field(default_factory=list)
+    before_call: Callable[[str], None] = lambda operation: None
+
+    def publish(self, notice: Notice, /) -> str:
+        self.before_call("Publish")
+        self.published.append(notice)
+        return f"message-{len(self.published)}"
+
+
+class Clock:
+    """A clock that moves when it is told to."""
+
+    def __init__(self) -> None:
+        self.time = NOON
+
+    def __call__(self) -> datetime:
+        return self.time
+
+    def pass_by(self, **delta: float) -> None:
+        self.time += timedelta(**delta)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def dynamodb() -> InMemoryDynamoDb:
+    return InMemoryDynamoDb()
+
+
+@pytest.fixture
+def run_table(dynamodb: InMemoryDynamoDb) -> RunTable:
+    return RunTable(client=dynamodb, table_name=TABLE, retention_days=30)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def training_jobs() -> FakeTrainingJobs:
+    return FakeTrainingJobs()
+
+
+@pytest.fixture
+def job_logs() -> FakeJobLogs:
+    return FakeJobLogs()
+
+
+@pytest.fixture
+def topic() -> FakeTopic:
+    return FakeTopic()
+
+
+@pytest.fixture
+def local_dynamodb(local_aws: Any) -> Iterator[tuple[Any, str]]:
+    """A DynamoDB client of the local AWS and the name of an empty run table there."""
+    client = local_aws.session().client("dynamodb")
+    name = f"runs-{uuid.uuid4().hex[:8]}"
+    text = [{"AttributeName": n, "AttributeType": "S"} for n in
+            ("pk", "sk", "listing", "created_at", "in_flight", "updated_at")]  # fmt: skip
+
+    def keys(partition: str, sort: str) -> list[dict[str, str]]:
+        return [
+            {"AttributeName": partition, "KeyType": "HASH"},
+            {"AttributeName": sort, "KeyType": "RANGE"},
+        ]
+
+    client.create_table(
+        TableName=name,
+        BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=text,
+        KeySchema=keys("pk", "sk"),
+        GlobalSecondaryIndexes=[
+            {
+                "IndexName": index,
+                "KeySchema": keys(partition, sort),
+                "Projection": {"ProjectionType": "ALL"},
+            }
+            for index, partition, sort in (
+                ("by-created", "listing", "created_at"),
+                ("in-flight", "in_flight", "updated_at"),
+            )
+        ],
+    )
+    yield client, name
+    client.delete_table(TableName=name)
+
+
+def a_run(run: str = "digits-1a2b3c4d", **fields: Any) -> Run:
+    facts: dict[str, Any] = {
+        "run": run,
+        "name": "digits",
+        "owner": "ada",
+        "capacity": "spot",
+        "instance_type": "ml.m5.xlarge",
+        "job_name": f"{run}-1",
+        "created_at": NOON,
+        "updated_at": NOON,
+        "checkpoint_uri": f"s3://bucket/runs/{run}/checkpoints/",
+        "output_prefix": f"s3://bucket/runs/{run}/output/",
+        "token": f"token-{run}",
+        "request": {"name": "digits", "command": ["python", "train.py"]},
+    }
+    return Run(**facts | fields)
+
+
+def an_attempt(run: str = "digits-1a2b3c4d", attempt: int = 1, **fields: Any) -> Attempt:
+    facts: dict[str, Any] = {
+        "run": run,
+        "attempt": attempt,
+        "job_name": f"{run}-{attempt}",
+        "capacity": "spot",
+        "instance_type": "ml.m5.xlarge",
+        "created_at": NOON,
+    }
+    return Attempt(**facts | fields)
+
+
+def arn_of(job_name: str) -> str:
+    return f"arn:aws:sagemaker:us-east-1:123456789012:training-job/{job_name}"
+
+
+def a_job(
+    *story: tuple[str, float],
+    name: str = "digits-1a2b3c4d-1",
+    status: str = "InProgress",
+    **fields: Any,
+) -> TrainingJob:
+    """A described job whose story is told in secondary statuses and the minutes after noon at which they began."""
+    starts = [NOON + timedelta(minutes=minutes) for _, minutes in story]
+    transitions = tuple(
+        StatusTransition(status=entry, started_at=begun, ended_at=ended, message="")
+        for (entry, _), begun, ended in zip(story, starts, [*starts[1:], None], strict=True)
+    )
+    run = name.rpartition("-")[0]
+    facts: dict[str, Any] = {
+        "name": name,
+        "arn": arn_of(name),
+        "status": status,
+        "secondary_status": story[-1][0] if story else "Starting",
+        "created_at": NOON,
+        "last_modified_at": starts[-1] if starts else NOON,
+        "instance_type": "ml.m5.xlarge",
+        "spot": True,
+        "output_prefix": f"s3://bucket/runs/{run}/output/",
+        "transitions": transitions,
+        "environment": {},
+    }
+    return TrainingJob(**facts | fields)
+
+
+def an_event_line(event: str, minutes: float, **fields: Any) -> str:
+    """A line of a job's log, at so many minutes after noon."""
+    at = (NOON + timedelta(minutes=minutes)).timestamp()
+    return f"spotkeep-event: {json.dumps({'event': event, 'time': at, **fields})}"
+
+
+@dataclass(frozen=True)
+class Make:
+    """The builders, for tests to call."""
+
+    run: Callable[..., Run] = a_run
+    attempt: Callable[..., Attempt] = an_attempt
+    job: Callable[..., TrainingJob] = a_job
+    line: Callable[..., str] = an_event_line
+    arn: Callable[[str], str] = arn_of
+    error: Callable[..., ClientError] = client_error
+    noon: datetime = NOON
+
+
+@pytest.fixture(scope="session")
+def make() -> Make:
+    return Make()
