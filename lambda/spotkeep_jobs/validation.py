@@ -156,16 +156,13 @@ def validate(document: object, *, defaults: DeploymentDefaults = NO_DEFAULTS) ->
             problems.extend(rule(request, defaults))
     warnings = tuple(_warnings(request, defaults)) if not unread else ()
     if len(problems) > MAX_PROBLEMS:
-        left_off = len(problems) - MAX_PROBLEMS
-        problems = problems[:MAX_PROBLEMS]
-        problems.append(
-            Problem(
-                field="(document)",
-                found=f"{MAX_PROBLEMS + left_off} problems",
-                problem=f"has {left_off} more problems",
-                fix="Correct those above and validate again",
-            )
+        more = Problem(
+            field="(document)",
+            found=f"more than {MAX_PROBLEMS} problems",
+            problem="has more problems than are shown",
+            fix="Correct those above and validate again.",
         )
+        problems = [*problems[:MAX_PROBLEMS], more]
     return Validation(request=None if problems else request, problems=tuple(problems), warnings=warnings)
 
 
@@ -201,16 +198,26 @@ def _read(document: Mapping[Any, Any]) -> tuple[JobRequest, list[Problem], set[s
         A request in which the fields that could not be read have placeholders or defaults, the problems, and the
         names of those fields.
     """
-    fields = {name: value for name, value in document.items() if value is not None}
+    known = JobRequest.model_fields
+    unknown = [name for name in document if name not in known]
+    # Unknown fields are named here: pydantic cannot say a name that is not valid Unicode.
+    problems = [
+        Problem(
+            field=_printable(name),
+            found=shown(document[name]),
+            problem="is not a known field",
+            fix=_nearest_field(name, known),
+        )
+        for name in unknown[: MAX_PROBLEMS + 1]
+    ]
+    fields = {name: document[name] for name in known if document.get(name) is not None}
     try:
-        return JobRequest.model_validate(fields), [], set()
+        return JobRequest.model_validate(fields), problems, set()
     except ValidationError as error:
-        problems = list(_problems(error, document))
+        problems = [*_problems(error, document), *problems]
         unread = {str(detail["loc"][0]) for detail in error.errors(include_url=False, include_context=False)}
-    readable = {name: value for name, value in fields.items() if name in JobRequest.model_fields and name not in unread}
-    for name, placeholder in _PLACEHOLDERS.items():
-        readable.setdefault(name, placeholder)
-    return JobRequest.model_validate(readable), problems, unread
+    readable = {name: value for name, value in fields.items() if name not in unread}
+    return JobRequest.model_validate({**_PLACEHOLDERS, **readable}), problems, unread
 
 
 def _problems(error: ValidationError, document: Mapping[Any, Any]) -> Iterator[Problem]:
