@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _TOOLS = Path(sys.prefix) / "bin"
+_CACHES = Path(__file__).parent.parent / ".spotkeep" / "cache"
 
 
 def _harmless_environment() -> dict[str, str]:
@@ -37,6 +38,9 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         del os.environ[name]
     os.environ.update(_harmless_environment())
+    # Unpacking the CDK's library takes seconds: once a checkout, not once a test.
+    os.environ.setdefault("JSII_RUNTIME_PACKAGE_CACHE_ROOT", str(_CACHES / "jsii"))
+    os.environ.setdefault("UV_CACHE_DIR", str(_CACHES / "uv"))
 
 
 @pytest.fixture(scope="session")

@@ -110,7 +110,8 @@ def toolkit_environment(local: LocalAws | None, project_dir: Path) -> dict[str, 
 
     Args:
         local: The local AWS to talk to; None leaves the caller's AWS settings in place, for a real account.
-        project_dir: The checkout; caches and temporary files go below its `.spotkeep`.
+        project_dir: The checkout; everything goes below its `.spotkeep`, but for caches that the caller's
+            environment names.
     """
     state = project_dir.absolute() / ".spotkeep"
     temporary = state / "tmp"
@@ -124,11 +125,13 @@ def toolkit_environment(local: LocalAws | None, project_dir: Path) -> dict[str, 
         "CDK_DISABLE_CLI_TELEMETRY": "true",
         "CDK_DISABLE_VERSION_CHECK": "1",
         "CDK_HOME": str(state / "cdk"),
-        "JSII_RUNTIME_PACKAGE_CACHE_ROOT": str(state / "cache" / "jsii"),
+        "JSII_RUNTIME_PACKAGE_CACHE_ROOT": environment.get(
+            "JSII_RUNTIME_PACKAGE_CACHE_ROOT", str(state / "cache" / "jsii")
+        ),
         "NO_COLOR": "1",
         "PATH": f"{_tools()}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         "TMPDIR": str(temporary),
-        "UV_CACHE_DIR": str(state / "cache" / "uv"),
+        "UV_CACHE_DIR": environment.get("UV_CACHE_DIR", str(state / "cache" / "uv")),
     }
 
 

@@ -1,0 +1,183 @@
+"""Deploying with the real CDK command line: what is read from its output, and a small app there and back."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from spotkeep_local import cdk, lifecycle
+from spotkeep_local.cdk import Progress, Step, read_progress
+from spotkeep_local.errors import ToolkitError, ToolMissingError
+
+APP = """
+import aws_cdk
+from aws_cdk import aws_ssm
+
+app = aws_cdk.App()
+stack = aws_cdk.Stack(app, app.node.get_context("name"))
+parameter = aws_ssm.StringParameter(
+    stack, "Parameter", parameter_name="/small", string_value=app.node.get_context("lambda_platform")
+)
+aws_cdk.CfnOutput(stack, "Where", value=parameter.parameter_name)
+app.synth()
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "progress"),
+    [
+        (
+            "Spotkeep-Jobs |  4/11 | 3:41:22 AM | CREATE_COMPLETE      | AWS::SNS::Topic | Top (Top8D718F6A) ",
+            {
+                "stack": "Spotkeep-Jobs",
+                "done": 4,
+                "total": 11,
+                "text": "CREATE_COMPLETE AWS::SNS::Topic Top (Top8D718F6A)",
+            },
+        ),
+        (
+            "Spotkeep-Jobs |   2 | 15:41:22 | DELETE_COMPLETE | AWS::IAM::Role | Role (Role1)",
+            {"stack": "Spotkeep-Jobs", "done": 2, "text": "DELETE_COMPLETE AWS::IAM::Role Role (Role1)"},
+        ),
+        ("Spotkeep-Jobs: deploying... [2/4]", {"stack": "Spotkeep-Jobs", "stack_number": 2, "stacks": 4}),
+        ("Spotkeep-Jobs: destroying... [1/4]", {"stack": "Spotkeep-Jobs", "stack_number": 1, "stacks": 4}),
+        (" ✅  Spotkeep-Jobs", {"stack": "Spotkeep-Jobs", "finished": True}),
+        (" ✅  Spotkeep-Jobs (no changes)", {"stack": "Spotkeep-Jobs", "finished": True}),
+        (" ✅  Spotkeep-Jobs: destroyed", {"stack": "Spotkeep-Jobs", "finished": True}),
+        ("✨  Synthesis time: 3.21s", {}),
+        ("Outputs:", {}),
+    ],
+)
+def test_a_line_of_output_is_read(line: str, progress: dict[str, object]) -> None:
+    assert read_progress(Step.DEPLOY, line) == Progress(
+        **{"step": Step.DEPLOY, "text": line.strip(), **progress}  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize("line", ["", "   ", "\n"])
+def test_a_line_with_nothing_on_it_is_no_progress(line: str) -> None:
+    assert read_progress(Step.DEPLOY, line) is None
+
+
+def test_the_toolkit_writes_and_reaches_nothing_else(
+    local_aws: lifecycle.LocalAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "production")
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
+    monkeypatch.setenv("CDK_DEFAULT_ACCOUNT", "123456789012")
+    for cache in ("JSII_RUNTIME_PACKAGE_CACHE_ROOT", "UV_CACHE_DIR"):
+        monkeypatch.delenv(cache)
+    environment = cdk.toolkit_environment(local_aws, tmp_path)
+    assert environment["AWS_ENDPOINT_URL"] == local_aws.endpoint_url
+    assert not {"AWS_PROFILE", "https_proxy", "CDK_DEFAULT_ACCOUNT"} & environment.keys()
+    for place in ("CDK_HOME", "JSII_RUNTIME_PACKAGE_CACHE_ROOT", "TMPDIR", "UV_CACHE_DIR"):
+        assert Path(environment[place]).is_relative_to(tmp_path / ".spotkeep")
+    assert environment["PATH"].split(os.pathsep)[0] == str(Path(sys.prefix) / "bin")
+
+
+def test_caches_that_the_caller_names_are_used(
+    local_aws: lifecycle.LocalAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UV_CACHE_DIR", "/shared/uv")
+    assert cdk.toolkit_environment(local_aws, tmp_path)["UV_CACHE_DIR"] == "/shared/uv"
+
+
+def test_without_a_local_aws_the_callers_account_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "production")
+    environment = cdk.toolkit_environment(None, tmp_path)
+    assert environment["AWS_PROFILE"] == "production"
+    assert "AWS_ENDPOINT_URL" not in environment
+    assert environment["CDK_DISABLE_CLI_TELEMETRY"] == "true"
+
+
+@pytest.mark.parametrize("tool", ["cdk", "node"])
+def test_a_missing_tool_is_named_with_how_to_get_it(
+    local_aws: lifecycle.LocalAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str
+) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    other = "node" if tool == "cdk" else "cdk"
+    (tools / other).symlink_to((Path(sys.prefix) / "bin" / other).resolve())
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    with pytest.raises(ToolMissingError, match=rf"{tool} is missing .*make setup"):
+        cdk.deploy(local_aws, project_dir=tmp_path)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "app.py").write_text(APP)
+    (tmp_path / "cdk.json").write_text(json.dumps({"app": "python3 app.py"}))
+    return tmp_path
+
+
+@pytest.fixture
+def bootstrapped(local_aws: lifecycle.LocalAws, tmp_path: Path) -> lifecycle.LocalAws:
+    cdk.bootstrap(local_aws, project_dir=tmp_path)
+    return local_aws
+
+
+@pytest.mark.slow
+def test_bootstrapping_is_done_once(local_aws: lifecycle.LocalAws, tmp_path: Path) -> None:
+    cdk.bootstrap(local_aws, project_dir=tmp_path)
+    assert not cdk.bootstrap(local_aws, project_dir=tmp_path)
+    stacks = local_aws.session().client("cloudformation").describe_stacks(StackName=cdk.TOOLKIT_STACK)["Stacks"]
+    assert [stack["StackStatus"] for stack in stacks] == ["CREATE_COMPLETE"]
+
+
+@pytest.mark.slow
+def test_an_app_is_deployed_and_destroyed(bootstrapped: lifecycle.LocalAws, project: Path) -> None:
+    seen: list[Progress] = []
+    outputs = cdk.deploy(bootstrapped, project_dir=project, context={"name": "There-And-Back"}, on_progress=seen.append)
+
+    assert outputs == {"There-And-Back": {"Where": "/small"}}
+    ssm = bootstrapped.session().client("ssm")
+    assert ssm.get_parameter(Name="/small")["Parameter"]["Value"] == "host", "bundled for this machine"
+    of_the_stack = [progress for progress in seen if progress.stack == "There-And-Back"]
+    assert (of_the_stack[0].stack_number, of_the_stack[0].stacks) == (1, 1)
+    assert of_the_stack[-1].finished
+    assert max(progress.done or 0 for progress in of_the_stack) > 0
+
+    seen.clear()
+    cdk.destroy(bootstrapped, project_dir=project, context={"name": "There-And-Back"}, on_progress=seen.append)
+    assert seen[-1].finished
+    with pytest.raises(ssm.exceptions.ParameterNotFound):
+        ssm.get_parameter(Name="/small")
+    assert {path.name for path in project.iterdir()} == {".spotkeep", "app.py", "cdk.json"}
+
+
+@pytest.mark.slow
+def test_an_app_that_fails_is_quoted(bootstrapped: lifecycle.LocalAws, project: Path) -> None:
+    (project / "app.py").write_text('raise ValueError("volume_gb must be positive, found -1")')
+    with pytest.raises(ToolkitError) as failure:
+        cdk.deploy(bootstrapped, project_dir=project)
+    assert "ValueError: volume_gb must be positive, found -1" in failure.value.last_words
+    assert str(failure.value).startswith("`cdk deploy` failed with exit code 1:\n  Traceback")
+
+
+@pytest.mark.slow
+def test_a_stack_that_fails_is_quoted(bootstrapped: lifecycle.LocalAws, project: Path) -> None:
+    (project / "app.py").write_text(
+        APP.replace(
+            "aws_ssm.StringParameter(",
+            "aws_ssm.CfnParameter(stack, 'Bad', type='Nonsense', value='x')\nparameter = aws_ssm.StringParameter(",
+        )
+    )
+    with pytest.raises(ToolkitError) as failure:
+        cdk.deploy(bootstrapped, project_dir=project, context={"name": "Bad"})
+    assert failure.value.exit_code == 1
+    assert any("Bad" in line for line in failure.value.last_words)
+
+
+@pytest.mark.slow
+def test_a_caller_that_gives_up_takes_the_toolkit_with_it(bootstrapped: lifecycle.LocalAws, project: Path) -> None:
+    def give_up(progress: Progress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cdk.deploy(bootstrapped, project_dir=project, context={"name": "Never"}, on_progress=give_up)
+    names = [
+        stack["StackName"] for stack in bootstrapped.session().client("cloudformation").describe_stacks()["Stacks"]
+    ]
+    assert "Never" not in names
