@@ -15,16 +15,20 @@ import pytest
 from botocore.exceptions import ClientError
 
 from spotkeep_jobs.job_events import JobLog, parse_log
+from spotkeep_jobs.outbox import Outbox
 from spotkeep_jobs.record import Attempt, Notice, Run
+from spotkeep_jobs.run_observer import RunObserver
 from spotkeep_jobs.run_table import RunTable
 from spotkeep_jobs.sagemaker_api import StatusTransition, TrainingJob
+from spotkeep_jobs.tracking import Deployment
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 TABLE = "runs"
 
 
 def client_error(operation: str, code: str, **more: Any) -> ClientError:
-    return ClientError({"Error": {"Code": code, "Message": code}, **more}, operation)  # type: ignore[arg-type]
+    answer: Any = {"Error": {"Code": code, "Message": code}, **more}
+    return ClientError(answer, operation)
 
 
 class InMemoryDynamoDb:
@@ -162,8 +166,8 @@ class Clock:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def world() -> World:
+    return World()
 
 
 @pytest.fixture
@@ -174,21 +178,6 @@ def dynamodb() -> InMemoryDynamoDb:
 @pytest.fixture
 def run_table(dynamodb: InMemoryDynamoDb) -> RunTable:
     return RunTable(client=dynamodb, table_name=TABLE, retention_days=30)  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def training_jobs() -> FakeTrainingJobs:
-    return FakeTrainingJobs()
-
-
-@pytest.fixture
-def job_logs() -> FakeJobLogs:
-    return FakeJobLogs()
-
-
-@pytest.fixture
-def topic() -> FakeTopic:
-    return FakeTopic()
 
 
 @pytest.fixture
@@ -270,7 +259,7 @@ def a_job(
     starts = [NOON + timedelta(minutes=minutes) for _, minutes in story]
     transitions = tuple(
         StatusTransition(status=entry, started_at=begun, ended_at=ended, message="")
-        for (entry, _), begun, ended in zip(story, starts, [*starts[1:], None], strict=True)
+        for (entry, _), begun, ended in zip(story, starts, [*starts, None][1:], strict=True)
     )
     run = name.rpartition("-")[0]
     facts: dict[str, Any] = {
@@ -295,6 +284,33 @@ def an_event_line(event: str, minutes: float, **fields: Any) -> str:
     return f"spotkeep-event: {json.dumps({'event': event, 'time': at, **fields})}"
 
 
+class World:
+    """The tracker's parts on fakes: one run table, one SageMaker, one topic."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.dynamodb = InMemoryDynamoDb()
+        self.table = RunTable(client=self.dynamodb, table_name=TABLE, retention_days=30)  # type: ignore[arg-type]
+        self.jobs = FakeTrainingJobs()
+        self.logs = FakeJobLogs()
+        self.topic = FakeTopic()
+        self.runs = RunObserver(
+            table=self.table,
+            jobs=self.jobs,
+            logs=self.logs,
+            deployment=Deployment(name="spotkeep", prices={"ml.m5.xlarge": 0.23}),
+            clock=self.clock,
+        )
+        self.outbox = Outbox(table=self.table, topic=self.topic, clock=self.clock)
+
+    def launch(self, run: Run, attempt: Attempt) -> Run:
+        """Open a run and record its job."""
+        self.table.open_run(run=run, attempt=attempt)
+        return self.table.record_job_created(
+            run=run.run, attempt=attempt.attempt, job_arn=arn_of(attempt.job_name), now=run.created_at
+        )
+
+
 @dataclass(frozen=True)
 class Make:
     """The builders, for tests to call."""
@@ -305,6 +321,7 @@ class Make:
     line: Callable[..., str] = an_event_line
     arn: Callable[[str], str] = arn_of
     error: Callable[..., ClientError] = client_error
+    world: Callable[[], World] = World
     noon: datetime = NOON
 
 
