@@ -356,7 +356,7 @@ class Settings(BaseModel):
     network_zones: int = Field(default=3, ge=2, le=6, description="zones the created network spans")
 
     spot_instance_types: Annotated[tuple[Ec2InstanceType, ...], Listed] = Field(
-        default=("g5.xlarge", "g6.xlarge", "g4dn.xlarge"),
+        default=("m5.xlarge", "m5a.xlarge", "m6i.xlarge", "m6a.xlarge", "m7i.xlarge"),
         min_length=1,
         max_length=20,
         description="EC2 types a spot fleet may choose from, in every zone",
@@ -369,7 +369,7 @@ class Settings(BaseModel):
             fix="Give ami-0123456789abcdef0 or a parameter such as /aws/service/.../ami-id.",
         ),
     ] = Field(
-        default="/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id",
+        default="/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64",
         description="AMI of EC2 instances, or the SSM parameter that holds its id",
     )
     instance_root_device: Annotated[
@@ -379,7 +379,7 @@ class Settings(BaseModel):
             problem="is not a device name",
             fix="Give the AMI's root device: /dev/sda1 (Ubuntu) or /dev/xvda (Amazon Linux).",
         ),
-    ] = Field(default="/dev/sda1", description="root device of the AMI")
+    ] = Field(default="/dev/xvda", description="root device of the AMI")
     instance_volume_gb: int = Field(
         default=100, ge=8, le=65_536, description="size of an instance's root volume in GiB"
     )

@@ -42,7 +42,6 @@ class StorageStack(Stack):
             env=env,
             permissions_boundary=permissions_boundary,
             description="Spotkeep: checkpoints and the record of runs",
-            termination_protection=settings.keep_data_on_destroy,
         )
         self.checkpoints = CheckpointBucket(
             self,

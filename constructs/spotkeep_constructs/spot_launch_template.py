@@ -63,7 +63,7 @@ class SpotLaunchTemplate(Construct):
             deployment: Value of the instances' tag `spotkeep:deployment`.
             network: Where instances run.
             instance_types: EC2 types a fleet may choose from, the preferred first.
-            ami: An AMI id, or the name of the SSM parameter that holds one; EC2 resolves it at each launch.
+            ami: An AMI id, or the name of the SSM parameter that holds one; resolved at deployment.
             root_device: The AMI's root device, for example /dev/sda1.
             volume_gb: Size of the root volume in GiB.
 
@@ -169,4 +169,6 @@ class _GivenImage:
 def _machine_image(ami: str) -> ec2.IMachineImage:
     if ami.startswith("ami-"):
         return cast("ec2.IMachineImage", _GivenImage(ami))
-    return ec2.MachineImage.resolve_ssm_parameter_at_launch(ami)
+    # Resolved by CloudFormation at deployment. EC2 itself could do it at launch (`resolve:ssm:`), but a fleet of type
+    # `maintain` refuses a template that leaves it the AMI to find (CreateLaunchTemplate, ImageId).
+    return ec2.MachineImage.from_ssm_parameter(ami)
