@@ -123,6 +123,7 @@ class CheckpointDirectory:
             DamagedCheckpointError: If anything about it is wrong; names the file and the problem.
             NewerFormatError: If a newer library wrote it.
         """
+        self._found_good.pop(step, None)
         manifest = self._read_manifest(step)
         fingerprint = self._fingerprint(step, manifest)
         loaded = _LoadedFiles(self, step, manifest)
@@ -252,10 +253,7 @@ class CheckpointDirectory:
 
     def _fingerprint(self, step: int, manifest: Manifest) -> tuple[Any, ...]:
         names = [MANIFEST_NAME, *(file.name for file in manifest.files)]
-        try:
-            return tuple(self._storage.fingerprint(self._at(step) / name) for name in names)
-        except OSError as error:
-            raise DamagedCheckpointError(self.name(step), f"a file cannot be looked at: {error}") from error
+        return tuple(self._storage.fingerprint(self._at(step) / name) for name in names)
 
     def _refusal(self, step: int, error: OSError) -> str:
         hint = "older checkpoints are as they were"

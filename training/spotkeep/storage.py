@@ -74,17 +74,15 @@ class LocalStorage:
         finally:
             os.close(descriptor)
 
-    def size(self, path: Path) -> int:
-        """Give the size of a regular file in bytes.
+    def fingerprint(self, path: Path) -> tuple[int, int, int] | None:
+        """Give numbers that change when a file is replaced or written to, or None when there is no such file.
 
-        Raises:
-            NotARegularFileError: If it is anything else.
+        They are its inode, its size, and the time of the last write in nanoseconds.
         """
-        return self._regular(path, os.lstat(path)).st_size
-
-    def fingerprint(self, path: Path) -> tuple[int, int, int]:
-        """Give numbers that change when a file is replaced or written to: inode, size, time of the last write."""
-        found = os.lstat(path)
+        try:
+            found = os.lstat(path)
+        except FileNotFoundError:
+            return None
         return found.st_ino, found.st_size, found.st_mtime_ns
 
     def read(self, path: Path, *, max_bytes: int) -> bytearray:

@@ -47,6 +47,6 @@ class UploadWatch:
         names = set(storage.names(checkpoint))
         markers = {name for name in names if name.endswith((UPLOADING_SUFFIX, UPLOADED_SUFFIX))}
         if not markers:
-            _, _, written_ns = storage.fingerprint(checkpoint / MANIFEST_NAME)
-            return time.time() - written_ns / 1e9 > self.unmarked_grace_seconds
+            manifest = storage.fingerprint(checkpoint / MANIFEST_NAME)
+            return manifest is not None and time.time() - manifest[2] / 1e9 > self.unmarked_grace_seconds
         return all(name + UPLOADED_SUFFIX in names and name + UPLOADING_SUFFIX not in names for name in names - markers)

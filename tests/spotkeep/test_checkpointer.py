@@ -1,0 +1,394 @@
+"""I3, little is lost: an interruption with notice costs no finished step, one without at most an interval."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spotkeep import (
+    Checkpointer,
+    NewerFormatError,
+    SaveError,
+    StateError,
+    StateMismatchError,
+    UsageError,
+)
+from spotkeep.storage import LocalStorage
+
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def die():
+    raise KeyboardInterrupt
+
+
+class Training:
+    """A training whose result depends on every step, each taken once and in order, and on its random numbers."""
+
+    def __init__(self):
+        self.weights = np.zeros(3)
+        self.rng = np.random.default_rng(7)
+        self.seen = {"steps": []}
+
+    def checkpointer(self, directory, **options):
+        state = {"weights": self.weights, "rng": self.rng, "seen": self.seen}
+        return Checkpointer(state, directory, **{"every_steps": 4, **options})
+
+    def step(self, step):
+        self.weights += self.rng.normal(size=3) * (step + 1)
+        self.seen["steps"].append(step)
+
+
+def undisturbed(total):
+    training = Training()
+    for step in range(total):
+        training.step(step)
+    return training
+
+
+def train(directory, total, *, dies_after=None, notice_after=None, **options):
+    """One process: dies after so many steps of its own, or gets a notice; None when it came to the end."""
+    training = Training()
+    done = 0
+    try:
+        with training.checkpointer(directory, **options) as checkpointer:
+            for step in checkpointer.steps(total):
+                if dies_after is not None and done >= dies_after:
+                    die()
+                training.step(step)
+                done += 1
+                if done == notice_after:
+                    interrupt()
+    except (KeyboardInterrupt, SystemExit) as ending:
+        return training, ending
+    return training, None
+
+
+def test_a_training_left_alone_sees_each_step_once(tmp_path):
+    training, ending = train(tmp_path, 10)
+    assert ending is None
+    assert training.seen["steps"] == list(range(10))
+
+
+def test_a_notice_saves_after_the_current_step_and_exits_with_75(tmp_path, job_events):
+    _, ending = train(tmp_path, 10, notice_after=3, every_steps=100)
+    assert isinstance(ending, SystemExit)
+    assert ending.code == 75
+    kinds = [(event["event"], event.get("step"), event.get("reason")) for event in job_events()]
+    assert kinds[-2:] == [("notice", None, None), ("saved", 3, "notice")]
+    training, _ = train(tmp_path, 10)
+    assert training.seen["steps"] == list(range(10))
+    assert training.weights.tobytes() == undisturbed(10).weights.tobytes()
+
+
+def test_without_notice_at_most_an_interval_is_done_again(tmp_path, job_events):
+    train(tmp_path, 20, dies_after=11)
+    job_events().clear()
+    training, _ = train(tmp_path, 20)
+    assert job_events()[0] == {**job_events()[0], "event": "resume", "step": 8, "checkpoint": "step-8"}
+    assert training.weights.tobytes() == undisturbed(20).weights.tobytes()
+
+
+@given(
+    total=st.integers(1, 25),
+    every=st.integers(1, 9),
+    keep_last=st.integers(1, 4),
+    disturbances=st.lists(st.tuples(st.sampled_from(["dies_after", "notice_after"]), st.integers(1, 10)), max_size=6),
+)
+@settings(max_examples=40)
+def test_any_interruptions_end_where_none_ends(tmp_path_factory, total, every, keep_last, disturbances):
+    directory = tmp_path_factory.mktemp("run")
+    for kind, after in disturbances:
+        train(directory, total, every_steps=every, keep_last=keep_last, **{kind: after})
+    training, ending = train(directory, total, every_steps=every, keep_last=keep_last)
+    assert ending is None
+    assert training.seen["steps"] == list(range(total))
+    assert training.weights.tobytes() == undisturbed(total).weights.tobytes()
+
+
+def test_the_events_tell_the_story(tmp_path, job_events):
+    training = Training()
+    with training.checkpointer(tmp_path, every_steps=2) as checkpointer:
+        for step in checkpointer.steps(3):
+            training.step(step)
+            checkpointer.log(loss=1.0 / (step + 1))
+    told = [(event["event"], event["step"]) for event in job_events()]
+    assert told == [
+        ("resume", 0),
+        ("progress", 1),
+        ("progress", 2),
+        ("saved", 2),
+        ("progress", 3),
+        ("saved", 3),
+        ("finish", 3),
+    ]
+    resume, progress, _, saved = job_events()[:4]
+    assert resume["checkpoint"] is None
+    assert (progress["total_steps"], progress["metrics"]) == (3, {"loss": 1.0})
+    assert saved["reason"] == "interval"
+    assert saved["bytes"] == sum(path.stat().st_size for path in (tmp_path / "step-2").iterdir())
+    assert saved["seconds"] >= 0
+
+
+def test_a_run_that_is_done_does_no_step_again(tmp_path, job_events):
+    train(tmp_path, 5)
+    job_events().clear()
+    training, ending = train(tmp_path, 5)
+    assert ending is None
+    assert training.seen["steps"] == list(range(5)), "restored, not repeated"
+    assert [event["event"] for event in job_events()] == ["resume", "finish"]
+
+
+def test_a_notice_in_the_last_step_lets_the_script_write_its_model(tmp_path):
+    _, ending = train(tmp_path, 5, notice_after=5)
+    assert ending is None
+    assert (tmp_path / "step-5" / "manifest.json").exists()
+
+
+def test_a_notice_before_the_first_step_costs_nothing(tmp_path):
+    train(tmp_path, 5, dies_after=4)
+    training = Training()
+    with training.checkpointer(tmp_path) as checkpointer:
+        interrupt()
+        with pytest.raises(SystemExit):
+            next(checkpointer.steps(5))
+    assert training.seen["steps"] == [0, 1, 2, 3]
+
+
+def test_a_step_that_was_not_finished_is_not_saved(tmp_path):
+    training = Training()
+    with training.checkpointer(tmp_path, every_steps=1) as checkpointer:
+        for step in checkpointer.steps(10):
+            if step == 3:
+                break
+            training.step(step)
+    assert Checkpointer({"weights": training.weights, "rng": training.rng, "seen": {}}, tmp_path).restore() == 3
+
+
+def test_a_damaged_newest_checkpoint_falls_back_and_says_which_file(tmp_path, job_events, caplog):
+    train(tmp_path, 20, dies_after=13)
+    data = tmp_path / "step-12" / "data-00000.bin"
+    data.write_bytes(b"\xff" + data.read_bytes()[1:])
+    (tmp_path / "step-16").mkdir()
+    job_events().clear()
+    training, _ = train(tmp_path, 20)
+    fallback, resume = job_events()[:2]
+    assert (fallback["event"], fallback["step"], fallback["file"]) == ("fallback", 12, "step-12/data-00000.bin")
+    assert "altered: chunk 0" in fallback["problem"]
+    assert (resume["event"], resume["step"]) == ("resume", 8)
+    assert "passing over a damaged checkpoint" in caplog.text
+    assert training.weights.tobytes() == undisturbed(20).weights.tobytes()
+
+
+def test_when_every_checkpoint_is_damaged_the_training_starts_over_and_says_so(tmp_path, job_events):
+    train(tmp_path, 20, dies_after=9)
+    for path in tmp_path.glob("step-*/manifest.json"):
+        path.write_text("{}")
+    job_events().clear()
+    training, _ = train(tmp_path, 20)
+    assert [event["event"] for event in job_events()[:3]] == ["fallback", "fallback", "resume"]
+    assert job_events()[2]["step"] == 0
+    assert training.weights.tobytes() == undisturbed(20).weights.tobytes()
+
+
+def test_a_good_checkpoint_that_does_not_fit_the_script_ends_it(tmp_path):
+    train(tmp_path, 5)
+    other = Checkpointer({"weights": np.zeros(99), "rng": np.random.default_rng(), "seen": {}}, tmp_path)
+    with pytest.raises(StateMismatchError, match="step 5 does not fit"):
+        other.restore()
+
+
+def test_a_state_that_cannot_be_saved_is_refused_before_any_training(tmp_path):
+    with pytest.raises(StateError, match="holds Python objects"), Checkpointer({"x": np.array([None])}, tmp_path):
+        pytest.fail("entered")
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, "SIGTERM was given back"
+
+
+def test_a_full_disk_does_not_end_the_training(tmp_path, job_events, monkeypatch, caplog):
+    full = [False]
+    really_write = LocalStorage.write_some
+
+    def write_some(self, descriptor, raw):
+        if full[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return really_write(self, descriptor, raw)
+
+    monkeypatch.setattr(LocalStorage, "write_some", write_some)
+    training = Training()
+    with training.checkpointer(tmp_path, every_steps=2) as checkpointer:
+        for step in checkpointer.steps(12):
+            full[0] = 5 <= step < 9
+            training.step(step)
+    told = [(event["event"], event["step"]) for event in job_events() if event["event"] in ("saved", "save-failed")]
+    assert told == [("saved", 2), ("saved", 4), ("save-failed", 6), ("save-failed", 8), ("saved", 10), ("saved", 12)]
+    failed = next(event for event in job_events() if event["event"] == "save-failed")
+    assert "the disk is full" in failed["problem"]
+    assert "no checkpoint of step 6" in caplog.text
+
+
+def test_a_full_disk_makes_room_by_keeping_two(tmp_path, monkeypatch):
+    training = Training()
+
+    def refuse(self, descriptor, raw):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with training.checkpointer(tmp_path, every_steps=1, keep_last=5) as checkpointer:
+        for step in checkpointer.steps(6):
+            if step == 5:
+                monkeypatch.setattr(LocalStorage, "write_some", refuse)
+            training.step(step)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-4", "step-5"]
+
+
+def test_a_notice_while_the_disk_is_full_still_exits_with_75(tmp_path, monkeypatch, job_events):
+    def refuse(self, descriptor, raw):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(LocalStorage, "write_some", refuse)
+    _, ending = train(tmp_path, 10, notice_after=2)
+    assert ending.code == 75
+    assert job_events()[-1]["event"] == "save-failed"
+
+
+def test_saving_by_the_clock(tmp_path, monkeypatch, job_events):
+    from spotkeep import checkpointer as module
+
+    now = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    training = Training()
+    with training.checkpointer(tmp_path, every_steps=None, every_seconds=10) as checkpointer:
+        for step in checkpointer.steps(9):
+            training.step(step)
+            now[0] += 4.0
+    assert [event["step"] for event in job_events() if event["event"] == "saved"] == [3, 6, 9]
+
+
+def test_old_checkpoints_go(tmp_path):
+    train(tmp_path, 20, every_steps=3, keep_last=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-18", "step-20"]
+
+
+def test_under_sagemaker_nothing_goes_that_was_not_copied(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRAINING_JOB_NAME", "digits-1")
+    train(tmp_path, 20, every_steps=5, keep_last=2)
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_a_loop_of_ones_own_saves_and_looks_for_the_notice(tmp_path, job_events):
+    training = Training()
+    with training.checkpointer(tmp_path) as checkpointer:
+        step = checkpointer.step
+        while not checkpointer.interrupted:
+            training.step(step)
+            step += 1
+            if step == 3:
+                checkpointer.save(step)
+                checkpointer.save(step)
+                interrupt()
+    assert [event["event"] for event in job_events()] == ["resume", "saved", "notice"]
+    assert Training().checkpointer(tmp_path).restore() == 3
+
+
+def test_saving_by_hand_tells_of_a_full_disk(tmp_path, monkeypatch):
+    def refuse(self, descriptor, raw):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(LocalStorage, "write_some", refuse)
+    with pytest.raises(SaveError), Training().checkpointer(tmp_path) as checkpointer:
+        checkpointer.save(1)
+
+
+def test_a_checkpoint_of_a_newer_library_is_not_passed_over(tmp_path):
+    import hashlib
+    import json
+
+    train(tmp_path, 5)
+    body = json.dumps({"format": 2, "library": "spotkeep 9.0"}).encode()
+    sealed = b'{"sha256":"' + hashlib.sha256(body).hexdigest().encode() + b'","manifest":' + body + b"}\n"
+    (tmp_path / "step-5" / "manifest.json").write_bytes(sealed)
+    with pytest.raises(NewerFormatError):
+        Training().checkpointer(tmp_path).restore()
+
+
+@pytest.mark.parametrize("options", [{"every_steps": 0}, {"every_seconds": -1}, {"keep_last": 0}])
+def test_numbers_that_make_no_sense_are_refused(tmp_path, options):
+    with pytest.raises(UsageError, match="pass a number above zero"):
+        Checkpointer({}, tmp_path, **options)
+
+
+def test_steps_outside_the_with_block_are_refused(tmp_path):
+    with pytest.raises(UsageError, match="inside `with"):
+        next(Training().checkpointer(tmp_path).steps(1))
+
+
+def test_checkpoints_are_where_the_environment_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert Checkpointer({}).directory.name == "checkpoints"
+    monkeypatch.setenv("SPOTKEEP_CHECKPOINT_DIR", str(tmp_path / "elsewhere"))
+    assert Checkpointer({}).directory == tmp_path / "elsewhere"
+    assert Checkpointer({}, tmp_path / "mine").directory == tmp_path / "mine"
+
+
+class Epochs:
+    """Counts steps and epoch ends; the schedule it steps at the end of an epoch is part of the state."""
+
+    def __init__(self):
+        self.schedule = {"rate": 1.0, "log": []}
+
+    def run(self, directory, *, stop_at=None, notice=True, total=3, size=4, every=3):
+        try:
+            with Checkpointer({"schedule": self.schedule}, directory, every_steps=every) as checkpointer:
+                for epoch in checkpointer.epochs(total, steps_per_epoch=size):
+                    for index in epoch:
+                        self.schedule["log"].append((epoch.index, index))
+                        self.disturb(stop_at == (epoch.index, index), notice)
+                    self.schedule["rate"] *= 0.5
+                    self.schedule["log"].append((epoch.index, "end"))
+                    self.disturb(stop_at == (epoch.index, "end"), notice)
+        except (SystemExit, KeyboardInterrupt):
+            return False
+        return True
+
+    @staticmethod
+    def disturb(now, notice):
+        if now and notice:
+            interrupt()
+        elif now:
+            die()
+
+
+PLACES = [(epoch, place) for epoch in range(3) for place in (0, 1, 2, 3, "end")]
+
+
+@pytest.mark.parametrize("notice", [True, False])
+@pytest.mark.parametrize("stop_at", PLACES)
+def test_an_epoch_is_taken_up_in_its_middle_and_its_end_runs_once(tmp_path, stop_at, notice):
+    finished = Epochs().run(tmp_path, stop_at=stop_at, notice=notice)
+    assert finished == (notice and stop_at == (2, "end")), "a notice at the very end lets the script finish"
+    resumed = Epochs()
+    assert resumed.run(tmp_path)
+    assert resumed.schedule["log"] == PLACES
+    assert resumed.schedule["rate"] == 0.125
+
+
+def test_an_epoch_that_is_left_early_is_a_mistake_that_is_told(tmp_path):
+    with Checkpointer({}, tmp_path) as checkpointer:
+        epochs = checkpointer.epochs(2, steps_per_epoch=4)
+        epoch = next(epochs)
+        assert [next(epoch.steps), next(epoch.steps)] == [0, 1]
+        with pytest.raises(UsageError, match="left after 1 of 4 steps"):
+            next(epochs)
+
+
+def test_another_number_of_steps_an_epoch_is_refused(tmp_path):
+    Epochs().run(tmp_path, stop_at=(1, 2))
+    with pytest.raises(UsageError, match="keep the batch size"):
+        Epochs().run(tmp_path, size=2)
