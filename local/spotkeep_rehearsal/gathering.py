@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
@@ -66,8 +67,20 @@ def process_life(lifetime: ProcessLifetime, events: Iterable[JobEvent]) -> Proce
         resumed_from_step=lifetime.resumed_step,
         last_step=lifetime.last_step_seen,
         saved_steps=tuple(event.step for event in own if event.kind is JobEventKind.SAVED and event.step is not None),
-        durable_step=max((step_of_manifest(name) for name in lifetime.stored_files), default=0),
+        durable_step=durable_step(stored_files=lifetime.stored_files, unsent_files=lifetime.unsent_files),
     )
+
+
+def durable_step(*, stored_files: Iterable[str], unsent_files: Iterable[str]) -> int:
+    """Return the step of the newest checkpoint of which every file is in S3, 0 for none.
+
+    Args:
+        stored_files: Checkpoint files in S3.
+        unsent_files: Checkpoint files that only the lost disk had: what they belong to is not whole.
+    """
+    broken = {PurePosixPath(name).parent for name in unsent_files}
+    whole = (name for name in stored_files if PurePosixPath(name).parent not in broken)
+    return max((step_of_manifest(name) for name in whole), default=0)
 
 
 def step_of_manifest(name: str) -> int:

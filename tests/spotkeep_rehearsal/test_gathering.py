@@ -7,7 +7,7 @@ import pytest
 from spotkeep_jobs.job_events import JobEvent, JobEventKind
 from spotkeep_local.training.facts import ProcessLifetime
 from spotkeep_rehearsal.evidence import Ending
-from spotkeep_rehearsal.gathering import process_life, step_of_manifest
+from spotkeep_rehearsal.gathering import durable_step, process_life, step_of_manifest
 
 
 def lifetime(**fields: object) -> ProcessLifetime:
@@ -45,6 +45,11 @@ def test_the_newest_manifest_in_s3_is_what_was_durable() -> None:
     )
     assert process_life(lifetime(stored_files=files), []).durable_step == 40
     assert process_life(lifetime(stored_files=("model.pth",)), []).durable_step == 0
+
+
+def test_a_checkpoint_with_a_file_that_was_not_sent_was_not_durable() -> None:
+    stored = ("step-20/manifest.json", "step-20/data.bin", "step-40/manifest.json")
+    assert durable_step(stored_files=stored, unsent_files=("step-40/data.bin",)) == 20
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,15 @@ class CheckpointSync:
         """Waits until the background copy has ended, after `lose`."""
         self._stop_thread()
 
+    def stored_files(self) -> tuple[str, ...]:
+        """Files that are in S3 as they are on the disk. To be asked once the copy has ended."""
+        unsent = set(self.unsent_files())
+        return tuple(sorted(name for name, version in self._known.items() if version and name not in unsent))
+
+    def unsent_files(self) -> tuple[str, ...]:
+        """Files on the disk that are not, or not so, in S3. To be asked once the copy has ended."""
+        return tuple(sorted(self._changes()))
+
     def _stop_thread(self) -> None:
         self._over.set()
         if self._thread.is_alive():

@@ -24,6 +24,8 @@ class ProcessLifetime:
         total_steps: As it last reported.
         uploads: Checkpoint files copied to S3 while it lived.
         deletions: Objects deleted in S3 because it deleted the file.
+        stored_files: Checkpoint files that were in S3, as they were on the disk, when it ended.
+        unsent_files: Checkpoint files that were on its disk and not, or not so, in S3 when it ended.
     """
 
     pid: int
@@ -40,6 +42,13 @@ class ProcessLifetime:
     total_steps: int | None = None
     uploads: int = 0
     deletions: int = 0
+    stored_files: tuple[str, ...] = ()
+    unsent_files: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        # JSON has lists where the facts have tuples.
+        object.__setattr__(self, "stored_files", tuple(self.stored_files))
+        object.__setattr__(self, "unsent_files", tuple(self.unsent_files))
 
 
 @dataclass(frozen=True, kw_only=True)

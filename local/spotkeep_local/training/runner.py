@@ -524,6 +524,8 @@ class JobRunner:
             exit_code=self._exit_code,
             uploads=sync.uploads if sync else 0,
             deletions=sync.deletions if sync else 0,
+            stored_files=sync.stored_files() if sync else (),
+            unsent_files=sync.unsent_files() if sync else (),
             **values,
         )
         with self._changed:
