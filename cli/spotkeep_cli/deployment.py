@@ -9,11 +9,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping
     from datetime import datetime
 
     from spotkeep_jobs.record import Attempt, Run, TimelineEntry
     from spotkeep_jobs.states import RunState
+
+    # Named here because `RunReader.list` hides the builtin within its class.
+    Runs = list[Run]
+    Attempts = list[Attempt]
+    Timeline = list[TimelineEntry]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,15 +80,13 @@ class RunReader(Protocol):
     def get(self, run: str) -> Run | None:
         """One run's head."""
 
-    def list(
-        self, *, owner: str | None = None, states: Collection[RunState] | None = None, limit: int = 100
-    ) -> Sequence[Run]:
+    def list(self, *, owner: str | None = None, states: Collection[RunState] | None = None, limit: int = 100) -> Runs:
         """Runs, newest first."""
 
-    def timeline(self, run: str) -> Sequence[TimelineEntry]:
+    def timeline(self, run: str) -> Timeline:
         """What happened to a run, oldest first."""
 
-    def attempts(self, run: str) -> Sequence[Attempt]:
+    def attempts(self, run: str) -> Attempts:
         """A run's attempts, first to last."""
 
 

@@ -44,6 +44,8 @@ class ExitCode(IntEnum):
     NOT_CONFIRMED = 10
     REHEARSAL_FAILED = 11
     REHEARSAL_NOT_JUDGED = 12
+    REHEARSAL_FAILED = 11
+    REHEARSAL_NOT_JUDGED = 12
 
 
 class CommandLineError(Exception):
@@ -137,5 +139,17 @@ class RehearsalFailedError(CommandLineError):
 
 class RehearsalNotJudgedError(CommandLineError):
     """A rehearsal did not get as far as a verdict."""
+
+    exit_code = ExitCode.REHEARSAL_NOT_JUDGED
+
+
+class RehearsalFailedError(CommandLineError):
+    """The rehearsed job lost more than it may when its capacity was taken."""
+
+    exit_code = ExitCode.REHEARSAL_FAILED
+
+
+class RehearsalNotJudgedError(CommandLineError):
+    """The rehearsal could not come to a verdict."""
 
     exit_code = ExitCode.REHEARSAL_NOT_JUDGED

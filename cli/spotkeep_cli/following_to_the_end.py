@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rich.padding import Padding
-
 from spotkeep_cli.errors import RunFailedError, RunStoppedError
 from spotkeep_cli.following import Stands, follow
 from spotkeep_cli.next_steps import steps_for_run
@@ -86,7 +84,7 @@ def _conclude(run: Run, *, invocation: Invocation, terminal: Terminal) -> None:
     else:
         terminal.show("")
         terminal.show(_verdict(run))
-        terminal.show(Padding(bill(run), (0, 0, 0, 2), expand=False))
+        terminal.show(bill(run))
         terminal.show(facts([("model", run.output_uri or "none"), ("checkpoints", run.checkpoint_uri)]))
         terminal.show_next(*steps_for_run(run, invocation=invocation, after="launch"))
     if run.state is RunState.COMPLETED:

@@ -128,8 +128,8 @@ def _read(path: Path) -> str:
 
 
 def _parse(text: str, *, path: Path) -> tuple[dict[str, Any], dict[FieldPath, int]]:
-    loader = _JobFileLoader(text)
     try:
+        loader = _JobFileLoader(text)
         root = loader.get_single_node()
         if root is None:
             raise JobFileError(f"{path} is empty", hint="a job needs at least `name` and `command`")
@@ -148,8 +148,8 @@ def _parse(text: str, *, path: Path) -> tuple[dict[str, Any], dict[FieldPath, in
         ) from error
     except yaml.YAMLError as error:
         raise JobFileError(f"{path}: not YAML: {_reason(error)}", hint="save it as plain UTF-8 text") from error
-    finally:
-        loader.dispose()
+    except RecursionError as error:
+        raise JobFileError(f"{path} is nested too deeply to be a job file") from error
     return fields, lines
 
 

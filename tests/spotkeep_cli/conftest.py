@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner, Result
+
 from spotkeep_cli.deployment import ConnectionOptions, LogLine
 from spotkeep_cli.errors import NoConnectionError
 from spotkeep_cli.main import app
 from spotkeep_cli.seams import Seams
 from spotkeep_jobs.record import Attempt, Cost, Run, TimelineEntry
 from spotkeep_jobs.states import AttemptState, EndReason, RunState, TimelineKind
-from typer.testing import CliRunner, Result
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 BUCKET = "spotkeep-checkpoints-123456789012"
@@ -62,19 +63,17 @@ class FakeRuns:
             return versions.pop(0)
         return versions[0] if versions else None
 
-    def list(
-        self, *, owner: str | None = None, states: Collection[RunState] | None = None, limit: int = 50
-    ) -> Sequence[Run]:
+    def list(self, *, owner: str | None = None, states: Collection[RunState] | None = None, limit: int = 50) -> Any:
         found = [versions[0] for versions in self.heads.values()]
         kept = [
             run for run in found if (owner is None or run.owner == owner) and (states is None or run.state in states)
         ]
         return sorted(kept, key=lambda run: run.created_at, reverse=True)[:limit]
 
-    def timeline(self, run: str) -> Sequence[TimelineEntry]:
+    def timeline(self, run: str) -> Any:
         return self.timelines[run]
 
-    def attempts(self, run: str) -> Sequence[Attempt]:
+    def attempts(self, run: str) -> Any:
         return self.tries[run]
 
 

@@ -19,6 +19,7 @@ def ps(
     as_json: AsJson = False,
 ) -> None:
     """List the runs: those at work, and those that ended in the last day."""
+    from spotkeep_cli.next_steps import steps_for_run
     from spotkeep_cli.rendering.run_list import run_list, worth_listing
 
     invocation = invocation_of(context)
@@ -30,7 +31,8 @@ def ps(
         terminal.give_json([run.model_dump(mode="json") for run in listed])
         return
     if not listed:
-        terminal.show("No runs at work." if found else "No runs yet.")
+        of_owner = f" of {owner}" if owner else ""
+        terminal.show(f"No runs{of_owner} at work." if found else f"No runs{of_owner} yet.")
         terminal.show_next(
             *([NextStep(command=invocation.command("ps --all"), what="show those that ended")] if found else []),
             NextStep(command=invocation.command("launch job.yaml"), what="launch one"),
@@ -39,8 +41,5 @@ def ps(
     terminal.show(run_list(listed, now=now, width=terminal.people.width))
     if len(found) == limit:
         terminal.remark(f"The newest {limit} runs; -n {limit * 5} looks further back.")
-    newest = listed[0].run
-    terminal.show_next(
-        NextStep(command=invocation.command(f"describe {newest}"), what="what happened to it"),
-        NextStep(command=invocation.command(f"logs {newest} -f"), what="follow its log"),
-    )
+    at_work = next((run for run in listed if not run.state.ended), listed[0])
+    terminal.show_next(*steps_for_run(at_work, invocation=invocation, after="ps"))

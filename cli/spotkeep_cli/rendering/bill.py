@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.table import Table
 from rich.text import Text
 
 from spotkeep_cli.rendering import quantities
+from spotkeep_cli.rendering.facts import Fact, facts
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -18,37 +18,28 @@ if TYPE_CHECKING:
 def bill(run: Run) -> RenderableType:
     """A run's bill, a line each; says so where a figure is not known."""
     if run.cost is None:
-        return Text("not known before the attempt ends" if not run.state.ended else "nothing was billed", style="dim")
+        return Text("  nothing was billed" if run.state.ended else "  not known before the attempt ends", style="dim")
     cost = run.cost
-    rows = [
-        ("billed", _with_dollars(cost.billed_seconds, cost.billed_usd), ""),
-        (
-            "clean on-demand run",
-            _with_dollars(cost.clean_on_demand_seconds, cost.clean_on_demand_usd),
-            "at most" if cost.redone_seconds is None else "",
-        ),
-        ("saved", _with_dollars(cost.saved_seconds, cost.saved_usd), quantities.percent(cost.saved_percent)),
-        ("done twice", _redone(cost), ""),
-        ("waited for capacity", quantities.duration(cost.waited_seconds), "not billed"),
+    at_most = "at most " if cost.redone_seconds is None else ""
+    rows: list[Fact] = [
+        ("billed", _amount(cost.billed_seconds, cost.billed_usd)),
+        ("on demand, clean", at_most + _amount(cost.clean_on_demand_seconds, cost.clean_on_demand_usd)),
+        ("saved", f"{quantities.percent(cost.saved_percent)}, {_amount(cost.saved_seconds, cost.saved_usd)}"),
+        ("done twice", _redone(cost)),
+        ("waited", f"{quantities.duration(cost.waited_seconds)} for capacity, not billed"),
     ]
     if cost.aws_saved_percent is not None:
         rows.append(
-            ("savings as AWS counts", quantities.percent(cost.aws_saved_percent), "work done twice taken for useful")
+            ("AWS would say", f"{quantities.percent(cost.aws_saved_percent)}, taking work done twice for useful")
         )
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    table.add_column(style="dim", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
     if cost.usd_per_hour is None:
-        table.add_row("", Text(f"the price of {run.instance_type} is not known", style="dim"), "")
-    return table
+        rows.append(("price", f"of {run.instance_type} not known: in instance time"))
+    return facts(rows)
 
 
-def _with_dollars(seconds: float, usd: float | None) -> str:
+def _amount(seconds: float, usd: float | None) -> str:
     time = quantities.duration(seconds)
-    return time if usd is None else f"{time}  {quantities.dollars(usd)}"
+    return time if usd is None else f"{time} ({quantities.dollars(usd)})"
 
 
 def _redone(cost: Cost) -> str:

@@ -44,7 +44,7 @@ def run_description(
         parts += [_heading("Attempts"), _attempts(attempts, width=width)]
     if timeline:
         parts += [_heading("Timeline (UTC)"), timeline_table(timeline)]
-    parts += [_heading("Cost"), Padding(bill(run), (0, 0, 0, 2), expand=False)]
+    parts += [_heading("Cost"), bill(run)]
     return Group(*parts)
 
 

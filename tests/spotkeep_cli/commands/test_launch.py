@@ -1,0 +1,255 @@
+"""Launching: the plan first, one token, every problem at once, followed to its end, left with Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from spotkeep_cli.errors import ExitCode
+from spotkeep_jobs.states import EndReason, RunState, TimelineKind
+
+RUN = "digits-9f9f5111"
+
+
+def event(kind: str, **fields: object) -> str:
+    return "spotkeep-event: " + json.dumps({"event": kind, "time": 1_795_262_400.0, **fields})
+
+
+@pytest.fixture
+def launchable(deployment: Any, make: Any) -> Any:
+    """A launcher that accepts, and a run that is interrupted once and completes."""
+    deployment.answers["validate"] = {"ok": True, "warnings": [], "usd_per_hour": 0.23}
+    deployment.answers["launch"] = {
+        "ok": True,
+        "run": RUN,
+        "job_name": f"{RUN}-1",
+        "attempt": 1,
+        "replayed": False,
+        "warnings": [],
+        "next": [],
+    }
+    story = make.timeline(RUN)
+    deployment.runs.add(
+        make.run(RUN, version=1),
+        make.run(RUN, version=2, state=RunState.INTERRUPTED),
+        make.completed(RUN, version=3),
+        timeline=story,
+        attempts=[make.attempt(RUN)],
+    )
+    deployment.logs[f"{RUN}-1"] = [
+        [event("start"), event("resume", step=0), "epoch 1", event("progress", step=100, total_steps=1000)],
+        [event("progress", step=410, total_steps=1000, metrics={"loss": 0.9}), event("notice", seconds_left=120)],
+        [event("resume", step=410, checkpoint="step-410"), event("progress", step=1000, total_steps=1000)],
+    ]
+    return deployment
+
+
+@pytest.mark.parametrize("columns", [80, 48])
+def test_a_run_from_plan_to_bill(
+    launchable: Any, spotkeep: Any, job_file: Path, snapshot: SnapshotAssertion, columns: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(job_file.parent)
+    result = spotkeep("launch", "job.yaml", "-y", columns=columns)
+    assert result.exit_code == ExitCode.DONE
+    assert result.output == snapshot
+
+
+def test_the_source_travels_to_where_the_document_says(launchable: Any, spotkeep: Any, job_file: Path) -> None:
+    spotkeep("launch", str(job_file), "-y", "--detach")
+    validated, launched = launchable.invocations
+    assert validated == {"action": "validate", **launched}
+    assert launched["run"] == RUN
+    assert launched["token"] == "0123456789abcdef"
+    assert launched["hyperparameters"] == {"lr": 0.001}
+    [key] = launchable.uploads
+    assert launched["source"] == f"s3://{launchable.checkpoint_bucket}/{key}"
+    assert key.startswith(f"runs/{RUN}/source/")
+
+
+def test_the_run_id_is_the_one_the_launcher_would_choose(launchable: Any, spotkeep: Any, job_file: Path) -> None:
+    from spotkeep_jobs.training_job_request import run_id_for
+
+    spotkeep("launch", str(job_file), "-y", "--detach")
+    assert launchable.invocations[-1]["run"] == run_id_for(name="digits", token="0123456789abcdef")
+
+
+def test_a_source_of_set_is_relative_to_where_one_stands(
+    launchable: Any, spotkeep: Any, job_file: Path, tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "other.py").write_text("pass")
+    monkeypatch.chdir(elsewhere)
+    result = spotkeep("launch", str(job_file), "-y", "--detach", "--set", "source=.")
+    assert ". (1 file," in result.stdout
+
+
+@pytest.mark.parametrize(
+    "source", ["s3://code/train.tar.gz", {"git": "https://example.com/a/b.git", "commit": "0" * 40}]
+)
+def test_a_source_elsewhere_is_left_alone(launchable: Any, spotkeep: Any, job_file: Path, source: object) -> None:
+    spotkeep("launch", str(job_file), "-y", "--detach", "--set", f"source={json.dumps(source)}")
+    assert launchable.invocations[-1]["source"] == source
+    assert launchable.uploads == {}
+
+
+def test_every_problem_is_shown_with_its_line_and_nothing_happens(
+    launchable: Any, spotkeep: Any, job_file: Path, snapshot: SnapshotAssertion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launchable.answers["validate"] = {
+        "ok": False,
+        "error": "refused",
+        "problems": [
+            {"field": "max_wait", "found": "1h", "problem": "is not above max_run (4h)", "fix": "Raise it above 4h."},
+            {"field": "max_run", "found": "'4 h'", "problem": "is not a duration", "fix": "Write 4h."},
+            {"field": "hyperparameters.lr", "found": "text", "problem": "is too long", "fix": "Shorten it."},
+        ],
+        "warnings": [],
+    }
+    monkeypatch.chdir(job_file.parent)
+    result = spotkeep("launch", "job.yaml", "-y")
+    assert result.exit_code == ExitCode.REFUSED
+    assert result.stdout == ""
+    assert result.stderr == snapshot
+    assert launchable.uploads == {}
+    assert [call["action"] for call in launchable.invocations] == ["validate"]
+
+
+def test_the_record_may_still_refuse_after_the_plan(launchable: Any, spotkeep: Any, job_file: Path) -> None:
+    launchable.answers["launch"] = {
+        "ok": False,
+        "error": "refused",
+        "problems": [{"field": "run", "found": RUN, "problem": "exists already", "fix": "Choose another id."}],
+    }
+    result = spotkeep("launch", str(job_file), "-y")
+    assert result.exit_code == ExitCode.REFUSED
+    assert "exists already" in result.stderr
+
+
+def test_nobody_to_ask_is_a_usage_error_and_launches_nothing(launchable: Any, spotkeep: Any, job_file: Path) -> None:
+    result = spotkeep("launch", str(job_file))
+    assert result.exit_code == ExitCode.USAGE
+    assert "add -y" in result.stderr
+    assert launchable.uploads == {}
+
+
+def test_detached_json_is_the_answer(launchable: Any, spotkeep: Any, job_file: Path) -> None:
+    result = spotkeep("launch", str(job_file), "-y", "--detach", "--json")
+    assert json.loads(result.stdout) == launchable.answers["launch"]
+    assert "would be launched" in result.stderr
+
+
+def test_followed_json_is_the_run_as_it_ended(launchable: Any, spotkeep: Any, job_file: Path) -> None:
+    result = spotkeep("launch", str(job_file), "-y", "--json")
+    assert json.loads(result.stdout)["state"] == "COMPLETED"
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "code"),
+    [
+        (RunState.FAILED, EndReason.SCRIPT_FAILED, ExitCode.RUN_FAILED),
+        (RunState.FAILED, EndReason.PLATFORM_ERROR, ExitCode.RUN_FAILED),
+        (RunState.STOPPED, EndReason.STOPPED_BY_USER, ExitCode.RUN_STOPPED),
+        (RunState.STOPPED, EndReason.MAX_WAIT_EXCEEDED, ExitCode.RUN_STOPPED),
+    ],
+)
+def test_it_ends_as_the_run_ended(
+    launchable: Any, make: Any, spotkeep: Any, job_file: Path, state: RunState, reason: EndReason, code: ExitCode
+) -> None:
+    launchable.runs.heads[RUN] = [make.completed(RUN, state=state, end_reason=reason, failure_reason="it said so")]
+    result = spotkeep("launch", str(job_file), "-y")
+    assert result.exit_code == code
+    assert "it said so" in result.stderr
+    assert f"spotkeep resume {RUN}" in result.stderr
+
+
+def test_ctrl_c_leaves_the_run_and_says_how_to_come_back(
+    launchable: Any, spotkeep: Any, job_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_job_name: str) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(launchable, "job_log", interrupted)
+    result = spotkeep("launch", str(job_file), "-y")
+    assert result.exit_code == ExitCode.DONE
+    assert f"Detached. {RUN} goes on without you." in result.stdout
+    assert f"spotkeep logs {RUN} -f" in result.stdout
+    assert [call.get("action") for call in launchable.invocations] == ["validate", None]
+
+
+def test_a_lost_connection_is_waited_out(launchable: Any, spotkeep: Any, job_file: Path) -> None:
+    launchable.runs.failures = 3
+    result = spotkeep("launch", str(job_file), "-y")
+    assert result.exit_code == ExitCode.DONE
+    assert result.stdout.count("the run goes on, trying again") == 1
+    assert result.stdout.count("connected again") == 1
+
+
+def test_a_connection_that_stays_lost_ends_the_following_not_the_run(
+    launchable: Any, spotkeep: Any, job_file: Path
+) -> None:
+    launchable.runs.failures = 1_000
+    result = spotkeep("launch", str(job_file), "-y")
+    assert result.exit_code == ExitCode.NO_CONNECTION
+    assert "stop" not in [call.get("action") for call in launchable.invocations]
+
+
+@pytest.mark.parametrize(
+    ("given_token", "words"), [(True, "was launched before with this token"), (False, "launched (")]
+)
+def test_only_a_token_of_the_user_can_mean_an_earlier_launch(
+    launchable: Any, spotkeep: Any, job_file: Path, given_token: bool, words: str
+) -> None:
+    launchable.answers["launch"]["replayed"] = True
+    more = ["--set", "token=mine"] if given_token else []
+    assert words in spotkeep("launch", str(job_file), "-y", "--detach", *more).stdout
+
+
+def test_an_answer_of_another_version_is_no_success(launchable: Any, spotkeep: Any, job_file: Path) -> None:
+    launchable.answers["launch"] = {"status": "fine"}
+    result = spotkeep("launch", str(job_file), "-y")
+    assert result.exit_code == ExitCode.LAUNCHER_FAILED
+
+
+def test_an_unknown_price_is_said(launchable: Any, spotkeep: Any, job_file: Path) -> None:
+    del launchable.answers["validate"]["usd_per_hour"]
+    assert "costs        not known" in spotkeep("launch", str(job_file), "-y", "--detach").stdout
+
+
+def test_stop_asks_and_invokes(deployment: Any, make: Any, spotkeep: Any) -> None:
+    deployment.runs.add(make.run())
+    deployment.answers["stop"] = {"ok": True}
+    assert spotkeep("stop", "digits").exit_code == ExitCode.USAGE
+    assert deployment.invocations == []
+    result = spotkeep("stop", "digits", "-y")
+    assert result.exit_code == ExitCode.DONE
+    assert deployment.invocations == [{"action": "stop", "run": "digits-1a2b3c4d"}]
+
+
+def test_resume_is_for_ended_runs_and_follows(deployment: Any, make: Any, spotkeep: Any) -> None:
+    deployment.runs.add(make.run())
+    refused = spotkeep("resume", "digits", "-y")
+    assert refused.exit_code == ExitCode.REFUSED
+    assert "SageMaker brings a spot job back by itself" in refused.stderr
+
+    stopped = make.completed(state=RunState.STOPPED, end_reason=EndReason.STOPPED_BY_USER)
+    again = make.run(version=9, attempt=2, job_name="digits-1a2b3c4d-2")
+    deployment.runs.add(stopped, again, make.completed(version=10, attempt=2, job_name="digits-1a2b3c4d-2"))
+    deployment.answers["resume"] = {"ok": True, "run": "digits-1a2b3c4d", "job_name": "digits-1a2b3c4d-2", "attempt": 2}
+    result = spotkeep("resume", "digits-1a2b3c4d", "-y")
+    assert result.exit_code == ExitCode.DONE
+    assert "resumed as attempt 2" in result.stdout
+    assert deployment.invocations == [{"action": "resume", "run": "digits-1a2b3c4d"}]
+
+
+def test_an_interruption_is_told_while_it_happens(launchable: Any, make: Any, spotkeep: Any, job_file: Path) -> None:
+    lines = spotkeep("launch", str(job_file), "-y").stdout.splitlines()
+    interrupted = next(
+        line for line in lines if TimelineKind.INTERRUPTED in make.timeline(RUN)[3].kind and "Lost" in line
+    )
+    assert "!" in interrupted

@@ -1,0 +1,179 @@
+"""What each command prints, as a person sees it: 80 columns, and a narrow window."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from spotkeep_jobs.states import AttemptState, EndReason, RunState
+
+
+def event(kind: str, **fields: object) -> str:
+    return "spotkeep-event: " + json.dumps({"event": kind, "time": 1_795_262_400.0, **fields})
+
+
+@pytest.fixture
+def a_week(deployment: Any, make: Any) -> Any:
+    """Four runs: completed after an interruption, training, failed, and one from long ago."""
+    deployment.runs.add(make.completed(), timeline=make.timeline(), attempts=[make.attempt()])
+    deployment.runs.add(
+        make.run(
+            "resnet50-cifar10-9f8e7d6c",
+            instance_type="ml.g5.2xlarge",
+            instance_count=2,
+            owner="grace@example.com",
+            created_at=make.now - timedelta(hours=3),
+            started_at=None,
+            state=RunState.WAITING,
+        )
+    )
+    deployment.runs.add(
+        make.run(
+            "bert-base-77665544",
+            state=RunState.FAILED,
+            end_reason=EndReason.SCRIPT_FAILED,
+            failure_reason="AlgorithmError: RuntimeError: CUDA out of memory",
+            created_at=make.now - timedelta(hours=30),
+            started_at=make.now - timedelta(hours=29),
+            ended_at=make.now - timedelta(hours=5),
+            attempt=2,
+            job_name="bert-base-77665544-2",
+            cost=make.cost(
+                usd_per_hour=None,
+                billed_usd=None,
+                clean_on_demand_usd=None,
+                saved_usd=None,
+                redone_steps=None,
+                redone_seconds=None,
+            ),
+        ),
+        attempts=[
+            make.attempt("bert-base-77665544", state=AttemptState.FAILED, interruptions=0),
+            make.attempt("bert-base-77665544", attempt=2, job_name="bert-base-77665544-2", state=AttemptState.FAILED),
+        ],
+    )
+    deployment.runs.add(
+        make.completed("old-00000000", created_at=make.now - timedelta(days=9), ended_at=make.now - timedelta(days=8))
+    )
+    deployment.logs["digits-1a2b3c4d-1"] = [
+        [
+            event("start", python="3.12.4", spotkeep="0.1.0"),
+            event("resume", step=0),
+            "epoch 1: loss 2.302",
+            event("progress", step=100, total_steps=1000, metrics={"loss": 2.302, "epoch": 1}),
+            event("saved", step=410, bytes=34_100, seconds=0.021, reason="every_steps"),
+            event("notice", source="sigterm", seconds_left=120),
+            event("start", python="3.12.4", spotkeep="0.1.0"),
+            event("fallback", step=410, problem="the checksum of weights.bin does not match"),
+            event("resume", step=400, checkpoint="step-400"),
+            event("finish", step=1000),
+            event("exit", code=0),
+        ]
+    ]
+    return deployment
+
+
+COMMANDS = [
+    "ps",
+    "ps --all",
+    "ps --owner nobody",
+    "describe digits",
+    "describe bert",
+    "describe resnet",
+    "logs digits",
+    "logs digits --raw",
+    "logs resnet",
+    "savings",
+    "savings --since 2d",
+    "savings --since 1m",
+    "stop digits",
+]
+
+
+@pytest.mark.parametrize("columns", [80, 48])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_it_prints(a_week: Any, spotkeep: Any, snapshot: SnapshotAssertion, command: str, columns: int) -> None:
+    result = spotkeep(*command.split(), columns=columns)
+    assert result.exit_code == 0, result.output
+    assert result.output == snapshot
+
+
+@pytest.mark.parametrize("columns", [80, 48, 30])
+@pytest.mark.parametrize("command", ["ps --all", "savings"])
+def test_tables_never_are_wider_than_the_window(a_week: Any, spotkeep: Any, command: str, columns: int) -> None:
+    lines = spotkeep(*command.split(), columns=columns).stdout.splitlines()
+    table = lines[: lines.index("")]
+    assert max(map(len, table)) <= columns
+    if columns > 30:
+        assert any(line.startswith("digits-1a2b3c4d ") for line in table)
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "describe nothing-like-it"])
+def test_without_a_terminal_there_are_no_escape_codes_and_no_trailing_spaces(
+    a_week: Any, spotkeep: Any, command: str
+) -> None:
+    output = spotkeep(*command.split()).output
+    assert "\x1b" not in output
+    assert [line for line in output.splitlines() if line != line.rstrip()] == []
+
+
+@pytest.mark.parametrize("command", ["ps", "describe digits", "savings", "stop digits", "stop resnet -y"])
+def test_json_is_alone_on_standard_output(a_week: Any, spotkeep: Any, command: str) -> None:
+    a_week.answers["stop"] = {"ok": True, "run": "resnet50-cifar10-9f8e7d6c"}
+    result = spotkeep(*command.split(), "--json")
+    assert result.exit_code == 0
+    json.loads(result.stdout)
+
+
+def test_ps_json_is_the_record(a_week: Any, spotkeep: Any) -> None:
+    listed = json.loads(spotkeep("ps", "--json").stdout)
+    assert [run["run"] for run in listed] == ["digits-1a2b3c4d", "resnet50-cifar10-9f8e7d6c", "bert-base-77665544"]
+    assert listed[0]["cost"]["saved_seconds"] == 400
+    assert listed[1]["state"] == "WAITING"
+
+
+def test_savings_json_has_the_sums(a_week: Any, spotkeep: Any) -> None:
+    report = json.loads(spotkeep("savings", "--json").stdout)
+    assert report["total"]["saved_seconds"] == sum(run["saved_seconds"] for run in report["runs"]) == 1200
+    assert report["total"]["runs_without_price"] == 1
+
+
+def test_the_first_day_shows_how_to_begin(spotkeep: Any, snapshot: SnapshotAssertion) -> None:
+    assert spotkeep("ps").output == snapshot(name="ps")
+    assert spotkeep("savings").output == snapshot(name="savings")
+
+
+def test_next_commands_mean_the_same_deployment(a_week: Any, spotkeep: Any) -> None:
+    output = spotkeep("--deployment", "research", "--region", "eu-west-1", "ps").output
+    assert "spotkeep --deployment research --region eu-west-1 describe digits-1a2b3c4d" in output
+    assert "Next: spotkeep --local describe" in spotkeep("ps", "--local").output
+
+
+def test_the_whole_log_of_one_attempt(a_week: Any, spotkeep: Any) -> None:
+    a_week.logs["bert-base-77665544-1"] = [["first"]]
+    a_week.logs["bert-base-77665544-2"] = [["second"]]
+    assert "second" in spotkeep("logs", "bert", "--raw").stdout
+    assert spotkeep("logs", "bert", "--raw", "--attempt", "1").stdout == "first\n"
+
+
+def test_logs_follow_into_the_next_attempt_and_end_with_the_run(deployment: Any, make: Any, spotkeep: Any) -> None:
+    running = make.run(version=1)
+    resumed = make.run(version=2, attempt=2, job_name="digits-1a2b3c4d-2")
+    deployment.runs.add(running, running, resumed, make.completed(job_name="digits-1a2b3c4d-2"))
+    deployment.runs.tries["digits-1a2b3c4d"] = [make.attempt()]
+    deployment.logs["digits-1a2b3c4d-1"] = [["one"], ["two"]]
+    deployment.logs["digits-1a2b3c4d-2"] = [["three"], ["four"]]
+    assert spotkeep("logs", "digits-1a2b3c4d", "-f", "--raw").stdout == "one\ntwo\nthree\nfour\n"
+
+
+def test_help_is_for_people(spotkeep: Any, snapshot: SnapshotAssertion) -> None:
+    assert spotkeep("--help").output == snapshot
+
+
+def test_a_job_file_is_what_launch_is_given(spotkeep: Any, job_file: Path) -> None:
+    assert "Missing argument" in spotkeep("launch").stderr
