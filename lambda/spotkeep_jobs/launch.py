@@ -365,6 +365,8 @@ class _Completion:
                 raise RunNotFoundError(run, attempt=head.attempt)
             if head.state.ended:
                 return head
+            if head.job_arn != attempt.job_arn:
+                continue  # Read before and after the same change.
             try:
                 if head.stop_requested_at is not None:
                     return self._stop(head, attempt)
@@ -388,6 +390,8 @@ class _Completion:
         recorded = self.table.record_job_created(run=head.run, attempt=attempt.attempt, job_arn=job_arn, now=self.now())
         if recorded.stop_requested_at is not None or recorded.state.ended or recorded.attempt != attempt.attempt:
             self._stop_job(attempt)
+        if recorded.job_arn is None:
+            raise RunChangedError(head.run)  # Another launcher recorded the job while the head was read.
         return recorded
 
     def _refused(self, head: Run, attempt: Attempt, *, error: SageMakerError, taken_by: TrainingJob | None) -> Run:
