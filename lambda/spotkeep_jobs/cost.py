@@ -121,8 +121,9 @@ def usage_of(*, job: TrainingJob, log: JobLog, earlier: Sequence[Attempt], ended
     interruptions = count_interruptions(job.transitions)
     redone_steps: int | None = steps.redone_steps
     redone_seconds: float | None = 0.0
-    if steps.last_step is None and (interruptions or continues) and job.training_seconds:
-        # The job was restarted and never said where it was: what it repeated is not known.
+    restarted = bool(job.training_seconds and (interruptions or continues))
+    if restarted and (steps.last_step is None or not log.complete):
+        # The job never said where it was, or its log is not all here: what it repeated is not known.
         redone_steps = redone_seconds = None
     elif steps.redone_steps:
         redone_seconds = None if steps.seconds_per_step is None else steps.redone_steps * steps.seconds_per_step

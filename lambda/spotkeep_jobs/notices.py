@@ -5,6 +5,7 @@ A notice is composed from the record when the run moves, not when it is sent, so
 
 from __future__ import annotations
 
+import re
 import textwrap
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,38 +32,36 @@ class _Ending:
 
 
 _ENDINGS: Final = {
-    EndReason.COMPLETED: _Ending(subject="completed", sentence="It is done: the training script finished."),
+    EndReason.COMPLETED: _Ending(subject="completed", sentence="is done: the training script finished."),
     EndReason.SCRIPT_FAILED: _Ending(
-        subject="failed in its script", sentence="It failed: the training script ended with an error."
+        subject="failed in its script", sentence="failed: the training script ended with an error."
     ),
     EndReason.INPUT_ERROR: _Ending(
         subject="failed to start",
-        sentence=(
-            "It failed: SageMaker could not prepare the job from what it was given (data, image or permissions)."
-        ),
+        sentence="failed: SageMaker could not prepare it from what it was given (data, image or permissions).",
     ),
     EndReason.CAPACITY: _Ending(
         subject="failed: no capacity",
-        sentence="It failed: AWS had no capacity of this instance type, and SageMaker gave up.",
+        sentence="failed: AWS had no capacity of its instance type, and SageMaker gave up.",
     ),
     EndReason.PLATFORM_ERROR: _Ending(
-        subject="failed in SageMaker", sentence="It failed inside SageMaker, not in your script."
+        subject="failed in SageMaker", sentence="failed inside SageMaker, not in your script."
     ),
     EndReason.JOB_VANISHED: _Ending(
-        subject="failed: job is gone",
-        sentence="Its training job is gone: somebody deleted it before Spotkeep saw how it ended.",
+        subject="failed: its job is gone",
+        sentence="is lost: somebody deleted its training job before Spotkeep saw how it ended.",
     ),
     EndReason.LAUNCH_REFUSED: _Ending(
-        subject="could not be launched", sentence="It was not launched: SageMaker refused the training job."
+        subject="could not be launched", sentence="was not launched: SageMaker refused its training job."
     ),
-    EndReason.STOPPED_BY_USER: _Ending(subject="was stopped", sentence="It was stopped by a user."),
+    EndReason.STOPPED_BY_USER: _Ending(subject="was stopped", sentence="was stopped by a user."),
     EndReason.MAX_RUNTIME_EXCEEDED: _Ending(
         subject="hit its time limit",
-        sentence="It was ended at its time limit (`max_run`), before the script was done.",
+        sentence="was ended at its time limit (max_run), before the script was done.",
     ),
     EndReason.MAX_WAIT_EXCEEDED: _Ending(
         subject="waited too long",
-        sentence="It was ended because it waited for spot capacity longer than `max_wait` allows.",
+        sentence="was ended: it waited for spot capacity longer than max_wait allows.",
     ),
 }
 
@@ -89,8 +88,9 @@ def ending_notice(*, run: Run, deployment: str, created_at: datetime) -> Notice 
         return None
     ending = _ENDINGS[run.end_reason]
     saved = ""
-    if kind is NoticeKind.COMPLETED and run.cost is not None and (run.cost.saved_percent or 0) > 0:
-        saved = f", {run.cost.saved_percent:.0f} % saved"
+    cost = run.cost
+    if kind is NoticeKind.COMPLETED and cost is not None and cost.redone_seconds is not None:
+        saved = f", {cost.saved_percent:.0f} % saved" if (cost.saved_percent or 0) >= 1 else ""
     return _notice(
         run=run,
         deployment=deployment,
@@ -100,8 +100,8 @@ def ending_notice(*, run: Run, deployment: str, created_at: datetime) -> Notice 
         created_at=created_at,
         subject=f"{ending.subject}{saved}",
         paragraphs=[
-            *_wrapped(f"About your run {run.name}. {ending.sentence}"),
-            *_why(run),
+            *_wrapped(f"Your run {run.name} {ending.sentence}"),
+            *_quoted(run.failure_reason),
             "",
             *_facts(run),
             "",
@@ -126,6 +126,12 @@ def interruption_notice(
         happened_at: When it was interrupted.
         created_at: When the notice is written.
     """
+    goes_on = (
+        "goes on from its newest checkpoint"
+        if _resumable(run)
+        else "starts from the beginning, for it has no checkpoints"
+    )
+    in_attempt = f" in attempt {attempt.attempt}" if attempt.attempt > 1 else ""
     return _notice(
         run=run,
         deployment=deployment,
@@ -137,19 +143,14 @@ def interruption_notice(
         subject="was interrupted",
         paragraphs=[
             *_wrapped(
-                f"About your run {run.name}. AWS took its {attempt.instance_type} back at {_clock(happened_at)}. "
-                "There is nothing to do: the job waits for new capacity and goes on from its newest checkpoint. "
-                f"This was interruption {nth} of attempt {attempt.attempt}."
-                if _resumable(run)
-                else f"About your run {run.name}. AWS took its {attempt.instance_type} back at {_clock(happened_at)}. "
-                "The job waits for new capacity. It has no checkpoints, so it starts from the beginning then. "
-                f"This was interruption {nth} of attempt {attempt.attempt}."
+                f"Your run {run.name} lost its {attempt.instance_type} at {_clock(happened_at)}: AWS took the capacity "
+                f"back. There is nothing to do: the job waits for new capacity, then {goes_on}."
             ),
+            *_wrapped(f"This was {_ordinal(nth)} interruption{in_attempt}."),
             "",
-            *_places(run),
-            "",
+            *(["Checkpoints", f"  {run.checkpoint_uri}", ""] if _resumable(run) else []),
             "Next",
-            *_command(f"spotkeep describe {run.run}", "where it stands"),
+            *_commands((f"spotkeep describe {run.run}", "where it stands")),
         ],
     )
 
@@ -186,12 +187,12 @@ def resume_notice(
         subject="trains again",
         paragraphs=[
             *_wrapped(
-                f"About your run {run.name}. It has capacity again and trains since {_clock(happened_at)}, "
+                f"Your run {run.name} has capacity again and trains since {_clock(happened_at)}, "
                 f"{spoken_duration(away_seconds)} after it was interrupted. There is nothing to do."
             ),
             "",
             "Next",
-            *_command(f"spotkeep logs {run.run} -f", "follow it; the log says at which step it resumed"),
+            *_commands((f"spotkeep logs {run.run} -f", "from which step it goes on")),
         ],
     )
 
@@ -321,14 +322,17 @@ def _signed(lines: list[str], *, deployment: str, notice_id: str) -> str:
     signature = [
         "",
         "-- ",
-        *_wrapped(f"Sent by Spotkeep, deployment {deployment}."),
+        f"Sent by Spotkeep, deployment {deployment}",
         f"Notice {notice_id}",
     ]
     return "\n".join(lines + signature) + "\n"
 
 
 def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, COLUMNS, break_long_words=False, break_on_hyphens=False)
+    # A date and its time, a number and its unit, stay on one line.
+    kept = re.sub(r"(?<=\d) (?=\d|UTC|h\b|min\b|s\b|d\b|%)", "\u00a0", text)
+    lines = textwrap.wrap(kept, COLUMNS, break_long_words=False, break_on_hyphens=False)
+    return [line.replace("\u00a0", " ") for line in lines]
 
 
 def _fact(label: str, text: str) -> list[str]:
@@ -343,13 +347,13 @@ def _fact(label: str, text: str) -> list[str]:
     )
 
 
-def _command(command: str, purpose: str) -> list[str]:
-    line = f"  {command}   {purpose}"
-    return [line] if len(line) <= COLUMNS else [f"  {command}", f"      {purpose}"]
-
-
-def _why(run: Run) -> list[str]:
-    return _quoted(run.failure_reason)
+def _commands(*commands: tuple[str, str]) -> list[str]:
+    """Commands with what each is for, beside it where the lines are wide enough."""
+    width = max(len(command) for command, _ in commands)
+    beside = [f"  {command:<{width}}   {purpose}" for command, purpose in commands]
+    if all(len(line) <= COLUMNS for line in beside):
+        return beside
+    return [line for command, purpose in commands for line in (f"  {command}", f"      {purpose}")]
 
 
 def _quoted(reason: str | None) -> list[str]:
@@ -358,7 +362,7 @@ def _quoted(reason: str | None) -> list[str]:
     text = reason.strip()
     if len(text) > _REASON_CHARACTERS:
         text = text[:_REASON_CHARACTERS].rstrip() + " ..."
-    lines = ["", "SageMaker's words"]
+    lines = ["", "Reason"]
     for line in text.splitlines():
         lines += textwrap.wrap(line, COLUMNS, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False) or [
             ""
@@ -367,8 +371,7 @@ def _quoted(reason: str | None) -> list[str]:
 
 
 def _facts(run: Run) -> list[str]:
-    attempts = "" if run.attempt == 1 else f", attempt {run.attempt}"
-    lines = _fact("Run", f"{run.run}{attempts}")
+    lines = _fact("Run", run.run)
     if run.ended_at is not None:
         lines += _fact("Ended", _clock(run.ended_at))
     cost = run.cost
@@ -377,22 +380,24 @@ def _facts(run: Run) -> list[str]:
     machines = f"{run.instance_count} x {run.instance_type}, {run.capacity}"
     if cost.training_seconds:
         trained = spoken_duration(cost.training_seconds / run.instance_count)
-        lines += _fact("Ran", f"{trained} on {machines}")
+        attempts = "" if run.attempt == 1 else f", in {run.attempt} attempts"
+        lines += _fact("Ran", f"{trained} on {machines}{attempts}")
     else:
         lines += _fact("Ran", f"never: it had no instances ({machines})")
     if cost.waited_seconds >= 1:
         lines += _fact("Waited", f"{spoken_duration(cost.waited_seconds)} for capacity and start-up")
     lines += _fact("Interrupted", _interruptions(run, cost))
-    lines += _fact("Cost", _paid(cost))
-    if cost.training_seconds:
-        lines += _fact("Saved", _saved(cost))
+    unit = "" if run.instance_count == 1 else " of instance time"
+    lines += _fact("Cost", _paid(cost, unit=unit))
+    if cost.training_seconds and (run.capacity == "spot" or cost.saved_seconds):
+        lines += _fact("Saved", _saved(cost, unit=unit))
     return lines
 
 
 def _interruptions(run: Run, cost: Cost) -> str:
     how_often = {0: "never", 1: "once"}.get(run.interruptions, f"{run.interruptions} times")
     if cost.redone_steps is None:
-        return f"{how_often}. How many steps were trained twice is not known: the script reports none."
+        return f"{how_often}; how many steps were trained twice is not known"
     if not cost.redone_steps:
         return f"{how_often}; no step was trained twice" if run.interruptions else how_often
     steps = "1 step was" if cost.redone_steps == 1 else f"{cost.redone_steps:,} steps were"
@@ -400,8 +405,8 @@ def _interruptions(run: Run, cost: Cost) -> str:
     return f"{how_often}; {steps} trained twice{took}"
 
 
-def _paid(cost: Cost) -> str:
-    billed = spoken_duration(cost.billed_seconds)
+def _paid(cost: Cost, *, unit: str) -> str:
+    billed = spoken_duration(cost.billed_seconds) + unit
     if not cost.billed_seconds:
         return "nothing"
     if cost.billed_usd is None:
@@ -409,10 +414,10 @@ def _paid(cost: Cost) -> str:
     return f"{spoken_usd(cost.billed_usd)} for {billed} billed"
 
 
-def _saved(cost: Cost) -> str:
+def _saved(cost: Cost, *, unit: str) -> str:
     if cost.saved_percent is None:
         return "nothing: the run did no work that lasted"
-    amount = spoken_duration(abs(cost.saved_seconds))
+    amount = spoken_duration(abs(cost.saved_seconds)) + unit
     if cost.saved_usd is not None:
         amount = spoken_usd(abs(cost.saved_usd))
     at_most = "" if cost.redone_seconds is not None else "at most "
@@ -430,33 +435,37 @@ def _places(run: Run) -> list[str]:
     lines = []
     if run.output_uri is not None:
         lines += ["Model", f"  {run.output_uri}"]
-    if _resumable(run):
+    if _resumable(run) and _has_trained(run):
         lines += ["Checkpoints", f"  {run.checkpoint_uri}"]
     return lines or ["There is no model and there are no checkpoints."]
 
 
 def _next(run: Run) -> list[str]:
-    story = _command(f"spotkeep describe {run.run}", "what happened, in order")
-    again = _command(
-        f"spotkeep resume {run.run}",
-        "go on from the newest checkpoint" if _resumable(run) else "start again",
-    )
+    story = (f"spotkeep describe {run.run}", "what happened, in order")
+    log = (f"spotkeep logs {run.run}", "what the script printed")
+    resume = f"spotkeep resume {run.run}"
+    again = (resume, "go on from the newest checkpoint" if _resumable(run) and _has_trained(run) else "try again")
     if run.end_reason is EndReason.COMPLETED:
         fetch = [] if run.output_uri is None else [f"  aws s3 cp {run.output_uri} ."]
-        return ["Next", *fetch, *story]
-    if run.end_reason in _LOOK_FIRST:
-        log = _command(f"spotkeep logs {run.run}", "what the script printed")
-        return ["Next", *log, *again]
+        return ["Next", *fetch, *_commands(story)]
+    if run.end_reason is EndReason.SCRIPT_FAILED:
+        return ["Next", *_commands(log, again)]
     if run.end_reason in {EndReason.LAUNCH_REFUSED, EndReason.INPUT_ERROR}:
-        return ["Next", *story, *_command(f"spotkeep resume {run.run}", "try again when that is put right")]
-    return ["Next", *again, *story]
-
-
-_LOOK_FIRST: Final = frozenset({EndReason.SCRIPT_FAILED})
+        return ["Next", *_commands(story, (resume, "try again when that is put right"))]
+    return ["Next", *_commands(again, story)]
 
 
 def _resumable(run: Run) -> bool:
     return bool(run.request.get("checkpoints", True))
+
+
+def _has_trained(run: Run) -> bool:
+    """Whether there may be checkpoints; a run whose usage is not known may have some."""
+    return run.cost is None or run.cost.training_seconds > 0
+
+
+def _ordinal(nth: int) -> str:
+    return {1: "its first", 2: "its second", 3: "its third"}.get(nth, f"its {nth}th")
 
 
 def _clock(at: datetime) -> str:

@@ -1,0 +1,210 @@
+"""What a notice says: the whole text of every kind is in the snapshot; read it there as its user would."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from syrupy.assertion import SnapshotAssertion
+
+from spotkeep_jobs.notices import (
+    COLUMNS,
+    SUBJECT_CHARACTERS,
+    ending_notice,
+    interruption_notice,
+    resume_notice,
+    spoken_duration,
+    spoken_usd,
+    tuning_notice,
+)
+from spotkeep_jobs.record import Cost, Notice, Run
+from spotkeep_jobs.states import EndReason, NoticeKind, RunState
+
+COST = Cost(
+    billed_seconds=2410, training_seconds=8040, waited_seconds=725, redone_steps=35, redone_seconds=248,
+    restart_overhead_seconds=140, clean_on_demand_seconds=7652, saved_seconds=5242, saved_percent=68.5,
+    aws_saved_percent=70.0, usd_per_hour=0.23, billed_usd=0.153972, clean_on_demand_usd=0.488878, saved_usd=0.334906,
+)  # fmt: skip
+NEVER_RAN = Cost(
+    billed_seconds=0, training_seconds=0, waited_seconds=90_000, redone_steps=0, redone_seconds=0,
+    restart_overhead_seconds=0, clean_on_demand_seconds=0, saved_seconds=0, saved_percent=None,
+    aws_saved_percent=None, usd_per_hour=0.23, billed_usd=0, clean_on_demand_usd=0, saved_usd=0,
+)  # fmt: skip
+
+
+def ended_run(make: Any, reason: EndReason, **fields: Any) -> Run:
+    state = {EndReason.COMPLETED: RunState.COMPLETED}.get(reason, RunState.FAILED)
+    if reason in {EndReason.STOPPED_BY_USER, EndReason.MAX_RUNTIME_EXCEEDED, EndReason.MAX_WAIT_EXCEEDED}:
+        state = RunState.STOPPED
+    facts = {"state": state, "end_reason": reason, "ended_at": make.noon, "interruptions": 2, "cost": COST}
+    run: Run = make.run(**facts | fields)
+    return run
+
+
+def told(run: Run, make: Any) -> Notice:
+    notice = ending_notice(run=run, deployment="spotkeep", created_at=make.noon)
+    assert notice is not None
+    return notice
+
+
+def as_mail(notice: Notice) -> str:
+    return f"Subject: {notice.subject}\n\n{notice.body}"
+
+
+MODEL = "s3://bucket/runs/digits-1a2b3c4d/output/digits-1a2b3c4d-1/output/model.tar.gz"
+STORIES: dict[str, dict[str, Any]] = {
+    "completed": {"reason": EndReason.COMPLETED, "output_uri": MODEL},
+    "completed-left-alone": {
+        "reason": EndReason.COMPLETED, "output_uri": MODEL, "interruptions": 0,
+        "cost": COST.model_copy(update={"redone_steps": 0, "redone_seconds": 0.0, "saved_percent": 70.0}),
+    },
+    "completed-price-unknown-on-four-instances": {
+        "reason": EndReason.COMPLETED, "instance_count": 4, "attempt": 3,
+        "cost": COST.model_copy(
+            update=dict.fromkeys(("usd_per_hour", "billed_usd", "clean_on_demand_usd", "saved_usd"))
+        ),
+    },
+    "completed-with-a-loss": {
+        "reason": EndReason.COMPLETED,
+        "cost": COST.model_copy(update={"saved_seconds": -900, "saved_usd": -0.0575, "saved_percent": -11.8}),
+    },
+    "completed-silently": {
+        "reason": EndReason.COMPLETED, "cost": COST.model_copy(update={"redone_steps": None, "redone_seconds": None}),
+    },
+    "completed-on-demand": {
+        "reason": EndReason.COMPLETED, "capacity": "on-demand", "interruptions": 0,
+        "cost": COST.model_copy(update={
+            "billed_seconds": 8040, "clean_on_demand_seconds": 8040, "saved_seconds": 0, "saved_percent": 0.0,
+            "aws_saved_percent": 0.0, "billed_usd": 0.513667, "saved_usd": 0.0, "redone_steps": 0,
+        }),
+    },
+    "script-failed": {
+        "reason": EndReason.SCRIPT_FAILED,
+        "failure_reason": "AlgorithmError: ExecuteUserScriptError:\nValueError: could not convert string to float: "
+        "'n/a' in column 12 of s3://bucket/data/train.csv, exit code: 1",
+    },
+    "script-failed-without-checkpoints": {
+        "reason": EndReason.SCRIPT_FAILED, "failure_reason": "AlgorithmError: exit code: 1",
+        "request": {"checkpoints": False},
+    },
+    "input-error": {
+        "reason": EndReason.INPUT_ERROR, "interruptions": 0, "cost": NEVER_RAN,
+        "failure_reason": "ClientError: Data download failed:NoSuchKey (404)",
+    },
+    "capacity": {"reason": EndReason.CAPACITY, "cost": NEVER_RAN, "interruptions": 0,
+                 "failure_reason": "CapacityError: Unable to provision requested ML compute capacity"},
+    "platform-error": {"reason": EndReason.PLATFORM_ERROR, "failure_reason": "InternalServerError: try again"},
+    "job-vanished": {"reason": EndReason.JOB_VANISHED, "cost": None},
+    "launch-refused": {
+        "reason": EndReason.LAUNCH_REFUSED, "cost": NEVER_RAN.model_copy(update={"waited_seconds": 0}),
+        "interruptions": 0,
+        "failure_reason": "The account-level service limit 'ml.m5.xlarge for spot training job usage' is 0 Instances",
+    },
+    "stopped-by-user": {"reason": EndReason.STOPPED_BY_USER},
+    "max-runtime": {"reason": EndReason.MAX_RUNTIME_EXCEEDED},
+    "max-wait": {"reason": EndReason.MAX_WAIT_EXCEEDED, "cost": NEVER_RAN, "interruptions": 0},
+}  # fmt: skip
+
+
+class TestTheWords:
+    @pytest.mark.parametrize("story", STORIES)
+    def test_of_every_ending(self, make: Any, story: str, snapshot: SnapshotAssertion) -> None:
+        facts = dict(STORIES[story])
+        assert as_mail(told(ended_run(make, facts.pop("reason"), **facts), make)) == snapshot
+
+    def test_every_end_reason_has_its_words(self) -> None:
+        assert {facts["reason"] for facts in STORIES.values()} == set(EndReason)
+
+    @pytest.mark.parametrize("checkpoints", [True, False])
+    def test_of_an_interruption(self, make: Any, checkpoints: bool, snapshot: SnapshotAssertion) -> None:
+        run = make.run(request={"checkpoints": checkpoints})
+        notice = interruption_notice(
+            run=run, attempt=make.attempt(attempt=2), deployment="spotkeep", nth=1, happened_at=make.noon,
+            created_at=make.noon,
+        )  # fmt: skip
+        assert as_mail(notice) == snapshot
+
+    def test_of_a_resume(self, make: Any, snapshot: SnapshotAssertion) -> None:
+        notice = resume_notice(
+            run=make.run(), attempt=make.attempt(), deployment="spotkeep", nth=3, happened_at=make.noon,
+            away_seconds=1840, created_at=make.noon,
+        )  # fmt: skip
+        assert as_mail(notice) == snapshot
+
+    @pytest.mark.parametrize("kind", [NoticeKind.COMPLETED, NoticeKind.FAILED, NoticeKind.STOPPED])
+    def test_of_a_tuning_job(self, make: Any, kind: NoticeKind, snapshot: SnapshotAssertion) -> None:
+        notice = tuning_notice(
+            tuning_job="search-7", kind=kind, trainings="Of its training jobs 18 completed, 2 failed, 0 stopped.",
+            failure_reason="too many failures" if kind is NoticeKind.FAILED else None, happened_at=make.noon,
+            deployment="spotkeep", created_at=make.noon,
+        )  # fmt: skip
+        assert as_mail(notice) == snapshot
+
+
+class TestTheForm:
+    @pytest.mark.parametrize("story", STORIES)
+    def test_it_fits_a_mail_client(self, make: Any, story: str) -> None:
+        facts = dict(STORIES[story])
+        body = told(ended_run(make, facts.pop("reason"), **facts), make).body
+        too_wide = [line for line in body.splitlines() if len(line) > COLUMNS and "s3://" not in line]
+        assert too_wide == []
+        assert body.isascii()
+
+    @given(name=st.text(max_size=63), run=st.text(min_size=1, max_size=52), deployment=st.text(min_size=1, max_size=20))
+    def test_the_subject_is_one_sns_takes(self, make: Any, name: str, run: str, deployment: str) -> None:
+        ended = ended_run(make, EndReason.COMPLETED).model_copy(update={"run": run, "name": name})
+        notice = ending_notice(run=ended, deployment=deployment, created_at=make.noon)
+        assert notice is not None
+        assert 0 < len(notice.subject) <= SUBJECT_CHARACTERS
+        assert notice.subject.isascii()
+        assert notice.subject.isprintable()
+
+    def test_attributes_let_a_subscriber_choose(self, make: Any) -> None:
+        notice = told(ended_run(make, EndReason.CAPACITY, owner=None), make)
+        assert notice.attributes == {
+            "deployment": "spotkeep",
+            "run": "digits-1a2b3c4d",
+            "name": "digits",
+            "owner": "unknown",
+            "status": "failed",
+            "capacity": "spot",
+            "reason": "CAPACITY",
+        }
+
+    def test_one_ending_has_one_id_and_each_interruption_its_own(self, make: Any) -> None:
+        assert told(ended_run(make, EndReason.COMPLETED), make).notice_id == "digits-1a2b3c4d/completed/1"
+        ids = {
+            interruption_notice(
+                run=make.run(), attempt=make.attempt(), deployment="d", nth=nth,
+                happened_at=make.noon + timedelta(hours=nth), created_at=make.noon,
+            ).notice_id
+            for nth in (1, 2)
+        }  # fmt: skip
+        assert ids == {"digits-1a2b3c4d/interrupted/1-1", "digits-1a2b3c4d/interrupted/1-2"}
+
+    def test_a_very_long_reason_is_cut(self, make: Any) -> None:
+        body = told(ended_run(make, EndReason.SCRIPT_FAILED, failure_reason="word " * 5000), make).body
+        assert len(body) < 3000
+        assert " ..." in body
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0 s"), (-3, "0 s"), (0.4, "0 s"), (59, "59 s"), (60, "1 min"), (250, "4 min 10 s"), (600, "10 min"),
+        (3599, "1 h"), (3600, "1 h"), (8040, "2 h 14 min"), (86_399, "1 d"), (90_000, "1 d 1 h"),
+        (180_000, "2 d 2 h"), (2_419_200, "28 d"),
+    ],
+)  # fmt: skip
+def test_durations_are_said_as_a_person_says_them(seconds: float, words: str) -> None:
+    assert spoken_duration(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("amount", "words"), [(0, "$0.00"), (0.0042, "$0.0042"), (0.31, "$0.31"), (1234.5, "$1,234.50"), (-2, "-$2.00")]
+)
+def test_money_keeps_what_cents_would_hide(amount: float, words: str) -> None:
+    assert spoken_usd(amount) == words
