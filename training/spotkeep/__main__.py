@@ -16,38 +16,34 @@ exit codes: the command's own; 128 + n when signal n killed it; 75 after an inte
 """
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Leave with the exit code of wrong usage, which is not the 2 that many scripts fail with."""
+        sys.stderr.write(f"spotkeep: {message}; use: spotkeep.pyz run -- python train.py\n")
+        sys.exit(64)
+
+
 def main() -> NoReturn:
     """Run the command line and exit."""
     sys.exit(_main(sys.argv[1:]))
 
 
 def _main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="spotkeep.pyz",
         description="Run a training command so that it survives the loss of its machine.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        exit_on_error=False,
     )
     parser.add_argument("--version", action="version", version=f"spotkeep {__version__}")
-    commands = parser.add_subparsers(dest="action", metavar="run")
+    commands = parser.add_subparsers(metavar="run", required=True)
     run = commands.add_parser("run", help="run -- COMMAND [ARGUMENT ...]")
     run.add_argument("command", nargs=argparse.REMAINDER, help="what to run, after --")
-    try:
-        given = parser.parse_args(arguments)
-    except argparse.ArgumentError as error:
-        return _usage(str(error))
-    if given.action != "run":
-        return _usage("nothing to do")
+    given = parser.parse_args(arguments)
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
     if not command:
-        return _usage("no command after `run --`")
+        parser.error("no command after `run --`")
     return run_job(command)
-
-
-def _usage(problem: str) -> int:
-    sys.stderr.write(f"spotkeep: {problem}; use: spotkeep.pyz run -- python train.py\n")
-    return 64
 
 
 if __name__ == "__main__":

@@ -1,0 +1,129 @@
+"""The zipapp as a job gets it, run by real processes in a base directory of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import zipapp
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spotkeep.events import EVENT_PREFIX
+
+SOURCES = Path(__file__).parents[3] / "training"
+
+
+@pytest.fixture(scope="session")
+def pyz(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("bundle") / "spotkeep.pyz"
+    zipapp.create_archive(
+        SOURCES, target, main="spotkeep.__main__:main", filter=lambda path: "__pycache__" not in path.parts
+    )
+    return target
+
+
+class Job:
+    """A running job: what it says, line by line, and how it ends."""
+
+    def __init__(self, process: subprocess.Popen[str], base: Path) -> None:
+        self.process = process
+        self.base = base
+        self.lines: list[str] = []
+        self.stderr = ""
+
+    def wait_for(self, event: str, **fields: Any) -> dict[str, Any]:
+        """Read until this event is printed."""
+        for line in self._read():
+            told = self._event(line)
+            if told and told["event"] == event and all(told.get(name) == value for name, value in fields.items()):
+                return told
+        raise AssertionError(f"the job ended without the event {event} {fields}; it said {self.lines}")
+
+    def wait_for_line(self, text: str) -> None:
+        """Read until this line is printed."""
+        if not any(line == text for line in self._read()):
+            raise AssertionError(f"the job ended without saying {text!r}; it said {self.lines}")
+
+    def next_line(self) -> str:
+        """Read one more line."""
+        return next(self._read())
+
+    def finish(self) -> int:
+        """Read the rest and give the exit code."""
+        for _ in self._read():
+            pass
+        self.stderr = self.process.stderr.read() if self.process.stderr else ""
+        return self.process.wait()
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [event for event in map(self._event, self.lines) if event]
+
+    @property
+    def failure(self) -> str | None:
+        path = self.base / "output" / "failure"
+        return path.read_text() if path.exists() else None
+
+    def _read(self) -> Iterator[str]:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip("\n"))
+            yield self.lines[-1]
+
+    @staticmethod
+    def _event(line: str) -> dict[str, Any] | None:
+        event: dict[str, Any] | None = json.loads(line[len(EVENT_PREFIX) :]) if line.startswith(EVENT_PREFIX) else None
+        return event
+
+
+@pytest.fixture
+def start(pyz: Path, tmp_path: Path) -> Iterator[Callable[..., Job]]:
+    """Starts `spotkeep.pyz run -- command` in a session of its own, in a base directory that is empty at first."""
+    jobs: list[Job] = []
+
+    def start(
+        command: Sequence[str],
+        *,
+        script: str | None = None,
+        interpreter: str = sys.executable,
+        preexec: Callable[[], None] | None = None,
+        **environment: str,
+    ) -> Job:
+        base = tmp_path / "ml"
+        base.mkdir(exist_ok=True)
+        if script is not None:
+            (tmp_path / "train.py").write_text(textwrap.dedent(script))
+        process = subprocess.Popen(
+            [interpreter, str(pyz), "run", "--", *command],
+            cwd=tmp_path,
+            env={
+                "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}",
+                "SAGEMAKER_BASE_DIR": str(base),
+                "SPOTKEEP_PROGRESS_SECONDS": "0",
+                **environment,
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            preexec_fn=preexec,
+        )
+        jobs.append(Job(process, base))
+        return jobs[-1]
+
+    yield start
+    for job in jobs:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(job.process.pid, signal.SIGKILL)
+        job.process.wait()
+        for stream in (job.process.stdout, job.process.stderr):
+            if stream is not None:
+                stream.close()

@@ -1,0 +1,87 @@
+"""The environment a training command sees is the one that SageMaker's toolkit gives, and a little more."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from spotkeep.runner.environment import Hardware, find_hardware, job_environment
+from spotkeep.runner.layout import JobConfiguration, JobLayout
+
+DOCUMENTED = Path(__file__).parents[3] / "docs" / "environment-variables.md"
+
+
+@pytest.fixture
+def environment():
+    def build(**inherited):
+        return job_environment(
+            inherited=inherited,
+            layout=JobLayout(base=Path("/opt/ml")),
+            configuration=JobConfiguration(
+                hyperparameters={"learning-rate": 0.1, "model": "resnet", "deep": {"a": [1]}},
+                channels={"train": {"TrainingInputMode": "File"}, "my-data": {}},
+                resources={"current_instance_type": "ml.m5.large", "network_interface_name": "eth1"},
+                checkpoint_directory=Path("/opt/ml/checkpoints"),
+                hosts=("algo-1", "algo-2"),
+                current_host="algo-2",
+            ),
+            hardware=Hardware(cpus=4, gpus=1, neurons=0),
+            import_root="/opt/ml/input/data/spotkeep/spotkeep.pyz",
+            notice_file=Path("/scratch/notice.json"),
+        )
+
+    return build
+
+
+def test_the_toolkits_variables_have_the_toolkits_forms(environment):
+    found = environment()
+    assert found["SM_MODEL_DIR"] == "/opt/ml/model"
+    assert found["SM_OUTPUT_DATA_DIR"] == "/opt/ml/output/data"
+    assert json.loads(found["SM_CHANNELS"]) == ["train", "my-data"]
+    assert found["SM_CHANNEL_TRAIN"] == "/opt/ml/input/data/train"
+    assert found["SM_CHANNEL_MY_DATA"] == "/opt/ml/input/data/my-data"
+    assert json.loads(found["SM_HPS"]) == {"learning-rate": 0.1, "model": "resnet", "deep": {"a": [1]}}
+    assert found["SM_HP_MODEL"] == "resnet"
+    assert found["SM_HP_LEARNING_RATE"] == "0.1"
+    assert json.loads(found["SM_HP_DEEP"]) == {"a": [1]}
+    assert json.loads(found["SM_USER_ARGS"])[:2] == ["--learning-rate", "0.1"]
+    assert json.loads(found["SM_HOSTS"]) == ["algo-1", "algo-2"]
+    assert (found["SM_CURRENT_HOST"], found["SM_MASTER"]) == ("algo-2", "algo-1")
+    assert (found["SM_NUM_CPUS"], found["SM_NUM_GPUS"], found["SM_NUM_NEURONS"]) == ("4", "1", "0")
+    assert found["SM_CURRENT_INSTANCE_TYPE"] == "ml.m5.large"
+    assert found["SM_NETWORK_INTERFACE_NAME"] == "eth1"
+
+
+def test_the_library_comes_first_on_the_path_and_nothing_inherited_is_lost(environment):
+    found = environment(PYTHONPATH="/mine", HOME="/root", TRAINING_JOB_NAME="digits-1")
+    assert found["PYTHONPATH"] == "/opt/ml/input/data/spotkeep/spotkeep.pyz:/mine"
+    assert (found["HOME"], found["TRAINING_JOB_NAME"]) == ("/root", "digits-1")
+
+
+def test_what_the_user_says_about_spotkeep_stands(environment):
+    found = environment(SPOTKEEP_EVENTS="off", SPOTKEEP_CHECKPOINT_DIR="/mnt/fast", PYTHONUNBUFFERED="")
+    assert (found["SPOTKEEP_EVENTS"], found["SPOTKEEP_CHECKPOINT_DIR"]) == ("off", "/mnt/fast")
+    assert found["PYTHONUNBUFFERED"] == ""
+    assert environment()["SPOTKEEP_EVENTS"] == "stdout"
+    assert environment()["SPOTKEEP_CHECKPOINT_DIR"] == "/opt/ml/checkpoints"
+
+
+def test_accelerators_are_counted_from_their_devices(tmp_path):
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "neuron0", "null"):
+        (tmp_path / name).touch()
+    found = find_hardware(tmp_path)
+    assert (found.gpus, found.neurons) == (2, 1)
+    assert found.cpus >= 1
+    assert find_hardware(tmp_path / "none").gpus == 0
+
+
+def test_every_variable_that_is_set_or_read_is_documented(environment):
+    sources = Path(__file__).parents[3] / "training" / "spotkeep"
+    named = {name for path in sources.rglob("*.py") for name in re.findall(r"SPOTKEEP_[A-Z_]+[A-Z]", path.read_text())}
+    families = ("SM_HP_", "SM_CHANNEL_")
+    named |= {name for name in environment() if name.startswith("SM_") and not name.startswith(families)}
+    page = DOCUMENTED.read_text()
+    assert {name for name in named if f"`{name}`" not in page} == set()

@@ -1,0 +1,47 @@
+"""The failure file holds the reason in the 1,024 characters that the platform keeps."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeep.runner.failure import MAX_CHARACTERS, failure_text
+
+
+def text(stderr_tail, *, command=("python", "train.py"), exit_code=1):
+    return failure_text(command=list(command), exit_code=exit_code, stderr_tail=stderr_tail)
+
+
+def test_it_names_the_command_the_code_and_the_last_words():
+    assert text(b"warming up\nTraceback ...\nValueError: no data\n") == (
+        "python train.py exited with code 1:\nwarming up\nTraceback ...\nValueError: no data"
+    )
+
+
+def test_a_command_that_said_nothing():
+    assert text(b"") == "python train.py exited with code 1"
+
+
+def test_a_kill_is_told_as_one():
+    assert text(b"", exit_code=137) == "python train.py was killed by signal 9 (exit code 137)"
+
+
+def test_the_end_counts_when_there_is_too_much():
+    told = text(b"".join(b"line %d\n" % number for number in range(1000)))
+    assert told.endswith("line 998\nline 999")
+    assert told.startswith("python train.py exited with code 1:\nline ")
+
+
+def test_of_a_progress_bar_the_last_state_counts():
+    assert text(b"\r 10%\r 50%\r100%\nOSError: gone\r\n").endswith("code 1:\n100%\nOSError: gone")
+
+
+@given(
+    tail=st.one_of(st.binary(max_size=4000), st.text(max_size=4000).map(lambda told: told.encode("utf-8", "replace"))),
+    command=st.lists(st.text(min_size=1, max_size=300), min_size=1, max_size=4),
+    exit_code=st.integers(1, 255),
+)
+def test_it_always_fits_whatever_was_said(tail, command, exit_code):
+    told = text(tail, command=command, exit_code=exit_code)
+    assert 0 < len(told) <= MAX_CHARACTERS
+    told.encode("utf-8", "surrogateescape")

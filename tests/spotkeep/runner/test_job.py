@@ -1,0 +1,339 @@
+"""`spotkeep.pyz run -- command`, as PID 1 of a container runs it: real processes, the zipapp, an empty environment."""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+
+import pytest
+
+# Waits in its fourth step for the notice; a resumed one begins with the fifth.
+WAITS_FOR_NOTICE = """
+import time
+import spotkeep
+state = {"progress": {"steps": []}}
+with spotkeep.Checkpointer(state, every_steps=1000) as checkpointer:
+    for step in checkpointer.steps(6):
+        state["progress"]["steps"].append(step)
+        if step == 3:
+            print("waiting", flush=True)
+            while not checkpointer.interrupted:
+                time.sleep(0.01)
+assert state["progress"]["steps"] == [0, 1, 2, 3, 4, 5]
+"""
+
+
+def test_a_command_runs_with_the_library_and_its_environment(start):
+    job = start(
+        ["python", "train.py"],
+        script="""
+            import json, os, spotkeep
+            print(spotkeep.__file__)
+            print(json.dumps(dict(os.environ)))
+        """,
+    )
+    assert job.finish() == 0, job.stderr
+    assert [event["event"] for event in job.events] == ["start", "exit"]
+    assert job.events[0]["python"] == "{}.{}.{}".format(*sys.version_info)
+    assert job.events[1]["code"] == 0
+    library, environment = job.lines[1], json.loads(job.lines[2])
+    assert "spotkeep.pyz" in library
+    assert environment["SM_MODEL_DIR"] == str(job.base / "model")
+    assert environment["SPOTKEEP_CHECKPOINT_DIR"] == str(job.base / "checkpoints")
+    assert job.failure is None
+    assert all((job.base / name).is_dir() for name in ("model", "output/data", "checkpoints"))
+
+
+def usable(interpreter):
+    found = shutil.which(interpreter)
+    return found and subprocess.run([found, "--version"], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("interpreter", ["python3.9", "python3.10", "python3.11", "python3.12", "python3.13"])
+def test_any_python_since_3_9_runs_it_alone(start, interpreter):
+    if not usable(interpreter):
+        pytest.skip(f"no {interpreter} on this machine")
+    job = start([interpreter, "-I", "-S", "-c", "print('hello')"], interpreter=interpreter)
+    assert job.finish() == 0, job.stderr
+    assert job.lines[1] == "hello"
+    job = start(
+        [interpreter, "train.py"], script=WAITS_FOR_NOTICE, interpreter=interpreter, SPOTKEEP_NOTICE_SECONDS="0"
+    )
+    job.wait_for_line("waiting")
+    job.process.send_signal(signal.SIGTERM)
+    assert job.finish() == 75, job.stderr
+    assert job.events[-2] == {**job.events[-2], "event": "saved", "step": 4, "reason": "notice"}
+
+
+def test_the_source_is_unpacked_and_the_command_runs_in_it(start, tmp_path):
+    channel = tmp_path / "ml" / "input" / "data" / "source"
+    channel.mkdir(parents=True)
+    with tarfile.open(channel / "source.tar.gz", "w:gz") as archive:
+        member = tarfile.TarInfo("train.py")
+        content = b"import os; print(os.getcwd())"
+        member.size = len(content)
+        archive.addfile(member, io.BytesIO(content))
+    job = start(["python", "train.py"])
+    assert job.finish() == 0
+    assert job.lines[1] == str(job.base / "source")
+
+
+def test_a_script_that_fails_leaves_its_last_words(start):
+    job = start(
+        ["python", "train.py"],
+        script="import sys; print('so far so good', file=sys.stderr); raise ValueError('no data')",
+    )
+    assert job.finish() == 1
+    assert job.failure.startswith("python train.py exited with code 1:\nso far so good\nTraceback")
+    assert job.failure.endswith("ValueError: no data")
+    assert job.stderr.endswith("ValueError: no data\n"), "standard error is passed on"
+    assert job.events[-1]["code"] == 1
+
+
+def test_a_script_that_is_killed_is_told_by_its_signal(start):
+    job = start(["python", "-c", "import os; os.kill(os.getpid(), 9)"])
+    assert job.finish() == 137
+    assert "was killed by signal 9" in job.failure
+
+
+def test_everything_a_script_writes_passes_through_in_order(start):
+    script = """
+        import sys
+        for number in range(20000):
+            print(number)
+            print(number, file=sys.stderr)
+    """
+    job = start(["python", "train.py"], script=script)
+    # Both pipes fill up: read them together.
+    out, err = job.process.communicate()
+    numbers = [str(number) for number in range(20000)]
+    assert err.split() == numbers
+    assert out.splitlines()[1:-1] == numbers
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "told"),
+    [
+        (["no-such-program"], 127, "was not found on PATH"),
+        (["./train.py"], 126, "chmod +x it"),
+        (["/"], 126, "cannot be executed"),
+    ],
+)
+def test_a_command_that_cannot_start_is_told(start, command, code, told):
+    job = start(command, script="print(1)")
+    assert job.finish() == code
+    assert told in job.failure
+    assert told in job.stderr
+    assert job.events[-1] == {**job.events[-1], "event": "exit", "code": code}
+
+
+def test_a_program_without_an_interpreter_is_told(start, tmp_path):
+    (tmp_path / "run").write_text("print(1)\n")
+    (tmp_path / "run").chmod(0o755)
+    job = start(["./run"])
+    assert job.finish() == 126
+    assert "give it a #! line" in job.failure
+
+
+def test_a_source_that_cannot_be_used_is_told(start, tmp_path):
+    channel = tmp_path / "ml" / "input" / "data" / "source"
+    channel.mkdir(parents=True)
+    (channel / "source.zip").write_bytes(b"damaged")
+    job = start(["python", "train.py"])
+    assert job.finish() == 66
+    assert "source.zip cannot be read" in job.failure
+
+
+def test_a_configuration_that_cannot_be_read_is_told(start, tmp_path):
+    configuration = tmp_path / "ml" / "input" / "config"
+    configuration.mkdir(parents=True)
+    (configuration / "hyperparameters.json").write_text("{")
+    job = start(["python", "train.py"])
+    assert job.finish() == 78
+    assert "hyperparameters.json" in job.failure
+
+
+def test_a_base_directory_that_cannot_be_made_is_told(start, tmp_path):
+    (tmp_path / "file").write_text("")
+    job = start(["python", "train.py"], SAGEMAKER_BASE_DIR=str(tmp_path / "file" / "ml"))
+    assert job.finish() == 70
+    assert "is SAGEMAKER_BASE_DIR right?" in job.stderr
+
+
+@pytest.mark.parametrize("arguments", [[], ["run"], ["run", "--"], ["walk"], ["--unknown"]])
+def test_wrong_usage_is_64_and_says_the_right_one(pyz, arguments):
+    done = subprocess.run([sys.executable, str(pyz), *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 64
+    assert "use: spotkeep.pyz run -- python train.py" in done.stderr
+
+
+def test_it_knows_its_version(pyz):
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", str(pyz), "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("spotkeep ")
+
+
+SHELLS = {
+    "the script itself": ["python", "train.py"],
+    "a shell that passes nothing on": ["sh", "-c", "python train.py; exit $?"],
+    "a process that starts another": ["python", "-c", "import subprocess as s; exit(s.call(['python', 'train.py']))"],
+}
+
+
+@pytest.mark.parametrize("command", SHELLS.values(), ids=SHELLS.keys())
+def test_a_notice_reaches_the_training_whatever_stands_between(start, command):
+    job = start(command, script=WAITS_FOR_NOTICE, SPOTKEEP_NOTICE_SECONDS="30")
+    job.wait_for_line("waiting")
+    job.process.send_signal(signal.SIGTERM)
+    saved = job.wait_for("saved", reason="notice")
+    assert saved["step"] == 4
+    os.killpg(job.process.pid, signal.SIGKILL)
+    job.process.wait()
+    resumed = start(command, script=WAITS_FOR_NOTICE)
+    assert resumed.finish() == 0, resumed.stderr
+    assert resumed.events[1] == {**resumed.events[1], "event": "resume", "step": 4, "checkpoint": "step-4"}
+    assert resumed.failure is None
+
+
+def test_after_a_notice_the_exit_code_is_75_and_nothing_counts_as_failed(start):
+    for script in (WAITS_FOR_NOTICE, "import time; print('waiting', flush=True); time.sleep(60)"):
+        job = start(["python", "train.py"], script=script, SPOTKEEP_NOTICE_SECONDS="0")
+        job.wait_for_line("waiting")
+        job.process.send_signal(signal.SIGTERM)
+        assert job.finish() == 75
+        assert job.failure is None
+        assert job.events[-1]["code"] == 75
+        shutil.rmtree(job.base)
+
+
+def test_a_script_that_fails_after_a_notice_has_failed(start):
+    script = """
+        import signal, sys, time
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit("cannot save"))
+        print("waiting", flush=True)
+        time.sleep(60)
+    """
+    job = start(["python", "train.py"], script=script, SPOTKEEP_NOTICE_SECONDS="0")
+    job.wait_for_line("waiting")
+    job.process.send_signal(signal.SIGTERM)
+    assert job.finish() == 1
+    assert job.failure.endswith("cannot save")
+
+
+def test_a_script_that_finishes_after_a_notice_has_finished(start):
+    script = """
+        import signal, sys, time
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        print("waiting", flush=True)
+        time.sleep(60)
+    """
+    job = start(["python", "train.py"], script=script, SPOTKEEP_NOTICE_SECONDS="600")
+    job.wait_for_line("waiting")
+    job.process.send_signal(signal.SIGTERM)
+    assert job.finish() == 0, "and the job does not wait for the end of the notice"
+
+
+def test_what_a_shell_leaves_behind_gets_sigterm_too(start, tmp_path):
+    script = """
+        import pathlib, signal, sys, time
+        def leave(*_):
+            pathlib.Path("left").write_text("in order")
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, leave)
+        print("waiting", flush=True)
+        time.sleep(60)
+    """
+    job = start(["sh", "-c", "python train.py; exit $?"], script=script, SPOTKEEP_NOTICE_SECONDS="600")
+    job.wait_for_line("waiting")
+    job.process.send_signal(signal.SIGTERM)
+    job.wait_for("exit")
+    while not (tmp_path / "left").exists():
+        time.sleep(0.01)
+    assert job.process.poll() is None, "the job waits for the platform"
+
+
+def test_other_signals_are_passed_on(start):
+    script = """
+        import signal, sys, time
+        signal.signal(signal.SIGUSR1, lambda *_: sys.exit(11))
+        print("waiting", flush=True)
+        time.sleep(60)
+    """
+    job = start(["python", "train.py"], script=script)
+    job.wait_for_line("waiting")
+    job.process.send_signal(signal.SIGUSR1)
+    assert job.finish() == 11
+
+
+def test_whoever_ends_the_group_ends_all_of_it(start):
+    script = """
+        import subprocess, sys, time
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        print(child.pid, flush=True)
+        time.sleep(600)
+    """
+    job = start(["sh", "-c", "python train.py; true"], script=script)
+    job.wait_for("start")
+    grandchild = int(job.next_line())
+    assert os.getpgid(grandchild) == job.process.pid
+    os.killpg(job.process.pid, signal.SIGKILL)
+    assert job.finish() == -signal.SIGKILL
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux to hand orphans to the job, as to a PID 1")
+def test_orphans_are_taken_care_of_as_pid_1_must(start):
+    become_subreaper = 36
+    library = ctypes.CDLL(None)
+    script = """
+        import os, pathlib, time
+        if os.fork() == 0:
+            if os.fork() == 0:
+                os._exit(0)
+            os._exit(0)
+        os.wait()
+        runner = os.getppid()
+        children = pathlib.Path(f"/proc/{runner}/task/{runner}/children")
+        while children.read_text().split() != [str(os.getpid())]:
+            time.sleep(0.01)
+        print("alone", flush=True)
+    """
+    job = start(["python", "train.py"], script=script, preexec=lambda: library.prctl(become_subreaper, 1, 0, 0, 0))
+    job.wait_for_line("alone")
+    assert job.finish() == 0
+
+
+def test_a_job_killed_at_any_moment_goes_on_from_what_it_saved(start):
+    script = """
+        import random, spotkeep
+        rng, seen = random.Random(3), {"numbers": []}
+        with spotkeep.Checkpointer({"rng": rng, "seen": seen}, every_steps=7) as checkpointer:
+            for step in checkpointer.steps(400):
+                seen["numbers"].append(rng.random())
+        assert len(seen["numbers"]) == 400
+        print("sum", repr(sum(seen["numbers"])), flush=True)
+    """
+    whole = start(["python", "train.py"], script=script)
+    assert whole.finish() == 0
+    expected = next(line for line in whole.lines if line.startswith("sum"))
+    shutil.rmtree(whole.base)
+    last_saved = 0
+    for kill_at in (1, 8, 100, 101, 222, 380):
+        job = start(["python", "train.py"], script=script)
+        assert job.wait_for("resume")["step"] >= last_saved
+        job.wait_for("progress", step=max(kill_at, job.events[-1]["step"] + 1))
+        os.killpg(job.process.pid, signal.SIGKILL)
+        job.finish()
+        last_saved = max([last_saved, *(event["step"] for event in job.events if event["event"] == "saved")])
+        assert not any(event["event"] == "fallback" for event in job.events)
+    last = start(["python", "train.py"], script=script)
+    assert last.finish() == 0
+    assert expected in last.lines

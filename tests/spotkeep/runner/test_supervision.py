@@ -1,0 +1,64 @@
+"""What a job does between a notice and its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from spotkeep.notice import Notice, read_notice
+from spotkeep.runner import supervision
+from spotkeep.runner.supervision import Supervisor
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Time that passes only while somebody sleeps."""
+    now = [1000.0]
+
+    def sleep(seconds):
+        assert seconds > 0
+        now[0] += seconds
+
+    monkeypatch.setattr(supervision.time, "time", lambda: now[0])
+    monkeypatch.setattr(supervision.time, "sleep", sleep)
+    return now
+
+
+def test_the_container_is_kept_until_the_notice_is_over_and_no_longer(tmp_path, clock):
+    supervisor = Supervisor(notice_file=tmp_path / "notice.json")
+    supervisor.notice = Notice(source="SIGTERM", deadline=1120.0)
+    supervisor.hold_until_deadline()
+    assert clock[0] == pytest.approx(1120.0)
+
+
+def test_without_a_notice_nothing_is_waited_for(tmp_path, clock):
+    Supervisor(notice_file=tmp_path / "notice.json").hold_until_deadline()
+    assert clock[0] == 1000.0
+
+
+def test_sigterm_leaves_a_notice_for_every_process_of_the_job(tmp_path, clock):
+    path = tmp_path / "notice.json"
+    before = signal.getsignal(signal.SIGTERM)
+    with Supervisor(notice_file=path) as supervisor:
+        os.kill(os.getpid(), signal.SIGTERM)
+        first = supervisor.notice
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert supervisor.notice is first
+    assert read_notice(path) == first == Notice(source="SIGTERM", deadline=1120.0)
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_signal_that_comes_before_the_command_has_started_is_passed_on_when_it_has(tmp_path):
+    with Supervisor(notice_file=tmp_path / "notice.json") as supervisor:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        outcome = supervisor.run(["sleep", "600"], environment=dict(os.environ), directory=None)
+    assert outcome.exit_code == 128 + signal.SIGUSR1
+
+
+def test_a_notice_file_that_cannot_be_written_does_not_keep_the_signal(tmp_path, capfd):
+    with Supervisor(notice_file=tmp_path / "missing" / "notice.json") as supervisor:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert supervisor.notice is not None
+    assert "the notice file could not be written" in capfd.readouterr().err
