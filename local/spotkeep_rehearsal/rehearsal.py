@@ -69,10 +69,10 @@ class Observer(Protocol):
 class Runs(Protocol):
     """The run table, as far as a rehearsal reads it."""
 
-    def get(self, run: str, /) -> Run | None:
+    def get(self, run: str) -> Run | None:
         """The head of a run."""
 
-    def attempts(self, run: str, /) -> list[Attempt]:
+    def attempts(self, run: str) -> Sequence[Attempt]:
         """Every attempt of a run, first to last."""
 
 

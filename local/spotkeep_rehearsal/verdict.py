@@ -143,9 +143,9 @@ def _little_was_lost(number: int, interruption: Interruption, *, run: RunEvidenc
             f"interruption {number} came at step {at_step} and no checkpoint was ever saved: the script went on from"
             f" step {resumed}; give it a Checkpointer, or checkpoints of its own"
         ]
-    # What was saved but not yet uploaded when the capacity went is the platform's delay, not the script's interval.
+    # A checkpoint that was saved and not yet in S3 is the platform's delay, and stands in the report as such.
     uploading = sum(1 for life in run.lives for step in life.saved_steps if interruption.durable_step < step <= at_step)
-    if repeated > interval * (1 + min(uploading, 1)):
+    if repeated > interval * (1 + uploading):
         return [
             f"interruption {number}: {repeated} steps were done twice, more than the checkpoint interval of"
             f" {interval} steps allows (step {at_step} back to step {resumed})"
