@@ -44,8 +44,6 @@ class ExitCode(IntEnum):
     NOT_CONFIRMED = 10
     REHEARSAL_FAILED = 11
     REHEARSAL_NOT_JUDGED = 12
-    REHEARSAL_FAILED = 11
-    REHEARSAL_NOT_JUDGED = 12
 
 
 class CommandLineError(Exception):
@@ -129,18 +127,6 @@ class NotConfirmedError(CommandLineError):
     """A question was answered with no; nothing was done."""
 
     exit_code = ExitCode.NOT_CONFIRMED
-
-
-class RehearsalFailedError(CommandLineError):
-    """A rehearsal was carried out and judged, and the verdict is not a pass."""
-
-    exit_code = ExitCode.REHEARSAL_FAILED
-
-
-class RehearsalNotJudgedError(CommandLineError):
-    """A rehearsal did not get as far as a verdict."""
-
-    exit_code = ExitCode.REHEARSAL_NOT_JUDGED
 
 
 class RehearsalFailedError(CommandLineError):

@@ -42,10 +42,11 @@ def refused(
     if document is not None:
         located = with_lines(problems, document)
         place = f" in {document.path}"
+        hint = f"`spotkeep doctor {document.path}` checks it again and launches nothing"
     else:
         located = [LocatedProblem(**vars(problem)) for problem in problems]
-        place = ""
+        place = hint = ""
     if not located:
         return RefusedError(f"{what}: {message or 'the launcher refused and gave no reason'}")
     count = "1 problem" if len(located) == 1 else f"{len(located)} problems"
-    return RefusedError(f"{what}: {count}{place}", problems=located)
+    return RefusedError(f"{what}: {count}{place}", problems=located, hint=hint)

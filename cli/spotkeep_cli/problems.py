@@ -19,9 +19,11 @@ class LocatedProblem(Problem):
 
     Attributes:
         line: Its line in the job file, from 1; None where `--set` gave it or it is missing.
+        overridden: Whether `--set` gave it.
     """
 
     line: int | None = None
+    overridden: bool = False
 
     def as_document(self) -> dict[str, Any]:
         """The problem as `--json` gives it."""
@@ -47,6 +49,7 @@ def with_lines(problems: Iterable[Problem], document: JobDocument) -> list[Locat
             problem=problem.problem,
             fix=problem.fix,
             line=document.line_of(problem.field),
+            overridden=document.is_overridden(problem.field),
         )
         for problem in problems
     ]

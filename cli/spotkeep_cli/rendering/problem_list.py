@@ -26,6 +26,8 @@ def problem_list(problems: Iterable[LocatedProblem], *, mark: str = "✗", style
         heading = Text.assemble((f"{mark} ", style), (problem.field, "bold"))
         if problem.line is not None:
             heading.append(f"  line {problem.line}", style="dim")
+        elif problem.overridden:
+            heading.append("  --set", style="dim")
         if problem.found:
             heading.append(f"  found {_shortened(problem.found)}", style="dim")
         blocks.append(_indented(heading, by=2))

@@ -150,8 +150,8 @@ def test_the_first_day_shows_how_to_begin(spotkeep: Any, snapshot: SnapshotAsser
 
 def test_next_commands_mean_the_same_deployment(a_week: Any, spotkeep: Any) -> None:
     output = spotkeep("--deployment", "research", "--region", "eu-west-1", "ps").output
-    assert "spotkeep --deployment research --region eu-west-1 describe digits-1a2b3c4d" in output
-    assert "Next: spotkeep --local describe" in spotkeep("ps", "--local").output
+    assert "spotkeep --deployment research --region eu-west-1 logs resnet50-cifar10-9f8e7d6c -f" in output
+    assert "Next: spotkeep --local logs" in spotkeep("ps", "--local").output
 
 
 def test_the_whole_log_of_one_attempt(a_week: Any, spotkeep: Any) -> None:

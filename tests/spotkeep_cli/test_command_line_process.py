@@ -1,0 +1,331 @@
+"""The real command as a real process: exit codes, pipes, terminals, Ctrl-C, and a deployment found in a local AWS."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spotkeep_cli.errors import ExitCode
+from spotkeep_jobs.record import Attempt, Run
+from spotkeep_jobs.run_table import RunTable
+from spotkeep_local.lifecycle import LocalAws
+
+SPOTKEEP = str(Path(sys.prefix) / "bin" / "spotkeep")
+RUN = "letters-0a1b2c3d"
+LAUNCHER = f"""
+import json
+
+def handler(event, context):
+    if event.get("name") == "broken":
+        raise ValueError("the launcher fell over")
+    if event.get("action") == "validate" and event.get("name") == "refused":
+        return {{"ok": False, "error": "refused", "problems": [
+            {{"field": "name", "found": "refused", "problem": "is refused", "fix": "Rename it."}}]}}
+    if event.get("action"):
+        return {{"ok": True, "warnings": [], "run": event.get("run")}}
+    return {{"ok": True, "run": "{RUN}", "job_name": "{RUN}-1", "attempt": 1, "replayed": False, "warnings": []}}
+"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    stdout: str
+    stderr: str
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPOTKEEP_", "COLUMNS"))}
+    return {**kept, "TERM": "xterm-256color", **more}
+
+
+def run(*arguments: str, cwd: Path, **more: str) -> Outcome:
+    done = subprocess.run(
+        [SPOTKEEP, *arguments],
+        cwd=cwd, env=environment(**more), capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120,
+    )  # fmt: skip
+    return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture(scope="module")
+def deployed(local_aws: LocalAws) -> str:
+    """A deployment that the command line can find: parameter, table, bucket, a small launcher, one run at work."""
+    deployment = "cli-test"
+    session = local_aws.session()
+    session.client("s3").create_bucket(Bucket="cli-test-checkpoints")
+    table = "cli-test-runs"
+    session.client("dynamodb").create_table(
+        TableName=table,
+        BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[
+            {"AttributeName": name, "AttributeType": "S"}
+            for name in ("pk", "sk", "listing", "created_at", "in_flight", "updated_at")
+        ],
+        KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
+        GlobalSecondaryIndexes=[
+            {
+                "IndexName": name,
+                "KeySchema": [{"AttributeName": hash_key, "KeyType": "HASH"},
+                              {"AttributeName": range_key, "KeyType": "RANGE"}],
+                "Projection": {"ProjectionType": "ALL"},
+            }
+            for name, hash_key, range_key in (("by-created", "listing", "created_at"),
+                                              ("in-flight", "in_flight", "updated_at"))
+        ],
+    )  # fmt: skip
+    package = io.BytesIO()
+    with zipfile.ZipFile(package, "w") as archive:
+        archive.writestr("index.py", LAUNCHER)
+    session.client("lambda").create_function(
+        FunctionName="cli-test-launcher",
+        Runtime="python3.13",
+        Role=f"arn:aws:iam::{local_aws.account_id}:role/cli-test",
+        Handler="index.handler",
+        Code={"ZipFile": package.getvalue()},
+        Timeout=30,
+    )
+    connection = {
+        "version": 1,
+        "deployment": deployment,
+        "region": local_aws.region,
+        "launcher_function": "cli-test-launcher",
+        "run_table": table,
+        "checkpoint_bucket": "cli-test-checkpoints",
+        "notice_topic_arn": "arn:aws:sns:us-east-1:000000000000:cli-test",
+        "a_field_of_a_later_version": "is left alone",
+    }
+    session.client("ssm").put_parameter(Name=f"/{deployment}/connection", Type="String", Value=json.dumps(connection))
+    now = datetime.now(UTC)
+    head = Run(
+        run=RUN, name="letters", capacity="spot", instance_type="ml.m5.xlarge", job_name=f"{RUN}-1",
+        created_at=now, updated_at=now, checkpoint_uri=f"s3://cli-test-checkpoints/runs/{RUN}/checkpoints/",
+        output_prefix=f"s3://cli-test-checkpoints/runs/{RUN}/output/", token="t", request={"name": "letters"},
+    )  # fmt: skip
+    attempt = Attempt(
+        run=RUN, attempt=1, job_name=head.job_name, capacity="spot", instance_type="ml.m5.xlarge", created_at=now
+    )
+    RunTable(client=session.client("dynamodb"), table_name=table).open_run(run=head, attempt=attempt)
+    logs = session.client("logs")
+    logs.create_log_group(logGroupName="/aws/sagemaker/TrainingJobs")
+    stream = {"logGroupName": "/aws/sagemaker/TrainingJobs", "logStreamName": f"{RUN}-1/algo-1-1795262400"}
+    logs.create_log_stream(**stream)
+    events = [{"timestamp": int(now.timestamp() * 1000) + number, "message": f"line {number}"} for number in range(3)]
+    logs.put_log_events(**stream, logEvents=events)
+    return deployment
+
+
+@pytest.fixture
+def local(local_aws: LocalAws, deployed: str) -> dict[str, str]:
+    return {"SPOTKEEP_LOCAL": "1", "SPOTKEEP_DEPLOYMENT": deployed, "SPOTKEEP_LOCAL_STATE": str(local_aws.state_dir)}
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text("import spotkeep\n")
+    (tmp_path / "job.yaml").write_text("name: letters\ncommand: python train.py\nsource: .\n")
+    return tmp_path
+
+
+def test_a_deployment_is_found_through_its_parameter(local: dict[str, str], tmp_path: Path) -> None:
+    listed = run("ps", "--json", cwd=tmp_path, **local)
+    assert listed.code == ExitCode.DONE, listed.stderr
+    assert [entry["run"] for entry in json.loads(listed.stdout)] == [RUN]
+
+
+def test_a_run_is_found_by_its_beginning(local: dict[str, str], tmp_path: Path) -> None:
+    described = run("describe", "lett", "--json", cwd=tmp_path, **local)
+    document = json.loads(described.stdout)
+    assert document["run"]["run"] == RUN
+    assert [entry["kind"] for entry in document["timeline"]] == ["run-opened"]
+
+
+def test_the_log_is_read_from_cloudwatch(local: dict[str, str], tmp_path: Path) -> None:
+    assert run("logs", RUN, "--raw", cwd=tmp_path, **local).stdout == "line 0\nline 1\nline 2\n"
+
+
+def test_a_launch_uploads_the_source_and_invokes_the_function(
+    local: dict[str, str], local_aws: LocalAws, job: Path
+) -> None:
+    launched = run("launch", "job.yaml", "-y", "--detach", "--json", "--set", "token=known", cwd=job, **local)
+    assert launched.code == ExitCode.DONE, launched.stderr
+    assert json.loads(launched.stdout)["run"] == RUN
+    stored = local_aws.session().client("s3").list_objects_v2(Bucket="cli-test-checkpoints", Prefix="runs/letters-")
+    assert re.fullmatch(r"runs/letters-[0-9a-f]{8}/source/[0-9a-f]{64}\.tar\.gz", stored["Contents"][0]["Key"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["ps", "--frobnicate"], ExitCode.USAGE, "No such option"),
+        (["launch", "absent.yaml"], ExitCode.USAGE, "there is no file absent.yaml"),
+        (["launch", "job.yaml"], ExitCode.USAGE, "add -y"),
+        (["launch", "job.yaml", "-y", "--set", "name=refused"], ExitCode.REFUSED, "is refused"),
+        (["describe", "nothing"], ExitCode.NOT_FOUND, "there is no run 'nothing'"),
+        (["ps", "--deployment", "other"], ExitCode.NO_CONNECTION, "nothing is deployed to it as 'other'"),
+        (["doctor", "job.yaml", "--set", "name=broken"], ExitCode.LAUNCHER_FAILED, "the launcher fell over"),
+    ],
+)
+def test_exit_codes(local: dict[str, str], job: Path, arguments: list[str], code: ExitCode, words: str) -> None:
+    outcome = run(*arguments, cwd=job, **local)
+    assert (outcome.code, words in outcome.stderr) == (code, True), outcome.stderr
+    assert "Traceback" not in outcome.stderr
+    assert [line for line in outcome.stderr.splitlines() if line.startswith("Error: ")] != []
+    assert "Hint: " in outcome.stderr
+
+
+def test_a_local_aws_that_is_not_up_says_how_to_start_it(tmp_path: Path) -> None:
+    outcome = run("--local", "ps", cwd=tmp_path)
+    assert outcome.code == ExitCode.NO_CONNECTION
+    assert outcome.stderr == (
+        "Error: the local AWS is not running (looked in .spotkeep/local)\nHint: start it: spotkeep local up\n"
+    )
+    status = run("local", "status", "--json", cwd=tmp_path)
+    assert (status.code, json.loads(status.stdout)) == (ExitCode.NO_CONNECTION, {"running": False})
+
+
+def test_aws_out_of_reach_is_one_line(tmp_path: Path) -> None:
+    # Nobody listens on port 1: what a laptop without a network sees.
+    outcome = run("ps", cwd=tmp_path, AWS_ENDPOINT_URL="http://127.0.0.1:1", AWS_MAX_ATTEMPTS="1")
+    assert outcome.code == ExitCode.NO_CONNECTION
+    assert "no connection" in outcome.stderr
+    assert len(outcome.stderr.splitlines()) == 2
+
+
+def test_no_credentials_is_one_line(tmp_path: Path) -> None:
+    outcome = run("ps", cwd=tmp_path, AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="")
+    assert outcome.code == ExitCode.NO_CONNECTION
+    assert "no usable AWS credentials" in outcome.stderr
+
+
+def test_the_environment_of_the_local_aws_is_for_a_shell(
+    local: dict[str, str], local_aws: LocalAws, tmp_path: Path
+) -> None:
+    printed = run("local", "env", cwd=tmp_path, **local)
+    shell = subprocess.run(
+        ["sh", "-c", f"{printed.stdout}\nprintf %s \"$AWS_ENDPOINT_URL\""],
+        capture_output=True, text=True, check=True, env=environment(AWS_PROFILE="mine"),
+    )  # fmt: skip
+    assert shell.stdout == local_aws.endpoint_url
+    assert printed.stderr == ""
+
+
+def test_help_does_not_load_what_it_does_not_need(tmp_path: Path) -> None:
+    program = (
+        "import sys\nfrom spotkeep_cli.main import app\n"
+        "app(['--help'], standalone_mode=False)\n"
+        "heavy = {'boto3', 'botocore', 'ministack', 'pydantic', 'yaml'} & set(sys.modules)\n"
+        "sys.exit(f'loaded: {sorted(heavy)}' if heavy else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_reader_that_leaves_early_is_no_error(local: dict[str, str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"'{SPOTKEEP}' schema | head -n 1"],
+        capture_output=True, text=True, cwd=tmp_path, env=environment(**local),
+    )  # fmt: skip
+    assert done.stdout == "{\n"
+    assert "Traceback" not in done.stderr
+
+
+class Terminal:
+    """A command on a pseudo-terminal, 24 lines of 80 columns."""
+
+    def __init__(self, *arguments: str, cwd: Path, **more: str) -> None:
+        self._ours, theirs = pty.openpty()
+        self.process = subprocess.Popen(
+            [SPOTKEEP, *arguments],
+            cwd=cwd, env=environment(COLUMNS="80", LINES="24", **more),
+            stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+        )  # fmt: skip
+        os.close(theirs)
+        self.output = ""
+
+    def read_until(self, pattern: str | None, *, seconds: float = 60) -> str:
+        """Reads until the pattern appears, or until the command ends."""
+        deadline = time.monotonic() + seconds
+        while pattern is None or not re.search(pattern, self.output):
+            readable, _, _ = select.select([self._ours], [], [], max(0.0, deadline - time.monotonic()))
+            if not readable:
+                raise AssertionError(f"no {pattern!r} in {self.output!r}")
+            try:
+                content = os.read(self._ours, 4096)
+            except OSError:  # Linux: the other end is closed
+                content = b""
+            if not content:
+                assert pattern is None, f"ended without {pattern!r}: {self.output!r}"
+                break
+            self.output += content.decode(errors="replace")
+        return self.output
+
+    def type(self, text: str) -> None:
+        os.write(self._ours, text.encode())
+
+    def close(self) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(30)
+        os.close(self._ours)
+        return code
+
+
+@pytest.fixture
+def on_a_terminal() -> Iterator[Any]:
+    opened: list[Terminal] = []
+
+    def start(*arguments: str, **more: Any) -> Terminal:
+        opened.append(Terminal(*arguments, **more))
+        return opened[-1]
+
+    yield start
+    for terminal in opened:
+        terminal.close()
+
+
+def test_ctrl_c_detaches_and_the_run_goes_on(on_a_terminal: Any, local: dict[str, str], job: Path) -> None:
+    terminal = on_a_terminal("launch", "job.yaml", "-y", cwd=job, **local)
+    terminal.read_until("line 2")
+    terminal.process.send_signal(signal.SIGINT)
+    terminal.read_until(None)
+    assert terminal.process.wait(30) == ExitCode.DONE
+    assert f"Detached. {RUN} goes on without you." in terminal.output
+    assert f"spotkeep --local --deployment cli-test logs {RUN} -f" in terminal.output
+    described = run("describe", RUN, "--json", cwd=job, **local)
+    assert json.loads(described.stdout)["run"]["stop_requested_at"] is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"), [("n\n", ExitCode.NOT_CONFIRMED), ("\n", ExitCode.NOT_CONFIRMED), ("y\n", 0)]
+)
+def test_it_asks_on_a_terminal(on_a_terminal: Any, local: dict[str, str], job: Path, answer: str, code: int) -> None:
+    terminal = on_a_terminal("launch", "job.yaml", "--detach", cwd=job, **local)
+    terminal.read_until(r"Launch it\? \[y/N\]")
+    terminal.type(answer)
+    terminal.read_until(None)
+    assert terminal.process.wait(30) == code
+    assert (f"{RUN} launched" in terminal.output) is (code == 0)
+
+
+def test_colours_are_for_terminals_that_want_them(on_a_terminal: Any, local: dict[str, str], tmp_path: Path) -> None:
+    assert "\x1b[" in on_a_terminal("ps", cwd=tmp_path, **local).read_until(None)
+    plain = on_a_terminal("ps", cwd=tmp_path, NO_COLOR="1", **local).read_until(None)
+    assert re.search(r"\x1b\[[0-9;]*3[0-9]m", plain) is None
+    assert RUN in plain
+    assert "\x1b" not in run("ps", cwd=tmp_path, **local).stdout
