@@ -31,8 +31,11 @@ from spotkeep_jobs.validation import nearest, shown
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
-logger = Logger()
-metrics = Metrics()
+logger = Logger(service=os.environ.get("POWERTOOLS_SERVICE_NAME", "launcher"))
+metrics = Metrics(
+    namespace=os.environ.get("POWERTOOLS_METRICS_NAMESPACE", "Spotkeep"),
+    service=os.environ.get("POWERTOOLS_SERVICE_NAME", "launcher"),
+)
 
 _RUN_ACTIONS = ("stop", "resume", "describe")
 ACTIONS = ("launch", "validate", *_RUN_ACTIONS)
@@ -58,7 +61,7 @@ def production_launcher() -> Launcher:
 
 @traced
 @metrics.log_metrics(capture_cold_start_metric=True)
-@logger.inject_lambda_context(clear_state=True)
+@logger.inject_lambda_context(clear_state=True, log_event=False)
 def handler(event: object, context: LambdaContext) -> answers.Answer:
     """Answer one invocation.
 
@@ -66,16 +69,17 @@ def handler(event: object, context: LambdaContext) -> answers.Answer:
         event: the payload, of any JSON type.
         context: Lambda's; its request id is the token of a document without one.
     """
+    logger.set_correlation_id(_correlation_id(event, request_id=context.aws_request_id))
     try:
-        answer = answer_to(event, launcher=production_launcher(), request_id=context.aws_request_id)
+        return answer_to(event, launcher=production_launcher(), request_id=context.aws_request_id)
     except RequestRefusedError as error:
-        logger.info("refused", problems=[f"{problem.field}: {problem.problem}" for problem in error.problems])
-        metrics.add_metric(name="LaunchRefused", unit=MetricUnit.Count, value=1)
+        # The fields only: the words about them may quote a document, and SageMaker's may quote its values.
+        logger.info("refused", fields=[problem.field for problem in error.problems])
+        _count("LaunchRefused")
         return answers.refused(error)
     except Exception:
-        metrics.add_metric(name="LaunchUnfinished", unit=MetricUnit.Count, value=1)
+        _count("LaunchUnfinished")
         raise
-    return answer
 
 
 def answer_to(event: object, *, launcher: Launcher, request_id: str) -> answers.Answer:
@@ -94,27 +98,40 @@ def answer_to(event: object, *, launcher: Launcher, request_id: str) -> answers.
     if action in _RUN_ACTIONS:
         return _act(action, _run_of(document), launcher=launcher)
     if action == "validate":
-        return answers.valid(*launcher.validate(document))
+        request, warnings = launcher.validate(document)
+        _count("DocumentValidated")
+        return answers.valid(request, warnings)
     launch = launcher.launch(document, default_token=request_id)
     logger.append_keys(run=launch.run.run, attempt=launch.run.attempt)
     logger.info("replayed" if launch.replayed else "launched", job_arn=launch.run.job_arn, owner=launch.run.owner)
-    metrics.add_metric(name="LaunchReplayed" if launch.replayed else "LaunchAccepted", unit=MetricUnit.Count, value=1)
+    _count("LaunchReplayed" if launch.replayed else "LaunchAccepted")
     return answers.launched(launch)
 
 
 def _act(action: str, run: str, *, launcher: Launcher) -> answers.Answer:
     logger.append_keys(run=run)
     if action == "describe":
+        _count("RunDescribed")
         return answers.described(launcher.describe(run))
     if action == "stop":
         answer = answers.stopping(launcher.stop(run))
-        metrics.add_metric(name="StopRequested", unit=MetricUnit.Count, value=1)
+        _count("StopRequested")
     else:
         launch = launcher.resume(run)
         answer = answers.launched(launch)
-        metrics.add_metric(name="RunResumed", unit=MetricUnit.Count, value=0 if launch.replayed else 1)
+        _count("ResumeReplayed" if launch.replayed else "ResumeAccepted")
     logger.info(action, state=answer["state"], attempt=answer["attempt"])
     return answer
+
+
+def _count(metric: str) -> None:
+    metrics.add_metric(name=metric, unit=MetricUnit.Count, value=1)
+
+
+def _correlation_id(event: object, *, request_id: str) -> str:
+    """The token, which all tries of one launch share, or else the request id."""
+    token = event.get("token") if isinstance(event, Mapping) else None
+    return token[:128] if isinstance(token, str) else request_id
 
 
 def _parsed(event: object) -> tuple[str, object]:

@@ -1,0 +1,297 @@
+"""The launcher's entry point: payloads in, answers out, and what it says in its logs and metrics."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from launcher import handler as entry
+from spotkeep_jobs.errors import Problem, RequestRefusedError, SageMakerBusyError
+from spotkeep_jobs.launch import Launched, LaunchUnfinishedError
+from spotkeep_jobs.record import Run
+from spotkeep_jobs.request import JobRequest
+from spotkeep_jobs.states import RunState
+
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+DOCUMENT = {"name": "first", "command": "python train.py", "environment": {"HF_TOKEN": "hunter2"}}
+
+
+@dataclass
+class Context:
+    aws_request_id: str = "5e1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"
+    function_name: str = "spotkeep-launcher"
+    memory_limit_in_mb: int = 512
+    invoked_function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:spotkeep-launcher"
+
+
+class ScriptedLauncher:
+    """The use case, as far as the entry point sees it."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.fails: Exception | None = None
+        self.replayed = False
+        self.run = Run(
+            run="first",
+            name="first",
+            capacity="spot",
+            instance_type="ml.m5.xlarge",
+            job_name="first-1",
+            job_arn="arn:job",
+            created_at=NOON,
+            updated_at=NOON,
+            checkpoint_uri="s3://b/runs/first/checkpoints/",
+            output_prefix="s3://b/runs/first/output/",
+            token="t",
+            request={"name": "first"},
+        )
+
+    def launch(self, document: object, *, default_token: str) -> Launched:
+        self._called("launch", document, default_token)
+        return Launched(run=self.run, replayed=self.replayed, warnings=("mind this",))
+
+    def validate(self, document: object) -> tuple[JobRequest, tuple[str, ...]]:
+        self._called("validate", document)
+        return JobRequest.model_validate(DOCUMENT), ("mind this",)
+
+    def resume(self, run: str) -> Launched:
+        self._called("resume", run)
+        return Launched(run=self.run, replayed=self.replayed)
+
+    def stop(self, run: str) -> Run:
+        self._called("stop", run)
+        return self.run.model_copy(update={"state": RunState.STOPPING})
+
+    def describe(self, run: str) -> Run:
+        self._called("describe", run)
+        return self.run
+
+    def _called(self, *call: Any) -> None:
+        self.calls.append(call)
+        if self.fails is not None:
+            raise self.fails
+
+
+@pytest.fixture
+def launcher(monkeypatch: pytest.MonkeyPatch) -> ScriptedLauncher:
+    scripted = ScriptedLauncher()
+    monkeypatch.setattr(entry, "production_launcher", lambda: scripted)
+    return scripted
+
+
+def invoke(event: object) -> dict[str, Any]:
+    answer = entry.handler(event, Context())
+    return json.loads(json.dumps(answer))  # type: ignore[no-any-return]
+
+
+def refused_fields(answer: dict[str, Any]) -> list[str]:
+    assert (answer["ok"], answer["error"]) == (False, "refused")
+    return [problem["field"] for problem in answer["problems"]]
+
+
+def test_a_document_is_launched_and_answered(launcher: ScriptedLauncher) -> None:
+    assert invoke(DOCUMENT) == {
+        "ok": True,
+        "run": "first",
+        "state": "LAUNCHING",
+        "job_name": "first-1",
+        "job_arn": "arn:job",
+        "attempt": 1,
+        "capacity": "spot",
+        "instance_type": "ml.m5.xlarge",
+        "checkpoint_uri": "s3://b/runs/first/checkpoints/",
+        "output_uri": "s3://b/runs/first/output/first-1/output/model.tar.gz",
+        "replayed": False,
+        "warnings": ["mind this"],
+        "next": [
+            {"what": "See where it stands", "command": "spotkeep describe first"},
+            {"what": "Read its log", "command": "spotkeep logs first"},
+            {"what": "Stop it", "command": "spotkeep stop first"},
+        ],
+    }
+
+
+def test_the_request_id_is_the_token_of_a_document_without_one(launcher: ScriptedLauncher) -> None:
+    invoke(DOCUMENT)
+    assert launcher.calls == [("launch", DOCUMENT, Context.aws_request_id)]
+
+
+def test_the_action_is_no_field_of_the_document(launcher: ScriptedLauncher) -> None:
+    invoke({"action": "launch", **DOCUMENT})
+    invoke({"action": "validate", **DOCUMENT})
+    assert launcher.calls == [("launch", DOCUMENT, Context.aws_request_id), ("validate", DOCUMENT)]
+
+
+def test_validating_answers_with_the_defaults_filled_in(launcher: ScriptedLauncher) -> None:
+    answer = invoke({"action": "validate", **DOCUMENT})
+    assert answer["ok"] is True
+    assert answer["request"]["capacity"] == "spot"
+    assert answer["warnings"] == ["mind this"]
+
+
+@pytest.mark.parametrize("action", ["stop", "resume", "describe"])
+def test_an_action_on_a_run_takes_the_run(launcher: ScriptedLauncher, action: str) -> None:
+    answer = invoke({"action": action, "run": "first"})
+    assert launcher.calls == [(action, "first")]
+    assert (answer["ok"], answer["run"]) == (True, "first")
+
+
+@pytest.mark.parametrize("action", ["stop", "resume", "describe"])
+def test_an_action_on_a_run_takes_nothing_else(launcher: ScriptedLauncher, action: str) -> None:
+    assert refused_fields(invoke({"action": action, "force": True})) == ["'force'", "run"]
+    assert refused_fields(invoke({"action": action, "run": ["first"]})) == ["run"]
+    assert launcher.calls == []
+
+
+@pytest.mark.parametrize("state", [RunState.COMPLETED, RunState.FAILED, RunState.STOPPED])
+def test_the_next_commands_fit_the_state(launcher: ScriptedLauncher, state: RunState) -> None:
+    launcher.run = launcher.run.model_copy(update={"state": state})
+    commands = [step["command"] for step in invoke({"action": "describe", "run": "first"})["next"]]
+    assert ("spotkeep resume first" in commands) == (state is not RunState.COMPLETED)
+    assert "spotkeep stop first" not in commands
+
+
+@pytest.mark.parametrize(
+    ("action", "meant"), [("stpo", "stop"), ("Resume", "resume"), ([], "Known are"), (None, "Known")]
+)
+def test_an_unknown_action_is_refused_with_the_nearest_one(
+    launcher: ScriptedLauncher, action: object, meant: str
+) -> None:
+    answer = invoke({"action": action, "run": "first"})
+    assert refused_fields(answer) == ["action"]
+    assert meant in answer["problems"][0]["fix"]
+    assert launcher.calls == []
+
+
+def test_a_refusal_is_an_answer_with_every_problem(launcher: ScriptedLauncher) -> None:
+    problem = Problem(field="max_run", found="'4 hours'", problem="is wrong", fix="Write 4h.")
+    launcher.fails = RequestRefusedError([problem, problem], warnings=["mind this"])
+    assert invoke(DOCUMENT) == {
+        "ok": False,
+        "error": "refused",
+        "problems": [{"field": "max_run", "found": "'4 hours'", "problem": "is wrong", "fix": "Write 4h."}] * 2,
+        "warnings": ["mind this"],
+    }
+
+
+def test_what_aws_did_not_do_for_certain_is_raised_so_that_lambda_tries_again(launcher: ScriptedLauncher) -> None:
+    busy = SageMakerBusyError(operation="CreateTrainingJob", code="ThrottlingException", reason="Rate exceeded")
+    launcher.fails = LaunchUnfinishedError(run="first", doing="launching", cause=busy)
+    with pytest.raises(LaunchUnfinishedError) as caught:
+        invoke(DOCUMENT)
+    assert "Rate exceeded" in str(caught.value)
+    assert "same document and token" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("event", "metric"),
+    [
+        (DOCUMENT, "LaunchAccepted"),
+        ({"action": "validate", **DOCUMENT}, "DocumentValidated"),
+        ({"action": "stop", "run": "first"}, "StopRequested"),
+        ({"action": "resume", "run": "first"}, "ResumeAccepted"),
+        ({"action": "describe", "run": "first"}, "RunDescribed"),
+        ({"action": "fly"}, "LaunchRefused"),
+    ],
+)
+def test_every_outcome_is_counted(
+    launcher: ScriptedLauncher, capsys: pytest.CaptureFixture[str], event: object, metric: str
+) -> None:
+    invoke(event)
+    counted = [line for line in map(json.loads, capsys.readouterr().out.splitlines()) if metric in line]
+    assert [line[metric] for line in counted] == [[1.0]]
+    assert counted[0]["_aws"]["CloudWatchMetrics"][0]["Namespace"] == "Spotkeep"
+
+
+def test_a_replay_is_counted_apart(launcher: ScriptedLauncher, capsys: pytest.CaptureFixture[str]) -> None:
+    launcher.replayed = True
+    assert invoke(DOCUMENT)["replayed"] is True
+    out = capsys.readouterr().out
+    assert "LaunchReplayed" in out
+    assert "LaunchAccepted" not in out
+
+
+@pytest.fixture
+def local_environment(local_aws: Any) -> dict[str, str]:
+    """The environment of the function on the local AWS, with a run table of its own."""
+    return {
+        **os.environ,
+        **local_aws.environment(),
+        "SPOTKEEP_DEPLOYMENT": "spotkeep",
+        "SPOTKEEP_RUN_TABLE": "no-such-table",
+        "SPOTKEEP_CHECKPOINT_BUCKET": "checkpoints",
+        "SPOTKEEP_EXECUTION_ROLE_ARN": "arn:aws:iam::123456789012:role/spotkeep-execution",
+        "SPOTKEEP_TRAINING_BUNDLE_URI": "s3://assets/0123.pyz",
+        "SPOTKEEP_DEFAULT_IMAGE": "123456789012.dkr.ecr.us-east-1.amazonaws.com/training:1",
+        "SPOTKEEP_DEFAULT_INSTANCE_TYPE": "ml.m5.xlarge",
+        "POWERTOOLS_SERVICE_NAME": "launcher",
+        "POWERTOOLS_METRICS_NAMESPACE": "Spotkeep",
+    }
+
+
+IN_A_PROCESS_OF_ITS_OWN = """
+import json, sys
+from dataclasses import dataclass
+from launcher.handler import handler
+
+@dataclass
+class Context:
+    aws_request_id: str = "request-1"
+    function_name: str = "f"
+    memory_limit_in_mb: int = 512
+    invoked_function_arn: str = "arn"
+
+for event in json.loads(sys.argv[1]):
+    try:
+        answer = handler(event, Context())
+    except Exception as error:
+        answer = type(error).__name__
+    print("ANSWER", json.dumps(answer))
+print("MODULES", json.dumps(sorted(sys.modules)))
+"""
+
+
+def in_a_process_of_its_own(environment: dict[str, str], *events: object) -> tuple[list[Any], list[str], str]:
+    """The answers, the modules that were imported, and all that was said."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", IN_A_PROCESS_OF_ITS_OWN, json.dumps(events)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    lines = done.stdout.splitlines()
+    answers = [json.loads(line.removeprefix("ANSWER ")) for line in lines if line.startswith("ANSWER ")]
+    [modules] = [json.loads(line.removeprefix("MODULES ")) for line in lines if line.startswith("MODULES ")]
+    said = "\n".join(line for line in lines if not line.startswith(("ANSWER", "MODULES"))) + done.stderr
+    return answers, modules, said
+
+
+def test_the_real_function_runs_outside_lambda_without_the_tracing_library(local_environment: dict[str, str]) -> None:
+    [answer], modules, _ = in_a_process_of_its_own(local_environment, {"action": "validate", "name": "first"})
+    assert refused_fields(answer) == ["command"]
+    assert not [module for module in modules if module.startswith("aws_xray_sdk")]
+
+
+def test_no_value_of_a_variable_or_hyperparameter_is_ever_logged(local_environment: dict[str, str]) -> None:
+    secret = "hunter2"
+    environment = local_environment | {"POWERTOOLS_LOG_LEVEL": "DEBUG", "POWERTOOLS_LOGGER_LOG_EVENT": "true"}
+    answers, _, said = in_a_process_of_its_own(
+        environment,
+        {**DOCUMENT, "environment": {"A": secret}, "hyperparameters": {"a": secret}},
+        {**DOCUMENT, "environment": {"A": secret * 100}, "hyperparameters": {"a": [secret]}},
+        {"action": "validate", **DOCUMENT, "environment": {"A": secret}},
+    )
+    assert isinstance(answers[0], str)  # There is no such table: raised, and its traceback is not the document's.
+    assert refused_fields(answers[1]) == ["hyperparameters.a", "environment.A"]
+    assert answers[2]["request"]["environment"] == {"A": secret}
+    assert "refused" in said
+    assert secret not in said

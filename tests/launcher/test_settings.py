@@ -1,0 +1,64 @@
+"""The launcher's environment: every variable that the construct sets is read, every wrong one is named."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from launcher.settings import LauncherSettings
+
+REQUIRED = {
+    "SPOTKEEP_DEPLOYMENT": "spotkeep",
+    "SPOTKEEP_RUN_TABLE": "runs",
+    "SPOTKEEP_CHECKPOINT_BUCKET": "checkpoints",
+    "SPOTKEEP_EXECUTION_ROLE_ARN": "arn:aws:iam::123456789012:role/execution",
+    "SPOTKEEP_TRAINING_BUNDLE_URI": "s3://assets/0123.pyz",
+}
+
+
+def test_what_is_required_is_enough() -> None:
+    settings = LauncherSettings.from_environment(REQUIRED)
+    assert settings.platform.checkpoint_bucket == "checkpoints"
+    assert settings.platform.subnet_ids == ()
+    assert settings.defaults.image is None
+    assert settings.prices == {}
+    assert settings.run_retention_days == 90
+
+
+def test_everything_is_read() -> None:
+    settings = LauncherSettings.from_environment(
+        REQUIRED
+        | {
+            "SPOTKEEP_DEFAULT_IMAGE": "image",
+            "SPOTKEEP_DEFAULT_INSTANCE_TYPE": "ml.g5.xlarge",
+            "SPOTKEEP_VOLUME_KMS_KEY_ARN": "key",
+            "SPOTKEEP_SUBNET_IDS": "subnet-1, subnet-2",
+            "SPOTKEEP_SECURITY_GROUP_IDS": "sg-1",
+            "SPOTKEEP_MAX_RUN_LIMIT_SECONDS": "432000",
+            "SPOTKEEP_PRICES": '{"ml.m5.xlarge": 0.23}',
+            "SPOTKEEP_RUN_RETENTION_DAYS": "30",
+        }
+    )
+    assert settings.platform.subnet_ids == ("subnet-1", "subnet-2")
+    assert settings.platform.security_group_ids == ("sg-1",)
+    assert settings.platform.volume_kms_key_arn == "key"
+    assert (settings.defaults.image, settings.defaults.instance_type) == ("image", "ml.g5.xlarge")
+    assert settings.defaults.max_run_limit_seconds == 432_000
+    assert settings.prices == {"ml.m5.xlarge": 0.23}
+    assert settings.run_retention_days == 30
+
+
+def test_an_empty_variable_counts_as_unset() -> None:
+    settings = LauncherSettings.from_environment(
+        REQUIRED | {"SPOTKEEP_VOLUME_KMS_KEY_ARN": "", "SPOTKEEP_SUBNET_IDS": "", "SPOTKEEP_PRICES": ""}
+    )
+    assert settings.volume_kms_key_arn is None
+    assert settings.subnet_ids == ()
+
+
+def test_every_wrong_variable_is_named() -> None:
+    wrong = REQUIRED | {"SPOTKEEP_PRICES": "{", "SPOTKEEP_TRAINING_BUNDLE_URI": "bundle.pyz"}
+    del wrong["SPOTKEEP_RUN_TABLE"]
+    with pytest.raises(ValidationError) as caught:
+        LauncherSettings.from_environment(wrong)
+    assert {error["loc"][0] for error in caught.value.errors()} == {"run_table", "training_bundle_uri", "prices"}
