@@ -1,0 +1,136 @@
+"""The sweep finds what events did not tell, and one broken run does not stop it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from spotkeep_jobs.errors import SageMakerBusyError
+from spotkeep_jobs.launch import LAUNCH_SETTLES
+from spotkeep_jobs.notice_topic import NoticeNotSentError
+from spotkeep_jobs.reconciliation import Reconciler, SweepFailedError
+from spotkeep_jobs.states import RunState
+from spotkeep_jobs.tuning_jobs import TuningJob, TuningObserver
+
+
+@dataclass
+class Sweeping:
+    world: Any
+    completed: list[str] = field(default_factory=list)
+    tuning: dict[str, TuningJob] = field(default_factory=dict)
+
+    def describe(self, name: str, /) -> TuningJob | None:
+        return self.tuning.get(name)
+
+    @property
+    def reconciler(self) -> Reconciler:
+        world = self.world
+        return Reconciler(
+            table=world.table,
+            observer=world.runs,
+            tuning=TuningObserver(table=world.table, jobs=self, deployment="spotkeep", clock=world.clock),
+            outbox=world.outbox,
+            complete_launch=self.completed.append,
+            clock=world.clock,
+        )
+
+
+@pytest.fixture
+def sweeping(world: Any) -> Sweeping:
+    return Sweeping(world)
+
+
+def launch(world: Any, make: Any, name: str, *story: tuple[str, float], **fields: Any) -> None:
+    run = world.launch(make.run(name), make.attempt(name))
+    world.jobs.known[run.job_name] = make.job(*story, name=run.job_name, **fields)
+
+
+def test_i4_an_ending_whose_events_never_came_is_told(sweeping: Sweeping, make: Any) -> None:
+    launch(sweeping.world, make, "lost", ("Training", 1.0), ("Completed", 2.0), status="Completed")
+    sweep = sweeping.reconciler.sweep()
+    assert (sweep.runs, sweep.changes, sweep.notices_sent, sweep.failures) == (1, 1, 1, {})
+    assert [notice.notice_id for notice in sweeping.world.topic.published] == ["lost/completed/1"]
+    assert sweeping.reconciler.sweep().runs == 0
+
+
+def test_one_broken_run_does_not_stop_the_others_and_is_told_at_the_end(sweeping: Sweeping, make: Any) -> None:
+    for name in ("a", "broken", "c"):
+        launch(sweeping.world, make, name, ("Training", 1.0))
+    describe = sweeping.world.jobs.describe
+
+    def describe_or_break(job_name: str, /) -> Any:
+        if job_name == "broken-1":
+            raise SageMakerBusyError(operation="DescribeTrainingJob", code="ThrottlingException", reason="slow down")
+        return describe(job_name)
+
+    sweeping.world.jobs.describe = describe_or_break
+    sweep = sweeping.reconciler.sweep()
+    assert (sweep.runs, sweep.changes) == (3, 2)
+    assert list(sweep.failures) == ["run broken"]
+    assert "slow down" in str(SweepFailedError(sweep.failures))
+
+
+def test_a_record_that_cannot_be_read_stops_nobody_else(sweeping: Sweeping, make: Any) -> None:
+    for name in ("a", "b"):
+        launch(sweeping.world, make, name, ("Training", 1.0))
+    sweeping.world.dynamodb.items["run#a", "head"]["state"] = {"S": "BEWITCHED"}
+    sweep = sweeping.reconciler.sweep()
+    assert list(sweep.failures) == ["run a"]
+    assert sweeping.world.table.get("b").state is RunState.TRAINING
+
+
+def test_a_launch_that_was_cut_short_is_completed_but_not_while_its_launcher_may_live(
+    sweeping: Sweeping, make: Any
+) -> None:
+    sweeping.world.table.open_run(run=make.run("half"), attempt=make.attempt("half"))
+    sweeping.reconciler.sweep()
+    assert sweeping.completed == []
+    sweeping.world.clock.pass_by(seconds=LAUNCH_SETTLES.total_seconds())
+    sweep = sweeping.reconciler.sweep()
+    assert (sweeping.completed, sweep.completed) == (["half"], 1)
+
+
+def test_a_stop_that_never_reached_sagemaker_is_asked_again(sweeping: Sweeping, make: Any) -> None:
+    launch(sweeping.world, make, "a", ("Training", 1.0))
+    sweeping.world.table.request_stop(run="a", now=make.noon)
+    sweeping.reconciler.sweep()
+    sweeping.world.clock.pass_by(seconds=LAUNCH_SETTLES.total_seconds())
+    sweeping.reconciler.sweep()
+    assert sweeping.completed == ["a"]
+    sweeping.world.jobs.known["a-1"] = make.job(("Training", 1.0), name="a-1", status="Stopping")
+    sweeping.world.clock.pass_by(hours=1)
+    sweeping.reconciler.sweep()
+    assert sweeping.completed == ["a"]
+
+
+def test_without_time_it_stops_looking_and_still_sends(sweeping: Sweeping, make: Any) -> None:
+    launch(sweeping.world, make, "done", ("Completed", 2.0), status="Completed")
+    sweeping.world.runs.observe("done")
+    for name in ("a", "b", "c"):
+        launch(sweeping.world, make, name, ("Training", 1.0))
+    answers = iter([True, False, False])
+    sweep = sweeping.reconciler.sweep(has_time=lambda: next(answers))
+    assert (sweep.runs, sweep.left, sweep.notices_sent) == (1, 2, 1)
+
+
+def test_a_notice_that_does_not_go_out_is_a_failure_of_the_sweep(sweeping: Sweeping, make: Any) -> None:
+    launch(sweeping.world, make, "a", ("Completed", 2.0), status="Completed")
+
+    def refuse(operation: str) -> None:
+        raise NoticeNotSentError(notice_id="a/completed/1", reason="AuthorizationError")
+
+    sweeping.world.topic.before_call = refuse
+    assert "AuthorizationError" in sweeping.reconciler.sweep().failures["notice 1"]
+
+
+def test_the_end_of_a_watched_tuning_job_is_told_once_even_without_its_event(sweeping: Sweeping, make: Any) -> None:
+    world = sweeping.world
+    sweeping.tuning["search"] = TuningJob(name="search", deployment="spotkeep", status="InProgress")
+    world.table.watch_tuning_job("search", now=make.noon)
+    assert sweeping.reconciler.sweep().tuning_jobs == 1
+    sweeping.tuning["search"] = TuningJob(name="search", deployment="spotkeep", status="Completed", ended_at=make.noon)
+    sweeping.reconciler.sweep()
+    sweeping.reconciler.sweep()
+    assert [notice.notice_id for notice in world.topic.published] == ["tuning:search/completed"]
