@@ -33,6 +33,8 @@ from spotkeep_local.options import ServerOptions
 from spotkeep_local.record import ServerRecord
 from spotkeep_local.server import HEALTH_PATH
 from spotkeep_local.state_directory import StateDirectory
+from spotkeep_local.training.host import end_orphans
+from spotkeep_local.training.journal import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -191,7 +193,9 @@ def stop(state_dir: Path) -> bool:
     if not directory.root.exists():
         return False
     with _exclusively(directory.start_lock):
-        return _end_recorded(directory)
+        was_running = _end_recorded(directory)
+        _end_jobs_of_a_dead_server(directory)
+    return was_running
 
 
 def free_port() -> int:
@@ -307,6 +311,15 @@ def _end_recorded(directory: StateDirectory) -> bool:
             raise StopError(f"process {record.pid} of {directory.root} is still there after SIGKILL")
     directory.record.unlink(missing_ok=True)
     return was_there
+
+
+def _end_jobs_of_a_dead_server(directory: StateDirectory) -> None:
+    """Ends what a server could not end itself, because it was killed. `start` leaves that to the server."""
+    if not directory.jobs.exists():
+        return
+    for job in Journal(directory.jobs).load():
+        if job.lifetimes and (last := job.lifetimes[-1]).ended_at is None:
+            end_orphans(group=last.pid, identity=last.identity, job_arn=job.arn)
 
 
 def _gone_within(record: ServerRecord, seconds: float) -> bool:

@@ -196,7 +196,7 @@ async def _serve(
         saver.note_change()
 
     training = TrainingService(
-        state_dir=directory.root,
+        state_dir=directory.training,
         endpoint_url=record.endpoint_url,
         options=options,
         publish_event=publish_event,
@@ -321,6 +321,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.chdir(directory.root)
         forbid_leaving_the_machine()
         _give_functions_a_bare_python(directory.bare_python)
+        # One line for each file of each save would bury everything else in the log.
+        logging.getLogger("persistence").setLevel(logging.WARNING)
         asyncio.run(
             _serve(
                 listening,

@@ -57,6 +57,16 @@ class StateDirectory:
         return self.root / "objects"
 
     @property
+    def training(self) -> Path:
+        """What the training service keeps: its jobs and their files."""
+        return self.root / "training"
+
+    @property
+    def jobs(self) -> Path:
+        """The journal of the training jobs."""
+        return self.training / "jobs"
+
+    @property
     def home(self) -> Path:
         """The home directory that functions see."""
         return self.root / "home"

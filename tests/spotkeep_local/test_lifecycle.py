@@ -102,14 +102,18 @@ def test_a_port_in_use_is_named_with_what_to_do(state_dir: Path, another_program
     assert lifecycle.status(state_dir) is None
 
 
-def test_without_a_port_it_takes_a_free_one(state_dir: Path, another_program: int, monkeypatch) -> None:
+def test_without_a_port_it_takes_a_free_one(
+    state_dir: Path, another_program: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lifecycle, "DEFAULT_PORT", another_program)
     local = lifecycle.start(state_dir, options=FAST)
     assert local.port != another_program
     local.session().client("sts").get_caller_identity()
 
 
-def test_without_a_port_it_takes_the_usual_one_when_it_is_free(state_dir: Path, monkeypatch) -> None:
+def test_without_a_port_it_takes_the_usual_one_when_it_is_free(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     usual = lifecycle.free_port()
     monkeypatch.setattr(lifecycle, "DEFAULT_PORT", usual)
     assert lifecycle.start(state_dir, options=FAST).port == usual
@@ -177,7 +181,7 @@ def test_a_state_directory_that_cannot_be_written_is_named(tmp_path: Path) -> No
         lifecycle.start(tmp_path / "file" / "local")
 
 
-def test_a_server_that_does_not_answer_is_replaced(state_dir: Path, monkeypatch) -> None:
+def test_a_server_that_does_not_answer_is_replaced(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stuck = start(state_dir)
     monkeypatch.setattr(lifecycle, "_HEALTH_TIMEOUT_SECONDS", 2.0)
     monkeypatch.setattr(lifecycle, "_STOP_MARGIN_SECONDS", 0.5)
@@ -196,6 +200,42 @@ def test_a_server_outlives_its_starter(state_dir: Path) -> None:
     assert lifecycle.status(state_dir) is not None
 
 
+def running_job_pid(state_dir: Path) -> int | None:
+    for path in StateDirectory(state_dir).jobs.glob("*.json"):
+        if lifetimes := json.loads(path.read_text())["lifetimes"]:
+            pid: int = lifetimes[-1]["pid"]
+            return pid
+    return None
+
+
+def test_stopping_ends_the_jobs_that_a_killed_server_left(state_dir: Path) -> None:
+    local = start(state_dir)
+    session = local.session()
+    session.client("s3").create_bucket(Bucket="output")
+    session.client("sagemaker").create_training_job(
+        TrainingJobName="endless",
+        RoleArn="arn:aws:iam::000000000000:role/any",
+        AlgorithmSpecification={
+            "TrainingImage": "any",
+            "TrainingInputMode": "File",
+            "ContainerEntrypoint": ["python3", "-c", "import time; time.sleep(600)"],
+        },
+        OutputDataConfig={"S3OutputPath": "s3://output/"},
+        ResourceConfig={"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1},
+        StoppingCondition={"MaxRuntimeInSeconds": 600},
+    )
+    wait = threading.Event()
+    while (pid := running_job_pid(state_dir)) is None:
+        wait.wait(0.02)
+    started = process_identity.start_time(pid)
+    assert started
+    kill(local)
+    assert process_identity.is_same_process(pid, started), "nobody has ended it yet"
+    assert not lifecycle.stop(state_dir), "the server was gone already"
+    while process_identity.is_same_process(pid, started):
+        wait.wait(0.02)
+
+
 def test_its_environment_leads_every_client_to_it_and_nowhere_else(state_dir: Path) -> None:
     local = start(state_dir)
     environment = {"PATH": os.environ["PATH"], "HOME": str(state_dir), **local.environment()}
@@ -204,7 +244,7 @@ def test_its_environment_leads_every_client_to_it_and_nowhere_else(state_dir: Pa
     assert answer.stdout.strip() == local.account_id
 
 
-def test_a_session_ignores_the_processes_environment(state_dir: Path, monkeypatch) -> None:
+def test_a_session_ignores_the_processes_environment(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     local = start(state_dir)
     monkeypatch.setenv("AWS_PROFILE", "default")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from spotkeep_local.errors import PersistenceError
@@ -19,7 +20,7 @@ class Memory:
         self.arrived = threading.Condition()
 
     def getters(self) -> Mapping[str, Callable[[], Mapping[str, Any] | None]]:
-        return {name: lambda name=name: self._state(name) for name in self.states}
+        return {name: partial(self._state, name) for name in self.states}
 
     def _state(self, name: str) -> Mapping[str, Any] | None:
         if self.disturbances:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,9 @@ readers = pytest.mark.parametrize(
 
 
 @readers
-def test_a_process_keeps_its_start_time_and_loses_it_when_it_ends(read) -> None:
+def test_a_process_keeps_its_start_time_and_loses_it_when_it_ends(
+    read: Callable[[int], str | None],
+) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         started = read(process.pid)
         assert started
