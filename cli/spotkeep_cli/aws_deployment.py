@@ -184,10 +184,10 @@ class CloudWatchJobLog:
         return sorted(lines, key=lambda line: line.time)
 
     def _streams(self) -> list[str]:
-        pages = self._client.get_paginator("describe_log_streams").paginate(
-            logGroupName=LOG_GROUP, logStreamNamePrefix=f"{self._job_name}/"
-        )
         try:
+            pages = self._client.get_paginator("describe_log_streams").paginate(
+                logGroupName=LOG_GROUP, logStreamNamePrefix=f"{self._job_name}/"
+            )
             return [stream["logStreamName"] for page in pages for stream in page["logStreams"]]
         except self._client.exceptions.ResourceNotFoundException:
             return []  # no training job ever wrote a line in this account and region

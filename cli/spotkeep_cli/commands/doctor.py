@@ -1,5 +1,7 @@
 """`spotkeep doctor job.yaml`: all that the launcher would refuse, and what is rarely meant."""
 
+import shlex
+
 import typer
 
 from spotkeep_cli.commands.parameters import AsJson, JobFile, Overrides, invocation_of
@@ -51,13 +53,14 @@ def doctor(context: typer.Context, job_file: JobFile, *, overrides: Overrides = 
     if warnings:
         terminal.show(f"{job_file}: {counted(len(warnings), 'warning')}")
         terminal.show(problem_list(warnings, mark="!", style="yellow"))
-    again = NextStep(command=invocation.command(f"doctor {job_file}"), what="check again")
+    quoted = shlex.quote(str(job_file))
+    again = NextStep(command=invocation.command(f"doctor {quoted}"), what="check again")
     if problems:
         terminal.show_next(again)
         raise typer.Exit(RefusedError.exit_code)
     if not warnings:
         terminal.show(f"{job_file}: nothing wrong with it")
     terminal.show_next(
-        NextStep(command=f"spotkeep rehearse {job_file}", what="take its capacity away, here, for free"),
-        NextStep(command=invocation.command(f"launch {job_file}"), what="launch it"),
+        NextStep(command=f"spotkeep rehearse {quoted}", what="take its capacity away, here, for free"),
+        NextStep(command=invocation.command(f"launch {quoted}"), what="launch it"),
     )
