@@ -141,6 +141,8 @@ class Launcher:
         token = request.token or default_token
         run_id = request.run or run_id_for(name=request.name, token=token)
         request = request.model_copy(update={"run": run_id, "token": token})
+        if overlaps := self._overlaps(request):
+            raise RequestRefusedError(overlaps, warnings=validation.warnings)
         run, replayed = self._open(request, run=run_id, token=token, warnings=validation.warnings)
         if replayed:
             _refuse_other_document(run, request)
@@ -166,6 +168,7 @@ class Launcher:
             owner = self._table.lineage_owner(request.checkpoint_prefix)
             if owner is not None and owner != request.run:
                 problems.append(_lineage_taken(request.checkpoint_prefix, owner))
+        problems += self._overlaps(request)
         if problems:
             raise RequestRefusedError(problems, warnings=validation.warnings)
         return request, validation.warnings
@@ -217,6 +220,23 @@ class Launcher:
         if run is None:
             raise RequestRefusedError([_unknown_run(run_id)])
         return run
+
+    def _overlaps(self, request: JobRequest) -> list[Problem]:
+        """Live runs whose prefix lies inside the request's, or the other way round.
+
+        The claim in the run table settles equal prefixes for certain. Unequal ones can lie inside each other only
+        outside the deployment's bucket (see `validation`); there this looks at what is in flight.
+        """
+        prefix = request.checkpoint_prefix
+        if prefix is None or prefix.startswith(f"s3://{self._platform.checkpoint_bucket}/"):
+            return []
+        live = [self._table.get(run) for run in self._table.in_flight() if run != request.run]
+        return [
+            _lineage_taken(prefix, run.run)
+            for run in live
+            if run is not None and not run.state.ended and prefix != run.checkpoint_uri
+            if prefix.startswith(run.checkpoint_uri) or run.checkpoint_uri.startswith(prefix)
+        ]
 
     def _open(self, request: JobRequest, *, run: str, token: str, warnings: tuple[str, ...]) -> tuple[Run, bool]:
         head, attempt = self._new_run(request, run=run, token=token)

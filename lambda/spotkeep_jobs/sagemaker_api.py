@@ -29,15 +29,19 @@ if TYPE_CHECKING:
 ENDED_STATUSES = frozenset({"Completed", "Failed", "Stopped"})
 """Statuses after which a job never runs again. `Deleting` follows one of them."""
 
-CREATE_ATTEMPTS = 6
+CREATE_ATTEMPTS = 5
 _CONNECT_TIMEOUT_SECONDS = 3
-_READ_TIMEOUT_SECONDS = 10
+_READ_TIMEOUT_SECONDS = 8
 
 _THROTTLES = frozenset(
     {"ThrottlingException", "Throttling", "ThrottledException", "RequestThrottled", "RequestThrottledException",
      "TooManyRequestsException", "RequestLimitExceeded", "SlowDown", "PriorRequestNotComplete",
      "ProvisionedThroughputExceededException", "BandwidthLimitExceeded"}
 )  # fmt: skip
+# Nothing is wrong with the request: the caller's credentials are out of date, and the next call has new ones.
+_CREDENTIALS = frozenset(
+    {"ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "RequestExpired", "UnrecognizedClientException"}
+)
 _SAYS_NOT_FOUND = re.compile(r"not found|could not find|does not exist", re.IGNORECASE)
 _SAYS_ENDED = re.compile(r"\b(?:completed|failed|stopped|stopping)\b", re.IGNORECASE)
 
@@ -168,7 +172,7 @@ class SageMakerTrainingJobs:
 
 
 def client_config() -> Config:
-    """How a client must be set up: a few patient retries that end well within the function's time limit.
+    """How a client must be set up: a few patient retries that end within the function's minute.
 
     CreateTrainingJob is limited to one call a second per account and region, so a burst of launches is throttled as
     a matter of course. Standard mode retries throttles, server errors and lost connections with jittered backoff.
@@ -240,6 +244,6 @@ def _typed(operation: str, response: Mapping[str, Any]) -> SageMakerError:
     elif code == "ResourceNotFound" or (code == "ValidationException" and _SAYS_NOT_FOUND.search(reason)):
         # DescribeTrainingJob answers "Requested resource not found." as a ValidationException.
         kind = SageMakerRefusedError if operation == "CreateTrainingJob" else TrainingJobNotFoundError
-    elif code in _THROTTLES or http_status >= 500:
+    elif code in _THROTTLES | _CREDENTIALS or http_status >= 500:
         kind = SageMakerBusyError
     return kind(operation=operation, code=code, reason=reason)

@@ -295,6 +295,22 @@ def test_a_prefix_of_a_live_run_is_refused_until_that_run_has_ended(
     assert launch(launcher, **other).run.job_name == "other-1"
 
 
+@pytest.mark.parametrize("prefix", ["s3://other/team/", "s3://other/team/model/", "s3://other/team/model/deeper/"])
+def test_a_prefix_inside_or_around_that_of_a_live_run_is_refused(
+    launcher: Launcher, table: RunTable, account: Account, prefix: str
+) -> None:
+    launch(launcher, checkpoint_prefix="s3://other/team/model/")
+    other = {"run": "other", "token": "token-2", "checkpoint_prefix": prefix}
+    for judge in (lambda: launch(launcher, **other), lambda: launcher.validate(DOCUMENT | other)):
+        field_name, text = problem_of(judge)
+        assert field_name == "checkpoint_prefix"
+        assert "live run first" in text
+    assert launch(launcher, **other | {"checkpoint_prefix": "s3://other/team/model-2/"}).run.run == "other"
+    end_run(table, account, "other")
+    end_run(table, account, "first")
+    assert launch(launcher, **other | {"run": "third", "token": "token-3"}).run.run == "third"
+
+
 def test_validating_says_what_launching_would_refuse_and_launches_nothing(launcher: Launcher, account: Account) -> None:
     prefix = launch(launcher).run.checkpoint_uri
     document = DOCUMENT | {"token": "token-2", "checkpoint_prefix": prefix}

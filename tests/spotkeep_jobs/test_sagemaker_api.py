@@ -207,6 +207,12 @@ def test_refusals_of_create_are_told_apart(
     assert len(wire.requests) == 1
 
 
+def test_credentials_that_are_out_of_date_decide_nothing(wire: Wire, jobs: SageMakerTrainingJobs) -> None:
+    wire.answers(failure("ExpiredTokenException", "the security token is expired"))
+    with pytest.raises(SageMakerBusyError):
+        jobs.create(REQUEST)
+
+
 def test_a_request_the_client_itself_refuses_is_a_refusal(wire: Wire, jobs: SageMakerTrainingJobs) -> None:
     with pytest.raises(SageMakerRefusedError) as caught:
         jobs.create({"TrainingJobName": 5})
