@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
+from spotkeep_jobs.launch import complete_launch
 from spotkeep_jobs.reconciliation import Reconciler, Sweep, SweepFailedError
 from spotkeep_jobs.tracing import traced
-from spotkeep_jobs.tracking_functions import TrackingSettings, wired
+from spotkeep_jobs.tracking_functions import Tracking, TrackingSettings, wired
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
-logger = Logger()
-metrics = Metrics()
+_SERVICE: Final = os.environ.get("POWERTOOLS_SERVICE_NAME", "reconciler")
+
+logger = Logger(service=_SERVICE)
+metrics = Metrics(namespace=os.environ.get("POWERTOOLS_METRICS_NAMESPACE", "Spotkeep"), service=_SERVICE)
 
 _KEPT_FOR_SENDING_MILLISECONDS: Final = 30_000
 
@@ -25,7 +28,21 @@ _KEPT_FOR_SENDING_MILLISECONDS: Final = 30_000
 @functools.cache
 def production_reconciler() -> Reconciler:
     """The reconciler on real clients, made once for each execution environment."""
-    return wired(TrackingSettings.from_environment()).reconciler
+    return reconciler_on(wired(TrackingSettings.from_environment()))
+
+
+def reconciler_on(parts: Tracking) -> Reconciler:
+    """The reconciler, made of the parts that the tracker is made of, and able to complete a launch."""
+    return Reconciler(
+        table=parts.table,
+        observer=parts.runs,
+        tuning=parts.tuning,
+        outbox=parts.outbox,
+        complete_launch=functools.partial(
+            complete_launch, table=parts.table, jobs=parts.jobs, deployment=parts.deployment, now=parts.clock
+        ),
+        clock=parts.clock,
+    )
 
 
 @traced

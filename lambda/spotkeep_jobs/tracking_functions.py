@@ -6,19 +6,16 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from typing import Annotated, Any, Final
 
 import boto3
 from pydantic import BaseModel, ConfigDict, Field, Json
 
-from spotkeep_jobs.launch import complete_launch
 from spotkeep_jobs.notice_topic import SnsNoticeTopic
 from spotkeep_jobs.outbox import Outbox
-from spotkeep_jobs.reconciliation import Reconciler
 from spotkeep_jobs.run_observer import RunObserver
 from spotkeep_jobs.run_table import DEFAULT_RETENTION_DAYS, RunTable
-from spotkeep_jobs.sagemaker_api import SageMakerTrainingJobs, client_config
+from spotkeep_jobs.sagemaker_api import SageMakerTrainingJobs, TrainingJobs, client_config
 from spotkeep_jobs.tracking import Deployment
 from spotkeep_jobs.training_logs import CloudWatchJobLogs
 from spotkeep_jobs.tuning_jobs import SageMakerTuningJobs, TuningObserver
@@ -58,16 +55,22 @@ class Tracking:
     """The parts, wired.
 
     Attributes:
+        deployment: Its name and prices.
+        clock: The time, aware.
+        table: The run table.
+        jobs: SageMaker's training jobs.
         runs: Observes runs.
         tuning: Observes tuning jobs.
         outbox: Delivers notices.
-        reconciler: Sweeps over what is in flight.
     """
 
+    deployment: Deployment
+    clock: Callable[[], datetime]
+    table: RunTable
+    jobs: TrainingJobs
     runs: RunObserver
     tuning: TuningObserver
     outbox: Outbox
-    reconciler: Reconciler
 
 
 def wired(settings: TrackingSettings, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Tracking:
@@ -88,17 +91,14 @@ def wired(settings: TrackingSettings, *, clock: Callable[[], datetime] = lambda:
     )
     topic = SnsNoticeTopic(boto3.client("sns", config=config), topic_arn=settings.notice_topic_arn)
     logs = CloudWatchJobLogs(boto3.client("logs", config=config))
-    runs = RunObserver(table=table, jobs=jobs, logs=logs, deployment=deployment, clock=clock)
-    tuning = TuningObserver(
-        table=table, jobs=SageMakerTuningJobs(sagemaker), deployment=settings.deployment, clock=clock
-    )
-    outbox = Outbox(table=table, topic=topic, clock=clock)
-    reconciler = Reconciler(
-        table=table,
-        observer=runs,
-        tuning=tuning,
-        outbox=outbox,
-        complete_launch=partial(complete_launch, table=table, jobs=jobs, deployment=deployment, now=clock),
+    return Tracking(
+        deployment=deployment,
         clock=clock,
+        table=table,
+        jobs=jobs,
+        runs=RunObserver(table=table, jobs=jobs, logs=logs, deployment=deployment, clock=clock),
+        tuning=TuningObserver(
+            table=table, jobs=SageMakerTuningJobs(sagemaker), deployment=settings.deployment, clock=clock
+        ),
+        outbox=Outbox(table=table, topic=topic, clock=clock),
     )
-    return Tracking(runs=runs, tuning=tuning, outbox=outbox, reconciler=reconciler)

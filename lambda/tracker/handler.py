@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
     from spotkeep_jobs.outbox import Delivery
 
-logger = Logger()
-metrics = Metrics()
+_SERVICE: Final = os.environ.get("POWERTOOLS_SERVICE_NAME", "tracker")
+
+logger = Logger(service=_SERVICE)
+metrics = Metrics(namespace=os.environ.get("POWERTOOLS_METRICS_NAMESPACE", "Spotkeep"), service=_SERVICE)
 
 Answer = dict[str, Any]
 
@@ -54,7 +56,11 @@ def handler(event: object, context: LambdaContext) -> Answer:  # noqa: ARG001 - 
         logger.warning("ignored an event", problem=str(error))
         metrics.add_metric(name="EventRefused", unit=MetricUnit.Count, value=1)
         return {"ok": False, "error": "not-a-hint", "problem": str(error)}
-    return follow(hint, tracking=production_tracking())
+    try:
+        return follow(hint, tracking=production_tracking())
+    except Exception:
+        metrics.add_metric(name="EventFailed", unit=MetricUnit.Count, value=1)
+        raise
 
 
 def follow(hint: Hint, *, tracking: Tracking) -> Answer:

@@ -1,0 +1,68 @@
+"""The reconciler's entry point: bounded by its time, and it fails only after all that could be done is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from reconciler import handler as entry
+from spotkeep_jobs.reconciliation import Sweep, SweepFailedError
+
+
+@dataclass
+class Context:
+    remaining_milliseconds: int = 240_000
+    aws_request_id: str = "5e1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"
+    function_name: str = "spotkeep-reconciler"
+    memory_limit_in_mb: int = 512
+    invoked_function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:spotkeep-reconciler"
+
+    def get_remaining_time_in_millis(self) -> int:
+        return self.remaining_milliseconds
+
+
+class ScriptedReconciler:
+    """The sweep, as far as the entry point sees it."""
+
+    def __init__(self, sweep: Sweep) -> None:
+        self._sweep = sweep
+        self.had_time: bool | None = None
+
+    def sweep(self, *, has_time: Callable[[], bool]) -> Sweep:
+        self.had_time = has_time()
+        return self._sweep
+
+
+def call(monkeypatch: pytest.MonkeyPatch, sweep: Sweep, context: Context | None = None) -> tuple[Any, Any]:
+    reconciler = ScriptedReconciler(sweep)
+    monkeypatch.setattr(entry, "production_reconciler", lambda: reconciler)
+    return entry.handler({"anything": "at all"}, context or Context()), reconciler
+
+
+def test_a_sweep_is_answered_with_what_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer, reconciler = call(monkeypatch, Sweep(runs=3, changes=2, completed=1, notices_sent=1))
+    assert answer == {
+        "ok": True, "runs": 3, "changes": 2, "completed": 1, "tuning_jobs": 0, "notices_sent": 1, "left": 0,
+    }  # fmt: skip
+    assert reconciler.had_time
+
+
+def test_the_end_of_its_time_is_kept_for_sending(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, reconciler = call(monkeypatch, Sweep(), Context(remaining_milliseconds=20_000))
+    assert reconciler.had_time is False
+
+
+def test_failures_are_raised_together_after_metrics_and_logs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    sweep = Sweep(runs=3, failures={"run a": "SageMakerBusyError: slow down", "outbox": "ClientError: no"})
+    with pytest.raises(SweepFailedError, match="run a: SageMakerBusyError: slow down; outbox") as raised:
+        call(monkeypatch, sweep)
+    assert raised.value.failures == sweep.failures
+    said = capsys.readouterr().out
+    assert '"SweepFailures":[2.0]' in said.replace(" ", "")
+    logged = [vars(record)["problem"] for record in caplog.records if record.msg == "not reconciled"]
+    assert logged == list(sweep.failures.values())

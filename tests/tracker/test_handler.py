@@ -1,0 +1,233 @@
+"""The tracker's entry point, on real clients and the local AWS; SageMaker says what the test tells it."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from spotkeep_jobs.errors import SageMakerBusyError
+from spotkeep_jobs.record import Attempt, Run
+from spotkeep_jobs.run_observer import RunObserver
+from spotkeep_jobs.sagemaker_api import StatusTransition, TrainingJob
+from spotkeep_jobs.states import RunState
+from spotkeep_jobs.tracking_functions import Tracking, TrackingSettings, wired
+from spotkeep_jobs.training_logs import CloudWatchJobLogs
+from spotkeep_jobs.tuning_jobs import TuningJob, TuningObserver
+from tracker import handler as entry
+from tracker.hints import TRAINING_JOB_CHANGED, TUNING_JOB_CHANGED
+
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+@dataclass
+class Context:
+    aws_request_id: str = "5e1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"
+    function_name: str = "spotkeep-tracker"
+    memory_limit_in_mb: int = 512
+    invoked_function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:spotkeep-tracker"
+
+
+@dataclass
+class SageMaker:
+    """Training and tuning jobs as the test tells them."""
+
+    job: TrainingJob | None = None
+    tuning: TuningJob | None = None
+    busy: bool = False
+
+    def create(self, request: Any, /) -> str:
+        raise AssertionError("the tracker creates nothing")
+
+    def stop(self, job_name: str, /) -> bool:
+        raise AssertionError("the tracker stops nothing")
+
+    def describe(self, job_name: str, /) -> Any:
+        if self.busy:
+            raise SageMakerBusyError(operation="Describe", code="ThrottlingException", reason="Rate exceeded")
+        return self.tuning if job_name.startswith("search") else self.job
+
+
+@dataclass
+class Stage:
+    """A deployed tracker: its table, its topic with a subscriber, its SageMaker."""
+
+    tracking: Tracking
+    sagemaker: SageMaker
+    sqs: Any
+    queue: str
+    run: Run = field(init=False)
+
+    def received(self) -> list[dict[str, Any]]:
+        messages = self.sqs.receive_message(QueueUrl=self.queue, MaxNumberOfMessages=10).get("Messages", [])
+        return [json.loads(message["Body"]) for message in messages]
+
+
+@pytest.fixture
+def stage(local_aws: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    for name, value in local_aws.environment().items():
+        monkeypatch.setenv(name, value)
+    session, suffix = local_aws.session(), uuid.uuid4().hex[:8]
+    dynamodb, sns, sqs = (session.client(service) for service in ("dynamodb", "sns", "sqs"))
+    make_table(dynamodb, f"runs-{suffix}")
+    topic = sns.create_topic(Name=f"notices-{suffix}")["TopicArn"]
+    queue = sqs.create_queue(QueueName=f"subscriber-{suffix}")["QueueUrl"]
+    queue_arn = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue_arn)
+
+    environment = {
+        "SPOTKEEP_DEPLOYMENT": "spotkeep", "SPOTKEEP_RUN_TABLE": f"runs-{suffix}", "SPOTKEEP_NOTICE_TOPIC_ARN": topic,
+        "SPOTKEEP_PRICES": '{"ml.m5.xlarge": 0.23}', "SPOTKEEP_CHECKPOINT_BUCKET": "bucket",
+    }  # fmt: skip
+    parts = wired(TrackingSettings.from_environment(environment), clock=lambda: NOON)
+    sagemaker = SageMaker()
+    runs = RunObserver(
+        table=parts.table, jobs=sagemaker, logs=CloudWatchJobLogs(session.client("logs")),
+        deployment=parts.deployment, clock=parts.clock,
+    )  # fmt: skip
+    tuning = TuningObserver(table=parts.table, jobs=sagemaker, deployment="spotkeep", clock=parts.clock)
+    tracking = replace(parts, jobs=sagemaker, runs=runs, tuning=tuning)
+    monkeypatch.setattr(entry, "production_tracking", lambda: tracking)
+    stage = Stage(tracking, sagemaker, sqs, queue)
+    shared: dict[str, Any] = {"capacity": "spot", "instance_type": "ml.m5.xlarge", "created_at": NOON}
+    stage.run = parts.table.open_run(
+        run=Run(
+            run="digits", name="digits", job_name="digits-1", job_arn="arn", updated_at=NOON, token=suffix, request={},
+            checkpoint_uri="s3://b/runs/digits/checkpoints/", output_prefix="s3://b/runs/digits/output/", **shared,
+        ),
+        attempt=Attempt(run="digits", attempt=1, job_name="digits-1", job_arn="arn", **shared),
+    ).run  # fmt: skip
+    yield stage
+    dynamodb.delete_table(TableName=f"runs-{suffix}")
+
+
+def make_table(dynamodb: Any, name: str) -> None:
+    def keys(partition: str, sort: str) -> list[dict[str, str]]:
+        return [{"AttributeName": partition, "KeyType": "HASH"}, {"AttributeName": sort, "KeyType": "RANGE"}]
+
+    indexes = {"by-created": ("listing", "created_at"), "in-flight": ("in_flight", "updated_at")}
+    names = ("pk", "sk", "listing", "created_at", "in_flight", "updated_at")
+    dynamodb.create_table(
+        TableName=name,
+        BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[{"AttributeName": attribute, "AttributeType": "S"} for attribute in names],
+        KeySchema=keys("pk", "sk"),
+        GlobalSecondaryIndexes=[
+            {"IndexName": index, "KeySchema": keys(*fields), "Projection": {"ProjectionType": "ALL"}}
+            for index, fields in indexes.items()
+        ],
+    )
+
+
+def completed_job() -> TrainingJob:
+    return TrainingJob(
+        name="digits-1", arn="arn", status="Completed", secondary_status="Completed", created_at=NOON,
+        training_seconds=600, billable_seconds=180, training_ended_at=NOON, environment={},
+        model_uri="s3://b/runs/digits/output/digits-1/output/model.tar.gz",
+        transitions=(
+            StatusTransition(status="Training", started_at=NOON, ended_at=NOON, message=""),
+            StatusTransition(status="Completed", started_at=NOON, ended_at=None, message=""),
+        ),
+    )  # fmt: skip
+
+
+def training_event(job_name: str = "digits-1") -> dict[str, Any]:
+    return {
+        "version": "0", "id": "1", "source": "aws.sagemaker", "detail-type": TRAINING_JOB_CHANGED,
+        "detail": {"TrainingJobName": job_name, "TrainingJobStatus": "Failed"},
+    }  # fmt: skip
+
+
+def call(event: object) -> dict[str, Any]:
+    answer: dict[str, Any] = entry.handler(event, Context())
+    return answer
+
+
+def test_an_event_is_a_hint_and_describe_is_the_fact(stage: Stage) -> None:
+    """The event says Failed, SageMaker says Completed: the run completed."""
+    stage.sagemaker.job = completed_job()
+    assert call(training_event()) == {
+        "ok": True, "run": "digits", "state": "COMPLETED", "changes": 1, "notices_sent": ["digits/completed/1"],
+    }  # fmt: skip
+    head = stage.tracking.table.get("digits")
+    assert head is not None
+    assert (head.state, head.output_uri) == (RunState.COMPLETED, completed_job().model_uri)
+
+
+def test_i4_a_doubled_event_reaches_the_subscriber_once(stage: Stage) -> None:
+    stage.sagemaker.job = completed_job()
+    assert [call(training_event())["changes"] for _ in range(3)] == [1, 0, 0]
+    [mail] = stage.received()
+    assert mail["Subject"] == "[spotkeep] digits completed, 70 % saved"
+    assert mail["MessageAttributes"]["status"]["Value"] == "completed"
+
+
+def test_somebody_elses_job_is_ignored_quietly(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(training_event("strangers-model-7"))["ignored"]
+    said = capsys.readouterr().out
+    assert "strangers-model-7" not in said
+    assert '"EventForeign"' in said
+
+
+def test_what_sagemaker_cannot_answer_is_raised_for_lambda_to_retry(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.sagemaker.busy = True
+    with pytest.raises(SageMakerBusyError):
+        call(training_event())
+    assert '"EventFailed"' in capsys.readouterr().out
+    assert stage.tracking.table.get("digits") == stage.run
+
+
+def test_a_topic_that_refuses_does_not_undo_the_record(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.sagemaker.job = completed_job()
+    topic = stage.tracking.outbox._topic
+    client = topic._client  # type: ignore[attr-defined]
+
+    def refuse(**request: Any) -> None:
+        raise ClientError({"Error": {"Code": "Throttled", "Message": "Rate exceeded"}}, "Publish")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(client, "publish", refuse)
+        assert call(training_event())["notices_sent"] == []
+    assert call(training_event())["notices_sent"] == ["digits/completed/1"]
+
+
+def test_the_end_of_a_tuning_job_is_told_once(stage: Stage) -> None:
+    event = {
+        "source": "aws.sagemaker",
+        "detail-type": TUNING_JOB_CHANGED,
+        "detail": {"HyperParameterTuningJobName": "search"},
+    }
+    stage.sagemaker.tuning = TuningJob(name="search", deployment="spotkeep", status="Completed", completed=3)
+    assert call(event)["notices_sent"] == ["tuning:search/completed"]
+    assert call(event)["notices_sent"] == []
+    stage.sagemaker.tuning = TuningJob(name="search", deployment="theirs", status="Completed")
+    assert call(event)["ignored"]
+
+
+@given(
+    junk=st.recursive(
+        st.none() | st.integers() | st.text(max_size=20),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=12), inner, max_size=3),
+        max_leaves=6,
+    )
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+def test_junk_is_answered_and_touches_nothing(junk: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    def untouched() -> Tracking:
+        raise AssertionError("junk reached the record")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(entry, "production_tracking", untouched)
+        answer = call(junk)
+    assert (answer["ok"], answer["error"]) == (False, "not-a-hint")
+    assert answer["problem"]
