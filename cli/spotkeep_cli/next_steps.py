@@ -26,7 +26,11 @@ def steps_for_run(run: Run, *, invocation: Invocation, after: str) -> list[NextS
 
     name = run.run
     if run.state is RunState.COMPLETED:
-        steps = [step(f"describe {name}", "the whole story"), step("savings", "what spot saved so far")]
+        steps = [
+            step(f"describe {name}", "the whole story"),
+            step("savings", "what spot saved so far"),
+            step(f"logs {name}", "its log"),
+        ]
         # The plain AWS command would look in the real AWS.
         if run.output_uri and not invocation.options.local:
             steps.insert(0, ("aws", NextStep(command=f"aws s3 cp {run.output_uri} .", what="fetch the model")))

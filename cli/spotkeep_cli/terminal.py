@@ -83,8 +83,7 @@ class Terminal:
         self.show("")
         for step in steps:
             in_line = width + 8 + max(len(s.what) for s in steps) <= self.people.width
-            line = Text("Next: " if step is steps[0] else "      ", style="dim")
-            line.append(step.command, style="bold")
+            line = Text.assemble(("Next: " if step is steps[0] else "      ", "dim"), (step.command, "bold"))
             if in_line:
                 line.append(" " * (width - len(step.command) + 2) + step.what, style="dim")
             self.people.print(line, soft_wrap=True, highlight=False)

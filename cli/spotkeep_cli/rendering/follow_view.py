@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
@@ -12,7 +13,9 @@ from spotkeep_cli.following import Happened, Reported, Stands, Unreachable, Wrot
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.job_event import event_text, progress_text, total_steps
 from spotkeep_cli.rendering.run_description import timeline_cells
+from spotkeep_cli.rendering.sparse_progress import SparseProgress
 from spotkeep_jobs.job_events import JobEventKind
+from spotkeep_jobs.states import TimelineKind
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -22,8 +25,6 @@ if TYPE_CHECKING:
     from spotkeep_cli.following import Update
     from spotkeep_jobs.job_events import JobEvent
 
-# Without a bar, progress is a line each tenth of the way, so that a redirected log stays readable.
-_SHARES_WITHOUT_A_BAR = 10
 _QUIET = frozenset({JobEventKind.SAVED, JobEventKind.START, JobEventKind.EXIT})
 
 
@@ -39,7 +40,7 @@ class FollowView(AbstractContextManager["FollowView"]):
         self._console = console
         self._with_log = with_log
         self._unreachable = False
-        self._last_share = -1
+        self._sparse = SparseProgress()
         self._progress: Progress | None = None
         self._task: TaskID | None = None
         if console.is_terminal and not console.is_dumb_terminal:
@@ -67,6 +68,8 @@ class FollowView(AbstractContextManager["FollowView"]):
     def show(self, update: Update) -> None:
         """Shows one update."""
         match update:
+            case Happened(entry=entry) if entry.kind is TimelineKind.STEP_RESUMED:
+                self._reachable_again()  # the job's own event said so already, and sooner
             case Happened(entry=entry):
                 self._reachable_again()
                 _, _, clock = quantities.moment(entry.at).partition(" ")
@@ -94,14 +97,12 @@ class FollowView(AbstractContextManager["FollowView"]):
     def _show_progress(self, event: JobEvent) -> None:
         step, total = event.step or 0, total_steps(event)
         if self._progress is not None:
-            text = Text.from_markup("") + Text(progress_text(event))
+            description = escape(progress_text(event))
             if self._task is None:
-                self._task = self._progress.add_task(text.plain, total=total)
-            self._progress.update(self._task, description=text.plain.replace("[", "\\["), completed=step, total=total)
+                self._task = self._progress.add_task(description, total=total)
+            self._progress.update(self._task, description=description, completed=step, total=total)
             return
-        share = step * _SHARES_WITHOUT_A_BAR // total if total else -1
-        if share != self._last_share or total is None:
-            self._last_share = share
+        if self._sparse.worth_a_line(event):
             self._line(Text(f"           {progress_text(event)}"))
 
     def _reachable_again(self) -> None:

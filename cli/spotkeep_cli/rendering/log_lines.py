@@ -9,6 +9,7 @@ from rich.text import Text
 from spotkeep_cli.following import Happened, Reported, Stands, Unreachable, Wrote
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.job_event import event_text
+from spotkeep_cli.rendering.sparse_progress import SparseProgress
 from spotkeep_jobs.job_events import JobEventKind
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class LogPrinter:
         self._raw = raw
         self._hosts = hosts
         self.printed = 0
+        self._sparse = SparseProgress()
 
     def show(self, update: Update) -> None:
         """Prints an update, if it is for a log."""
@@ -51,6 +53,8 @@ class LogPrinter:
                 self._print(line, Text(line.text))
             case Reported(line=line) if self._raw:
                 self._print(line, Text(line.text))
+            case Reported(event=event) if event.kind is JobEventKind.PROGRESS and not self._sparse.worth_a_line(event):
+                self.printed += 1
             case Reported(event=event, line=line):
                 self._print(line, Text(f"spotkeep: {event_text(event)}", style=_STYLES[event.kind]))
             case Happened() | Unreachable() | Stands():
