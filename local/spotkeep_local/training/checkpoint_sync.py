@@ -23,6 +23,7 @@ from spotkeep_local.training.object_store import ObjectStore, S3Location
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from io import FileIO
     from typing import BinaryIO
 
 _LOG = logging.getLogger(__name__)
@@ -48,6 +49,10 @@ class _Pending:
 
 class _LostHostError(Exception):
     """The host is gone in the middle of an upload."""
+
+
+class _TornFileError(Exception):
+    """The job made a file shorter in the middle of its upload."""
 
 
 class CheckpointSync:
@@ -121,7 +126,7 @@ class CheckpointSync:
         """
         self._stop_thread()
         try:
-            for relative in self._changes():
+            for relative in list(self._changes()):
                 if self._lost.is_set() or (deadline is not None and time.monotonic() >= deadline):
                     return
                 self._upload(relative)
@@ -193,14 +198,17 @@ class CheckpointSync:
         version = _version(path)
         try:
             with path.open("rb", buffering=0) as file:
-                body = cast("BinaryIO", _LosableFile(file, self._lost))
-                self._store.upload(body, self._remote.child(relative))
+                body = _Snapshot(file, self._lost)
+                self._store.upload(cast("BinaryIO", body), self._remote.child(relative))
         except FileNotFoundError:
             self._unmark(relative)
             return
-        except (ClientError, BotoCoreError):
+        except (_TornFileError, ClientError, BotoCoreError):
             if self._lost.is_set():
                 raise _LostHostError from None
+            if body.torn:
+                # Not in S3, so the next pass takes it up as a change.
+                return
             raise
         self._known[relative] = version
         self.uploads += 1
@@ -244,23 +252,39 @@ class CheckpointSync:
                 yield key.removeprefix(folder.key)
 
 
-class _LosableFile:
-    """A file that cannot be read any more once its host is lost."""
+class _Snapshot:
+    """A file as long as it was when its upload began, unreadable once its host is lost.
 
-    def __init__(self, file: BinaryIO, lost: threading.Event) -> None:
+    The job may write to the file meanwhile. Growth is for the next upload; a file that shrank cannot fill the
+    length that was announced to S3, so its upload is given up.
+    """
+
+    def __init__(self, file: FileIO, lost: threading.Event) -> None:
         self._file = file
         self._lost = lost
+        self._size = os.fstat(file.fileno()).st_size
+        self._position = 0
+        self.torn = False
 
     def read(self, size: int = -1) -> bytes:
         if self._lost.is_set():
             raise _LostHostError
-        return self._file.read(size)
+        left = self._size - self._position
+        wanted = left if size is None or size < 0 else min(size, left)
+        chunk = self._file.read(wanted) or b""
+        if not chunk and wanted:
+            self.torn = True
+            raise _TornFileError
+        self._position += len(chunk)
+        return chunk
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        return self._file.seek(offset, whence)
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        self._position = self._file.seek(base + offset)
+        return self._position
 
     def tell(self) -> int:
-        return self._file.tell()
+        return self._position
 
 
 def _version(path: Path) -> _Version | None:

@@ -128,8 +128,9 @@ class Host:
 
     def _read(self) -> None:
         assert self._process.stdout is not None  # noqa: S101 - asked for above
-        for line in self._process.stdout:
-            self._on_line(line.decode("utf-8", errors="replace").rstrip("\r\n"))
+        with self._process.stdout as output:
+            for line in output:
+                self._on_line(line.decode("utf-8", errors="replace").rstrip("\r\n"))
 
     def _wait(self) -> None:
         if hasattr(os, "waitid"):

@@ -211,9 +211,12 @@ class JobRunner:
 
     def _end_what_a_dead_server_left(self) -> None:
         job = self.job
-        if not job.lifetimes or job.lifetimes[-1].ended_at is not None:
+        if not job.ending:
+            # A lost host takes its disk with it.
+            shutil.rmtree(self._platform.hosts_folder / job.name, ignore_errors=True)
+        last = job.lifetimes[-1] if job.lifetimes else None
+        if last is None or last.ended_at is not None:
             return
-        last = job.lifetimes[-1]
         ended = end_orphans(group=last.pid, identity=last.identity, job_arn=job.arn)
         self._change_lifetime(ended_at=time.time(), interrupted=True, notice=False, signal="SIGKILL" if ended else None)
 
@@ -237,7 +240,7 @@ class JobRunner:
     def _run_host(self) -> Ending | Interruption:
         """Runs the job on one host until the job is over or the host is lost."""
         job = self.job
-        folder = self._platform.hosts_folder / job.name / f"host-{len(job.lifetimes) + 1}"
+        folder = self._host_folder(len(job.lifetimes) + 1)
         shutil.rmtree(folder, ignore_errors=True)
         opt_ml = OptMl(folder / "ml")
         if len(job.transitions) > 1:
@@ -366,10 +369,11 @@ class JobRunner:
             self._logs = None
 
     def _finish(self, ending: Ending) -> None:
-        job = self.update(lambda job: _uploading(job, ending))
+        opt_ml = OptMl(self._host_folder(len(self.job.lifetimes)) / "ml")
+        has_output = opt_ml.root.is_dir()
+        job = self.update(lambda job: _on_its_way(job, ending, uploading=has_output))
         model_artifacts = None
-        opt_ml = OptMl(self._platform.hosts_folder / job.name / f"host-{len(job.lifetimes)}" / "ml")
-        if job.lifetimes and opt_ml.root.is_dir():
+        if has_output:
             self._finish_sync_of_a_dead_server(opt_ml)
             model_artifacts = self._upload_output(job, opt_ml, ending)
         if self._logs:
@@ -403,6 +407,9 @@ class JobRunner:
         self.update(
             lambda job: advance(replace(job, failure_reason=reason[:1024]), SecondaryStatus.FAILED, now=time.time())
         )
+
+    def _host_folder(self, number: int) -> Path:
+        return self._platform.hosts_folder / self.job.name / f"host-{number}"
 
     def _checkpoint_sync(self, opt_ml: OptMl) -> CheckpointSync | None:
         configuration = self.job.request.get("CheckpointConfig")
@@ -530,10 +537,11 @@ class JobRunner:
         )
         with self._changed:
             self._host = None
+            self._striking = None
 
 
-def _uploading(job: TrainingJob, ending: Ending) -> TrainingJob:
-    """The job on its way to its ending; one that never had a process has nothing to upload."""
-    if job.ending or not job.lifetimes:
+def _on_its_way(job: TrainingJob, ending: Ending, *, uploading: bool) -> TrainingJob:
+    """The job on its way to its ending, by way of Uploading when its last host is still there."""
+    if job.ending or not uploading:
         return replace(job, ending=ending)
     return advance(replace(job, ending=ending), SecondaryStatus.UPLOADING, now=time.time())

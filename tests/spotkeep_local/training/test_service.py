@@ -1,0 +1,598 @@
+"""A training job from request to end, through real processes, real S3 and real logs."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from spotkeep_local.capacity import CapacityScript, EventFaults, Interruption
+
+MARKERS = (".sagemaker-uploading", ".sagemaker-uploaded")
+SLEEP = "import time; print('up'); time.sleep(600)"
+
+
+def interrupt(**values: object) -> CapacityScript:
+    return CapacityScript(interruptions=(Interruption(**{"capacity_returns_after_seconds": 0.1} | values),))
+
+
+def test_a_job_runs_from_its_data_to_its_model(training):
+    training.put("data/a.txt", "alpha")
+    training.put("data/deep/b.txt", "beta")
+    training.create(
+        "whole",
+        """
+import json, os, pathlib
+base = pathlib.Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
+data = base / "input/data/train"
+(base / "model/weights").write_text((data / "a.txt").read_text() + (data / "deep/b.txt").read_text())
+(base / "output/data/extra").write_text("more")
+for name in ("hyperparameters", "inputdataconfig", "resourceconfig", "checkpointconfig"):
+    print(name, (base / f"input/config/{name}.json").read_text())
+print(os.environ["TRAINING_JOB_NAME"], os.environ["TRAINING_JOB_ARN"], os.environ["COLOUR"])
+""",
+        InputDataConfig=[training.channel("code", "code/"), training.channel("train", "data")],
+        HyperParameters={"rate": "0.1"},
+        Environment={"COLOUR": "blue"},
+    )
+    ended = training.wait_ended("whole")
+    assert (ended["TrainingJobStatus"], ended["SecondaryStatus"]) == ("Completed", "Completed")
+    assert training.path("whole") == ["Starting", "Downloading", "Training", "Uploading", "Completed"]
+    artifacts = ended["ModelArtifacts"]["S3ModelArtifacts"]
+    assert artifacts == f"s3://{training.bucket}/out/whole/output/model.tar.gz"
+    output = training.objects("out/")
+    assert members(output["out/whole/output/model.tar.gz"]) == {"weights": b"alphabeta"}
+    assert members(output["out/whole/output/output.tar.gz"]) == {"extra": b"more"}
+    log = training.log("whole")
+    assert 'hyperparameters {"rate": "0.1"}' in log
+    assert f"whole {ended['TrainingJobArn']} blue" in log
+    configuration = json.loads(next(line for line in log if line.startswith("resource")).partition(" ")[2])
+    assert configuration["current_host"] == "algo-1"
+    assert configuration["hosts"] == ["algo-1"]
+
+
+def members(archive: bytes) -> dict[str, bytes]:
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        return {member.name: tar.extractfile(member).read() for member in tar if member.isfile()}
+
+
+def test_the_environment_is_the_jobs_own(training, monkeypatch):
+    monkeypatch.setenv("SECRET_OF_THE_SERVER", "1")
+    training.create("clean", "import json, os, sys; print(json.dumps([sys.prefix, dict(os.environ)]))")
+    training.wait_ended("clean")
+    prefix, environment = json.loads(training.log("clean")[0])
+    assert "SECRET_OF_THE_SERVER" not in environment
+    assert prefix == sys.prefix
+    assert environment["AWS_ENDPOINT_URL"] == training.local.endpoint_url
+    assert Path(environment["HOME"]).is_relative_to(training.folder)
+    assert Path(environment["TMPDIR"]).is_relative_to(training.folder)
+
+
+def test_boto3_in_a_script_reaches_the_local_aws(training):
+    training.create(
+        "client",
+        "import boto3, sys; boto3.client('s3').put_object(Bucket=sys.argv[1], Key='hello', Body=b'hi')",
+        training.bucket,
+    )
+    assert training.wait_ended("client")["TrainingJobStatus"] == "Completed"
+    assert training.objects("hello") == {"hello": b"hi"}
+
+
+@pytest.mark.parametrize("isolation", ["auto", "relocated"])
+def test_paths_below_opt_ml_work_however_the_job_gets_them(make_training, isolation):
+    training = make_training(isolation=isolation)
+    training.put("code/train.sh", 'cat /opt/ml/../ml/none; echo "$2" > "$1/model/from-shell"')
+    request = training.request("paths")
+    request["AlgorithmSpecification"] |= {
+        "ContainerEntrypoint": ["/bin/sh", "-c"],
+        "ContainerArguments": ["sh /opt/ml/input/data/code/train.sh /opt/ml hello"],
+    }
+    training.call("CreateTrainingJob", **request)
+    ended = training.wait_ended("paths")
+    assert ended["TrainingJobStatus"] == "Completed"
+    archive = training.objects("out/")["out/paths/output/model.tar.gz"]
+    assert members(archive) == {"from-shell": b"hello\n"}
+
+
+def test_nothing_is_left_on_the_machine(training):
+    before = Path("/opt/ml").exists()
+    training.create("tidy", "print('done')")
+    training.wait_ended("tidy")
+    assert Path("/opt/ml").exists() == before
+    assert list((training.folder / "hosts").iterdir()) == []
+
+
+def test_a_failure_tells_its_reason_and_exit_code(training):
+    training.create(
+        "broken",
+        """
+import os, pathlib, sys
+base = pathlib.Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
+(base / "output/failure").write_text("the data is " + "bad " * 1000)
+(base / "model/weights").write_text("never")
+sys.exit(3)
+""",
+    )
+    ended = training.wait_ended("broken")
+    assert (ended["TrainingJobStatus"], ended["SecondaryStatus"]) == ("Failed", "Failed")
+    assert ended["FailureReason"].startswith("AlgorithmError: the data is bad bad")
+    assert ended["FailureReason"].endswith(", exit code: 3")
+    assert ended["ModelArtifacts"]["S3ModelArtifacts"] == ""
+    assert training.objects("out/") == {}
+
+
+def test_a_command_that_does_not_exist_fails_the_job(training):
+    training.put("code/x", "")
+    request = training.request("missing")
+    request["AlgorithmSpecification"]["ContainerEntrypoint"] = ["no-such-program"]
+    training.call("CreateTrainingJob", **request)
+    assert training.wait_ended("missing")["FailureReason"].endswith("exit code: 127")
+
+
+def test_killed_from_outside_the_job_fails_as_a_container_would(training):
+    training.create("shot", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    assert training.wait_ended("shot")["FailureReason"] == "AlgorithmError: , exit code: 137"
+
+
+def test_processes_that_outlive_the_first_end_with_it(training):
+    training.create(
+        "family", "import subprocess as s; print(s.Popen(['sleep', '600'], stdout=s.DEVNULL).pid, flush=True)"
+    )
+    assert training.wait_ended("family")["TrainingJobStatus"] == "Completed"
+    child = int(training.log("family")[0])
+    training.wait_until(lambda: not is_alive(child))
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+class TestChannels:
+    def test_a_prefix_may_be_a_folder_a_key_or_a_beginning(self, training):
+        training.put("in/one.csv", "1")
+        training.put("in/two.csv", "2")
+        training.create(
+            "prefixes",
+            """
+import os, pathlib
+base = pathlib.Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml")) / "input/data"
+for path in sorted(base.rglob("*.csv")): print(path.relative_to(base))
+""",
+            InputDataConfig=[
+                training.channel("code", "code/train.py"),
+                training.channel("folder", "in"),
+                training.channel("key", "in/one.csv"),
+                training.channel("beginning", "in/t", InputMode="FastFile"),
+            ],
+        )
+        training.wait_ended("prefixes")
+        assert training.log("prefixes") == [
+            "beginning/two.csv",
+            "folder/one.csv",
+            "folder/two.csv",
+            "key/one.csv",
+        ]
+
+    def test_a_manifest_names_its_files(self, training):
+        training.put("in/a", "A")
+        training.put("in/b", "B")
+        training.put("manifest", json.dumps([{"prefix": f"s3://{training.bucket}/in/"}, "b"]))
+        training.create(
+            "manifest",
+            """
+import os, pathlib
+base = pathlib.Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml")) / "input/data/listed"
+print([path.name for path in base.iterdir()])
+""",
+            InputDataConfig=[
+                training.channel("code", "code/"),
+                training.channel("listed", "manifest", "ManifestFile"),
+            ],
+        )
+        training.wait_ended("manifest")
+        assert training.log("manifest") == ["['b']"]
+
+    def test_an_empty_prefix_is_refused(self, training):
+        request = training.request("empty", InputDataConfig=[training.channel("train", "nothing/")])
+        code, message = training.refusal("CreateTrainingJob", **request)
+        assert code == "ValidationException"
+        assert message.startswith(f'No S3 objects found under S3 URL "s3://{training.bucket}/nothing/"')
+
+    def test_data_that_went_missing_meanwhile_fails_the_job(self, training):
+        training.put("manifest", json.dumps([{"prefix": f"s3://{training.bucket}/"}, "gone"]))
+        training.put("code/train.py", "")
+        channels = [training.channel("listed", "manifest", "ManifestFile")]
+        training.call("CreateTrainingJob", **training.request("gone", InputDataConfig=channels))
+        assert training.wait_ended("gone")["FailureReason"].startswith("ClientError: Data download failed")
+
+
+class TestCapacityLoss:
+    def test_without_notice_the_job_comes_back_to_its_last_synced_step(self, training):
+        training.script_capacity("sudden", interrupt(at_step=6, notice=False))
+        training.create("sudden-1", training.resuming_script, 12, 0.05)
+        ended = training.wait_ended("sudden-1")
+        assert ended["TrainingJobStatus"] == "Completed"
+        once = ["Starting", "Downloading", "Training"]
+        assert training.path("sudden-1") == [*once, "Interrupted", *once, "Uploading", "Completed"]
+        first, second = training.facts("sudden-1").lifetimes
+        assert (first.signal, first.interrupted, first.notice) == ("SIGKILL", True, False)
+        assert first.exit_code == 137
+        assert first.last_step_seen == 6
+        assert second.resumed_step <= 6
+        assert (second.restored_files, second.exit_code, second.signal) == (1, 0, None)
+        assert second.last_step_seen == 12
+
+    def test_with_notice_the_job_may_save_until_the_capacity_is_gone(self, training):
+        training.script_capacity("polite", interrupt(at_fraction=0.5, notice=True, notice_seconds=30))
+        training.create(
+            "polite-1",
+            """
+import json, os, pathlib, signal, sys, time
+base = pathlib.Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
+saved = base / "checkpoints/last-words"
+if saved.exists():
+    print("restored", saved.read_text()); sys.exit()
+def leave(*_):
+    saved.write_text("saved in time"); sys.exit(75)
+signal.signal(signal.SIGTERM, leave)
+print("spotkeep-event: " + json.dumps({"event": "progress", "step": 5, "total_steps": 10}), flush=True)
+time.sleep(600)
+""",
+        )
+        assert training.wait_ended("polite-1")["TrainingJobStatus"] == "Completed"
+        first, _ = training.facts("polite-1").lifetimes
+        assert (first.signal, first.notice, first.exit_code) == ("SIGTERM", True, 75)
+        assert training.log("polite-1")[-1] == "restored saved in time"
+
+    def test_a_notice_that_is_not_heeded_ends_in_a_kill(self, training):
+        training.script_capacity("deaf", interrupt(at_step=1, notice=True, notice_seconds=0.3))
+        training.create(
+            "deaf-1",
+            "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + training.resuming_script,
+            3,
+            0.5,
+        )
+        assert training.wait_ended("deaf-1")["TrainingJobStatus"] == "Completed"
+        assert training.facts("deaf-1").lifetimes[0].exit_code == 137
+
+    def test_nothing_is_uploaded_after_a_hard_kill(self, make_training):
+        training = make_training(upload_delay_seconds=1.0)
+        training.script_capacity("lost", interrupt(at_step=5, notice=False))
+        training.create("lost-1", training.resuming_script, 8, 0.02)
+        training.wait_until(lambda: len(training.facts("lost-1").lifetimes) == 2)
+        first, second = training.facts("lost-1").lifetimes
+        assert first.last_step_seen == 5
+        assert (first.uploads, second.restored_files) == (0, 0)
+        training.wait_ended("lost-1")
+        assert training.facts("lost-1").lifetimes[1].resumed_step == 0
+
+    def test_a_script_that_never_saves_starts_again_from_nothing(self, training):
+        training.script_capacity("careless", interrupt(at_step=3, notice=False))
+        training.create(
+            "careless-1",
+            training.resuming_script.replace("draft.rename(saved)", "draft.unlink()"),
+            5,
+            0.02,
+        )
+        training.wait_ended("careless-1")
+        assert training.facts("careless-1").lifetimes[1].resumed_step == 0
+
+    def test_several_interruptions_are_taken_one_after_the_other(self, training):
+        moments = (
+            Interruption(at_step=2, notice=False, capacity_returns_after_seconds=0),
+            Interruption(at_seconds=0.0, notice=False, capacity_returns_after_seconds=0),
+            Interruption(at_step=8, notice=False, capacity_returns_after_seconds=0),
+        )
+        training.script_capacity("often", CapacityScript(interruptions=moments))
+        training.create("often-1", training.resuming_script, 10, 0.05)
+        assert training.wait_ended("often-1")["TrainingJobStatus"] == "Completed"
+        assert [life.interrupted for life in training.facts("often-1").lifetimes] == [True, True, True, False]
+
+    def test_a_script_may_come_while_the_job_runs(self, training):
+        training.create("live-1", training.resuming_script, 1000, 0.02)
+        training.wait_for_step("live-1", 3)
+        assert training.script_capacity("live", interrupt(at_seconds=0, notice=False)) == ["live-1"]
+        training.wait_until(lambda: len(training.facts("live-1").lifetimes) == 2)
+        training.stop("live-1")
+        training.wait_ended("live-1")
+
+    def test_a_script_is_used_once(self, training):
+        training.script_capacity("once", interrupt(at_step=1, notice=False))
+        for name in ("once-1", "once-2"):
+            training.create(name, training.resuming_script.replace("saved.exists()", "False"), 2, 0.05)
+            training.wait_ended(name)
+        assert len(training.facts("once-1").lifetimes) == 2
+        assert len(training.facts("once-2").lifetimes) == 1
+
+    def test_capacity_may_be_late_at_first(self, training):
+        training.script_capacity("late", CapacityScript(initial_wait_seconds=0.2))
+        training.create("late-1", "")
+        training.wait_ended("late-1")
+        messages = [item["StatusMessage"] for item in training.describe("late-1")["SecondaryStatusTransitions"]]
+        assert messages[1] == "Insufficient capacity error from EC2 while launching instances, retrying!"
+
+    def test_on_demand_capacity_is_never_taken_away(self, training):
+        training.script_capacity("steady", interrupt(at_step=1, notice=False))
+        training.create("steady-1", training.resuming_script, 3, 0.02, spot=False)
+        training.wait_ended("steady-1")
+        assert len(training.facts("steady-1").lifetimes) == 1
+
+    def test_waiting_counts_as_training_time_but_not_as_billable(self, training):
+        training.script_capacity("bill", interrupt(at_step=1, notice=False, capacity_returns_after_seconds=2.0))
+        training.create("bill-1", training.resuming_script, 2, 0.02)
+        ended = training.wait_ended("bill-1")
+        assert ended["BillableTimeInSeconds"] < ended["TrainingTimeInSeconds"]
+
+
+class TestCheckpoints:
+    def test_deletions_are_mirrored_and_markers_stay_local(self, training):
+        training.create(
+            "mirror",
+            """
+import os, pathlib, time
+folder = pathlib.Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml")) / "checkpoints"
+(folder / "old").write_text("old"); (folder / "new").write_text("new")
+uploaded = folder / "old.sagemaker-uploaded"
+while not uploaded.exists(): time.sleep(0.01)
+print("marked"); (folder / "old").unlink()
+while uploaded.exists(): time.sleep(0.01)
+print("unmarked")
+""",
+        )
+        assert training.wait_ended("mirror")["TrainingJobStatus"] == "Completed"
+        assert training.log("mirror") == ["marked", "unmarked"]
+        assert training.objects("checkpoints/") == {"checkpoints/new": b"new"}
+        (life,) = training.facts("mirror").lifetimes
+        assert life.deletions == 1
+
+    def test_the_last_save_before_a_good_end_reaches_s3(self, make_training):
+        training = make_training(sync_interval_seconds=600, upload_delay_seconds=600)
+        training.create("final", training.resuming_script, 3, 0)
+        training.wait_ended("final")
+        assert training.objects("checkpoints/") == {"checkpoints/step": b"3"}
+
+    def test_another_jobs_checkpoints_are_restored(self, training):
+        training.put("checkpoints/step", "4")
+        training.put("checkpoints/step.sagemaker-uploaded", "")
+        training.create("heir", training.resuming_script, 5, 0)
+        training.wait_ended("heir")
+        (life,) = training.facts("heir").lifetimes
+        assert (life.restored_files, life.resumed_step) == (1, 4)
+
+
+class TestStop:
+    def test_a_script_gets_sigterm_and_may_leave_a_model(self, training):
+        training.create(
+            "gentle",
+            """
+import os, pathlib, signal, sys, time
+base = pathlib.Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
+def leave(*_):
+    (base / "model/weights").write_text("half"); sys.exit(1)
+signal.signal(signal.SIGTERM, leave)
+print("spotkeep-event: {\\"event\\": \\"progress\\", \\"step\\": 1}", flush=True)
+time.sleep(600)
+""",
+        )
+        training.wait_for_step("gentle", 1)
+        training.stop("gentle")
+        assert training.describe("gentle")["TrainingJobStatus"] in ("Stopping", "Stopped")
+        ended = training.wait_ended("gentle")
+        assert (ended["TrainingJobStatus"], ended["SecondaryStatus"]) == ("Stopped", "Stopped")
+        assert training.path("gentle")[-3:] == ["Stopping", "Uploading", "Stopped"]
+        assert members(training.objects("out/")["out/gentle/output/model.tar.gz"]) == {"weights": b"half"}
+
+    def test_one_that_stays_is_killed(self, make_training):
+        training = make_training(stop_grace_seconds=0.2)
+        training.create(
+            "stubborn",
+            "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + training.resuming_script,
+            1000,
+            0.05,
+        )
+        training.wait_for_step("stubborn", 1)
+        training.stop("stubborn")
+        assert training.wait_ended("stubborn")["SecondaryStatus"] == "Stopped"
+        (life,) = training.facts("stubborn").lifetimes
+        assert (life.signal, life.exit_code, life.interrupted) == ("SIGKILL", 137, False)
+
+    def test_while_it_waits_for_capacity(self, training):
+        never = interrupt(at_step=1, notice=False, capacity_returns_after_seconds=None)
+        training.script_capacity("waiting", never)
+        training.create("waiting-1", training.resuming_script, 1000, 0.05)
+        training.wait_until(lambda: training.describe("waiting-1")["SecondaryStatus"] == "Interrupted")
+        training.stop("waiting-1")
+        assert training.wait_ended("waiting-1")["SecondaryStatus"] == "Stopped"
+
+    def test_one_that_ended_is_refused(self, training):
+        training.create("over", "")
+        training.wait_ended("over")
+        assert training.refusal("StopTrainingJob", TrainingJobName="over") == (
+            "ValidationException",
+            "The request was rejected because the training job is in status Completed.",
+        )
+
+
+class TestLimits:
+    def test_max_runtime(self, training):
+        training.create("long", SLEEP, StoppingCondition={"MaxRuntimeInSeconds": 1, "MaxWaitTimeInSeconds": 600})
+        ended = training.wait_ended("long")
+        assert (ended["TrainingJobStatus"], ended["SecondaryStatus"]) == ("Stopped", "MaxRuntimeExceeded")
+        assert training.path("long")[-3:] == ["Stopping", "Uploading", "MaxRuntimeExceeded"]
+
+    def test_max_wait_while_waiting(self, training):
+        training.script_capacity("patient", interrupt(at_step=1, notice=False, capacity_returns_after_seconds=None))
+        training.create(
+            "patient-1",
+            training.resuming_script,
+            1000,
+            0.05,
+            StoppingCondition={"MaxRuntimeInSeconds": 2, "MaxWaitTimeInSeconds": 2},
+        )
+        ended = training.wait_ended("patient-1")
+        assert (ended["TrainingJobStatus"], ended["SecondaryStatus"]) == ("Stopped", "MaxWaitTimeExceeded")
+
+    def test_max_wait_without_ever_having_capacity(self, training):
+        training.script_capacity("hopeless", CapacityScript(initial_wait_seconds=3600))
+        training.create("hopeless-1", "", StoppingCondition={"MaxRuntimeInSeconds": 1, "MaxWaitTimeInSeconds": 1})
+        ended = training.wait_ended("hopeless-1")
+        assert ended["SecondaryStatus"] == "MaxWaitTimeExceeded"
+        assert "TrainingTimeInSeconds" not in ended
+        assert "BillableTimeInSeconds" not in ended
+
+
+class TestEvents:
+    def test_every_change_of_the_secondary_status_is_told(self, training):
+        training.create("told", "")
+        training.wait_ended("told")
+        assert training.events.wait_for(5) == ["Starting", "Downloading", "Training", "Uploading", "Completed"]
+        last = training.events.details[-1]
+        assert last["TrainingJobStatus"] == "Completed"
+        assert isinstance(last["CreationTime"], int)
+        assert last["TrainingEndTime"] >= last["TrainingStartTime"] >= last["CreationTime"]
+        assert not {"BillableTimeInSeconds", "TrainingTimeInSeconds", "WarmPoolStatus"} & set(last)
+
+    def test_faults_are_switched_on_and_off(self, training):
+        training.call("EventFaults", "SpotkeepLocal", **EventFaults(duplicate=True).to_document())
+        training.create("twice", "")
+        training.wait_ended("twice")
+        assert len(training.events.wait_for(10)) == 10
+        training.call("EventFaults", "SpotkeepLocal", **EventFaults(drop=1.0).to_document())
+        training.create("silent", "")
+        training.wait_ended("silent")
+        training.call("EventFaults", "SpotkeepLocal", **EventFaults().to_document())
+        training.create("again", "")
+        training.wait_ended("again")
+        names = [detail["TrainingJobName"] for detail in training.events.details[10:]]
+        training.events.wait_for(15)
+        assert "silent" not in names
+
+
+class TestTheRestOfTheApi:
+    def test_a_name_is_used_once(self, training):
+        training.create("taken", "")
+        code, message = training.refusal("CreateTrainingJob", **training.request("taken"))
+        assert code == "ResourceInUse"
+        assert "already exists" in message
+        assert training.wait_ended("taken")["TrainingJobStatus"] == "Completed"
+
+    @pytest.mark.parametrize("operation", ["DescribeTrainingJob", "StopTrainingJob", "DeleteTrainingJob"])
+    def test_what_does_not_exist_is_not_found(self, training, operation):
+        assert training.refusal(operation, TrainingJobName="nobody") == (
+            "ValidationException",
+            "Requested resource not found.",
+        )
+
+    def test_an_unknown_operation_is_named(self, training):
+        code, message = training.refusal("CreateEndpoint")
+        assert code == "UnknownOperationException"
+        assert "SageMaker.CreateEndpoint" in message
+
+    def test_delete(self, training):
+        training.create("done", "")
+        training.wait_ended("done")
+        training.call("DeleteTrainingJob", TrainingJobName="done")
+        assert training.refusal("DescribeTrainingJob", TrainingJobName="done")[1].startswith("Requested")
+
+    def test_delete_refuses_a_live_job(self, training):
+        training.create("alive", SLEEP)
+        assert training.refusal("DeleteTrainingJob", TrainingJobName="alive")[0] == "ResourceInUse"
+        training.stop("alive")
+        training.wait_ended("alive")
+
+    def test_tags(self, training):
+        training.create("tagged", "", Tags=[{"Key": "owner", "Value": "ann"}, {"Key": "team", "Value": "x"}])
+        arn = training.wait_ended("tagged")["TrainingJobArn"]
+        training.call("AddTags", ResourceArn=arn, Tags=[{"Key": "owner", "Value": "bob"}])
+        training.call("DeleteTags", ResourceArn=arn, TagKeys=["team"])
+        assert training.call("ListTags", ResourceArn=arn) == {"Tags": [{"Key": "owner", "Value": "bob"}]}
+        assert training.events.details[-1]["Tags"] == {"owner": "ann", "team": "x"}
+
+    def test_update_takes_remote_debugging_and_refuses_warm_pools(self, training):
+        training.create("updated", SLEEP)
+        training.call("UpdateTrainingJob", TrainingJobName="updated", RemoteDebugConfig={"EnableRemoteDebug": True})
+        assert training.describe("updated")["RemoteDebugConfig"] == {"EnableRemoteDebug": True}
+        _, message = training.refusal(
+            "UpdateTrainingJob", TrainingJobName="updated", ResourceConfig={"KeepAlivePeriodInSeconds": 60}
+        )
+        assert "warm pool" in message
+        training.stop("updated")
+        training.wait_ended("updated")
+
+    def test_list_is_paged_and_filtered(self, training):
+        for number in range(3):
+            training.create(f"item-{number}", "")
+            training.wait_ended(f"item-{number}")
+        training.create("other", "import sys; sys.exit(1)")
+        training.wait_ended("other")
+        first = training.call("ListTrainingJobs", NameContains="item", MaxResults=2)
+        rest = training.call("ListTrainingJobs", NameContains="item", NextToken=first["NextToken"])
+        names = [job["TrainingJobName"] for page in (first, rest) for job in page["TrainingJobSummaries"]]
+        assert names == ["item-0", "item-1", "item-2"]
+        assert "NextToken" not in rest
+        failed = training.call("ListTrainingJobs", StatusEquals="Failed")["TrainingJobSummaries"]
+        assert [job["TrainingJobName"] for job in failed] == ["other"]
+
+    def test_keep_alive_is_taken_and_keeps_nothing(self, training):
+        resources = {
+            "InstanceType": "ml.m5.large",
+            "InstanceCount": 1,
+            "VolumeSizeInGB": 1,
+            "KeepAlivePeriodInSeconds": 3600,
+        }
+        training.create("warm", "", spot=False, ResourceConfig=resources)
+        ended = training.wait_ended("warm")
+        assert ended["ResourceConfig"]["KeepAlivePeriodInSeconds"] == 3600
+        assert "WarmPoolStatus" not in ended
+
+    def test_an_uncompressed_output_keeps_its_files(self, training):
+        training.create(
+            "plain",
+            training.resuming_script,
+            1,
+            0,
+            OutputDataConfig={"S3OutputPath": f"s3://{training.bucket}/out/", "CompressionType": "NONE"},
+        )
+        ended = training.wait_ended("plain")
+        assert ended["ModelArtifacts"]["S3ModelArtifacts"].endswith("/out/plain/output/model/")
+        assert training.objects("out/") == {"out/plain/output/model/weights": b"1"}
+
+
+class TestRestartOfTheServer:
+    def test_a_job_is_taken_up_again_as_after_a_loss_of_capacity(self, training):
+        training.create("survivor", training.resuming_script, 30, 0.05)
+        training.wait_until(lambda: "checkpoints/step" in training.objects())
+        training.restart()
+        assert training.wait_ended("survivor")["TrainingJobStatus"] == "Completed"
+        assert "Interrupted" in training.path("survivor")
+        first, second = training.facts("survivor").lifetimes
+        assert first.ended_at is not None
+        assert second.resumed_step > 0
+
+    def test_an_on_demand_job_restarts(self, training):
+        training.create("sturdy", training.resuming_script, 30, 0.05, spot=False)
+        training.wait_until(lambda: "checkpoints/step" in training.objects())
+        training.restart()
+        assert training.wait_ended("sturdy")["TrainingJobStatus"] == "Completed"
+        assert "Restarting" in training.path("sturdy")
+
+    def test_a_job_that_waits_goes_on_waiting_its_turn(self, training):
+        training.script_capacity("turn", interrupt(at_step=2, notice=False, capacity_returns_after_seconds=None))
+        training.create("turn-1", training.resuming_script, 4, 0.05)
+        training.wait_until(lambda: training.describe("turn-1")["SecondaryStatus"] == "Interrupted")
+        training.restart()
+        assert training.wait_ended("turn-1")["TrainingJobStatus"] == "Completed"
+        assert training.path("turn-1").count("Interrupted") == 1
+
+    def test_an_ended_job_is_remembered(self, training):
+        training.create("memory", "")
+        before = training.wait_ended("memory")
+        training.restart()
+        assert training.describe("memory") == before
