@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from botocore.exceptions import ClientError
-from hypothesis import settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from spotkeep_jobs.errors import SageMakerBusyError, SpotkeepJobsError, TrainingJobNameTakenError
 from spotkeep_jobs.job_events import parse_log
 from spotkeep_jobs.launch import LAUNCH_SETTLES, Launcher, complete_launch
+from spotkeep_jobs.record import Run
 from spotkeep_jobs.run_table import RunTable
 from spotkeep_jobs.sagemaker_api import TrainingJob
 from spotkeep_jobs.states import RunState
@@ -32,11 +30,15 @@ PLATFORM = JobPlatform(
 )
 DEFAULTS = DeploymentDefaults(image="image", instance_type="ml.m5.xlarge", checkpoint_bucket="checkpoints")
 DEPLOYMENT = Deployment(name="spotkeep", prices={})
-SHARED_PREFIX = "s3://checkpoints/runs/shared/checkpoints/"
+LINEAGE = "s3://checkpoints/runs/shared/checkpoints/"
 
 runs = st.sampled_from(["a", "b"])
-strikes = st.none() | st.tuples(st.integers(0, 11), st.booleans(), st.booleans())
-"""No trouble; or at which call, whether after its effect, and whether the process dies of it."""
+Strike = tuple[str, bool, bool] | None
+operations = st.sampled_from(
+    ["get_item", "transact_write_items", "CreateTrainingJob", "DescribeTrainingJob", "StopTrainingJob"]
+)
+strikes = st.none() | st.tuples(operations, st.booleans(), st.booleans())
+"""No trouble; or on the first call of which operation, whether after its effect, and whether the process dies of it."""
 
 
 class ProcessDiedError(BaseException):
@@ -49,15 +51,12 @@ class Aws:
     def __init__(self, dynamodb: Any) -> None:
         self.time = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
         self.jobs: dict[str, TrainingJob] = {}
-        self.prefixes: dict[str, str] = {}
         self._dynamodb = dynamodb
-        self._strike: tuple[int, bool, bool] | None = None
-        self._calls = 0
-        self._lock = threading.Lock()
+        self._strike: Strike = None
 
-    def invocation(self, strike: tuple[int, bool, bool] | None, work: Callable[[], object]) -> None:
+    def invocation(self, strike: Strike, work: Callable[[], object]) -> None:
         """One invocation of a function: it ends well, with an error, or dies."""
-        self._strike, self._calls = strike, 0
+        self._strike = strike
         try:
             work()
         except (SpotkeepJobsError, ClientError, ProcessDiedError):
@@ -90,7 +89,6 @@ class Aws:
         name = str(request["TrainingJobName"])
         if name in self.jobs:
             raise TrainingJobNameTakenError(operation="CreateTrainingJob", code="ResourceInUse", reason="taken")
-        self.prefixes[name] = request["CheckpointConfig"]["S3Uri"]
         self.jobs[name] = TrainingJob(
             name=name,
             arn=f"arn:{name}",
@@ -104,15 +102,13 @@ class Aws:
         return self.jobs[name].arn
 
     def _struck(self, operation: str, act: Callable[[], Any]) -> Any:
-        at, after_effect, dies = self._strike or (-1, False, False)
-        struck = self._calls == at
-        self._calls += 1
-        if struck and not after_effect:
-            raise self._failure(operation, dies=dies)
-        answer = act()
-        if struck:
-            raise self._failure(operation, dies=dies)
-        return answer
+        struck, after_effect, dies = self._strike or ("", False, False)
+        if struck != operation:
+            return act()
+        self._strike = None
+        if after_effect:
+            act()
+        raise self._failure(operation, dies=dies)
 
     @staticmethod
     def _failure(operation: str, *, dies: bool) -> BaseException:
@@ -123,14 +119,11 @@ class Aws:
         return ClientError({"Error": {"Code": "ThrottlingException", "Message": "slow down"}}, operation)
 
 
-class Interleavings(RuleBasedStateMachine):
-    """Two runs that may share one lineage, in any order of everything that can happen to them."""
+class World:
+    """Two runs on one lineage, and everything that can happen to them."""
 
-    make_dynamodb: Callable[[], Any]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.aws = Aws(type(self).make_dynamodb())
+    def __init__(self, dynamodb: Any) -> None:
+        self.aws = Aws(dynamodb)
         self.table = RunTable(client=self.aws, table_name="runs")  # type: ignore[arg-type]
         self.launcher = Launcher(
             table=self.table,
@@ -142,38 +135,27 @@ class Interleavings(RuleBasedStateMachine):
             sleep=lambda _seconds: None,
         )
 
-    @rule(run=runs, shared=st.booleans(), strike=strikes)
-    def launch(self, run: str, shared: bool, strike: Any) -> None:
-        document = {"name": run, "command": "x", "run": run, "token": f"token-{run}"}
-        if shared:
-            document["checkpoint_prefix"] = SHARED_PREFIX
+    def launch(self, run: str, strike: Strike) -> None:
+        document = {"name": run, "command": "x", "run": run, "token": run, "checkpoint_prefix": LINEAGE}
         self.aws.invocation(strike, lambda: self.launcher.launch(document, default_token="unused"))
 
-    @rule(run=runs, strike=strikes)
-    def resume(self, run: str, strike: Any) -> None:
+    def resume(self, run: str, strike: Strike) -> None:
         self.aws.invocation(strike, lambda: self.launcher.resume(run))
 
-    @rule(run=runs, strike=strikes)
-    def stop(self, run: str, strike: Any) -> None:
+    def stop(self, run: str, strike: Strike) -> None:
         self.aws.invocation(strike, lambda: self.launcher.stop(run))
 
-    @rule(run=runs, strike=strikes)
-    def complete(self, run: str, strike: Any) -> None:
-        self.aws.invocation(
-            strike,
-            lambda: complete_launch(
-                run, table=self.table, jobs=self.aws, deployment=DEPLOYMENT, now=lambda: self.aws.time
-            ),
-        )
+    def sweep(self, _run: str, strike: Strike) -> None:
+        self.aws.time += LAUNCH_SETTLES
+        for run in list(self.table.in_flight()):
+            self.aws.invocation(strike, lambda run=run: self.complete(run))  # type: ignore[misc]
 
-    @rule(run=runs)
-    def job_ends(self, run: str) -> None:
+    def job_ends(self, run: str, _strike: Strike) -> None:
         head = self.table.get(run)
         if head is not None and not self.aws.change(head.job_name, "Stopping", "Stopped"):
             self.aws.change(head.job_name, "InProgress", "Failed")
 
-    @rule(run=runs)
-    def tracker_looks(self, run: str) -> None:
+    def tracker_looks(self, run: str, _strike: Strike) -> None:
         head = self.table.get(run)
         if head is None:
             return
@@ -190,28 +172,40 @@ class Interleavings(RuleBasedStateMachine):
         for change in changes:
             self.table.commit(change)
 
-    @rule()
-    def time_passes(self) -> None:
-        self.aws.time += LAUNCH_SETTLES / 2 + timedelta(seconds=1)
+    def at_most_one_live_job_writes_the_lineage(self) -> None:
+        live = [job.name for job in self.aws.jobs.values() if not job.ended]
+        assert len(live) <= 1, live
 
-    @invariant()
-    def at_most_one_live_job_writes_a_lineage(self) -> None:
-        live = Counter(self.aws.prefixes[job.name] for job in self.aws.jobs.values() if not job.ended)
-        assert max(live.values(), default=0) <= 1, live
-
-    def teardown(self) -> None:
+    def settles(self) -> None:
         """Once the trouble is over, a sweep leaves nothing half done."""
+        self.aws.time += LAUNCH_SETTLES
         for run in list(self.table.in_flight()):
-            self.aws.time += LAUNCH_SETTLES
-            completed = complete_launch(
-                run, table=self.table, jobs=self.aws, deployment=DEPLOYMENT, now=lambda: self.aws.time
-            )
+            completed = self.complete(run)
             assert completed.state.ended or completed.job_arn == self.aws.jobs[completed.job_name].arn
             if completed.state is RunState.STOPPING:
                 assert self.aws.jobs[completed.job_name].status != "InProgress"
-        self.at_most_one_live_job_writes_a_lineage()
+        self.at_most_one_live_job_writes_the_lineage()
+
+    def complete(self, run: str) -> Run:
+        return complete_launch(run, table=self.table, jobs=self.aws, deployment=DEPLOYMENT, now=lambda: self.aws.time)
 
 
-def test_one_writer_whatever_happens_in_whatever_order(dynamodb: Any) -> None:
-    Interleavings.make_dynamodb = staticmethod(type(dynamodb))
-    run_state_machine_as_test(Interleavings, settings=settings(max_examples=150, stateful_step_count=25, deadline=None))
+HAPPENINGS: dict[str, Callable[[World, str, Strike], None]] = {
+    "launch": World.launch,
+    "resume": World.resume,
+    "stop": World.stop,
+    "sweep": World.sweep,
+    "job ends": World.job_ends,
+    "tracker looks": World.tracker_looks,
+}
+stories = st.lists(st.tuples(st.sampled_from(sorted(HAPPENINGS)), runs, strikes), min_size=1, max_size=25)
+
+
+@given(story=stories)
+@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_one_writer_whatever_happens_in_whatever_order(story: list[tuple[str, str, Strike]], dynamodb: Any) -> None:
+    world = World(type(dynamodb)())
+    for happening, run, strike in story:
+        HAPPENINGS[happening](world, run, strike)
+        world.at_most_one_live_job_writes_the_lineage()
+    world.settles()
