@@ -10,6 +10,7 @@ from .checkpointer import EXIT_INTERRUPTED, Checkpointer, Epoch
 from .errors import (
     CheckpointError,
     DamagedCheckpointError,
+    MissingLibraryError,
     NewerFormatError,
     SaveError,
     SpotkeepError,
@@ -26,6 +27,7 @@ __all__ = [
     "Checkpointer",
     "DamagedCheckpointError",
     "Epoch",
+    "MissingLibraryError",
     "NewerFormatError",
     "SaveError",
     "SpotkeepError",

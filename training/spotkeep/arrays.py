@@ -12,6 +12,8 @@ import math
 import sys
 from typing import Any, Union
 
+from .errors import MissingLibraryError
+
 Buffer = Union[bytes, bytearray, memoryview]
 
 _MAX_DIMENSIONS = 64
@@ -182,7 +184,9 @@ def _import(name: str, *, needed_for: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise InvalidArrayError(f"it holds {needed_for}, and {name} is not installed here: {error}") from error
+        raise MissingLibraryError(
+            f"the checkpoint holds {needed_for}, and {name} is not installed here ({error}); use an image that has it"
+        ) from error
 
 
 def _require_little_endian() -> None:

@@ -7,6 +7,7 @@ SpotkeepError
 │   ├── StateMismatchError      a good checkpoint does not fit the state of this script
 │   ├── DamagedCheckpointError  a checkpoint is incomplete or altered; restoring falls back to an older one
 │   ├── NewerFormatError        a checkpoint was written by a newer Spotkeep
+│   ├── MissingLibraryError     a checkpoint holds arrays or tensors of a library that is not installed here
 │   └── SaveError               the disk refused a checkpoint; older ones are untouched
 ├── UsageError                  the library was called in a way that cannot work
 └── JobError                    the job could not be started (carries the exit code)
@@ -77,6 +78,10 @@ class DamagedCheckpointError(CheckpointError):
 
 class NewerFormatError(CheckpointError):
     """A checkpoint was written in a format that this version does not know yet."""
+
+
+class MissingLibraryError(CheckpointError):
+    """A checkpoint holds arrays or tensors of a library that is not installed here."""
 
 
 class SaveError(CheckpointError):
