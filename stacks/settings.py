@@ -357,7 +357,6 @@ class Settings(BaseModel):
 
     spot_instance_types: Annotated[tuple[Ec2InstanceType, ...], Listed] = Field(
         default=("m5.xlarge", "m5a.xlarge", "m6i.xlarge", "m6a.xlarge", "m7i.xlarge"),
-        min_length=1,
         max_length=20,
         description="EC2 types a spot fleet may choose from, in every zone",
     )
@@ -465,6 +464,13 @@ class Settings(BaseModel):
             raise _refuse(f"names {', '.join(repeated)} more than once", "Name each once.")
         return value
 
+    @field_validator("spot_instance_types")
+    @classmethod
+    def _at_least_one(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value:
+            raise _refuse("names no instance type", "Name one or more, for example m5.xlarge,m6i.xlarge.")
+        return value
+
     @property
     def stack_prefix(self) -> str:
         """The deployment's name as stack ids spell it: the first letter upper case."""
@@ -525,5 +531,5 @@ def _problem(detail: Any, model: type[BaseModel]) -> SettingProblem:
     else:
         problem = detail["msg"][0].lower() + detail["msg"][1:]
         description = model.model_fields[str(name)].description
-        fix = f"It is: {description}."
+        fix = f"It means: {description}."
     return SettingProblem(field=field, found=_printed(detail["input"]), problem=problem, fix=fix)

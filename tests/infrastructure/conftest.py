@@ -1,0 +1,113 @@
+"""Templates to assert on: whole deployments, synthesized once a worker without building the dependency layer."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aws_cdk import App, Stack
+
+from stacks.deployment import Deployment
+from stacks.project import Project
+from stacks.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+
+Resource = dict[str, Any]
+
+EVERYTHING_SET: dict[str, Any] = {
+    "deployment": "lab",
+    "region": "us-west-1",
+    "account": "111122223333",
+    "notify_emails": ["team@example.com", "lead@example.com"],
+    "operator_emails": ["ops@example.com"],
+    "keep_data_on_destroy": False,
+    "checkpoint_retention_days": 90,
+    "noncurrent_version_days": 3,
+    "permissions_boundary_arn": "arn:aws:iam::111122223333:policy/boundary",
+    "launcher_reserved_concurrency": 2,
+    "prices": {"ml.m5.xlarge": 0.23},
+    "encrypt_training_volumes": True,
+    "training_subnet_ids": ["subnet-0aaaaaaaaaaaaaaa1", "subnet-0aaaaaaaaaaaaaaa2"],
+    "training_security_group_ids": ["sg-0aaaaaaaaaaaaaaa1"],
+    "lambda_architecture": "arm64",
+    "vpc_id": "vpc-0123456789abcdef0",
+    "vpc_subnet_ids": ["subnet-0bbbbbbbbbbbbbbb1", "subnet-0bbbbbbbbbbbbbbb2"],
+    "vpc_availability_zones": ["us-west-1a", "us-west-1c"],
+    "network_zones": 2,
+    "spot_instance_types": ["c5.xlarge", "c6i.xlarge"],
+    "instance_ami": "ami-0123456789abcdef0",
+    "log_retention_days": 30,
+}
+
+
+@dataclass(frozen=True)
+class Templates:
+    """The templates of one deployment, by the stack's part of the name."""
+
+    by_stack: dict[str, dict[str, Any]]
+
+    def resources(self, kind: str, *, stack: str | None = None) -> dict[str, Resource]:
+        """Resources of a type by logical id, of one stack or of all."""
+        return {
+            name: resource
+            for part, template in self.by_stack.items()
+            if stack in (None, part)
+            for name, resource in template["Resources"].items()
+            if resource["Type"] == kind
+        }
+
+    def only(self, kind: str, *, stack: str | None = None, named: str = "") -> Resource:
+        """The properties of the one resource of a type whose logical id starts with a name."""
+        found = [
+            resource["Properties"]
+            for name, resource in self.resources(kind, stack=stack).items()
+            if name.startswith(named)
+        ]
+        assert len(found) == 1, f"{len(found)} resources {kind} named {named}*"
+        return found[0]
+
+
+def context_of_checkout() -> dict[str, Any]:
+    """The context as cdk.json gives it."""
+    context: dict[str, Any] = json.loads((ROOT / "cdk.json").read_text())["context"]
+    return context
+
+
+def synthesize(directory: Path, settings: dict[str, Any]) -> Templates:
+    """Synthesizes a whole deployment under all its rules, without bundling dependencies."""
+    app = App(context={**context_of_checkout(), "aws:cdk:bundling-stacks": []}, outdir=str(directory / "cdk.out"))
+    parsed = Settings.from_context({"spotkeep": settings})
+    project = Project.at(ROOT)
+    scratch = Project(
+        functions=project.functions,
+        training_package=project.training_package,
+        lock=project.lock,
+        layers=directory / "layers",
+        archives=directory / "archives",
+        uv_cache=project.uv_cache,
+    )
+    Deployment(app, settings=parsed, project=scratch)
+    assembly = app.synth()
+    return Templates({stack.stack_name.rpartition("-")[2]: stack.template for stack in assembly.stacks})
+
+
+@pytest.fixture(scope="session")
+def templates(tmp_path_factory: pytest.TempPathFactory) -> Templates:
+    """A deployment as cdk.json describes it."""
+    return synthesize(tmp_path_factory.mktemp("default"), context_of_checkout()["spotkeep"])
+
+
+@pytest.fixture(scope="session")
+def templates_with_everything(tmp_path_factory: pytest.TempPathFactory) -> Templates:
+    """A deployment with every setting that adds or changes resources."""
+    return synthesize(tmp_path_factory.mktemp("everything"), EVERYTHING_SET)
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Stack:
+    """An empty stack to place one construct in."""
+    return Stack(App(outdir=str(tmp_path / "cdk.out")), "Test")

@@ -1,0 +1,164 @@
+"""What brings state changes to the tracker, the clock to the reconciler, and trouble to the operators."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spotkeep_constructs.connection import Connection
+from spotkeep_constructs.errors import PropertyError
+
+if TYPE_CHECKING:
+    from aws_cdk import Stack
+
+    from .conftest import Templates
+
+
+def test_rules_match_sagemakers_training_and_tuning_job_changes(templates: Templates) -> None:
+    patterns = [rule["Properties"]["EventPattern"] for rule in templates.resources("AWS::Events::Rule").values()]
+    assert sorted(patterns, key=str) == [
+        {"source": ["aws.sagemaker"], "detail-type": ["SageMaker HyperParameter Tuning Job State Change"]},
+        {"source": ["aws.sagemaker"], "detail-type": ["SageMaker Training Job State Change"]},
+    ]
+
+
+def test_every_rule_retries_and_then_keeps_the_event(templates: Templates) -> None:
+    queue = next(name for name in templates.resources("AWS::SQS::Queue") if name.startswith("Tracker"))
+    for rule in templates.resources("AWS::Events::Rule").values():
+        (target,) = rule["Properties"]["Targets"]
+        assert target["RetryPolicy"] == {"MaximumEventAgeInSeconds": 4 * 3600, "MaximumRetryAttempts": 10}
+        assert target["DeadLetterConfig"] == {"Arn": {"Fn::GetAtt": [queue, "Arn"]}}
+        assert target["Arn"]["Fn::GetAtt"][0].startswith("Tracker")
+        assert rule["Properties"]["State"] == "ENABLED"
+
+
+def test_rules_may_invoke_the_tracker_and_write_to_its_queue(templates: Templates) -> None:
+    rules = set(templates.resources("AWS::Events::Rule"))
+    invoking = {
+        permission["Properties"]["SourceArn"]["Fn::GetAtt"][0]
+        for permission in templates.resources("AWS::Lambda::Permission").values()
+        if permission["Properties"]["Principal"] == "events.amazonaws.com"
+    }
+    assert invoking == rules
+    statements = templates.only("AWS::SQS::QueuePolicy", named="Tracker")["PolicyDocument"]["Statement"]
+    writing = {
+        statement["Condition"]["ArnEquals"]["aws:SourceArn"]["Fn::GetAtt"][0]
+        for statement in statements
+        if statement["Effect"] == "Allow"
+        and statement["Action"] == "sqs:SendMessage"
+        and statement["Principal"] == {"Service": "events.amazonaws.com"}
+    }
+    assert writing == rules
+
+
+def test_the_reconciler_runs_every_five_minutes(templates: Templates) -> None:
+    schedule = templates.only("AWS::Scheduler::Schedule")
+    assert schedule["ScheduleExpression"] == "rate(5 minutes)"
+    assert schedule["State"] == "ENABLED"
+    assert schedule["FlexibleTimeWindow"] == {"Mode": "OFF"}
+    assert schedule["Target"]["Arn"]["Fn::GetAtt"][0].startswith("ReconcilerFunction")
+    assert schedule["Target"]["RetryPolicy"] == {"MaximumEventAgeInSeconds": 300, "MaximumRetryAttempts": 2}
+    assert schedule["Target"]["DeadLetterConfig"]["Arn"]["Fn::GetAtt"][0].startswith("ReconcilerFailures")
+
+
+def test_the_schedule_may_invoke_the_reconciler_before_it_starts(templates: Templates) -> None:
+    resource = next(iter(templates.resources("AWS::Scheduler::Schedule").values()))
+    policy = next(name for name in templates.resources("AWS::IAM::Policy") if name.startswith("ReconciliationRole"))
+    assert policy in resource["DependsOn"]
+
+
+def test_topics_are_encrypted_with_a_key_that_rotates_and_refuse_plain_text(templates: Templates) -> None:
+    assert templates.only("AWS::KMS::Key", stack="Events")["EnableKeyRotation"] is True
+    topics = templates.resources("AWS::SNS::Topic")
+    assert len(topics) == 2
+    for topic in topics.values():
+        assert topic["Properties"]["KmsMasterKeyId"]["Fn::GetAtt"][0].startswith("TopicsKey")
+    for policy in templates.resources("AWS::SNS::TopicPolicy").values():
+        conditions = [
+            statement.get("Condition")
+            for statement in policy["Properties"]["PolicyDocument"]["Statement"]
+            if statement["Effect"] == "Deny"
+        ]
+        assert {"Bool": {"aws:SecureTransport": "false"}} in conditions
+
+
+def test_notices_go_to_the_addresses_of_the_settings_and_alarms_to_the_operators(
+    templates: Templates, templates_with_everything: Templates
+) -> None:
+    assert templates.resources("AWS::SNS::Subscription") == {}
+    subscribed = {
+        (
+            subscription["Properties"]["TopicArn"]["Ref"][:12],
+            subscription["Properties"]["Protocol"],
+            subscription["Properties"]["Endpoint"],
+        )
+        for subscription in templates_with_everything.resources("AWS::SNS::Subscription").values()
+    }
+    assert subscribed == {
+        ("TopicsNotice", "email", "team@example.com"),
+        ("TopicsNotice", "email", "lead@example.com"),
+        ("TopicsOperat", "email", "ops@example.com"),
+    }
+
+
+def test_every_function_has_an_alarm_for_errors_and_one_for_lost_events(templates: Templates) -> None:
+    alarms = templates.resources("AWS::CloudWatch::Alarm")
+    watched = {
+        (alarm["Properties"]["Namespace"], alarm["Properties"]["MetricName"], name[6:12])
+        for name, alarm in alarms.items()
+    }
+    assert watched == {
+        (namespace, metric, function)
+        for function in ("Launch", "Tracke", "Reconc")
+        for namespace, metric in (
+            ("AWS/Lambda", "Errors"),
+            ("AWS/SQS", "ApproximateNumberOfMessagesVisible"),
+        )
+    }
+    for alarm in alarms.values():
+        properties = alarm["Properties"]
+        assert properties["Threshold"] == 1
+        assert properties["ComparisonOperator"] == "GreaterThanOrEqualToThreshold"
+        assert properties["TreatMissingData"] == "notBreaching"
+        for actions in ("AlarmActions", "OKActions"):
+            (action,) = properties[actions]
+            assert action["Ref"].startswith("TopicsOperations")
+
+
+def test_alarms_may_publish_to_the_encrypted_topic(templates: Templates) -> None:
+    statements = templates.only("AWS::SNS::TopicPolicy", named="TopicsOperations")["PolicyDocument"]["Statement"]
+    (publishing,) = [statement for statement in statements if statement["Effect"] == "Allow"]
+    assert publishing["Principal"] == {"Service": "cloudwatch.amazonaws.com"}
+    assert set(publishing["Condition"]) == {"ArnLike", "StringEquals"}
+    key = templates.only("AWS::KMS::Key", stack="Events")["KeyPolicy"]["Statement"]
+    (encrypting,) = [statement for statement in key if statement.get("Sid") == "AlarmsMayEncrypt"]
+    assert encrypting["Principal"] == {"Service": "cloudwatch.amazonaws.com"}
+    assert encrypting["Condition"] == publishing["Condition"]
+
+
+def test_the_connection_names_everything_a_client_needs(templates: Templates) -> None:
+    parameter = templates.only("AWS::SSM::Parameter")
+    assert parameter["Name"] == "/spotkeep/connection"
+    value = parameter["Value"]
+    delimiter, parts = value["Fn::Join"]
+    document = json.loads(delimiter.join(part if isinstance(part, str) else "token" for part in parts))
+    assert document == {
+        "version": 1,
+        "deployment": "spotkeep",
+        "region": "token",
+        "launcher_function": "token",
+        "tracker_function": "token",
+        "reconciler_function": "token",
+        "run_table": "token",
+        "checkpoint_bucket": "token",
+        "notice_topic_arn": "token",
+        "execution_role_arn": "token",
+        "default_image": "763104351884.dkr.ecr.token.amazonaws.com/pytorch-training:2.8.0-cpu-py312",
+    }
+
+
+def test_an_incomplete_connection_is_refused(stack: Stack) -> None:
+    with pytest.raises(PropertyError, match=r"Missing: \['checkpoint_bucket'.*unknown: \['colour'\]"):
+        Connection(stack, "Connection", deployment="lab", values={"deployment": "lab", "colour": "red"})

@@ -1,0 +1,142 @@
+"""Functions: their settings, their logs, their failures; nothing of an event is lost."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spotkeep_constructs.errors import PropertyError
+from spotkeep_constructs.job_function import code_bytes
+
+from .conftest import ROOT
+
+if TYPE_CHECKING:
+    from .conftest import Templates
+
+FUNCTIONS = ("Launcher", "Tracker", "Reconciler")
+
+
+def variables_of(templates: Templates, function: str) -> dict[str, Any]:
+    variables: dict[str, Any] = templates.only("AWS::Lambda::Function", named=function)["Environment"]["Variables"]
+    return variables
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_every_function_runs_its_handler_on_the_runtime_the_layer_is_built_for(
+    templates: Templates, function: str
+) -> None:
+    properties = templates.only("AWS::Lambda::Function", named=function)
+    assert properties["Runtime"] == "python3.13"
+    assert properties["Architectures"] == ["x86_64"]
+    assert properties["Handler"] == f"{function.lower()}.handler.handler"
+    assert properties["TracingConfig"] == {"Mode": "Active"}
+    assert len(properties["Layers"]) == 1
+    assert "ReservedConcurrentExecutions" not in properties
+
+
+def test_the_processor_and_the_launchers_concurrency_are_settings(templates_with_everything: Templates) -> None:
+    for function in FUNCTIONS:
+        properties = templates_with_everything.only("AWS::Lambda::Function", named=function)
+        assert properties["Architectures"] == ["arm64"]
+    launcher = templates_with_everything.only("AWS::Lambda::Function", named="Launcher")
+    assert launcher["ReservedConcurrentExecutions"] == 2
+    (layer,) = {
+        layer["Properties"]["Description"]
+        for layer in templates_with_everything.resources("AWS::Lambda::LayerVersion").values()
+    }
+    assert "aarch64-manylinux_2_28-3.13" in layer
+
+
+def test_the_launchers_environment(templates: Templates) -> None:
+    variables = variables_of(templates, "Launcher")
+    assert set(variables) == {
+        "SPOTKEEP_DEPLOYMENT",
+        "SPOTKEEP_RUN_TABLE",
+        "SPOTKEEP_CHECKPOINT_BUCKET",
+        "SPOTKEEP_EXECUTION_ROLE_ARN",
+        "SPOTKEEP_TRAINING_BUNDLE_URI",
+        "SPOTKEEP_DEFAULT_IMAGE",
+        "SPOTKEEP_DEFAULT_INSTANCE_TYPE",
+        "SPOTKEEP_MAX_RUN_LIMIT_SECONDS",
+        "SPOTKEEP_PRICES",
+        "SPOTKEEP_RUN_RETENTION_DAYS",
+        "POWERTOOLS_SERVICE_NAME",
+        "POWERTOOLS_METRICS_NAMESPACE",
+        "POWERTOOLS_LOG_LEVEL",
+    }
+    assert variables["POWERTOOLS_METRICS_NAMESPACE"] == "Spotkeep"
+    assert json.dumps(variables["SPOTKEEP_TRAINING_BUNDLE_URI"]).rstrip('"]}').endswith(".pyz")
+
+
+def test_optional_settings_reach_the_launcher(templates_with_everything: Templates) -> None:
+    variables = variables_of(templates_with_everything, "Launcher")
+    assert variables["SPOTKEEP_SUBNET_IDS"] == "subnet-0aaaaaaaaaaaaaaa1,subnet-0aaaaaaaaaaaaaaa2"
+    assert variables["SPOTKEEP_SECURITY_GROUP_IDS"] == "sg-0aaaaaaaaaaaaaaa1"
+    assert "SPOTKEEP_VOLUME_KMS_KEY_ARN" in variables
+    assert json.loads(variables["SPOTKEEP_PRICES"]) == {"ml.m5.xlarge": 0.23}
+
+
+@pytest.mark.parametrize("function", ["Tracker", "Reconciler"])
+def test_the_environment_of_those_that_follow_jobs(templates: Templates, function: str) -> None:
+    assert {name for name in variables_of(templates, function) if name.startswith("SPOTKEEP_")} == {
+        "SPOTKEEP_DEPLOYMENT",
+        "SPOTKEEP_RUN_TABLE",
+        "SPOTKEEP_CHECKPOINT_BUCKET",
+        "SPOTKEEP_NOTICE_TOPIC_ARN",
+        "SPOTKEEP_PRICES",
+        "SPOTKEEP_RUN_RETENTION_DAYS",
+    }
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_logs_end_and_leave_with_the_function(
+    templates: Templates, templates_with_everything: Templates, function: str
+) -> None:
+    group = templates.only("AWS::Logs::LogGroup", named=f"{function}Log")
+    assert group["LogGroupName"] == f"/aws/lambda/spotkeep-{function.lower()}"
+    assert group["RetentionInDays"] == 90
+    assert templates_with_everything.only("AWS::Logs::LogGroup", named=f"{function}Log")["RetentionInDays"] == 30
+    used = templates.only("AWS::Lambda::Function", named=function)["LoggingConfig"]["LogGroup"]["Ref"]
+    assert used.startswith(f"{function}Log")
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_what_fails_after_two_retries_waits_in_an_encrypted_queue(templates: Templates, function: str) -> None:
+    invocation = templates.only("AWS::Lambda::EventInvokeConfig", named=function)
+    assert invocation["MaximumRetryAttempts"] == 2
+    assert invocation["MaximumEventAgeInSeconds"] == 6 * 3600
+    queue_name = invocation["DestinationConfig"]["OnFailure"]["Destination"]["Fn::GetAtt"][0]
+    queue = templates.resources("AWS::SQS::Queue")[queue_name]["Properties"]
+    assert queue["SqsManagedSseEnabled"] is True
+    assert queue["MessageRetentionPeriod"] == 14 * 24 * 3600
+    (policy,) = [
+        policy["Properties"]["PolicyDocument"]["Statement"]
+        for policy in templates.resources("AWS::SQS::QueuePolicy").values()
+        if policy["Properties"]["Queues"] == [{"Ref": queue_name}]
+    ]
+    assert {"Bool": {"aws:SecureTransport": "false"}} in [
+        statement["Condition"] for statement in policy if statement["Effect"] == "Deny"
+    ]
+
+
+def test_rounds_of_the_reconciler_never_overlap(templates: Templates) -> None:
+    assert templates.only("AWS::Lambda::Function", named="Reconciler")["Timeout"] < 5 * 60
+
+
+@pytest.mark.parametrize("package", ["launcher", "tracker", "reconciler"])
+def test_an_archive_holds_the_functions_package_and_the_shared_one(package: str) -> None:
+    with zipfile.ZipFile(io.BytesIO(code_bytes(ROOT / "lambda", package))) as archive:
+        names = archive.namelist()
+    assert {name.partition("/")[0] for name in names} == {package, "spotkeep_jobs"}
+    assert f"{package}/handler.py" in names
+    assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
+
+
+def test_a_package_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PropertyError, match="not a package of the functions' source root"):
+        code_bytes(tmp_path, "launcher")

@@ -1,0 +1,353 @@
+"""Who may do what, action by action. The local AWS enforces no permission, so the templates are held to these."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from aws_cdk import Stack
+from aws_cdk import aws_iam as iam
+
+from spotkeep_constructs.errors import PropertyError
+from spotkeep_constructs.statements import allow
+
+from .conftest import Templates
+
+Statement = dict[str, Any]
+
+# IAM's access levels Read and List of the actions that AWS grants on `*` alone ("Actions, resources, and condition
+# keys for AWS services"). Every other action on `*` needs a condition.
+READ_ACTIONS_WITHOUT_RESOURCES = {
+    "ec2:DescribeDhcpOptions",
+    "ec2:DescribeNetworkInterfaces",
+    "ec2:DescribeSecurityGroups",
+    "ec2:DescribeSubnets",
+    "ec2:DescribeVpcs",
+    "ecr:GetAuthorizationToken",
+}
+
+LOG_READING = {"logs:DescribeLogStreams", "logs:FilterLogEvents", "logs:GetLogEvents"}
+RUN_READING = {"dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query"}
+RUN_WRITING = {"dynamodb:ConditionCheckItem", "dynamodb:DeleteItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}
+OBJECT_READING = {"s3:GetBucketLocation", "s3:ListBucket", "s3:GetObject", "kms:Decrypt"}
+OWN_LOG_AND_TRACES = {
+    "logs:CreateLogStream",
+    "logs:PutLogEvents",
+    "xray:PutTelemetryRecords",
+    "xray:PutTraceSegments",
+    "sqs:SendMessage",
+}
+TRACKING = (
+    OWN_LOG_AND_TRACES
+    | RUN_READING
+    | RUN_WRITING
+    | OBJECT_READING
+    | LOG_READING
+    | {
+        "sagemaker:DescribeTrainingJob",
+        "sagemaker:DescribeHyperParameterTuningJob",
+        "sagemaker:ListTags",
+        "sns:Publish",
+        "kms:GenerateDataKey",
+    }
+)
+
+EXPECTED_ACTIONS = {
+    "ExecutionRole": {
+        *OBJECT_READING,
+        "s3:PutObject",
+        "s3:DeleteObject",
+        "s3:AbortMultipartUpload",
+        "s3:ListMultipartUploadParts",
+        "kms:GenerateDataKey",
+        "logs:CreateLogGroup",
+        "logs:CreateLogStream",
+        "logs:DescribeLogStreams",
+        "logs:PutLogEvents",
+        "cloudwatch:PutMetricData",
+        "ecr:GetAuthorizationToken",
+        "ecr:BatchCheckLayerAvailability",
+        "ecr:BatchGetImage",
+        "ecr:GetDownloadUrlForLayer",
+    },
+    "Launcher": {
+        *OWN_LOG_AND_TRACES,
+        *RUN_READING,
+        *RUN_WRITING,
+        *OBJECT_READING,
+        "sagemaker:CreateTrainingJob",
+        "sagemaker:AddTags",
+        "sagemaker:StopTrainingJob",
+        "sagemaker:DescribeTrainingJob",
+        "sagemaker:ListTags",
+        "iam:PassRole",
+    },
+    "Tracker": TRACKING,
+    "Reconciler": TRACKING,
+    "Users": {
+        *RUN_READING,
+        *OBJECT_READING,
+        *LOG_READING,
+        "lambda:InvokeFunction",
+        "ssm:GetParameter",
+        "s3:PutObject",
+        "s3:AbortMultipartUpload",
+        "kms:GenerateDataKey",
+        "sagemaker:DescribeTrainingJob",
+    },
+    "Reconciliation": {"lambda:InvokeFunction", "sqs:SendMessage"},
+    "Spot": {
+        "ssm:UpdateInstanceInformation",
+        "ssmmessages:CreateControlChannel",
+        "ssmmessages:CreateDataChannel",
+        "ssmmessages:OpenControlChannel",
+        "ssmmessages:OpenDataChannel",
+    },
+}
+
+
+def listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def identity_policies(templates: Templates) -> Iterator[tuple[str, Statement]]:
+    """Every statement of every role's and user's policy, with the logical id of its policy."""
+    for kind in ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy"):
+        for name, resource in templates.resources(kind).items():
+            for statement in resource["Properties"]["PolicyDocument"]["Statement"]:
+                yield name, statement
+    for name, resource in templates.resources("AWS::IAM::Role").items():
+        for policy in resource["Properties"].get("Policies", []):
+            for statement in policy["PolicyDocument"]["Statement"]:
+                yield name, statement
+
+
+def statements_of(templates: Templates, principal: str) -> list[Statement]:
+    return [
+        statement
+        for name, statement in identity_policies(templates)
+        if re.match(rf"{principal}(Role|Policy)?(DefaultPolicy|Policy)?[0-9A-F]{{8}}", name)
+    ]
+
+
+def statement_with(templates: Templates, principal: str, action: str) -> Statement:
+    found = [statement for statement in statements_of(templates, principal) if action in listed(statement["Action"])]
+    assert len(found) == 1, f"{principal} has {len(found)} statements with {action}"
+    return found[0]
+
+
+def text_of(value: Any) -> str:
+    """An ARN as a person reads it: joined, references in angle brackets."""
+    match value:
+        case {"Fn::Join": [delimiter, parts]}:
+            return str(delimiter).join(map(text_of, parts))
+        case {"Ref": name}:
+            return f"<{name}>"
+        case {"Fn::GetAtt": [name, attribute]}:
+            return f"<{name}.{attribute}>"
+        case {"Fn::GetStackOutput": {"OutputName": name}}:
+            return f"<{name}>"
+    return str(value)
+
+
+@pytest.fixture(params=["as the checkout is", "with every setting"])
+def any_templates(
+    request: pytest.FixtureRequest, templates: Templates, templates_with_everything: Templates
+) -> Templates:
+    return templates if request.param == "as the checkout is" else templates_with_everything
+
+
+def test_every_policy_statement_is_looked_at(any_templates: Templates) -> None:
+    names = {name for name, _ in identity_policies(any_templates)}
+    principals = {principal for principal in EXPECTED_ACTIONS if statements_of(any_templates, principal)}
+    assert principals == set(EXPECTED_ACTIONS)
+    assert len(names) == len(EXPECTED_ACTIONS)
+
+
+def test_no_action_holds_a_wildcard_and_nothing_is_allowed_by_exclusion(any_templates: Templates) -> None:
+    for name, statement in identity_policies(any_templates):
+        assert statement["Effect"] == "Allow", name
+        assert "NotAction" not in statement, name
+        assert "NotResource" not in statement, name
+        assert not [action for action in listed(statement["Action"]) if "*" in action], name
+
+
+def test_no_write_action_on_everything_without_a_condition(any_templates: Templates) -> None:
+    unbound = {
+        (name, action)
+        for name, statement in identity_policies(any_templates)
+        if "*" in listed(statement["Resource"]) and not statement.get("Condition")
+        for action in listed(statement["Action"])
+        if action not in READ_ACTIONS_WITHOUT_RESOURCES
+    }
+    assert unbound == set()
+
+
+def test_no_aws_managed_policy_is_attached(any_templates: Templates) -> None:
+    for role in any_templates.resources("AWS::IAM::Role").values():
+        assert "ManagedPolicyArns" not in role["Properties"]
+
+
+@pytest.mark.parametrize("principal", sorted(EXPECTED_ACTIONS))
+def test_each_principal_may_do_exactly_this(templates: Templates, principal: str) -> None:
+    actions = {action for statement in statements_of(templates, principal) for action in listed(statement["Action"])}
+    assert actions == EXPECTED_ACTIONS[principal]
+
+
+@pytest.mark.parametrize(
+    "kind", ["AWS::KMS::Key", "AWS::S3::BucketPolicy", "AWS::SQS::QueuePolicy", "AWS::SNS::TopicPolicy"]
+)
+def test_no_resource_policy_allows_everybody(any_templates: Templates, kind: str) -> None:
+    for name, resource in any_templates.resources(kind).items():
+        document = resource["Properties"].get("KeyPolicy") or resource["Properties"]["PolicyDocument"]
+        for statement in document["Statement"]:
+            if statement["Effect"] == "Deny":
+                continue
+            assert statement["Principal"] not in ("*", {"AWS": "*"}), name
+            service = statement["Principal"].get("Service")
+            assert not service or statement.get("Condition"), name
+
+
+def test_roles_trust_one_service_and_where_aws_offers_it_one_account(any_templates: Templates) -> None:
+    trusted = {}
+    for name, role in any_templates.resources("AWS::IAM::Role").items():
+        (statement,) = role["Properties"]["AssumeRolePolicyDocument"]["Statement"]
+        trusted[re.split(r"Role", name)[0]] = (
+            statement["Principal"]["Service"],
+            "aws:SourceAccount" in json.dumps(statement.get("Condition", {})),
+        )
+    assert trusted == {
+        "Execution": ("sagemaker.amazonaws.com", True),
+        "Reconciliation": ("scheduler.amazonaws.com", True),
+        "Launcher": ("lambda.amazonaws.com", False),
+        "Tracker": ("lambda.amazonaws.com", False),
+        "Reconciler": ("lambda.amazonaws.com", False),
+        "Spot": ("ec2.amazonaws.com", False),
+    }
+
+
+class TestLauncher:
+    def test_passes_the_execution_role_and_only_to_sagemaker(self, templates: Templates) -> None:
+        statement = statement_with(templates, "Launcher", "iam:PassRole")
+        assert text_of(statement["Resource"]).startswith("<ExecutionRole")
+        assert statement["Condition"] == {"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}}
+
+    def test_creates_jobs_that_carry_the_deployments_tag(self, templates: Templates) -> None:
+        statement = statement_with(templates, "Launcher", "sagemaker:CreateTrainingJob")
+        assert text_of(statement["Resource"]).endswith(":<AWS::Region>:<AWS::AccountId>:training-job/*")
+        assert statement["Condition"] == {"StringEquals": {"aws:RequestTag/spotkeep:deployment": "spotkeep"}}
+
+    def test_tags_jobs_only_while_creating_them(self, templates: Templates) -> None:
+        statement = statement_with(templates, "Launcher", "sagemaker:AddTags")
+        assert statement["Condition"] == {"StringEquals": {"sagemaker:TaggingAction": "CreateTrainingJob"}}
+
+    def test_stops_only_jobs_of_its_deployment(self, templates: Templates) -> None:
+        statement = statement_with(templates, "Launcher", "sagemaker:StopTrainingJob")
+        assert statement["Condition"] == {"StringEquals": {"aws:ResourceTag/spotkeep:deployment": "spotkeep"}}
+
+    def test_writes_no_object(self, templates: Templates) -> None:
+        assert "s3:PutObject" not in EXPECTED_ACTIONS["Launcher"]
+        assert statement_with(templates, "Launcher", "kms:Decrypt")["Condition"]
+
+
+class TestExecutionRole:
+    def test_objects_lie_below_runs_or_are_bundles(self, templates: Templates) -> None:
+        resources = {
+            (
+                action,
+                text_of(resource).rpartition(">/")[2].partition("<AWS::Region>/")[2]
+                or text_of(resource).split("/", 1)[1],
+            )
+            for statement in statements_of(templates, "ExecutionRole")
+            for action in listed(statement["Action"])
+            if action in {"s3:GetObject", "s3:PutObject", "s3:DeleteObject"}
+            for resource in listed(statement["Resource"])
+        }
+        assert resources == {
+            ("s3:GetObject", "runs/*"),
+            ("s3:GetObject", "*.pyz"),
+            ("s3:PutObject", "runs/*"),
+            ("s3:DeleteObject", "runs/*"),
+        }
+
+    def test_lists_by_prefix_alone(self, templates: Templates) -> None:
+        prefixes = [
+            statement["Condition"]["StringLike"]["s3:prefix"]
+            for statement in statements_of(templates, "ExecutionRole")
+            if "s3:ListBucket" in listed(statement["Action"])
+        ]
+        assert sorted(prefix for entry in prefixes for prefix in listed(entry)) == ["*.pyz", "runs/*"]
+
+    def test_writes_the_training_log_group_and_its_namespace_of_metrics(self, templates: Templates) -> None:
+        logs = statement_with(templates, "ExecutionRole", "logs:PutLogEvents")
+        assert {text_of(resource).rpartition(":log-group:")[2] for resource in logs["Resource"]} == {
+            "/aws/sagemaker/TrainingJobs",
+            "/aws/sagemaker/TrainingJobs:*",
+        }
+        metrics = statement_with(templates, "ExecutionRole", "cloudwatch:PutMetricData")
+        assert metrics["Condition"] == {"StringEquals": {"cloudwatch:namespace": "/aws/sagemaker/TrainingJobs"}}
+
+    def test_has_network_permissions_only_with_a_network_of_its_own(
+        self, templates: Templates, templates_with_everything: Templates
+    ) -> None:
+        assert not [action for action in EXPECTED_ACTIONS["ExecutionRole"] if action.startswith("ec2:")]
+        creating = statement_with(templates_with_everything, "ExecutionRole", "ec2:CreateNetworkInterface")
+        named = {text_of(resource).rpartition(":")[2] for resource in creating["Resource"]}
+        assert named == {
+            "network-interface/*",
+            "subnet/subnet-0aaaaaaaaaaaaaaa1",
+            "subnet/subnet-0aaaaaaaaaaaaaaa2",
+            "security-group/sg-0aaaaaaaaaaaaaaa1",
+        }
+        deleting = statement_with(templates_with_everything, "ExecutionRole", "ec2:DeleteNetworkInterface")
+        assert "ec2:Subnet" in deleting["Condition"]["ArnEquals"]
+
+    def test_may_let_aws_use_the_key_for_volumes_when_they_are_encrypted(
+        self, templates_with_everything: Templates
+    ) -> None:
+        for principal in ("ExecutionRole", "Launcher"):
+            statement = statement_with(templates_with_everything, principal, "kms:CreateGrant")
+            assert statement["Condition"] == {"Bool": {"kms:GrantIsForAWSResource": "true"}}
+
+
+class TestUsers:
+    def test_invoke_the_launcher_and_no_other_function(self, templates: Templates) -> None:
+        statement = statement_with(templates, "Users", "lambda:InvokeFunction")
+        assert re.fullmatch(r"<LauncherFunction[0-9A-F]{8}\.Arn>", text_of(statement["Resource"]))
+
+    def test_upload_sources_and_nothing_else(self, templates: Templates) -> None:
+        statement = statement_with(templates, "Users", "s3:PutObject")
+        assert text_of(statement["Resource"]).endswith(">/runs/*/source/*")
+
+    def test_read_the_connection_and_no_other_parameter(self, templates: Templates) -> None:
+        statement = statement_with(templates, "Users", "ssm:GetParameter")
+        assert text_of(statement["Resource"]).endswith(":parameter/spotkeep/connection")
+
+    def test_use_the_key_through_s3_alone(self, templates: Templates) -> None:
+        statement = statement_with(templates, "Users", "kms:Decrypt")
+        assert text_of(statement["Condition"]["StringEquals"]["kms:ViaService"]) == "s3.<AWS::Region>.<AWS::URLSuffix>"
+
+    def test_have_a_policy_with_a_name_they_can_find(self, templates: Templates) -> None:
+        assert templates.only("AWS::IAM::ManagedPolicy")["ManagedPolicyName"] == "spotkeep-users"
+
+
+def test_every_role_is_bounded_when_the_setting_says_so(
+    templates: Templates, templates_with_everything: Templates
+) -> None:
+    for role in templates.resources("AWS::IAM::Role").values():
+        assert "PermissionsBoundary" not in role["Properties"]
+    roles = templates_with_everything.resources("AWS::IAM::Role")
+    assert len(roles) == 6
+    for role in roles.values():
+        assert role["Properties"]["PermissionsBoundary"] == "arn:aws:iam::111122223333:policy/boundary"
+
+
+def test_a_permission_with_a_wildcard_needs_its_reason(stack: Stack) -> None:
+    role = iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+    with pytest.raises(PropertyError, match="hold a wildcard without a reason"):
+        allow(role, actions=["s3:GetObject"], resources=["arn:aws:s3:::bucket/*"])
+    with pytest.raises(PropertyError, match="Name each action"):
+        allow(role, actions=["s3:Get*"], resources=["arn:aws:s3:::bucket/key"])

@@ -1,0 +1,112 @@
+"""The rules a deployment is held to: AwsSolutions, cfn-lint, strict validation, and where packages may be."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from aws_cdk import App, Stack, Validations
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_sqs as sqs
+from cdk_nag import AwsSolutionsChecks
+
+from spotkeep_constructs.acknowledgements import flattened
+from spotkeep_constructs.statements import allow
+
+from .conftest import ROOT, Templates, context_of_checkout
+
+
+def strict_app(directory: Path) -> App:
+    app = App(context=context_of_checkout(), outdir=str(directory / "cdk.out"))
+    Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+    return app
+
+
+@pytest.mark.parametrize("which", ["templates", "templates_with_everything"])
+def test_a_deployment_passes_awssolutions_and_strict_validation(which: str, request: pytest.FixtureRequest) -> None:
+    # Synthesis itself raises on a finding; the next test shows that it does.
+    deployed: Templates = request.getfixturevalue(which)
+    assert set(deployed.by_stack) == {"Storage", "Compute", "Jobs", "Events"}
+
+
+def test_a_finding_without_a_reason_fails_the_synth(tmp_path: Path) -> None:
+    app = strict_app(tmp_path)
+    sqs.Queue(Stack(app, "Test"), "Queue")
+    with pytest.raises(RuntimeError, match=r"(?i)validation|synthesis"):
+        app.synth()
+
+
+def test_a_reason_covers_the_wildcard_it_is_given_for_and_no_other(tmp_path: Path) -> None:
+    app = strict_app(tmp_path)
+    stack = Stack(app, "Test")
+    role = iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+    bucket = s3.Bucket.from_bucket_name(stack, "Bucket", "bucket")
+    allow(role, actions=["s3:GetObject"], resources=[bucket.arn_for_objects("runs/*")], wildcard="Named later.")
+    app.synth()
+
+    other = strict_app(tmp_path / "other")
+    stack = Stack(other, "Test")
+    role = iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+    allow(role, actions=["s3:GetObject"], resources=["arn:aws:s3:::bucket/runs/*"], wildcard="Named later.")
+    role.add_to_policy(iam.PolicyStatement(actions=["s3:GetObject"], resources=["arn:aws:s3:::bucket/*"]))
+    with pytest.raises(RuntimeError, match=r"(?i)validation|synthesis"):
+        other.synth()
+
+
+@pytest.mark.parametrize(
+    ("reference", "text"),
+    [
+        ("arn:${AWS::Partition}:s3", "arn:<AWS::Partition>:s3"),
+        ({"Ref": "AWS::Region"}, "<AWS::Region>"),
+        ({"Fn::GetAtt": ["Bucket", "Arn"]}, "<Bucket.Arn>"),
+        ({"Fn::Join": ["", [{"Fn::GetAtt": ["Bucket", "Arn"]}, "/runs/*"]]}, "<Bucket.Arn>/runs/*"),
+        ({"Fn::ImportValue": "Stack:Export"}, "Stack:Export"),
+        ({"Fn::GetStackOutput": {"OutputName": "A"}}, '{"Fn::GetStackOutput":{"OutputName":"A"}}'),
+    ],
+)
+def test_findings_are_named_as_cdk_nag_names_them(reference: object, text: str) -> None:
+    assert flattened(reference) == text
+
+
+def test_every_feature_flag_that_matters_is_on() -> None:
+    context = context_of_checkout()
+    assert context["@aws-cdk/core:validateAgainstDefaultRules"] is True
+    assert context["@aws-cdk/core:defaultCrossStackReferences"] == "weak"
+
+
+@pytest.mark.parametrize("which", ["templates", "templates_with_everything"])
+def test_cfn_lint_is_clean(which: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    deployed: Templates = request.getfixturevalue(which)
+    for name, template in deployed.by_stack.items():
+        (tmp_path / f"{name}.template.json").write_text(json.dumps(template))
+    ended = subprocess.run(
+        [
+            str(Path(sys.executable).parent / "cfn-lint"),
+            *("--config-file", str(ROOT / ".cfnlintrc"), "--format", "parseable"),
+            *sorted(str(path) for path in tmp_path.glob("*.json")),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("source_root", ["constructs", "lambda", "training", "cli", "local"])
+def test_source_roots_are_not_packages(source_root: str) -> None:
+    # One would shadow the library `constructs` for `python app.py`, which pytest alone does not notice.
+    assert not (ROOT / source_root / "__init__.py").exists()
+
+
+def test_stacks_need_only_those_before_them(templates: Templates) -> None:
+    order = ["Storage", "Compute", "Jobs", "Events"]
+    for part, template in templates.by_stack.items():
+        text = json.dumps(template)
+        needed = {other for other in order if f'"StackName": "Spotkeep-{other}"' in text}
+        assert all(order.index(other) < order.index(part) for other in needed)
+        assert "Fn::ImportValue" not in text

@@ -1,0 +1,174 @@
+"""Settings: typed, overridable from the command line, and refused whole."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stacks.settings import LOG_RETENTION_DAYS, Settings, SettingsError
+
+from .conftest import EVERYTHING_SET, ROOT, context_of_checkout
+
+
+def problems_of(**context: Any) -> dict[str, str]:
+    with pytest.raises(SettingsError) as refused:
+        Settings.from_context(context)
+    return {problem.field: str(problem) for problem in refused.value.problems}
+
+
+def test_the_defaults_of_the_checkout_are_valid() -> None:
+    settings = Settings.from_context(context_of_checkout())
+    assert settings.deployment == "spotkeep"
+    assert settings.keep_data_on_destroy is True
+    assert settings.lambda_platform == "aws"
+    assert settings.launcher_reserved_concurrency is None
+
+
+def test_every_setting_together_is_valid() -> None:
+    assert Settings.from_context({"spotkeep": EVERYTHING_SET}).stack_prefix == "Lab"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("keep_data_on_destroy", "false", False),
+        ("network_zones", "2", 2),
+        ("notify_emails", "a@example.com, b@example.com", ("a@example.com", "b@example.com")),
+        ("notify_emails", '["a@example.com"]', ("a@example.com",)),
+        ("notify_emails", "", ()),
+        ("prices", "ml.m5.xlarge=0.23,ml.g5.xlarge=1.4", {"ml.m5.xlarge": 0.23, "ml.g5.xlarge": 1.4}),
+        ("prices", '{"ml.m5.xlarge": 0.23}', {"ml.m5.xlarge": 0.23}),
+        ("launcher_reserved_concurrency", "5", 5),
+        ("launcher_reserved_concurrency", "none", None),
+        ("region", "", None),
+        ("account", "111122223333", "111122223333"),
+        ("lambda_platform", "host", "host"),
+    ],
+)
+def test_the_command_line_overrides_with_text(name: str, text: str, value: object) -> None:
+    settings = Settings.from_context({"spotkeep": {"deployment": "lab"}, name: text})
+    assert getattr(settings, name) == value
+    assert settings.deployment == "lab"
+
+
+def test_context_keys_of_the_cdk_are_not_settings() -> None:
+    context = {"@aws-cdk/core:x": True, "aws:cdk:bundling-stacks": [], "cli-telemetry": False}
+    assert Settings.from_context(context) == Settings()
+
+
+def test_an_unknown_setting_is_refused_with_the_nearest_known_one() -> None:
+    assert "Did you mean notify_emails?" in problems_of(spotkeep={"notify_email": "a@example.com"})["notify_email"]
+    assert "Did you mean lambda_platform?" in problems_of(lambda_plattform="host")["lambda_plattform"]
+    assert "docs/settings.md" in problems_of(zzz="1")["zzz"]
+
+
+def test_all_wrong_settings_are_named_at_once_in_order() -> None:
+    with pytest.raises(SettingsError) as refused:
+        Settings.from_context(
+            {
+                "spotkeep": {
+                    "deployment": "Lab_1",
+                    "notify_emails": ["team@example.com", "team"],
+                    "keep_data_on_destroy": "perhaps",
+                    "log_retention_days": 31,
+                    "prices": {"m5.xlarge": -1},
+                    "spot_instance_types": ["ml.m5.xlarge"],
+                    "deploiment": "x",
+                },
+            }
+        )
+    fields = [problem.field for problem in refused.value.problems]
+    assert fields == [
+        "deployment",
+        "notify_emails[1]",
+        "keep_data_on_destroy",
+        "log_retention_days",
+        "prices[m5.xlarge]",
+        "prices[m5.xlarge]",
+        "spot_instance_types[0]",
+        "deploiment",
+    ]
+    message = str(refused.value)
+    assert message.startswith("8 wrong settings")
+    for problem in refused.value.problems:
+        assert problem.found in message
+        assert problem.fix
+        assert problem.fix in message
+
+
+@pytest.mark.parametrize(
+    ("context", "field", "says"),
+    [
+        ({"deployment": "a" * 21}, "deployment", "not a deployment name"),
+        ({"region": "Ireland"}, "region", "not an AWS region"),
+        ({"account": "12"}, "account", "12 digits"),
+        ({"permissions_boundary_arn": "boundary"}, "permissions_boundary_arn", "ARN of an IAM policy"),
+        ({"checkpoint_retention_days": "29"}, "checkpoint_retention_days", "greater than or equal to 30"),
+        ({"log_retention_days": "31"}, "log_retention_days", "The nearest is 30"),
+        ({"default_image": "pytorch"}, "default_image", "tag or digest"),
+        ({"default_instance_type": "m5.xlarge"}, "default_instance_type", "not a SageMaker instance type"),
+        ({"max_run_limit_seconds": "9999999"}, "max_run_limit_seconds", "2419200"),
+        ({"prices": "ml.m5.xlarge"}, "prices", "without '='"),
+        ({"prices": "{"}, "prices", "JSON object"),
+        ({"notify_emails": "["}, "notify_emails", "JSON list"),
+        ({"training_subnet_ids": "subnet-0123456789abcdef0"}, "training_security_group_ids", "needs both"),
+        ({"vpc_id": "vpc-0123456789abcdef0"}, "vpc_subnet_ids", "needs its id and its subnets"),
+        (
+            {"vpc_id": "vpc-0123456789abcdef0", "vpc_subnet_ids": "subnet-0123456789abcdef0"},
+            "vpc_availability_zones",
+            "names 0 zones for 1 subnets",
+        ),
+        ({"vpc_security_group_id": "sg-0123456789abcdef0"}, "vpc_security_group_id", "going to be created"),
+        ({"network_cidr": "8.8.8.0/22"}, "network_cidr", "private network"),
+        ({"network_cidr": "10.0.0.1/22"}, "network_cidr", "host bits"),
+        ({"network_zones": "3", "region": "us-west-1"}, "network_zones", "Set it to 2"),
+        ({"spot_instance_types": "c5.large,c5.large"}, "spot_instance_types", "more than once"),
+        ({"instance_ami": "ubuntu"}, "instance_ami", "neither an AMI id nor an SSM parameter"),
+        ({"spotkeep": "x"}, "spotkeep", "not an object"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_field_value_and_fix(context: dict[str, str], field: str, says: str) -> None:
+    assert says in problems_of(**context)[field]
+
+
+def test_a_wrong_value_does_not_hide_what_depends_on_it() -> None:
+    assert set(problems_of(vpc_id="network", vpc_availability_zones="Dublin")) == {
+        "vpc_id",
+        "vpc_availability_zones[0]",
+    }
+
+
+@given(name=st.from_regex(r"[a-z][a-z0-9-]{0,19}", fullmatch=True))
+def test_a_deployment_name_may_be_any_that_every_aws_name_can_start_with(name: str) -> None:
+    assert Settings.from_context({"deployment": name}).deployment == name
+
+
+@given(name=st.text(max_size=30).filter(lambda text: not re.fullmatch(r"[a-z][a-z0-9-]{0,19}", text)))
+def test_any_other_deployment_name_is_refused(name: str) -> None:
+    assert set(problems_of(deployment=name)) == {"deployment"}
+
+
+@given(days=st.integers(min_value=-10, max_value=5000))
+def test_a_log_retention_is_accepted_exactly_when_cloudwatch_accepts_it(days: int) -> None:
+    try:
+        Settings.from_context({"log_retention_days": str(days)})
+    except SettingsError:
+        assert days not in LOG_RETENTION_DAYS
+    else:
+        assert days in LOG_RETENTION_DAYS
+
+
+def test_settings_cannot_be_changed_after_the_check() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        Settings().deployment = "other"  # type: ignore[misc]
+
+
+def test_every_setting_is_documented() -> None:
+    page = Path(ROOT / "docs" / "settings.md").read_text()
+    missing = [name for name in Settings.model_fields if f"`{name}`" not in page]
+    assert missing == []
