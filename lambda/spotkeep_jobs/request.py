@@ -292,8 +292,9 @@ def _instance_type(value: object) -> str:
     if re.fullmatch(_INSTANCE_TYPE, text, re.ASCII):
         return text
     likely = "ml." + text.strip().lower().removeprefix("ml.")
-    hint = f"Write {likely}" if re.fullmatch(_INSTANCE_TYPE, likely, re.ASCII) else "Write it as ml.<family>.<size>"
-    raise _wrong("is not a SageMaker instance type: they start with ml.", f"{hint}, for example ml.g5.xlarge")
+    known = re.fullmatch(_INSTANCE_TYPE, likely, re.ASCII)
+    hint = f"Write {likely}" if known else "Write it as ml.<family>.<size>, for example ml.g5.xlarge"
+    raise _wrong("is not a SageMaker instance type, which start with ml.", hint)
 
 
 def _channels(value: object) -> object:

@@ -234,7 +234,7 @@ def _problems(error: ValidationError, document: Mapping[Any, Any]) -> Iterator[P
             context = detail.get("ctx", {})
             yield Problem(field=field, found=found, problem=context["problem"], fix=f"{context['fix'].rstrip('.')}.")
         elif detail["type"] == "missing":
-            yield Problem(field=field, found="nothing", problem="is required", fix=_fix(location))
+            yield Problem(field=field, found="nothing", problem="is required", fix=_fix(location, missing=True))
         elif detail["type"] in {"extra_forbidden", "invalid_key"}:
             yield Problem(
                 field=field, found=found, problem="is not a known field", fix=_nearest_field(location[-1], known)
@@ -291,14 +291,16 @@ def _nearest_field(name: object, known: Mapping[str, Any]) -> str:
     return f"Did you mean `{other}`?" if other in known else nearest(name, tuple(known))
 
 
-def _fix(location: list[Any]) -> str:
+def _fix(location: list[Any], *, missing: bool = False) -> str:
     """The fix pydantic does not give: what the field is for, from its own description."""
     names = [part for part in location if isinstance(part, str) and part in _fields_at(location)]
     if not names:
         return "Write it as the documentation of the job file says."
     info = _fields_at(location)[names[-1]]
-    example = f" For example: {info.examples[0]!r}." if info.examples else ""
-    return f"{info.description}{example}"
+    example = repr(info.examples[0]) if info.examples else ""
+    if missing:
+        return f"Add it, for example {names[-1]}: {example}."
+    return f"{info.description}{f' For example: {example}.' if example else ''}"
 
 
 def _with_defaults(request: JobRequest, *, given: set[Any], defaults: DeploymentDefaults) -> JobRequest:
