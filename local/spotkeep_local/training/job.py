@@ -87,8 +87,8 @@ _BILLED = frozenset(
 )
 _RUNNING = frozenset({SecondaryStatus.DOWNLOADING, SecondaryStatus.TRAINING})
 
-SPOT_DISCOUNT = 0.7
-"""The part of the on-demand price that spot saves. AWS scales BillableTimeInSeconds of a spot job by its price,
+SPOT_PRICE = 0.3
+"""The part of the on-demand price that spot costs here. AWS scales BillableTimeInSeconds of a spot job by its price,
 which is how a job that was never interrupted shows savings; the true figure moves with the market.
 Source: https://docs.aws.amazon.com/sagemaker/latest/dg/model-managed-spot-training.html (up to 90%)"""
 
@@ -182,7 +182,8 @@ class TrainingJob:
         if self.training_started_at is None:
             return None
         seconds = self.seconds_in(_BILLED, now)
-        return math.ceil(seconds * (1 - SPOT_DISCOUNT) if self.spot else seconds)
+        # Rounded first: 30.000000000000004 s must not become 31.
+        return math.ceil(round(seconds * SPOT_PRICE if self.spot else seconds, 6))
 
     def running_seconds(self, now: float) -> float:
         """What counts against MaxRuntimeInSeconds: time with an instance, over all its restarts."""

@@ -138,7 +138,7 @@ class JobRunner:
 
         def stop(job: TrainingJob) -> TrainingJob:
             stopping = replace(job, stop_requested=True)
-            if job.ending or job.stop_requested:
+            if job.ending or job.ended or job.stop_requested:
                 return stopping
             return advance(stopping, SecondaryStatus.STOPPING, now=time.time())
 

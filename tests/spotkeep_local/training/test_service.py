@@ -295,6 +295,16 @@ time.sleep(600)
         assert training.wait_ended("often-1")["TrainingJobStatus"] == "Completed"
         assert [life.interrupted for life in training.facts("often-1").lifetimes] == [True, True, True, False]
 
+    @pytest.mark.parametrize("at_seconds", [0.0, 0.05, 0.15, 0.3, 0.6])
+    def test_at_any_time_the_job_ends_where_an_undisturbed_one_ends(self, training, at_seconds):
+        training.script_capacity(
+            "any", interrupt(at_seconds=at_seconds, notice=False, capacity_returns_after_seconds=0)
+        )
+        training.create("any-1", training.resuming_script, 15, 0.05)
+        assert training.wait_ended("any-1")["TrainingJobStatus"] == "Completed"
+        assert members(training.objects("out/")["out/any-1/output/model.tar.gz"]) == {"weights": b"15"}
+        assert [life.interrupted for life in training.facts("any-1").lifetimes] == [True, False]
+
     def test_a_script_may_come_while_the_job_runs(self, training):
         training.create("live-1", training.resuming_script, 1000, 0.02)
         training.wait_for_step("live-1", 3)

@@ -1,0 +1,36 @@
+import json
+
+import pytest
+
+from spotkeep_local.training.channels import manifest_entries, relative_path
+from spotkeep_local.training.errors import JobFailedError
+
+
+@pytest.mark.parametrize(
+    ("prefix", "key", "path"),
+    [
+        ("data/", "data/a.csv", "a.csv"),
+        ("data", "data/deep/a.csv", "deep/a.csv"),
+        ("data/a.csv", "data/a.csv", "a.csv"),
+        ("data/a", "data/a.csv", "a.csv"),
+        ("data/tr", "data/train/a.csv", "train/a.csv"),
+        ("", "data/a.csv", "data/a.csv"),
+        ("a.csv", "a.csv", "a.csv"),
+    ],
+)
+def test_where_an_object_goes(prefix, key, path):
+    assert relative_path(key, prefix=prefix) == path
+
+
+def test_a_manifest_lists_keys_below_one_prefix():
+    document = json.dumps([{"prefix": "s3://bucket/data/"}, "a", "deep/b"]).encode()
+    assert manifest_entries(document) == [
+        ("s3://bucket/data/a", "a"),
+        ("s3://bucket/data/deep/b", "deep/b"),
+    ]
+
+
+@pytest.mark.parametrize("document", [b"", b"{}", b"[]", b'["a"]', b'[{"prefix": "/data/"}, "a"]'])
+def test_a_broken_manifest_fails_the_job(document):
+    with pytest.raises(JobFailedError, match="the manifest must be"):
+        manifest_entries(document)

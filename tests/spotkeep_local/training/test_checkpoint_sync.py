@@ -1,0 +1,215 @@
+"""The sync against the local AWS's S3, with the clock of a test: passes happen when the test waits for them."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+
+import pytest
+
+from spotkeep_local.training.checkpoint_sync import CheckpointSync
+from spotkeep_local.training.errors import JobFailedError
+from spotkeep_local.training.object_store import ObjectStore, S3Location, local_client
+
+
+@pytest.fixture
+def store(local_aws):
+    return ObjectStore(
+        local_client(
+            "s3", endpoint_url=local_aws.endpoint_url, region=local_aws.region, account_id=local_aws.account_id
+        )
+    )
+
+
+@pytest.fixture
+def remote(local_aws):
+    bucket = f"sync-{uuid.uuid4().hex[:12]}"
+    local_aws.session().client("s3").create_bucket(Bucket=bucket)
+    return S3Location(bucket, "runs/checkpoints")
+
+
+@pytest.fixture
+def make_sync(store, remote, tmp_path):
+    made = []
+
+    def make(**values):
+        settings = {"interval_seconds": 0.02, "upload_delay_seconds": 0.0} | values
+        sync = CheckpointSync(**{"store": store, "remote": remote, "local": tmp_path} | settings)
+        made.append(sync)
+        return sync
+
+    yield make
+    for sync in made:
+        sync.lose()
+        sync.join()
+
+
+def wait_until(condition):
+    give_up_at = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < give_up_at, "waited in vain"
+        time.sleep(0.01)
+
+
+def keys(store, remote):
+    return {key.removeprefix("runs/checkpoints/") for key in store.list_keys(remote)}
+
+
+def test_files_go_up_with_a_marker_beside_them(make_sync, store, remote, tmp_path):
+    make_sync().start()
+    (tmp_path / "step-1").mkdir()
+    (tmp_path / "step-1/data").write_text("1")
+    wait_until((tmp_path / "step-1/data.sagemaker-uploaded").exists)
+    assert keys(store, remote) == {"step-1/data"}
+
+
+def test_a_delayed_upload_shows_its_marker_meanwhile(make_sync, store, remote, tmp_path):
+    make_sync(upload_delay_seconds=3600).start()
+    (tmp_path / "data").write_text("1")
+    wait_until((tmp_path / "data.sagemaker-uploading").exists)
+    assert keys(store, remote) == set()
+
+
+def test_a_changed_file_goes_up_again(make_sync, store, remote, tmp_path):
+    sync = make_sync()
+    sync.start()
+    (tmp_path / "data").write_text("1")
+    wait_until(lambda: sync.uploads == 1)
+    (tmp_path / "data").write_text("22")
+    wait_until(lambda: sync.uploads >= 2)
+    sync.finish()
+    assert store.read(remote.child("data")) == b"22"
+
+
+def test_what_was_restored_is_not_sent_back_and_its_deletion_is_mirrored(make_sync, store, remote, tmp_path):
+    make_sync(local=tmp_path / "first").finish()
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first/old").write_text("old")
+    (tmp_path / "first/kept").write_text("kept")
+    make_sync(local=tmp_path / "first").finish()
+    sync = make_sync(local=tmp_path / "second")
+    assert sync.restore() == 2
+    sync.start()
+    (tmp_path / "second/old").unlink()
+    wait_until(lambda: sync.deletions == 1)
+    sync.finish()
+    assert sync.uploads == 0
+    assert keys(store, remote) == {"kept"}
+
+
+def test_only_files_below_the_prefix_are_restored(make_sync, store, remote, tmp_path):
+    for key in ("runs/checkpoints/a", "runs/checkpoints-of-another/b", "runs/checkpoints/a.sagemaker-uploaded"):
+        (tmp_path / "body").write_text(key)
+        with (tmp_path / "body").open("rb") as body:
+            store.upload(body, S3Location(remote.bucket, key))
+    sync = make_sync(local=tmp_path / "local")
+    assert sync.restore() == 1
+    assert [path.name for path in (tmp_path / "local").iterdir()] == ["a"]
+
+
+def test_an_adopted_directory_replaces_what_s3_holds(make_sync, store, remote, tmp_path):
+    (tmp_path / "stale").write_text("1")
+    make_sync().finish()
+    (tmp_path / "stale").unlink()
+    (tmp_path / "fresh").write_text("2")
+    sync = make_sync()
+    sync.adopt()
+    sync.finish()
+    assert keys(store, remote) == {"fresh"}
+
+
+def test_a_bucket_that_is_not_there_fails_the_job(make_sync, tmp_path):
+    gone = S3Location("no-such-bucket", "checkpoints")
+    with pytest.raises(JobFailedError, match="Checkpoint download failed"):
+        make_sync(remote=gone).restore()
+    (tmp_path / "data").write_text("1")
+    with pytest.raises(JobFailedError, match="Checkpoint upload failed"):
+        make_sync(remote=gone).finish()
+
+
+class _Stalling:
+    """A store whose upload waits in the middle of the file until the test lets it go on."""
+
+    def __init__(self, store, size):
+        self._store = store
+        self._size = size
+        self.half_way = threading.Event()
+        self.go_on = threading.Event()
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def upload(self, body, location):
+        read = body.read
+
+        def stalling_read(size=-1):
+            if body.tell() >= self._size // 2:
+                self.half_way.set()
+                assert self.go_on.wait(30)
+            return read(size)
+
+        body.read = stalling_read
+        self._store.upload(body, location)
+
+
+SIZE = 4 << 20
+
+
+@pytest.fixture
+def stalling(store):
+    return _Stalling(store, SIZE)
+
+
+def test_a_half_sent_file_is_dropped_with_its_host(make_sync, stalling, store, remote, tmp_path):
+    sync = make_sync(store=stalling)
+    (tmp_path / "large").write_bytes(b"x" * SIZE)
+    sync.start()
+    assert stalling.half_way.wait(30)
+    sync.lose()
+    stalling.go_on.set()
+    sync.join()
+    assert sync.uploads == 0
+    assert keys(store, remote) == set()
+
+
+def test_a_file_that_shrinks_in_the_middle_is_sent_later(make_sync, stalling, store, remote, tmp_path):
+    sync = make_sync(store=stalling)
+    (tmp_path / "large").write_bytes(b"x" * SIZE)
+    sync.start()
+    assert stalling.half_way.wait(30)
+    (tmp_path / "large").write_bytes(b"small")
+    stalling.go_on.set()
+    wait_until(lambda: sync.uploads == 1)
+    assert store.read(remote.child("large")) == b"small"
+
+
+def test_a_file_that_grows_in_the_middle_is_sent_as_it_was_and_again(make_sync, stalling, store, remote, tmp_path):
+    sync = make_sync(store=stalling)
+    (tmp_path / "large").write_bytes(b"x" * SIZE)
+    sync.start()
+    assert stalling.half_way.wait(30)
+    with (tmp_path / "large").open("ab") as file:
+        file.write(b"more")
+    stalling.go_on.set()
+    wait_until(lambda: sync.uploads == 2)
+    assert store.read(remote.child("large")) == b"x" * SIZE + b"more"
+
+
+def test_a_folder_that_vanishes_again_and_again_does_no_harm(make_sync, store, remote, tmp_path):
+    sync = make_sync(interval_seconds=0.001)
+    sync.start()
+    for number in range(50):
+        folder = tmp_path / f"step-{number}"
+        folder.mkdir()
+        (folder / "data").write_text(str(number))
+        while folder.exists():
+            for path in folder.iterdir():
+                path.unlink(missing_ok=True)
+            try:
+                folder.rmdir()
+            except OSError:
+                continue
+    (tmp_path / "last").write_text("last")
+    sync.finish()
+    assert keys(store, remote) == {"last"}

@@ -1,0 +1,162 @@
+"""Real processes: their output, their end, and what is left of them when nobody watched."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from spotkeep_local import process_identity
+from spotkeep_local.options import Isolation
+from spotkeep_local.training.errors import JobFailedError
+from spotkeep_local.training.host import Host, end_orphans, resolve_isolation
+
+ARN = "arn:aws:sagemaker:us-east-1:000000000000:training-job/job"
+PATIENCE_SECONDS = 30
+
+
+class Watched:
+    def __init__(self, folder: Path, *command: str, isolation: Isolation = Isolation.RELOCATED) -> None:
+        (folder / "ml").mkdir()
+        self.lines: list[str] = []
+        self.printed = threading.Event()
+        self.over = threading.Event()
+        self.code: int | None = None
+        self.host = Host(
+            folder=folder,
+            command=command,
+            environment={"PATH": os.environ["PATH"], "TRAINING_JOB_ARN": ARN},
+            isolation=isolation,
+            on_line=self._line,
+            on_exit=self._exit,
+        )
+        self.host.watch()
+
+    def _line(self, line: str) -> None:
+        self.lines.append(line)
+        self.printed.set()
+
+    def _exit(self, code: int) -> None:
+        self.code = code
+        self.over.set()
+
+    def wait(self) -> int | None:
+        assert self.over.wait(PATIENCE_SECONDS)
+        return self.code
+
+
+def test_output_and_exit_code_arrive_in_this_order(tmp_path):
+    watched = Watched(tmp_path, "sh", "-c", "echo out; echo err >&2; printf 'no newline'; exit 7")
+    assert watched.wait() == 7
+    assert watched.lines == ["out", "err", "no newline"]
+
+
+def test_bytes_that_are_no_text_pass(tmp_path):
+    watched = Watched(tmp_path, "sh", "-c", r"printf '\377\n'")
+    watched.wait()
+    assert watched.lines == ["\ufffd"]
+
+
+def test_sigterm_goes_to_the_first_process_alone(tmp_path):
+    watched = Watched(
+        tmp_path,
+        "sh",
+        "-c",
+        "trap 'echo first; exit 75' TERM; sh -c 'trap \"echo child\" TERM; echo up; sleep 30' & wait",
+    )
+    assert watched.printed.wait(PATIENCE_SECONDS)
+    watched.host.terminate()
+    assert watched.wait() == 75
+    assert watched.lines == ["up", "first"]
+
+
+def test_sigkill_goes_to_the_whole_group(tmp_path):
+    watched = Watched(tmp_path, "sh", "-c", "sleep 600 & echo $!; wait")
+    assert watched.printed.wait(PATIENCE_SECONDS)
+    child = int(watched.lines[0])
+    watched.host.kill()
+    assert watched.wait() == 137
+    assert process_identity.start_time(child) is None
+
+
+def test_a_relocated_job_is_told_where_its_base_is(tmp_path):
+    watched = Watched(tmp_path, "sh", "-c", 'echo "$SAGEMAKER_BASE_DIR" /opt/ml/model')
+    watched.wait()
+    assert watched.lines == [f"{tmp_path}/ml {tmp_path}/ml/model"]
+
+
+def test_a_relocated_command_that_does_not_exist_fails_the_job(tmp_path):
+    with pytest.raises(JobFailedError, match=r"exec 'no-such-program'.*exit code: 127"):
+        Watched(tmp_path, "no-such-program")
+
+
+def namespaces() -> bool:
+    return resolve_isolation(Isolation.AUTO) is Isolation.NAMESPACE
+
+
+@pytest.mark.skipif(not namespaces(), reason="this machine has no private mount namespaces")
+class TestNamespace:
+    def test_the_job_sees_its_own_opt_ml_and_the_machines_opt(self, tmp_path):
+        watched = Watched(tmp_path, "sh", "-c", "touch /opt/ml/mine; ls /opt", isolation=Isolation.NAMESPACE)
+        assert watched.wait() == 0
+        assert (tmp_path / "ml/mine").exists()
+        assert set(watched.lines) == {entry.name for entry in Path("/opt").iterdir()} | {"ml"}
+
+    def test_two_jobs_do_not_see_each_other(self, tmp_path):
+        for name in ("one", "two"):
+            (tmp_path / name).mkdir()
+            script = f"ls /opt/ml; touch /opt/ml/{name}"
+            watched = Watched(tmp_path / name, "sh", "-c", script, isolation=Isolation.NAMESPACE)
+            watched.wait()
+            assert watched.lines == []
+
+    def test_a_command_that_does_not_exist_says_so(self, tmp_path):
+        watched = Watched(tmp_path, "no-such-program", isolation=Isolation.NAMESPACE)
+        assert watched.wait() == 127
+        assert watched.lines == ["exec 'no-such-program': No such file or directory"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="knows members by /proc")
+class TestOrphans:
+    @pytest.fixture
+    def group(self):
+        started = []
+
+        def start(script: str) -> subprocess.Popen[bytes]:
+            process = subprocess.Popen(
+                ["sh", "-c", script],
+                env={"PATH": os.environ["PATH"], "TRAINING_JOB_ARN": ARN},
+                stdout=subprocess.PIPE,
+                start_new_session=True,
+            )
+            started.append(process)
+            return process
+
+        yield start
+        for process in started:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+
+    def test_what_we_started_is_ended(self, group):
+        process = group("sleep 600")
+        identity = process_identity.start_time(process.pid)
+        assert end_orphans(group=process.pid, identity=identity, job_arn="another")
+        assert process.wait() == -9
+
+    def test_members_whose_first_process_is_gone_are_ended(self, group):
+        process = group("sleep 600 >/dev/null & echo $!")
+        child = int(process.stdout.readline())
+        process.wait()
+        assert end_orphans(group=process.pid, identity="long gone", job_arn=ARN)
+        while process_identity.start_time(child) is not None:
+            pass
+
+    def test_a_stranger_with_the_same_id_is_left_alone(self, group):
+        process = group("sleep 600")
+        assert not end_orphans(group=process.pid, identity="another time", job_arn="another job")
+        assert process.poll() is None

@@ -1,0 +1,85 @@
+import copy
+
+import pytest
+
+from spotkeep_local.training.request_rules import create_problems
+
+CHANNEL = {
+    "ChannelName": "train",
+    "DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://bucket/data"}},
+}
+SPOT = {
+    "TrainingJobName": "job",
+    "AlgorithmSpecification": {
+        "TrainingImage": "image",
+        "TrainingInputMode": "File",
+        "ContainerEntrypoint": ["python3"],
+    },
+    "RoleArn": "arn:aws:iam::000000000000:role/training-role",
+    "InputDataConfig": [CHANNEL],
+    "OutputDataConfig": {"S3OutputPath": "s3://bucket/out"},
+    "ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1},
+    "CheckpointConfig": {"S3Uri": "s3://bucket/checkpoints"},
+    "EnableManagedSpotTraining": True,
+    "StoppingCondition": {"MaxRuntimeInSeconds": 60, "MaxWaitTimeInSeconds": 60},
+}
+
+
+def changed(path: str, value: object) -> dict:
+    request = copy.deepcopy(SPOT)
+    *parents, last = path.split(".")
+    place = request
+    for parent in parents:
+        place = place[parent]
+    if value is None:
+        del place[last]
+    else:
+        place[last] = value
+    return request
+
+
+def test_a_spot_request_is_fine():
+    assert create_problems(SPOT) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "problem"),
+    [
+        ("StoppingCondition.MaxWaitTimeInSeconds", 59, "Invalid MaxWaitTimeInSeconds. It must be present"),
+        ("StoppingCondition.MaxWaitTimeInSeconds", None, "Invalid MaxWaitTimeInSeconds. It must be present"),
+        ("StoppingCondition", {"MaxWaitTimeInSeconds": 3600}, "MaxRuntimeInSeconds (86400)"),
+        ("EnableManagedSpotTraining", False, "supported only when EnableManagedSpotTraining"),
+        ("StoppingCondition.MaxRuntimeInSeconds", 2419201, "Invalid MaxRuntimeInSeconds 2419201"),
+        ("ResourceConfig.KeepAlivePeriodInSeconds", 60, "not supported with EnableManagedSpotTraining"),
+        ("ResourceConfig.KeepAlivePeriodInSeconds", 3601, "must be at most 3600"),
+        ("ResourceConfig.InstanceCount", 2, "the local AWS runs a job on one host"),
+        ("ResourceConfig.InstanceType", None, "InstanceType is required"),
+        ("ResourceConfig.VolumeSizeInGB", 0, "Invalid VolumeSizeInGB 0"),
+        ("ResourceConfig.InstanceGroups", [{}], "has no heterogeneous clusters"),
+        ("ResourceConfig", None, "ResourceConfig is required"),
+        ("HyperParameters", {"long": "x" * 257}, "hyperparameter 'long' has 257 characters"),
+        ("InputDataConfig", [CHANNEL, CHANNEL], "ChannelName 'train' is given 2 times"),
+        ("InputDataConfig", [CHANNEL | {"InputMode": "Pipe"}], "has no Pipe input mode"),
+        ("AlgorithmSpecification.TrainingInputMode", "Pipe", "has no Pipe input mode"),
+        ("InputDataConfig", [{"ChannelName": "fs", "DataSource": {}}], "from S3 only: channel 'fs'"),
+        ("AlgorithmSpecification.ContainerEntrypoint", None, "no `train` program"),
+        ("AlgorithmSpecification.TrainingImage", None, "TrainingImage is required"),
+        ("AlgorithmSpecification.AlgorithmName", "mine", "no algorithm resources"),
+        ("OutputDataConfig.S3OutputPath", "https://bucket/out", "S3OutputPath: must be an S3 URI"),
+        ("CheckpointConfig.S3Uri", "s3://", "CheckpointConfig.S3Uri: must be an S3 URI"),
+        ("CheckpointConfig.LocalPath", "/data/checkpoints", "syncs checkpoints below /opt/ml"),
+        ("CheckpointConfig.LocalPath", "/opt/ml/../etc", "syncs checkpoints below /opt/ml"),
+        ("CheckpointConfig.LocalPath", "/opt/ml/model/x", "must not be in /opt/ml/input"),
+        ("ServerlessJobConfig", {}, "has no serverless jobs"),
+    ],
+)
+def test_each_rule_names_what_is_wrong(path, value, problem):
+    problems = create_problems(changed(path, value))
+    assert any(problem in found for found in problems), problems
+
+
+def test_all_problems_are_found_at_once():
+    request = changed("StoppingCondition.MaxWaitTimeInSeconds", None)
+    request["ResourceConfig"] = {"InstanceType": "ml.m5.large", "KeepAlivePeriodInSeconds": 9999}
+    request["OutputDataConfig"]["S3OutputPath"] = "here"
+    assert len(create_problems(request)) == 4
