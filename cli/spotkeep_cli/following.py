@@ -61,7 +61,12 @@ Update: TypeAlias = Happened | Wrote | Reported | Unreachable | Stands
 
 
 def follow(
-    deployment: Deployment, run: str, *, sleep: Callable[[float], None], poll_seconds: float
+    deployment: Deployment,
+    run: str,
+    *,
+    sleep: Callable[[float], None],
+    poll_seconds: float,
+    from_attempt: int = 1,
 ) -> Iterator[Update]:
     """Yields what happens to a run until it has ended and its log is read.
 
@@ -70,12 +75,13 @@ def follow(
         run: Its id.
         sleep: Waits.
         poll_seconds: How long between two looks.
+        from_attempt: What happened in earlier attempts is left out.
 
     Raises:
         NoConnectionError: The deployment stayed out of reach for many polls.
         RunNotFoundError: The run's record is gone.
     """
-    poll = _Poll(deployment, run)
+    poll = _Poll(deployment, run, from_attempt=from_attempt)
     failures = 0
     while True:
         try:
@@ -103,9 +109,10 @@ def read_lines(log: JobLog) -> list[Update]:
 class _Poll:
     """What is known already, so that each look gives only what is new."""
 
-    def __init__(self, deployment: Deployment, run: str) -> None:
+    def __init__(self, deployment: Deployment, run: str, *, from_attempt: int) -> None:
         self._deployment = deployment
         self._run = run
+        self._from_attempt = from_attempt
         self._seen_version: int | None = None
         self._seen_entries: set[tuple[object, int, str]] = set()
         self._log: JobLog | None = None
@@ -131,7 +138,7 @@ class _Poll:
         new = []
         for entry in self._deployment.runs.timeline(self._run):
             key = (entry.at, entry.attempt, entry.kind.value)
-            if key not in self._seen_entries:
+            if entry.attempt >= self._from_attempt and key not in self._seen_entries:
                 self._seen_entries.add(key)
                 new.append(Happened(entry=entry))
         return list(new)

@@ -53,7 +53,8 @@ def follow_to_the_end(
             terminal.give_json(answer)
         terminal.show_next(*_come_back(run, invocation=invocation))
         return
-    ended = _watch(run, invocation=invocation, deployment=deployment, terminal=terminal)
+    attempt = int(answer.get("attempt", 1))
+    ended = _watch(run, attempt=attempt, invocation=invocation, deployment=deployment, terminal=terminal)
     if ended is None:
         if terminal.as_json:
             terminal.give_json(answer)
@@ -63,13 +64,18 @@ def follow_to_the_end(
     _conclude(ended, invocation=invocation, terminal=terminal)
 
 
-def _watch(run: str, *, invocation: Invocation, deployment: Deployment, terminal: Terminal) -> Run | None:
+def _watch(run: str, *, attempt: int, invocation: Invocation, deployment: Deployment, terminal: Terminal) -> Run | None:
     """The run as it ended, or None when the user left with Ctrl-C."""
     last: Run | None = None
     try:
         with FollowView(terminal.people) as view:
-            updates = follow(deployment, run, sleep=invocation.seams.sleep, poll_seconds=invocation.poll_seconds)
-            for update in updates:
+            for update in follow(
+                deployment,
+                run,
+                sleep=invocation.seams.sleep,
+                poll_seconds=invocation.poll_seconds,
+                from_attempt=attempt,
+            ):
                 view.show(update)
                 if isinstance(update, Stands):
                     last = update.run

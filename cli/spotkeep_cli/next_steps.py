@@ -50,6 +50,7 @@ def steps_for_run(run: Run, *, invocation: Invocation, after: str) -> list[NextS
         steps = [
             step(f"logs {name} -f", "follow its log"),
             step(f"describe {name}", "what happened so far"),
-            step(f"stop {name}", "end it"),
         ]
+        if run.state is not RunState.STOPPING:
+            steps.append(step(f"stop {name}", "end it"))
     return [next_step for command, next_step in steps if command != after][:2]

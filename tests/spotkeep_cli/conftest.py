@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -18,6 +19,10 @@ from spotkeep_cli.main import app
 from spotkeep_cli.seams import Seams
 from spotkeep_jobs.record import Attempt, Cost, Run, TimelineEntry
 from spotkeep_jobs.states import AttemptState, EndReason, RunState, TimelineKind
+
+# How long an example takes says more about the machine's other work than about the code.
+hypothesis.settings.register_profile("without-deadlines", deadline=None)
+hypothesis.settings.load_profile("without-deadlines")
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 BUCKET = "spotkeep-checkpoints-123456789012"
@@ -126,6 +131,7 @@ def spotkeep(deployment: FakeDeployment) -> Spotkeep:
 
         seams = Seams(connect=connect, now=lambda: NOW, sleep=lambda _: None, new_token=lambda: "0123456789abcdef")
         environment = {"COLUMNS": str(columns), "NO_COLOR": None, "FORCE_COLOR": None, "TERM": "dumb"}
+        environment |= dict.fromkeys(("SPOTKEEP_LOCAL", "SPOTKEEP_DEPLOYMENT"))
         return CliRunner().invoke(app, list(arguments), obj=seams, env=environment, input=stdin, prog_name="spotkeep")
 
     return run

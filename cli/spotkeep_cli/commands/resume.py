@@ -20,15 +20,18 @@ def resume(
     from spotkeep_cli.following_to_the_end import follow_to_the_end
     from spotkeep_cli.launcher_answer import read_answer
     from spotkeep_cli.rendering.run_list import where
+    from spotkeep_jobs.states import RunState
 
     invocation = invocation_of(context)
     deployment = invocation.deployment()
     run = find_run(deployment.runs, run_name, command=invocation.options.command)
     terminal = Terminal(as_json=as_json)
     if not run.state.ended:
+        by_itself = "SageMaker brings a spot job back by itself; follow it"
+        why = "resume it once it has stopped" if run.state is RunState.STOPPING else by_itself
         raise RefusedError(
             f"{run.run} has not ended ({run.state.value.lower()}); there is nothing to resume",
-            hint=f"SageMaker brings a spot job back by itself; follow it: {invocation.command(f'logs {run.run} -f')}",
+            hint=f"{why}: {invocation.command(f'logs {run.run} -f')}",
         )
     terminal.confirm(f"Resume {run.run} as attempt {run.attempt + 1} ({where(run)})?", assume_yes=yes)
     answer = read_answer(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numbers import Real
+import math
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_cli.rendering import quantities
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from spotkeep_jobs.job_events import JobEvent
 
+_LARGEST_FIGURE = 10**15
 _VERSIONS = (("Python", "python"), ("spotkeep", "spotkeep"))
 
 
@@ -35,10 +36,9 @@ def event_text(event: JobEvent) -> str:
         case JobEventKind.FALLBACK:
             return f"skipped a damaged checkpoint of step {event.step or 0:,}: {fields.get('problem', 'unreadable')}"
         case JobEventKind.NOTICE:
-            left = fields.get("seconds_left")
-            return "was told that its capacity goes away" + (
-                f", {quantities.duration(float(left))} left" if isinstance(left, Real) else ""
-            )
+            left = _finite(fields.get("seconds_left"))
+            remaining = f", {quantities.duration(left)} left" if left is not None else ""
+            return f"was told that its capacity goes away{remaining}"
         case JobEventKind.FINISH:
             return f"finished after step {event.step or 0:,}"
         case JobEventKind.EXIT:
@@ -64,13 +64,20 @@ def total_steps(event: JobEvent) -> int | None:
 
 def _saved_details(fields: Mapping[str, Any]) -> str:
     details = []
-    if isinstance(count := fields.get("bytes"), int):
-        details.append(quantities.size(count))
-    if isinstance(seconds := fields.get("seconds"), int | float):
+    if (count := _finite(fields.get("bytes"))) is not None:
+        details.append(quantities.size(int(count)))
+    if (seconds := _finite(fields.get("seconds"))) is not None:
         details.append(f"{seconds:.2g}s")
     reason = fields.get("reason")
-    because = f", on {reason}" if reason in {"notice", "sigterm"} else ""
+    because = f", on {reason}" if reason in ("notice", "sigterm") else ""
     return (f" ({', '.join(details)})" if details else "") + because
+
+
+def _finite(value: Any) -> float | None:
+    """A figure a script reported, where it is one: a log may hold anything."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > _LARGEST_FIGURE:
+        return None
+    return value if math.isfinite(value) else None
 
 
 def _number(value: Any) -> str:

@@ -1,0 +1,76 @@
+"""A job's events in words; progress as sparse as a person can read it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeep_cli.rendering.job_event import event_text
+from spotkeep_cli.rendering.sparse_progress import SparseProgress
+from spotkeep_jobs.job_events import JobEvent, JobEventKind, parse_line
+
+
+def event(kind: str, **fields: object) -> JobEvent:
+    found = parse_line("spotkeep-event: " + json.dumps({"event": kind, "time": 1.0, **fields}))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"kind": "start", "python": "3.12.4", "spotkeep": "0.1.0"}, "started, Python 3.12.4, spotkeep 0.1.0"),
+        ({"kind": "start"}, "started"),
+        ({"kind": "resume", "step": 0}, "found no checkpoint, starts from the beginning"),
+        ({"kind": "resume", "step": 1410, "checkpoint": "step-1410"}, "resumed after step 1,410, from step-1410"),
+        ({"kind": "progress", "step": 5, "total_steps": None, "metrics": {}}, "step 5"),
+        ({"kind": "progress", "step": 5, "total_steps": 9, "metrics": {"loss": 0.12345}}, "step 5 of 9  loss 0.1235"),
+        ({"kind": "saved", "step": 5, "bytes": 2000, "seconds": 0.5, "reason": "notice"},
+         "saved step 5 (2.0 kB, 0.5s), on notice"),
+        ({"kind": "notice"}, "was told that its capacity goes away"),
+        ({"kind": "exit", "code": 75}, "exited with code 75"),
+    ],
+)  # fmt: skip
+def test_events_in_words(fields: dict[str, Any], text: str) -> None:
+    assert event_text(event(**fields)) == text
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(
+    kind=st.sampled_from(JobEventKind),
+    step=st.none() | st.integers(min_value=0),
+    fields=st.dictionaries(
+        st.sampled_from(["total_steps", "metrics", "seconds", "bytes", "reason", "code", "problem", "seconds_left",
+                         "python", "checkpoint"]),
+        anything,
+    ),
+)  # fmt: skip
+def test_whatever_a_script_prints_there_is_a_line_for_it(
+    kind: JobEventKind, step: int | None, fields: dict[str, Any]
+) -> None:
+    assert event_text(JobEvent(kind=kind, at=0.0, step=step, fields=fields))
+
+
+@given(total=st.integers(min_value=10, max_value=500))
+def test_a_whole_training_is_eleven_lines(total: int) -> None:
+    sparse = SparseProgress()
+    steps = [event("progress", step=step, total_steps=total) for step in range(1, total + 1)]
+    assert sum(sparse.worth_a_line(step) for step in steps) <= 11
+
+
+def test_going_back_after_an_interruption_is_shown() -> None:
+    sparse = SparseProgress()
+    assert sparse.worth_a_line(event("progress", step=50, total_steps=100))
+    assert not sparse.worth_a_line(event("progress", step=51, total_steps=100))
+    assert sparse.worth_a_line(event("progress", step=40, total_steps=100))
+    assert sparse.worth_a_line(event("progress", step=40, total_steps=None))
