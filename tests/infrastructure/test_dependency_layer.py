@@ -106,7 +106,7 @@ def test_the_real_lock_is_bundled_for_this_machine_and_can_be_imported(tmp_path:
         packed.extractall(tmp_path / "opt")
     names = {path.name for path in (tmp_path / "opt" / "python").iterdir()}
     assert {"boto3", "botocore", "pydantic", "pydantic_core", "aws_lambda_powertools", "aws_xray_sdk"} <= names
-    (compiled,) = (tmp_path / "opt" / "python" / "pydantic_core").glob("_pydantic_core*")
+    (compiled,) = (tmp_path / "opt" / "python" / "pydantic_core").glob("_pydantic_core*.so")
     assert any(compiled.name.endswith(suffix) for suffix in importlib.machinery.EXTENSION_SUFFIXES)
     ended = subprocess.run(
         [
