@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Any
 import boto3
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
+from botocore.exceptions import BotoCoreError, ClientError
 
 from launcher import answers
 from launcher.settings import LauncherSettings
+from spotkeep_jobs.aws_errors import is_temporary
 from spotkeep_jobs.errors import Problem, RequestRefusedError
-from spotkeep_jobs.launch import Launcher
+from spotkeep_jobs.launch import Launcher, LaunchUnfinishedError
 from spotkeep_jobs.run_table import RunTable
 from spotkeep_jobs.sagemaker_api import SageMakerTrainingJobs, client_config
 from spotkeep_jobs.tracing import traced
@@ -77,9 +79,12 @@ def handler(event: object, context: LambdaContext) -> answers.Answer:
         logger.info("refused", fields=[problem.field for problem in error.problems])
         _count("LaunchRefused")
         return answers.refused(error)
-    except Exception:
+    except Exception as error:
         _count("LaunchUnfinished")
-        raise
+        if not _passes_by_itself(error):
+            raise
+        run = event.get("run") or event.get("name") if isinstance(event, Mapping) else None
+        raise LaunchUnfinishedError(run=str(run), doing="answering for", cause=error) from error
 
 
 def answer_to(event: object, *, launcher: Launcher, request_id: str) -> answers.Answer:
@@ -122,6 +127,11 @@ def _act(action: str, run: str, *, launcher: Launcher) -> answers.Answer:
         _count("ResumeReplayed" if launch.replayed else "ResumeAccepted")
     logger.info(action, state=answer["state"], attempt=answer["attempt"])
     return answer
+
+
+def _passes_by_itself(error: Exception) -> bool:
+    """Whether the run table was throttled or out of reach (SageMaker's errors have types of their own)."""
+    return isinstance(error, BotoCoreError) or (isinstance(error, ClientError) and is_temporary(error.response))
 
 
 def _count(metric: str) -> None:

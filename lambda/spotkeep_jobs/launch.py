@@ -69,7 +69,7 @@ class LaunchUnfinishedError(SpotkeepJobsError):
     Calling again with the same token is safe, and so is waiting: the reconciler completes what is recorded.
     """
 
-    def __init__(self, *, run: str, doing: str, cause: SpotkeepJobsError) -> None:
+    def __init__(self, *, run: str, doing: str, cause: Exception) -> None:
         super().__init__(
             f"{doing} run {run!r} is not finished: {cause}. Nothing is lost and nothing runs twice: call again with "
             "the same document and token, or wait for the reconciler, which completes a recorded run within minutes"

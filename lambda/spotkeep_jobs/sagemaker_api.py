@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from spotkeep_jobs.aws_errors import is_temporary
 from spotkeep_jobs.errors import (
     SageMakerBusyError,
     SageMakerError,
@@ -33,15 +34,6 @@ CREATE_ATTEMPTS = 5
 _CONNECT_TIMEOUT_SECONDS = 3
 _READ_TIMEOUT_SECONDS = 8
 
-_THROTTLES = frozenset(
-    {"ThrottlingException", "Throttling", "ThrottledException", "RequestThrottled", "RequestThrottledException",
-     "TooManyRequestsException", "RequestLimitExceeded", "SlowDown", "PriorRequestNotComplete",
-     "ProvisionedThroughputExceededException", "BandwidthLimitExceeded"}
-)  # fmt: skip
-# Nothing is wrong with the request: the caller's credentials are out of date, and the next call has new ones.
-_CREDENTIALS = frozenset(
-    {"ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "RequestExpired", "UnrecognizedClientException"}
-)
 _SAYS_NOT_FOUND = re.compile(r"not found|could not find|does not exist", re.IGNORECASE)
 _SAYS_ENDED = re.compile(r"\b(?:completed|failed|stopped|stopping)\b", re.IGNORECASE)
 
@@ -237,13 +229,12 @@ def _entries(answer: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 def _typed(operation: str, response: Mapping[str, Any]) -> SageMakerError:
     error: Mapping[str, Any] = response.get("Error", {})
     code, reason = str(error.get("Code", "Unknown")), str(error.get("Message", ""))
-    http_status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     kind: type[SageMakerError] = SageMakerRefusedError
     if code == "ResourceInUse" and operation == "CreateTrainingJob":
         kind = TrainingJobNameTakenError
     elif code == "ResourceNotFound" or (code == "ValidationException" and _SAYS_NOT_FOUND.search(reason)):
         # DescribeTrainingJob answers "Requested resource not found." as a ValidationException.
         kind = SageMakerRefusedError if operation == "CreateTrainingJob" else TrainingJobNotFoundError
-    elif code in _THROTTLES | _CREDENTIALS or http_status >= 500:
+    elif is_temporary(response):
         kind = SageMakerBusyError
     return kind(operation=operation, code=code, reason=reason)

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
 
 from launcher import handler as entry
 from spotkeep_jobs.errors import Problem, RequestRefusedError, SageMakerBusyError
@@ -188,6 +189,25 @@ def test_what_aws_did_not_do_for_certain_is_raised_so_that_lambda_tries_again(la
         invoke(DOCUMENT)
     assert "Rate exceeded" in str(caught.value)
     assert "same document and token" in str(caught.value)
+
+
+def test_a_throttled_run_table_is_unfinished_too(launcher: ScriptedLauncher) -> None:
+    throttled = {"Error": {"Code": "ThrottlingException", "Message": "slow down"}}
+    launcher.fails = ClientError(throttled, "TransactWriteItems")  # type: ignore[arg-type]
+    with pytest.raises(LaunchUnfinishedError, match="slow down"):
+        invoke(DOCUMENT)
+    launcher.fails = EndpointConnectionError(endpoint_url="https://dynamodb.us-east-1.amazonaws.com")
+    with pytest.raises(LaunchUnfinishedError, match="dynamodb"):
+        invoke(DOCUMENT)
+
+
+def test_a_run_table_that_may_not_be_used_is_an_error_that_calling_again_does_not_mend(
+    launcher: ScriptedLauncher,
+) -> None:
+    denied = {"Error": {"Code": "AccessDeniedException", "Message": "no"}}
+    launcher.fails = ClientError(denied, "GetItem")  # type: ignore[arg-type]
+    with pytest.raises(ClientError):
+        invoke(DOCUMENT)
 
 
 @pytest.mark.parametrize(
