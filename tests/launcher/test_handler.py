@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
+import uuid
+import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
@@ -19,6 +23,9 @@ from spotkeep_jobs.launch import Launched, LaunchUnfinishedError
 from spotkeep_jobs.record import Run
 from spotkeep_jobs.request import JobRequest
 from spotkeep_jobs.states import RunState
+
+if TYPE_CHECKING:
+    from mypy_boto3_sagemaker import SageMakerClient
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 DOCUMENT = {"name": "first", "command": "python train.py", "environment": {"HF_TOKEN": "hunter2"}}
@@ -254,6 +261,62 @@ def local_environment(local_aws: Any) -> dict[str, str]:
         "POWERTOOLS_SERVICE_NAME": "launcher",
         "POWERTOOLS_METRICS_NAMESPACE": "Spotkeep",
     }
+
+
+@pytest.fixture
+def deployed(
+    local_aws: Any, local_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[SageMakerClient]:
+    """The real launcher on the local AWS, with what a deployment would have made; its SageMaker client."""
+    session = local_aws.session()
+    suffix = uuid.uuid4().hex[:8]
+    names = {"SPOTKEEP_RUN_TABLE": f"runs-{suffix}", "SPOTKEEP_CHECKPOINT_BUCKET": f"checkpoints-{suffix}"}
+    bundle = io.BytesIO()
+    with zipfile.ZipFile(bundle, "w") as archive:
+        archive.writestr("__main__.py", "import signal; signal.pause()")
+    s3 = session.client("s3")
+    s3.create_bucket(Bucket=names["SPOTKEEP_CHECKPOINT_BUCKET"])
+    s3.put_object(Bucket=names["SPOTKEEP_CHECKPOINT_BUCKET"], Key="0123.pyz", Body=bundle.getvalue())
+    indexes = {"by-created": ("listing", "created_at"), "in-flight": ("in_flight", "updated_at")}
+
+    def keys(partition: str, sort: str) -> list[dict[str, str]]:
+        return [{"AttributeName": partition, "KeyType": "HASH"}, {"AttributeName": sort, "KeyType": "RANGE"}]
+
+    session.client("dynamodb").create_table(
+        TableName=names["SPOTKEEP_RUN_TABLE"],
+        BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[
+            {"AttributeName": name, "AttributeType": "S"}
+            for name in ("pk", "sk", *(key for pair in indexes.values() for key in pair))
+        ],
+        KeySchema=keys("pk", "sk"),
+        GlobalSecondaryIndexes=[
+            {"IndexName": index, "KeySchema": keys(*pair), "Projection": {"ProjectionType": "ALL"}}
+            for index, pair in indexes.items()
+        ],
+    )
+    bundle_uri = f"s3://{names['SPOTKEEP_CHECKPOINT_BUCKET']}/0123.pyz"
+    for name, value in (local_environment | names | {"SPOTKEEP_TRAINING_BUNDLE_URI": bundle_uri}).items():
+        monkeypatch.setenv(name, value)
+    entry.production_launcher.cache_clear()
+    yield session.client("sagemaker")
+    entry.production_launcher.cache_clear()
+
+
+def test_the_real_launcher_launches_replays_and_stops_on_the_local_aws(deployed: SageMakerClient) -> None:
+    document = {"name": "first", "command": "python train.py", "run": f"first-{uuid.uuid4().hex[:8]}"}
+    first, again = invoke(document), invoke(document)
+    assert (first["ok"], first["replayed"], again["replayed"]) == (True, False, True)
+    assert again == first | {"replayed": True}
+    job = deployed.describe_training_job(TrainingJobName=first["job_name"])
+    assert job["TrainingJobArn"] == first["job_arn"]
+    assert job["EnableManagedSpotTraining"] is True
+    assert job["CheckpointConfig"]["S3Uri"] == first["checkpoint_uri"]
+    assert refused_fields(invoke({"action": "resume", "run": first["run"]})) == ["run"]
+    assert invoke({"action": "stop", "run": first["run"]})["state"] == "STOPPING"
+    waiter = deployed.get_waiter("training_job_completed_or_stopped")
+    waiter.wait(TrainingJobName=first["job_name"], WaiterConfig={"Delay": 1, "MaxAttempts": 60})
+    assert deployed.describe_training_job(TrainingJobName=first["job_name"])["TrainingJobStatus"] == "Stopped"
 
 
 IN_A_PROCESS_OF_ITS_OWN = """

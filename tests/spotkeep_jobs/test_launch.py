@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from spotkeep_jobs.errors import (
     RequestRefusedError,
@@ -23,6 +25,7 @@ from spotkeep_jobs.errors import (
 )
 from spotkeep_jobs.launch import LAUNCH_SETTLES, Launched, Launcher, LaunchUnfinishedError, complete_launch
 from spotkeep_jobs.record import Run, RunChange
+from spotkeep_jobs.request import JobRequest
 from spotkeep_jobs.run_table import RunNotFoundError, RunTable
 from spotkeep_jobs.sagemaker_api import TrainingJob
 from spotkeep_jobs.states import AttemptState, EndReason, RunState
@@ -280,6 +283,38 @@ def test_a_refused_document_records_and_launches_nothing(launcher: Launcher, acc
     assert [problem.field for problem in caught.value.problems] == ["instance_type", "colour", "keep_alive"]
     assert dynamodb.items == {}
     assert account.trouble.calls == []
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+field_names = st.sampled_from(sorted(JobRequest.model_fields))
+nearly_right = st.fixed_dictionaries(
+    {"name": st.sampled_from(["first", "a b"]), "command": st.sampled_from(["python train.py", ""])},
+    optional={
+        "capacity": st.sampled_from(["spot", "on-demand", "auto"]),
+        "keep_alive": st.sampled_from([0, "10m", "2h"]),
+        "max_wait": st.sampled_from(["1h", "2d"]),
+        "checkpoints": st.booleans(),
+    },
+)
+
+
+@given(document=nearly_right | json_values | st.dictionaries(field_names | st.text(), json_values))
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_document_launches_one_job_or_is_refused_whole(document: object, dynamodb: Any, clock: Clock) -> None:
+    dynamodb.items.clear()
+    account = Account(clock)
+    launcher = launcher_on(RunTable(client=dynamodb, table_name="runs"), account, clock)
+    try:
+        launcher.launch(document, default_token="request-1")
+        refused = False
+    except RequestRefusedError as error:
+        refused = bool(error.problems)
+    assert len(account.requests) == (not refused)
+    assert bool(dynamodb.items) == (not refused)
 
 
 def test_a_prefix_of_a_live_run_is_refused_until_that_run_has_ended(
