@@ -10,8 +10,10 @@ from spotkeep_cli.errors import LocalFailureError
 from spotkeep_cli.terminal import NextStep, Terminal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+    from spotkeep_local.cdk import Progress
     from spotkeep_local.lifecycle import LocalAws
 
 app = typer.Typer(help="Start, stop and look at the local AWS.", no_args_is_help=True)
@@ -149,11 +151,11 @@ def env(context: typer.Context, *, as_json: AsJson = False) -> None:
         terminal.remark('# Use it: eval "$(spotkeep local env)"')
 
 
-def _deploy(local: "LocalAws", *, project: "Path", deployment: str, on_progress: "object") -> None:
+def _deploy(local: "LocalAws", *, project: "Path", deployment: str, on_progress: "Callable[[Progress], None]") -> None:
     from spotkeep_local import cdk
 
-    cdk.bootstrap(local, project_dir=project, on_progress=on_progress)  # type: ignore[arg-type]
-    cdk.deploy(local, project_dir=project, context={"deployment": deployment}, on_progress=on_progress)  # type: ignore[arg-type]
+    cdk.bootstrap(local, project_dir=project, on_progress=on_progress)
+    cdk.deploy(local, project_dir=project, context={"deployment": deployment}, on_progress=on_progress)
 
 
 def _as_document(local: "LocalAws", *, deployed: bool) -> dict[str, object]:
