@@ -133,3 +133,22 @@ def test_attempts_are_billed_together_and_interruptions_add_up(world: Any, make:
     assert [attempt.state for attempt in world.table.attempts(RUN)] == [AttemptState.FAILED, AttemptState.COMPLETED]
     world.outbox.deliver_all()
     assert [notice.notice_id for notice in world.topic.published] == [f"{RUN}/failed/1", f"{RUN}/completed/2"]
+
+
+def test_an_answer_lost_after_the_write_is_found_written(
+    world: Any, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = world.launch(make.run(), make.attempt())
+    world.jobs.known[run.job_name] = make.job(("Completed", 1.0), status="Completed")
+    write = world.dynamodb.transact_write_items
+
+    def write_and_lose_the_answer(**request: Any) -> None:
+        write(**request)
+        raise ConnectionError("the answer is lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.dynamodb, "transact_write_items", write_and_lose_the_answer)
+        with pytest.raises(ConnectionError):
+            world.runs.observe(RUN)
+    assert world.runs.observe(RUN).changes == 0
+    assert len(world.table.notices(RUN)) == 1
