@@ -65,8 +65,9 @@ def test_it_says_that_it_trains_on_the_digits(undisturbed):
     assert output.count("accuracy") == 3
 
 
-@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
-@pytest.mark.parametrize("at_step", [5, 8, 20])
+@pytest.mark.parametrize(
+    ("signum", "at_step"), [(signal.SIGKILL, 5), (signal.SIGKILL, 8), (signal.SIGTERM, 8), (signal.SIGTERM, 20)]
+)
 def test_interrupted_it_ends_with_the_same_weights(undisturbed, tmp_path, signum, at_step):
     process = start(tmp_path)
     assert process.stdout is not None
