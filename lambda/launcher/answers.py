@@ -35,9 +35,14 @@ def described(run: Run) -> Answer:
     return {"ok": True, **_where(run), "record": run.model_dump(mode="json"), "next": _next(run)}
 
 
-def valid(request: JobRequest, warnings: Sequence[str]) -> Answer:
-    """A document that would be launched, with every default filled in."""
-    return {"ok": True, "request": request.as_document(), "warnings": list(warnings)}
+def valid(request: JobRequest, warnings: Sequence[str], *, usd_per_hour: float | None) -> Answer:
+    """A document that would be launched, with every default filled in and its on-demand price, if it is known."""
+    return {
+        "ok": True,
+        "request": request.as_document(),
+        "usd_per_hour": usd_per_hour,
+        "warnings": list(warnings),
+    }
 
 
 def refused(error: RequestRefusedError) -> Answer:

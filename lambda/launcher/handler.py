@@ -105,7 +105,7 @@ def answer_to(event: object, *, launcher: Launcher, request_id: str) -> answers.
     if action == "validate":
         request, warnings = launcher.validate(document)
         _count("DocumentValidated")
-        return answers.valid(request, warnings)
+        return answers.valid(request, warnings, usd_per_hour=launcher.usd_per_hour(request))
     launch = launcher.launch(document, default_token=request_id)
     logger.append_keys(run=launch.run.run, attempt=launch.run.attempt)
     logger.info("replayed" if launch.replayed else "launched", job_arn=launch.run.job_arn, owner=launch.run.owner)

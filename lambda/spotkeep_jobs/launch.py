@@ -173,6 +173,15 @@ class Launcher:
             raise RequestRefusedError(problems, warnings=validation.warnings)
         return request, validation.warnings
 
+    def usd_per_hour(self, request: JobRequest) -> float | None:
+        """The on-demand price of one instance, for an accepted document; None where the deployment does not know it.
+
+        Of several on-demand types SageMaker takes the first it can get, so the price is the dearest's.
+        """
+        known = [self._deployment.prices.get(instance_type) for instance_type in request.types]
+        prices = [price for price in known if price is not None]
+        return max(prices) if prices and len(prices) == len(known) else None
+
     def resume(self, run_id: str) -> Launched:
         """Begin the next attempt of a run that ended without completing, on the same checkpoints.
 

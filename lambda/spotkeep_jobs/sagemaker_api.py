@@ -70,7 +70,6 @@ class TrainingJob:
     instance_count: int = 1
     spot: bool = False
     model_uri: str | None = None
-    output_prefix: str | None = None
     checkpoint_uri: str | None = None
     max_run_seconds: int | None = None
     max_wait_seconds: int | None = None
@@ -204,7 +203,6 @@ def training_job_of(answer: Mapping[str, Any]) -> TrainingJob:
         instance_count=resources.get("SelectedInstanceCount") or resources.get("InstanceCount") or 1,
         spot=bool(answer.get("EnableManagedSpotTraining", False)),
         model_uri=answer.get("ModelArtifacts", {}).get("S3ModelArtifacts"),
-        output_prefix=answer.get("OutputDataConfig", {}).get("S3OutputPath"),
         checkpoint_uri=checkpoints.get("S3Uri"),
         max_run_seconds=stopping.get("MaxRuntimeInSeconds"),
         max_wait_seconds=stopping.get("MaxWaitTimeInSeconds"),

@@ -23,6 +23,7 @@ from spotkeep_jobs.cost import (
 from spotkeep_jobs.job_events import JobEventKind, JobLog
 from spotkeep_jobs.record import Attempt, Notice, Run, RunChange, TimelineEntry
 from spotkeep_jobs.states import AttemptState, EndReason, NoticeKind, RunState, TimelineKind
+from spotkeep_jobs.training_job_request import is_same_launch
 
 if TYPE_CHECKING:
     from spotkeep_jobs.sagemaker_api import StatusTransition, TrainingJob
@@ -120,7 +121,7 @@ def decide(
         return []
     if job is None:
         return _without_job(run=run, attempt=attempt, earlier=earlier, deployment=deployment, now=now)
-    if not _is_of(run, attempt, job) or len(job.transitions) < attempt.recorded_transitions:
+    if not _is_of(attempt, job) or len(job.transitions) < attempt.recorded_transitions:
         # Somebody else's job of the same name, or an answer older than the record.
         return []
     return list(
@@ -465,10 +466,13 @@ def _state_of(reason: EndReason) -> RunState:
     return _STATE_OF.get(reason, RunState.FAILED)
 
 
-def _is_of(run: Run, attempt: Attempt, job: TrainingJob) -> bool:
+def _is_of(attempt: Attempt, job: TrainingJob) -> bool:
     if attempt.job_arn is not None:
         return job.arn == attempt.job_arn
-    return (job.output_prefix or "").rstrip("/") == run.output_prefix.rstrip("/")
+    # Not confirmed yet. The name alone says little: a run id may have been used before, by a run long forgotten.
+    return attempt.job_request is not None and is_same_launch(
+        environment=job.environment, parameters=attempt.job_request
+    )
 
 
 def _end_of(job: TrainingJob) -> datetime | None:

@@ -69,6 +69,9 @@ class ScriptedLauncher:
         self._called("validate", document)
         return JobRequest.model_validate(DOCUMENT), ("mind this",)
 
+    def usd_per_hour(self, request: JobRequest) -> float | None:
+        return 0.23 if request.name == "first" else None
+
     def resume(self, run: str) -> Launched:
         self._called("resume", run)
         return Launched(run=self.run, replayed=self.replayed)
@@ -141,6 +144,7 @@ def test_validating_answers_with_the_defaults_filled_in(launcher: ScriptedLaunch
     answer = invoke({"action": "validate", **DOCUMENT})
     assert answer["ok"] is True
     assert answer["request"]["capacity"] == "spot"
+    assert answer["usd_per_hour"] == 0.23
     assert answer["warnings"] == ["mind this"]
 
 

@@ -241,8 +241,14 @@ def an_attempt(run: str = "digits-1a2b3c4d", attempt: int = 1, **fields: Any) ->
         "capacity": "spot",
         "instance_type": "ml.m5.xlarge",
         "created_at": NOON,
+        "job_request": {"Environment": launch_marks(run, attempt)},
     }
     return Attempt(**facts | fields)
+
+
+def launch_marks(run: str = "digits-1a2b3c4d", attempt: int = 1) -> dict[str, str]:
+    """What the launcher writes into a job's environment to know its own job by."""
+    return {"SPOTKEEP_RUN": run, "SPOTKEEP_ATTEMPT": str(attempt), "SPOTKEEP_LAUNCH": f"launch of {run}-{attempt}"}
 
 
 def arn_of(job_name: str) -> str:
@@ -261,7 +267,7 @@ def a_job(
         StatusTransition(status=entry, started_at=begun, ended_at=ended, message="")
         for (entry, _), begun, ended in zip(story, starts, [*starts, None][1:], strict=True)
     )
-    run = name.rpartition("-")[0]
+    run, _, attempt = name.rpartition("-")
     facts: dict[str, Any] = {
         "name": name,
         "arn": arn_of(name),
@@ -271,9 +277,8 @@ def a_job(
         "last_modified_at": starts[-1] if starts else NOON,
         "instance_type": "ml.m5.xlarge",
         "spot": True,
-        "output_prefix": f"s3://bucket/runs/{run}/output/",
         "transitions": transitions,
-        "environment": {},
+        "environment": launch_marks(run, int(attempt)) if attempt.isdigit() else {},
     }
     return TrainingJob(**facts | fields)
 
@@ -320,6 +325,7 @@ class Make:
     job: Callable[..., TrainingJob] = a_job
     line: Callable[..., str] = an_event_line
     arn: Callable[[str], str] = arn_of
+    launch_marks: Callable[..., dict[str, str]] = launch_marks
     error: Callable[..., ClientError] = client_error
     world: Callable[[], World] = World
     noon: datetime = NOON

@@ -346,6 +346,21 @@ def test_a_prefix_inside_or_around_that_of_a_live_run_is_refused(
     assert launch(launcher, **other | {"run": "third", "token": "token-3"}).run.run == "third"
 
 
+@pytest.mark.parametrize(
+    ("fields", "price"),
+    [
+        ({"instance_type": "ml.m5.xlarge"}, 0.23),
+        ({"instance_type": "ml.c5.xlarge"}, None),
+        ({"capacity": "on-demand", "instance_types": ["ml.m5.xlarge", "ml.c5.xlarge"]}, None),
+    ],
+)
+def test_a_price_is_told_only_when_every_type_has_one(
+    launcher: Launcher, fields: dict[str, Any], price: float | None
+) -> None:
+    request, _ = launcher.validate(DOCUMENT | fields)
+    assert launcher.usd_per_hour(request) == price
+
+
 def test_validating_says_what_launching_would_refuse_and_launches_nothing(launcher: Launcher, account: Account) -> None:
     prefix = launch(launcher).run.checkpoint_uri
     document = DOCUMENT | {"token": "token-2", "checkpoint_prefix": prefix}

@@ -96,7 +96,6 @@ class Aws:
             secondary_status="Training",
             created_at=self.time,
             last_modified_at=self.time,
-            output_prefix=request["OutputDataConfig"]["S3OutputPath"],
             environment=request["Environment"],
         )
         return self.jobs[name].arn

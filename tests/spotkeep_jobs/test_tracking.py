@@ -100,7 +100,15 @@ class TestWhereARunIs:
 
     def test_a_strangers_job_of_the_same_name_is_nobodys(self, make: Any) -> None:
         run, attempt = make.run(), make.attempt()
-        assert decided(run, attempt, make.job(*LIFE, output_prefix="s3://elsewhere/"), make) == []
+        assert (
+            decided(
+                run,
+                attempt,
+                make.job(*LIFE, environment={**make.launch_marks(), "SPOTKEEP_LAUNCH": "of a run long forgotten"}),
+                make,
+            )
+            == []
+        )
         run, attempt = launched(make)
         assert decided(run, attempt, make.job(*LIFE, arn="arn:of:another"), make) == []
 

@@ -1,0 +1,82 @@
+"""The launcher's start against a bare boto3 client, and a warm invocation against one that only answers.
+
+Initialisation is what Lambda waits for before the first request: a fresh interpreter imports the handler and makes its
+clients. The comparison does the same for one bare ``boto3.client("sagemaker")``, which no launcher can do without.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks import paired
+
+TARGET_RATIO = 2.0
+
+_BARE_CLIENT = "import boto3; boto3.client('sagemaker', region_name='us-east-1')"
+_LAUNCHER = "from launcher.handler import handler"
+_JOB = {"action": "validate", "name": "warm", "command": "python train.py", "token": "benchmark"}
+_SETTINGS = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "SPOTKEEP_DEPLOYMENT": "spotkeep",
+    "SPOTKEEP_RUN_TABLE": "spotkeep-runs",
+    "SPOTKEEP_CHECKPOINT_BUCKET": "spotkeep-checkpoints",
+    "SPOTKEEP_EXECUTION_ROLE_ARN": "arn:aws:iam::000000000000:role/spotkeep-execution",
+    "SPOTKEEP_TRAINING_BUNDLE_URI": "s3://assets/bundle.pyz",
+    "SPOTKEEP_DEFAULT_IMAGE": "000000000000.dkr.ecr.us-east-1.amazonaws.com/training:latest",
+    "SPOTKEEP_DEFAULT_INSTANCE_TYPE": "ml.m5.xlarge",
+    "SPOTKEEP_PRICES": "{}",
+    "SPOTKEEP_RUN_RETENTION_DAYS": "90",
+    "POWERTOOLS_SERVICE_NAME": "launcher",
+    "POWERTOOLS_METRICS_NAMESPACE": "Spotkeep",
+    "POWERTOOLS_TRACE_DISABLED": "true",
+}
+
+
+def measure_initialisation(*, project_dir: Path, rounds: int) -> dict[str, Any]:
+    """Time fresh interpreters: the launcher ready for its first request, and a bare client.
+
+    Args:
+        project_dir: The checkout.
+        rounds: Counted rounds of each.
+    """
+    environment = {**os.environ, **_SETTINGS}
+    launcher, bare = paired.in_turn(
+        paired.process([sys.executable, "-c", _LAUNCHER], environment=environment, directory=project_dir),
+        paired.process([sys.executable, "-c", _BARE_CLIENT], environment=environment, directory=project_dir),
+        rounds=rounds,
+    )
+    ratio = launcher.median / bare.median
+    return {
+        "launcher": launcher.to_document(),
+        "bare_boto3_client": bare.to_document(),
+        "ratio": round(ratio, 2),
+        "target_ratio": TARGET_RATIO,
+        "met": ratio <= TARGET_RATIO,
+    }
+
+
+def measure_warm_invocation(*, client: Any, function: str, rounds: int) -> dict[str, Any]:
+    """Time warm invocations that validate a job on a deployed launcher.
+
+    Args:
+        client: A boto3 Lambda client.
+        function: The launcher's name.
+        rounds: Counted invocations, after three uncounted ones.
+    """
+    durations = []
+    for number in range(rounds + 3):
+        started = time.perf_counter()
+        answer = client.invoke(FunctionName=function, Payload=json.dumps(_JOB).encode())
+        json.loads(answer["Payload"].read())
+        if number >= 3:
+            durations.append(time.perf_counter() - started)
+    return paired.Seconds(rounds=tuple(durations)).to_document()

@@ -1,0 +1,113 @@
+"""One deployed app for all end-to-end tests: the real CDK CLI, the real functions, a local AWS of its own."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spotkeep_jobs.record import Run
+from spotkeep_jobs.run_table import RunTable
+from spotkeep_local import cdk, lifecycle
+from spotkeep_local.control import LocalControl
+from spotkeep_local.options import ServerOptions
+
+PROJECT = Path(__file__).parents[2]
+_PATIENCE_SECONDS = 120.0
+
+
+@dataclass
+class DeployedApp:
+    """The app on a local AWS, which may be another process after a crash."""
+
+    state_dir: Path
+    local: lifecycle.LocalAws
+
+    @property
+    def control(self) -> LocalControl:
+        return LocalControl(self.local.endpoint_url)
+
+    @property
+    def connection(self) -> dict[str, Any]:
+        value = self.client("ssm").get_parameter(Name="/spotkeep/connection")["Parameter"]["Value"]
+        return dict(json.loads(value))
+
+    @property
+    def runs(self) -> RunTable:
+        return RunTable(client=self.client("dynamodb"), table_name=self.connection["run_table"])
+
+    def client(self, service: str) -> Any:
+        return self.local.session().client(service)
+
+    def invoke(self, function: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+        answer = self.client("lambda").invoke(
+            FunctionName=self.connection[f"{function}_function"], Payload=json.dumps(payload).encode()
+        )
+        body = json.loads(answer["Payload"].read())
+        assert "FunctionError" not in answer, body
+        return dict(body)
+
+    def upload_source(self, run: str, files: Mapping[str, str]) -> str:
+        """Put a source archive where a run's source belongs, and return its URI."""
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+            for name, text in files.items():
+                member = tarfile.TarInfo(name)
+                member.size = len(text.encode())
+                tar.addfile(member, io.BytesIO(text.encode()))
+        bucket, key = self.connection["checkpoint_bucket"], f"runs/{run}/source/source.tar.gz"
+        self.client("s3").put_object(Bucket=bucket, Key=key, Body=archive.getvalue())
+        return f"s3://{bucket}/{key}"
+
+    def launch(self, **fields: Any) -> dict[str, Any]:
+        """Launch a run through the launcher Lambda."""
+        answer = self.invoke("launcher", {"token": uuid.uuid4().hex, **fields})
+        assert answer["ok"], answer
+        return answer
+
+    def wait_until(self, run: str, happened: Callable[[Run], bool], *, sweep: bool = False) -> Run:
+        """Wait until a run's record says something; `sweep` runs the reconciler meanwhile, as its schedule would."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            head = self.runs.get(run)
+            assert head is not None, f"{run} is not in the run table"
+            if happened(head):
+                return head
+            if sweep:
+                self.invoke("reconciler", {})
+            time.sleep(0.2)
+        raise AssertionError(f"{run} is still {head.state} after {_PATIENCE_SECONDS} s")
+
+    def wait_until_ended(self, run: str, *, sweep: bool = False) -> Run:
+        return self.wait_until(run, lambda head: head.state.ended, sweep=sweep)
+
+    def restart_after_crash(self) -> None:
+        """Start a local AWS on what a killed one left behind."""
+        self.local = lifecycle.start(self.state_dir, options=ServerOptions.fast())
+
+
+@pytest.fixture(scope="session")
+def deployed_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedApp]:
+    state_dir = tmp_path_factory.mktemp("deployed")
+    local = lifecycle.start(state_dir, port=lifecycle.free_port(), options=ServerOptions.fast())
+    try:
+        cdk.bootstrap(local, project_dir=PROJECT)
+        cdk.deploy(local, project_dir=PROJECT)
+        yield DeployedApp(state_dir, local)
+    finally:
+        lifecycle.stop(state_dir)
+
+
+@pytest.fixture(autouse=True)
+def every_test_on_one_worker(request: pytest.FixtureRequest) -> None:
+    """Deploying takes longer than most tests: whatever uses the deployed app must share it."""
+    marker = request.node.get_closest_marker("xdist_group")
+    assert marker is not None, "an end-to-end test belongs to the xdist group 'deployed'"

@@ -1,0 +1,187 @@
+"""What goes wrong in the real world, done to the deployed app: crashes, lost and doubled events, damaged files."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from spotkeep_jobs.states import EndReason, RunState
+from spotkeep_local.capacity import CapacityScript, EventFaults, Interruption
+
+if TYPE_CHECKING:
+    from conftest import DeployedApp
+
+    from spotkeep_jobs.record import Run
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deployed"), pytest.mark.timeout(300)]
+
+_COUNT = """\
+import os, pathlib, sys, time
+from spotkeep import Checkpointer
+done = {"count": 0}
+with Checkpointer({"done": done}, every_steps=5) as checkpointer:
+    for step in checkpointer.steps(int(sys.argv[1])):
+        done["count"] += 1
+        time.sleep(0.05)
+pathlib.Path(os.environ["SM_MODEL_DIR"], "count.txt").write_text(str(done["count"]))
+"""
+
+
+def counting(app: DeployedApp, *, steps: int = 40, **fields: Any) -> dict[str, Any]:
+    """A job that counts to `steps`, with its script where the launcher can find it."""
+    run = f"counting-{uuid.uuid4().hex[:8]}"
+    return {
+        "name": "counting",
+        "run": run,
+        "command": f"python count.py {steps}",
+        "source": app.upload_source(run, {"count.py": _COUNT}),
+        "max_run": "10m",
+        "environment": {"SPOTKEEP_PROGRESS_SECONDS": "0"},
+        **fields,
+    }
+
+
+def ending_notices(app: DeployedApp, run: str) -> list[str]:
+    return [
+        notice.kind.value for notice in app.runs.notices(run) if notice.kind.value in {"completed", "failed", "stopped"}
+    ]
+
+
+def object_keys(app: DeployedApp, uri: str) -> tuple[str, list[str]]:
+    address = urlsplit(uri)
+    pages = (
+        app.client("s3")
+        .get_paginator("list_objects_v2")
+        .paginate(Bucket=address.netloc, Prefix=address.path.lstrip("/"))
+    )
+    return address.netloc, [entry["Key"] for page in pages for entry in page.get("Contents", [])]
+
+
+def test_the_launcher_called_twice_at_once_launches_one_job(deployed_app: DeployedApp) -> None:
+    job = counting(deployed_app, steps=5, token=uuid.uuid4().hex)
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: deployed_app.invoke("launcher", job), range(4)))
+    assert all(answer["ok"] for answer in answers), answers
+    assert {answer["job_name"] for answer in answers} == {f"{job['run']}-1"}
+    assert sum(not answer["replayed"] for answer in answers) == 1
+    jobs = deployed_app.client("sagemaker").list_training_jobs(NameContains=job["run"])["TrainingJobSummaries"]
+    assert len(jobs) == 1
+    deployed_app.wait_until_ended(job["run"])
+
+
+def test_lost_events_delay_a_notice_and_lose_nothing(deployed_app: DeployedApp) -> None:
+    job = counting(deployed_app, steps=5)
+    deployed_app.control.event_faults(EventFaults(drop=1.0))
+    try:
+        deployed_app.launch(**job)
+        sagemaker = deployed_app.client("sagemaker")
+        waiter = sagemaker.get_waiter("training_job_completed_or_stopped")
+        waiter.wait(TrainingJobName=f"{job['run']}-1", WaiterConfig={"Delay": 1, "MaxAttempts": 90})
+        head = deployed_app.runs.get(job["run"])
+        assert head is not None
+        assert not head.state.ended
+        ended = deployed_app.wait_until_ended(job["run"], sweep=True)
+    finally:
+        deployed_app.control.event_faults(EventFaults())
+    assert ended.state is RunState.COMPLETED
+    deployed_app.invoke("reconciler", {})
+    assert ending_notices(deployed_app, job["run"]) == ["completed"]
+
+
+def test_doubled_and_shuffled_events_tell_an_ending_once(deployed_app: DeployedApp) -> None:
+    job = counting(deployed_app, steps=5, notify=["completed", "interrupted", "resumed"])
+    deployed_app.control.script_capacity(
+        run=job["run"],
+        script=CapacityScript(
+            interruptions=(Interruption(at_step=3, notice=False, capacity_returns_after_seconds=0.2),)
+        ),
+    )
+    deployed_app.control.event_faults(EventFaults(duplicate=True, shuffle=True, seed=7))
+    try:
+        deployed_app.launch(**job)
+        ended = deployed_app.wait_until_ended(job["run"])
+        time.sleep(3)  # what is shuffled may still be on its way; a second notice would come of it
+    finally:
+        deployed_app.control.event_faults(EventFaults())
+    assert ended.interruptions == 1
+    kinds = [notice.kind.value for notice in deployed_app.runs.notices(job["run"])]
+    assert sorted(kinds) == ["completed", "interrupted", "resumed"]
+
+
+def test_a_script_that_fails_is_told_with_its_reason(deployed_app: DeployedApp) -> None:
+    job = counting(deployed_app, command=["python", "-c", "raise ValueError('the data is not what it was')"])
+    deployed_app.launch(**job)
+    ended = deployed_app.wait_until_ended(job["run"])
+    assert (ended.state, ended.end_reason) == (RunState.FAILED, EndReason.SCRIPT_FAILED)
+    assert "the data is not what it was" in (ended.failure_reason or "")
+    assert ending_notices(deployed_app, job["run"]) == ["failed"]
+
+
+def test_a_stopped_run_saves_and_resumes_where_it_stopped(deployed_app: DeployedApp) -> None:
+    job = counting(deployed_app, steps=60)
+    deployed_app.launch(**job)
+    deployed_app.wait_until(job["run"], lambda head: last_step(deployed_app, head) >= 10)
+    deployed_app.invoke("launcher", {"action": "stop", "run": job["run"]})
+    stopped = deployed_app.wait_until_ended(job["run"])
+    assert stopped.end_reason is EndReason.STOPPED_BY_USER
+    answer = deployed_app.invoke("launcher", {"action": "resume", "run": job["run"]})
+    assert answer["attempt"] == 2
+    ended = deployed_app.wait_until(job["run"], lambda head: head.attempt == 2 and head.state.ended)
+    assert ended.state is RunState.COMPLETED
+    (second,) = deployed_app.control.job_facts(f"{job['run']}-2").lifetimes
+    assert (second.resumed_step or 0) >= 10
+
+
+def last_step(app: DeployedApp, head: Run) -> int:
+    lifetimes = app.control.job_facts(head.job_name).lifetimes if head.job_arn else ()
+    return (lifetimes[-1].last_step_seen or 0) if lifetimes else 0
+
+
+def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_and_says_so(deployed_app: DeployedApp) -> None:
+    job = counting(deployed_app, steps=80)
+    deployed_app.control.script_capacity(
+        run=job["run"],
+        script=CapacityScript(
+            interruptions=(Interruption(at_step=53, notice=False, capacity_returns_after_seconds=5),)
+        ),
+    )
+    deployed_app.launch(**job)
+    head = deployed_app.wait_until(job["run"], lambda run: run.state is RunState.INTERRUPTED)
+    bucket, keys = object_keys(deployed_app, head.checkpoint_uri)
+    newest = max(keys, key=lambda key: int(key.split("/step-")[1].split("/")[0]))
+    newest_step = int(newest.split("/step-")[1].split("/")[0])
+    s3 = deployed_app.client("s3")
+    content = bytearray(s3.get_object(Bucket=bucket, Key=newest)["Body"].read())
+    content[len(content) // 2] ^= 1
+    s3.put_object(Bucket=bucket, Key=newest, Body=bytes(content))
+
+    ended = deployed_app.wait_until_ended(job["run"])
+    assert ended.state is RunState.COMPLETED
+    lifetimes = deployed_app.control.job_facts(head.job_name).lifetimes
+    assert 0 < (lifetimes[-1].resumed_step or 0) < newest_step
+    log = deployed_app.client("logs").filter_log_events(
+        logGroupName="/aws/sagemaker/TrainingJobs", logStreamNamePrefix=f"{head.job_name}/", filterPattern='"fallback"'
+    )
+    assert any(f'"step":{newest_step}' in event["message"] for event in log["events"])
+
+
+def test_a_killed_local_aws_takes_its_jobs_up_again_when_it_is_started(deployed_app: DeployedApp) -> None:
+    job = counting(deployed_app, steps=60)
+    deployed_app.launch(**job)
+    deployed_app.wait_until(job["run"], lambda head: last_step(deployed_app, head) >= 10)
+    time.sleep(1)  # the state of the services is written with a delay, as a disk would have it
+    os.kill(deployed_app.local.pid, signal.SIGKILL)
+    deployed_app.restart_after_crash()
+    ended = deployed_app.wait_until_ended(job["run"], sweep=True)
+    assert ended.state is RunState.COMPLETED
+    lifetimes = deployed_app.control.job_facts(ended.job_name).lifetimes
+    assert len(lifetimes) == 2
+    assert (lifetimes[-1].resumed_step or 0) > 0
+    assert ending_notices(deployed_app, job["run"]) == ["completed"]

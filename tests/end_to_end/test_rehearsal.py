@@ -1,0 +1,128 @@
+"""`spotkeep rehearse` at the command line: a good script passes, and every careless one fails with its reason."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import DeployedApp
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deployed"), pytest.mark.timeout(300)]
+
+PROJECT = Path(__file__).parents[2]
+
+# Counts to 40 and keeps its count in a file of its own, or does not.
+_COUNTING_SCRIPT = """\
+import os, pathlib, time
+import spotkeep
+
+kept = pathlib.Path(os.environ["SPOTKEEP_CHECKPOINT_DIR"]) / "count.txt"
+count = int(kept.read_text()) if {loads} and kept.exists() else 0
+spotkeep.report_resumed(step=count)
+started_at = count
+while count < 40:
+    time.sleep(0.05)
+    count += 1
+    if {saves}:
+        kept.write_text(str(count))
+        spotkeep.report_saved(step=count)
+    spotkeep.report_progress(step=count, total_steps=40)
+model = pathlib.Path(os.environ["SM_MODEL_DIR"])
+(model / "count.txt").write_text(str({model}))
+"""
+
+
+def rehearse(
+    app: DeployedApp, job: Path, tmp_path: Path, *arguments: str
+) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    report = tmp_path / "report.json"
+    done = subprocess.run(
+        [str(Path(sys.prefix) / "bin" / "spotkeep"), "rehearse", str(job), "--report", str(report), *arguments],
+        cwd=PROJECT,
+        env={**os.environ, "SPOTKEEP_LOCAL_STATE": str(app.state_dir), "COLUMNS": "80"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    return done, json.loads(report.read_text()) if report.exists() else {}
+
+
+def counting_job(tmp_path: Path, *, loads: bool = True, saves: bool = True, model: str = "count") -> Path:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "count.py").write_text(_COUNTING_SCRIPT.format(loads=loads, saves=saves, model=model))
+    job = tmp_path / "job.yaml"
+    job.write_text("name: counting\nsource: source\ncommand: python count.py\nmax_run: 10m\n")
+    return job
+
+
+def test_the_default_job_loses_its_capacity_twice_and_ends_where_an_uninterrupted_run_ends(
+    deployed_app: DeployedApp, tmp_path: Path
+) -> None:
+    done, report = rehearse(deployed_app, PROJECT / "examples" / "digits" / "job.yaml", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert report["verdict"] == "pass"
+    assert report["identical_to_uninterrupted"] is True
+    noticed, unannounced = report["interruptions"]
+    assert (noticed["notice"], unannounced["notice"]) == (True, False)
+    assert noticed["steps_repeated"] <= 1
+    assert unannounced["resumed_from_step"] >= unannounced["durable_step"] > 0
+    assert [notice["status"] for notice in report["notifications"]] == ["completed", "completed"]
+    assert report["attempts"] == 1
+    assert 0 < report["cost"]["billed_seconds"] < report["cost"]["training_seconds"]
+    assert report["cost"]["redone_steps"] == noticed["steps_repeated"] + unannounced["steps_repeated"]
+    assert {"deploy", "launch", "training", "total"} <= set(report["seconds"])
+    assert "PASS" in done.stdout
+    assert "Subject: " in done.stdout
+
+
+def test_a_script_that_ignores_its_checkpoints_fails_with_the_reason(deployed_app: DeployedApp, tmp_path: Path) -> None:
+    job = counting_job(tmp_path, loads=False)
+    done, report = rehearse(deployed_app, job, tmp_path, "--interrupt-at", "50%", "--no-notice")
+    assert done.returncode == 11, done.stdout + done.stderr
+    assert report["verdict"] == "fail"
+    # Its model is right all the same: only what was done twice gives it away.
+    assert report["identical_to_uninterrupted"] is True
+    (loss,) = report["interruptions"]
+    assert loss["resumed_from_step"] == 0
+    assert loss["steps_repeated"] >= 19
+    assert "FAIL" in done.stdout
+
+
+def test_a_script_that_never_saves_fails_with_the_reason(deployed_app: DeployedApp, tmp_path: Path) -> None:
+    job = counting_job(tmp_path, saves=False)
+    done, report = rehearse(deployed_app, job, tmp_path, "--interrupt-at", "20", "--no-notice")
+    assert done.returncode == 11, done.stdout + done.stderr
+    assert "no checkpoint was ever saved" in " ".join(report["reasons"])
+
+
+def test_a_model_that_depends_on_the_interruption_fails_with_the_file(
+    deployed_app: DeployedApp, tmp_path: Path
+) -> None:
+    job = counting_job(tmp_path, model="started_at")
+    done, report = rehearse(deployed_app, job, tmp_path, "--interrupt-at", "50%", "--no-notice")
+    assert done.returncode == 11, done.stdout + done.stderr
+    assert report["identical_to_uninterrupted"] is False
+    assert "differs from the uninterrupted run's in count.txt" in " ".join(report["reasons"])
+
+
+def test_a_job_that_is_refused_names_every_problem_and_launches_nothing(
+    deployed_app: DeployedApp, tmp_path: Path
+) -> None:
+    before = len(deployed_app.runs.list(limit=1000))
+    done, report = rehearse(
+        deployed_app, counting_job(tmp_path), tmp_path, "--set", "keep_alive=30m", "--set", "max_run=40d"
+    )
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert report == {}
+    assert "keep_alive" in done.stderr
+    assert "max_run" in done.stderr
+    assert len(deployed_app.runs.list(limit=1000)) == before
