@@ -88,7 +88,8 @@ class TrainingJobs(Construct):
         allow(grantee, actions=["sagemaker:ListTags"], resources=[self._job_arn()], wildcard=_EVERY_JOB)
         allow(
             grantee,
-            actions=["sagemaker:DescribeHyperParameterTuningJob"],
+            # A tuning job's tags tell whether it is this deployment's.
+            actions=["sagemaker:DescribeHyperParameterTuningJob", "sagemaker:ListTags"],
             resources=[self._sagemaker_arn("hyper-parameter-tuning-job")],
             wildcard=_EVERY_JOB,
         )

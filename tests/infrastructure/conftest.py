@@ -68,7 +68,8 @@ class Templates:
             if name.startswith(named)
         ]
         assert len(found) == 1, f"{len(found)} resources {kind} named {named}*"
-        return found[0]
+        properties: Resource = found[0]
+        return properties
 
 
 def context_of_checkout() -> dict[str, Any]:

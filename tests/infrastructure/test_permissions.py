@@ -313,6 +313,22 @@ class TestExecutionRole:
             assert statement["Condition"] == {"Bool": {"kms:GrantIsForAWSResource": "true"}}
 
 
+@pytest.mark.parametrize("principal", ["Tracker", "Reconciler"])
+class TestThoseThatFollowJobs:
+    def test_read_the_tags_of_training_and_tuning_jobs(self, templates: Templates, principal: str) -> None:
+        kinds = {
+            text_of(resource).rpartition(":")[2]
+            for statement in statements_of(templates, principal)
+            if "sagemaker:ListTags" in listed(statement["Action"])
+            for resource in listed(statement["Resource"])
+        }
+        assert kinds == {"training-job/*", "hyper-parameter-tuning-job/*"}
+
+    def test_publish_notices_and_no_alarms(self, templates: Templates, principal: str) -> None:
+        statement = statement_with(templates, principal, "sns:Publish")
+        assert text_of(statement["Resource"]).startswith("<TopicsNotices")
+
+
 class TestUsers:
     def test_invoke_the_launcher_and_no_other_function(self, templates: Templates) -> None:
         statement = statement_with(templates, "Users", "lambda:InvokeFunction")
