@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from spotkeep_local import cdk, lifecycle
 from spotkeep_local.cdk import Progress, Step, read_progress
 from spotkeep_local.errors import ToolkitError, ToolMissingError
+from spotkeep_local.options import ServerOptions
 
 APP = """
 import aws_cdk
@@ -181,3 +183,33 @@ def test_a_caller_that_gives_up_takes_the_toolkit_with_it(bootstrapped: lifecycl
         stack["StackName"] for stack in bootstrapped.session().client("cloudformation").describe_stacks()["Stacks"]
     ]
     assert "Never" not in names
+
+
+@pytest.mark.slow
+def test_a_deployment_cut_off_by_a_kill_is_done_again(tmp_path: Path) -> None:
+    checkout = Path(__file__).parents[2]
+    local = lifecycle.start(tmp_path, port=lifecycle.free_port(), options=ServerOptions.fast())
+    cdk.bootstrap(local, project_dir=checkout)
+
+    def kill_at_the_first_stack(progress: Progress) -> None:
+        if progress.stack_number == 1:
+            os.kill(local.pid, signal.SIGKILL)
+
+    with pytest.raises(ToolkitError) as failure:
+        cdk.deploy(local, project_dir=checkout, on_progress=kill_at_the_first_stack)
+    assert "start it again and repeat the command" in failure.value.last_words[-1]
+
+    again = lifecycle.start(tmp_path, options=ServerOptions.fast())
+    try:
+        assert not cdk.bootstrap(again, project_dir=checkout), "that was done before the kill"
+        cdk.deploy(again, project_dir=checkout)
+        document = {"action": "validate", "name": "hello", "command": "python train.py"}
+        answer = (
+            again.session()
+            .client("lambda")
+            .invoke(FunctionName="spotkeep-launcher", Payload=json.dumps(document).encode())
+        )
+        said = json.load(answer["Payload"])
+        assert said.get("ok") is True, said
+    finally:
+        lifecycle.stop(tmp_path)
