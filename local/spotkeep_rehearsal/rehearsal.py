@@ -21,6 +21,7 @@ from spotkeep_local import cdk, lifecycle
 from spotkeep_local.capacity import CapacityScript, EventFaults, Interruption
 from spotkeep_local.control import LocalControl
 from spotkeep_local.lifecycle import LocalAws
+from spotkeep_local.options import ServerOptions
 from spotkeep_local.training.facts import JobFacts, ProcessLifetime
 from spotkeep_rehearsal.errors import LaunchRefusedError, RehearsalTimeoutError
 from spotkeep_rehearsal.evidence import ReceivedNotice, RunEvidence
@@ -33,6 +34,8 @@ _POLL_SECONDS = 0.2
 # How long to listen on for what should not come: a second notice, from an event that was delivered twice.
 _QUIET_SECONDS = 3
 _LONGEST_NOTICE_SECONDS = 60
+# A rehearsed job takes seconds where a real one takes hours; its checkpoints go up as much faster.
+_QUICK_SYNC = ServerOptions(sync_interval_seconds=0.2)
 _ENDINGS = frozenset({"completed", "failed", "stopped"})
 
 
@@ -178,7 +181,7 @@ class _Rehearsal:
     def _local_aws(self) -> Iterator[LocalAws]:
         found = lifecycle.status(self._plan.state_dir)
         with self._stage(Stage.LOCAL_AWS) as outcome:
-            local = found or lifecycle.start(self._plan.state_dir)
+            local = found or lifecycle.start(self._plan.state_dir, options=_QUICK_SYNC)
             outcome.append(f"{local.endpoint_url}, {'found running' if found else 'started'}")
         try:
             yield local

@@ -1,0 +1,99 @@
+"""Measures everything with a target and writes it down: ``python -m benchmarks``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import tempfile
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import launcher, packages, rehearsal, synth
+from spotkeep_local import cdk, lifecycle
+
+PROJECT = Path(__file__).parents[1]
+
+
+def main() -> int:
+    """Measure, print a table, write JSON; returns 0 whatever the figures are: a benchmark measures, it does not judge."""
+    options = _options()
+    console = Console()
+    results: dict[str, Any] = {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": {"system": platform.platform(), "python": platform.python_version()},
+    }
+    stages: dict[str, Callable[[], dict[str, Any]]] = {
+        "rehearsal": lambda: rehearsal.measure(project_dir=PROJECT, rounds=options.rehearsals),
+        "synth": lambda: synth.measure(project_dir=PROJECT, rounds=options.rounds),
+        "launcher_initialisation": lambda: launcher.measure_initialisation(project_dir=PROJECT, rounds=options.rounds),
+        "deployed": lambda: _measure_deployed(rounds=10 * options.rounds),
+    }
+    for name, measure in stages.items():
+        with console.status(f"measuring {name.replace('_', ' ')}"):
+            results[name] = measure()
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(json.dumps(results, indent=2) + "\n")
+    console.print(_table(results))
+    console.print(f"\nAll figures: {options.output}")
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="counted rounds of each pair (default 5)")
+    parser.add_argument("--rehearsals", type=int, default=3, help="whole rehearsals (default 3)")
+    parser.add_argument("--output", type=Path, default=PROJECT / ".spotkeep" / "bench" / "whole-way.json")
+    return parser.parse_args()
+
+
+def _measure_deployed(*, rounds: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as scratch:
+        state_dir = Path(scratch) / "local"
+        local = lifecycle.start(state_dir, port=lifecycle.free_port())
+        try:
+            cdk.bootstrap(local, project_dir=PROJECT)
+            cdk.deploy(local, project_dir=PROJECT)
+            session = local.session()
+            parameter = session.client("ssm").get_parameter(Name="/spotkeep/connection")["Parameter"]["Value"]
+            return {
+                "warm_invocation": launcher.measure_warm_invocation(
+                    client=session.client("lambda"), function=json.loads(parameter)["launcher_function"], rounds=rounds
+                ),
+                "packages": packages.measure(assembly_dir=state_dir / "cdk.out"),
+            }
+        finally:
+            lifecycle.stop(state_dir)
+
+
+def _table(results: dict[str, Any]) -> Table:
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+    for title in ("what", "measured", "target"):
+        table.add_column(title)
+    rehearsed, synthesized, started = (results[key] for key in ("rehearsal", "synth", "launcher_initialisation"))
+    walls = ", ".join(f"{wall:.0f}" for wall in rehearsed["wall_s"])
+    table.add_row("rehearsal after set-up", f"{walls} s", f"at most {rehearsed['target_s']:g} s")
+    table.add_row(
+        "synth, ours minus empty app",
+        f"{synthesized['extra_s']:.2f} s ({synthesized['ours']['median_s']:.2f} - {synthesized['empty_app']['median_s']:.2f})",
+        f"at most {synthesized['target_extra_s']:g} s",
+    )
+    table.add_row(
+        "launcher start / bare boto3 client",
+        f"{started['ratio']:.2f}",
+        f"at most {started['target_ratio']:g}",
+    )
+    table.add_row("warm launcher invocation", f"{results['deployed']['warm_invocation']['median_s'] * 1000:.0f} ms", "")
+    for name, size in results["deployed"]["packages"]["bytes"].items():
+        table.add_row(f"size of {name}", f"{size / 1000:,.0f} kB", "")
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(main())
