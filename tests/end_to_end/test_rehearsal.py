@@ -14,7 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from conftest import DeployedApp
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deployed"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 PROJECT = Path(__file__).parents[2]
 
