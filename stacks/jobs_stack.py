@@ -73,6 +73,8 @@ class JobsStack(Stack):
             bundle=self.bundle,
             jobs=jobs,
             encrypt_volumes=settings.encrypt_training_volumes,
+            data_locations=settings.data_locations,
+            data_key_arns=settings.data_key_arns,
             subnet_ids=settings.training_subnet_ids,
             security_group_ids=settings.training_security_group_ids,
         )

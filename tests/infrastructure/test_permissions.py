@@ -283,6 +283,22 @@ class TestExecutionRole:
             ("s3:DeleteObject", "runs/*"),
         }
 
+    def test_reads_the_data_that_the_settings_name_and_no_other(
+        self, templates: Templates, templates_with_everything: Templates
+    ) -> None:
+        def allowed(found: Templates, action: str) -> set[str]:
+            return {
+                text_of(resource).rpartition(":")[2]
+                for statement in statements_of(found, "ExecutionRole")
+                if action in listed(statement["Action"])
+                for resource in listed(statement["Resource"])
+            }
+
+        read = allowed(templates_with_everything, "s3:GetObject")
+        assert {"lab-data/*", "shared-data/cifar10/*"} <= read
+        assert not {"lab-data/*", "shared-data/cifar10/*"} & allowed(templates, "s3:GetObject")
+        assert "key/1234abcd-12ab-34cd-56ef-1234567890ab" in allowed(templates_with_everything, "kms:Decrypt")
+
     def test_lists_by_prefix_alone(self, templates: Templates) -> None:
         prefixes = [
             statement["Condition"]["StringLike"]["s3:prefix"]
