@@ -145,11 +145,7 @@ class Checkpointer:
         while self._step < total_steps:
             yield self._step
             self._complete_step(total_steps)
-            last = self._step >= total_steps
-            if self.interrupted or last or self._due():
-                self._try_to_save(reason="end" if last else "interval")
-            if not last:
-                self._leave_if_interrupted()
+            self._save_and_leave_when_due(last=self._step >= total_steps)
         events.emit("finish", step=self._step)
 
     def epochs(self, total_epochs: int, *, steps_per_epoch: int) -> Iterator[Epoch]:
@@ -193,10 +189,7 @@ class Checkpointer:
                 )
             last = index + 1 == total_epochs
             self._epochs_completed = index + 1
-            if self.interrupted or last or self._due():
-                self._try_to_save(reason="end" if last else "interval")
-            if not last:
-                self._leave_if_interrupted()
+            self._save_and_leave_when_due(last=last)
         events.emit("finish", step=self._step)
 
     def log(self, **metrics: float) -> None:
@@ -270,6 +263,14 @@ class Checkpointer:
             # The last step's save waits for what follows the loop: it belongs to the epoch.
             elif self._step < end and self._due():
                 self._try_to_save(reason="interval")
+
+    def _save_and_leave_when_due(self, *, last: bool) -> None:
+        # Asked once: a notice that came between the save and the leaving would leave without a save.
+        interrupted = self.interrupted
+        if interrupted or last or self._due():
+            self._try_to_save(reason="end" if last else "interval")
+        if interrupted and not last:
+            raise SystemExit(EXIT_INTERRUPTED)
 
     def _complete_step(self, total_steps: int) -> None:
         self._step += 1
