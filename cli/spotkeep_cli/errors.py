@@ -3,7 +3,8 @@
 ```
 CommandLineError          1  something unexpected
 ├── UsageError            2  an option, an argument or a file cannot be understood
-│   └── JobFileError      2  ... the job file, with its line
+│   ├── JobFileError      2  ... the job file, with its line
+│   └── SourceError       2  ... a local source (see source_archive); told among the job's problems
 ├── RefusedError          3  the launcher would not, or did not, accept the request; carries every problem
 ├── RunNotFoundError      4  no run has that name, or several do
 ├── NoConnectionError     5  there is no deployment to talk to, or it does not let us in
