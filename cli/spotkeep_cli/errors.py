@@ -123,6 +123,12 @@ class LocalFailureError(CommandLineError):
 
     exit_code = ExitCode.LOCAL_AWS_FAILED
 
+    @classmethod
+    def of(cls, error: Exception) -> LocalFailureError:
+        """Says it in one line; what the failed program printed follows as the hint."""
+        first, _, rest = str(error).partition("\n")
+        return cls(first.rstrip(":"), hint=rest.strip("\n") or "spotkeep local status says what runs")
+
 
 class NotConfirmedError(CommandLineError):
     """A question was answered with no; nothing was done."""
