@@ -190,6 +190,23 @@ class TestEndings:
         failed = replace(trained, status="Failed", secondary_status="Failed")
         assert decided(run, attempt, failed, make)[-1].run.output_uri is None
 
+    def test_the_bill_is_for_the_instance_type_that_sagemaker_selected(self, make: Any) -> None:
+        run, attempt = launched(make, capacity="on-demand", instance_type="ml.p5.48xlarge")
+        attempt = attempt.model_copy(update={"capacity": "on-demand", "instance_type": "ml.p5.48xlarge"})
+        job = make.job(
+            *LIFE, ("Completed", 41.0), status="Completed", spot=False, training_seconds=3600, billable_seconds=3600
+        )
+        ended = decided(run, attempt, job, make)[-1]
+        assert ended.run.instance_type == ended.attempt.instance_type == "ml.m5.xlarge"
+        assert ended.run.cost is not None
+        assert ended.run.cost.billed_usd == pytest.approx(0.23)
+        assert "1 x ml.m5.xlarge" in ended.notices[0].body
+
+    def test_before_sagemaker_selected_a_type_the_first_choice_stands(self, make: Any) -> None:
+        run, attempt = launched(make)
+        [change] = decided(run, attempt, make.job(("Starting", 0.0), instance_type=None), make)
+        assert change.run.instance_type == change.attempt.instance_type == "ml.m5.xlarge"
+
     def test_no_notice_that_nobody_asked_for(self, make: Any) -> None:
         run, attempt = launched(make, notify=(NoticeKind.FAILED,))
         [change] = decided(run, attempt, make.job(*LIFE, ("Completed", 41.0), status="Completed"), make)
