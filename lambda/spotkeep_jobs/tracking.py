@@ -137,50 +137,39 @@ def decide(
     )
 
 
-def launch_refused(
-    *, run: Run, attempt: Attempt, earlier: Sequence[Attempt] = (), reason: str, deployment: Deployment, now: datetime
+def ended_without_job(
+    *,
+    run: Run,
+    attempt: Attempt,
+    earlier: Sequence[Attempt] = (),
+    reason: EndReason,
+    failure_reason: str | None = None,
+    deployment: Deployment,
+    now: datetime,
 ) -> RunChange:
-    """End a run whose training job SageMaker refused for good.
+    """End a run whose training job never was, or is gone.
 
     Args:
         run: The head, not ended.
-        attempt: Its current attempt, without a job.
+        attempt: Its current attempt.
         earlier: The attempts before it.
-        reason: SageMaker's words.
-        deployment: Names and prices.
-        now: The time of the refusal.
-    """
-    return _ended_without_job(
-        run=run,
-        attempt=attempt,
-        earlier=earlier,
-        reason=EndReason.LAUNCH_REFUSED,
-        failure_reason=reason,
-        deployment=deployment,
-        now=now,
-    )
-
-
-def stopped_before_launch(
-    *, run: Run, attempt: Attempt, earlier: Sequence[Attempt] = (), deployment: Deployment, now: datetime
-) -> RunChange:
-    """End a run that was asked to stop before it had a training job.
-
-    Args:
-        run: The head, not ended.
-        attempt: Its current attempt, without a job.
-        earlier: The attempts before it.
+        reason: Why it ends.
+        failure_reason: SageMaker's words, if it refused the job.
         deployment: Names and prices.
         now: The time of the decision.
     """
-    return _ended_without_job(
+    state = _state_of(reason)
+    ended = {"end_reason": reason, "failure_reason": failure_reason, "ended_at": now}
+    attempt = attempt.model_copy(update=ended | {"state": AttemptState(state.value)})
+    run = run.model_copy(
+        update=ended | {"state": state, "updated_at": now, "cost": bill((*earlier, attempt), prices=deployment.prices)}
+    )
+    notice = notices.ending_notice(run=run, deployment=deployment.name, created_at=now)
+    return RunChange(
         run=run,
         attempt=attempt,
-        earlier=earlier,
-        reason=EndReason.STOPPED_BY_USER,
-        failure_reason=None,
-        deployment=deployment,
-        now=now,
+        timeline=(_ended_entry(run),),
+        notices=() if notice is None else (notice,),
     )
 
 
@@ -370,27 +359,20 @@ class _Decision:
     def _notices_on_the_way(self, attempt: Attempt, first: int, upto: int) -> Iterator[Notice]:
         for position in range(first, upto):
             transition = self.job.transitions[position]
-            nth = count_interruptions(self.job.transitions[: position + 1])
+            moment = notices.Moment(
+                run=self.run,
+                attempt=attempt,
+                deployment=self.deployment.name,
+                nth=count_interruptions(self.job.transitions[: position + 1]),
+                happened_at=transition.started_at,
+                created_at=self.now,
+            )
             if transition.status == "Interrupted" and NoticeKind.INTERRUPTED in self.run.notify:
-                yield notices.interruption_notice(
-                    run=self.run,
-                    attempt=attempt,
-                    deployment=self.deployment.name,
-                    nth=nth,
-                    happened_at=transition.started_at,
-                    created_at=self.now,
-                )
+                yield notices.interruption_notice(moment)
             interrupted = self._follows_interruption(position)
             if transition.status == "Training" and interrupted and NoticeKind.RESUMED in self.run.notify:
-                yield notices.resume_notice(
-                    run=self.run,
-                    attempt=attempt,
-                    deployment=self.deployment.name,
-                    nth=nth,
-                    happened_at=transition.started_at,
-                    away_seconds=(transition.started_at - interrupted.started_at).total_seconds(),
-                    created_at=self.now,
-                )
+                away = transition.started_at - interrupted.started_at
+                yield notices.resume_notice(moment, away_seconds=away.total_seconds())
 
     def _follows_interruption(self, position: int) -> StatusTransition | None:
         """The interruption that the training at this position ends, if it ends one."""
@@ -417,41 +399,15 @@ def _without_job(
     if now - (attempt.launched_at or attempt.created_at) < VANISHED_AFTER:
         return []
     return [
-        _ended_without_job(
+        ended_without_job(
             run=run,
             attempt=attempt,
             earlier=earlier,
             reason=EndReason.JOB_VANISHED,
-            failure_reason=None,
             deployment=deployment,
             now=now,
         )
     ]
-
-
-def _ended_without_job(
-    *,
-    run: Run,
-    attempt: Attempt,
-    earlier: Sequence[Attempt],
-    reason: EndReason,
-    failure_reason: str | None,
-    deployment: Deployment,
-    now: datetime,
-) -> RunChange:
-    state = _state_of(reason)
-    ended = {"end_reason": reason, "failure_reason": failure_reason, "ended_at": now}
-    attempt = attempt.model_copy(update=ended | {"state": AttemptState(state.value)})
-    run = run.model_copy(
-        update=ended | {"state": state, "updated_at": now, "cost": bill((*earlier, attempt), prices=deployment.prices)}
-    )
-    notice = notices.ending_notice(run=run, deployment=deployment.name, created_at=now)
-    return RunChange(
-        run=run,
-        attempt=attempt,
-        timeline=(_ended_entry(run),),
-        notices=() if notice is None else (notice,),
-    )
 
 
 def _ended_entry(run: Run) -> TimelineEntry:

@@ -19,8 +19,7 @@ from spotkeep_jobs.tracking import (
     Deployment,
     decide,
     end_reason_of,
-    launch_refused,
-    stopped_before_launch,
+    ended_without_job,
 )
 
 DEPLOYMENT = Deployment(name="spotkeep", prices={"ml.m5.xlarge": 0.23})
@@ -169,16 +168,20 @@ class TestEndings:
         assert decided(make.run(), make.attempt(), None, make) == []
 
     def test_a_refused_launch_is_told_and_costs_nothing(self, make: Any) -> None:
-        change = launch_refused(
-            run=make.run(), attempt=make.attempt(), reason="quota is 0", deployment=DEPLOYMENT, now=make.noon
-        )
+        change = ended_without_job(
+            run=make.run(), attempt=make.attempt(), reason=EndReason.LAUNCH_REFUSED, failure_reason="quota is 0",
+            deployment=DEPLOYMENT, now=make.noon,
+        )  # fmt: skip
         assert (change.run.state, change.run.end_reason) == (RunState.FAILED, EndReason.LAUNCH_REFUSED)
         assert change.run.cost is not None
         assert change.run.cost.billed_usd == 0
         assert "quota is 0" in change.notices[0].body
 
     def test_a_run_stopped_before_it_had_a_job_is_stopped(self, make: Any) -> None:
-        change = stopped_before_launch(run=make.run(), attempt=make.attempt(), deployment=DEPLOYMENT, now=make.noon)
+        change = ended_without_job(
+            run=make.run(), attempt=make.attempt(), reason=EndReason.STOPPED_BY_USER, deployment=DEPLOYMENT,
+            now=make.noon,
+        )  # fmt: skip
         assert (change.run.state, change.run.end_reason) == (RunState.STOPPED, EndReason.STOPPED_BY_USER)
         assert [notice.kind for notice in change.notices] == [NoticeKind.STOPPED]
 
