@@ -54,7 +54,7 @@ from spotkeep_jobs.training_job_request import (
     output_prefix_for,
     run_id_for,
 )
-from spotkeep_jobs.validation import DeploymentDefaults, shown, validate
+from spotkeep_jobs.validation import DeploymentDefaults, Validation, shown, validate
 
 LAUNCH_SETTLES: Final = timedelta(minutes=5)
 """A launcher that has not created its job after this long is dead: longer than the function may run."""
@@ -137,12 +137,12 @@ class Launcher:
             LaunchUnfinishedError: AWS did not answer for certain; call again with the same token.
         """
         validation = validate(document, defaults=self._defaults)
-        request = validation.accepted()
+        request = self._accepted(validation, default_token=default_token)
         token = request.token or default_token
         run_id = request.run or run_id_for(name=request.name, token=token)
         request = request.model_copy(update={"run": run_id, "token": token})
-        if overlaps := self._overlaps(request):
-            raise RequestRefusedError(overlaps, warnings=validation.warnings)
+        if self._overlaps(request):
+            raise RequestRefusedError(self._taken(request), warnings=validation.warnings)
         run, replayed = self._open(request, run=run_id, token=token, warnings=validation.warnings)
         if replayed:
             _refuse_other_document(run, request)
@@ -158,18 +158,8 @@ class Launcher:
             RequestRefusedError: it would be refused; it carries every problem.
         """
         validation = validate(document, defaults=self._defaults)
-        request = validation.accepted()
-        problems = []
-        if request.run is not None:
-            recorded = self._table.get(request.run)
-            if recorded is not None and recorded.token != request.token:
-                problems.append(_run_exists(request.run))
-        if request.checkpoint_prefix is not None:
-            owner = self._table.lineage_owner(request.checkpoint_prefix)
-            if owner is not None and owner != request.run:
-                problems.append(_lineage_taken(request.checkpoint_prefix, owner))
-        problems += self._overlaps(request)
-        if problems:
+        request = self._accepted(validation)
+        if problems := self._taken(request):
             raise RequestRefusedError(problems, warnings=validation.warnings)
         return request, validation.warnings
 
@@ -230,6 +220,27 @@ class Launcher:
             raise RequestRefusedError([_unknown_run(run_id)])
         return run
 
+    def _accepted(self, validation: Validation, *, default_token: str | None = None) -> JobRequest:
+        """The request; refused with what the document has wrong and with what others have taken, all at once (I7)."""
+        if validation.request is not None:
+            return validation.request
+        draft = validation.draft
+        taken = draft and self._taken(draft.model_copy(update={"token": draft.token or default_token}))
+        raise RequestRefusedError([*validation.problems, *(taken or ())], warnings=validation.warnings)
+
+    def _taken(self, request: JobRequest) -> list[Problem]:
+        """What of a request another run has already: its id, its prefix."""
+        problems = []
+        if request.run is not None:
+            recorded = self._table.get(request.run)
+            if recorded is not None and recorded.token != request.token:
+                problems.append(_run_exists(request.run))
+        if request.checkpoint_prefix is not None:
+            owner = self._table.lineage_owner(request.checkpoint_prefix)
+            if owner is not None and owner != request.run:
+                problems.append(_lineage_taken(request.checkpoint_prefix, owner))
+        return problems + self._overlaps(request)
+
     def _overlaps(self, request: JobRequest) -> list[Problem]:
         """Live runs whose prefix lies inside the request's, or the other way round.
 
@@ -253,7 +264,7 @@ class Launcher:
             try:
                 opened = self._table.open_run(run=head, attempt=attempt)
             except RunExistsError:
-                raise RequestRefusedError([_run_exists(run)], warnings=warnings) from None
+                raise RequestRefusedError(self._taken(request) or [_run_exists(run)], warnings=warnings) from None
             except LineageTakenError as error:
                 problem = _lineage_taken(error.checkpoint_uri, error.owned_by)
                 raise RequestRefusedError([problem], warnings=warnings) from None
@@ -328,6 +339,8 @@ class Launcher:
 
     def _begin_next_attempt(self, run: Run) -> Run:
         request = validate(run.request, defaults=self._defaults).accepted()
+        if overlaps := self._overlaps(request):
+            raise RequestRefusedError(overlaps)
         attempt = self._new_attempt(request, run=run.run, number=run.attempt + 1, token=run.token)
         try:
             return self._table.begin_attempt(run=run, attempt=attempt)

@@ -115,11 +115,13 @@ class Validation:
 
     Attributes:
         request: the request with every default filled in; None if it is refused.
+        draft: what of the document could be read, placeholders and defaults elsewhere; None if it is no object.
         problems: why it is refused; empty if it is not.
         warnings: what is allowed but probably not meant, in sentences.
     """
 
     request: JobRequest | None
+    draft: JobRequest | None
     problems: tuple[Problem, ...]
     warnings: tuple[str, ...]
 
@@ -148,7 +150,7 @@ def validate(document: object, *, defaults: DeploymentDefaults = NO_DEFAULTS) ->
             problem="is not a JSON object",
             fix='Send an object with at least `name` and `command`: {"name": "first", "command": "python train.py"}',
         )
-        return Validation(request=None, problems=(problem,), warnings=())
+        return Validation(request=None, draft=None, problems=(problem,), warnings=())
     request, problems, unread = _read(document)
     request = _with_defaults(request, given=document.keys() - unread, defaults=defaults)
     for reads, rule in _RULES:
@@ -163,7 +165,7 @@ def validate(document: object, *, defaults: DeploymentDefaults = NO_DEFAULTS) ->
             fix="Correct those above and validate again.",
         )
         problems = [*problems[:MAX_PROBLEMS], more]
-    return Validation(request=None if problems else request, problems=tuple(problems), warnings=warnings)
+    return Validation(request=None if problems else request, draft=request, problems=tuple(problems), warnings=warnings)
 
 
 def shown(value: object) -> str:
