@@ -62,3 +62,22 @@ def test_a_notice_file_that_cannot_be_written_does_not_keep_the_signal(tmp_path,
         os.kill(os.getpid(), signal.SIGTERM)
         assert supervisor.notice is not None
     assert "the notice file could not be written" in capfd.readouterr().err
+
+
+def test_a_command_that_ends_while_a_signal_is_handled_still_has_its_exit_code(tmp_path, monkeypatch):
+    def end_the_command(*_):
+        os.kill(supervisor._child.pid, signal.SIGKILL)
+        # Ended, and not waited for: that is the supervisor's to do.
+        os.waitid(os.P_PID, supervisor._child.pid, os.WEXITED | os.WNOWAIT)
+
+    def interrupted(stream):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return tail_of(stream)
+
+    tail_of = supervision._StderrTail
+    monkeypatch.setattr(supervision, "_StderrTail", interrupted)
+    monkeypatch.setattr(supervision, "write_notice", end_the_command)
+    monkeypatch.setattr(supervision.os, "getpgrp", lambda: 0)  # this process may lead the group of the tests
+    with Supervisor(notice_file=tmp_path / "notice.json") as supervisor:
+        outcome = supervisor.run(["sleep", "60"], environment=dict(os.environ), directory=None)
+    assert outcome.exit_code == 128 + signal.SIGKILL

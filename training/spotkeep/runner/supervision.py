@@ -7,6 +7,7 @@ others behind, as a shell does, these get SIGTERM too.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
@@ -104,8 +105,10 @@ class Supervisor:
         if self._child is None:
             self._pending.append(signum)
         elif not (signum == signal.SIGINT and os.isatty(0)):
-            # A terminal's Ctrl-C has already reached the whole group.
-            self._child.send_signal(signum)
+            # A terminal's Ctrl-C has already reached the whole group. Not Popen.send_signal: it would wait for a command
+            # that has just ended, whose exit code then nobody gets.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._child.pid, signum)
 
     def _wait_for(self, child: subprocess.Popen[bytes]) -> int:
         while True:
