@@ -105,8 +105,8 @@ class Supervisor:
         if self._child is None:
             self._pending.append(signum)
         elif not (signum == signal.SIGINT and os.isatty(0)):
-            # A terminal's Ctrl-C has already reached the whole group. Not Popen.send_signal: it would wait for a command
-            # that has just ended, whose exit code then nobody gets.
+            # A terminal's Ctrl-C has already reached the whole group.
+            # Popen.send_signal would wait for a command that has just ended, and nobody would get its exit code.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._child.pid, signum)
 
