@@ -56,14 +56,7 @@ class Terminal:
 
     def show(self, *content: RenderableType) -> None:
         """Prints for a person."""
-        console = self.people
-        if console.is_terminal:
-            console.print(*content, highlight=False, crop=False)
-            return
-        with console.capture() as captured:
-            console.print(*content, highlight=False, crop=False)
-        # Tables are padded to their width; in a file or a pipe that is only noise.
-        console.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+        _print(self.people, *content)
 
     def remark(self, text: str) -> None:
         """Prints something said beside the result."""
@@ -97,7 +90,7 @@ class Terminal:
         if problems:
             from spotkeep_cli.rendering.problem_list import problem_list
 
-            self.remarks.print(problem_list(problems), highlight=False)
+            _print(self.remarks, problem_list(problems))
         if error.hint:
             self.remarks.print(Text.assemble(("Hint: ", "bold yellow"), error.hint), soft_wrap=True, highlight=False)
 
@@ -122,6 +115,16 @@ class Terminal:
             answer = ""
         if answer.strip().lower() not in {"y", "yes"}:
             raise NotConfirmedError("nothing was done", hint="answer y, or add -y to go ahead without asking")
+
+
+def _print(console: Console, *content: RenderableType) -> None:
+    if console.is_terminal:
+        console.print(*content, highlight=False, crop=False)
+        return
+    with console.capture() as captured:
+        console.print(*content, highlight=False, crop=False)
+    # Tables are padded to their width; in a file or a pipe that is only noise.
+    console.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
 def _console(*, stderr: bool) -> Console:

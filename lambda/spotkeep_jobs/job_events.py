@@ -34,7 +34,7 @@ class JobEventKind(StrEnum):
     FALLBACK = "fallback"
     """A damaged checkpoint was skipped."""
     NOTICE = "notice"
-    """The job was told that its capacity goes away."""
+    """The job was told to end: its capacity goes away, somebody stopped it, or its time is over."""
     FINISH = "finish"
     EXIT = "exit"
     """The runner's last line, with the command's exit code."""

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from spotkeep_cli.commands.parameters import RunName, invocation_of
+from spotkeep_cli.errors import UsageError
 from spotkeep_cli.run_names import find_run
 from spotkeep_cli.terminal import NextStep, Terminal
 
@@ -29,6 +30,11 @@ def logs(
     terminal = Terminal()
     printer = LogPrinter(terminal.results, raw=raw, hosts=run.instance_count)
     attempts = [known for known in deployment.runs.attempts(run.run) if attempt in {None, known.attempt}]
+    if attempt is not None and not attempts:
+        raise UsageError(
+            f"{run.run} has no attempt {attempt}: its last one is {run.attempt}",
+            hint=f"leave --attempt out for all of them: {invocation.command(f'logs {run.run}')}",
+        )
     following = follow and not run.state.ended and attempt in {None, run.attempt}
     # Following reads the current attempt's log itself, from its beginning.
     for known in attempts[: len(attempts) - 1] if following else attempts:

@@ -39,8 +39,9 @@ def event_text(event: JobEvent) -> str:
             return f"skipped a damaged checkpoint of step {event.step or 0:,}: {fields.get('problem', 'unreadable')}"
         case JobEventKind.NOTICE:
             left = _finite(fields.get("seconds_left"))
-            remaining = f", {quantities.duration(left)} left" if left is not None else ""
-            return f"was told that its capacity goes away{remaining}"
+            remaining = f", {quantities.duration(left)} left to save" if left is not None else ""
+            # SIGTERM says the same when capacity goes, when a user stops the run, and when its time is over.
+            return f"was told to end{remaining}"
         case JobEventKind.FINISH:
             return f"finished after step {event.step or 0:,}"
         case JobEventKind.EXIT:

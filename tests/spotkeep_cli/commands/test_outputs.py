@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from spotkeep_cli.errors import ExitCode
 from spotkeep_jobs.states import AttemptState, EndReason, RunState
 
 
@@ -177,3 +178,18 @@ def test_help_is_for_people(spotkeep: Any, snapshot: SnapshotAssertion) -> None:
 
 def test_a_job_file_is_what_launch_is_given(spotkeep: Any, job_file: Path) -> None:
     assert "Missing argument" in spotkeep("launch").stderr
+
+
+def test_an_attempt_that_never_was_is_said(deployment: Any, spotkeep: Any, make: Any) -> None:
+    run = make.completed("digits-1")
+    deployment.runs.add(run, attempts=[make.attempt("digits-1")])
+    result = spotkeep("logs", "digits-1", "--attempt", "9")
+    assert result.exit_code == ExitCode.USAGE
+    assert "digits-1 has no attempt 9: its last one is 1" in result.stderr
+
+
+def test_no_line_of_an_error_ends_in_blanks(deployment: Any, spotkeep: Any, job_file: Path) -> None:
+    problem = {"field": "run", "found": "'x'", "problem": "is taken " * 20, "fix": "Choose another " * 20}
+    deployment.answers["validate"] = {"ok": False, "problems": [problem], "warnings": []}
+    result = spotkeep("launch", str(job_file))
+    assert [line for line in result.stderr.splitlines() if line != line.rstrip()] == []
