@@ -206,7 +206,7 @@ def _read(document: Mapping[Any, Any]) -> tuple[JobRequest, list[Problem], set[s
     problems = [
         Problem(
             field=_printable(name),
-            found=shown(document[name]),
+            found=_outlined(document[name]),
             problem="is not a known field",
             fix=_nearest_field(name, known),
         )
@@ -258,6 +258,14 @@ def _found(location: list[Any], value: object) -> str:
     if location and location[0] in _SECRET_FIELDS and len(location) == 1:
         return f"a value of type {type(value).__name__}"
     return shown(value)
+
+
+def _outlined(value: object) -> str:
+    """The value of an unknown field: what has parts may be a misspelled environment, so only their number is told."""
+    if not isinstance(value, Mapping | list):
+        return shown(value)
+    kind = "an object" if isinstance(value, Mapping) else "a list"
+    return f"{kind} of {len(value)} {'entry' if len(value) == 1 else 'entries'}"
 
 
 def _path(location: list[Any], document: Mapping[Any, Any]) -> str:

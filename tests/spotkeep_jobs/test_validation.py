@@ -343,6 +343,14 @@ def test_values_of_variables_and_hyperparameters_are_never_repeated() -> None:
     assert "hunter2" not in json.dumps([p.as_document() for p in judged(environment=secret).problems])
 
 
+def test_nor_are_those_of_a_misspelled_field() -> None:
+    validation = judged(enviroment={"PASSWORD": "hunter2"}, hyperparams=[{"key": "hunter2"}])
+    assert problem_fields(validation) == ["enviroment", "hyperparams"]
+    assert "hunter2" not in str(validation.problems)
+    assert validation.problems[0].found == "an object of 1 entry"
+    assert "Did you mean `environment`?" in str(validation.problems[0])
+
+
 def test_a_variable_that_looks_like_a_secret_is_warned_of() -> None:
     validation = judged(environment={"HF_TOKEN": "x", "TOKENIZERS_PARALLELISM": "false"})
     [warning] = validation.warnings
