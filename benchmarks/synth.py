@@ -1,4 +1,8 @@
-"""Synth of the whole app against an empty app of the same CDK version: what our own stacks add."""
+"""Synth of the whole app against an empty app of the same CDK version: what our own stacks add.
+
+Measured twice: with every rule applied, as on the first synth of changed inputs, and again, when the inputs are known
+to have passed. The empty app is what `cdk init` makes; it starts the CDK's own template validation each time.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,15 @@ def measure(*, project_dir: Path, rounds: int) -> dict[str, Any]:
         project_dir: The checkout.
         rounds: Counted rounds of each.
     """
+    return {
+        "target_extra_s": TARGET_EXTRA_SECONDS,
+        "judged": _against_empty_app(project_dir, rounds=rounds, validation="always"),
+        # The uncounted first round makes the inputs known.
+        "repeated": _against_empty_app(project_dir, rounds=rounds, validation="when-changed"),
+    }
+
+
+def _against_empty_app(project_dir: Path, *, rounds: int, validation: str) -> dict[str, Any]:
     context = json.loads((project_dir / "cdk.json").read_text())["context"]
     with tempfile.TemporaryDirectory() as scratch:
         empty_app = Path(scratch) / "empty_app.py"
@@ -33,7 +46,7 @@ def measure(*, project_dir: Path, rounds: int) -> dict[str, Any]:
                 **os.environ,
                 "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
                 "CDK_OUTDIR": str(Path(scratch) / name),
-                "CDK_CONTEXT_JSON": json.dumps({**context, "lambda_platform": "host"}),
+                "CDK_CONTEXT_JSON": json.dumps({**context, "lambda_platform": "host", "validation": validation}),
             }
 
         ours, empty = paired.in_turn(
@@ -46,6 +59,5 @@ def measure(*, project_dir: Path, rounds: int) -> dict[str, Any]:
         "ours": ours.to_document(),
         "empty_app": empty.to_document(),
         "extra_s": round(extra, 3),
-        "target_extra_s": TARGET_EXTRA_SECONDS,
         "met": extra <= TARGET_EXTRA_SECONDS,
     }

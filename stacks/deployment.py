@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from aws_cdk import App, Environment, PermissionsBoundary, Tags, Validations
-from cdk_nag import AwsSolutionsChecks
+from aws_cdk import App, CloudFormationValidatePlugin, Environment, PermissionsBoundary, Tags, Validations
 
 from spotkeep_constructs.dependency_layer import LayerBuilder, UvLayerBuilder
 from stacks.compute_stack import ComputeStack
@@ -31,6 +30,7 @@ class Deployment:
         settings: Settings,
         project: Project,
         build_layer: LayerBuilder | None = None,
+        validate: bool = True,
     ) -> None:
         """Places the stacks.
 
@@ -39,6 +39,7 @@ class Deployment:
             settings: What to deploy.
             project: Where code is found and kept.
             build_layer: Builds the dependency layer. Default: uv does.
+            validate: Whether synthesis holds the templates to the rules. Default: it does.
         """
         env = Environment(account=settings.account, region=settings.region)
         boundary = (
@@ -73,4 +74,8 @@ class Deployment:
             permissions_boundary=boundary,
         )
         Tags.of(app).add("spotkeep:deployment", settings.deployment)
-        Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+        if validate:
+            # Loading the pack takes a good part of a synth's time.
+            from cdk_nag import AwsSolutionsChecks
+
+            Validations.of(app).add_plugins(CloudFormationValidatePlugin(), AwsSolutionsChecks(app))

@@ -17,6 +17,7 @@ class Project:
         lock: Hashed requirements of the functions.
         layers: Keeps built dependency layers, one folder a hash.
         archives: Keeps packed code, one folder a hash.
+        validated_inputs: Remembers what passed the rules, one file each.
         uv_cache: uv's downloads.
     """
 
@@ -25,6 +26,7 @@ class Project:
     lock: Path
     layers: Path
     archives: Path
+    validated_inputs: Path
     uv_cache: Path
 
     @classmethod
@@ -41,5 +43,6 @@ class Project:
             lock=root / "locks" / "lambda.txt",
             layers=state / "layers",
             archives=state / "archives",
+            validated_inputs=state / "validated",
             uv_cache=state / "cache" / "uv",
         )

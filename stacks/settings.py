@@ -10,7 +10,7 @@ import difflib
 import ipaddress
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -135,7 +135,7 @@ def _none_from_text(value: Any) -> Any:
     return None if isinstance(value, str) and value.strip().lower() in {"", "none", "null"} else value
 
 
-def _pattern(expression: str, *, problem: str, fix: str) -> Callable[[str], str]:
+def _checked(expression: str, *, problem: str, fix: str) -> Any:
     compiled = re.compile(expression)
 
     def check(value: str) -> str:
@@ -143,13 +143,41 @@ def _pattern(expression: str, *, problem: str, fix: str) -> Callable[[str], str]
             raise _refuse(problem, fix)
         return value
 
-    return check
+    return AfterValidator(check)
 
 
-def _checked(expression: str, *, problem: str, fix: str) -> Any:
-    return AfterValidator(_pattern(expression, problem=problem, fix=fix))
-
-
+RegionName = Annotated[
+    str,
+    _checked(
+        r"[a-z]{2}(-[a-z]+)+-\d",
+        problem="is not an AWS region",
+        fix="Give a region such as eu-west-1, or leave it out to use the credentials' own.",
+    ),
+]
+AccountId = Annotated[
+    str,
+    _checked(
+        r"\d{12}",
+        problem="is not an AWS account id",
+        fix="Give its 12 digits in quotes, or leave it out to use the credentials' own.",
+    ),
+]
+PolicyArn = Annotated[
+    str,
+    _checked(
+        r"arn:aws[a-z-]*:iam::(\d{12}|aws):policy/.+",
+        problem="is not the ARN of an IAM policy",
+        fix="Give one such as arn:aws:iam::123456789012:policy/boundary.",
+    ),
+]
+VpcId = Annotated[
+    str,
+    _checked(
+        r"vpc-[0-9a-f]{8,17}",
+        problem="is not a VPC id",
+        fix="Give an id such as vpc-0123456789abcdef0, or leave it out and a small network is created.",
+    ),
+]
 Email = Annotated[
     str,
     _checked(
@@ -218,6 +246,7 @@ TrainingInstanceType = Annotated[
 Listed = BeforeValidator(_list_from_text)
 Mapped = BeforeValidator(_mapping_from_text)
 Unset = BeforeValidator(_none_from_text)
+WrittenAsNumber = BeforeValidator(lambda value: str(value) if type(value) is int else value)
 
 
 class Settings(BaseModel):
@@ -236,35 +265,12 @@ class Settings(BaseModel):
             fix="Use 1 to 20 of a-z, 0-9 and '-', a letter first, for example spotkeep.",
         ),
     ] = Field(default="spotkeep", description="prefixes every name of the deployment")
-    region: Annotated[
-        str | None,
-        Unset,
-        AfterValidator(
-            lambda value: (
-                value
-                and _pattern(
-                    r"[a-z]{2}(-[a-z]+)+-\d",
-                    problem="is not an AWS region",
-                    fix="Give a region such as eu-west-1, or leave it out to use the credentials' own.",
-                )(value)
-            )
-        ),
-    ] = Field(default=None, description="region to deploy to; the credentials' own when left out")
-    account: Annotated[
-        str | None,
-        Unset,
-        BeforeValidator(lambda value: str(value) if type(value) is int else value),
-        AfterValidator(
-            lambda value: (
-                value
-                and _pattern(
-                    r"\d{12}",
-                    problem="is not an AWS account id",
-                    fix="Give its 12 digits in quotes, or leave it out to use the credentials' own.",
-                )(value)
-            )
-        ),
-    ] = Field(default=None, description="account to deploy to; the credentials' own when left out")
+    region: Annotated[RegionName | None, Unset] = Field(
+        default=None, description="region to deploy to; the credentials' own when left out"
+    )
+    account: Annotated[AccountId | None, Unset, WrittenAsNumber] = Field(
+        default=None, description="account to deploy to; the credentials' own when left out"
+    )
 
     notify_emails: Annotated[tuple[Email, ...], Listed] = Field(
         default=(), description="addresses subscribed to every notice about a run"
@@ -288,20 +294,9 @@ class Settings(BaseModel):
     run_retention_days: int = Field(default=365, ge=1, le=3650, description="days an ended run stays in the run table")
     log_retention_days: int = Field(default=90, description="days the functions' logs are kept")
 
-    permissions_boundary_arn: Annotated[
-        str | None,
-        Unset,
-        AfterValidator(
-            lambda value: (
-                value
-                and _pattern(
-                    r"arn:aws[a-z-]*:iam::(\d{12}|aws):policy/.+",
-                    problem="is not the ARN of an IAM policy",
-                    fix="Give one such as arn:aws:iam::123456789012:policy/boundary.",
-                )(value)
-            )
-        ),
-    ] = Field(default=None, description="managed policy that bounds every role of the deployment")
+    permissions_boundary_arn: Annotated[PolicyArn | None, Unset] = Field(
+        default=None, description="managed policy that bounds every role of the deployment"
+    )
 
     default_image: Annotated[
         str,
@@ -343,6 +338,10 @@ class Settings(BaseModel):
         default=(), max_length=5, description="security groups of training jobs, with training_subnet_ids"
     )
 
+    validation: Literal["when-changed", "always"] = Field(
+        default="when-changed", description="whether a synth judges anew what passed the rules before"
+    )
+
     lambda_architecture: Literal["x86_64", "arm64"] = Field(default="x86_64", description="processor of the functions")
     lambda_platform: Literal["aws", "host"] = Field(
         default="aws", description="bundle dependencies for Lambda, or for this machine (the local AWS)"
@@ -351,20 +350,9 @@ class Settings(BaseModel):
         default=None, ge=1, le=1000, description="concurrency reserved for the launcher; none when left out"
     )
 
-    vpc_id: Annotated[
-        str | None,
-        Unset,
-        AfterValidator(
-            lambda value: (
-                value
-                and _pattern(
-                    r"vpc-[0-9a-f]{8,17}",
-                    problem="is not a VPC id",
-                    fix="Give an id such as vpc-0123456789abcdef0, or leave it out and a small network is created.",
-                )(value)
-            )
-        ),
-    ] = Field(default=None, description="existing network for EC2 instances; created when left out")
+    vpc_id: Annotated[VpcId | None, Unset] = Field(
+        default=None, description="existing network for EC2 instances; created when left out"
+    )
     vpc_subnet_ids: Annotated[tuple[SubnetId, ...], Listed] = Field(
         default=(), description="the existing network's subnets, one a zone"
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import shutil
 import stat
 import tempfile
 import zipfile
@@ -107,6 +108,27 @@ def keep(directory: Path, name: str, content: bytes) -> Path:
         with _appearing_whole(path) as partial:
             partial.write_bytes(content)
     return path
+
+
+def forget_oldest(directory: Path, *, keep: int) -> None:
+    """Removes all but the newest entries of a directory; what another process removes meanwhile is gone as well.
+
+    Args:
+        directory: Holds files or folders that can be made again.
+        keep: How many stay.
+    """
+
+    def changed_ns(path: Path) -> int:
+        try:
+            return path.stat().st_mtime_ns
+        except FileNotFoundError:
+            return 0
+
+    for path in sorted(directory.iterdir(), key=changed_ns, reverse=True)[keep:]:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 class _appearing_whole:  # noqa: N801 - a context manager, read as one

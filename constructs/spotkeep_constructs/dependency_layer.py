@@ -22,12 +22,14 @@ from aws_cdk import RemovalPolicy, Stack
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from spotkeep_constructs.archives import keep, sha256, zip_bytes, zip_directory
+from spotkeep_constructs.archives import forget_oldest, keep, sha256, zip_bytes, zip_directory
 from spotkeep_constructs.errors import LayerBuildError
 from spotkeep_constructs.lambda_target import RUNTIME, LambdaTarget
 
 # Part of the hash: raise it when the way a layer is packed changes.
 _LAYOUT = "2"
+
+_LAYERS_KEPT = 6
 
 
 class LayerBuilder(Protocol):
@@ -172,7 +174,7 @@ class DependencyLayer(Construct):
             lock: Requirements with hashes.
             target: What to bundle for.
             services: The AWS services that the functions call, as `boto3.client` names them.
-            archives: Directory that keeps built layers, one folder a hash.
+            archives: Directory that keeps built layers, one folder a hash, and forgets the oldest of several.
             build: Builds an archive that is not there yet.
 
         Raises:
@@ -184,6 +186,7 @@ class DependencyLayer(Construct):
             archive = archives / self.asset_hash / "layer.zip"
             if not archive.exists():
                 build(lock=lock, target=target, services=services, destination=archive)
+                forget_oldest(archives, keep=_LAYERS_KEPT)
         else:
             empty = zip_bytes({"python/README": b"not bundled\n"})
             archive = keep(archives / "unbundled", "layer.zip", empty)

@@ -91,6 +91,7 @@ def synthesize(directory: Path, settings: dict[str, Any]) -> Templates:
         lock=project.lock,
         layers=directory / "layers",
         archives=directory / "archives",
+        validated_inputs=directory / "validated",
         uv_cache=project.uv_cache,
     )
     Deployment(app, settings=parsed, project=scratch)

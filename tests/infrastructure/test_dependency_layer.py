@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.machinery
 import importlib.util
+import os
 import subprocess
 import sys
 import zipfile
@@ -65,6 +66,21 @@ def test_a_layer_is_built_once_for_a_lock_and_a_platform(tmp_path: Path) -> None
     second = place(tmp_path, build, target=LambdaTarget.aws("x86_64"))
     assert first.asset_hash == second.asset_hash
     assert len(build.targets) == 1
+
+
+def test_the_oldest_layers_make_room_for_new_ones_and_the_new_one_stays(tmp_path: Path) -> None:
+    build = RecordedBuilds()
+    layers = tmp_path / "layers"
+    for age in range(10):
+        layer = place(tmp_path, build, target=LambdaTarget.host(), lock=f"one=={age}")
+        os.utime(layers / layer.asset_hash, (age, age))
+    kept = {path.name for path in layers.iterdir()}
+    assert len(kept) < 10
+    assert layer.asset_hash in kept
+    # The first one again: it was forgotten, so it is built anew.
+    again = place(tmp_path, build, target=LambdaTarget.host(), lock="one==0")
+    assert len(build.targets) == 11
+    assert (layers / again.asset_hash / "layer.zip").exists()
 
 
 def test_the_hash_changes_with_the_lock_the_processor_the_platform_and_the_services(tmp_path: Path) -> None:
