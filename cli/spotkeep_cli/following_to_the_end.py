@@ -92,16 +92,16 @@ def _conclude(run: Run, *, invocation: Invocation, terminal: Terminal) -> None:
         terminal.show("")
         terminal.show(_verdict(run))
         terminal.show(bill(run))
-        terminal.show(facts([("model", run.output_uri or "none"), ("checkpoints", run.checkpoint_uri)]))
+        said = [("said", run.failure_reason)] if run.failure_reason else []
+        terminal.show(facts([*said, ("model", run.output_uri or "none"), ("checkpoints", run.checkpoint_uri)]))
         terminal.show_next(*steps_for_run(run, invocation=invocation, after="launch"))
     if run.state is RunState.COMPLETED:
         return
     reason = reason_text(run.end_reason) or run.state.value.lower()
-    said = f": {run.failure_reason}" if run.failure_reason else ""
     hint = f"{invocation.command(f'resume {run.run}')} goes on from its last checkpoint"
     if run.state is RunState.FAILED:
-        raise RunFailedError(f"{run.run} failed, {reason}{said}", hint=hint)
-    raise RunStoppedError(f"{run.run} stopped, {reason}{said}", hint=hint)
+        raise RunFailedError(f"{run.run} failed, {reason}", hint=hint)
+    raise RunStoppedError(f"{run.run} stopped, {reason}", hint=hint)
 
 
 def _verdict(run: Run) -> Any:

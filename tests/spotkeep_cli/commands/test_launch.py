@@ -161,11 +161,14 @@ def test_followed_json_is_the_run_as_it_ended(launchable: Any, spotkeep: Any, jo
 def test_it_ends_as_the_run_ended(
     launchable: Any, make: Any, spotkeep: Any, job_file: Path, state: RunState, reason: EndReason, code: ExitCode
 ) -> None:
-    launchable.runs.heads[RUN] = [make.completed(RUN, state=state, end_reason=reason, failure_reason="it said so")]
-    result = spotkeep("launch", str(job_file), "-y")
+    said = "it said so:\nno data"
+    launchable.runs.heads[RUN] = [make.completed(RUN, state=state, end_reason=reason, failure_reason=said)]
+    result = spotkeep("launch", str(job_file), "-y", columns=200)
     assert result.exit_code == code
-    assert "it said so" in result.stderr
-    assert f"spotkeep resume {RUN}" in result.stderr
+    assert "no data" in result.stdout
+    error, hint = result.stderr.splitlines()
+    assert error.startswith(f"Error: {RUN} ")
+    assert f"spotkeep resume {RUN}" in hint
 
 
 def test_ctrl_c_leaves_the_run_and_says_how_to_come_back(
