@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import ClientError
 
 from spotkeep_local.training.errors import JobFailedError
-from spotkeep_local.training.object_store import ObjectStore, S3Location
+from spotkeep_local.training.object_store import ObjectStore, S3Location, file_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +38,7 @@ def download_channels(store: ObjectStore, request: dict[str, Any], opt_ml: OptMl
             found = False
             for location, relative in _objects(store, source):
                 found = True
-                target = folder / relative
+                target = file_in(folder, relative)
                 store.download(location, target)
                 if read_only:
                     target.chmod(_READ_ONLY)
@@ -100,9 +100,10 @@ def manifest_entries(document: bytes) -> list[tuple[str, str]]:
         first, *rest = json.loads(document)
         prefix = first["prefix"]
         S3Location.parse(prefix)
+        entries = [(prefix + relative, relative) for relative in rest]
     except (ValueError, TypeError, KeyError) as error:
         raise JobFailedError(
             f"ClientError: Data download failed: the manifest must be a JSON list that begins with "
             f'{{"prefix": "s3://..."}} ({type(error).__name__}: {error})'
         ) from error
-    return [(prefix + relative, relative) for relative in rest]
+    return entries

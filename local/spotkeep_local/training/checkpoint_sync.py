@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, cast
 from botocore.exceptions import BotoCoreError, ClientError
 
 from spotkeep_local.training.errors import JobFailedError
-from spotkeep_local.training.object_store import ObjectStore, S3Location
+from spotkeep_local.training.object_store import ObjectStore, S3Location, file_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,7 +99,7 @@ class CheckpointSync:
         """
         try:
             for relative in self._remote_files():
-                self._store.download(self._remote.child(relative), self._local / relative)
+                self._store.download(self._remote.child(relative), file_in(self._local, relative))
                 self._known[relative] = _version(self._local / relative)
         except ClientError as error:
             raise JobFailedError(

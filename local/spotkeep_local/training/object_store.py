@@ -10,6 +10,8 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from spotkeep_local.training.errors import JobFailedError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -43,6 +45,17 @@ class S3Location:
     def uri(self) -> str:
         """The location as `s3://bucket/key`."""
         return f"s3://{self.bucket}/{self.key}"
+
+
+def file_in(folder: Path, relative: str) -> Path:
+    """Where the rest of a key is in a folder.
+
+    Raises:
+        JobFailedError: It leads out of the folder: S3 takes any key, a machine must not.
+    """
+    if ".." in relative.split("/") or relative.startswith("/"):
+        raise JobFailedError(f"ClientError: Data download failed: the key {relative!r} leads out of its folder")
+    return folder / relative
 
 
 class ObjectStore:

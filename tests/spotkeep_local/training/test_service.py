@@ -184,6 +184,15 @@ for path in sorted(base.rglob("*.csv")): print(path.relative_to(base))
             "key/one.csv",
         ]
 
+    def test_a_manifest_that_leads_out_of_the_channel_writes_nothing(self, training, tmp_path):
+        training.put("evil", "x")
+        training.put("manifest", json.dumps([{"prefix": f"s3://{training.bucket}/"}, "code/../../../../evil"]))
+        channel = training.channel("data", "manifest")
+        channel["DataSource"]["S3DataSource"]["S3DataType"] = "ManifestFile"
+        training.create("outside", "", InputDataConfig=[training.channel("code", "code/train.py"), channel])
+        assert "leads out of" in training.wait_ended("outside")["FailureReason"]
+        assert list(tmp_path.rglob("evil")) == []
+
     def test_a_manifest_names_its_files(self, training):
         training.put("in/a", "A")
         training.put("in/b", "B")
