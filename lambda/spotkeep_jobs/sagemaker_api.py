@@ -68,11 +68,7 @@ class TrainingJob:
     failure_reason: str | None = None
     instance_type: str | None = None
     instance_count: int = 1
-    spot: bool = False
     model_uri: str | None = None
-    checkpoint_uri: str | None = None
-    max_run_seconds: int | None = None
-    max_wait_seconds: int | None = None
     transitions: tuple[StatusTransition, ...] = ()
     environment: Mapping[str, str]
 
@@ -185,8 +181,6 @@ def training_job_of(answer: Mapping[str, Any]) -> TrainingJob:
         answer: the answer as boto3 gives it.
     """
     resources: Mapping[str, Any] = answer.get("ResourceConfig", {})
-    stopping: Mapping[str, Any] = answer.get("StoppingCondition", {})
-    checkpoints: Mapping[str, Any] = answer.get("CheckpointConfig", {})
     return TrainingJob(
         name=answer["TrainingJobName"],
         arn=answer["TrainingJobArn"],
@@ -201,11 +195,7 @@ def training_job_of(answer: Mapping[str, Any]) -> TrainingJob:
         failure_reason=answer.get("FailureReason"),
         instance_type=resources.get("SelectedInstanceType") or resources.get("InstanceType"),
         instance_count=resources.get("SelectedInstanceCount") or resources.get("InstanceCount") or 1,
-        spot=bool(answer.get("EnableManagedSpotTraining", False)),
         model_uri=answer.get("ModelArtifacts", {}).get("S3ModelArtifacts"),
-        checkpoint_uri=checkpoints.get("S3Uri"),
-        max_run_seconds=stopping.get("MaxRuntimeInSeconds"),
-        max_wait_seconds=stopping.get("MaxWaitTimeInSeconds"),
         transitions=tuple(
             StatusTransition(
                 status=entry["Status"],

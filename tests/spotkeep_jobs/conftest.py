@@ -276,7 +276,6 @@ def a_job(
         "created_at": NOON,
         "last_modified_at": starts[-1] if starts else NOON,
         "instance_type": "ml.m5.xlarge",
-        "spot": True,
         "transitions": transitions,
         "environment": launch_marks(run, int(attempt)) if attempt.isdigit() else {},
     }

@@ -196,9 +196,7 @@ class TestEndings:
     def test_the_bill_is_for_the_instance_type_that_sagemaker_selected(self, make: Any) -> None:
         run, attempt = launched(make, capacity="on-demand", instance_type="ml.p5.48xlarge")
         attempt = attempt.model_copy(update={"capacity": "on-demand", "instance_type": "ml.p5.48xlarge"})
-        job = make.job(
-            *LIFE, ("Completed", 41.0), status="Completed", spot=False, training_seconds=3600, billable_seconds=3600
-        )
+        job = make.job(*LIFE, ("Completed", 41.0), status="Completed", training_seconds=3600, billable_seconds=3600)
         ended = decided(run, attempt, job, make)[-1]
         assert ended.run.instance_type == ended.attempt.instance_type == "ml.m5.xlarge"
         assert ended.run.cost is not None

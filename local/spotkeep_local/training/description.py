@@ -29,7 +29,6 @@ _ECHOED = (
     "MlflowConfig",
 )
 
-EVENT_SOURCE = "aws.sagemaker"
 EVENT_DETAIL_TYPE = "SageMaker Training Job State Change"
 
 
