@@ -52,6 +52,7 @@ def rehearse(
     from spotkeep_cli.preparation import prepare
     from spotkeep_cli.rehearsed_deployment import RehearsedDeployment
     from spotkeep_cli.rendering.rehearsal_view import RehearsalView, report_of
+    from spotkeep_cli.termination import unwinding_on_sigterm
     from spotkeep_local.errors import LocalAwsError
     from spotkeep_rehearsal.errors import RehearsalError
     from spotkeep_rehearsal.rehearsal import RehearsalPlan
@@ -76,7 +77,7 @@ def rehearse(
     )
     terminal.show(f"Rehearsing {job_file} on this machine: the real app, no account, nothing billed.\n")
     try:
-        with RehearsalView(terminal.people) as view:
+        with RehearsalView(terminal.people) as view, unwinding_on_sigterm():
             report = run_rehearsal(
                 plan,
                 connect=lambda _: RehearsedDeployment(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,24 @@ def test_a_local_aws_that_does_not_start_is_one_line_too(
     error, hint = result.stderr.splitlines()
     assert error == "Error: the local AWS did not start: it ended while it started. Last lines of server.log"
     assert "disk full" in hint
+
+
+def test_sigterm_ends_it_as_ctrl_c_does_with_what_it_started(
+    spotkeep: Any, job_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cleaned_up = []
+
+    def rehearse(*_: Any, **__: Any) -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            cleaned_up.append("the local AWS")
+
+    monkeypatch.setattr(rehearsal, "rehearse", rehearse)
+    before = signal.getsignal(signal.SIGTERM)
+    result = spotkeep("rehearse", str(job_file))
+    assert (result.exit_code, cleaned_up) == (143, ["the local AWS"])
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_each_of_the_two_runs_has_a_token_and_a_lineage_of_its_own(deployment: Any, job_file: Path) -> None:
