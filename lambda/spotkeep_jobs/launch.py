@@ -59,6 +59,9 @@ from spotkeep_jobs.validation import DeploymentDefaults, Validation, shown, vali
 LAUNCH_SETTLES: Final = timedelta(minutes=5)
 """A launcher that has not created its job after this long is dead: longer than the function may run."""
 
+_FILLED_IN: Final = frozenset({"image", "instance_types", "max_run", "max_wait"})
+"""What a deployment may fill in. It may fill in something else by the time a token comes again."""
+
 _TRIES: Final = 8
 _CONFLICT_PAUSE_SECONDS: Final = 0.05
 
@@ -145,7 +148,7 @@ class Launcher:
             raise RequestRefusedError(self._taken(request), warnings=validation.warnings)
         run, replayed = self._open(request, run=run_id, token=token, warnings=validation.warnings)
         if replayed:
-            _refuse_other_document(run, request)
+            _refuse_other_document(run, request, left_out=_left_out(document))
         return Launched(run=self._complete(run, doing="launching"), replayed=replayed, warnings=validation.warnings)
 
     def validate(self, document: object) -> tuple[JobRequest, tuple[str, ...]]:
@@ -497,9 +500,18 @@ def _is_ours(job: TrainingJob, attempt: Attempt) -> bool:
     return is_same_launch(environment=job.environment, parameters=_recorded_parameters(attempt))
 
 
-def _refuse_other_document(run: Run, request: JobRequest) -> None:
+def _left_out(document: object) -> frozenset[str]:
+    """The fields that the deployment filled in, because an accepted document left them out."""
+    given = {name for name, value in document.items() if value is not None} if isinstance(document, Mapping) else set()
+    if "instance_type" in given:
+        given.add("instance_types")
+    return _FILLED_IN - given
+
+
+def _refuse_other_document(run: Run, request: JobRequest, *, left_out: frozenset[str]) -> None:
     asked, recorded = request.as_document(), run.request
-    differ = sorted(field for field in asked.keys() | recorded.keys() if asked.get(field) != recorded.get(field))
+    fields = (asked.keys() | recorded.keys()) - left_out
+    differ = sorted(field for field in fields if asked.get(field) != recorded.get(field))
     if differ:
         raise RequestRefusedError(
             [

@@ -272,6 +272,17 @@ def test_the_same_token_with_another_document_is_refused_and_says_what_differs(
     assert len(account.requests) == 1
 
 
+def test_the_same_token_answers_the_same_after_the_deployments_defaults_changed(
+    table: RunTable, launcher: Launcher, account: Account, clock: Clock
+) -> None:
+    first = launch(launcher)
+    changed = replace(DEFAULTS, image="another/image:2", instance_type="ml.m5.2xlarge", max_run_limit_seconds=7_200)
+    redeployed = launcher_on(table, account, clock, defaults=changed)
+    assert launch(redeployed).run == first.run
+    assert problem_of(lambda: launch(redeployed, instance_type="ml.m5.2xlarge"))[0] == "token"
+    assert len(account.requests) == 1
+
+
 def test_a_run_id_is_used_once(launcher: Launcher, account: Account) -> None:
     launch(launcher)
     assert problem_of(lambda: launch(launcher, token="token-2"))[0] == "run"
