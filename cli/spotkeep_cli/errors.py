@@ -21,7 +21,7 @@ CommandLineError          1  something unexpected
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +78,6 @@ class RefusedError(CommandLineError):
 
     Attributes:
         problems: Every problem at once, in the order of the document.
-        command: The command to run again once they are fixed.
     """
 
     exit_code = ExitCode.REFUSED
@@ -86,6 +85,11 @@ class RefusedError(CommandLineError):
     def __init__(self, message: str, *, problems: Sequence[LocatedProblem] = (), hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.problems = tuple(problems)
+
+    def as_document(self) -> dict[str, Any]:
+        """The refusal as `--json` gives it."""
+        problems = [problem.as_document() for problem in self.problems]
+        return {"ok": False, "error": self.message, "problems": problems}
 
 
 class RunNotFoundError(CommandLineError):

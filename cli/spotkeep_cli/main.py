@@ -4,6 +4,7 @@ Nothing heavy is imported here, so that `spotkeep --help` is instant: each comma
 """
 
 import sys
+from collections.abc import Sequence
 from importlib import metadata
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ from typer.core import TyperGroup
 from spotkeep_cli.commands import describe, doctor, launch, logs, ps, rehearse, resume, savings, schema, stop
 from spotkeep_cli.commands import local as local_commands
 from spotkeep_cli.deployment import ConnectionOptions
-from spotkeep_cli.errors import CommandLineError, ExitCode, UsageError
+from spotkeep_cli.errors import CommandLineError, ExitCode, RefusedError, UsageError
 from spotkeep_cli.seams import Invocation, Seams
 from spotkeep_cli.terminal import Terminal
 
@@ -35,7 +36,10 @@ class SpotkeepGroup(TyperGroup):
             result = super().main(*args, **{**kwargs, "standalone_mode": False})
             code = result if isinstance(result, int) else ExitCode.DONE
         except CommandLineError as error:
-            Terminal().show_error(error)
+            terminal = Terminal(as_json=_wants_json(kwargs.get("args") or sys.argv[1:]))
+            if isinstance(error, RefusedError) and terminal.as_json:
+                terminal.give_json(error.as_document())
+            terminal.show_error(error)
             code = error.exit_code
         except typer.TyperException as error:
             Terminal().show_error(_usage_error(error))
@@ -114,6 +118,11 @@ def _usage_error(error: typer.TyperException) -> UsageError:
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "spotkeep"
     return UsageError(message, hint=f"{command} --help")
+
+
+def _wants_json(args: Sequence[str]) -> bool:
+    """A refusal is as much an answer as a launch is; no command has given its JSON when it is refused."""
+    return "--json" in args
 
 
 def _root_options_first(args: list[str]) -> list[str]:

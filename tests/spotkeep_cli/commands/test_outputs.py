@@ -193,3 +193,22 @@ def test_no_line_of_an_error_ends_in_blanks(deployment: Any, spotkeep: Any, job_
     deployment.answers["validate"] = {"ok": False, "problems": [problem], "warnings": []}
     result = spotkeep("launch", str(job_file))
     assert [line for line in result.stderr.splitlines() if line != line.rstrip()] == []
+
+
+@pytest.mark.parametrize("command", ["launch", "rehearse"])
+def test_a_refusal_is_json_too(deployment: Any, spotkeep: Any, job_file: Path, command: str) -> None:
+    problem = {"field": "max_run", "found": "'40d'", "problem": "is out of range", "fix": "Choose less."}
+    deployment.answers["validate"] = {"ok": False, "problems": [problem], "warnings": []}
+    result = spotkeep(command, str(job_file), "--json", "--set", "max_run=40d")
+    assert result.exit_code == ExitCode.REFUSED
+    document = json.loads(result.stdout)
+    assert document["ok"] is False
+    assert [found["field"] for found in document["problems"]] == ["max_run"]
+    assert "max_run" in result.stderr
+
+
+def test_a_refused_stop_is_json_too(deployment: Any, spotkeep: Any, make: Any) -> None:
+    deployment.runs.add(make.run("digits-1"))
+    deployment.answers["stop"] = {"ok": False, "problems": [], "message": "not now"}
+    result = spotkeep("stop", "digits-1", "-y", "--json")
+    assert json.loads(result.stdout) == {"ok": False, "error": "digits-1 was not stopped: not now", "problems": []}
