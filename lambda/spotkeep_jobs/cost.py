@@ -151,6 +151,8 @@ def bill(attempts: Sequence[Attempt], *, prices: Mapping[str, float]) -> Cost | 
     Returns:
         None when some attempt's usage is not known: an unknown bill is said, never guessed.
     """
+    if [attempt.attempt for attempt in attempts] != list(range(1, len(attempts) + 1)):
+        return None  # The record of an attempt expired under a run that was resumed for months.
     usages = []
     for attempt in attempts:
         usage = attempt.usage if attempt.job_arn is not None else _without_job(attempt)

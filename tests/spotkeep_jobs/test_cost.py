@@ -92,6 +92,10 @@ class TestTheBill:
         assert bill(attempts_with(make, usage(), None), prices=PRICES) is None
         assert bill([], prices=PRICES) is None
 
+    def test_with_a_forgotten_attempt_the_bill_is_unknown(self, make: Any) -> None:
+        _, *later = attempts_with(make, usage(), usage(), usage())
+        assert bill(later, prices=PRICES) is None
+
     def test_unknown_repetition_stays_unknown_in_the_sum(self, make: Any) -> None:
         cost = billed(make, usage(), usage(redone_steps=None, redone_seconds=None))
         assert cost.redone_steps is cost.redone_seconds is None
