@@ -145,7 +145,6 @@ Synth = Callable[..., subprocess.CompletedProcess[str]]
 def cdk_synth(checkout: Path, tmp_path: Path) -> Synth:
     """The real command line on the copy; nothing is remembered at first."""
     shutil.rmtree(checkout / ".spotkeep" / "validated", ignore_errors=True)
-    nowhere = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9")
     tools = Path(sys.executable).parent
 
     def run(output: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -155,12 +154,12 @@ def cdk_synth(checkout: Path, tmp_path: Path) -> Synth:
             cwd=checkout,
             env={
                 **{name: value for name, value in os.environ.items() if not name.startswith("AWS_")},
-                **nowhere,
                 "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
                 # The installed packages are this checkout's own; the copy's come first.
                 "PYTHONPATH": str(checkout / "constructs"),
                 "HOME": str(tmp_path),
                 "CDK_HOME": str(tmp_path / "cdk"),
+                "CDK_DISABLE_VERSION_CHECK": "1",
                 "AWS_EC2_METADATA_DISABLED": "true",
             },
             capture_output=True,
