@@ -47,6 +47,7 @@ rehearse: setup ## Deploy to a local AWS, train, interrupt, resume, notify: the 
 	@$(BIN)/spotkeep rehearse examples/digits/job.yaml
 
 test: setup ## Every test (no AWS account, no network, no Docker)
+	@rm -rf $(STATE)/tmp
 	$(BIN)/pytest -n 2 --dist loadfile
 
 setup-torch: setup ## The torch extra, for the PyTorch example and its tests

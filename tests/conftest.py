@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _TOOLS = Path(sys.prefix) / "bin"
-_CACHES = Path(__file__).parent.parent / ".spotkeep" / "cache"
+_STATE = Path(__file__).parent.parent / ".spotkeep"
+_CACHES = _STATE / "cache"
+_TEMPORARY = _STATE / "tmp"
+_LONGEST_TEMPORARY = 64
+"""A Unix socket's path has 108 bytes; what makes one in here adds up to 40."""
 
 
 def _harmless_environment() -> dict[str, str]:
@@ -37,9 +42,20 @@ def _use_harmless_environment() -> None:
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         del os.environ[name]
     os.environ.update(_harmless_environment())
+    _keep_temporary_files_in_the_checkout()
     # Unpacking the CDK's library takes seconds: once a checkout, not once a test.
     os.environ.setdefault("JSII_RUNTIME_PACKAGE_CACHE_ROOT", str(_CACHES / "jsii"))
     os.environ.setdefault("UV_CACHE_DIR", str(_CACHES / "uv"))
+
+
+def _keep_temporary_files_in_the_checkout() -> None:
+    """Nothing is written outside the checkout, by the tests or by what they start, unless its path is too long."""
+    if "TMPDIR" in os.environ or len(str(_TEMPORARY)) > _LONGEST_TEMPORARY:
+        return
+    _TEMPORARY.mkdir(parents=True, exist_ok=True)
+    os.environ["TMPDIR"] = tempfile.tempdir = str(_TEMPORARY)
+    # What lies in there is no part of this repository.
+    os.environ["GIT_CEILING_DIRECTORIES"] = str(_TEMPORARY)
 
 
 # While this file is imported, because the conftest files below it are imported before any hook runs, and some of them
