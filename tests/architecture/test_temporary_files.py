@@ -1,4 +1,4 @@
-"""Nothing is written outside the checkout: temporary files, of the tests and of all they start, lie below `.spotkeep`."""
+"""Nothing is written outside the checkout: temporary files of the tests, and of what they start, lie in `.spotkeep`."""
 
 from __future__ import annotations
 
