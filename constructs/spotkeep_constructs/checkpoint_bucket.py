@@ -15,7 +15,7 @@ from spotkeep_constructs.statements import allow
 RUNS_PREFIX = "runs/"
 """Every object of every run lies below it; no role of a deployment reaches beyond."""
 
-LONGEST_WAIT_AND_RUN_DAYS = 28
+LONGEST_WAIT_AND_RUN_DAYS = 30
 _EVERY_RUN = "Runs are named later: everything below runs/ of this bucket, and nothing beside it."
 UNFINISHED_UPLOAD_DAYS = 7
 
@@ -171,7 +171,9 @@ class CheckpointBucket(Construct):
             resources=[self._objects(RUNS_PREFIX + "*")],
             wildcard=_EVERY_RUN,
         )
-        self._allow_key(grantee, ["kms:GenerateDataKey"])
+        # Encrypt: SageMaker asks for it where an output key is named.
+        # Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_OutputDataConfig.html (KmsKeyId)
+        self._allow_key(grantee, ["kms:Encrypt", "kms:GenerateDataKey"])
 
     def grant_put_sources(self, grantee: iam.IGrantable) -> None:
         """Lets a principal upload the source archive of a run, and nothing else.

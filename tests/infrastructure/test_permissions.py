@@ -67,6 +67,7 @@ EXPECTED_ACTIONS = {
         "s3:DeleteObject",
         "s3:AbortMultipartUpload",
         "s3:ListMultipartUploadParts",
+        "kms:Encrypt",
         "kms:GenerateDataKey",
         "logs:CreateLogGroup",
         "logs:CreateLogStream",

@@ -108,7 +108,7 @@ def test_all_wrong_settings_are_named_at_once_in_order() -> None:
         ({"region": "Ireland"}, "region", "not an AWS region"),
         ({"account": "12"}, "account", "12 digits"),
         ({"permissions_boundary_arn": "boundary"}, "permissions_boundary_arn", "ARN of an IAM policy"),
-        ({"checkpoint_retention_days": "29"}, "checkpoint_retention_days", "greater than or equal to 30"),
+        ({"checkpoint_retention_days": "30"}, "checkpoint_retention_days", "greater than or equal to 31"),
         ({"log_retention_days": "31"}, "log_retention_days", "The nearest is 30"),
         ({"default_image": "pytorch"}, "default_image", "tag or digest"),
         ({"default_instance_type": "m5.xlarge"}, "default_instance_type", "not a SageMaker instance type"),
