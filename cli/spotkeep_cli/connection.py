@@ -6,6 +6,7 @@ this project is used instead, and nothing else can be reached.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from pathlib import Path
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from spotkeep_cli.deployment import ConnectionOptions
     from spotkeep_local.lifecycle import LocalAws
 
+STATE_DIRECTORY = ".spotkeep"
+"""Where a project keeps what is not deployed: the local AWS, reports, caches."""
 LOCAL_STATE_VARIABLE = "SPOTKEEP_LOCAL_STATE"
 """Names the local AWS's state directory, where it is not `.spotkeep/local` of this project."""
 
@@ -60,13 +63,17 @@ def local_state_directory(*, start: Path | None = None) -> Path:
     """Where the local AWS of this project keeps its state: `.spotkeep/local` beside the nearest `cdk.json`, or here."""
     if named := os.environ.get(LOCAL_STATE_VARIABLE):
         return Path(named)
-    return project_directory(start=start) / ".spotkeep" / "local"
+    return project_directory(start=start) / STATE_DIRECTORY / "local"
 
 
 def project_directory(*, start: Path | None = None) -> Path:
-    """The nearest directory upwards that is deployed from (has a `cdk.json`), or the current one."""
+    """The nearest directory upwards that is deployed from (has a `cdk.json`), or the current one.
+
+    What lies in a project's `.spotkeep` is its state, and no part of it.
+    """
     here = (start or Path.cwd()).resolve()
-    return next((folder for folder in (here, *here.parents) if (folder / "cdk.json").is_file()), here)
+    upwards = itertools.takewhile(lambda folder: folder.name != STATE_DIRECTORY, (here, *here.parents))
+    return next((folder for folder in upwards if (folder / "cdk.json").is_file()), here)
 
 
 def running_local_aws() -> LocalAws:

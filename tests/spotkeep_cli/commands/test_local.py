@@ -84,5 +84,8 @@ def test_the_project_is_the_nearest_directory_with_an_app(tmp_path: Path, monkey
     inner.mkdir(parents=True)
     assert project_directory(start=inner) == tmp_path.resolve()
     assert local_state_directory(start=inner) == tmp_path.resolve() / ".spotkeep" / "local"
+    state = tmp_path / ".spotkeep" / "tmp" / "scratch"
+    state.mkdir(parents=True)
+    assert project_directory(start=state) == state.resolve()
     elsewhere = tmp_path.parent
     assert project_directory(start=elsewhere) == elsewhere.resolve()
