@@ -18,10 +18,10 @@ export RUFF_CACHE_DIR := $(CURDIR)/$(STATE)/cache/ruff
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-torch rehearse test test-torch check lint types contracts bench lock clean
+.PHONY: help setup setup-torch rehearse test test-torch check lint types contracts bench bench-checkpoint torture-checkpoint lock clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Environment from the hashed lock, Node from its wheel, the pinned CDK CLI
 
@@ -70,6 +70,13 @@ contracts: setup
 
 bench: setup ## Measure synth, launcher start and rehearsal; ratios to the terminal, JSON under .spotkeep/bench/
 	$(BIN)/python -m benchmarks
+
+bench-checkpoint: setup setup-torch ## Measure checkpoints against torch, safetensors, torchsnapshot and the disk itself
+	@$(BIN)/python -m benchmarks.checkpoint.contenders --install $(STATE)/bench/contenders
+	$(BIN)/python -m benchmarks.checkpoint $(BENCH)
+
+torture-checkpoint: setup ## Kill, fault, cut and flip checkpoints a thousand times; a verdict, JSON under .spotkeep/torture/
+	$(BIN)/python -m benchmarks.torture $(TORTURE)
 
 lock: ## Resolve the locks again (hashes, no index address)
 	$(COMPILE) locks/bootstrap.in -o locks/bootstrap.txt
