@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from spotkeep.checkpoint_directory import CheckpointDirectory
 from spotkeep.errors import DamagedCheckpointError, SaveError
+from spotkeep.manifest import CHUNK_BYTES
 from spotkeep.state_encoding import encode_state
 from spotkeep.upload_markers import UPLOADED_SUFFIX, UPLOADING_SUFFIX
 
@@ -270,3 +271,15 @@ def test_data_files_have_a_limit_and_load_one_after_the_other(checkpoints):
     assert names == ["data-00000.bin", "data-00001.bin", "data-00002.bin", "manifest.json"]
     restored = directory.read(1).state
     assert {name: value.tolist() for name, value in restored.items()} == {n: v.tolist() for n, v in arrays.items()}
+
+
+def test_damage_says_where_in_the_file_it_is(checkpoints):
+    directory = checkpoints()
+    size = CHUNK_BYTES + 1000
+    directory.write(encode_state({"w": np.ones(size, dtype="u1")}), step=5)
+    with (directory.path / "step-5" / "data-00000.bin").open("r+b") as file:
+        file.seek(CHUNK_BYTES + 7)
+        file.write(b"\0")
+    with pytest.raises(DamagedCheckpointError) as failure:
+        directory.read(5)
+    assert failure.value.offsets == (CHUNK_BYTES, size)

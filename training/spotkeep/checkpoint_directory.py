@@ -19,6 +19,7 @@ from typing import Any
 from .arrays import Buffer
 from .errors import CheckpointError, DamagedCheckpointError, SaveError
 from .manifest import (
+    CHUNK_BYTES,
     MANIFEST_NAME,
     MAX_MANIFEST_BYTES,
     DataFile,
@@ -196,7 +197,12 @@ class CheckpointDirectory:
             raise DamagedCheckpointError(name, f"{len(raw):,} bytes instead of {file.size:,}")
         for index, (found, expected) in enumerate(zip(chunk_checksums(raw), file.chunks)):
             if found != expected:
-                raise DamagedCheckpointError(name, f"altered: chunk {index} has checksum {found} instead of {expected}")
+                start = index * CHUNK_BYTES
+                raise DamagedCheckpointError(
+                    name,
+                    f"altered: chunk {index} has checksum {found} instead of {expected}",
+                    offsets=(start, min(start + CHUNK_BYTES, file.size)),
+                )
         return raw
 
     def _at(self, step: int) -> Path:

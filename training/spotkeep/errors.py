@@ -68,11 +68,14 @@ class DamagedCheckpointError(CheckpointError):
     Attributes:
         file: The file at fault, relative to the checkpoint directory.
         problem: What is wrong with it.
+        offsets: Where in the file: the first byte of what is wrong and the one after its last; None when it is the file
+            as a whole.
     """
 
-    def __init__(self, file: str, problem: str) -> None:
+    def __init__(self, file: str, problem: str, *, offsets: tuple[int, int] | None = None) -> None:
         self.file = file
         self.problem = problem
+        self.offsets = offsets
         super().__init__(f"{file}: {problem}")
 
 
