@@ -23,6 +23,7 @@ from spotkeep import Checkpointer
 
 _QUIET_STEPS = 4
 _FEWEST_STEPS = 2
+_LONGEST_SAVE_SECONDS = 300
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +132,8 @@ class Course:
         while steps < _FEWEST_STEPS or contender.durable_at() is None:
             self._workload.take_step()
             steps += 1
+            if time.perf_counter() - started > _LONGEST_SAVE_SECONDS:
+                raise TimeoutError(f"a save was not durable after {_LONGEST_SAVE_SECONDS} s")
         ended = time.perf_counter()
         durable_at = contender.durable_at()
         if durable_at is None:
