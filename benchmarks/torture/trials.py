@@ -216,7 +216,7 @@ def kill_at_random_moments(*, kills: int, chance: random.Random, tell: Told) -> 
 
     total = Found()
     first = chance.randrange(10**6)
-    with ThreadPoolExecutor(_workers()) as pool:
+    with _at_once() as pool:
         while left > 0:
             total = sum(pool.map(lineage, [first + next(seeds) for _ in range(_workers())]), total)
     return total
@@ -241,7 +241,7 @@ def break_calls(recording: Recording, faults: list[Fault], *, tell: Told) -> Fou
         tell(judge.found)
         return judge.found
 
-    with ThreadPoolExecutor(_workers()) as pool:
+    with _at_once() as pool:
         return sum(pool.map(trial, faults), Found())
 
 
@@ -339,7 +339,7 @@ def give_notices(*, trials: int, chance: random.Random, tell: Told) -> Found:
         tell(judge.found)
         return judge.found
 
-    with ThreadPoolExecutor(_workers()) as pool:
+    with _at_once() as pool:
         return sum(pool.map(trial, plan), Found())
 
 
@@ -419,8 +419,23 @@ def _gather(futures: Iterator[Any], tell: Told) -> Found:
     return total
 
 
-def _resuming() -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(_workers(), mp_context=get_context("spawn"))
+@contextmanager
+def _at_once() -> Iterator[ThreadPoolExecutor]:
+    pool = ThreadPoolExecutor(_workers())
+    try:
+        yield pool
+    finally:
+        # After an interrupt, what has not begun must not.
+        pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _resuming() -> Iterator[ProcessPoolExecutor]:
+    pool = ProcessPoolExecutor(_workers(), mp_context=get_context("spawn"))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _workers() -> int:
