@@ -216,6 +216,7 @@ class _Spotkeep:
         os.environ["SPOTKEEP_EVENTS"] = "stdout"
         self._directory = directory
         self._step = 0
+        self._called_at = 0.0
         self._events = _Events(sys.stdout)
         sys.stdout = self._events
         self._checkpointer = Checkpointer(workload.state, directory=directory, every_steps=10**9, keep_last=2)
@@ -223,13 +224,17 @@ class _Spotkeep:
 
     def save(self) -> None:
         self._step += 1
-        self._events.saved_at = None
-        self._checkpointer.save(self._step)
+        self._events.saved_seconds = None
+        self._called_at = time.perf_counter()
+        self._checkpointer.save(self._step, wait=False)
 
     def durable_at(self) -> float | None:
+        # Looking is what makes it tell; the event has the seconds that the save really took.
+        if self._checkpointer.durable_step == self._step and self._events.saved_seconds is not None:
+            return self._called_at + self._events.saved_seconds
         if self._events.failure is not None:
             raise OSError(self._events.failure)
-        return self._events.saved_at
+        return None
 
     def clear(self) -> None:
         """Nothing: what is old, the library removes."""
@@ -241,11 +246,11 @@ class _Spotkeep:
 
 
 class _Events(io.TextIOBase):
-    """Standard output that keeps job events to itself, and notes when one told of a save."""
+    """Standard output that keeps job events to itself, and notes how a save went."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
-        self.saved_at: float | None = None
+        self.saved_seconds: float | None = None
         self.failure: str | None = None
 
     def write(self, text: str) -> int:
@@ -253,7 +258,7 @@ class _Events(io.TextIOBase):
             return int(self.stream.write(text))
         event = json.loads(text[len(EVENT_PREFIX) :])
         if event["event"] == "saved":
-            self.saved_at = time.perf_counter()
+            self.saved_seconds = event["seconds"]
         elif event["event"] == "save-failed":
             self.failure = event["problem"]
         return len(text)
