@@ -37,11 +37,11 @@ class FaultyStorage(LocalStorage):
         self._change("make_directory", path)
         super().make_directory(path)
 
-    def write(self, path: Path, pieces: Any) -> int:
-        self._change("write", path)
-        return super().write(path, pieces)
+    def create(self, path: Path, *, direct: bool = False) -> Any:
+        self._change("create", path)
+        return super().create(path, direct=direct)
 
-    def write_some(self, descriptor: int, raw: memoryview) -> int:
+    def write_some(self, descriptor: int, raw: memoryview, offset: int) -> int:
         self._change("write_some", Path())
         if self._piece_bytes is not None:
             raw = raw[: self._piece_bytes]
@@ -50,7 +50,7 @@ class FaultyStorage(LocalStorage):
                 raise OSError(errno.ENOSPC, "No space left on device")
             raw = raw[: self._free_bytes]
             self._free_bytes -= len(raw)
-        return super().write_some(descriptor, raw)
+        return super().write_some(descriptor, raw, offset)
 
     def sync(self, descriptor: int) -> None:
         self._change("sync", Path())

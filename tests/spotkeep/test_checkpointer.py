@@ -103,7 +103,7 @@ def test_without_notice_at_most_an_interval_is_done_again(tmp_path, job_events):
     keep_last=st.integers(1, 4),
     disturbances=st.lists(st.tuples(st.sampled_from(["dies_after", "notice_after"]), st.integers(1, 10)), max_size=6),
 )
-@settings(max_examples=40)
+@settings(max_examples=25, deadline=None)
 def test_any_interruptions_end_where_none_ends(tmp_path_factory, total, every, keep_last, disturbances):
     directory = tmp_path_factory.mktemp("run")
     for kind, after in disturbances:
@@ -121,16 +121,22 @@ def test_the_events_tell_the_story(tmp_path, job_events):
             training.step(step)
             checkpointer.log(loss=1.0 / (step + 1))
     told = [(event["event"], event["step"]) for event in job_events()]
-    assert told == [
+    # A checkpoint is told when it is durable, which may be a step later.
+    assert [event for event in told if event[0] != "saved"] == [
         ("resume", 0),
         ("progress", 1),
         ("progress", 2),
-        ("saved", 2),
         ("progress", 3),
+        ("finish", 3),
+    ]
+    assert [event for event in told if event[0] != "progress"] == [
+        ("resume", 0),
+        ("saved", 2),
         ("saved", 3),
         ("finish", 3),
     ]
-    resume, progress, _, saved = job_events()[:4]
+    by_kind = {event["event"]: event for event in reversed(job_events())}
+    resume, progress, saved = by_kind["resume"], by_kind["progress"], by_kind["saved"]
     assert resume["checkpoint"] is None
     assert (progress["total_steps"], progress["metrics"]) == (3, {"loss": 1.0})
     assert saved["reason"] == "interval"
@@ -216,15 +222,16 @@ def test_a_full_disk_does_not_end_the_training(tmp_path, job_events, monkeypatch
     full = [False]
     really_write = LocalStorage.write_some
 
-    def write_some(self, descriptor, raw):
+    def write_some(self, descriptor, raw, offset):
         if full[0]:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return really_write(self, descriptor, raw)
+        return really_write(self, descriptor, raw, offset)
 
     monkeypatch.setattr(LocalStorage, "write_some", write_some)
     training = Training()
     with training.checkpointer(tmp_path, every_steps=2) as checkpointer:
         for step in checkpointer.steps(12):
+            checkpointer._saver.wait()
             full[0] = 5 <= step < 9
             training.step(step)
     told = [(event["event"], event["step"]) for event in job_events() if event["event"] in ("saved", "save-failed")]
@@ -237,19 +244,20 @@ def test_a_full_disk_does_not_end_the_training(tmp_path, job_events, monkeypatch
 def test_a_full_disk_makes_room_by_keeping_two(tmp_path, monkeypatch):
     training = Training()
 
-    def refuse(self, descriptor, raw):
+    def refuse(self, descriptor, raw, offset):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with training.checkpointer(tmp_path, every_steps=1, keep_last=5) as checkpointer:
         for step in checkpointer.steps(6):
             if step == 5:
+                checkpointer.wait_until_durable()
                 monkeypatch.setattr(LocalStorage, "write_some", refuse)
             training.step(step)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-4", "step-5"]
 
 
 def test_a_notice_while_the_disk_is_full_still_exits_with_75(tmp_path, monkeypatch, job_events):
-    def refuse(self, descriptor, raw):
+    def refuse(self, descriptor, raw, offset):
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(LocalStorage, "write_some", refuse)
@@ -267,6 +275,7 @@ def test_saving_by_the_clock(tmp_path, monkeypatch, job_events):
     with training.checkpointer(tmp_path, every_steps=None, every_seconds=10) as checkpointer:
         for step in checkpointer.steps(9):
             training.step(step)
+            checkpointer.wait_until_durable()
             now[0] += 4.0
     assert [event["step"] for event in job_events() if event["event"] == "saved"] == [3, 6, 9]
 
@@ -298,7 +307,7 @@ def test_a_loop_of_ones_own_saves_and_looks_for_the_notice(tmp_path, job_events)
 
 
 def test_saving_by_hand_tells_of_a_full_disk(tmp_path, monkeypatch):
-    def refuse(self, descriptor, raw):
+    def refuse(self, descriptor, raw, offset):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(LocalStorage, "write_some", refuse)
@@ -311,7 +320,7 @@ def test_a_checkpoint_of_a_newer_library_is_not_passed_over(tmp_path):
     import json
 
     train(tmp_path, 5)
-    body = json.dumps({"format": 2, "library": "spotkeep 9.0"}).encode()
+    body = json.dumps({"format": 3, "library": "spotkeep 9.0"}).encode()
     sealed = b'{"sha256":"' + hashlib.sha256(body).hexdigest().encode() + b'","manifest":' + body + b"}\n"
     (tmp_path / "step-5" / "manifest.json").write_bytes(sealed)
     with pytest.raises(NewerFormatError):

@@ -16,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spotkeep.checkpoint_directory import CheckpointDirectory
+from spotkeep.chunk_checksums import chunk_checksum
 from spotkeep.errors import DamagedCheckpointError, NewerFormatError
 from spotkeep.inspection import Entry, InspectedCheckpoint, Span, outline
-from spotkeep.manifest import CHUNK_BYTES, DataFile, Manifest, chunk_checksums, manifest_bytes
+from spotkeep.manifest import CHUNK_BYTES, DataFile, Manifest, manifest_bytes
 from spotkeep.state_encoding import MalformedStateError, encode_state
 
 STATE = {
@@ -52,7 +53,7 @@ def put(path: Path, state, *data: bytes):
     files = []
     for index, raw in enumerate(data):
         (path / f"data-{index:05d}.bin").write_bytes(raw)
-        files.append(DataFile(f"data-{index:05d}.bin", len(raw), chunk_checksums(raw)))
+        files.append(DataFile(f"data-{index:05d}.bin", len(raw), (chunk_checksum(raw),)))
     (path / "manifest.json").write_bytes(manifest_bytes(manifest_of(state, *files)))
 
 
@@ -108,7 +109,7 @@ def test_pieces_are_the_bytes_of_the_entry(tmp_path_factory, spans, piece_bytes)
 
 
 def test_damage_is_named_by_file_and_place(written):
-    path = written({"w": np.ones(4 * CHUNK_BYTES + 100, dtype="u1")})
+    path = written({"w": np.ones(4 * CHUNK_BYTES + 4096, dtype="u1")})
     data = path / "step-5" / "data-00000.bin"
     with data.open("r+b") as file:
         for chunk in (0, 2, 3):
@@ -120,7 +121,7 @@ def test_damage_is_named_by_file_and_place(written):
         assert [error.offsets for error in found] == [(0, CHUNK_BYTES), (2 * CHUNK_BYTES, 4 * CHUNK_BYTES)]
         assert {error.file for error in found} == {"step-5/data-00000.bin"}
         assert "chunks 2 to 3 do not" in found[1].problem
-        assert sum(looked_at) == 4 * CHUNK_BYTES + 100
+        assert sum(looked_at) == 4 * CHUNK_BYTES + 4096
         with pytest.raises(DamagedCheckpointError) as failure:
             list(checkpoint.pieces(Span(0, CHUNK_BYTES, 2 * CHUNK_BYTES)))
         assert failure.value.offsets == (2 * CHUNK_BYTES, 3 * CHUNK_BYTES)
@@ -154,18 +155,18 @@ def flippable(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize(("size", "offsets"), [(60, (60, 100)), (0, (0, 100)), (130, (100, 130))])
+@pytest.mark.parametrize(("size", "offsets"), [(60, (60, 4096)), (0, (0, 4096)), (4130, (4096, 4130))])
 def test_a_file_of_another_size_says_from_where(written, size, offsets):
-    path = written({"w": b"x" * 100})
+    path = written({"w": b"x" * 4096})
     os.truncate(path / "step-5" / "data-00000.bin", size)
     with InspectedCheckpoint(path, 5) as checkpoint:
         [found] = checkpoint.damage()
     assert found.offsets == offsets
-    assert found.problem == f"{size} bytes instead of 100"
+    assert found.problem == f"{size:,} bytes instead of 4,096"
 
 
 def test_a_missing_file_is_named(written):
-    path = written({"w": b"x" * 100})
+    path = written({"w": b"x" * 4096})
     (path / "step-5" / "data-00000.bin").unlink()
     with InspectedCheckpoint(path, 5) as checkpoint:
         [found] = checkpoint.damage()
@@ -174,7 +175,7 @@ def test_a_missing_file_is_named(written):
 
 
 def test_no_link_is_followed(written, tmp_path):
-    path = written({"w": b"x" * 100})
+    path = written({"w": b"x" * 4096})
     outside = tmp_path / "outside.bin"
     data = path / "step-5" / "data-00000.bin"
     data.rename(outside)

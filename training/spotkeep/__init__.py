@@ -11,6 +11,7 @@ from .errors import (
     CheckpointError,
     DamagedCheckpointError,
     MissingLibraryError,
+    MixedStateError,
     NewerFormatError,
     SaveError,
     SpotkeepError,
@@ -19,15 +20,20 @@ from .errors import (
     UsageError,
 )
 from .events import report_progress, report_resumed, report_saved
+from .retention import Best
+from .save_schedule import InterruptionOutlook
 from .version import __version__
 
 __all__ = [
     "EXIT_INTERRUPTED",
+    "Best",
     "CheckpointError",
     "Checkpointer",
     "DamagedCheckpointError",
     "Epoch",
+    "InterruptionOutlook",
     "MissingLibraryError",
+    "MixedStateError",
     "NewerFormatError",
     "SaveError",
     "SpotkeepError",

@@ -6,6 +6,7 @@ Only one process of a run may write its checkpoints; with several workers, give 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -15,16 +16,24 @@ from types import TracebackType
 from typing import Any
 
 from . import events
-from .checkpoint_directory import CheckpointDirectory
-from .errors import CheckpointError, DamagedCheckpointError, UsageError
-from .notice import NoticeWatch
+from .background_save import BackgroundSaver, SaveOutcome
+from .checkpoint_directory import CheckpointDirectory, OpenCheckpoint
+from .errors import CheckpointError, DamagedCheckpointError, MixedStateError, SaveError, UsageError
+from .notice import Notice, NoticeWatch
+from .retention import MODES, Best
+from .save_schedule import InterruptionOutlook, Interval, SaveSchedule
 from .state_encoding import encode_state
-from .state_restoring import check_state, restore_state
+from .state_restoring import check_state, require_fit, restore_state
 
 EXIT_INTERRUPTED = 75
 """The exit code of a script that left because of a notice (EX_TEMPFAIL: try again)."""
 
 _DEFAULT_EVERY_SECONDS = 300.0
+_WATCH_SECONDS = 0.2
+_GRACE_SECONDS = 5.0
+_AUTO = "auto"
+_MEAN_SECONDS_VARIABLE = "SPOTKEEP_MEAN_SECONDS_BETWEEN_INTERRUPTIONS"
+_NOTICE_CHANCE_VARIABLE = "SPOTKEEP_NOTICE_CHANCE"
 _PLATFORM_DIRECTORY = Path("/opt/ml/checkpoints")
 
 _logger = logging.getLogger("spotkeep")
@@ -41,20 +50,30 @@ class Checkpointer:
     ```
 
     Entering restores the newest good checkpoint into the objects of `state`; the loop goes on with the step after it.
-    After each step the state is saved when it is due. When a notice has come, the state is saved after the current
-    step and the script exits with code 75, so that the next attempt takes up the work there.
+    After each step the state is saved when it is due: it is copied between two steps, and the copy is written while the
+    training goes on. When a notice has come, the state is saved after the current step and the script exits with code
+    75, so that the next attempt takes up the work there. Leaving the block waits for a save that is still running.
 
-    A save that fails (a full disk) does not end the training: it is told, older checkpoints stay, and the next
-    interval tries again. A state that cannot be saved at all is refused on entering.
+    A save that fails (a full disk) does not end the training: it is told after the next step, older checkpoints stay,
+    and the next interval tries again. A state that cannot be saved at all is refused on entering.
+
+    Memory: one copy of the state, taken at the first save and kept.
 
     Args:
         state: Names and objects: NumPy arrays, torch modules, optimizers and tensors, anything with `state_dict` and
             `load_state_dict`, random generators, and dictionaries or lists of plain values. They are changed in place.
+            Plain values may stand at the top of a dictionary too; they are put back into it.
         directory: Where checkpoints are. Default: SPOTKEEP_CHECKPOINT_DIR, else `/opt/ml/checkpoints` where it exists,
             else `checkpoints` in the working directory.
         every_steps: Save after so many steps.
-        every_seconds: Save when so many seconds have passed since the last save. When neither is given: 300.
+        every_seconds: Save when so many seconds have passed since the last save began, or `"auto"`: as often as loses
+            the least time, from what a checkpoint is measured to cost and what `outlook` expects. When neither is
+            given: 300.
         keep_last: How many good checkpoints stay; at least two always do.
+        keep_every: Checkpoints of steps that are multiples of this stay too.
+        keep_best: And the best one by a metric that the script logs, for example `Best("loss", "min")`.
+        outlook: For `"auto"`. Default: SPOTKEEP_MEAN_SECONDS_BETWEEN_INTERRUPTIONS (three hours) and
+            SPOTKEEP_NOTICE_CHANCE (0.5).
 
     Raises:
         UsageError: If an argument makes no sense.
@@ -65,34 +84,64 @@ class Checkpointer:
         state: Mapping[str, Any],
         directory: str | os.PathLike[str] | None = None,
         every_steps: int | None = None,
-        every_seconds: float | None = None,
+        every_seconds: float | str | None = None,
         keep_last: int = 3,
+        keep_every: int | None = None,
+        keep_best: Best | None = None,
+        outlook: InterruptionOutlook | None = None,
     ) -> None:
-        for name, value in (("every_steps", every_steps), ("every_seconds", every_seconds), ("keep_last", keep_last)):
+        auto = every_seconds == _AUTO
+        if isinstance(every_seconds, str) and not auto:
+            raise UsageError(f'every_seconds is {every_seconds!r}; pass a number above zero, or "{_AUTO}"')
+        seconds = None if auto or every_seconds is None else float(every_seconds)
+        for name, value in (
+            ("every_steps", every_steps),
+            ("every_seconds", seconds),
+            ("keep_last", keep_last),
+            ("keep_every", keep_every),
+        ):
             if value is not None and not value > 0:
                 raise UsageError(f"{name} is {value!r}; pass a number above zero")
+        if keep_best is not None and keep_best.mode not in MODES:
+            raise UsageError(f"the mode of keep_best is {keep_best.mode!r}; pass one of {', '.join(MODES)}")
         if every_steps is None and every_seconds is None:
-            every_seconds = _DEFAULT_EVERY_SECONDS
+            seconds = _DEFAULT_EVERY_SECONDS
         self._state = state
-        self._every_steps = every_steps
-        self._every_seconds = every_seconds
+        self._schedule = SaveSchedule(
+            every_steps=every_steps,
+            every_seconds=seconds,
+            auto=auto,
+            outlook=_outlook(outlook),
+            announce=_announce_interval,
+        )
         self._keep_last = keep_last
+        self._keep_every = keep_every
+        self._keep_best = keep_best
         self._directory = CheckpointDirectory(_directory(directory))
+        self._saver = BackgroundSaver(self._directory, tidy=lambda: self._prune(self._keep_last))
         self._notice_watch = NoticeWatch()
         self._notice_told = False
+        self._gave_up = False
         self._entered = False
         self._restored = False
         self._step = 0
+        self._step_began: float | None = None
         self._epochs_completed: int | None = None
-        self._saved_step: int | None = None
-        self._tried_step = 0
-        self._tried_at = time.monotonic()
+        self._durable_step: int | None = None
+        self._started_step: int | None = None
         self._metrics: dict[str, Any] = {}
+        self._known_metrics: dict[str, float] = {}
 
     @property
     def step(self) -> int:
         """Completed steps."""
         return self._step
+
+    @property
+    def durable_step(self) -> int | None:
+        """Completed steps of the newest checkpoint that is known to be durable; None when there is none."""
+        self._settle()
+        return self._durable_step
 
     @property
     def directory(self) -> Path:
@@ -102,11 +151,7 @@ class Checkpointer:
     @property
     def interrupted(self) -> bool:
         """Whether a notice has come. `steps` looks at this by itself; a loop of your own should after each step."""
-        notice = self._notice_watch.notice()
-        if notice is not None and not self._notice_told:
-            self._notice_told = True
-            events.emit("notice", source=notice.source, seconds_left=round(notice.seconds_left, 1))
-        return notice is not None
+        return self._notice() is not None
 
     def __enter__(self) -> Checkpointer:
         self._notice_watch.start()
@@ -124,8 +169,11 @@ class Checkpointer:
         exception: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._notice_watch.stop()
-        self._entered = False
+        try:
+            self._wait_until_over()
+        finally:
+            self._notice_watch.stop()
+            self._entered = False
 
     def steps(self, total_steps: int) -> Iterator[int]:
         """Go through the steps that are left: from the restored one up to, not including, `total_steps`.
@@ -143,6 +191,7 @@ class Checkpointer:
         self._require_entered()
         self._leave_if_interrupted()
         while self._step < total_steps:
+            self._step_began = time.monotonic()
             yield self._step
             self._complete_step(total_steps)
             last = self._step >= total_steps
@@ -150,6 +199,7 @@ class Checkpointer:
                 self._try_to_save(reason="end" if last else "interval")
             if not last:
                 self._leave_if_interrupted()
+        self._wait_until_over()
         events.emit("finish", step=self._step)
 
     def epochs(self, total_epochs: int, *, steps_per_epoch: int) -> Iterator[Epoch]:
@@ -197,71 +247,203 @@ class Checkpointer:
                 self._try_to_save(reason="end" if last else "interval")
             if not last:
                 self._leave_if_interrupted()
+        self._wait_until_over()
         events.emit("finish", step=self._step)
 
     def log(self, **metrics: float) -> None:
         """Note metrics of the current step; they go out with the next progress event."""
         self._metrics.update(metrics)
+        self._known_metrics.update(_numbers(metrics))
 
     def restore(self) -> int:
         """Restore the newest good checkpoint into the state. Gives the completed steps; 0 when there is none.
 
-        A damaged checkpoint is passed over for the next older one, with a `fallback` event that names the file.
+        A damaged checkpoint is passed over for the next older one, with a `fallback` event that names the file. The
+        newest is verified while it is read into the state: an older one stands behind it, which would overwrite all of
+        it. One that nothing stands behind, and every one after a damaged one, is verified before anything is changed.
+
         Entering a `with` block does this by itself; a second call does nothing.
 
         Raises:
             StateError: If the state could not be saved later on.
             StateMismatchError: If a good checkpoint does not fit the state.
             NewerFormatError: If a newer library wrote the newest checkpoint.
+            MixedStateError: If none is good, and a damaged one has overwritten a part of the state.
         """
         if self._restored:
             return self._step
         check_state(self._state)
-        found = None
-        for step in self._directory.steps():
-            try:
-                found = self._directory.read(step)
-                break
-            except DamagedCheckpointError as error:
-                _logger.warning("passing over a damaged checkpoint: %s", error)
-                events.emit("fallback", step=step, problem=error.problem, file=error.file)
+        found = self._restore_newest()
         if found is not None:
-            restore_state(self._state, found.state, step=found.step)
-            self._step, self._epochs_completed = found.step, found.epochs_completed
-            self._saved_step = self._tried_step = found.step
+            self._step, self._epochs_completed = found.manifest.step, found.manifest.epochs_completed
+            self._durable_step = self._started_step = self._step
+            self._known_metrics = dict(found.manifest.metrics)
         self._restored = True
-        self._tried_at = time.monotonic()
-        name = None if found is None else self._directory.name(found.step)
+        self._schedule.tried(self._step, time.monotonic())
+        name = None if found is None else self._directory.name(self._step)
         events.emit("resume", step=self._step, checkpoint=name)
         return self._step
 
-    def save(self, step: int, *, reason: str = "script") -> None:
+    def save(self, step: int, *, reason: str = "script", wait: bool = True) -> None:
         """Save the state now, for loops that count their own steps. Saving the same step again does nothing.
+
+        A save that is still running is waited for first.
 
         Args:
             step: Completed steps.
             reason: Why, for the `saved` event.
+            wait: Return when the checkpoint is durable. Otherwise return when the state may change again; then
+                `wait_until_durable` raises what went wrong, and without it the next save or the end of the `with` block
+                tells, as `steps` does.
 
         Raises:
             StateError: If the state cannot be saved.
-            SaveError: If the disk refuses. Older checkpoints are as they were.
+            SaveError: If the disk refuses, or the memory. Older checkpoints are as they were.
         """
         self._step = step
-        if self._saved_step == step:
-            return
-        started = time.monotonic()
-        try:
-            size = self._directory.write(
-                encode_state(dict(self._state)), step=step, epochs_completed=self._epochs_completed
+        if self._started_step != step:
+            self._saver.wait()
+            self._settle()
+            self._begin(step, reason=reason)
+        if wait:
+            self.wait_until_durable()
+
+    def wait_until_durable(self, seconds: float | None = None) -> bool:
+        """Wait until a save that is running is durable. Says whether it is; true when none is running.
+
+        Args:
+            seconds: At most so long.
+
+        Raises:
+            SaveError: If it failed. Older checkpoints are as they were.
+        """
+        if not self._saver.wait(seconds):
+            return False
+        outcome = self._collect()
+        if outcome is not None and outcome.problem is not None:
+            raise outcome.problem
+        return True
+
+    def _restore_newest(self) -> OpenCheckpoint | None:
+        steps = self._directory.steps()
+        overwritten = False
+        for step in steps:
+            found = self._read(step, verify_first=overwritten or step == steps[-1])
+            if found is not None and self._fill(found):
+                restore_state(self._state, found.state, step=step)
+                return found
+            overwritten = overwritten or found is not None
+        if overwritten:
+            raise MixedStateError(
+                f"none of the checkpoints {', '.join(map(self._directory.name, steps))} in {self.directory} is good, "
+                "and reading them has overwritten a part of the state; to start from the beginning, move them away"
             )
+        return None
+
+    def _read(self, step: int, *, verify_first: bool) -> OpenCheckpoint | None:
+        """Open a checkpoint that fits the state. Nothing is changed; None when it is damaged."""
+        try:
+            if verify_first:
+                self._directory.verify(step)
+            found = self._directory.open(step, live=self._state)
+        except DamagedCheckpointError as error:
+            self._tell_damage(step, error)
+            return None
+        require_fit(self._state, found.state, step=step)
+        return found
+
+    def _fill(self, found: OpenCheckpoint) -> bool:
+        try:
+            found.fill()
+        except DamagedCheckpointError as error:
+            self._tell_damage(found.manifest.step, error)
+            return False
+        return True
+
+    def _tell_damage(self, step: int, error: DamagedCheckpointError) -> None:
+        _logger.warning("passing over a damaged checkpoint: %s", error)
+        events.emit("fallback", step=step, problem=error.problem, file=error.file)
+
+    def _begin(self, step: int, *, reason: str) -> None:
+        """Start a save when none is running."""
+        began = time.monotonic()
+        self._saver.wait_until_idle()
+        self._schedule.tried(step, time.monotonic())
+        try:
+            self._saver.start(
+                encode_state(dict(self._state)),
+                step=step,
+                reason=reason,
+                epochs_completed=self._epochs_completed,
+                metrics=self._known_metrics,
+            )
+        except MemoryError as error:
+            raise SaveError(f"the checkpoint of step {step} needs a copy of the state in memory: {error}") from error
         finally:
-            self._tried_step, self._tried_at = step, time.monotonic()
-        self._saved_step = step
-        events.emit("saved", step=step, seconds=round(self._tried_at - started, 4), bytes=size, reason=reason)
-        self._prune(self._keep_last)
+            self._schedule.extra_time.call(time.monotonic() - began)
+        self._started_step = step
+
+    def _collect(self) -> SaveOutcome | None:
+        """Take note of a save that has ended."""
+        outcome = self._saver.collect()
+        if outcome is None:
+            return None
+        if outcome.problem is None:
+            self._durable_step = outcome.step
+            self._schedule.saved(outcome.seconds)
+            events.emit(
+                "saved",
+                step=outcome.step,
+                seconds=round(outcome.seconds, 4),
+                bytes=outcome.size_bytes,
+                reason=outcome.reason,
+            )
+        elif self._started_step == outcome.step:
+            self._started_step = self._durable_step
+        return outcome
+
+    def _settle(self) -> None:
+        """Tell how a save ended, if one has."""
+        outcome = self._collect()
+        if outcome is not None and outcome.problem is not None:
+            if not isinstance(outcome.problem, CheckpointError):
+                raise outcome.problem
+            self._tell_failure(outcome.step, outcome.problem)
+
+    def _tell_failure(self, step: int, problem: CheckpointError) -> None:
+        _logger.error("no checkpoint of step %d: %s", step, problem)
+        events.emit("save-failed", step=step, problem=str(problem))
+        # A full disk is the usual reason: make room for the next attempt.
+        self._saver.wait_until_idle()
+        self._prune(keep_last=2)
+
+    def _wait_until_over(self) -> None:
+        """Wait for what is running, as long as a notice leaves time, and tell how it went."""
+        while not (self._gave_up or self._saver.wait(self._seconds_to_wait(otherwise=_WATCH_SECONDS))):
+            notice = self._notice()
+            if notice is not None and notice.seconds_left <= 0:
+                self._give_up(notice)
+        if not self._gave_up:
+            self._settle()
+            self._saver.wait_until_idle(self._seconds_to_wait(otherwise=None))
+
+    def _seconds_to_wait(self, *, otherwise: float | None) -> float | None:
+        notice = self._notice()
+        # Who is still there when a notice is over may be so for a little longer.
+        return otherwise if notice is None else max(notice.seconds_left, _GRACE_SECONDS)
+
+    def _give_up(self, notice: Notice) -> None:
+        self._gave_up = True
+        durable = "none" if self._durable_step is None else f"that of step {self._durable_step}"
+        problem = (
+            f"the notice ({notice.source}) is over before it is durable; the newest durable checkpoint is {durable}"
+        )
+        _logger.error("no checkpoint of step %d: %s", self._step, problem)
+        events.emit("save-failed", step=self._step, problem=problem)
 
     def _epoch_steps(self, first: int, end: int, total_steps: int) -> Iterator[int]:
         while self._step < end:
+            self._step_began = time.monotonic()
             yield self._step - first
             self._complete_step(total_steps)
             if self.interrupted:
@@ -273,31 +455,42 @@ class Checkpointer:
 
     def _complete_step(self, total_steps: int) -> None:
         self._step += 1
+        if self._step_began is not None:
+            self._schedule.extra_time.step(time.monotonic() - self._step_began, while_saving=self._saver.saving)
+        self._settle()
         events.report_progress(step=self._step, total_steps=total_steps, **self._metrics)
         self._metrics = {}
 
     def _due(self) -> bool:
-        if self._every_steps is not None and self._step - self._tried_step >= self._every_steps:
-            return True
-        return self._every_seconds is not None and time.monotonic() - self._tried_at >= self._every_seconds
+        return self._schedule.due(self._step, time.monotonic(), saving=self._saver.saving)
 
     def _try_to_save(self, *, reason: str) -> None:
+        if self._started_step == self._step:
+            return
+        self._wait_until_over()
+        if self._gave_up:
+            return
         try:
-            self.save(self._step, reason="notice" if self.interrupted else reason)
+            self._begin(self._step, reason="notice" if self.interrupted else reason)
         except CheckpointError as error:
-            _logger.error("no checkpoint of step %d: %s", self._step, error)  # noqa: TRY400 - the message says it all
-            events.emit("save-failed", step=self._step, problem=str(error))
-            # A full disk is the usual reason: make room for the next attempt.
-            self._prune(keep_last=2)
+            self._tell_failure(self._step, error)
 
     def _prune(self, keep_last: int) -> None:
         try:
-            self._directory.prune(keep_last=keep_last)
+            self._directory.prune(keep_last=keep_last, keep_every=self._keep_every, best=self._keep_best)
         except OSError as error:
             _logger.warning("could not remove old checkpoints: %s", error)
 
+    def _notice(self) -> Notice | None:
+        notice = self._notice_watch.notice()
+        if notice is not None and not self._notice_told:
+            self._notice_told = True
+            events.emit("notice", source=notice.source, seconds_left=round(notice.seconds_left, 1))
+        return notice
+
     def _leave_if_interrupted(self) -> None:
         if self.interrupted:
+            self._wait_until_over()
             raise SystemExit(EXIT_INTERRUPTED)
 
     def _require_entered(self) -> None:
@@ -328,3 +521,42 @@ def _directory(given: str | os.PathLike[str] | None) -> Path:
     if variable:
         return Path(variable)
     return _PLATFORM_DIRECTORY if _PLATFORM_DIRECTORY.is_dir() else Path("checkpoints")
+
+
+def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Keep the metrics that a manifest can hold and an order can rank."""
+    numbers = {}
+    for name, value in metrics.items():
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            continue
+        if math.isfinite(number):
+            numbers[name] = number
+    return numbers
+
+
+def _announce_interval(interval: Interval) -> None:
+    _logger.info("saving every %.3g s: %s", interval.seconds, interval.reason)
+    events.emit("schedule", seconds=round(interval.seconds, 1), reason=interval.reason)
+
+
+def _outlook(given: InterruptionOutlook | None) -> InterruptionOutlook:
+    default = InterruptionOutlook()
+    outlook = given or InterruptionOutlook(
+        mean_seconds_between=_number(_MEAN_SECONDS_VARIABLE, default.mean_seconds_between),
+        notice_chance=_number(_NOTICE_CHANCE_VARIABLE, default.notice_chance),
+    )
+    if not outlook.mean_seconds_between > 0:
+        raise UsageError(f"the mean time between interruptions is {outlook.mean_seconds_between!r} s; pass more than 0")
+    if not 0 <= outlook.notice_chance <= 1:
+        raise UsageError(f"the chance of a notice is {outlook.notice_chance!r}; pass a number from 0 to 1")
+    return outlook
+
+
+def _number(variable: str, default: float) -> float:
+    text = os.environ.get(variable, "")
+    try:
+        return float(text) if text else default
+    except ValueError:
+        raise UsageError(f"{variable} is {text!r}; set it to a number") from None

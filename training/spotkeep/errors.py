@@ -6,6 +6,7 @@ SpotkeepError
 │   ├── StateError              the state holds something a checkpoint cannot hold (all problems at once)
 │   ├── StateMismatchError      a good checkpoint does not fit the state of this script
 │   ├── DamagedCheckpointError  a checkpoint is incomplete or altered; restoring falls back to an older one
+│   ├── MixedStateError         no checkpoint is good, and a damaged one has overwritten a part of the state
 │   ├── NewerFormatError        a checkpoint was written by a newer Spotkeep
 │   ├── MissingLibraryError     a checkpoint holds arrays or tensors of a library that is not installed here
 │   └── SaveError               the disk refused a checkpoint; older ones are untouched
@@ -77,6 +78,13 @@ class DamagedCheckpointError(CheckpointError):
         self.problem = problem
         self.offsets = offsets
         super().__init__(f"{file}: {problem}")
+
+
+class MixedStateError(CheckpointError):
+    """No checkpoint is good, and one of them turned out so only after a part of the state had been overwritten.
+
+    Training on would start from a mixture. Nothing of what is on the disk was changed.
+    """
 
 
 class NewerFormatError(CheckpointError):

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Callable
 
+from .chunk_checksums import chunk_checksum
 from .errors import DamagedCheckpointError
 from .manifest import (
     CHUNK_BYTES,
@@ -26,7 +27,6 @@ from .manifest import (
     DataFile,
     MalformedManifestError,
     Manifest,
-    chunk_checksums,
     parse_manifest,
 )
 from .state_encoding import MalformedStateError, decode_state
@@ -197,7 +197,7 @@ class InspectedCheckpoint:
         for error in self._size_damage(file, self._open_file(index)):
             raise error
         raw, expected = self._read_chunk(file, number), file.chunks[number]
-        if chunk_checksums(raw) != (expected,):
+        if chunk_checksum(raw) != expected:
             raise self._altered(file, number, number + 1)
         self._chunk = (index, number), raw
         return raw
@@ -220,7 +220,7 @@ class InspectedCheckpoint:
             raw = self._read_chunk(file, number)
             if on_bytes is not None:
                 on_bytes(len(raw))
-            good = chunk_checksums(raw) == (file.chunks[number],)
+            good = chunk_checksum(raw) == file.chunks[number]
             if good and first_bad is not None:
                 yield self._altered(file, first_bad, number)
                 first_bad = None

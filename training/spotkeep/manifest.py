@@ -9,19 +9,18 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import zlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from .arrays import Buffer
+from .chunk_checksums import CHECKSUM_NAME
 from .errors import NewerFormatError
 
 MANIFEST_NAME = "manifest.json"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 CHUNK_BYTES = 4 * 2**20
 MAX_MANIFEST_BYTES = 256 * 2**20
 
-_CHECKSUM = "crc32"
 _HEAD = b'{"sha256":"'
 _NECK = b'","manifest":'
 _TAIL = b"}\n"
@@ -40,7 +39,7 @@ class DataFile:
     Attributes:
         name: Its name in the checkpoint's directory, `data-00000.bin` and so on.
         size: Its length in bytes.
-        chunks: The CRC-32 of each 4 MiB, eight hexadecimal digits each.
+        chunks: The checksum of each 4 MiB (`chunk_checksums`), eight hexadecimal digits each.
     """
 
     name: str
@@ -59,6 +58,7 @@ class Manifest:
         library: Who wrote it, for example `spotkeep 0.1.0`.
         files: The data files, in order.
         state: The state document of `state_encoding`.
+        metrics: What the script had logged.
     """
 
     step: int
@@ -67,47 +67,12 @@ class Manifest:
     library: str
     files: tuple[DataFile, ...]
     state: Any
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 def data_file_name(index: int) -> str:
     """Name the data file with this number."""
     return f"data-{index:05d}.bin"
-
-
-def chunk_checksums(raw: Buffer) -> tuple[str, ...]:
-    """Give the CRC-32 of each chunk of one data file."""
-    view = memoryview(raw)
-    return tuple(f"{zlib.crc32(view[start : start + CHUNK_BYTES]):08x}" for start in range(0, len(view), CHUNK_BYTES))
-
-
-class RunningChecksums:
-    """The same checksums for bytes that arrive piece by piece."""
-
-    def __init__(self) -> None:
-        self._done: list[str] = []
-        self._checksum = 0
-        self._filled = 0
-
-    def update(self, raw: Buffer) -> None:
-        """Take the next bytes of the file."""
-        view = memoryview(raw)
-        while len(view):
-            piece = view[: CHUNK_BYTES - self._filled]
-            self._checksum = zlib.crc32(piece, self._checksum)
-            self._filled += len(piece)
-            view = view[len(piece) :]
-            if self._filled == CHUNK_BYTES:
-                self._close_chunk()
-
-    def finish(self) -> tuple[str, ...]:
-        """Give the checksums of all that was taken."""
-        if self._filled:
-            self._close_chunk()
-        return tuple(self._done)
-
-    def _close_chunk(self) -> None:
-        self._done.append(f"{self._checksum:08x}")
-        self._checksum = self._filled = 0
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:
@@ -118,7 +83,8 @@ def manifest_bytes(manifest: Manifest) -> bytes:
         "step": manifest.step,
         "epochs_completed": manifest.epochs_completed,
         "created": manifest.created,
-        "checksum": _CHECKSUM,
+        "metrics": dict(manifest.metrics),
+        "checksum": CHECKSUM_NAME,
         "chunk_bytes": CHUNK_BYTES,
         "files": [{"name": file.name, "size": file.size, "chunks": list(file.chunks)} for file in manifest.files],
         "state": manifest.state,
@@ -156,13 +122,16 @@ def parse_manifest(raw: bytes) -> Manifest:
 
 def _checked(document: dict[str, Any]) -> Manifest:
     _expect(document.get("format") == FORMAT_VERSION, "format", document.get("format"))
-    _expect(document.get("checksum") == _CHECKSUM, "checksum", document.get("checksum"))
+    _expect(document.get("checksum") == CHECKSUM_NAME, "checksum", document.get("checksum"))
     _expect(document.get("chunk_bytes") == CHUNK_BYTES, "chunk_bytes", document.get("chunk_bytes"))
     step, epochs, created = document.get("step"), document.get("epochs_completed"), document.get("created")
     _expect(type(step) is int and step >= 0, "step", step)
     _expect(epochs is None or (type(epochs) is int and epochs >= 0), "epochs_completed", epochs)
     _expect(type(created) in (int, float), "created", created)
-    files = document.get("files")
+    metrics, files = document.get("metrics"), document.get("files")
+    _expect(
+        isinstance(metrics, dict) and all(type(value) in (int, float) for value in metrics.values()), "metrics", metrics
+    )
     _expect(isinstance(files, list), "files", files)
     return Manifest(
         step=int(step or 0),
@@ -171,6 +140,7 @@ def _checked(document: dict[str, Any]) -> Manifest:
         library=str(document.get("library")),
         files=tuple(_data_file(index, file) for index, file in enumerate(files or [])),
         state=document.get("state"),
+        metrics=metrics or {},
     )
 
 

@@ -1,0 +1,167 @@
+"""When to save: by steps, by seconds, or as often as pays. Pure: it is told what time it is.
+
+Saving too often costs time, saving too seldom loses work. With C the extra training time of one checkpoint and M the
+mean time between interruptions, the loss is least at an interval of sqrt(2 C M) (Young 1974, Daly 2006). An
+interruption whose notice comes in time loses nothing, so only the share 1 - q of them counts: tau = sqrt(2 C M / (1 -
+q)).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from dataclasses import dataclass
+from typing import Callable
+
+_FIRST_SECONDS = 30.0
+_SHORTEST_SECONDS = 1.0
+_LONGEST_SECONDS = 3600.0
+_REMEMBERED = 32
+
+
+@dataclass(frozen=True)
+class InterruptionOutlook:
+    """What is expected of the machine.
+
+    Attributes:
+        mean_seconds_between: From one interruption to the next.
+        notice_chance: That a notice arrives in time to save, from 0 to 1.
+    """
+
+    mean_seconds_between: float = 3 * 3600.0
+    notice_chance: float = 0.5
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An interval that `auto` chose.
+
+    Attributes:
+        seconds: From one save to the next.
+        reason: Why, in a sentence.
+    """
+
+    seconds: float
+    reason: str
+
+
+def best_interval(*, extra_seconds: float, durable_seconds: float, outlook: InterruptionOutlook) -> Interval:
+    """Choose the interval that loses the least time.
+
+    Args:
+        extra_seconds: By how much a checkpoint lengthens the training.
+        durable_seconds: From the call until a checkpoint is durable: a shorter interval cannot be kept.
+        outlook: What is expected of the machine.
+    """
+    unnoticed = 1.0 - outlook.notice_chance
+    mean = outlook.mean_seconds_between
+    ideal = math.sqrt(2 * max(extra_seconds, 0.0) * mean / unnoticed) if unnoticed > 0 else math.inf
+    shortest = max(_SHORTEST_SECONDS, durable_seconds)
+    longest = max(_LONGEST_SECONDS, shortest)
+    seconds = min(max(ideal, shortest), longest)
+    reason = (
+        f"a checkpoint costs {extra_seconds:.3g} s of training, an interruption is expected every {mean:.3g} s, "
+        f"{outlook.notice_chance:.0%} of them with a notice in time: sqrt(2 x {extra_seconds:.3g} x {mean:.3g} / "
+        f"{unnoticed:.3g}) = {ideal:.3g} s"
+    )
+    if seconds != ideal:
+        reason += f", held between {shortest:.3g} and {longest:.3g} s"
+    return Interval(seconds=seconds, reason=reason)
+
+
+class ExtraTime:
+    """Measures by how much checkpoints lengthen a training: the calls, and the slower steps while one is written."""
+
+    def __init__(self) -> None:
+        self._quiet_steps: deque[float] = deque(maxlen=_REMEMBERED)
+        self._saves: deque[float] = deque(maxlen=_REMEMBERED)
+        self._durable: deque[float] = deque(maxlen=_REMEMBERED)
+        self._running = 0.0
+
+    def step(self, seconds: float, *, while_saving: bool) -> None:
+        """Take the time of one step."""
+        if not while_saving:
+            self._quiet_steps.append(seconds)
+        elif self._quiet_steps:
+            self._running += seconds - statistics.median(self._quiet_steps)
+
+    def call(self, seconds: float) -> None:
+        """Take the time that a save held the training up."""
+        self._running += seconds
+
+    def saved(self, durable_seconds: float) -> None:
+        """Close the account of one checkpoint."""
+        self._saves.append(max(self._running, 0.0))
+        self._durable.append(durable_seconds)
+        self._running = 0.0
+
+    @property
+    def seconds(self) -> float | None:
+        """The extra time of a checkpoint, None before the first one."""
+        return statistics.median(self._saves) if self._saves else None
+
+    @property
+    def durable_seconds(self) -> float:
+        """How long a checkpoint takes until it is durable; 0 before the first one."""
+        return statistics.median(self._durable) if self._durable else 0.0
+
+
+class SaveSchedule:
+    """Says when a save is due.
+
+    Args:
+        every_steps: After so many steps. These are kept to the step: a save that is still running is waited for.
+        every_seconds: After so many seconds, or as often as pays when `auto`. Saves by the clock wait for their turn:
+            while one is running, none is due.
+        auto: Choose the seconds.
+        outlook: For `auto`.
+        announce: Told the first interval that `auto` chose from measurements.
+    """
+
+    def __init__(
+        self,
+        *,
+        every_steps: int | None = None,
+        every_seconds: float | None = None,
+        auto: bool = False,
+        outlook: InterruptionOutlook | None = None,
+        announce: Callable[[Interval], None] | None = None,
+    ) -> None:
+        self._every_steps = every_steps
+        self._every_seconds = _FIRST_SECONDS if auto else every_seconds
+        self._auto = auto
+        self._outlook = outlook or InterruptionOutlook()
+        self._announce = announce
+        self._tried_step = 0
+        self._tried_at = 0.0
+        self.extra_time = ExtraTime()
+
+    def tried(self, step: int, now: float) -> None:
+        """Note that a save of this step was started."""
+        self._tried_step, self._tried_at = step, now
+
+    def due(self, step: int, now: float, *, saving: bool) -> bool:
+        """Say whether to save this step.
+
+        Args:
+            step: Completed steps.
+            now: Seconds of any steady clock.
+            saving: Whether a save is still running.
+        """
+        if self._every_steps is not None and step - self._tried_step >= self._every_steps:
+            return True
+        return not saving and self._every_seconds is not None and now - self._tried_at >= self._every_seconds
+
+    def saved(self, durable_seconds: float) -> None:
+        """Learn from a checkpoint that has become durable."""
+        self.extra_time.saved(durable_seconds)
+        extra = self.extra_time.seconds
+        if self._auto and extra is not None:
+            interval = best_interval(
+                extra_seconds=extra, durable_seconds=self.extra_time.durable_seconds, outlook=self._outlook
+            )
+            self._every_seconds = interval.seconds
+            if self._announce is not None:
+                self._announce(interval)
+                self._announce = None
