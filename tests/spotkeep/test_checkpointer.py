@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import signal
+import subprocess
+import sys
+import threading
+import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import spotkeep
 from spotkeep import (
+    Best,
     Checkpointer,
+    MixedStateError,
     NewerFormatError,
     SaveError,
     StateError,
     StateMismatchError,
     UsageError,
 )
+from spotkeep.manifest import CHUNK_BYTES
 from spotkeep.storage import LocalStorage
 
 
@@ -401,3 +411,225 @@ def test_another_number_of_steps_an_epoch_is_refused(tmp_path):
     Epochs().run(tmp_path, stop_at=(1, 2))
     with pytest.raises(UsageError, match="keep the batch size"):
         Epochs().run(tmp_path, size=2)
+
+
+class HeldDisk:
+    """Holds every write back from the moment it is told to until it is let go."""
+
+    def __init__(self, monkeypatch):
+        self.let_go = threading.Event()
+        self.let_go.set()
+        really_write = LocalStorage.write_some
+
+        def write_some(storage, descriptor, raw, offset):
+            self.let_go.wait(30)
+            return really_write(storage, descriptor, raw, offset)
+
+        monkeypatch.setattr(LocalStorage, "write_some", write_some)
+
+
+def test_a_state_that_changes_right_after_save_returns_is_saved_as_it_was(tmp_path, monkeypatch):
+    disk = HeldDisk(monkeypatch)
+    state = {"w": np.arange(2**20, dtype="f4"), "count": 3}
+    with Checkpointer(state, tmp_path) as checkpointer:
+        disk.let_go.clear()
+        checkpointer.save(1, wait=False)
+        state["w"] *= -1
+        state["count"] = 4
+        assert checkpointer.durable_step is None
+        assert not checkpointer.wait_until_durable(0.01)
+        disk.let_go.set()
+        assert checkpointer.wait_until_durable()
+        assert checkpointer.durable_step == 1
+    restored = {"w": np.zeros(2**20, dtype="f4"), "count": 0}
+    Checkpointer(restored, tmp_path).restore()
+    assert (restored["count"], restored["w"].tobytes()) == (3, np.arange(2**20, dtype="f4").tobytes())
+
+
+def test_the_training_goes_on_while_a_save_by_the_clock_is_written(tmp_path, monkeypatch, job_events):
+    disk = HeldDisk(monkeypatch)
+    training = Training()
+    with training.checkpointer(tmp_path, every_steps=None, every_seconds=1e-9) as checkpointer:
+        for step in checkpointer.steps(9):
+            training.step(step)
+            disk.let_go.clear() if step < 7 else disk.let_go.set()
+    assert training.seen["steps"] == list(range(9)), "seven steps passed while the first save was held back"
+    saved = [event["step"] for event in job_events() if event["event"] == "saved"]
+    assert saved[0] == 1
+    assert saved[-1] == 9
+
+
+def test_leaving_the_block_waits_for_a_save_that_is_running(tmp_path, monkeypatch, job_events):
+    disk = HeldDisk(monkeypatch)
+    training = Training()
+    with training.checkpointer(tmp_path) as checkpointer:
+        disk.let_go.clear()
+        checkpointer.save(4, wait=False)
+        threading.Timer(0.05, disk.let_go.set).start()
+    assert [event["event"] for event in job_events()] == ["resume", "saved"]
+
+
+def test_a_failure_beside_the_training_is_raised_where_it_is_waited_for(tmp_path, monkeypatch):
+    def refuse(self, descriptor, raw, offset):
+        raise OSError(errno.EIO, "Input/output error")
+
+    with Training().checkpointer(tmp_path) as checkpointer:
+        with monkeypatch.context() as patch:
+            patch.setattr(LocalStorage, "write_some", refuse)
+            checkpointer.save(1, wait=False)
+            with pytest.raises(SaveError):
+                checkpointer.wait_until_durable()
+        checkpointer.save(1)
+        assert checkpointer.durable_step == 1, "the same step is tried again"
+
+
+def test_a_notice_too_short_for_the_disk_keeps_what_is_durable_and_says_so(tmp_path, monkeypatch, job_events):
+    monkeypatch.setenv("SPOTKEEP_NOTICE_SECONDS", "0")
+    monkeypatch.setattr("spotkeep.checkpointer._GRACE_SECONDS", 0.05)
+    disk = HeldDisk(monkeypatch)
+    training = Training()
+
+    def noticed_while_the_disk_stands_still():
+        with training.checkpointer(tmp_path, every_steps=2) as checkpointer:
+            for step in checkpointer.steps(9):
+                training.step(step)
+                if step == 2:
+                    checkpointer.wait_until_durable()
+                    disk.let_go.clear()
+                    interrupt()
+
+    with pytest.raises(SystemExit) as ending:
+        noticed_while_the_disk_stands_still()
+    assert ending.value.code == 75
+    told = [event for event in job_events() if event["event"] in ("saved", "save-failed")]
+    assert [(event["event"], event["step"]) for event in told] == [("saved", 2), ("save-failed", 3)]
+    assert "the newest durable checkpoint is that of step 2" in told[1]["problem"]
+    assert Training().checkpointer(tmp_path).restore() == 2
+    disk.let_go.set()
+
+
+def test_auto_tells_its_interval_and_the_reason(tmp_path, monkeypatch, job_events):
+    monkeypatch.setattr("spotkeep.save_schedule._FIRST_SECONDS", 1e-9)
+    training = Training()
+    with training.checkpointer(tmp_path, every_steps=None, every_seconds="auto") as checkpointer:
+        for step in checkpointer.steps(4):
+            training.step(step)
+    schedules = [event for event in job_events() if event["event"] == "schedule"]
+    assert len(schedules) == 1
+    assert schedules[0]["seconds"] >= 1
+    assert "an interruption is expected every" in schedules[0]["reason"]
+
+
+def test_the_environment_says_what_auto_expects(tmp_path, monkeypatch, job_events):
+    monkeypatch.setattr("spotkeep.save_schedule._FIRST_SECONDS", 1e-9)
+    monkeypatch.setenv("SPOTKEEP_MEAN_SECONDS_BETWEEN_INTERRUPTIONS", "600")
+    monkeypatch.setenv("SPOTKEEP_NOTICE_CHANCE", "0.25")
+    with Training().checkpointer(tmp_path, every_steps=None, every_seconds="auto") as checkpointer:
+        list(checkpointer.steps(3))
+    (schedule,) = [event for event in job_events() if event["event"] == "schedule"]
+    assert "every 600 s, 25% of them with a notice" in schedule["reason"]
+    for wrong in ("-1", "often"):
+        monkeypatch.setenv("SPOTKEEP_MEAN_SECONDS_BETWEEN_INTERRUPTIONS", wrong)
+        with pytest.raises(UsageError):
+            Checkpointer({}, tmp_path)
+
+
+def test_each_nth_and_the_best_stay_beside_the_newest(tmp_path):
+    training = Training()
+    losses = [9, 1, 5, 5, 5, 5, 5, 5, 5, 5]
+    with training.checkpointer(
+        tmp_path, every_steps=1, keep_last=2, keep_every=4, keep_best=Best("loss", "min")
+    ) as checkpointer:
+        for step in checkpointer.steps(10):
+            training.step(step)
+            checkpointer.log(loss=losses[step])
+    assert sorted(int(path.name[5:]) for path in tmp_path.iterdir()) == [2, 4, 8, 9, 10]
+
+
+def test_arrays_are_read_into_the_memory_that_the_script_holds(tmp_path):
+    size = 4 * CHUNK_BYTES
+    ones = {"w": np.ones(size, dtype="u1"), "deep": [{"f": np.asfortranarray(np.ones((2, size // 2), dtype="u1"))}]}
+    with Checkpointer(ones, tmp_path) as checkpointer:
+        checkpointer.save(1)
+        checkpointer.save(2)
+    live = {"w": np.zeros(size, dtype="u1"), "deep": [{"f": np.zeros((2, size // 2), dtype="u1", order="F")}]}
+    held = live["w"], live["deep"][0]["f"]
+    tracemalloc.start()
+    try:
+        assert Checkpointer(live, tmp_path).restore() == 2
+        assert tracemalloc.get_traced_memory()[1] < size / 2, "no memory was taken for whole arrays"
+    finally:
+        tracemalloc.stop()
+    assert all(array.all() for array in held)
+
+
+def damage(directory, *steps):
+    for step in steps:
+        path = directory / f"step-{step}" / "data-00000.bin"
+        raw = bytearray(path.read_bytes())
+        raw[5] ^= 1
+        path.write_bytes(raw)
+
+
+def test_what_a_damaged_checkpoint_has_overwritten_the_older_one_overwrites_whole(tmp_path):
+    size = 3 * CHUNK_BYTES
+    for step in (1, 2):
+        with Checkpointer({"w": np.full(size, step, dtype="u1"), "v": np.full(size, step, dtype="u1")}, tmp_path) as it:
+            it.save(step)
+    raw = bytearray((tmp_path / "step-2" / "data-00000.bin").read_bytes())
+    raw[-1] ^= 1
+    (tmp_path / "step-2" / "data-00000.bin").write_bytes(raw)
+    live = {"w": np.zeros(size, dtype="u1"), "v": np.zeros(size, dtype="u1")}
+    assert Checkpointer(live, tmp_path).restore() == 1
+    assert (live["w"] == 1).all()
+    assert (live["v"] == 1).all()
+
+
+def test_a_single_damaged_checkpoint_changes_nothing(tmp_path, job_events):
+    with Checkpointer({"w": np.ones(9)}, tmp_path) as checkpointer:
+        checkpointer.save(1)
+    damage(tmp_path, 1)
+    live = {"w": np.zeros(9)}
+    assert Checkpointer(live, tmp_path).restore() == 0
+    assert live["w"].tolist() == [0.0] * 9
+
+
+def test_a_state_that_was_mixed_up_is_not_trained_on(tmp_path):
+    train(tmp_path, 8)
+    damage(tmp_path, 4, 8)
+    with pytest.raises(MixedStateError, match="move them away"), Training().checkpointer(tmp_path):
+        pytest.fail("entered")
+    assert (tmp_path / "step-8" / "manifest.json").exists(), "nothing is removed"
+
+
+KILLED = """
+import sys, numpy as np
+sys.path.insert(0, sys.argv[2])
+from spotkeep import Checkpointer
+state = {"w": np.zeros(2**20, dtype="u4"), "count": 0}
+with Checkpointer(state, sys.argv[1], every_steps=1, keep_last=2) as checkpointer:
+    assert (state["w"] == checkpointer.step).all() and state["count"] == checkpointer.step
+    print("ready", checkpointer.step, flush=True)
+    for step in checkpointer.steps(10**6):
+        state["w"] += 1
+        state["count"] += 1
+        print(checkpointer.durable_step or 0, flush=True)
+"""
+
+
+def test_a_process_killed_at_any_moment_loses_nothing_that_was_durable(tmp_path):
+    library = str(Path(spotkeep.__file__).parents[1])
+    chance = random.Random(3)  # noqa: S311 - not secret
+    durable = 0
+    for _ in range(8):
+        process = subprocess.Popen(
+            [sys.executable, "-c", KILLED, str(tmp_path / "checkpoints"), library], stdout=subprocess.PIPE, text=True
+        )
+        with process:
+            ready = process.stdout.readline().split()
+            assert ready[:1] == ["ready"], "the state is that of one step"
+            assert int(ready[1]) >= durable
+            for _ in range(chance.randrange(1, 12)):
+                durable = max(durable, int(process.stdout.readline()))
+            process.kill()
+    assert durable > 8

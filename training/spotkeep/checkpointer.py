@@ -375,7 +375,7 @@ class Checkpointer:
                 step=step,
                 reason=reason,
                 epochs_completed=self._epochs_completed,
-                metrics=self._known_metrics,
+                metrics=dict(self._known_metrics),
             )
         except MemoryError as error:
             raise SaveError(f"the checkpoint of step {step} needs a copy of the state in memory: {error}") from error

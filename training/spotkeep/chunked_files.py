@@ -80,7 +80,7 @@ def read_file(file: ReadableFile, checksums: Sequence[str], targets: Sequence[Ta
     places = [place for place, _ in targets]
 
     def read_chunks(chunks: Iterator[tuple[int, int]]) -> None:
-        memory = memoryview(mmap.mmap(-1, min(CHUNK_BYTES, file.size)))
+        memory = memoryview(mmap.mmap(-1, max(min(CHUNK_BYTES, file.size), 1)))
         for start, end in chunks:
             chunk = memory[: end - start]
             _read_chunk(file, chunk, start, checksums[start // CHUNK_BYTES])

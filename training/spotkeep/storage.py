@@ -158,8 +158,10 @@ class LocalStorage:
         try:
             return os.pwrite(descriptor, raw, offset)
         except OSError as error:
-            if error.errno != errno.EINVAL or not _leave_direct_mode(descriptor):
+            if error.errno != errno.EINVAL:
                 raise
+        # Not aligned as direct I/O wants it. Another thread may have found that out for this file already.
+        _leave_direct_mode(descriptor)
         return os.pwrite(descriptor, raw, offset)
 
     def sync(self, descriptor: int) -> None:
@@ -229,12 +231,8 @@ def _regular(path: Path, found: os.stat_result) -> os.stat_result:
     return found
 
 
-def _leave_direct_mode(descriptor: int) -> bool:
-    """Write through the page cache from now on. Says whether that is a change."""
+def _leave_direct_mode(descriptor: int) -> None:
+    """Write through the page cache from now on."""
     import fcntl
 
-    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
-    if not flags & _DIRECT:
-        return False
-    fcntl.fcntl(descriptor, fcntl.F_SETFL, flags & ~_DIRECT)
-    return True
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~_DIRECT)
