@@ -111,6 +111,7 @@ def verify(
 @app.command()
 def show(context: typer.Context, target: Target, step: Step = None, *, as_json: AsJson = False) -> None:
     """Show what is in a checkpoint: names, types, shapes, sizes, values. Data are not read."""
+    from spotkeep_cli.checkpoints import plain_values
     from spotkeep_cli.checkpoints.listing import moment_of
     from spotkeep_cli.checkpoints.targets import step_of
     from spotkeep_cli.rendering.checkpoint_tree import checkpoint_tree, entry_document
@@ -127,8 +128,9 @@ def show(context: typer.Context, target: Target, step: Step = None, *, as_json: 
             {
                 "step": manifest.step,
                 "epochs_completed": manifest.epochs_completed,
-                "created": created,
+                "created": created.isoformat() if created else None,
                 "library": manifest.library,
+                "metrics": {name: plain_values.as_json(value) for name, value in manifest.metrics.items()},
                 "entries": [entry_document(entry) for entry in entries],
             }
         )

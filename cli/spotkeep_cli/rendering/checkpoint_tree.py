@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 MOST_ENTRIES = 2_000
 """More would not be read by a person; `--json` gives them all."""
 
+_MOST_METRICS = 20
 _LONGEST_NAME = 60
 _LONGEST_VALUE = 40
 
@@ -43,6 +45,11 @@ def checkpoint_tree(manifest: Manifest, entries: Sequence[Entry], *, created: st
     ]
     if manifest.epochs_completed is not None:
         rows.append(("epochs", f"{manifest.epochs_completed:,} completed"))
+    if manifest.metrics:
+        logged = (
+            f"{printable(name, longest=_LONGEST_NAME)} {_metric(value)}" for name, value in manifest.metrics.items()
+        )
+        rows.append(("metrics", ", ".join(islice(logged, _MOST_METRICS))))
     parts: list[RenderableType] = [Text(f"step {manifest.step}", style="bold"), facts(rows), Text("")]
     table = Table.grid(padding=(0, 2))
     table.add_column(overflow="fold")
@@ -76,6 +83,10 @@ def entry_document(entry: Entry) -> dict[str, Any]:
     if entry.dtype is not None:
         document |= {"dtype": element_type(entry).label, "shape": list(entry.shape or ())}
     return {**document, "bytes": entry.span.size if entry.span else 0}
+
+
+def _metric(value: float) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else printable(as_text(value), longest=_LONGEST_VALUE)
 
 
 def _rows(entries: Sequence[Entry]) -> Iterator[tuple[Text, Text, str]]:

@@ -39,7 +39,12 @@ def write(path: Path, step: int, state: dict[str, Any]) -> None:
     """A checkpoint whose time and author are always the same."""
     CheckpointDirectory(path).write(encode_state(state), step=step, epochs_completed=step // 100)
     manifest = path / f"step-{step}" / "manifest.json"
-    told = replace(parse_manifest(manifest.read_bytes()), created=1_795_262_400.0 + step, library="spotkeep 0.1.0")
+    told = replace(
+        parse_manifest(manifest.read_bytes()),
+        created=1_795_262_400.0 + step,
+        library="spotkeep 0.1.0",
+        metrics={"loss": 25 / step, "accuracy": 0.911},
+    )
     manifest.write_bytes(manifest_bytes(told))
 
 
@@ -311,7 +316,7 @@ EVERY_COMMAND = [
 ]
 
 
-def forge(state: Any, *data: bytes | int, library: str = "spotkeep") -> None:
+def forge(state: Any, *data: bytes | int, library: str = "spotkeep", metrics: Any = None) -> None:
     """A checkpoint with right digests whose document is the attacker's; a number is the size of a hole."""
     directory = Path("hostile/step-5")
     directory.mkdir(parents=True)
@@ -327,7 +332,12 @@ def forge(state: Any, *data: bytes | int, library: str = "spotkeep") -> None:
             size = len(content)
         files.append(DataFile(path.name, size, ("00000000",) * -(-size // 2**22)))
     manifest = Manifest(step=5, epochs_completed=None, created=1e300, library=library, files=tuple(files), state=state)
-    (directory / "manifest.json").write_bytes(manifest_bytes(manifest))
+    raw = manifest_bytes(manifest)
+    # What the library would not write: numbers without end.
+    told = b'"metrics":' + json.dumps(metrics or {}).encode()
+    body = raw[raw.index(b'"manifest":') + 11 : -2].replace(b'"metrics":{}', told)
+    raw = b'{"sha256":"' + hashlib.sha256(body).hexdigest().encode() + b'","manifest":' + body + b"}\n"
+    (directory / "manifest.json").write_bytes(raw)
 
 
 def mapping(**items: Any) -> Any:
@@ -422,6 +432,15 @@ def test_a_number_without_end_is_shown_as_what_it_is(
     for command in (*EVERY_COMMAND[:4], "show hostile 5 --json", EVERY_COMMAND[4]):
         result = spotkeep("checkpoints", *command.split())
         assert result.exit_code == 0, result.output
+
+
+def test_metrics_of_any_size_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spotkeep: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    forge(mapping(w=1), metrics={"huge": 10**400, "none": float("1e400"), **{f"m{n}": n for n in range(99)}})
+    assert "m17 17" in spotkeep("checkpoints", "show", "hostile", columns=200).output
+    assert "m18" not in spotkeep("checkpoints", "show", "hostile", columns=200).output
+    metrics = json.loads(spotkeep("checkpoints", "show", "hostile", "--json").stdout)["metrics"]
+    assert (metrics["huge"], metrics["none"], metrics["m98"]) == (10**400, "inf", 98)
 
 
 def test_a_pipe_in_a_files_place_does_not_hang(saved: Path, spotkeep: Any) -> None:
