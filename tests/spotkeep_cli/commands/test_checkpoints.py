@@ -371,15 +371,21 @@ HOSTILE: dict[str, Callable[[], None]] = {
 }
 
 
-@pytest.mark.parametrize("command", EVERY_COMMAND)
-@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.parametrize(
+    ("kind", "command"),
+    [
+        (kind, command)
+        for kind in HOSTILE
+        for command in EVERY_COMMAND
+        # `verify` reads a hole too, chunk by chunk, for as long as that takes.
+        if (kind, command) != ("a hole of a terabyte", "verify hostile --all")
+    ],
+)
 def test_a_hostile_document_is_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spotkeep: Any, kind: str, command: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     HOSTILE[kind]()
-    if kind == "a hole of a terabyte" and command.startswith("verify"):
-        pytest.skip("reads what is there, chunk by chunk, for as long as that takes")
     result = spotkeep("checkpoints", *command.split())
     quick = command.startswith("ls") or (kind == "a hole of a terabyte" and command.startswith("show"))
     if not quick:
