@@ -17,7 +17,8 @@ from spotkeep.chunked_files import AlteredChunkError, read_file, read_part, writ
 from spotkeep.manifest import CHUNK_BYTES
 from spotkeep.storage import LocalStorage
 
-SIZE = 2 * CHUNK_BYTES + 4096
+WRITE = 4 * CHUNK_BYTES
+SIZE = 2 * WRITE + 4096
 
 
 @pytest.fixture(scope="module")
@@ -95,14 +96,14 @@ def test_a_chunk_is_written_when_it_is_there_and_not_before(tmp_path, content):
             waited.append(end)
 
     write_file(LocalStorage(), tmp_path / "data", content, wait=wait)
-    assert sorted(waited) == [CHUNK_BYTES, 2 * CHUNK_BYTES, SIZE]
+    assert sorted(waited) == [WRITE, 2 * WRITE, SIZE]
 
 
-@pytest.mark.parametrize("failing_chunk", [0, 1, 2])
-def test_an_error_of_either_thread_reaches_who_asked(tmp_path, content, failing_chunk):
+@pytest.mark.parametrize("failing", [0, WRITE, 2 * WRITE])
+def test_an_error_of_either_thread_reaches_who_asked(tmp_path, content, failing):
     class Disk(LocalStorage):
         def write_some(self, descriptor, raw, offset):
-            if offset == failing_chunk * CHUNK_BYTES:
+            if offset == failing:
                 raise OSError(errno.EIO, "Input/output error")
             return super().write_some(descriptor, raw, offset)
 

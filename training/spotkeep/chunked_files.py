@@ -19,6 +19,8 @@ from .manifest import CHUNK_BYTES
 from .snapshot import copy_bytes, pieces
 from .storage import LocalStorage, ReadableFile
 
+_WRITE_BYTES = 4 * CHUNK_BYTES  # A disk likes its writes larger than a processor's cache likes its chunks.
+
 Target = tuple[int, memoryview]
 """Where in a file some bytes are, and the memory they belong to."""
 
@@ -56,11 +58,11 @@ def write_file(
             for start, end in chunks:
                 if wait is not None:
                     wait(end)
-                chunk = raw[start:end]
-                checksums[start // CHUNK_BYTES] = chunk_checksum(chunk)
-                storage.write_at(descriptor, chunk, start)
+                for first, last in pieces(end - start, CHUNK_BYTES):
+                    checksums[(start + first) // CHUNK_BYTES] = chunk_checksum(raw[start + first : start + last])
+                storage.write_at(descriptor, raw[start:end], start)
 
-        _share(len(raw), write_chunks)
+        _share(len(raw), _WRITE_BYTES, write_chunks)
         storage.sync(descriptor)
     return tuple(checksums)
 
@@ -90,7 +92,7 @@ def read_file(file: ReadableFile, checksums: Sequence[str], targets: Sequence[Ta
                 if low < high:
                     copy_bytes(target[low - place : high - place], chunk[low - start : high - start])
 
-    _share(file.size, read_chunks)
+    _share(file.size, CHUNK_BYTES, read_chunks)
 
 
 def read_part(file: ReadableFile, checksums: Sequence[str], offset: int, size: int) -> bytes:
@@ -120,10 +122,10 @@ def _read_chunk(file: ReadableFile, chunk: memoryview, start: int, expected: str
 
 
 class _SharedChunks:
-    """The chunks that are left, for all threads, until one of them fails."""
+    """The pieces that are left, for all threads, until one of them fails."""
 
-    def __init__(self, size: int) -> None:
-        self._left = pieces(size, CHUNK_BYTES)
+    def __init__(self, size: int, piece_bytes: int) -> None:
+        self._left = pieces(size, piece_bytes)
         self._lock = threading.Lock()
         self.problem: BaseException | None = None
 
@@ -137,9 +139,9 @@ class _SharedChunks:
             return next(self._left)
 
 
-def _share(size: int, work: Callable[[Iterator[tuple[int, int]]], None]) -> None:
-    """Let this thread and, for more than one chunk, another go through the chunks."""
-    chunks = _SharedChunks(size)
+def _share(size: int, piece_bytes: int, work: Callable[[Iterator[tuple[int, int]]], None]) -> None:
+    """Let this thread and, for more than one piece, another go through the pieces."""
+    chunks = _SharedChunks(size, piece_bytes)
 
     def help_along() -> None:
         try:
@@ -148,10 +150,10 @@ def _share(size: int, work: Callable[[Iterator[tuple[int, int]]], None]) -> None
             chunks.problem = chunks.problem or problem
 
     helper = threading.Thread(target=help_along, name="spotkeep-chunks", daemon=True)
-    if size > CHUNK_BYTES:
+    if size > piece_bytes:
         helper.start()
     help_along()
-    if size > CHUNK_BYTES:
+    if size > piece_bytes:
         helper.join()
     if chunks.problem is not None:
         raise chunks.problem

@@ -18,7 +18,7 @@ from .errors import NewerFormatError
 
 MANIFEST_NAME = "manifest.json"
 FORMAT_VERSION = 2
-CHUNK_BYTES = 4 * 2**20
+CHUNK_BYTES = 2**20
 MAX_MANIFEST_BYTES = 256 * 2**20
 
 _HEAD = b'{"sha256":"'
@@ -39,7 +39,7 @@ class DataFile:
     Attributes:
         name: Its name in the checkpoint's directory, `data-00000.bin` and so on.
         size: Its length in bytes.
-        chunks: The checksum of each 4 MiB (`chunk_checksums`), eight hexadecimal digits each.
+        chunks: The checksum of each MiB (`chunk_checksums`), eight hexadecimal digits each.
     """
 
     name: str
