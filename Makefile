@@ -47,7 +47,7 @@ rehearse: setup ## Deploy to a local AWS, train, interrupt, resume, notify: the 
 	@$(BIN)/spotkeep rehearse examples/digits/job.yaml
 
 test: setup ## Every test (no AWS account, no network, no Docker)
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 2 --dist loadfile
 
 setup-torch: setup ## The torch extra, for the PyTorch example and its tests
 	@$(BIN)/python -c 'import torch' 2>/dev/null || { $(BIN)/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0'; }

@@ -37,7 +37,11 @@ _SETTINGS = {
     "SPOTKEEP_RUN_RETENTION_DAYS": "90",
     "POWERTOOLS_SERVICE_NAME": "launcher",
     "POWERTOOLS_METRICS_NAMESPACE": "Spotkeep",
-    "POWERTOOLS_TRACE_DISABLED": "true",
+    # What Lambda itself sets: with it the launcher makes its clients, and loads tracing, while it initialises.
+    "AWS_LAMBDA_FUNCTION_NAME": "spotkeep-launcher",
+    "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
+    "LAMBDA_TASK_ROOT": "/var/task",
+    "AWS_XRAY_DAEMON_ADDRESS": "127.0.0.1:2000",
 }
 
 

@@ -76,7 +76,6 @@ class EventsStack(Stack):
         platform = function_platform(self, settings=settings, project=project, build_layer=build_layer)
         environment = {
             "SPOTKEEP_RUN_TABLE": storage.run_table.table.table_name,
-            "SPOTKEEP_CHECKPOINT_BUCKET": storage.checkpoints.bucket.bucket_name,
             "SPOTKEEP_NOTICE_TOPIC_ARN": self.topics.notices.topic_arn,
             "SPOTKEEP_PRICES": json.dumps(settings.prices, sort_keys=True),
             "SPOTKEEP_RUN_RETENTION_DAYS": str(settings.run_retention_days),
@@ -90,6 +89,7 @@ class EventsStack(Stack):
             environment=environment,
             timeout=Duration.seconds(120),
             description="Compares a job with its run's record and tells users what became of it",
+            invoked_by_queue=True,
         )
         self.reconciler = JobFunction(
             self,
@@ -104,16 +104,20 @@ class EventsStack(Stack):
         )
         for function in (self.tracker, self.reconciler):
             storage.run_table.grant_read_write(function.role)
-            storage.checkpoints.grant_read_runs(function.role)
             training_jobs.grant_track(function.role)
             self.topics.grant_publish_notices(function.role)
-        JobEvents(self, "JobEvents", tracker=self.tracker)
+        # It finishes launches and stops that the launcher could not.
+        training_jobs.grant_launch(self.reconciler.role, execution_role=jobs.execution_role.role)
+        if settings.encrypt_training_volumes:
+            storage.checkpoints.grant_encrypt_volumes(self.reconciler.role)
+        job_events = JobEvents(self, "JobEvents", tracker=self.tracker)
         Reconciliation(self, "Reconciliation", reconciler=self.reconciler)
         FailureAlarms(
             self,
             "Alarms",
             topic=self.topics.operations,
             functions=[jobs.launcher, self.tracker, self.reconciler],
+            events=job_events.queue,
         )
         self.connection = Connection(
             self,

@@ -11,6 +11,12 @@ from spotkeep_constructs.lambda_target import LambdaTarget
 from stacks.project import Project
 from stacks.settings import Settings
 
+AWS_SERVICES = ("dynamodb", "logs", "sagemaker", "sns")
+"""The services that functions make clients of; the layer describes no other to boto3.
+
+What the functions' credentials need is not among them: Lambda hands them over in the environment.
+"""
+
 
 def function_platform(
     scope: Construct, *, settings: Settings, project: Project, build_layer: LayerBuilder
@@ -31,6 +37,7 @@ def function_platform(
         "Dependencies",
         lock=project.lock,
         target=target,
+        services=AWS_SERVICES,
         archives=project.layers,
         build=build_layer,
     )

@@ -73,6 +73,8 @@ class JobsStack(Stack):
             bundle=self.bundle,
             jobs=jobs,
             encrypt_volumes=settings.encrypt_training_volumes,
+            data_locations=settings.data_locations,
+            data_key_arns=settings.data_key_arns,
             subnet_ids=settings.training_subnet_ids,
             security_group_ids=settings.training_security_group_ids,
         )
@@ -104,10 +106,8 @@ class JobsStack(Stack):
             reserved_concurrency=settings.launcher_reserved_concurrency,
         )
         storage.run_table.grant_read_write(self.launcher.role)
-        storage.checkpoints.grant_read_runs(self.launcher.role)
         if settings.encrypt_training_volumes:
             storage.checkpoints.grant_encrypt_volumes(self.launcher.role)
-        self.bundle.grant_read(self.launcher.role)
         jobs.grant_launch(self.launcher.role, execution_role=self.execution_role.role)
 
         self.users = UserPolicy(

@@ -174,6 +174,22 @@ SecurityGroupId = Annotated[
         fix="Give ids such as sg-0123456789abcdef0.",
     ),
 ]
+DataLocation = Annotated[
+    str,
+    _checked(
+        r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/([^*?\s]*/)?",
+        problem="is not an S3 location that ends with '/'",
+        fix="Give a bucket or a prefix of it, such as s3://my-data/ or s3://my-data/cifar10/.",
+    ),
+]
+KeyArn = Annotated[
+    str,
+    _checked(
+        r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+",
+        problem="is not the ARN of a KMS key",
+        fix="Give one such as arn:aws:kms:eu-west-1:123456789012:key/<key id>; an alias names no key to IAM.",
+    ),
+]
 ZoneName = Annotated[
     str,
     _checked(
@@ -313,6 +329,12 @@ class Settings(BaseModel):
     encrypt_training_volumes: bool = Field(
         default=False,
         description="encrypt jobs' storage volumes with the deployment's key (not possible on types with local disks)",
+    )
+    data_locations: Annotated[tuple[DataLocation, ...], Listed] = Field(
+        default=(), max_length=50, description="S3 locations outside the deployment's bucket that jobs may read"
+    )
+    data_key_arns: Annotated[tuple[KeyArn, ...], Listed] = Field(
+        default=(), max_length=20, description="KMS keys that the data_locations are encrypted with"
     )
     training_subnet_ids: Annotated[tuple[SubnetId, ...], Listed] = Field(
         default=(), max_length=16, description="subnets training jobs run in; SageMaker's own network when empty"

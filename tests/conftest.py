@@ -33,14 +33,18 @@ def _harmless_environment() -> dict[str, str]:
     }
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Sets the environment before any test module is imported: jsii and boto3 read it on import."""
+def _use_harmless_environment() -> None:
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         del os.environ[name]
     os.environ.update(_harmless_environment())
     # Unpacking the CDK's library takes seconds: once a checkout, not once a test.
     os.environ.setdefault("JSII_RUNTIME_PACKAGE_CACHE_ROOT", str(_CACHES / "jsii"))
     os.environ.setdefault("UV_CACHE_DIR", str(_CACHES / "uv"))
+
+
+# While this file is imported, because the conftest files below it are imported before any hook runs, and some of them
+# import the CDK, which looks for node on PATH at that moment.
+_use_harmless_environment()
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from spotkeep_cli.ctrl_c import CtrlC
 from spotkeep_cli.errors import RunFailedError, RunStoppedError
 from spotkeep_cli.following import Stands, follow
 from spotkeep_cli.next_steps import steps_for_run
@@ -68,11 +69,11 @@ def _watch(run: str, *, attempt: int, invocation: Invocation, deployment: Deploy
     """The run as it ended, or None when the user left with Ctrl-C."""
     last: Run | None = None
     try:
-        with FollowView(terminal.people) as view:
+        with CtrlC(invocation.seams.sleep) as ctrl_c, FollowView(terminal.people) as view:
             for update in follow(
                 deployment,
                 run,
-                sleep=invocation.seams.sleep,
+                sleep=ctrl_c.sleep,
                 poll_seconds=invocation.poll_seconds,
                 from_attempt=attempt,
             ):

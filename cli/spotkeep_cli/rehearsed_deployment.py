@@ -10,7 +10,7 @@ from spotkeep_cli.launcher_answer import read_answer
 from spotkeep_cli.preparation import prepare
 
 if TYPE_CHECKING:
-    from spotkeep_cli.deployment import Deployment, RunReader
+    from spotkeep_cli.deployment import Deployment, JobLog, RunReader
     from spotkeep_cli.job_file import JobDocument
 
 
@@ -35,6 +35,10 @@ class RehearsedDeployment:
     def notice_topic_arn(self) -> str:
         """Where notices are published."""
         return self._deployment.notice_topic_arn
+
+    def job_log(self, job_name: str) -> JobLog:
+        """The log of a training job."""
+        return self._deployment.job_log(job_name)
 
     def launch(self, *, run: str) -> Mapping[str, Any]:
         """Launch the job as a run of this id; see `spotkeep_rehearsal.rehearsal.Deployment.launch`.

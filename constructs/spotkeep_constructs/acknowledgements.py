@@ -29,30 +29,42 @@ def acknowledge_wildcards(scope: Construct, *, resources: Sequence[str], reason:
     """Accepts the resource wildcards of one permission (rule IAM5).
 
     The id of such a finding holds the ARN as the template spells it, and a reference to another stack has its spelling
-    only after the CDK has wired the stacks. So the id is found while the app validates, just before the rules run.
+    only after the CDK has wired the stacks. So the id is found while the app validates, just before the rules run: once
+    for all permissions of a role or policy, since every question to the CDK is a round trip to its process.
 
     Args:
         scope: The role or policy.
         resources: ARNs with a wildcard; may hold tokens.
         reason: Why they are no narrower.
     """
-    scope.node.add_validation(_AcknowledgeWhenWired(scope, resources, reason))
+    pending = _PENDING.get(scope)
+    if pending is None:
+        pending = _PENDING[scope] = _AcknowledgeWhenWired(scope)
+        scope.node.add_validation(pending)
+    pending.reasons.append((list(resources), reason))
 
 
 @jsii.implements(IValidation)
 class _AcknowledgeWhenWired:
-    def __init__(self, scope: Construct, resources: Sequence[str], reason: str) -> None:
+    def __init__(self, scope: Construct) -> None:
         self._scope = scope
-        self._resources = resources
-        self._reason = reason
+        self.reasons: list[tuple[list[str], str]] = []
 
     def validate(self) -> list[str]:
-        resolved = Stack.of(self._scope).resolve(list(self._resources))
+        resolved = Stack.of(self._scope).resolve([resources for resources, _ in self.reasons])
         acknowledge(
             self._scope,
-            {f"IAM5[Resource::{flattened(resource)}]": self._reason for resource in resolved},
+            {
+                f"IAM5[Resource::{flattened(resource)}]": reason
+                for resources, (_, reason) in zip(resolved, self.reasons, strict=True)
+                for resource in resources
+            },
         )
         return []
+
+
+# Holds no construct longer than the CDK's own library does: that is until the process ends.
+_PENDING: dict[Construct, _AcknowledgeWhenWired] = {}
 
 
 def flattened(reference: Any) -> str:

@@ -33,11 +33,11 @@ def python_sources(package: Path) -> dict[str, bytes]:
     }
 
 
-def _files(directory: Path) -> Iterable[Path]:
+def _files(directory: Path, *, byte_code: bool = False) -> Iterable[Path]:
     for parent, folders, names in os.walk(directory):
-        folders[:] = [name for name in folders if name != "__pycache__" and not name.startswith(".")]
+        folders[:] = [name for name in folders if (byte_code or name != "__pycache__") and not name.startswith(".")]
         for name in names:
-            if not name.startswith(".") and not name.endswith((".pyc", ".pyo")):
+            if not name.startswith(".") and (byte_code or not name.endswith((".pyc", ".pyo"))):
                 yield Path(parent, name)
 
 
@@ -54,19 +54,21 @@ def zip_bytes(files: Mapping[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def zip_directory(directory: Path, destination: Path) -> None:
+def zip_directory(directory: Path, destination: Path, *, byte_code: bool = False) -> None:
     """Packs a directory's files, with the same guarantee as `zip_bytes`, one file in memory at a time.
 
     Args:
         directory: Root of the archive's paths.
         destination: The archive to write; appears whole or not at all.
+        byte_code: Whether compiled Python is packed too; the guarantee needs byte code that records no file time.
     """
     with (
         _appearing_whole(destination) as partial,
         zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive,
     ):
-        for path in sorted(_files(directory), key=lambda path: path.relative_to(directory).as_posix()):
-            _write(archive, path.relative_to(directory).as_posix(), path.read_bytes())
+        by_name = {path.relative_to(directory).as_posix(): path for path in _files(directory, byte_code=byte_code)}
+        for name, path in sorted(by_name.items()):
+            _write(archive, name, path.read_bytes())
 
 
 def _write(archive: zipfile.ZipFile, name: str, content: bytes) -> None:

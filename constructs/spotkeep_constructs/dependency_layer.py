@@ -1,15 +1,20 @@
 """The functions' third-party packages: one layer, built from a hashed lock with uv, kept between synths.
 
-No Docker: uv picks wheels for the target platform. The asset's hash is ours (lock, target, way of building), so it
-changes when the platform does and never because a wheel's file times did.
+No Docker: uv picks wheels for the target platform. The asset's hash is ours (lock, target, services, way of building),
+so it changes when the platform does and never because a wheel's file times did.
+
+A cold start unpacks and reads what is in here, so it holds no more than the functions use: botocore describes every
+service of AWS, which are most of its bytes, and only those that the functions call are kept.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -22,18 +27,19 @@ from spotkeep_constructs.errors import LayerBuildError
 from spotkeep_constructs.lambda_target import RUNTIME, LambdaTarget
 
 # Part of the hash: raise it when the way a layer is packed changes.
-_LAYOUT = "1"
+_LAYOUT = "2"
 
 
 class LayerBuilder(Protocol):
     """Builds a layer's archive; the seam that tests replace."""
 
-    def __call__(self, *, lock: Path, target: LambdaTarget, destination: Path) -> None:
+    def __call__(self, *, lock: Path, target: LambdaTarget, services: Collection[str], destination: Path) -> None:
         """Installs what a lock names and packs it under `python/`.
 
         Args:
             lock: Requirements with hashes.
             target: What to install for.
+            services: The AWS services that clients are made for, as `boto3.client` names them.
             destination: The archive to write, whole or not at all.
 
         Raises:
@@ -53,7 +59,7 @@ class UvLayerBuilder:
         self._uv = uv or Path(sys.executable).parent / "uv"
         self._cache_directory = cache_directory
 
-    def __call__(self, *, lock: Path, target: LambdaTarget, destination: Path) -> None:
+    def __call__(self, *, lock: Path, target: LambdaTarget, services: Collection[str], destination: Path) -> None:
         """See `LayerBuilder`."""
         if not self._uv.exists():
             raise LayerBuildError(
@@ -62,41 +68,87 @@ class UvLayerBuilder:
             )
         destination.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=destination.parent, prefix=".layer-") as scratch:
-            command = [
-                *(str(self._uv), "pip", "install", "--quiet", "--no-progress", "--no-deps", "--no-config"),
-                *("--require-hashes", "--only-binary", ":all:", "--requirement", str(lock)),
-                *("--target", str(Path(scratch, "python")), "--python-version", target.python_version),
-            ]
-            if target.uv_platform:
-                command += ["--python-platform", target.uv_platform]
-            else:
-                command += ["--python", sys.executable]
-            ended = subprocess.run(
-                command,
-                env={**os.environ, "UV_CACHE_DIR": str(self._cache_directory)},
-                capture_output=True,
-                text=True,
-                check=False,
+            packages = Path(scratch, "python")
+            self._install(lock, target, packages)
+            _remove_other_services(packages, services)
+            if target.runs_here:
+                _compile(packages)
+            zip_directory(Path(scratch), destination, byte_code=target.runs_here)
+
+    def _install(self, lock: Path, target: LambdaTarget, packages: Path) -> None:
+        command = [
+            *(str(self._uv), "pip", "install", "--quiet", "--no-progress", "--no-deps", "--no-config"),
+            *("--require-hashes", "--only-binary", ":all:", "--requirement", str(lock)),
+            *("--target", str(packages), "--python-version", target.python_version),
+        ]
+        if target.uv_platform:
+            command += ["--python-platform", target.uv_platform]
+        else:
+            command += ["--python", sys.executable]
+        ended = _run(command, UV_CACHE_DIR=str(self._cache_directory))
+        if ended.returncode != 0:
+            raise LayerBuildError(
+                f"uv could not install {lock.name} for {target.tag} (exit status {ended.returncode}):\n"
+                f"{ended.stderr.strip()}\n"
+                "Check the network and the package index this machine uses; what was downloaded before is kept "
+                f"in {self._cache_directory}."
             )
-            if ended.returncode != 0:
-                raise LayerBuildError(
-                    f"uv could not install {lock.name} for {target.tag} (exit status {ended.returncode}):\n"
-                    f"{ended.stderr.strip()}\n"
-                    "Check the network and the package index this machine uses; what was downloaded before is kept "
-                    f"in {self._cache_directory}."
-                )
-            zip_directory(Path(scratch), destination)
+
+
+def _remove_other_services(packages: Path, services: Collection[str]) -> None:
+    models = packages / "botocore" / "data"
+    unknown = sorted(name for name in services if not (models / name).is_dir())
+    if unknown:
+        raise LayerBuildError(
+            f"The locked botocore knows no service named {', '.join(unknown)}. "
+            "Name services as `boto3.client` does, for example sagemaker."
+        )
+    # The files beside the folders (endpoints, partitions, retries, defaults) are read for every client.
+    for folder in (*_folders(models), *_folders(packages / "boto3" / "data")):
+        if folder.name not in services:
+            shutil.rmtree(folder)
+
+
+def _folders(directory: Path) -> Sequence[Path]:
+    return [path for path in directory.iterdir() if path.is_dir()] if directory.is_dir() else []
+
+
+def _compile(packages: Path) -> None:
+    """Adds byte code. The local AWS would make it anew at every cold start, for it unpacks the layer each time.
+
+    Only this interpreter's: byte code is bound to a minor version, and the runtime of Lambda need not be of the version
+    that synthesizes. Its validity is not checked against a file time, for an archive of ours holds none.
+    """
+    ended = _run(
+        [
+            *(sys.executable, "-m", "compileall", "-qq", "--invalidation-mode", "unchecked-hash"),
+            *("-s", str(packages.parent), "-p", "/opt", str(packages)),
+        ],
+        # The order of a set's constants follows the hash seed, and would make each build's bytes differ.
+        PYTHONHASHSEED="0",
+    )
+    if ended.returncode != 0:
+        raise LayerBuildError(
+            f"{sys.executable} could not compile the locked packages (exit status {ended.returncode}):\n"
+            f"{(ended.stderr or ended.stdout).strip()}\n"
+            "A locked package does not support this Python; `make lock` resolves them again."
+        )
+
+
+def _run(command: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
 
 
 class DependencyLayer(Construct):
     """A Lambda layer with the locked dependencies of every function.
 
-    Each stack has its own layer version of the same archive: a version's ARN changes with every release, and a stack
-    must not import from another what that one is about to replace.
+    Each stack has its own layer version of the same archive, which is uploaded once. With one version for two stacks,
+    an update would delete the old version with its own stack and go on to the other, whose functions could then neither
+    be rolled back nor be deployed alone; and a strong reference would forbid the update.
 
     Attributes:
         layer: The layer version.
-        asset_hash: Hash of the lock, the target and the way of building.
+        asset_hash: Hash of the lock, the target, the services and the way of building.
     """
 
     def __init__(
@@ -106,6 +158,7 @@ class DependencyLayer(Construct):
         *,
         lock: Path,
         target: LambdaTarget,
+        services: Collection[str],
         archives: Path,
         build: LayerBuilder,
     ) -> None:
@@ -118,6 +171,7 @@ class DependencyLayer(Construct):
             id: Construct id.
             lock: Requirements with hashes.
             target: What to bundle for.
+            services: The AWS services that the functions call, as `boto3.client` names them.
             archives: Directory that keeps built layers, one folder a hash.
             build: Builds an archive that is not there yet.
 
@@ -125,11 +179,11 @@ class DependencyLayer(Construct):
             LayerBuildError: It could not be built.
         """
         super().__init__(scope, id)
-        self.asset_hash = sha256("layer", _LAYOUT, lock.read_bytes(), target.tag)
+        self.asset_hash = sha256("layer", _LAYOUT, lock.read_bytes(), target.tag, *sorted(services))
         if Stack.of(self).bundling_required:
             archive = archives / self.asset_hash / "layer.zip"
             if not archive.exists():
-                build(lock=lock, target=target, destination=archive)
+                build(lock=lock, target=target, services=services, destination=archive)
         else:
             empty = zip_bytes({"python/README": b"not bundled\n"})
             archive = keep(archives / "unbundled", "layer.zip", empty)

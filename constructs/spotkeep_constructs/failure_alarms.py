@@ -1,4 +1,4 @@
-"""Alarms for what must not go unseen: a function that fails, an event that nobody could handle."""
+"""Alarms for what must not go unseen: a function that fails, an event that nobody could handle, or nobody takes."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from spotkeep_constructs.job_function import JobFunction
 
 PERIOD = Duration.minutes(5)
+LONGEST_WAIT = Duration.minutes(15)
+"""Longer than a message is hidden after one failure, so that one retry alarms nobody."""
 
 
 class FailureAlarms(Construct):
-    """Two alarms a function: its errors, and its dead-letter queue's depth.
+    """Two alarms a function, its errors and its dead-letter queue's depth, and one for events that wait too long.
 
     Attributes:
-        alarms: All alarms, in the order of the functions.
+        alarms: All alarms, in the order of the functions; the queue's comes last.
     """
 
     def __init__(
@@ -27,6 +30,7 @@ class FailureAlarms(Construct):
         *,
         topic: sns.ITopic,
         functions: list[JobFunction],
+        events: sqs.IQueue,
     ) -> None:
         """Places the alarms.
 
@@ -35,6 +39,7 @@ class FailureAlarms(Construct):
             id: Construct id.
             topic: Where they report, and report the return to normal.
             functions: The functions watched.
+            events: The queue in which events wait for the tracker.
         """
         super().__init__(scope, id)
         self.alarms: list[cloudwatch.Alarm] = []
@@ -67,6 +72,21 @@ class FailureAlarms(Construct):
                     treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
                 ),
             ]
+        self.alarms.append(
+            cloudwatch.Alarm(
+                self,
+                "EventsWaiting",
+                alarm_description=(
+                    "Events wait for the tracker: it fails or is throttled. Read its log. "
+                    "The reconciler follows runs meanwhile."
+                ),
+                metric=events.metric_approximate_age_of_oldest_message(period=PERIOD, statistic="Maximum"),
+                threshold=LONGEST_WAIT.to_seconds(),
+                evaluation_periods=1,
+                comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+                treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+            )
+        )
         for alarm in self.alarms:
             alarm.add_alarm_action(action)
             alarm.add_ok_action(action)

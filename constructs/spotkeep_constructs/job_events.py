@@ -1,13 +1,16 @@
-"""SageMaker's state changes, brought to the tracker."""
+"""SageMaker's state changes, brought to the tracker through a queue."""
 
 from __future__ import annotations
 
 from aws_cdk import Duration
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from spotkeep_constructs.job_function import JobFunction
+from spotkeep_constructs.statements import allow
 
 DETAIL_TYPES = {
     "TrainingJob": "SageMaker Training Job State Change",
@@ -16,19 +19,40 @@ DETAIL_TYPES = {
 DELIVERY_ATTEMPTS = 10
 LONGEST_DELIVERY = Duration.hours(4)
 
+BATCH_SIZE = 10
+CONCURRENCY = 2
+"""The least that Lambda takes. More would only have two workers look at one job at the same time."""
+
+RECEIVES = 5
+"""How often a message may fail. AWS advises five at least: Lambda, too, gives messages back when it is throttled.
+
+Source: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
+"""
+
+VISIBILITY_TIMEOUTS = 6
+"""AWS's advice for a message's visibility timeout, in timeouts of the function."""
+
+RETENTION = Duration.days(1)
+"""Longer than all receives take, and shorter than the dead-letter queue's, whose clock starts with the event."""
+
 
 class JobEvents(Construct):
-    """One EventBridge rule for training jobs and one for tuning jobs, on the default bus.
+    """Two EventBridge rules on the default bus, for training jobs and for tuning jobs, and the queue they write to.
 
-    An event that cannot be delivered for hours waits in the tracker's dead-letter queue; the reconciler will have seen
-    the job's state by then, so the queue is for people to learn from, not for the run to be saved by.
+    SageMaker sends bursts of events, several for one change. The queue hands them to the tracker in batches, of which
+    each asks once for each job, and to two workers at most; so a burst starts no crowd of functions that throttle one
+    another. Batches wait for nothing: with a batching window Lambda may wait up to 20 s for more messages.
+
+    An event that cannot be delivered or followed for long waits in the tracker's dead-letter queue; the reconciler will
+    have seen the job's state by then, so the queue is for people to learn from, not for the run to be saved by.
 
     Attributes:
         rules: The rules.
+        queue: The queue.
     """
 
     def __init__(self, scope: Construct, id: str, *, tracker: JobFunction) -> None:  # noqa: A002
-        """Places the rules.
+        """Places the queue, the rules, and the trigger.
 
         Args:
             scope: Parent construct.
@@ -36,20 +60,44 @@ class JobEvents(Construct):
             tracker: The function that takes the events.
         """
         super().__init__(scope, id)
+        self.queue = sqs.Queue(
+            self,
+            "Queue",
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+            visibility_timeout=Duration.seconds(VISIBILITY_TIMEOUTS * tracker.timeout.to_seconds()),
+            retention_period=RETENTION,
+            dead_letter_queue=sqs.DeadLetterQueue(queue=tracker.failures, max_receive_count=RECEIVES),
+        )
+        target = targets.SqsQueue(
+            self.queue,
+            dead_letter_queue=tracker.failures,
+            retry_attempts=DELIVERY_ATTEMPTS,
+            max_event_age=LONGEST_DELIVERY,
+        )
         self.rules = [
             events.Rule(
                 self,
                 name,
                 description=f"{detail_type} to the tracker",
                 event_pattern=events.EventPattern(source=["aws.sagemaker"], detail_type=[detail_type]),
-                targets=[
-                    targets.LambdaFunction(
-                        tracker.function,
-                        dead_letter_queue=tracker.failures,
-                        retry_attempts=DELIVERY_ATTEMPTS,
-                        max_event_age=LONGEST_DELIVERY,
-                    )
-                ],
+                targets=[target],
             )
             for name, detail_type in DETAIL_TYPES.items()
         ]
+        allow(
+            tracker.role,
+            actions=["sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage"],
+            resources=[self.queue.queue_arn],
+        )
+        trigger = lambda_.EventSourceMapping(
+            self,
+            "Trigger",
+            target=tracker.function,
+            event_source_arn=self.queue.queue_arn,
+            batch_size=BATCH_SIZE,
+            max_concurrency=CONCURRENCY,
+            report_batch_item_failures=True,
+        )
+        # Lambda refuses the trigger of a function whose role may not read the queue yet.
+        trigger.node.add_dependency(tracker.role)

@@ -23,6 +23,7 @@ from spotkeep_constructs.statements import allow
 SHARED_PACKAGE = "spotkeep_jobs"
 FAILURE_RETENTION_DAYS = 14
 RETRY_ATTEMPTS = 2
+LONGEST_RETRY = Duration.hours(6)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,12 +75,13 @@ class JobFunction(Construct):
     """A Lambda function that acts on runs.
 
     Its role holds what is granted to it and the right to write its own log and traces: the CDK's own additions, with
-    their wildcards, are left out. An event that still fails after two retries waits in a dead-letter queue.
+    their wildcards, are left out. What its triggers could not get done waits in a dead-letter queue.
 
     Attributes:
         function: The function.
         role: Its role; grant permissions to it.
-        failures: The dead-letter queue.
+        failures: The dead-letter queue, of the function and of its triggers.
+        timeout: How long one invocation may take.
         package: The package that holds its handler.
     """
 
@@ -96,6 +98,7 @@ class JobFunction(Construct):
         description: str,
         memory_mb: int = 512,
         reserved_concurrency: int | None = None,
+        invoked_by_queue: bool = False,
     ) -> None:
         """Places the function.
 
@@ -110,6 +113,8 @@ class JobFunction(Construct):
             description: What the function does, for the console.
             memory_mb: Memory in MiB, which also sets the share of a processor.
             reserved_concurrency: Concurrency taken out of the account's pool for it. Default: none.
+            invoked_by_queue: Whether its trigger is a queue, which retries by itself. The others are invoked
+                asynchronously: what fails is tried twice more by Lambda, and then waits in the dead-letter queue.
 
         Raises:
             PropertyError: The package is missing, or a limit of Lambda is exceeded.
@@ -130,6 +135,7 @@ class JobFunction(Construct):
                 fix="Give 128 to 10,240 MiB.",
             )
         self.package = package
+        self.timeout = timeout
         name = f"{deployment}-{package}"
         content = code_bytes(platform.source_root, package)
         digest = sha256(content)
@@ -177,8 +183,6 @@ class JobFunction(Construct):
             conditions={"StringEquals": {"aws:RequestedRegion": Aws.REGION}},
             wildcard="X-Ray knows no resources for these; the region is the narrowest bound it takes.",
         )
-        allow(self.role, actions=["sqs:SendMessage"], resources=[self.failures.queue_arn])
-
         self.function = lambda_.Function(
             self,
             "Function",
@@ -203,11 +207,14 @@ class JobFunction(Construct):
             tracing=lambda_.Tracing.ACTIVE,
             log_group=log_group,
             reserved_concurrent_executions=reserved_concurrency,
-            retry_attempts=RETRY_ATTEMPTS,
-            max_event_age=Duration.hours(6),
-            on_failure=destinations.SqsDestination(self.failures),
         )
-
+        if not invoked_by_queue:
+            allow(self.role, actions=["sqs:SendMessage"], resources=[self.failures.queue_arn])
+            self.function.configure_async_invoke(
+                retry_attempts=RETRY_ATTEMPTS,
+                max_event_age=LONGEST_RETRY,
+                on_failure=destinations.SqsDestination(self.failures),
+            )
         acknowledge(
             self.function,
             {"L1": "Python 3.13 is maintained until 2029, and the lock has wheels of every dependency for it."},

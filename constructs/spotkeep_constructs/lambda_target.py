@@ -65,6 +65,11 @@ class LambdaTarget:
         )
 
     @property
+    def runs_here(self) -> bool:
+        """Whether the functions run on this machine, with this very interpreter."""
+        return self.uv_platform is None
+
+    @property
     def cdk_architecture(self) -> lambda_.Architecture:
         """The processor as the CDK names it."""
         return lambda_.Architecture.ARM_64 if self.architecture == "arm64" else lambda_.Architecture.X86_64

@@ -66,7 +66,7 @@ class RunTable(Construct):
         """
         allow(
             grantee,
-            actions=["dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query"],
+            actions=["dynamodb:GetItem", "dynamodb:Query"],
             resources=[self.table.table_arn, *self._index_arns()],
         )
 
@@ -79,12 +79,7 @@ class RunTable(Construct):
         self.grant_read(grantee)
         allow(
             grantee,
-            actions=[
-                "dynamodb:ConditionCheckItem",
-                "dynamodb:DeleteItem",
-                "dynamodb:PutItem",
-                "dynamodb:UpdateItem",
-            ],
+            actions=["dynamodb:DeleteItem", "dynamodb:PutItem"],
             resources=[self.table.table_arn],
         )
 

@@ -36,7 +36,7 @@ class TrainingJobs(Construct):
         """Lets a principal create jobs with this deployment's tag and role, describe jobs, and stop its own.
 
         Args:
-            grantee: The launcher's role.
+            grantee: The role of a function that launches.
             execution_role: The role jobs run with; the only one that may be passed, and to SageMaker alone.
         """
         tagged = {"StringEquals": {f"aws:RequestTag/{DEPLOYMENT_TAG}": self._deployment}}
@@ -68,7 +68,6 @@ class TrainingJobs(Construct):
             conditions={"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}},
         )
         self.grant_describe(grantee)
-        allow(grantee, actions=["sagemaker:ListTags"], resources=[self._job_arn()], wildcard=_EVERY_JOB)
 
     def grant_describe(self, grantee: iam.IGrantable) -> None:
         """Lets a principal describe training jobs.
@@ -85,7 +84,6 @@ class TrainingJobs(Construct):
             grantee: A role that follows jobs.
         """
         self.grant_describe(grantee)
-        allow(grantee, actions=["sagemaker:ListTags"], resources=[self._job_arn()], wildcard=_EVERY_JOB)
         allow(
             grantee,
             # A tuning job's tags tell whether it is this deployment's.
@@ -93,7 +91,12 @@ class TrainingJobs(Construct):
             resources=[self._sagemaker_arn("hyper-parameter-tuning-job")],
             wildcard=_EVERY_JOB,
         )
-        self.grant_read_logs(grantee)
+        allow(
+            grantee,
+            actions=["logs:DescribeLogStreams", "logs:FilterLogEvents"],
+            resources=self._log_arns(),
+            wildcard=_EVERY_STREAM,
+        )
 
     def grant_read_logs(self, grantee: iam.IGrantable) -> None:
         """Lets a principal read what jobs print.

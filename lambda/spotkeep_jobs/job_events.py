@@ -29,6 +29,8 @@ class JobEventKind(StrEnum):
     PROGRESS = "progress"
     SAVED = "saved"
     """A checkpoint of `step` is complete on the local disk."""
+    SAVE_FAILED = "save-failed"
+    """A checkpoint of `step` could not be written (a full disk); older ones stay, the training goes on."""
     FALLBACK = "fallback"
     """A damaged checkpoint was skipped."""
     NOTICE = "notice"

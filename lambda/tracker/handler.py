@@ -1,8 +1,9 @@
-"""The Lambda entry point: an event says which job to look at; what is true is asked of SageMaker.
+"""The Lambda entry point: events say which jobs to look at; what is true is asked of SageMaker.
 
-An event that is no hint, or is about somebody else's job, is answered and changes nothing. What AWS could not do is
-raised, so that Lambda retries the event and puts it into the dead-letter queue at last; the reconciler finds the run
-anyway.
+Events come in batches from a queue, and a batch's events for one job are one look at it. A message that is no hint, or
+is about somebody else's job, is done with and changes nothing. When AWS could not answer for a job, its messages alone
+are given back: the queue brings them again, and moves them to the dead-letter queue at last. The reconciler finds the
+run anyway. A bare event, from whoever invokes the function by hand, is answered in full.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from aws_lambda_powertools.metrics import MetricUnit
 
 from spotkeep_jobs.tracing import traced
 from spotkeep_jobs.tracking_functions import Tracking, TrackingSettings, wired
-from tracker.hints import Hint, NotAHintError, hint_of
+from tracker.hints import Batch, Hint, NotAHintError, batch_of, hint_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
     from spotkeep_jobs.outbox import Delivery
@@ -41,26 +44,60 @@ def production_tracking() -> Tracking:
 @metrics.log_metrics(capture_cold_start_metric=True)
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: object, context: LambdaContext) -> Answer:  # noqa: ARG001 - Lambda passes both
-    """Follow one event.
+    """Follow a batch of events, or one.
 
     Args:
-        event: As EventBridge delivers it.
+        event: A batch as Lambda takes it from the queue, or an event as EventBridge delivers it.
         context: Lambda's.
 
     Returns:
-        What was found and done; `"ok": false` for what is no hint.
+        For a batch, the messages that failed, and no others.
+        For an event, what was found and done; `"ok": false` for what is no hint.
     """
+    batch = batch_of(event)
+    return _answer(event) if batch is None else follow_batch(batch, tracking=production_tracking)
+
+
+def _answer(event: object) -> Answer:
     try:
         hint = hint_of(event)
     except NotAHintError as error:
-        logger.warning("ignored an event", problem=str(error))
-        metrics.add_metric(name="EventRefused", unit=MetricUnit.Count, value=1)
+        _refuse(str(error))
         return {"ok": False, "error": "not-a-hint", "problem": str(error)}
     try:
         return follow(hint, tracking=production_tracking())
     except Exception:
         metrics.add_metric(name="EventFailed", unit=MetricUnit.Count, value=1)
         raise
+
+
+def follow_batch(batch: Batch, *, tracking: Callable[[], Tracking]) -> Answer:
+    """Look at each job of a batch once.
+
+    One job that fails does not stop the others. What hints at nothing is not given back: it would come again for ever.
+
+    Args:
+        batch: The hints, with the messages they came in.
+        tracking: Gives the parts; not asked when there is nothing to follow.
+
+    Returns:
+        As Lambda reads it: the messages to keep in the queue.
+        Source: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-errorhandling.html
+    """
+    received = len(batch.problems) + sum(map(len, batch.messages.values()))
+    metrics.add_metric(name="EventReceived", unit=MetricUnit.Count, value=received)
+    for problem in batch.problems:
+        _refuse(problem)
+    failed: list[str] = []
+    for hint, message_ids in batch.messages.items():
+        with logger.append_context_keys(job_name=hint.job_name):
+            try:
+                follow(hint, tracking=tracking())
+            except Exception:
+                logger.exception("not followed; the queue brings its events again")
+                metrics.add_metric(name="EventFailed", unit=MetricUnit.Count, value=len(message_ids))
+                failed += message_ids
+    return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in failed]}
 
 
 def follow(hint: Hint, *, tracking: Tracking) -> Answer:
@@ -82,12 +119,12 @@ def _follow_run(hint: Hint, tracking: Tracking) -> Answer:
     if observed is None:
         return _foreign(hint)
     run = observed.run
-    logger.append_keys(run=run.run, attempt=run.attempt)
-    if observed.changes:
-        logger.info("recorded", state=run.state, end_reason=run.end_reason, interruptions=run.interruptions)
-        metrics.add_metric(name="RunChanged", unit=MetricUnit.Count, value=observed.changes)
-    delivery = tracking.outbox.deliver_run(run.run)
-    _report(delivery)
+    with logger.append_context_keys(run=run.run, attempt=run.attempt):
+        if observed.changes:
+            logger.info("recorded", state=run.state, end_reason=run.end_reason, interruptions=run.interruptions)
+            metrics.add_metric(name="RunChanged", unit=MetricUnit.Count, value=observed.changes)
+        delivery = tracking.outbox.deliver_run(run.run)
+        _report(delivery)
     return {
         "ok": True,
         "run": run.run,
@@ -103,6 +140,11 @@ def _follow_tuning(hint: Hint, tracking: Tracking) -> Answer:
     delivery = tracking.outbox.deliver_tuning_job(hint.job_name)
     _report(delivery)
     return {"ok": True, "tuning_job": hint.job_name, "notices_sent": list(delivery.sent)}
+
+
+def _refuse(problem: str) -> None:
+    logger.warning("ignored an event", problem=problem)
+    metrics.add_metric(name="EventRefused", unit=MetricUnit.Count, value=1)
 
 
 def _foreign(hint: Hint) -> Answer:

@@ -1,9 +1,10 @@
-"""Reads an event as a hint: which job to look at. Pure; nothing else in an event is believed."""
+"""Reads events as hints: which jobs to look at. Pure; nothing else in an event is believed."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,6 +29,19 @@ class Hint:
 
     job_name: str
     tuning: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """What a batch of messages says, each job once: SageMaker sends several events for one change.
+
+    Attributes:
+        messages: The ids of the messages that hint at a job, by hint, in the order in which the jobs came first.
+        problems: Of the messages that hint at nothing, what is wrong.
+    """
+
+    messages: Mapping[Hint, Sequence[str]]
+    problems: Sequence[str]
 
 
 class NotAHintError(ValueError):
@@ -56,3 +70,43 @@ def hint_of(event: object) -> Hint:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise NotAHintError(f"its detail has no {field} that could be a job's name")
     return Hint(job_name=name, tuning=detail_type == TUNING_JOB_CHANGED)
+
+
+def batch_of(event: object) -> Batch | None:
+    """Read the messages of a queue as the hints they hold.
+
+    Args:
+        event: As Lambda delivers a batch of SQS; anything at all, when somebody else calls.
+
+    Returns:
+        None when it is no batch, but perhaps an event itself.
+        Source: https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html
+    """
+    records = event.get("Records") if isinstance(event, Mapping) else None
+    if not isinstance(records, list):
+        return None
+    messages: dict[Hint, list[str]] = {}
+    problems: list[str] = []
+    for record in records:
+        try:
+            message_id, hint = _message_of(record)
+        except NotAHintError as error:
+            problems.append(str(error))
+        else:
+            messages.setdefault(hint, []).append(message_id)
+    return Batch(messages=messages, problems=problems)
+
+
+def _message_of(record: object) -> tuple[str, Hint]:
+    fields = record if isinstance(record, Mapping) else {}
+    message_id, body = fields.get("messageId"), fields.get("body")
+    if not isinstance(message_id, str) or not message_id or not isinstance(body, str):
+        raise NotAHintError("the record is no message of a queue: it has no messageId or no body")
+    try:
+        event = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise NotAHintError(f"the body of message {message_id} is no JSON: {error}") from error
+    try:
+        return message_id, hint_of(event)
+    except NotAHintError as error:
+        raise NotAHintError(f"message {message_id} holds no hint: {error}") from error

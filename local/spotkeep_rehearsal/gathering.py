@@ -22,6 +22,9 @@ from spotkeep_rehearsal.model_archive import hash_model_files
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
+UPLOAD_LAG_SECONDS = 2.0
+"""How long a checkpoint file may take to reach S3 in a rehearsal before its loss counts as the script's."""
+
 _MANIFEST = re.compile(r"(?:.*/)?step-0*(\d+)/manifest\.json")
 
 
@@ -60,14 +63,19 @@ def process_life(lifetime: ProcessLifetime, events: Iterable[JobEvent]) -> Proce
     """Join what the service saw of a process with what the process logged while it lived."""
     ended_at = lifetime.ended_at if lifetime.ended_at is not None else lifetime.started_at
     own = [event for event in events if lifetime.started_at <= event.at <= ended_at]
+    saved = [(event.at, event.step) for event in own if event.kind is JobEventKind.SAVED and event.step is not None]
+    whole = durable_step(stored_files=lifetime.stored_files, unsent_files=lifetime.unsent_files)
+    if not whole and lifetime.uploads:
+        # Checkpoints of the script's own format: what it said it saved is taken for uploaded once there was time to.
+        whole = max((step for at, step in saved if at <= ended_at - UPLOAD_LAG_SECONDS), default=0)
     return ProcessLife(
         started_at=lifetime.started_at,
         ended_at=ended_at,
         ending=_ending(lifetime),
         resumed_from_step=lifetime.resumed_step,
         last_step=lifetime.last_step_seen,
-        saved_steps=tuple(event.step for event in own if event.kind is JobEventKind.SAVED and event.step is not None),
-        durable_step=durable_step(stored_files=lifetime.stored_files, unsent_files=lifetime.unsent_files),
+        saved_steps=tuple(step for _, step in saved),
+        durable_step=whole,
     )
 
 

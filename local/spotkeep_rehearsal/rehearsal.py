@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from spotkeep_jobs.job_events import MARKER
 from spotkeep_jobs.record import Attempt, Run
 from spotkeep_jobs.training_logs import CloudWatchJobLogs
 from spotkeep_local import cdk, lifecycle
@@ -65,6 +66,9 @@ class Observer(Protocol):
     def stage_finished(self, stage: Stage, *, seconds: float, text: str) -> None:
         """A stage ended, with what came of it."""
 
+    def job_said(self, line: str) -> None:
+        """The training script printed a line."""
+
     def notice_received(self, notice: ReceivedNotice) -> None:
         """The subscriber got a notice."""
 
@@ -79,6 +83,21 @@ class Runs(Protocol):
         """Every attempt of a run, first to last."""
 
 
+class LogLine(Protocol):
+    """A line of a job's log."""
+
+    @property
+    def text(self) -> str:
+        """The line without its end."""
+
+
+class JobLog(Protocol):
+    """The log of a training job, read forward."""
+
+    def read(self) -> Sequence[LogLine]:
+        """The lines that came since the last read."""
+
+
 class Deployment(Protocol):
     """The deployed app, as a user of it sees it."""
 
@@ -89,6 +108,9 @@ class Deployment(Protocol):
     @property
     def notice_topic_arn(self) -> str:
         """Where notices are published."""
+
+    def job_log(self, job_name: str) -> JobLog:
+        """The log of a training job."""
 
     def launch(self, *, run: str) -> Mapping[str, Any]:
         """Launch the rehearsed job as a run of this id, the way a user would; returns the launcher's answer."""
@@ -157,7 +179,7 @@ class _Rehearsal:
             )
             with contextlib.closing(subscriber), self._faulty_events(control):
                 self._launch(deployment, control)
-                self._train(deployment.runs, control)
+                self._train(deployment, control)
                 notices = self._collect_notices(subscriber)
             logs = CloudWatchJobLogs(session.client("logs"))
             run, reference = (
@@ -196,12 +218,13 @@ class _Rehearsal:
             )
             outcome.append("done" if did else "was done before")
         with self._stage(Stage.DEPLOY) as outcome:
-            stacks = cdk.deploy(
-                local, project_dir=self._plan.project_dir, on_progress=self._toolkit_progress(Stage.DEPLOY)
+            deployed: set[str] = set()
+            cdk.deploy(
+                local, project_dir=self._plan.project_dir, on_progress=self._toolkit_progress(Stage.DEPLOY, deployed)
             )
-            outcome.append(", ".join(sorted(stacks)))
+            outcome.append(", ".join(sorted(deployed)))
 
-    def _toolkit_progress(self, stage: Stage) -> Callable[[cdk.Progress], None]:
+    def _toolkit_progress(self, stage: Stage, finished: set[str] | None = None) -> Callable[[cdk.Progress], None]:
         done: dict[str, int] = {}
         totals: dict[str, int] = {}
 
@@ -210,8 +233,10 @@ class _Rehearsal:
                 done[progress.stack], totals[progress.stack] = progress.done, progress.total
             if progress.stack and progress.finished:
                 done[progress.stack] = totals.get(progress.stack, 0)
+                if finished is not None:
+                    finished.add(progress.stack)
             self._observer.stage_progress(
-                stage, done=sum(done.values()), total=sum(totals.values()) or None, text=progress.stack or ""
+                stage, done=sum(done.values()), total=sum(totals.values()) or None, text=progress.stack or progress.text
             )
 
         return tell
@@ -233,12 +258,17 @@ class _Rehearsal:
                     raise LaunchRefusedError(answer)
             outcome.append(f"{self._run}, and {self._reference} to compare with")
 
-    def _train(self, runs: Runs, control: LocalControl) -> None:
+    def _train(self, deployment: Deployment, control: LocalControl) -> None:
+        runs = deployment.runs
+        log = deployment.job_log(_required(runs.get(self._run), self._run).job_name)
         deadline = time.monotonic() + self._plan.timeout_seconds
         with self._stage(Stage.TRAINING) as outcome:
             watch = _Watch(self._observer)
             while True:
                 heads = {name: _required(runs.get(name), name) for name in (self._run, self._reference)}
+                for line in log.read():
+                    if MARKER not in line.text:
+                        self._observer.job_said(line.text)
                 watch.look(control.job_facts(heads[self._run].job_name))
                 if all(head.state.ended for head in heads.values()):
                     break

@@ -104,10 +104,3 @@ def deployed_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedA
         yield DeployedApp(state_dir, local)
     finally:
         lifecycle.stop(state_dir)
-
-
-@pytest.fixture(autouse=True)
-def every_test_on_one_worker(request: pytest.FixtureRequest) -> None:
-    """Deploying takes longer than most tests: whatever uses the deployed app must share it."""
-    marker = request.node.get_closest_marker("xdist_group")
-    assert marker is not None, "an end-to-end test belongs to the xdist group 'deployed'"

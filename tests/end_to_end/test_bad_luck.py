@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from spotkeep_jobs.record import Run
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deployed"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 _COUNT = """\
 import os, pathlib, sys, time

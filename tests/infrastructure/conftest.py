@@ -31,6 +31,8 @@ EVERYTHING_SET: dict[str, Any] = {
     "launcher_reserved_concurrency": 2,
     "prices": {"ml.m5.xlarge": 0.23},
     "encrypt_training_volumes": True,
+    "data_locations": ["s3://lab-data/", "s3://shared-data/cifar10/"],
+    "data_key_arns": ["arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"],
     "training_subnet_ids": ["subnet-0aaaaaaaaaaaaaaa1", "subnet-0aaaaaaaaaaaaaaa2"],
     "training_security_group_ids": ["sg-0aaaaaaaaaaaaaaa1"],
     "lambda_architecture": "arm64",

@@ -66,6 +66,19 @@ def test_a_directory_is_packed_whole_or_not_at_all(tmp_path: Path) -> None:
     assert sorted(path.name for path in destination.parent.iterdir()) == ["layer.zip"]
 
 
+def test_byte_code_is_packed_where_it_is_asked_for(tmp_path: Path) -> None:
+    cache = tmp_path / "files" / "package" / "__pycache__"
+    cache.mkdir(parents=True)
+    (cache / "x.cpython-311.pyc").write_bytes(b"0")
+    packed: dict[bool, list[str]] = {}
+    for byte_code in (False, True):
+        destination = tmp_path / f"{byte_code}.zip"
+        zip_directory(tmp_path / "files", destination, byte_code=byte_code)
+        with zipfile.ZipFile(destination) as archive:
+            packed[byte_code] = archive.namelist()
+    assert packed == {False: [], True: ["package/__pycache__/x.cpython-311.pyc"]}
+
+
 def test_a_kept_file_is_written_once(tmp_path: Path) -> None:
     path = keep(tmp_path / "hash", "code.zip", b"one")
     written = path.stat().st_mtime_ns

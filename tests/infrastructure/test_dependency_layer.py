@@ -1,11 +1,14 @@
-"""The dependency layer: built once for a lock and a platform, with uv alone, and never a surprise."""
+"""The dependency layer: built once for a lock and a platform, with uv alone, and no more in it than functions use."""
 
 from __future__ import annotations
 
+import ast
 import importlib.machinery
+import importlib.util
 import subprocess
 import sys
 import zipfile
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from aws_cdk import App, Stack
 from spotkeep_constructs.dependency_layer import DependencyLayer, UvLayerBuilder
 from spotkeep_constructs.errors import LayerBuildError
 from spotkeep_constructs.lambda_target import LambdaTarget
+from stacks.function_platform import AWS_SERVICES
 from stacks.project import Project
 
 from .conftest import ROOT
@@ -26,14 +30,21 @@ class RecordedBuilds:
 
     targets: list[LambdaTarget] = field(default_factory=list)
 
-    def __call__(self, *, lock: Path, target: LambdaTarget, destination: Path) -> None:
+    def __call__(self, *, lock: Path, target: LambdaTarget, services: Collection[str], destination: Path) -> None:
         self.targets.append(target)
         destination.parent.mkdir(parents=True, exist_ok=True)
         with zipfile.ZipFile(destination, "w") as archive:
             archive.writestr("python/locked.txt", lock.read_text())
 
 
-def place(directory: Path, build: RecordedBuilds, *, target: LambdaTarget, lock: str = "one==1") -> DependencyLayer:
+def place(
+    directory: Path,
+    build: RecordedBuilds,
+    *,
+    target: LambdaTarget,
+    lock: str = "one==1",
+    services: Collection[str] = ("sns",),
+) -> DependencyLayer:
     directory.mkdir(exist_ok=True)
     (directory / "lambda.txt").write_text(lock)
     stack = Stack(App(outdir=str(directory / "cdk.out")), "Test")
@@ -42,6 +53,7 @@ def place(directory: Path, build: RecordedBuilds, *, target: LambdaTarget, lock:
         "Layer",
         lock=directory / "lambda.txt",
         target=target,
+        services=services,
         archives=directory / "layers",
         build=build,
     )
@@ -55,15 +67,25 @@ def test_a_layer_is_built_once_for_a_lock_and_a_platform(tmp_path: Path) -> None
     assert len(build.targets) == 1
 
 
-def test_the_hash_changes_with_the_lock_the_processor_and_the_platform(tmp_path: Path) -> None:
+def test_the_hash_changes_with_the_lock_the_processor_the_platform_and_the_services(tmp_path: Path) -> None:
     build = RecordedBuilds()
     hashes = {
-        place(tmp_path, build, target=target, lock=lock).asset_hash
+        place(tmp_path, build, target=target, lock=lock, services=services).asset_hash
         for target in (LambdaTarget.aws("x86_64"), LambdaTarget.aws("arm64"), LambdaTarget.host())
         for lock in ("one==1", "one==2")
+        for services in (("sns",), ("logs", "sns"))
     }
-    assert len(hashes) == 6
-    assert len(build.targets) == 6
+    assert len(hashes) == 12
+    assert len(build.targets) == 12
+
+
+def test_the_order_of_services_does_not_change_the_hash(tmp_path: Path) -> None:
+    build = RecordedBuilds()
+    hashes = {
+        place(tmp_path, build, target=LambdaTarget.host(), services=services).asset_hash
+        for services in (("sns", "logs"), ("logs", "sns"))
+    }
+    assert len(hashes) == 1
 
 
 def test_nothing_is_built_when_the_cdk_asks_for_no_bundling(tmp_path: Path) -> None:
@@ -75,6 +97,7 @@ def test_nothing_is_built_when_the_cdk_asks_for_no_bundling(tmp_path: Path) -> N
         "Layer",
         lock=tmp_path / "lambda.txt",
         target=LambdaTarget.aws("x86_64"),
+        services=("sns",),
         archives=tmp_path / "layers",
         build=build,
     )
@@ -82,10 +105,30 @@ def test_nothing_is_built_when_the_cdk_asks_for_no_bundling(tmp_path: Path) -> N
     assert layer.asset_hash == place(tmp_path, build, target=LambdaTarget.aws("x86_64")).asset_hash
 
 
+def test_the_services_described_to_boto3_are_those_the_functions_call() -> None:
+    assert set(AWS_SERVICES) == set(services_called(ROOT / "lambda"))
+
+
+def services_called(source_root: Path) -> Iterator[str]:
+    """First arguments of every `boto3.client(...)`, which have to be literals to be counted on."""
+    for path in sorted(source_root.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(func=ast.Attribute(attr="client"), args=[ast.Constant(value=str(service)), *_]):
+                    yield service
+                case ast.Call(func=ast.Attribute(attr="client" | "resource")):
+                    pytest.fail(f"{path.relative_to(ROOT)}:{node.lineno} makes a client that is not named by a literal")
+
+
 def test_a_missing_uv_is_named_with_the_way_to_get_it(tmp_path: Path) -> None:
     build = UvLayerBuilder(cache_directory=tmp_path, uv=tmp_path / "uv")
     with pytest.raises(LayerBuildError, match=r"uv is missing\. Run `make setup`"):
-        build(lock=tmp_path / "lambda.txt", target=LambdaTarget.host(), destination=tmp_path / "layer.zip")
+        build(
+            lock=tmp_path / "lambda.txt",
+            target=LambdaTarget.host(),
+            services=AWS_SERVICES,
+            destination=tmp_path / "layer.zip",
+        )
 
 
 def test_a_lock_that_cannot_be_installed_is_reported_in_uvs_words(tmp_path: Path) -> None:
@@ -93,31 +136,96 @@ def test_a_lock_that_cannot_be_installed_is_reported_in_uvs_words(tmp_path: Path
     lock.write_text("boto3==1.43.106\n")
     build = UvLayerBuilder(cache_directory=tmp_path / "cache")
     with pytest.raises(LayerBuildError, match=r"(?s)could not install lambda\.txt .*hash"):
-        build(lock=lock, target=LambdaTarget.host(), destination=tmp_path / "layers" / "layer.zip")
+        build(
+            lock=lock,
+            target=LambdaTarget.host(),
+            services=AWS_SERVICES,
+            destination=tmp_path / "layers" / "layer.zip",
+        )
     assert list((tmp_path / "layers").iterdir()) == []
 
 
-@pytest.mark.slow
-def test_the_real_lock_is_bundled_for_this_machine_and_can_be_imported(tmp_path: Path) -> None:
+def bundle(destination: Path, *, target: LambdaTarget, services: Collection[str] = AWS_SERVICES) -> Path:
     project = Project.at(ROOT)
-    archive = tmp_path / "layer.zip"
-    UvLayerBuilder(cache_directory=project.uv_cache)(lock=project.lock, target=LambdaTarget.host(), destination=archive)
-    with zipfile.ZipFile(archive) as packed:
-        packed.extractall(tmp_path / "opt")
-    names = {path.name for path in (tmp_path / "opt" / "python").iterdir()}
-    assert {"boto3", "botocore", "pydantic", "pydantic_core", "aws_lambda_powertools", "aws_xray_sdk"} <= names
-    (compiled,) = (tmp_path / "opt" / "python" / "pydantic_core").glob("_pydantic_core*.so")
-    assert any(compiled.name.endswith(suffix) for suffix in importlib.machinery.EXTENSION_SUFFIXES)
+    build = UvLayerBuilder(cache_directory=project.uv_cache)
+    build(lock=project.lock, target=target, services=services, destination=destination)
+    return destination
+
+
+@pytest.fixture(scope="module")
+def host_layer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The real lock, bundled for this machine."""
+    return bundle(tmp_path_factory.mktemp("layer") / "layer.zip", target=LambdaTarget.host())
+
+
+@pytest.fixture(scope="module")
+def unpacked(host_layer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the local AWS puts on a function's path."""
+    opt = tmp_path_factory.mktemp("opt")
+    with zipfile.ZipFile(host_layer) as packed:
+        packed.extractall(opt)
+    return opt / "python"
+
+
+def run_with(packages: Path, script: str) -> str:
     ended = subprocess.run(
         [
-            *(sys.executable, "-I", "-S", "-c"),
-            "import sys; sys.path.insert(0, sys.argv[1]); import pydantic, boto3, aws_lambda_powertools; "
-            "print(pydantic.__file__)",
-            str(tmp_path / "opt" / "python"),
+            *(sys.executable, "-I", "-S", "-B", "-c"),
+            f"import sys; sys.path.insert(0, sys.argv[1]); {script}",
+            str(packages),
         ],
         capture_output=True,
         text=True,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.startswith(str(tmp_path))
+    return ended.stdout
+
+
+@pytest.mark.slow
+def test_the_real_lock_is_bundled_for_this_machine_and_can_be_imported(unpacked: Path) -> None:
+    names = {path.name for path in unpacked.iterdir()}
+    assert {"boto3", "botocore", "pydantic", "pydantic_core", "aws_lambda_powertools", "aws_xray_sdk"} <= names
+    (compiled,) = (unpacked / "pydantic_core").glob("_pydantic_core*.so")
+    assert any(compiled.name.endswith(suffix) for suffix in importlib.machinery.EXTENSION_SUFFIXES)
+    found = run_with(unpacked, "import pydantic, boto3, aws_lambda_powertools; print(pydantic.__file__)")
+    assert found.startswith(str(unpacked))
+
+
+@pytest.mark.slow
+def test_clients_of_the_services_called_can_be_made_with_it_and_no_others(unpacked: Path) -> None:
+    described = {path.name for path in (unpacked / "botocore" / "data").iterdir() if path.is_dir()}
+    assert described == set(AWS_SERVICES)
+    made = run_with(
+        unpacked,
+        "import boto3; session = boto3.Session('id', 'secret', region_name='eu-west-1'); "
+        f"print([session.client(name).meta.endpoint_url for name in {AWS_SERVICES!r}]); "
+        "print(session.client('sagemaker').can_paginate('list_training_jobs'))",
+    )
+    assert made.count("https://") == len(AWS_SERVICES)
+    assert made.endswith("True\n")
+
+
+@pytest.mark.slow
+def test_a_layer_for_this_machine_brings_its_byte_code_and_each_build_gives_the_same_bytes(
+    host_layer: Path, unpacked: Path, tmp_path: Path
+) -> None:
+    source = unpacked / "boto3" / "session.py"
+    byte_code = Path(importlib.util.cache_from_source(str(source)))
+    # Flags 0b01 (PEP 552): valid by its hash, which nobody has to check.
+    assert byte_code.read_bytes()[:8] == importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little")
+    again = bundle(tmp_path / "layer.zip", target=LambdaTarget.host())
+    assert again.read_bytes() == host_layer.read_bytes()
+
+
+@pytest.mark.slow
+def test_a_layer_for_lambda_brings_no_byte_code_of_another_python(tmp_path: Path) -> None:
+    with zipfile.ZipFile(bundle(tmp_path / "layer.zip", target=LambdaTarget.aws("x86_64"))) as packed:
+        assert not [name for name in packed.namelist() if name.endswith(".pyc")]
+
+
+@pytest.mark.slow
+def test_a_service_that_botocore_does_not_know_is_named(tmp_path: Path) -> None:
+    with pytest.raises(LayerBuildError, match=r"no service named sagemakr\. Name services as `boto3\.client` does"):
+        bundle(tmp_path / "layers" / "layer.zip", target=LambdaTarget.host(), services=("sns", "sagemakr"))
+    assert list((tmp_path / "layers").iterdir()) == []

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from .conftest import Templates
 
 
+def queue_named(templates: Templates, name: str) -> str:
+    (found,) = [queue for queue in templates.resources("AWS::SQS::Queue") if queue.startswith(name)]
+    return found
+
+
 def test_rules_match_sagemakers_training_and_tuning_job_changes(templates: Templates) -> None:
     patterns = [rule["Properties"]["EventPattern"] for rule in templates.resources("AWS::Events::Rule").values()]
     assert sorted(patterns, key=str) == [
@@ -24,33 +29,71 @@ def test_rules_match_sagemakers_training_and_tuning_job_changes(templates: Templ
     ]
 
 
-def test_every_rule_retries_and_then_keeps_the_event(templates: Templates) -> None:
-    queue = next(name for name in templates.resources("AWS::SQS::Queue") if name.startswith("Tracker"))
+def test_every_rule_writes_to_one_queue_retries_and_then_keeps_the_event(templates: Templates) -> None:
+    failures, events = queue_named(templates, "TrackerFailures"), queue_named(templates, "JobEventsQueue")
     for rule in templates.resources("AWS::Events::Rule").values():
         (target,) = rule["Properties"]["Targets"]
+        assert target["Arn"] == {"Fn::GetAtt": [events, "Arn"]}
         assert target["RetryPolicy"] == {"MaximumEventAgeInSeconds": 4 * 3600, "MaximumRetryAttempts": 10}
-        assert target["DeadLetterConfig"] == {"Arn": {"Fn::GetAtt": [queue, "Arn"]}}
-        assert target["Arn"]["Fn::GetAtt"][0].startswith("Tracker")
+        assert target["DeadLetterConfig"] == {"Arn": {"Fn::GetAtt": [failures, "Arn"]}}
         assert rule["Properties"]["State"] == "ENABLED"
 
 
-def test_rules_may_invoke_the_tracker_and_write_to_its_queue(templates: Templates) -> None:
+@pytest.mark.parametrize("queue", ["JobEventsQueue", "TrackerFailures"])
+def test_the_rules_and_nobody_else_may_write_to_the_queues(templates: Templates, queue: str) -> None:
     rules = set(templates.resources("AWS::Events::Rule"))
-    invoking = {
-        permission["Properties"]["SourceArn"]["Fn::GetAtt"][0]
+    (policy,) = [
+        resource["Properties"]["PolicyDocument"]["Statement"]
+        for resource in templates.resources("AWS::SQS::QueuePolicy").values()
+        if resource["Properties"]["Queues"] == [{"Ref": queue_named(templates, queue)}]
+    ]
+    allowed = [statement for statement in policy if statement["Effect"] == "Allow"]
+    assert {statement["Principal"]["Service"] for statement in allowed} == {"events.amazonaws.com"}
+    writing = [statement for statement in allowed if "sqs:SendMessage" in statement["Action"]]
+    assert {statement["Condition"]["ArnEquals"]["aws:SourceArn"]["Fn::GetAtt"][0] for statement in writing} == rules
+    assert {"Bool": {"aws:SecureTransport": "false"}} in [
+        statement["Condition"] for statement in policy if statement["Effect"] == "Deny"
+    ]
+    assert not [
+        permission
         for permission in templates.resources("AWS::Lambda::Permission").values()
         if permission["Properties"]["Principal"] == "events.amazonaws.com"
-    }
-    assert invoking == rules
-    statements = templates.only("AWS::SQS::QueuePolicy", named="Tracker")["PolicyDocument"]["Statement"]
-    writing = {
-        statement["Condition"]["ArnEquals"]["aws:SourceArn"]["Fn::GetAtt"][0]
-        for statement in statements
-        if statement["Effect"] == "Allow"
-        and statement["Action"] == "sqs:SendMessage"
-        and statement["Principal"] == {"Service": "events.amazonaws.com"}
-    }
-    assert writing == rules
+    ]
+
+
+def test_events_wait_encrypted_a_day_and_five_failures_long(templates: Templates) -> None:
+    queue = templates.only("AWS::SQS::Queue", named="JobEventsQueue")
+    failures = queue_named(templates, "TrackerFailures")
+    assert queue["SqsManagedSseEnabled"] is True
+    assert queue["MessageRetentionPeriod"] == 24 * 3600
+    assert queue["RedrivePolicy"] == {"deadLetterTargetArn": {"Fn::GetAtt": [failures, "Arn"]}, "maxReceiveCount": 5}
+    # The dead-letter queue counts from the event on: it must keep what the first queue kept almost to the end.
+    assert queue["MessageRetentionPeriod"] < templates.only("AWS::SQS::Queue", named="TrackerFailures").get(
+        "MessageRetentionPeriod", 0
+    )
+
+
+def test_a_message_stays_hidden_for_six_timeouts_of_the_tracker(templates: Templates) -> None:
+    timeout = templates.only("AWS::Lambda::Function", named="Tracker")["Timeout"]
+    queue = templates.only("AWS::SQS::Queue", named="JobEventsQueue")
+    assert queue["VisibilityTimeout"] == 6 * timeout
+    assert queue["VisibilityTimeout"] * 5 < queue["MessageRetentionPeriod"]
+
+
+def test_the_tracker_takes_events_in_batches_two_at_a_time_and_gives_back_single_ones(templates: Templates) -> None:
+    trigger = templates.only("AWS::Lambda::EventSourceMapping")
+    assert trigger["FunctionName"]["Ref"].startswith("TrackerFunction")
+    assert trigger["EventSourceArn"] == {"Fn::GetAtt": [queue_named(templates, "JobEventsQueue"), "Arn"]}
+    assert trigger["BatchSize"] == 10
+    assert trigger["ScalingConfig"] == {"MaximumConcurrency": 2}
+    assert trigger["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    assert "MaximumBatchingWindowInSeconds" not in trigger
+
+
+def test_the_tracker_may_read_the_queue_before_lambda_tries(templates: Templates) -> None:
+    (trigger,) = templates.resources("AWS::Lambda::EventSourceMapping").values()
+    policy = next(name for name in templates.resources("AWS::IAM::Policy") if name.startswith("TrackerRole"))
+    assert policy in trigger["DependsOn"]
 
 
 def test_the_reconciler_runs_every_five_minutes(templates: Templates) -> None:
@@ -106,10 +149,11 @@ def test_notices_go_to_the_addresses_of_the_settings_and_alarms_to_the_operators
 def test_every_function_has_an_alarm_for_errors_and_one_for_lost_events(templates: Templates) -> None:
     alarms = templates.resources("AWS::CloudWatch::Alarm")
     watched = {
-        (alarm["Properties"]["Namespace"], alarm["Properties"]["MetricName"], name[6:12])
+        (alarm["Properties"]["Namespace"], alarm["Properties"]["MetricName"], name[6:12]): alarm["Properties"]
         for name, alarm in alarms.items()
     }
-    assert watched == {
+    waiting = watched.pop(("AWS/SQS", "ApproximateAgeOfOldestMessage", "Events"))
+    assert set(watched) == {
         (namespace, metric, function)
         for function in ("Launch", "Tracke", "Reconc")
         for namespace, metric in (
@@ -117,14 +161,21 @@ def test_every_function_has_an_alarm_for_errors_and_one_for_lost_events(template
             ("AWS/SQS", "ApproximateNumberOfMessagesVisible"),
         )
     }
+    assert {alarm["Threshold"] for alarm in watched.values()} == {1}
+    hidden = templates.only("AWS::SQS::Queue", named="JobEventsQueue")["VisibilityTimeout"]
+    assert hidden < waiting["Threshold"] < 2 * hidden, "one retry alarms nobody, two do"
     for alarm in alarms.values():
         properties = alarm["Properties"]
-        assert properties["Threshold"] == 1
         assert properties["ComparisonOperator"] == "GreaterThanOrEqualToThreshold"
         assert properties["TreatMissingData"] == "notBreaching"
         for actions in ("AlarmActions", "OKActions"):
             (action,) = properties[actions]
             assert action["Ref"].startswith("TopicsOperations")
+
+
+def test_the_alarm_for_waiting_events_watches_their_queue(templates: Templates) -> None:
+    (dimension,) = templates.only("AWS::CloudWatch::Alarm", named="AlarmsEventsWaiting")["Dimensions"]
+    assert dimension["Value"] == {"Fn::GetAtt": [queue_named(templates, "JobEventsQueue"), "QueueName"]}
 
 
 def test_alarms_may_publish_to_the_encrypted_topic(templates: Templates) -> None:

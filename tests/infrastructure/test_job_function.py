@@ -86,7 +86,6 @@ def test_the_environment_of_those_that_follow_jobs(templates: Templates, functio
     assert {name for name in variables_of(templates, function) if name.startswith("SPOTKEEP_")} == {
         "SPOTKEEP_DEPLOYMENT",
         "SPOTKEEP_RUN_TABLE",
-        "SPOTKEEP_CHECKPOINT_BUCKET",
         "SPOTKEEP_NOTICE_TOPIC_ARN",
         "SPOTKEEP_PRICES",
         "SPOTKEEP_RUN_RETENTION_DAYS",
@@ -105,22 +104,41 @@ def test_logs_end_and_leave_with_the_function(
     assert used.startswith(f"{function}Log")
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
-def test_what_fails_after_two_retries_waits_in_an_encrypted_queue(templates: Templates, function: str) -> None:
+@pytest.mark.parametrize("function", ["Launcher", "Reconciler"])
+def test_what_fails_after_two_retries_waits_in_the_functions_queue(templates: Templates, function: str) -> None:
     invocation = templates.only("AWS::Lambda::EventInvokeConfig", named=function)
     assert invocation["MaximumRetryAttempts"] == 2
     assert invocation["MaximumEventAgeInSeconds"] == 6 * 3600
-    queue_name = invocation["DestinationConfig"]["OnFailure"]["Destination"]["Fn::GetAtt"][0]
+    (queue,) = [name for name in templates.resources("AWS::SQS::Queue") if name.startswith(f"{function}Failures")]
+    assert invocation["DestinationConfig"]["OnFailure"]["Destination"] == {"Fn::GetAtt": [queue, "Arn"]}
+
+
+def test_a_function_behind_a_queue_leaves_retries_to_it(templates: Templates) -> None:
+    behind_queues = {
+        mapping["Properties"]["FunctionName"]["Ref"]
+        for mapping in templates.resources("AWS::Lambda::EventSourceMapping").values()
+    }
+    asynchronous = {
+        config["Properties"]["FunctionName"]["Ref"]
+        for config in templates.resources("AWS::Lambda::EventInvokeConfig").values()
+    }
+    assert len(behind_queues) == 1
+    assert behind_queues | asynchronous == set(templates.resources("AWS::Lambda::Function"))
+    assert not behind_queues & asynchronous
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_failures_are_encrypted_and_kept_for_two_weeks(templates: Templates, function: str) -> None:
+    (queue_name,) = [name for name in templates.resources("AWS::SQS::Queue") if name.startswith(f"{function}Failures")]
     queue = templates.resources("AWS::SQS::Queue")[queue_name]["Properties"]
     assert queue["SqsManagedSseEnabled"] is True
     assert queue["MessageRetentionPeriod"] == 14 * 24 * 3600
-    (policy,) = [
-        policy["Properties"]["PolicyDocument"]["Statement"]
+    assert {"Bool": {"aws:SecureTransport": "false"}} in [
+        statement["Condition"]
         for policy in templates.resources("AWS::SQS::QueuePolicy").values()
         if policy["Properties"]["Queues"] == [{"Ref": queue_name}]
-    ]
-    assert {"Bool": {"aws:SecureTransport": "false"}} in [
-        statement["Condition"] for statement in policy if statement["Effect"] == "Deny"
+        for statement in policy["Properties"]["PolicyDocument"]["Statement"]
+        if statement["Effect"] == "Deny"
     ]
 
 

@@ -30,30 +30,35 @@ READ_ACTIONS_WITHOUT_RESOURCES = {
 }
 
 LOG_READING = {"logs:DescribeLogStreams", "logs:FilterLogEvents", "logs:GetLogEvents"}
-RUN_READING = {"dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query"}
-RUN_WRITING = {"dynamodb:ConditionCheckItem", "dynamodb:DeleteItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}
+RUN_READING = {"dynamodb:GetItem", "dynamodb:Query"}
+RUN_WRITING = {"dynamodb:DeleteItem", "dynamodb:PutItem"}
 OBJECT_READING = {"s3:GetBucketLocation", "s3:ListBucket", "s3:GetObject", "kms:Decrypt"}
 OWN_LOG_AND_TRACES = {
     "logs:CreateLogStream",
     "logs:PutLogEvents",
     "xray:PutTelemetryRecords",
     "xray:PutTraceSegments",
-    "sqs:SendMessage",
 }
-TRACKING = (
-    OWN_LOG_AND_TRACES
-    | RUN_READING
-    | RUN_WRITING
-    | OBJECT_READING
-    | LOG_READING
-    | {
-        "sagemaker:DescribeTrainingJob",
-        "sagemaker:DescribeHyperParameterTuningJob",
-        "sagemaker:ListTags",
-        "sns:Publish",
-        "kms:GenerateDataKey",
-    }
-)
+LAUNCHING = {
+    "sagemaker:CreateTrainingJob",
+    "sagemaker:AddTags",
+    "sagemaker:StopTrainingJob",
+    "sagemaker:DescribeTrainingJob",
+    "iam:PassRole",
+}
+TRACKING = {
+    *OWN_LOG_AND_TRACES,
+    *RUN_READING,
+    *RUN_WRITING,
+    "logs:DescribeLogStreams",
+    "logs:FilterLogEvents",
+    "sagemaker:DescribeTrainingJob",
+    "sagemaker:DescribeHyperParameterTuningJob",
+    "sagemaker:ListTags",
+    "sns:Publish",
+    "kms:Decrypt",
+    "kms:GenerateDataKey",
+}
 
 EXPECTED_ACTIONS = {
     "ExecutionRole": {
@@ -73,20 +78,9 @@ EXPECTED_ACTIONS = {
         "ecr:BatchGetImage",
         "ecr:GetDownloadUrlForLayer",
     },
-    "Launcher": {
-        *OWN_LOG_AND_TRACES,
-        *RUN_READING,
-        *RUN_WRITING,
-        *OBJECT_READING,
-        "sagemaker:CreateTrainingJob",
-        "sagemaker:AddTags",
-        "sagemaker:StopTrainingJob",
-        "sagemaker:DescribeTrainingJob",
-        "sagemaker:ListTags",
-        "iam:PassRole",
-    },
-    "Tracker": TRACKING,
-    "Reconciler": TRACKING,
+    "Launcher": {*OWN_LOG_AND_TRACES, *RUN_READING, *RUN_WRITING, *LAUNCHING, "sqs:SendMessage"},
+    "Tracker": {*TRACKING, "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage"},
+    "Reconciler": {*TRACKING, *LAUNCHING, "sqs:SendMessage"},
     "Users": {
         *RUN_READING,
         *OBJECT_READING,
@@ -229,28 +223,44 @@ def test_roles_trust_one_service_and_where_aws_offers_it_one_account(any_templat
     }
 
 
-class TestLauncher:
-    def test_passes_the_execution_role_and_only_to_sagemaker(self, templates: Templates) -> None:
-        statement = statement_with(templates, "Launcher", "iam:PassRole")
-        assert text_of(statement["Resource"]).startswith("<ExecutionRole")
+@pytest.mark.parametrize("principal", ["Launcher", "Reconciler"])
+class TestThoseThatLaunch:
+    def test_pass_the_execution_role_and_only_to_sagemaker(self, templates: Templates, principal: str) -> None:
+        statement = statement_with(templates, principal, "iam:PassRole")
+        assert "ExecutionRole" in text_of(statement["Resource"])
         assert statement["Condition"] == {"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}}
 
-    def test_creates_jobs_that_carry_the_deployments_tag(self, templates: Templates) -> None:
-        statement = statement_with(templates, "Launcher", "sagemaker:CreateTrainingJob")
+    def test_create_jobs_that_carry_the_deployments_tag(self, templates: Templates, principal: str) -> None:
+        statement = statement_with(templates, principal, "sagemaker:CreateTrainingJob")
         assert text_of(statement["Resource"]).endswith(":<AWS::Region>:<AWS::AccountId>:training-job/*")
         assert statement["Condition"] == {"StringEquals": {"aws:RequestTag/spotkeep:deployment": "spotkeep"}}
 
-    def test_tags_jobs_only_while_creating_them(self, templates: Templates) -> None:
-        statement = statement_with(templates, "Launcher", "sagemaker:AddTags")
+    def test_tag_jobs_only_while_creating_them(self, templates: Templates, principal: str) -> None:
+        statement = statement_with(templates, principal, "sagemaker:AddTags")
         assert statement["Condition"] == {"StringEquals": {"sagemaker:TaggingAction": "CreateTrainingJob"}}
 
-    def test_stops_only_jobs_of_its_deployment(self, templates: Templates) -> None:
-        statement = statement_with(templates, "Launcher", "sagemaker:StopTrainingJob")
+    def test_stop_only_jobs_of_their_deployment(self, templates: Templates, principal: str) -> None:
+        statement = statement_with(templates, principal, "sagemaker:StopTrainingJob")
         assert statement["Condition"] == {"StringEquals": {"aws:ResourceTag/spotkeep:deployment": "spotkeep"}}
 
-    def test_writes_no_object(self, templates: Templates) -> None:
-        assert "s3:PutObject" not in EXPECTED_ACTIONS["Launcher"]
-        assert statement_with(templates, "Launcher", "kms:Decrypt")["Condition"]
+    def test_may_let_aws_use_the_key_for_volumes_when_they_are_encrypted(
+        self, templates: Templates, templates_with_everything: Templates, principal: str
+    ) -> None:
+        statement = statement_with(templates_with_everything, principal, "kms:CreateGrant")
+        assert statement["Condition"] == {"Bool": {"kms:GrantIsForAWSResource": "true"}}
+        assert not [
+            found for found in statements_of(templates, principal) if "kms:CreateGrant" in listed(found["Action"])
+        ]
+
+
+@pytest.mark.parametrize("principal", ["Launcher", "Tracker", "Reconciler"])
+def test_no_function_reads_or_writes_objects(any_templates: Templates, principal: str) -> None:
+    services = {
+        action.partition(":")[0]
+        for statement in statements_of(any_templates, principal)
+        for action in listed(statement["Action"])
+    }
+    assert "s3" not in services
 
 
 class TestExecutionRole:
@@ -272,6 +282,22 @@ class TestExecutionRole:
             ("s3:PutObject", "runs/*"),
             ("s3:DeleteObject", "runs/*"),
         }
+
+    def test_reads_the_data_that_the_settings_name_and_no_other(
+        self, templates: Templates, templates_with_everything: Templates
+    ) -> None:
+        def allowed(found: Templates, action: str) -> set[str]:
+            return {
+                text_of(resource).rpartition(":")[2]
+                for statement in statements_of(found, "ExecutionRole")
+                if action in listed(statement["Action"])
+                for resource in listed(statement["Resource"])
+            }
+
+        read = allowed(templates_with_everything, "s3:GetObject")
+        assert {"lab-data/*", "shared-data/cifar10/*"} <= read
+        assert not {"lab-data/*", "shared-data/cifar10/*"} & allowed(templates, "s3:GetObject")
+        assert "key/1234abcd-12ab-34cd-56ef-1234567890ab" in allowed(templates_with_everything, "kms:Decrypt")
 
     def test_lists_by_prefix_alone(self, templates: Templates) -> None:
         prefixes = [
@@ -308,25 +334,24 @@ class TestExecutionRole:
     def test_may_let_aws_use_the_key_for_volumes_when_they_are_encrypted(
         self, templates_with_everything: Templates
     ) -> None:
-        for principal in ("ExecutionRole", "Launcher"):
-            statement = statement_with(templates_with_everything, principal, "kms:CreateGrant")
-            assert statement["Condition"] == {"Bool": {"kms:GrantIsForAWSResource": "true"}}
+        statement = statement_with(templates_with_everything, "ExecutionRole", "kms:CreateGrant")
+        assert statement["Condition"] == {"Bool": {"kms:GrantIsForAWSResource": "true"}}
 
 
 @pytest.mark.parametrize("principal", ["Tracker", "Reconciler"])
 class TestThoseThatFollowJobs:
-    def test_read_the_tags_of_training_and_tuning_jobs(self, templates: Templates, principal: str) -> None:
-        kinds = {
-            text_of(resource).rpartition(":")[2]
-            for statement in statements_of(templates, principal)
-            if "sagemaker:ListTags" in listed(statement["Action"])
-            for resource in listed(statement["Resource"])
-        }
-        assert kinds == {"training-job/*", "hyper-parameter-tuning-job/*"}
+    def test_read_the_tags_of_tuning_jobs_to_tell_whose_they_are(self, templates: Templates, principal: str) -> None:
+        statement = statement_with(templates, principal, "sagemaker:ListTags")
+        assert text_of(statement["Resource"]).endswith(":<AWS::AccountId>:hyper-parameter-tuning-job/*")
 
     def test_publish_notices_and_no_alarms(self, templates: Templates, principal: str) -> None:
         statement = statement_with(templates, principal, "sns:Publish")
         assert text_of(statement["Resource"]).startswith("<TopicsNotices")
+
+
+def test_the_tracker_reads_the_queue_of_events_and_no_other(templates: Templates) -> None:
+    statement = statement_with(templates, "Tracker", "sqs:ReceiveMessage")
+    assert re.fullmatch(r"<JobEventsQueue[0-9A-F]{8}\.Arn>", text_of(statement["Resource"]))
 
 
 class TestUsers:

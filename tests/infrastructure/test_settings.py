@@ -116,6 +116,9 @@ def test_all_wrong_settings_are_named_at_once_in_order() -> None:
         ({"prices": "ml.m5.xlarge"}, "prices", "without '='"),
         ({"prices": "{"}, "prices", "JSON object"),
         ({"notify_emails": "["}, "notify_emails", "JSON list"),
+        ({"data_locations": "s3://lab-data"}, "data_locations[0]", "ends with '/'"),
+        ({"data_locations": "s3://lab-data/*/"}, "data_locations[0]", "ends with '/'"),
+        ({"data_key_arns": "alias/lab"}, "data_key_arns[0]", "is not the ARN of a KMS key"),
         ({"training_subnet_ids": "subnet-0123456789abcdef0"}, "training_security_group_ids", "needs both"),
         ({"vpc_id": "vpc-0123456789abcdef0"}, "vpc_subnet_ids", "needs its id and its subnets"),
         (

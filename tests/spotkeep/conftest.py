@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from spotkeep import events
 from spotkeep.checkpoint_directory import CheckpointDirectory
@@ -16,6 +17,10 @@ from spotkeep.storage import LocalStorage
 from spotkeep.upload_markers import UploadWatch
 
 Event = dict[str, Any]
+
+# No test asserts timing, so none is timed by Hypothesis either.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 class Crash(BaseException):

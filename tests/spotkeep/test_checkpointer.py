@@ -99,6 +99,22 @@ def test_a_notice_saves_after_the_current_step_and_exits_with_75(tmp_path, job_e
     assert training.weights.tobytes() == undisturbed(10).weights.tobytes()
 
 
+def test_a_notice_that_comes_while_it_is_decided_whether_to_save_is_not_left_without_a_save(tmp_path, monkeypatch):
+    decided = Checkpointer._due
+
+    def a_notice_just_then(checkpointer):
+        if checkpointer.step == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return decided(checkpointer)
+
+    monkeypatch.setattr(Checkpointer, "_due", a_notice_just_then)
+    with pytest.raises(SystemExit) as left, Checkpointer({"numbers": [0]}, tmp_path, every_steps=100) as checkpointer:
+        for _ in checkpointer.steps(10):
+            pass
+    assert left.value.code == 75
+    assert [path.name for path in tmp_path.iterdir()] == ["step-4"]
+
+
 def test_without_notice_at_most_an_interval_is_done_again(tmp_path, job_events):
     train(tmp_path, 20, dies_after=11)
     job_events().clear()

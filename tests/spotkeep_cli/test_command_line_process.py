@@ -14,6 +14,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -124,7 +125,8 @@ def deployed(local_aws: LocalAws) -> str:
     )
     RunTable(client=session.client("dynamodb"), table_name=table).open_run(run=head, attempt=attempt)
     logs = session.client("logs")
-    logs.create_log_group(logGroupName="/aws/sagemaker/TrainingJobs")
+    with suppress(logs.exceptions.ResourceAlreadyExistsException):
+        logs.create_log_group(logGroupName="/aws/sagemaker/TrainingJobs")
     stream = {"logGroupName": "/aws/sagemaker/TrainingJobs", "logStreamName": f"{RUN}-1/algo-1-1795262400"}
     logs.create_log_stream(**stream)
     events = [{"timestamp": int(now.timestamp() * 1000) + number, "message": f"line {number}"} for number in range(3)]

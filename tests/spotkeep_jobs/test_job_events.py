@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -90,3 +92,11 @@ def test_a_log_is_read_in_order_of_time_whatever_lines_come_in_one_message() -> 
     log = parse_log([f"noise\n{line('finish', 3)}\r{line('exit', 4)}", line("start", 1)], complete=False)
     assert [event.kind.value for event in log.events] == ["start", "finish", "exit"]
     assert not log.complete
+
+
+def test_every_event_that_the_library_emits_is_known() -> None:
+    library = Path(__file__).parents[2] / "training" / "spotkeep"
+    sources = [path.read_text() for path in library.rglob("*.py")]
+    emitted = {name for source in sources for name in re.findall(r"""\bemit\(\s*["']([a-z-]+)["']""", source)}
+    assert {"start", "resume", "saved", "exit"} <= emitted
+    assert emitted <= {kind.value for kind in JobEventKind}

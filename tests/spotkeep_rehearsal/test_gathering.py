@@ -52,6 +52,13 @@ def test_a_checkpoint_with_a_file_that_was_not_sent_was_not_durable() -> None:
     assert durable_step(stored_files=stored, unsent_files=("step-40/data.bin",)) == 20
 
 
+def test_checkpoints_of_the_scripts_own_format_were_durable_once_there_was_time_to_upload_them() -> None:
+    events = [saved(20, at=103.0), saved(40, at=107.9), saved(60, at=108.1)]
+    own_format = {"stored_files": ("model.pth",), "unsent_files": ("model.pth",)}
+    assert process_life(lifetime(uploads=3, **own_format), events).durable_step == 40
+    assert process_life(lifetime(uploads=0, **own_format), events).durable_step == 0
+
+
 @pytest.mark.parametrize(
     ("name", "step"),
     [

@@ -23,7 +23,7 @@ from spotkeep_jobs.tracking_functions import Tracking, TrackingSettings, wired
 from spotkeep_jobs.training_logs import CloudWatchJobLogs
 from spotkeep_jobs.tuning_jobs import TuningJob, TuningObserver
 from tracker import handler as entry
-from tracker.hints import TRAINING_JOB_CHANGED, TUNING_JOB_CHANGED
+from tracker.hints import TRAINING_JOB_CHANGED, TUNING_JOB_CHANGED, Hint
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -43,6 +43,7 @@ class SageMaker:
     job: TrainingJob | None = None
     tuning: TuningJob | None = None
     busy: bool = False
+    asked_for: list[str] = field(default_factory=list)
 
     def create(self, request: Any, /) -> str:
         raise AssertionError("the tracker creates nothing")
@@ -51,6 +52,7 @@ class SageMaker:
         raise AssertionError("the tracker stops nothing")
 
     def describe(self, job_name: str, /) -> Any:
+        self.asked_for.append(job_name)
         if self.busy:
             raise SageMakerBusyError(operation="Describe", code="ThrottlingException", reason="Rate exceeded")
         return self.tuning if job_name.startswith("search") else self.job
@@ -85,7 +87,7 @@ def stage(local_aws: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
 
     environment = {
         "SPOTKEEP_DEPLOYMENT": "spotkeep", "SPOTKEEP_RUN_TABLE": f"runs-{suffix}", "SPOTKEEP_NOTICE_TOPIC_ARN": topic,
-        "SPOTKEEP_PRICES": '{"ml.m5.xlarge": 0.23}', "SPOTKEEP_CHECKPOINT_BUCKET": "bucket",
+        "SPOTKEEP_PRICES": '{"ml.m5.xlarge": 0.23}',
     }  # fmt: skip
     parts = wired(TrackingSettings.from_environment(environment), clock=lambda: NOON)
     sagemaker = SageMaker()
@@ -146,6 +148,25 @@ def training_event(job_name: str = "digits-1") -> dict[str, Any]:
     }  # fmt: skip
 
 
+def batch(*bodies: object) -> dict[str, Any]:
+    """A batch as Lambda takes it from the queue; its messages are called m0, m1, ..."""
+    return {
+        "Records": [
+            {
+                "messageId": f"m{number}", "receiptHandle": "r", "eventSource": "aws:sqs",
+                "body": body if isinstance(body, str) else json.dumps(body),
+            }
+            for number, body in enumerate(bodies)
+        ]
+    }  # fmt: skip
+
+
+def given_back(answer: dict[str, Any]) -> list[str]:
+    """The messages that Lambda leaves in the queue."""
+    assert list(answer) == ["batchItemFailures"]
+    return [failure["itemIdentifier"] for failure in answer["batchItemFailures"]]
+
+
 def call(event: object) -> dict[str, Any]:
     answer: dict[str, Any] = entry.handler(event, Context())
     return answer
@@ -177,7 +198,7 @@ def test_somebody_elses_job_is_ignored_quietly(stage: Stage, capsys: pytest.Capt
     assert '"EventForeign"' in said
 
 
-def test_what_sagemaker_cannot_answer_is_raised_for_lambda_to_retry(
+def test_what_sagemaker_cannot_answer_is_raised_to_whoever_sent_a_bare_event(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stage.sagemaker.busy = True
@@ -185,6 +206,32 @@ def test_what_sagemaker_cannot_answer_is_raised_for_lambda_to_retry(
         call(training_event())
     assert '"EventFailed"' in capsys.readouterr().out
     assert stage.tracking.table.get("digits") == stage.run
+
+
+def test_a_burst_of_events_for_one_job_is_one_look_at_it(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    stage.sagemaker.job = completed_job()
+    assert given_back(call(batch(*[training_event()] * 10))) == []
+    assert stage.sagemaker.asked_for == ["digits-1"]
+    head = stage.tracking.table.get("digits")
+    assert head is not None
+    assert head.state is RunState.COMPLETED
+    [mail] = stage.received()
+    assert mail["MessageAttributes"]["status"]["Value"] == "completed"
+    assert '"RunChanged":[1.0]' in capsys.readouterr().out.replace(" ", "")
+
+
+def test_the_queue_keeps_the_messages_of_the_job_that_failed_and_no_others(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.sagemaker.busy = True
+    mixed = batch(training_event(), "junk", training_event("strangers-model-7"), training_event())
+    assert given_back(call(mixed)) == ["m0", "m3"]
+    said = capsys.readouterr().out.replace(" ", "")
+    for metric in ('"EventFailed":[2.0]', '"EventRefused":[1.0]', '"EventForeign":[1.0]'):
+        assert metric in said
+    stage.sagemaker.busy, stage.sagemaker.job = False, completed_job()
+    assert given_back(call(batch(training_event(), training_event()))) == []
+    assert [mail["MessageAttributes"]["status"]["Value"] for mail in stage.received()] == ["completed"]
 
 
 def test_a_topic_that_refuses_does_not_undo_the_record(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,3 +278,44 @@ def test_junk_is_answered_and_touches_nothing(junk: object, monkeypatch: pytest.
         answer = call(junk)
     assert (answer["ok"], answer["error"]) == (False, "not-a-hint")
     assert answer["problem"]
+
+
+BODIES = st.one_of(
+    st.sampled_from(["job-1", "job-2", "job-3", "strangers-1", "failing-1", "failing-2"]).map(training_event),
+    st.sampled_from(["null", "{", "[1]", '{"source": "custom.app"}', ""]),
+)
+
+
+@given(bodies=st.lists(BODIES, max_size=10))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=100)
+def test_any_batch_looks_once_at_each_job_and_gives_back_what_failed(
+    bodies: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at: list[str] = []
+
+    def follow(hint: Hint, *, tracking: object) -> dict[str, Any]:
+        looked_at.append(hint.job_name)
+        if hint.job_name.startswith("failing"):
+            raise SageMakerBusyError(operation="Describe", code="ThrottlingException", reason="Rate exceeded")
+        return {"ok": True}
+
+    named = {
+        f"m{number}": body["detail"]["TrainingJobName"]
+        for number, body in enumerate(bodies)
+        if not isinstance(body, str)
+    }
+    with monkeypatch.context() as patch:
+        patch.setattr(entry, "production_tracking", lambda: None)
+        patch.setattr(entry, "follow", follow)
+        kept = given_back(call(batch(*bodies)))
+    assert sorted(looked_at) == sorted(set(named.values()))
+    assert sorted(kept) == sorted(message for message, job in named.items() if job.startswith("failing"))
+
+
+def test_a_batch_of_nothing_but_junk_is_done_with_and_needs_no_aws(monkeypatch: pytest.MonkeyPatch) -> None:
+    def untouched() -> Tracking:
+        raise AssertionError("junk reached the record")
+
+    monkeypatch.setattr(entry, "production_tracking", untouched)
+    assert given_back(call(batch("junk", "{}"))) == []
+    assert given_back(call({"Records": []})) == []

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracker.hints import TRAINING_JOB_CHANGED, TUNING_JOB_CHANGED, Hint, NotAHintError, hint_of
+from tracker.hints import TRAINING_JOB_CHANGED, TUNING_JOB_CHANGED, Batch, Hint, NotAHintError, batch_of, hint_of
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.floats() | st.text(),
@@ -62,3 +63,60 @@ def test_no_event_breaks_the_reader(junk: object) -> None:
     except NotAHintError:
         return
     assert 1 <= len(hint.job_name) <= 63
+
+
+def message(message_id: str, body: object) -> dict[str, Any]:
+    return {"messageId": message_id, "body": body if isinstance(body, str) else json.dumps(body)}
+
+
+def test_the_events_of_a_batch_are_one_hint_a_job() -> None:
+    training = event(TRAINING_JOB_CHANGED, TrainingJobName="digits-1")
+    tuning = event(TUNING_JOB_CHANGED, HyperParameterTuningJobName="digits-1")
+    read = batch_of(
+        {"Records": [message("a", training), message("b", tuning), message("c", training), message("d", training)]}
+    )
+    assert read == Batch(
+        messages={
+            Hint(job_name="digits-1", tuning=False): ["a", "c", "d"],
+            Hint(job_name="digits-1", tuning=True): ["b"],
+        },
+        problems=[],
+    )
+
+
+@pytest.mark.parametrize(
+    ("record", "says"),
+    [
+        (None, "no message of a queue"),
+        ({}, "no messageId or no body"),
+        ({"messageId": "", "body": "{}"}, "no messageId"),
+        ({"messageId": "a", "body": None}, "no body"),
+        (message("a", "{"), "body of message a is no JSON"),
+        (message("a", "[" * 100_000), "body of message a is no JSON"),
+        (message("a", "{}"), "message a holds no hint: its source"),
+    ],
+)
+def test_what_hints_at_nothing_is_told_and_stops_no_other(record: object, says: str) -> None:
+    good = message("good", event(TRAINING_JOB_CHANGED, TrainingJobName="digits-1"))
+    read = batch_of({"Records": [record, good]})
+    assert read is not None
+    assert read.messages == {Hint(job_name="digits-1", tuning=False): ["good"]}
+    [problem] = read.problems
+    assert says in problem
+
+
+@pytest.mark.parametrize("no_batch", [None, [], {}, {"Records": "a"}, event(TRAINING_JOB_CHANGED, TrainingJobName="a")])
+def test_a_bare_event_is_no_batch(no_batch: object) -> None:
+    assert batch_of(no_batch) is None
+
+
+@given(
+    records=st.lists(
+        JSON | st.fixed_dictionaries({"messageId": st.text() | JSON, "body": st.text() | JSON.map(json.dumps) | JSON}),
+        max_size=10,
+    )
+)
+def test_no_record_breaks_the_reader_or_gets_lost(records: list[object]) -> None:
+    read = batch_of({"Records": records})
+    assert read is not None
+    assert len(read.problems) + sum(map(len, read.messages.values())) == len(records)

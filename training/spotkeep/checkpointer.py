@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from . import events
 from .background_save import BackgroundSaver, SaveOutcome
@@ -194,11 +194,7 @@ class Checkpointer:
             self._step_began = time.monotonic()
             yield self._step
             self._complete_step(total_steps)
-            last = self._step >= total_steps
-            if self.interrupted or last or self._due():
-                self._try_to_save(reason="end" if last else "interval")
-            if not last:
-                self._leave_if_interrupted()
+            self._save_and_leave_when_due(last=self._step >= total_steps)
         self._wait_until_over()
         events.emit("finish", step=self._step)
 
@@ -243,10 +239,7 @@ class Checkpointer:
                 )
             last = index + 1 == total_epochs
             self._epochs_completed = index + 1
-            if self.interrupted or last or self._due():
-                self._try_to_save(reason="end" if last else "interval")
-            if not last:
-                self._leave_if_interrupted()
+            self._save_and_leave_when_due(last=last)
         self._wait_until_over()
         events.emit("finish", step=self._step)
 
@@ -448,10 +441,18 @@ class Checkpointer:
             self._complete_step(total_steps)
             if self.interrupted:
                 self._try_to_save(reason="interval")
-                self._leave_if_interrupted()
+                self._leave()
             # The last step's save waits for what follows the loop: it belongs to the epoch.
             elif self._step < end and self._due():
                 self._try_to_save(reason="interval")
+
+    def _save_and_leave_when_due(self, *, last: bool) -> None:
+        # Asked once: a notice that came between the save and the leaving would leave without a save.
+        interrupted = self.interrupted
+        if interrupted or last or self._due():
+            self._try_to_save(reason="end" if last else "interval")
+        if interrupted and not last:
+            self._leave()
 
     def _complete_step(self, total_steps: int) -> None:
         self._step += 1
@@ -490,8 +491,11 @@ class Checkpointer:
 
     def _leave_if_interrupted(self) -> None:
         if self.interrupted:
-            self._wait_until_over()
-            raise SystemExit(EXIT_INTERRUPTED)
+            self._leave()
+
+    def _leave(self) -> NoReturn:
+        self._wait_until_over()
+        raise SystemExit(EXIT_INTERRUPTED)
 
     def _require_entered(self) -> None:
         if not self._entered:

@@ -86,7 +86,7 @@ def rehearse(
     if as_json:
         terminal.give_json(report.to_document())
     else:
-        for part in (*report_of(report), "", f"Report: {written}"):
+        for part in (*report_of(report), "", f"Report: {_from_here(written)}"):
             terminal.show(part)
     if not report.verdict.passed:
         raise RehearsalFailedError(
@@ -96,3 +96,7 @@ def rehearse(
         NextStep(command=f"spotkeep doctor {job_file}", what="check the job for AWS"),
         NextStep(command=f"spotkeep launch {job_file}", what="launch it, once the app is deployed"),
     )
+
+
+def _from_here(path: Path) -> Path:
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -33,6 +33,8 @@ def event_text(event: JobEvent) -> str:
             return progress_text(event)
         case JobEventKind.SAVED:
             return f"saved step {event.step or 0:,}{_saved_details(fields)}"
+        case JobEventKind.SAVE_FAILED:
+            return f"could not save step {event.step or 0:,}: {fields.get('problem', 'no reason given')}"
         case JobEventKind.FALLBACK:
             return f"skipped a damaged checkpoint of step {event.step or 0:,}: {fields.get('problem', 'unreadable')}"
         case JobEventKind.NOTICE:

@@ -24,6 +24,7 @@ _STYLES = {
     JobEventKind.EXIT: "dim",
     JobEventKind.SAVED: "dim",
     JobEventKind.RESUME: "green",
+    JobEventKind.SAVE_FAILED: "yellow",
     JobEventKind.FALLBACK: "yellow",
     JobEventKind.NOTICE: "yellow",
     JobEventKind.FINISH: "green",

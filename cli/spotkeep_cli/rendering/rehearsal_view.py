@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from rich.panel import Panel
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn
+from rich.console import Group
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from spotkeep_rehearsal.report import Report
 
 _STAGE_WIDTH = max(len(stage.value) for stage in Stage)
+_LONGEST_TEXT = 44
 _ENDING_STATUSES = frozenset({"completed", "failed", "stopped"})
 
 
@@ -43,7 +44,7 @@ class RehearsalView(AbstractContextManager["RehearsalView"]):
                 SpinnerColumn(),
                 TextColumn("{task.description}"),
                 BarColumn(bar_width=None),
-                MofNCompleteColumn(),
+                TextColumn("{task.fields[count]}"),
                 TextColumn("{task.fields[text]}"),
                 console=console,
                 transient=True,
@@ -64,12 +65,13 @@ class RehearsalView(AbstractContextManager["RehearsalView"]):
     def stage_started(self, stage: Stage) -> None:
         """See `spotkeep_rehearsal.rehearsal.Observer`."""
         if self._progress is not None:
-            self._task = self._progress.add_task(stage.value.ljust(_STAGE_WIDTH), total=None, text="")
+            self._task = self._progress.add_task(stage.value.ljust(_STAGE_WIDTH), total=None, count="", text="")
 
     def stage_progress(self, stage: Stage, *, done: int, total: int | None, text: str) -> None:  # noqa: ARG002
         """See `spotkeep_rehearsal.rehearsal.Observer`."""
         if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, completed=done, total=total, text=text)
+            count = f"{done}/{total}" if total else ""
+            self._progress.update(self._task, completed=done, total=total, count=count, text=text[:_LONGEST_TEXT])
 
     def stage_note(self, stage: Stage, text: str) -> None:  # noqa: ARG002
         """See `spotkeep_rehearsal.rehearsal.Observer`."""
@@ -82,6 +84,10 @@ class RehearsalView(AbstractContextManager["RehearsalView"]):
             self._task = None
         name = stage.value.ljust(_STAGE_WIDTH)
         self._line(Text.assemble(("✓ ", "green"), (name, "bold"), f"  {seconds:5.1f} s  ", (text, "dim")))
+
+    def job_said(self, line: str) -> None:
+        """See `spotkeep_rehearsal.rehearsal.Observer`."""
+        self._line(Text.assemble("  ", " " * _STAGE_WIDTH, "  ", (line, "dim")))
 
     def notice_received(self, notice: ReceivedNotice) -> None:
         """See `spotkeep_rehearsal.rehearsal.Observer`."""
@@ -100,10 +106,20 @@ def report_of(report: Report) -> Sequence[RenderableType]:
         _losses(report.verdict.interruptions),
     ]
     if notice is not None:
-        mail = Text.assemble(("Subject: ", "dim"), (notice.subject, "bold"), "\n\n", notice.body.rstrip())
-        parts += ["", _heading("The notice, as the subscriber got it"), Panel(mail, border_style="dim")]
+        parts += ["", _heading("The notice, as the subscriber got it"), _mail(notice)]
     parts += ["", _heading("The bill"), bill(report.head), "", *_verdict(report)]
     return parts
+
+
+def _mail(notice: ReceivedNotice) -> RenderableType:
+    # A bar at the left instead of a box: addresses stay whole, so that they can be copied.
+    lines = [
+        Text.assemble(("Subject: ", "dim"), (notice.subject, "bold")),
+        Text(),
+        *map(Text, notice.body.splitlines()),
+    ]
+    # A group: printed one by one, texts are joined to a new one that wraps.
+    return Group(*(Text.assemble(("  │ ", "dim"), line, no_wrap=True, overflow="ignore") for line in lines))
 
 
 def _heading(text: str) -> Text:

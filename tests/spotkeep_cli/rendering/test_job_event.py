@@ -31,6 +31,7 @@ def event(kind: str, **fields: object) -> JobEvent:
         ({"kind": "progress", "step": 5, "total_steps": 9, "metrics": {"loss": 0.12345}}, "step 5 of 9  loss 0.1235"),
         ({"kind": "saved", "step": 5, "bytes": 2000, "seconds": 0.5, "reason": "notice"},
          "saved step 5 (2.0 kB, 0.5s), on notice"),
+        ({"kind": "save-failed", "step": 5, "problem": "the disk is full"}, "could not save step 5: the disk is full"),
         ({"kind": "notice"}, "was told that its capacity goes away"),
         ({"kind": "exit", "code": 75}, "exited with code 75"),
     ],

@@ -1,0 +1,31 @@
+"""Every example's job file is one that the launcher would accept, with nothing to warn about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spotkeep_cli.job_file import read_job_file
+from spotkeep_cli.preparation import prepare
+from spotkeep_jobs.validation import DeploymentDefaults, validate
+
+JOB_FILES = sorted((Path(__file__).parents[2] / "examples").glob("*/job.yaml"))
+DEFAULTS = DeploymentDefaults(
+    image="123456789012.dkr.ecr.us-east-1.amazonaws.com/training:1",
+    instance_type="ml.m5.xlarge",
+    checkpoint_bucket="checkpoints",
+    max_run_limit_seconds=432_000,
+)
+
+
+def test_there_are_examples() -> None:
+    assert {path.parent.name for path in JOB_FILES} >= {"digits", "pytorch-resnet"}
+
+
+@pytest.mark.parametrize("path", JOB_FILES, ids=lambda path: path.parent.name)
+def test_an_example_would_be_launched(path: Path) -> None:
+    prepared = prepare(read_job_file(path), checkpoint_bucket="checkpoints", new_token=lambda: "token")
+    validation = validate(prepared.payload, defaults=DEFAULTS)
+    assert validation.problems == ()
+    assert validation.warnings == ()
