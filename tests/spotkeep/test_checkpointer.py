@@ -332,6 +332,28 @@ def test_a_loop_of_ones_own_saves_and_looks_for_the_notice(tmp_path, job_events)
     assert Training().checkpointer(tmp_path).restore() == 3
 
 
+def test_a_loop_that_a_trainer_runs_counts_its_steps_and_saves_when_due(tmp_path, job_events):
+    state = {"count": 0}
+    with Checkpointer(state, tmp_path, every_steps=4) as checkpointer:
+        for step in range(1, 10):
+            checkpointer.complete_step(total_steps=10)
+            state["count"] = step
+            if step == 9:
+                signal.raise_signal(signal.SIGTERM)
+            assert checkpointer.save_if_due() is (step == 9)
+            if step == 9:
+                assert checkpointer.durable_step == 9, "there is nothing to do but leave"
+    with Checkpointer(state := {"count": 0}, tmp_path) as checkpointer:
+        assert (checkpointer.step, state["count"]) == (9, 9)
+        checkpointer.complete_step(total_steps=10)
+        assert not checkpointer.save_if_due(last=True)
+    told = [(event["step"], event["reason"]) for event in job_events() if event["event"] == "saved"]
+    assert told == [(4, "interval"), (8, "interval"), (9, "notice"), (10, "end")]
+    assert [event["step"] for event in job_events() if event["event"] == "finish"] == [10]
+    with pytest.raises(UsageError, match="inside `with checkpointer:`"):
+        checkpointer.complete_step()
+
+
 def test_saving_by_hand_tells_of_a_full_disk(tmp_path, monkeypatch):
     def refuse(self, descriptor, raw, offset):
         raise OSError(errno.ENOSPC, "No space left on device")

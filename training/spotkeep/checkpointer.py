@@ -243,6 +243,41 @@ class Checkpointer:
         self._wait_until_over()
         events.emit("finish", step=self._step)
 
+    def complete_step(self, *, total_steps: int | None = None) -> None:
+        """Count a step that is done, for loops that somebody else runs: those of a trainer with callbacks.
+
+        `save_if_due` comes after it, once the state is that of this step as a whole.
+
+        Args:
+            total_steps: Steps of the whole training, if known, for the progress event.
+
+        Raises:
+            UsageError: Outside a `with` block.
+        """
+        self._require_entered()
+        self._complete_step(total_steps)
+
+    def save_if_due(self, *, last: bool = False) -> bool:
+        """Save after a completed step when that is due, or a notice has come, or it is the last one.
+
+        Args:
+            last: Whether the training is done.
+
+        Returns:
+            Whether a notice has come. Then the state is durable, or the notice is over: leave with `EXIT_INTERRUPTED`.
+
+        Raises:
+            UsageError: Outside a `with` block.
+        """
+        self._require_entered()
+        interrupted = self._save_when_due(last=last)
+        if interrupted or last:
+            self._wait_until_over()
+        if last:
+            events.emit("finish", step=self._step)
+        self._step_began = time.monotonic()
+        return interrupted
+
     def log(self, **metrics: float) -> None:
         """Note metrics of the current step; they go out with the next progress event."""
         self._metrics.update(metrics)
@@ -447,14 +482,17 @@ class Checkpointer:
                 self._try_to_save(reason="interval")
 
     def _save_and_leave_when_due(self, *, last: bool) -> None:
+        if self._save_when_due(last=last) and not last:
+            self._leave()
+
+    def _save_when_due(self, *, last: bool) -> bool:
         # Asked once: a notice that came between the save and the leaving would leave without a save.
         interrupted = self.interrupted
         if interrupted or last or self._due():
             self._try_to_save(reason="end" if last else "interval")
-        if interrupted and not last:
-            self._leave()
+        return interrupted
 
-    def _complete_step(self, total_steps: int) -> None:
+    def _complete_step(self, total_steps: int | None) -> None:
         self._step += 1
         if self._step_began is not None:
             self._schedule.extra_time.step(time.monotonic() - self._step_began, while_saving=self._saver.saving)
@@ -499,7 +537,7 @@ class Checkpointer:
 
     def _require_entered(self) -> None:
         if not self._entered:
-            raise UsageError("steps and epochs work only inside `with checkpointer:`, where notices are watched for")
+            raise UsageError("steps are counted only inside `with checkpointer:`, where notices are watched for")
 
 
 @dataclass(frozen=True)
