@@ -20,6 +20,8 @@ from .errors import (
     UsageError,
 )
 from .events import report_progress, report_resumed, report_saved
+from .random_states import RandomStates
+from .resumable_training import ResumableLoader, ResumableTraining
 from .retention import Best
 from .save_schedule import InterruptionOutlook
 from .version import __version__
@@ -35,6 +37,9 @@ __all__ = [
     "MissingLibraryError",
     "MixedStateError",
     "NewerFormatError",
+    "RandomStates",
+    "ResumableLoader",
+    "ResumableTraining",
     "SaveError",
     "SpotkeepError",
     "StateError",
