@@ -523,7 +523,7 @@ def test_a_failure_beside_the_training_is_raised_where_it_is_waited_for(tmp_path
 
 def test_a_notice_too_short_for_the_disk_keeps_what_is_durable_and_says_so(tmp_path, monkeypatch, job_events):
     monkeypatch.setenv("SPOTKEEP_NOTICE_SECONDS", "0")
-    monkeypatch.setattr("spotkeep.checkpointer._GRACE_SECONDS", 0.05)
+    monkeypatch.setattr("spotkeep.notice._GRACE_SECONDS", 0.05)
     disk = HeldDisk(monkeypatch)
     training = Training()
 

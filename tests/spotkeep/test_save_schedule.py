@@ -65,8 +65,8 @@ def test_no_other_interval_loses_less(cost, mean, chance, factor):
         assert lost_share(best) < lost_share(best * factor)
 
 
-def test_an_interval_shorter_than_a_save_takes_cannot_be_kept():
-    assert best_interval(extra_seconds=0.0, durable_seconds=40.0, outlook=HOURLY).seconds == 40.0
+def test_at_most_half_of_the_time_is_spent_writing():
+    assert best_interval(extra_seconds=0.0, durable_seconds=40.0, outlook=HOURLY).seconds == 80.0
 
 
 def test_auto_measures_then_adapts_and_says_so_once():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,18 +20,20 @@ from . import events
 from .background_save import BackgroundSaver, SaveOutcome
 from .checkpoint_directory import CheckpointDirectory, OpenCheckpoint
 from .errors import CheckpointError, DamagedCheckpointError, MixedStateError, SaveError, UsageError
+from .interruption_history import LEFT, NOTICED, InterruptionHistory, expect
 from .notice import Notice, NoticeWatch
-from .retention import MODES, Best
+from .retention import MODES, Best, Retention
 from .save_schedule import InterruptionOutlook, Interval, SaveSchedule
+from .second_tier import SecondTier
 from .state_encoding import encode_state
 from .state_restoring import check_state, require_fit, restore_state
+from .transfer import TransferCancelledError
 
 EXIT_INTERRUPTED = 75
 """The exit code of a script that left because of a notice (EX_TEMPFAIL: try again)."""
 
 _DEFAULT_EVERY_SECONDS = 300.0
 _WATCH_SECONDS = 0.2
-_GRACE_SECONDS = 5.0
 _AUTO = "auto"
 _MEAN_SECONDS_VARIABLE = "SPOTKEEP_MEAN_SECONDS_BETWEEN_INTERRUPTIONS"
 _NOTICE_CHANCE_VARIABLE = "SPOTKEEP_NOTICE_CHANCE"
@@ -73,10 +76,14 @@ class Checkpointer:
         keep_every: Checkpoints of steps that are multiples of this stay too.
         keep_best: And the best one by a metric that the script logs, for example `Best("loss", "min")`.
         outlook: For `"auto"`. Default: SPOTKEEP_MEAN_SECONDS_BETWEEN_INTERRUPTIONS (three hours) and
-            SPOTKEEP_NOTICE_CHANCE (0.5).
+            SPOTKEEP_NOTICE_CHANCE (0.5). What the run itself has seen of interruptions corrects it.
+        remote: `s3://bucket/prefix`, where nothing else copies the checkpoints to a place that outlives this machine:
+            they are uploaded there in the background, and the newest of both places is restored. Needs boto3. Default:
+            SPOTKEEP_CHECKPOINT_URI.
 
     Raises:
         UsageError: If an argument makes no sense.
+        MissingLibraryError: If boto3 is needed and not installed.
     """
 
     def __init__(
@@ -89,6 +96,7 @@ class Checkpointer:
         keep_every: int | None = None,
         keep_best: Best | None = None,
         outlook: InterruptionOutlook | None = None,
+        remote: str | None = None,
     ) -> None:
         auto = every_seconds == _AUTO
         if isinstance(every_seconds, str) and not auto:
@@ -118,14 +126,24 @@ class Checkpointer:
         self._keep_every = keep_every
         self._keep_best = keep_best
         self._directory = CheckpointDirectory(_directory(directory))
-        self._saver = BackgroundSaver(self._directory, tidy=lambda: self._prune(self._keep_last))
-        self._notice_watch = NoticeWatch()
-        self._notice_told = False
+        self._saver = BackgroundSaver(self._directory, tidy=self._after_save)
+        self._second_tier = SecondTier(
+            self._directory, remote=remote, retention=Retention(last=keep_last, every=keep_every, best=keep_best)
+        )
+        self._history = InterruptionHistory(self._directory.path) if auto else None
+        self._notice_watch = NoticeWatch(on_change=self._on_notice_change)
+        # Both are told by whoever notices first. Entered again by a handler that interrupts a thread which is in it.
+        self._telling = threading.RLock()
+        self._told_deadline: float | None = None
+        self._too_late_told = False
         self._gave_up = False
+        self._fetch_cancelled = threading.Event()
+        self._saving_step = 0
         self._entered = False
         self._restored = False
         self._step = 0
         self._step_began: float | None = None
+        self._step_began_saving = False
         self._epochs_completed: int | None = None
         self._durable_step: int | None = None
         self._started_step: int | None = None
@@ -171,7 +189,14 @@ class Checkpointer:
     ) -> None:
         try:
             self._wait_until_over()
+            if self._history is not None and self._restored:
+                self._history.seen(self._ending())
+            if not isinstance(exception, KeyboardInterrupt):
+                self._second_tier.finish(lambda: self._notice_watch.seconds_left)
+                if self._history is not None and self._notice_watch.seconds_left > 0:
+                    self._second_tier.send_history()
         finally:
+            self._second_tier.stop()
             self._notice_watch.stop()
             self._entered = False
 
@@ -191,7 +216,7 @@ class Checkpointer:
         self._require_entered()
         self._leave_if_interrupted()
         while self._step < total_steps:
-            self._step_began = time.monotonic()
+            self._begin_step()
             yield self._step
             self._complete_step(total_steps)
             self._save_and_leave_when_due(last=self._step >= total_steps)
@@ -275,7 +300,7 @@ class Checkpointer:
             self._wait_until_over()
         if last:
             events.emit("finish", step=self._step)
-        self._step_began = time.monotonic()
+        self._begin_step()
         return interrupted
 
     def log(self, **metrics: float) -> None:
@@ -297,6 +322,8 @@ class Checkpointer:
             StateMismatchError: If a good checkpoint does not fit the state.
             NewerFormatError: If a newer library wrote the newest checkpoint.
             MixedStateError: If none is good, and a damaged one has overwritten a part of the state.
+            RemoteError: If a remote place is given and cannot be read: the newest checkpoint may be there.
+            SystemExit: With code 75, when a notice comes while a checkpoint is downloaded.
         """
         if self._restored:
             return self._step
@@ -307,6 +334,7 @@ class Checkpointer:
             self._durable_step = self._started_step = self._step
             self._known_metrics = dict(found.manifest.metrics)
         self._restored = True
+        self._begin_history()
         self._schedule.tried(self._step, time.monotonic())
         name = None if found is None else self._directory.name(self._step)
         events.emit("resume", step=self._step, checkpoint=name)
@@ -353,12 +381,19 @@ class Checkpointer:
         return True
 
     def _restore_newest(self) -> OpenCheckpoint | None:
-        steps = self._directory.steps()
+        local = self._directory.steps()
+        remote = [] if self._second_tier.remote is None else self._second_tier.remote.steps()
+        steps = sorted({*local, *remote}, reverse=True)
         overwritten = False
-        for step in steps:
+        # One that is damaged here may be whole in S3.
+        for step, fetch in [(step, fetch) for step in steps for fetch in (False, True)]:
+            if step not in (remote if fetch else local) or (fetch and not self._fetch(step)):
+                continue
             found = self._read(step, verify_first=overwritten or step == steps[-1])
             if found is not None and self._fill(found):
                 restore_state(self._state, found.state, step=step)
+                if step not in remote:
+                    self._second_tier.saved(step)
                 return found
             overwritten = overwritten or found is not None
         if overwritten:
@@ -388,6 +423,24 @@ class Checkpointer:
             return False
         return True
 
+    def _fetch(self, step: int) -> bool:
+        """Download a checkpoint. Says whether it is whole."""
+        remote = self._second_tier.remote
+        if remote is None:
+            return False
+        began = time.monotonic()
+        _logger.info("downloading the checkpoint of step %d from %s", step, remote.place)
+        try:
+            size = remote.fetch(step, cancelled=self._fetch_cancelled)
+        except DamagedCheckpointError as error:
+            self._tell_damage(step, error)
+            return False
+        except TransferCancelledError:
+            # What has been downloaded stays for the next attempt on this machine, if there is one.
+            raise SystemExit(EXIT_INTERRUPTED) from None
+        events.emit("downloaded", step=step, seconds=round(time.monotonic() - began, 4), bytes=size)
+        return True
+
     def _tell_damage(self, step: int, error: DamagedCheckpointError) -> None:
         _logger.warning("passing over a damaged checkpoint: %s", error)
         events.emit("fallback", step=step, problem=error.problem, file=error.file)
@@ -395,8 +448,10 @@ class Checkpointer:
     def _begin(self, step: int, *, reason: str) -> None:
         """Start a save when none is running."""
         began = time.monotonic()
-        self._saver.wait_until_idle()
+        # Removing old checkpoints may mean to verify gigabytes first. On a notice there is no time for it.
+        self._saver.wait_until_idle(0 if self.interrupted else None)
         self._schedule.tried(step, time.monotonic())
+        self._saving_step = step
         try:
             self._saver.start(
                 encode_state(dict(self._state)),
@@ -419,6 +474,8 @@ class Checkpointer:
         if outcome.problem is None:
             self._durable_step = outcome.step
             self._schedule.saved(outcome.seconds)
+            if self._history is not None:
+                self._history.seen()
             events.emit(
                 "saved",
                 step=outcome.step,
@@ -426,8 +483,10 @@ class Checkpointer:
                 bytes=outcome.size_bytes,
                 reason=outcome.reason,
             )
-        elif self._started_step == outcome.step:
-            self._started_step = self._durable_step
+        else:
+            self._schedule.failed()
+            if self._started_step == outcome.step:
+                self._started_step = self._durable_step
         return outcome
 
     def _settle(self) -> None:
@@ -447,39 +506,82 @@ class Checkpointer:
 
     def _wait_until_over(self) -> None:
         """Wait for what is running, as long as a notice leaves time, and tell how it went."""
-        while not (self._gave_up or self._saver.wait(self._seconds_to_wait(otherwise=_WATCH_SECONDS))):
-            notice = self._notice()
-            if notice is not None and notice.seconds_left <= 0:
-                self._give_up(notice)
+        while not (self._gave_up or self._saver.wait(min(_WATCH_SECONDS, self._seconds_left()))):
+            if self._seconds_left() <= 0:
+                self._give_up("it is not durable in time")
         if not self._gave_up:
             self._settle()
-            self._saver.wait_until_idle(self._seconds_to_wait(otherwise=None))
+            left = self._seconds_left()
+            self._saver.wait_until_idle(None if math.isinf(left) else 0)
 
-    def _seconds_to_wait(self, *, otherwise: float | None) -> float | None:
-        notice = self._notice()
-        # Who is still there when a notice is over may be so for a little longer.
-        return otherwise if notice is None else max(notice.seconds_left, _GRACE_SECONDS)
+    def _seconds_left(self) -> float:
+        """Seconds to act, infinite without a notice."""
+        return math.inf if self._notice() is None else self._notice_watch.seconds_left
 
-    def _give_up(self, notice: Notice) -> None:
+    def _give_up(self, why: str) -> None:
         self._gave_up = True
-        durable = "none" if self._durable_step is None else f"that of step {self._durable_step}"
-        problem = (
-            f"the notice ({notice.source}) is over before it is durable; the newest durable checkpoint is {durable}"
-        )
-        _logger.error("no checkpoint of step %d: %s", self._step, problem)
-        events.emit("save-failed", step=self._step, problem=problem)
+        self._tell_too_late(self._step, why)
+
+    def _tell_too_late(self, step: int, why: str) -> None:
+        with self._telling:
+            if self._too_late_told:
+                return
+            self._too_late_told = True
+            durable = self._newest_durable()
+            newest = "none" if durable is None else f"that of step {durable}"
+            problem = f"the notice was too short: {why}; the newest durable checkpoint is {newest}"
+            _logger.error("no checkpoint of step %d: %s", step, problem)
+            events.emit("save-failed", step=step, problem=problem)
+
+    def _newest_durable(self) -> int | None:
+        """Look at the disk: the training's thread may not have taken note of it yet."""
+        started = self._started_step
+        if started is not None and not self._saver.saving and started in self._directory.steps():
+            return started
+        return self._durable_step
+
+    def _on_notice_change(self) -> None:
+        """Act where the training's thread cannot, in the thread that watches for notices."""
+        if self._notice() is None:
+            return
+        self._fetch_cancelled.set()
+        if self._notice_watch.seconds_left > 0:
+            return
+        if self._step_began is not None:
+            self._tell_too_late(self._step + 1, "the step takes longer")
+        elif self._restored and self._newest_durable() != self._step and self._step > 0:
+            self._tell_too_late(self._step, "it is not durable in time")
+
+    def _begin_history(self) -> None:
+        if self._history is not None:
+            self._second_tier.fetch_history()
+            self._schedule.outlook = expect(self._schedule.outlook, self._history.begin())
+
+    def _ending(self) -> str | None:
+        """Say how this process ends, for the history: without a word if a notice came too late for its last step."""
+        if self._notice() is None:
+            return LEFT
+        return NOTICED if self._durable_step == self._step else None
+
+    def _after_save(self) -> None:
+        """Do what comes after a durable checkpoint, in the thread that wrote it."""
+        step = self._saving_step
+        if step in self._directory.steps():
+            self._second_tier.saved(step)
+        if not self.interrupted:
+            self._prune(self._keep_last)
 
     def _epoch_steps(self, first: int, end: int, total_steps: int) -> Iterator[int]:
         while self._step < end:
-            self._step_began = time.monotonic()
+            self._begin_step()
             yield self._step - first
             self._complete_step(total_steps)
             if self.interrupted:
                 self._try_to_save(reason="interval")
                 self._leave()
             # The last step's save waits for what follows the loop: it belongs to the epoch.
-            elif self._step < end and self._due():
-                self._try_to_save(reason="interval")
+            elif self._step < end and (reason := self._reason_to_save()) is not None:
+                self._try_to_save(reason=reason)
 
     def _save_and_leave_when_due(self, *, last: bool) -> None:
         if self._save_when_due(last=last) and not last:
@@ -488,15 +590,28 @@ class Checkpointer:
     def _save_when_due(self, *, last: bool) -> bool:
         # Asked once: a notice that came between the save and the leaving would leave without a save.
         interrupted = self.interrupted
-        if interrupted or last or self._due():
-            self._try_to_save(reason="end" if last else "interval")
+        reason = "end" if last else self._reason_to_save()
+        if interrupted or reason is not None:
+            self._try_to_save(reason=reason or "notice")
         return interrupted
+
+    def _reason_to_save(self) -> str | None:
+        if self._notice_watch.take_save_advice():
+            return "rebalance"
+        return "interval" if self._due() else None
+
+    def _begin_step(self) -> None:
+        self._step_began_saving = self._saver.saving
+        self._step_began = time.monotonic()
 
     def _complete_step(self, total_steps: int | None) -> None:
         self._step += 1
         if self._step_began is not None:
-            self._schedule.extra_time.step(time.monotonic() - self._step_began, while_saving=self._saver.saving)
+            beside_a_save = self._step_began_saving or self._saver.saving
+            self._schedule.extra_time.step(time.monotonic() - self._step_began, while_saving=beside_a_save)
+            self._step_began = None
         self._settle()
+        self._second_tier.look()
         events.report_progress(step=self._step, total_steps=total_steps, **self._metrics)
         self._metrics = {}
 
@@ -508,6 +623,10 @@ class Checkpointer:
             return
         self._wait_until_over()
         if self._gave_up:
+            return
+        fastest, left = self._schedule.extra_time.fastest_durable_seconds, self._seconds_left()
+        if fastest > left:
+            self._give_up(f"a save takes {fastest:.3g} s at best, and {left:.3g} s are left")
             return
         try:
             self._begin(self._step, reason="notice" if self.interrupted else reason)
@@ -522,9 +641,11 @@ class Checkpointer:
 
     def _notice(self) -> Notice | None:
         notice = self._notice_watch.notice()
-        if notice is not None and not self._notice_told:
-            self._notice_told = True
-            events.emit("notice", source=notice.source, seconds_left=round(notice.seconds_left, 1))
+        if notice is not None and notice.deadline != self._told_deadline:
+            with self._telling:
+                told, self._told_deadline = self._told_deadline, notice.deadline
+                if told is None or notice.deadline < told - 1:
+                    events.emit("notice", source=notice.source, seconds_left=round(notice.seconds_left, 1))
         return notice
 
     def _leave_if_interrupted(self) -> None:

@@ -9,7 +9,8 @@ SpotkeepError
 │   ├── MixedStateError         no checkpoint is good, and a damaged one has overwritten a part of the state
 │   ├── NewerFormatError        a checkpoint was written by a newer Spotkeep
 │   ├── MissingLibraryError     a checkpoint holds arrays or tensors of a library that is not installed here
-│   └── SaveError               the disk refused a checkpoint; older ones are untouched
+│   ├── SaveError               the disk refused a checkpoint; older ones are untouched
+│   └── RemoteError             the second tier (S3) cannot be reached, or refuses
 ├── UsageError                  the library was called in a way that cannot work
 └── JobError                    the job could not be started (carries the exit code)
     ├── ConfigurationError      the platform's files under input/config are not what they should be
@@ -97,6 +98,18 @@ class MissingLibraryError(CheckpointError):
 
 class SaveError(CheckpointError):
     """The disk refused a checkpoint. Older checkpoints are as they were."""
+
+
+class RemoteError(CheckpointError):
+    """The second tier refuses, or cannot be reached.
+
+    Attributes:
+        missing: Whether what was asked for is not there.
+    """
+
+    def __init__(self, message: str, *, missing: bool = False) -> None:
+        self.missing = missing
+        super().__init__(message)
 
 
 class UsageError(SpotkeepError):

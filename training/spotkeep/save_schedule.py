@@ -17,7 +17,11 @@ from typing import Callable
 _FIRST_SECONDS = 30.0
 _SHORTEST_SECONDS = 1.0
 _LONGEST_SECONDS = 3600.0
-_REMEMBERED = 32
+_REMEMBERED_SAVES = 32
+_REMEMBERED_STEPS = 256
+_NOTABLE_CHANGE = 1.5
+# Writing at most half of the time leaves quiet steps, which tell what the others lose.
+_LEAST_REST = 2.0
 
 
 @dataclass(frozen=True)
@@ -51,13 +55,13 @@ def best_interval(*, extra_seconds: float, durable_seconds: float, outlook: Inte
 
     Args:
         extra_seconds: By how much a checkpoint lengthens the training.
-        durable_seconds: From the call until a checkpoint is durable: a shorter interval cannot be kept.
+        durable_seconds: From the call until a checkpoint is durable; at least twice that passes between two saves.
         outlook: What is expected of the machine.
     """
     unnoticed = 1.0 - outlook.notice_chance
     mean = outlook.mean_seconds_between
     ideal = math.sqrt(2 * max(extra_seconds, 0.0) * mean / unnoticed) if unnoticed > 0 else math.inf
-    shortest = max(_SHORTEST_SECONDS, durable_seconds)
+    shortest = max(_SHORTEST_SECONDS, _LEAST_REST * durable_seconds)
     longest = max(_LONGEST_SECONDS, shortest)
     seconds = min(max(ideal, shortest), longest)
     reason = (
@@ -71,40 +75,64 @@ def best_interval(*, extra_seconds: float, durable_seconds: float, outlook: Inte
 
 
 class ExtraTime:
-    """Measures by how much checkpoints lengthen a training: the calls, and the slower steps while one is written."""
+    """Measures by how much checkpoints lengthen a training: the calls, and the slower steps while one is written.
+
+    The calls are measured exactly. What the steps lose is a small difference of noisy times: the steps beside a save
+    against the mean of the quiet ones (the mean, because where every tenth step is slow, the median is not what a step
+    takes). A single save may seem to gain time; only all of them together may not.
+    """
 
     def __init__(self) -> None:
-        self._quiet_steps: deque[float] = deque(maxlen=_REMEMBERED)
-        self._saves: deque[float] = deque(maxlen=_REMEMBERED)
-        self._durable: deque[float] = deque(maxlen=_REMEMBERED)
-        self._running = 0.0
+        self._quiet_steps: deque[float] = deque(maxlen=_REMEMBERED_STEPS)
+        self._calls: deque[float] = deque(maxlen=_REMEMBERED_SAVES)
+        self._slowdowns: deque[float] = deque(maxlen=_REMEMBERED_SAVES)
+        self._durable: deque[float] = deque(maxlen=_REMEMBERED_SAVES)
+        self._call = 0.0
+        self._slow_seconds = 0.0
+        self._slow_steps = 0
 
     def step(self, seconds: float, *, while_saving: bool) -> None:
-        """Take the time of one step."""
-        if not while_saving:
+        """Take the time of one step. `while_saving` if a save was running during any part of it."""
+        if while_saving:
+            self._slow_seconds += seconds
+            self._slow_steps += 1
+        else:
             self._quiet_steps.append(seconds)
-        elif self._quiet_steps:
-            self._running += seconds - statistics.median(self._quiet_steps)
 
     def call(self, seconds: float) -> None:
         """Take the time that a save held the training up."""
-        self._running += seconds
+        self._call += seconds
 
     def saved(self, durable_seconds: float) -> None:
-        """Close the account of one checkpoint."""
-        self._saves.append(max(self._running, 0.0))
+        """Close the account of one checkpoint. A step that is still running counts for the next one."""
+        self._calls.append(self._call)
+        if self._quiet_steps:
+            quiet = statistics.fmean(self._quiet_steps)
+            self._slowdowns.append(self._slow_seconds - self._slow_steps * quiet)
         self._durable.append(durable_seconds)
-        self._running = 0.0
+        self.failed()
+
+    def failed(self) -> None:
+        """Forget what a save that never became durable has cost."""
+        self._call, self._slow_seconds, self._slow_steps = 0.0, 0.0, 0
 
     @property
     def seconds(self) -> float | None:
         """The extra time of a checkpoint, None before the first one."""
-        return statistics.median(self._saves) if self._saves else None
+        if not self._calls:
+            return None
+        slowdown = _middle_mean(list(self._slowdowns)) if self._slowdowns else 0.0
+        return statistics.median(self._calls) + max(slowdown, 0.0)
 
     @property
     def durable_seconds(self) -> float:
         """How long a checkpoint takes until it is durable; 0 before the first one."""
         return statistics.median(self._durable) if self._durable else 0.0
+
+    @property
+    def fastest_durable_seconds(self) -> float:
+        """How long the fastest one took; 0 before the first one."""
+        return min(self._durable, default=0.0)
 
 
 class SaveSchedule:
@@ -116,7 +144,8 @@ class SaveSchedule:
             while one is running, none is due.
         auto: Choose the seconds.
         outlook: For `auto`.
-        announce: Told the first interval that `auto` chose from measurements.
+        announce: Told the first interval that `auto` chose from measurements, and each one that differs notably (by
+            half) from the last one told.
     """
 
     def __init__(
@@ -131,10 +160,11 @@ class SaveSchedule:
         self._every_steps = every_steps
         self._every_seconds = _FIRST_SECONDS if auto else every_seconds
         self._auto = auto
-        self._outlook = outlook or InterruptionOutlook()
         self._announce = announce
+        self._announced: float | None = None
         self._tried_step = 0
         self._tried_at = 0.0
+        self.outlook = outlook or InterruptionOutlook()
         self.extra_time = ExtraTime()
 
     def tried(self, step: int, now: float) -> None:
@@ -159,9 +189,25 @@ class SaveSchedule:
         extra = self.extra_time.seconds
         if self._auto and extra is not None:
             interval = best_interval(
-                extra_seconds=extra, durable_seconds=self.extra_time.durable_seconds, outlook=self._outlook
+                extra_seconds=extra, durable_seconds=self.extra_time.durable_seconds, outlook=self.outlook
             )
             self._every_seconds = interval.seconds
-            if self._announce is not None:
+            if self._announce is not None and self._differs_notably(interval.seconds):
+                self._announced = interval.seconds
                 self._announce(interval)
-                self._announce = None
+
+    def failed(self) -> None:
+        """Take note of a save that never became durable."""
+        self.extra_time.failed()
+
+    def _differs_notably(self, seconds: float) -> bool:
+        if self._announced is None:
+            return True
+        return max(seconds, self._announced) >= _NOTABLE_CHANGE * min(seconds, self._announced)
+
+
+def _middle_mean(values: list[float]) -> float:
+    """Average the middle half: as good as a mean, and a single pause of the machine does not decide it."""
+    values.sort()
+    cut = len(values) // 4
+    return statistics.fmean(values[cut : len(values) - cut])
