@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import http.client
+import http.server
 import json
-from collections.abc import Callable
+import threading
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import settings
@@ -15,6 +21,9 @@ from spotkeep import events
 from spotkeep.checkpoint_directory import CheckpointDirectory
 from spotkeep.storage import LocalStorage
 from spotkeep.upload_markers import UploadWatch
+
+if TYPE_CHECKING:
+    from spotkeep_local.lifecycle import LocalAws
 
 Event = dict[str, Any]
 
@@ -124,9 +133,134 @@ def job_events(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     return read
 
 
+class FaultyNetwork:
+    """A proxy between the SDK and the local AWS. `fault` sees each request and may spoil its answer.
+
+    Attributes:
+        requests: `METHOD path?query` of each request, in order.
+        fault: Given such a text, gives None (pass on), a status to answer with, `cut` (take the request, then end the
+            connection), `half` (end the connection in the middle of the answer), or bytes to answer instead.
+    """
+
+    def __init__(self, target: str) -> None:
+        self.requests: list[str] = []
+        self.fault: Callable[[str], int | str | bytes | None] = lambda request: None
+        parts = urlsplit(target)
+        self._target = (parts.hostname or "", parts.port or 0)
+        network = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *arguments: Any) -> None:
+                pass
+
+            def handle_one_request(self) -> None:
+                with contextlib.suppress(OSError):
+                    super().handle_one_request()
+                    return
+                self.close_connection = True
+
+            def _pass_on(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                request = f"{self.command} {self.path}"
+                network.requests.append(request)
+                fault = network.fault(request)
+                if fault == "cut":
+                    self.close_connection = True
+                    return
+                if isinstance(fault, int):
+                    code = "SlowDown" if fault == 503 else "AccessDenied" if fault == 403 else "InternalError"
+                    text = f"<Error><Code>{code}</Code><Message>injected</Message></Error>".encode()
+                    self._answer(fault, [("Content-Type", "application/xml")], text)
+                    return
+                status, headers, answer = network._ask(self.command, self.path, dict(self.headers), body)
+                if isinstance(fault, bytes):
+                    answer = fault
+                if fault == "half":
+                    self.send_response(status)
+                    self.send_header("Content-Length", str(len(answer)))
+                    self.end_headers()
+                    self.wfile.write(answer[: len(answer) // 2])
+                    self.close_connection = True
+                    return
+                self._answer(status, headers, answer)
+
+            def _answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
+                self.send_response(status)
+                for name, value in headers:
+                    ours = ("transfer-encoding", "connection", "date", "server", "content-length")
+                    if name.lower() not in ours or (name.lower() == "content-length" and self.command == "HEAD"):
+                        self.send_header(name, value)
+                if self.command != "HEAD":
+                    self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(body)
+
+            do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass_on  # noqa: N815 - the names are the base's
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def _ask(
+        self, method: str, path: str, headers: dict[str, str], body: bytes
+    ) -> tuple[int, list[tuple[str, str]], bytes]:
+        headers.pop("Expect", None)
+        connection = http.client.HTTPConnection(*self._target, timeout=30)
+        try:
+            connection.request(method, path, body=body, headers=headers)
+            answer = connection.getresponse()
+            return answer.status, answer.getheaders(), answer.read()
+        finally:
+            connection.close()
+
+
+@pytest.fixture(scope="session")
+def _network(local_aws: LocalAws) -> Iterator[FaultyNetwork]:
+    between = FaultyNetwork(local_aws.endpoint_url)
+    yield between
+    between.stop()
+
+
+@pytest.fixture
+def network(_network: FaultyNetwork, local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> FaultyNetwork:
+    """The way to the local AWS, which every SDK client of this process and its children takes."""
+    for name, value in {**local_aws.environment(), "AWS_ENDPOINT_URL": _network.url}.items():
+        monkeypatch.setenv(name, value)
+    # Throttling is retried with pauses; these are the SDK's business.
+    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
+    _network.fault = lambda request: None
+    _network.requests = []
+    return _network
+
+
+@pytest.fixture(scope="session")
+def _buckets(local_aws: LocalAws) -> Any:
+    return local_aws.session().resource("s3")
+
+
+@pytest.fixture
+def bucket(_buckets: Any) -> Any:
+    """A bucket of one's own (boto3's resource), reached without detours."""
+    made = _buckets.Bucket(f"checkpoints-{uuid.uuid4().hex[:12]}")
+    made.create()
+    return made
+
+
 @pytest.fixture(autouse=True)
 def _no_job_around_us(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("TRAINING_JOB_NAME", "SPOTKEEP_NOTICE_FILE", "SPOTKEEP_NOTICE_SECONDS", "SPOTKEEP_CHECKPOINT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("SPOTKEEP_CHECKPOINT_URI", "SPOTKEEP_UPLOAD_MB_PER_SECOND", "SPOTKEEP_REBALANCE"):
         monkeypatch.delenv(name, raising=False)
     for name in ("SPOTKEEP_EVENTS", "SAGEMAKER_BASE_DIR", "SM_USER_ARGS", "SM_MODEL_DIR"):
         monkeypatch.delenv(name, raising=False)

@@ -65,10 +65,10 @@ def _sums(words: memoryview) -> bytes:
 
 def _numpy(size: int) -> Any:
     """Give NumPy where it is imported already, or installed and worth it."""
-    numpy = sys.modules.get("numpy")
-    if numpy is None and size >= _WORTH_AN_IMPORT_BYTES and "numpy" not in sys.modules:
-        try:
-            numpy = importlib.import_module("numpy")
-        except ImportError:
-            return None
-    return numpy
+    if size < _WORTH_AN_IMPORT_BYTES and "numpy" not in sys.modules:
+        return None
+    try:
+        # Waits where another thread is in the middle of importing it.
+        return importlib.import_module("numpy")
+    except ImportError:
+        return None

@@ -34,7 +34,7 @@ from .manifest import (
     parse_manifest,
 )
 from .retention import Candidate, Retention
-from .s3_objects import Part, S3Objects, S3Place, crc32
+from .s3_objects import Part, S3Objects, S3Place
 from .storage import LocalStorage, ReadableFile
 from .transfer import Pace, require_not_cancelled, transfer
 
@@ -279,20 +279,21 @@ class RemoteCheckpoints:
             upload.count(file.size, sent=True)
             return
         upload_id, there = self._begun(key) or (self._objects.begin_upload(key, labels=labels), {})
-        parts: dict[int, Part] = {}
+        parts: list[Part] = []
 
         def send(span: _Span) -> None:
             raw = self._read(upload, file, opened, span.start, span.size)
             part = there.get(span.number)
-            known = part is not None and (part.size, part.crc32) == (span.size, crc32(raw))
-            if part is None or not known:
+            known = part is not None and part.is_that_of(raw)
+            if not known:
                 pace.wait(span.size, cancelled=upload.cancelled)
                 part = self._objects.write_part(key, upload_id, number=span.number, raw=raw)
-            parts[span.number] = part
+            if part is not None:
+                parts.append(part)
             upload.count(span.size, sent=not known)
 
         transfer(spans, send, cancelled=upload.cancelled)
-        self._objects.finish_upload(key, upload_id, [parts[span.number] for span in spans])
+        self._objects.finish_upload(key, upload_id, parts)
 
     def _begun(self, key: str) -> tuple[str, dict[int, Part]] | None:
         """Find what a crash left of an upload."""

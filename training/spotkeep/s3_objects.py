@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import hashlib
 import importlib
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,6 +74,14 @@ class Part:
     etag: str
     crc32: str | None
     size: int
+
+    def is_that_of(self, raw: Buffer) -> bool:
+        """Say whether these are its bytes: by the checksum, or by the tag, which is an MD5 where there is no key."""
+        if self.size != len(raw):
+            return False
+        if self.crc32 is not None:
+            return self.crc32 == crc32(raw)
+        return self.etag.strip('"') == hashlib.md5(raw, usedforsecurity=False).hexdigest()
 
 
 class S3Objects:
@@ -181,8 +190,9 @@ class S3Objects:
             )
             return Part(number=number, etag=sent["ETag"], crc32=checksum, size=len(raw))
 
-    def finish_upload(self, key: str, upload: str, parts: list[Part]) -> None:
-        """Make the object of its parts; S3 compares their checksums once more."""
+    def finish_upload(self, key: str, upload: str, parts: Sequence[Part]) -> None:
+        """Make the object of its parts, whatever their order here; S3 compares their checksums once more."""
+        ordered = sorted(parts, key=lambda part: part.number)
         with _telling(f"{self._name(key)} cannot be put together"):
             self._client.complete_multipart_upload(
                 Bucket=self._bucket,
@@ -190,7 +200,9 @@ class S3Objects:
                 UploadId=upload,
                 MultipartUpload={
                     "Parts": [
-                        {"PartNumber": part.number, "ETag": part.etag, "ChecksumCRC32": part.crc32} for part in parts
+                        {"PartNumber": part.number, "ETag": part.etag}
+                        | ({} if part.crc32 is None else {"ChecksumCRC32": part.crc32})
+                        for part in ordered
                     ]
                 },
             )
