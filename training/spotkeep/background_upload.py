@@ -134,6 +134,7 @@ class BackgroundUpload:
             waiting_bytes = self._remote.size(self._waiting)
         except CheckpointError:
             return
+        # With a pace this is the pace: then the choice is a cautious one.
         rate = self._sent_bytes / self._sent_seconds if self._sent_seconds > 0 else None
         left_bytes = self._running.total_bytes - self._running.done_bytes
         if switch_pays(running_bytes=left_bytes, waiting_bytes=waiting_bytes, bytes_per_second=rate, seconds=seconds):

@@ -473,6 +473,8 @@ class Checkpointer:
             return None
         if outcome.problem is None:
             self._durable_step = outcome.step
+            # The thread that wrote it does so too, at once; but it may not have come to it when this one leaves.
+            self._second_tier.saved(outcome.step)
             self._schedule.saved(outcome.seconds)
             if self._history is not None:
                 self._history.seen()

@@ -50,6 +50,7 @@ class SecondTier:
         self._alarm = LateUploadAlarm()
         self._alarm_lock = threading.Lock()
         self._looked_at = float("-inf")
+        self._taken: int | None = None
         self.remote: RemoteCheckpoints | None = None
         self._upload: BackgroundUpload | None = None
         if uri is not None:
@@ -59,7 +60,11 @@ class SecondTier:
             )
 
     def saved(self, step: int) -> None:
-        """Take a checkpoint that has become durable on this machine."""
+        """Take a checkpoint that has become durable on this machine. Taking it twice does nothing."""
+        with self._alarm_lock:
+            if step == self._taken:
+                return
+            self._taken = step
         if self._upload is not None:
             self._upload.offer(step)
         if self._upload is not None or self._markers.platform_copies:
