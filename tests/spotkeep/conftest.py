@@ -256,6 +256,93 @@ def bucket(_buckets: Any) -> Any:
     return made
 
 
+class MetadataService:
+    """EC2's instance metadata service on loopback, and every way in which it may go wrong.
+
+    Attributes:
+        url: Where it is.
+        requests: `METHOD path` of each request.
+        tokens: Those it accepts.
+        token: What it answers who asks for a token; None for a token.
+        action: What it answers about `spot/instance-action`; None for 404.
+        rebalance: The same about the rebalance recommendation.
+        date: Its clock, as HTTP writes it; None for the right time.
+
+    An answer is a status, a body, `cut`, `hang` (until the service stops) or `garbage`.
+    """
+
+    def __init__(self) -> None:
+        self.requests: list[str] = []
+        self.tokens: set[str] = set()
+        self.token: int | bytes | str | None = None
+        self.action: int | bytes | str | None = None
+        self.rebalance: int | bytes | str | None = None
+        self.date: str | None = None
+        self._ended = threading.Event()
+        service = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def log_message(self, *arguments: Any) -> None:
+                pass
+
+            def date_time_string(self, timestamp: float | None = None) -> str:
+                return service.date or super().date_time_string(timestamp)
+
+            def do_PUT(self) -> None:
+                service.requests.append(f"PUT {self.path}")
+                lifetime = self.headers.get("X-aws-ec2-metadata-token-ttl-seconds")
+                if service.token is not None:
+                    self._answer(service.token)
+                elif self.path != "/latest/api/token" or not 1 <= int(lifetime or 0) <= 21_600:
+                    self._answer(400)
+                else:
+                    service.tokens.add(f"token-{len(service.requests)}==")
+                    self._answer(f"token-{len(service.requests)}==".encode())
+
+            def do_GET(self) -> None:
+                service.requests.append(f"GET {self.path}")
+                if self.headers.get("X-aws-ec2-metadata-token") not in service.tokens:
+                    self._answer(401)
+                elif self.path == "/latest/meta-data/spot/instance-action":
+                    self._answer(404 if service.action is None else service.action)
+                elif self.path == "/latest/meta-data/events/recommendations/rebalance":
+                    self._answer(404 if service.rebalance is None else service.rebalance)
+                else:
+                    self._answer(404)
+
+            def _answer(self, answer: int | bytes | str) -> None:
+                if answer == "hang":
+                    service._ended.wait()
+                elif answer == "garbage":
+                    self.wfile.write(b"\x00\xff" * 50)
+                elif answer != "cut":
+                    body = answer if isinstance(answer, bytes) else b"<html>" if isinstance(answer, int) else b""
+                    with contextlib.suppress(OSError):
+                        self.send_response(answer if isinstance(answer, int) else 200)
+                        self.send_header("Content-Length", str(len(body)))
+                        self.end_headers()
+                        self.wfile.write(body)
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def stop(self) -> None:
+        self._ended.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def metadata_service() -> Iterator[MetadataService]:
+    service = MetadataService()
+    yield service
+    service.stop()
+
+
 @pytest.fixture(autouse=True)
 def _no_job_around_us(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("TRAINING_JOB_NAME", "SPOTKEEP_NOTICE_FILE", "SPOTKEEP_NOTICE_SECONDS", "SPOTKEEP_CHECKPOINT_DIR"):
