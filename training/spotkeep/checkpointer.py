@@ -189,8 +189,9 @@ class Checkpointer:
     ) -> None:
         try:
             self._wait_until_over()
-            if self._history is not None and self._restored:
-                self._history.seen(self._ending())
+            ending = self._ending()
+            if self._history is not None and self._restored and ending is not None:
+                self._history.seen(ending)
             if not isinstance(exception, KeyboardInterrupt):
                 self._second_tier.finish(lambda: self._notice_watch.seconds_left)
                 if self._history is not None and self._notice_watch.seconds_left > 0:
@@ -448,8 +449,7 @@ class Checkpointer:
     def _begin(self, step: int, *, reason: str) -> None:
         """Start a save when none is running."""
         began = time.monotonic()
-        # Removing old checkpoints may mean to verify gigabytes first. On a notice there is no time for it.
-        self._saver.wait_until_idle(0 if self.interrupted else None)
+        self._wait_until_idle()
         self._schedule.tried(step, time.monotonic())
         self._saving_step = step
         try:
@@ -513,8 +513,12 @@ class Checkpointer:
                 self._give_up("it is not durable in time")
         if not self._gave_up:
             self._settle()
-            left = self._seconds_left()
-            self._saver.wait_until_idle(None if math.isinf(left) else 0)
+            self._wait_until_idle()
+
+    def _wait_until_idle(self) -> None:
+        """Wait until old checkpoints are removed: gigabytes may have to be verified. On a notice there is no time."""
+        while not self.interrupted and not self._saver.wait_until_idle(_WATCH_SECONDS):
+            pass
 
     def _seconds_left(self) -> float:
         """Seconds to act, infinite without a notice."""
@@ -590,12 +594,12 @@ class Checkpointer:
             self._leave()
 
     def _save_when_due(self, *, last: bool) -> bool:
-        # Asked once: a notice that came between the save and the leaving would leave without a save.
         interrupted = self.interrupted
         reason = "end" if last else self._reason_to_save()
         if interrupted or reason is not None:
             self._try_to_save(reason=reason or "notice")
-        return interrupted
+        # A notice that came only after the decision not to save must not make anybody leave without a save.
+        return interrupted or (self._started_step == self._step and self.interrupted)
 
     def _reason_to_save(self) -> str | None:
         if self._notice_watch.take_save_advice():
