@@ -12,6 +12,8 @@ import logging
 import random
 import struct
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -105,8 +107,24 @@ def restore_random_states(states: dict[str, Any]) -> None:
             _restore_gpus(torch, states["cuda"])
 
 
-def seed_random_states(key: bytes) -> None:
-    """Seed Python, NumPy and torch's CPU generator from any bytes, each with a seed of its own."""
+@contextmanager
+def seeded_random_numbers(key: bytes) -> Iterator[None]:
+    """Draw random numbers that follow from any bytes inside a `with` block, and leave those of the process alone."""
+    outside = capture_random_states(devices=False)
+    try:
+        _seed(key)
+        yield
+    finally:
+        restore_random_states(outside)
+
+
+def seeded_random_states(key: bytes) -> dict[str, Any]:
+    """Give random states that follow from any bytes."""
+    with seeded_random_numbers(key):
+        return capture_random_states(devices=False)
+
+
+def _seed(key: bytes) -> None:
     digest = hashlib.blake2b(key, digest_size=64).digest()
     random.seed(digest[:16])
     numpy_random = sys.modules.get("numpy.random")
@@ -116,16 +134,6 @@ def seed_random_states(key: bytes) -> None:
     if torch is not None:
         # torch.manual_seed would queue a call for each GPU that is not used yet, every time.
         torch.default_generator.manual_seed(struct.unpack("<Q", digest[32:40])[0] >> 1)
-
-
-def seeded_random_states(key: bytes) -> dict[str, Any]:
-    """Give the states that `seed_random_states` would set, and leave those of the process as they are."""
-    outside = capture_random_states(devices=False)
-    try:
-        seed_random_states(key)
-        return capture_random_states(devices=False)
-    finally:
-        restore_random_states(outside)
 
 
 def _restore_gpus(torch: Any, saved: list[Any]) -> None:

@@ -25,7 +25,7 @@ from torch.utils.data import (
 
 from .batch_passes import BatchSource, PassStart, PlainBatches, drawn_apart, pass_over
 from .errors import UsageError
-from .random_states import capture_random_states, restore_random_states, seed_random_states
+from .random_states import capture_random_states, restore_random_states, seeded_random_numbers
 
 # These draw their order at once, or from a generator of their own.
 _DRAW_AT_ONCE = (RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)
@@ -59,11 +59,12 @@ class TorchBatches:
         self._generators = _generators(loader)
         batched = loader.batch_sampler is not None
         self._indices = _IndexPasses(
-            loader.batch_sampler if batched else loader.sampler, self, seeded=loader.num_workers
+            loader.batch_sampler if batched else loader.sampler, self, keyed=loader.num_workers > 0
         )
         replaced: dict[str, Any] = {"batch_sampler" if batched else "sampler": self._indices}
         if loader.num_workers:
-            replaced["dataset"] = _SeededDataset(loader.dataset)
+            replaced["dataset"] = KeyedDataset(loader.dataset)
+            replaced["collate_fn"] = KeyedCollate(loader.dataset, loader.collate_fn, batched=batched)
         self._loader = _copy(loader, **replaced)
         self._begun = False
 
@@ -128,14 +129,14 @@ class _IndexPasses:
     Args:
         sampler: The loader's sampler, or its batch sampler.
         source: Whose generators the sampler draws from.
-        seeded: Whether each batch of indices comes with a seed for the worker that loads it.
+        keyed: Whether each batch of indices comes with a key for its random numbers.
     """
 
-    def __init__(self, sampler: Any, source: TorchBatches, *, seeded: bool) -> None:
+    def __init__(self, sampler: Any, source: TorchBatches, *, keyed: bool) -> None:
         self.next_pass: _NextPass | None = None
         self._sampler = sampler
         self._source = source
-        self._seeded = seeded
+        self._keyed = keyed
         samplers = [sampler.sampler] if type(sampler) is BatchSampler else [sampler]
         self._draws_at_once = type(samplers[0]) in _DRAW_AT_ONCE
 
@@ -164,39 +165,63 @@ class _IndexPasses:
                 restore_random_states(outside)
         key = start.key("batch")
         for number, index in enumerate(indices, this.position):
-            yield _Keyed(key=b"%s %d" % (key, number), index=index) if self._seeded else index
+            yield KeyedIndex(key=b"%s %d" % (key, number), index=index) if self._keyed else index
 
 
 @dataclass(frozen=True)
-class _Keyed:
-    """What a worker loads, and what its random numbers follow from."""
+class KeyedIndex:
+    """What to load for a batch, and what the random numbers follow from that are drawn while it is loaded."""
 
     key: bytes
     index: Any
 
 
-class _SeededDataset:
-    """The dataset in a worker, which loads each batch with random numbers of the batch's own."""
+class KeyedDataset:
+    """Stands for the dataset of a loader, and leaves the loading to `KeyedCollate`: it gives what it is asked for."""
 
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_dataset":  # being unpickled
+        if name == "_dataset":  # it is being unpickled
             raise AttributeError(name)
         return getattr(self._dataset, name)
 
     def __len__(self) -> int:
         return len(self._dataset)
 
-    def __getitem__(self, keyed: _Keyed) -> Any:
-        seed_random_states(keyed.key)
-        return self._dataset[keyed.index]
+    def __getitem__(self, keyed: KeyedIndex) -> KeyedIndex:
+        return keyed
 
-    def __getitems__(self, keyed: _Keyed) -> Any:
-        seed_random_states(keyed.key)
-        at_once = getattr(self._dataset, "__getitems__", None)
-        return at_once(keyed.index) if at_once else [self._dataset[index] for index in keyed.index]
+    def __getitems__(self, keyed: KeyedIndex) -> KeyedIndex:
+        return keyed
+
+
+@dataclass(frozen=True)
+class KeyedCollate:
+    """Loads a batch and puts it together with random numbers of the batch's own, in whatever process.
+
+    Attributes:
+        dataset: The dataset.
+        collate: Puts the items of a batch together.
+        batched: Whether an index is that of a batch.
+    """
+
+    dataset: Any
+    collate: Any
+    batched: bool = True
+
+    def __call__(self, keyed: KeyedIndex) -> Any:
+        """Load what is asked for."""
+        with seeded_random_numbers(keyed.key):
+            at_once = getattr(self.dataset, "__getitems__", None)
+            if not self.batched:
+                items = self.dataset[keyed.index]
+            elif at_once:
+                items = at_once(keyed.index)
+            else:
+                items = [self.dataset[index] for index in keyed.index]
+            return self.collate(items)
 
 
 def _copy(loader: Any, **replaced: Any) -> Any:
