@@ -24,6 +24,8 @@ from .manifest import (
     DataFile,
     MalformedManifestError,
     Manifest,
+    RankShare,
+    RankView,
     data_file_name,
     manifest_bytes,
     parse_manifest,
@@ -56,6 +58,10 @@ class Checkpoint:
     epochs_completed: int | None
     state: dict[str, Any]
     metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+def _everything(manifest: Manifest) -> RankView:
+    return RankView(manifest.whole_state())
 
 
 class OpenCheckpoint:
@@ -148,38 +154,17 @@ class CheckpointDirectory:
         Raises:
             SaveError: If the disk refuses; nothing older is touched, and what was written of this one is removed.
         """
-        target = self._at(step)
         try:
-            self._storage.make_directory(self.path)
-            self._clear(target)
-            self._storage.make_directory(target)
-            files = [self._write_data(target, image, wait) for image in images]
-            manifest = Manifest(
-                step=step,
-                epochs_completed=epochs_completed,
-                created=round(time.time(), 3),
-                library=f"spotkeep {__version__}",
-                files=tuple(files),
-                state=document,
-                metrics=metrics or {},
+            self._make_place(step)
+            files = [self._write_data(step, data_file_name(image.index), image, wait) for image in images]
+            return self._commit(
+                step, files, document, epochs_completed=epochs_completed, metrics=metrics or {}, ranks=()
             )
-            raw = manifest_bytes(manifest)
-            self._storage.write(target / _MANIFEST_DRAFT, raw)
-            # The data's entries must be on the disk before the name that vouches for them is.
-            self._storage.sync_directory(target)
-            self._storage.rename(target / _MANIFEST_DRAFT, target / MANIFEST_NAME)
-            self._storage.sync_directory(target)
-            self._storage.sync_directory(self.path)
-            fingerprint = self._fingerprint(step, manifest)
         except Exception as error:
-            self._found_good.pop(step, None)
-            with contextlib.suppress(OSError):
-                self._clear(target)
+            self._abandon(step)
             if isinstance(error, OSError):
                 raise SaveError(self._refusal(step, error)) from error
             raise
-        self._found_good[step] = fingerprint
-        return len(raw) + sum(file.size for file in files)
 
     def read_manifest(self, step: int) -> Manifest:
         """Read and verify what one checkpoint says about itself.
@@ -200,12 +185,15 @@ class CheckpointDirectory:
             raise DamagedCheckpointError(name, f"it belongs to step {manifest.step}")
         return manifest
 
-    def open(self, step: int, *, live: Mapping[str, Any] | None = None) -> OpenCheckpoint:
+    def open(
+        self, step: int, *, live: Mapping[str, Any] | None = None, view: Callable[[Manifest], RankView] = _everything
+    ) -> OpenCheckpoint:
         """Read what a checkpoint holds without the content of its arrays and tensors, which `fill` reads.
 
         Args:
             step: Which one.
             live: The objects of a script: its arrays and tensors are filled where they have the form of the saved ones.
+            view: Which part of it; only the files of that part are verified.
 
         Raises:
             DamagedCheckpointError: If anything is wrong so far; names the file and the problem. Nothing was changed.
@@ -214,14 +202,16 @@ class CheckpointDirectory:
         self._found_good.pop(step, None)
         manifest = self.read_manifest(step)
         fingerprint = self._fingerprint(step, manifest)
-        content = _Content(self, step, manifest)
+        seen = view(manifest)
+        content = _Content(self, step, manifest, seen.file_indices)
         try:
-            state = decode_state(manifest.state, content.read, fill=content.fill_later, live=live)
+            state = decode_state(seen.state, content.read, fill=content.fill_later, live=live)
         except MalformedStateError as error:
             raise DamagedCheckpointError(f"{self.name(step)}/{MANIFEST_NAME}", str(error)) from error
 
         def fill() -> None:
             content.fill()
+            # Of several ranks each looks at its own part; if one finds damage there, all of them `distrust` it.
             self._found_good[step] = fingerprint
 
         return OpenCheckpoint(manifest, state, fill)
@@ -240,8 +230,8 @@ class CheckpointDirectory:
             step=step, epochs_completed=manifest.epochs_completed, state=found.state, metrics=manifest.metrics
         )
 
-    def verify(self, step: int) -> None:
-        """Verify every byte of one checkpoint without building its values.
+    def verify(self, step: int, *, view: Callable[[Manifest], RankView] = _everything) -> None:
+        """Verify every byte of one checkpoint, or of a part of it, without building its values.
 
         Raises:
             DamagedCheckpointError: If anything about it is wrong.
@@ -252,8 +242,14 @@ class CheckpointDirectory:
         if self._found_good.get(step) == fingerprint:
             return
         self._found_good.pop(step, None)
-        _Content(self, step, manifest).fill()
-        self._found_good[step] = fingerprint
+        file_indices = view(manifest).file_indices
+        _Content(self, step, manifest, file_indices).fill()
+        if file_indices is None:
+            self._found_good[step] = fingerprint
+
+    def distrust(self, step: int) -> None:
+        """Take a checkpoint for damaged until it is verified anew: somebody else has found something wrong with it."""
+        self._found_good.pop(step, None)
 
     def prune(self, *, keep_last: int = 3, keep_every: int | None = None, best: Best | None = None) -> list[int]:
         """Remove what need not stay. Gives the steps removed.
@@ -332,11 +328,55 @@ class CheckpointDirectory:
             self._storage.sync_directory(target)
         self._storage.remove_tree(target)
 
-    def _write_data(self, target: Path, image: FileImage, wait: Callable[[int], None] | None) -> DataFile:
-        name = data_file_name(image.index)
+    def _make_place(self, step: int) -> None:
+        """Make an empty directory for a checkpoint."""
+        target = self._at(step)
+        self._storage.make_directory(self.path)
+        self._clear(target)
+        self._storage.make_directory(target)
+
+    def _write_data(self, step: int, name: str, image: FileImage, wait: Callable[[int], None] | None) -> DataFile:
         wait_here = None if wait is None else (lambda end: wait(image.start + end))
-        checksums = write_file(self._storage, target / name, image.raw, wait=wait_here)
+        checksums = write_file(self._storage, self._at(step) / name, image.raw, wait=wait_here)
         return DataFile(name=name, size=len(image.raw), chunks=checksums)
+
+    def _commit(
+        self,
+        step: int,
+        files: Sequence[DataFile],
+        document: Json,
+        *,
+        epochs_completed: int | None,
+        metrics: Mapping[str, float],
+        ranks: Sequence[RankShare],
+    ) -> int:
+        """Write the manifest. Gives the size of the checkpoint in bytes."""
+        target = self._at(step)
+        manifest = Manifest(
+            step=step,
+            epochs_completed=epochs_completed,
+            created=round(time.time(), 3),
+            library=f"spotkeep {__version__}",
+            files=tuple(files),
+            state=document,
+            metrics=metrics,
+            ranks=tuple(ranks),
+        )
+        raw = manifest_bytes(manifest)
+        self._storage.write(target / _MANIFEST_DRAFT, raw)
+        # The data's entries must be on the disk before the name that vouches for them is.
+        self._storage.sync_directory(target)
+        self._storage.rename(target / _MANIFEST_DRAFT, target / MANIFEST_NAME)
+        self._storage.sync_directory(target)
+        self._storage.sync_directory(self.path)
+        self._found_good[step] = self._fingerprint(step, manifest)
+        return len(raw) + sum(file.size for file in files)
+
+    def _abandon(self, step: int) -> None:
+        """Remove what there is of a checkpoint that will not be."""
+        self._found_good.pop(step, None)
+        with contextlib.suppress(OSError):
+            self._clear(self._at(step))
 
     def _fingerprint(self, step: int, manifest: Manifest) -> tuple[Any, ...]:
         names = [MANIFEST_NAME, *(file.name for file in manifest.files)]
@@ -352,13 +392,16 @@ class CheckpointDirectory:
 class _Content:
     """The data files of one checkpoint: each is read once, and its chunks go to the memory that waits for them."""
 
-    def __init__(self, directory: CheckpointDirectory, step: int, manifest: Manifest) -> None:
+    def __init__(
+        self, directory: CheckpointDirectory, step: int, manifest: Manifest, file_indices: Sequence[int] | None
+    ) -> None:
         self._directory = directory
         self._step = step
-        self._files = manifest.files
+        chosen = range(len(manifest.files)) if file_indices is None else file_indices
+        self._files = {index: manifest.files[index] for index in chosen}
         self._targets: dict[int, list[Target]] = {}
         # Before any memory is taken: what the manifest promises is really there.
-        for file in self._files:
+        for file in self._files.values():
             directory.open_data(step, file).close()
 
     def read(self, file_index: int, offset: int, size: int) -> bytes:
@@ -374,14 +417,14 @@ class _Content:
 
     def fill(self) -> None:
         """Read and verify every file, and fill what waits for it."""
-        for index, file in enumerate(self._files):
+        for index, file in self._files.items():
             with self._opened(file) as opened:
                 read_file(opened, file.chunks, self._targets.get(index, ()))
 
     def _file(self, index: int, offset: int, size: int) -> DataFile:
-        if index >= len(self._files):
+        file = self._files.get(index)
+        if file is None:
             raise MalformedStateError(f"it refers to the data file {index}, which does not exist")
-        file = self._files[index]
         if offset + size > file.size:
             raise MalformedStateError(f"it refers to bytes beyond the end of {file.name}")
         return file

@@ -330,7 +330,7 @@ def outline(manifest: Manifest) -> list[Entry]:
     times_seen: dict[str, int] = {}
     room = _MAX_NAME_CHARACTERS
     last_end = (0, 0)
-    for entry in _walk(manifest.state, ()):
+    for entry in _walk(manifest.whole_state(), ()):
         if len(entries) == MAX_ENTRIES:
             raise MalformedStateError(f"the state has more than {MAX_ENTRIES:,} entries")
         if entry.span is not None and entry.span.size:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,6 +48,32 @@ class DataFile:
 
 
 @dataclass(frozen=True)
+class RankShare:
+    """What one rank of a distributed training has for itself: its random numbers, its place in the data, its shards.
+
+    Attributes:
+        file_count: How many of the data files are its own.
+        state: Its state document; the file numbers in it are those of the checkpoint.
+    """
+
+    file_count: int
+    state: Any
+
+
+@dataclass(frozen=True)
+class RankView:
+    """What one rank reads of a checkpoint.
+
+    Attributes:
+        state: The state document: what all ranks have in common, and what is the rank's own.
+        file_indices: Numbers of the data files that it may refer to; None for all.
+    """
+
+    state: Any
+    file_indices: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
 class Manifest:
     """What a checkpoint says about itself.
 
@@ -56,9 +82,10 @@ class Manifest:
         epochs_completed: Completed epochs, when the training counts them.
         created: Seconds since the epoch.
         library: Who wrote it, for example `spotkeep 0.1.0`.
-        files: The data files, in order.
-        state: The state document of `state_encoding`.
+        files: The data files, in order: those of the state, then those of each rank.
+        state: The state document of `state_encoding`. Of several ranks, what all of them have in common.
         metrics: What the script had logged.
+        ranks: What each rank has for itself; empty when one process wrote all of it.
     """
 
     step: int
@@ -68,11 +95,82 @@ class Manifest:
     files: tuple[DataFile, ...]
     state: Any
     metrics: Mapping[str, float] = field(default_factory=dict)
+    ranks: tuple[RankShare, ...] = ()
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks wrote it."""
+        return len(self.ranks) or 1
+
+    def view(self, rank: int) -> RankView:
+        """Give what one of the ranks that wrote it reads."""
+        if not self.ranks:
+            return RankView(self.state)
+        common = self.common_view().file_indices or ()
+        first = len(common) + sum(share.file_count for share in self.ranks[:rank])
+        own = range(first, first + self.ranks[rank].file_count)
+        state = {"dict": [*state_pairs(self.state), *state_pairs(self.ranks[rank].state)]}
+        return RankView(state, (*common, *own))
+
+    def common_view(self) -> RankView:
+        """Give what all ranks have in common."""
+        count = len(self.files) - sum(share.file_count for share in self.ranks)
+        return RankView(self.state, tuple(range(count)))
+
+    def whole_state(self) -> Any:
+        """Give one state document of everything; what is a rank's own stands under `rank 0`, `rank 1` and so on."""
+        if not self.ranks:
+            return self.state
+        pairs = list(state_pairs(self.state))
+        taken = {name for name, _ in pairs if isinstance(name, str)}
+        for rank, share in enumerate(self.ranks):
+            name = f"rank {rank}"
+            while name in taken:
+                name += "~"
+            pairs += [[name, share.state]] if list(state_pairs(share.state)) else []
+        return {"dict": pairs}
 
 
 def data_file_name(index: int) -> str:
     """Name the data file with this number."""
     return f"data-{index:05d}.bin"
+
+
+def files_document(files: Sequence[DataFile]) -> list[dict[str, Any]]:
+    """Write data files as they stand in a manifest."""
+    return [{"name": file.name, "size": file.size, "chunks": list(file.chunks)} for file in files]
+
+
+def parse_files(document: Any, *, first: int = 0) -> tuple[DataFile, ...]:
+    """Read what `files_document` wrote.
+
+    Args:
+        document: Anything.
+        first: The number of the first file.
+
+    Raises:
+        MalformedManifestError: If it is not what `files_document` writes.
+    """
+    _expect(isinstance(document, list), "files", document)
+    return tuple(_data_file(first + index, file) for index, file in enumerate(document))
+
+
+def state_pairs(state: Any) -> Iterator[Any]:
+    """Give the names and values at the top of a state document; nothing where there is no such thing."""
+    pairs = state.get("dict") if isinstance(state, dict) else None
+    return (pair for pair in (pairs if isinstance(pairs, list) else ()) if isinstance(pair, list) and len(pair) == 2)
+
+
+def with_files_from(state: Any, first: int) -> Any:
+    """Give a state document whose file numbers begin with `first` instead of 0."""
+    if isinstance(state, list):
+        return [with_files_from(item, first) for item in state]
+    if not isinstance(state, dict):
+        return state
+    if "file" in state:
+        # The description of an array, the only object that names a file.
+        return {**state, "file": state["file"] + first}
+    return {kind: with_files_from(body, first) for kind, body in state.items()}
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:
@@ -86,9 +184,11 @@ def manifest_bytes(manifest: Manifest) -> bytes:
         "metrics": dict(manifest.metrics),
         "checksum": CHECKSUM_NAME,
         "chunk_bytes": CHUNK_BYTES,
-        "files": [{"name": file.name, "size": file.size, "chunks": list(file.chunks)} for file in manifest.files],
+        "files": files_document(manifest.files),
         "state": manifest.state,
     }
+    if manifest.ranks:
+        document["ranks"] = [{"files": share.file_count, "state": share.state} for share in manifest.ranks]
     body = json.dumps(document, separators=(",", ":"), allow_nan=False).encode("ascii")
     return _HEAD + hashlib.sha256(body).hexdigest().encode("ascii") + _NECK + body + _TAIL
 
@@ -128,20 +228,36 @@ def _checked(document: dict[str, Any]) -> Manifest:
     _expect(type(step) is int and step >= 0, "step", step)
     _expect(epochs is None or (type(epochs) is int and epochs >= 0), "epochs_completed", epochs)
     _expect(type(created) in (int, float), "created", created)
-    metrics, files = document.get("metrics"), document.get("files")
+    metrics = document.get("metrics")
     _expect(
         isinstance(metrics, dict) and all(type(value) in (int, float) for value in metrics.values()), "metrics", metrics
     )
-    _expect(isinstance(files, list), "files", files)
+    files = parse_files(document.get("files"))
+    ranks = _ranks(document.get("ranks", []))
+    _expect(sum(share.file_count for share in ranks) <= len(files), "ranks' files", document.get("ranks"))
     return Manifest(
         step=int(step or 0),
         epochs_completed=epochs,
         created=float(created or 0),
         library=str(document.get("library")),
-        files=tuple(_data_file(index, file) for index, file in enumerate(files or [])),
+        files=files,
         state=document.get("state"),
         metrics=metrics or {},
+        ranks=ranks,
     )
+
+
+def _ranks(document: Any) -> tuple[RankShare, ...]:
+    _expect(isinstance(document, list) and len(document) != 1, "ranks", document)
+    shares = []
+    for share in document:
+        _expect(isinstance(share, dict), "ranks", share)
+        count, state = share.get("files"), share.get("state")
+        _expect(type(count) is int and count >= 0, "ranks' files", count)
+        # A rank's own part has names that the others' common part has not; `decode_state` looks at the rest.
+        _expect(isinstance(state, dict) and isinstance(state.get("dict"), list), "ranks' state", state)
+        shares.append(RankShare(file_count=count, state=state))
+    return tuple(shares)
 
 
 def _data_file(index: int, file: Any) -> DataFile:

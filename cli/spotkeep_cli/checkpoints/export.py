@@ -152,7 +152,7 @@ def _write_torch(checkpoint: InspectedCheckpoint, file: BinaryIO, on_bytes: Call
         return b"".join(checkpoint.pieces(Span(file_index, offset, size)))
 
     try:
-        state = decode_state(checkpoint.manifest.state, read)
+        state = decode_state(checkpoint.manifest.whole_state(), read)
     except MalformedStateError as error:
         raise DamagedCheckpointError(f"step-{checkpoint.step}/manifest.json", str(error)) from error
     except MissingLibraryError as error:
