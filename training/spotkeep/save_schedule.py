@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Callable
 
@@ -107,7 +108,7 @@ class ExtraTime:
         """Close the account of one checkpoint. A step that is still running counts for the next one."""
         self._calls.append(self._call)
         if self._quiet_steps:
-            quiet = statistics.fmean(self._quiet_steps)
+            quiet = _mean_without_extremes(self._quiet_steps)
             self._slowdowns.append(self._slow_seconds - self._slow_steps * quiet)
         self._durable.append(durable_seconds)
         self.failed()
@@ -121,7 +122,7 @@ class ExtraTime:
         """The extra time of a checkpoint, None before the first one."""
         if not self._calls:
             return None
-        slowdown = _middle_mean(list(self._slowdowns)) if self._slowdowns else 0.0
+        slowdown = _mean_without_extremes(self._slowdowns) if self._slowdowns else 0.0
         return statistics.median(self._calls) + max(slowdown, 0.0)
 
     @property
@@ -206,8 +207,10 @@ class SaveSchedule:
         return max(seconds, self._announced) >= _NOTABLE_CHANGE * min(seconds, self._announced)
 
 
-def _middle_mean(values: list[float]) -> float:
-    """Average the middle half: as good as a mean, and a single pause of the machine does not decide it."""
-    values.sort()
-    cut = len(values) // 4
-    return statistics.fmean(values[cut : len(values) - cut])
+def _mean_without_extremes(values: Collection[float]) -> float:
+    """Average, but for the largest and the smallest of many: one long step (something compiled) does not decide it.
+
+    No more are left out. Where every tenth step is slow, those must count, and few saves meet one.
+    """
+    ordered = sorted(values)
+    return statistics.fmean(ordered[1:-1] if len(ordered) >= _REMEMBERED_SAVES else ordered)
