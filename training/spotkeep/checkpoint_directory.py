@@ -271,7 +271,7 @@ class CheckpointDirectory:
                 break
         else:
             return []
-        durable = [step for step in kept if self._uploads.is_durable(self._at(step), self._storage)]
+        durable = [step for step in kept if self._outlives_us(step)]
         if len(durable) < 2:
             return []
         older = list(candidates)
@@ -305,6 +305,10 @@ class CheckpointDirectory:
             more = "more than the" if found.size > file.size else "instead of"
             raise DamagedCheckpointError(name, f"{found.size:,} bytes, {more} {file.size:,} it was written with")
         return found
+
+    def _outlives_us(self, step: int) -> bool:
+        """Say whether a checkpoint is where the loss of this machine does not matter, if there is such a place."""
+        return self._uploads.is_durable(self._at(step), self._storage)
 
     def _candidate(self, step: int) -> Candidate:
         try:

@@ -47,19 +47,35 @@ class UploadWatch:
         """Say whether this checkpoint, its manifest and every data file, has been copied."""
         if not self.platform_copies:
             return True
-        if self.has_arrived(checkpoint, storage):
+        return self._is_safe(checkpoint, storage, manifest_here=True)
+
+    def has_part_arrived(self, checkpoint: Path, storage: LocalStorage) -> bool:
+        """Say whether what this host has of a checkpoint has been copied, when another one writes the manifest."""
+        return self._is_safe(checkpoint, storage, manifest_here=False)
+
+    def _is_safe(self, checkpoint: Path, storage: LocalStorage, *, manifest_here: bool) -> bool:
+        if self.has_arrived(checkpoint, storage, manifest_here=manifest_here):
             return True
         others = (checkpoint.parent / name for name in storage.names(checkpoint.parent))
         if any(_is_marker(name) for other in others if storage.is_directory(other) for name in storage.names(other)):
             return False
-        manifest = storage.fingerprint(checkpoint / MANIFEST_NAME)
-        return manifest is not None and time.time() - manifest[2] / 1e9 > self.unmarked_grace_seconds
+        names = [MANIFEST_NAME] if manifest_here else storage.names(checkpoint)
+        written = [storage.fingerprint(checkpoint / name) for name in names]
+        return all(
+            found is not None and time.time() - found[2] / 1e9 > self.unmarked_grace_seconds for found in written
+        )
 
-    def has_arrived(self, checkpoint: Path, storage: LocalStorage) -> bool:
-        """Say whether the markers tell that every file of this checkpoint has been copied."""
+    def has_arrived(self, checkpoint: Path, storage: LocalStorage, *, manifest_here: bool = True) -> bool:
+        """Say whether the markers tell that every file of this checkpoint has been copied.
+
+        Args:
+            checkpoint: Its directory.
+            storage: The file operations.
+            manifest_here: Whether the manifest must be among the files.
+        """
         names = set(storage.names(checkpoint))
         files = {name for name in names if not _is_marker(name)}
-        return MANIFEST_NAME in files and all(
+        return (MANIFEST_NAME in files or not manifest_here) and all(
             name + UPLOADED_SUFFIX in names and name + UPLOADING_SUFFIX not in names for name in files
         )
 
