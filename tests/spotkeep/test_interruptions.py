@@ -121,7 +121,7 @@ def test_a_save_that_cannot_be_in_time_is_not_begun(tmp_path, job_events, monkey
 
     assert run(tmp_path, at, every_steps=3) == 75
     (failed,) = [event for event in job_events() if event["event"] == "save-failed"]
-    assert "a save takes 1e+03 s at best" in failed["problem"]
+    assert "a save takes 1,000 s at best" in failed["problem"]
     assert "the newest durable checkpoint is that of step 3" in failed["problem"]
     assert resumed(tmp_path) == 3
 

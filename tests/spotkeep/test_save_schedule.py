@@ -38,7 +38,7 @@ def test_the_interval_is_that_of_young_and_daly():
     interval = best_interval(extra_seconds=2.0, durable_seconds=1.0, outlook=HOURLY)
     assert interval.seconds == pytest.approx(math.sqrt(2 * 2.0 * 3600))
     assert "costs 2 s" in interval.reason
-    assert "every 3.6e+03 s" in interval.reason
+    assert "every 3,600 s" in interval.reason
 
 
 def test_notices_make_saving_seldom_enough():

@@ -191,7 +191,8 @@ def test_what_was_seen_of_interruptions_goes_along(tmp_path, remote, bucket, job
     job_events().clear()
     train(tmp_path / "second", 9, remote=remote, every_steps=None, every_seconds="auto")
     schedule, *_ = [event for event in job_events() if event["event"] == "schedule"]
-    assert "every 5.4e+03 s, 75% of them with a notice in time" in schedule["reason"]
+    assert "every 5,40" in schedule["reason"], "half of three hours and a moment"
+    assert "75% of them with a notice in time" in schedule["reason"]
 
 
 def test_an_address_that_is_none_is_refused(tmp_path):

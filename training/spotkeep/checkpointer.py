@@ -23,7 +23,7 @@ from .errors import CheckpointError, DamagedCheckpointError, MixedStateError, Sa
 from .interruption_history import LEFT, NOTICED, InterruptionHistory, expect
 from .notice import Notice, NoticeWatch
 from .retention import MODES, Best, Retention
-from .save_schedule import InterruptionOutlook, Interval, SaveSchedule
+from .save_schedule import InterruptionOutlook, Interval, SaveSchedule, rounded
 from .second_tier import SecondTier
 from .state_encoding import encode_state
 from .state_restoring import check_state, require_fit, restore_state
@@ -222,7 +222,7 @@ class Checkpointer:
             self._complete_step(total_steps)
             self._save_and_leave_when_due(last=self._step >= total_steps)
         self._wait_until_over()
-        events.emit("finish", step=self._step)
+        self._emit("finish", step=self._step)
 
     def epochs(self, total_epochs: int, *, steps_per_epoch: int) -> Iterator[Epoch]:
         """Go through the epochs that are left, the current one from its current step.
@@ -267,7 +267,7 @@ class Checkpointer:
             self._epochs_completed = index + 1
             self._save_and_leave_when_due(last=last)
         self._wait_until_over()
-        events.emit("finish", step=self._step)
+        self._emit("finish", step=self._step)
 
     def complete_step(self, *, total_steps: int | None = None) -> None:
         """Count a step that is done, for loops that somebody else runs: those of a trainer with callbacks.
@@ -300,7 +300,7 @@ class Checkpointer:
         if interrupted or last:
             self._wait_until_over()
         if last:
-            events.emit("finish", step=self._step)
+            self._emit("finish", step=self._step)
         self._begin_step()
         return interrupted
 
@@ -338,7 +338,7 @@ class Checkpointer:
         self._begin_history()
         self._schedule.tried(self._step, time.monotonic())
         name = None if found is None else self._directory.name(self._step)
-        events.emit("resume", step=self._step, checkpoint=name)
+        self._emit("resume", step=self._step, checkpoint=name)
         return self._step
 
     def save(self, step: int, *, reason: str = "script", wait: bool = True) -> None:
@@ -439,12 +439,12 @@ class Checkpointer:
         except TransferCancelledError:
             # What has been downloaded stays for the next attempt on this machine, if there is one.
             raise SystemExit(EXIT_INTERRUPTED) from None
-        events.emit("downloaded", step=step, seconds=round(time.monotonic() - began, 4), bytes=size)
+        self._emit("downloaded", step=step, seconds=round(time.monotonic() - began, 4), bytes=size)
         return True
 
     def _tell_damage(self, step: int, error: DamagedCheckpointError) -> None:
         _logger.warning("passing over a damaged checkpoint: %s", error)
-        events.emit("fallback", step=step, problem=error.problem, file=error.file)
+        self._emit("fallback", step=step, problem=error.problem, file=error.file)
 
     def _begin(self, step: int, *, reason: str) -> None:
         """Start a save when none is running."""
@@ -478,7 +478,7 @@ class Checkpointer:
             self._schedule.saved(outcome.seconds)
             if self._history is not None:
                 self._history.seen()
-            events.emit(
+            self._emit(
                 "saved",
                 step=outcome.step,
                 seconds=round(outcome.seconds, 4),
@@ -501,7 +501,7 @@ class Checkpointer:
 
     def _tell_failure(self, step: int, problem: CheckpointError) -> None:
         _logger.error("no checkpoint of step %d: %s", step, problem)
-        events.emit("save-failed", step=step, problem=str(problem))
+        self._emit("save-failed", step=step, problem=str(problem))
         # A full disk is the usual reason: make room for the next attempt.
         self._saver.wait_until_idle()
         self._prune(keep_last=2)
@@ -537,7 +537,7 @@ class Checkpointer:
             newest = "none" if durable is None else f"that of step {durable}"
             problem = f"the notice was too short: {why}; the newest durable checkpoint is {newest}"
             _logger.error("no checkpoint of step %d: %s", step, problem)
-            events.emit("save-failed", step=step, problem=problem)
+            self._emit("save-failed", step=step, problem=problem)
 
     def _newest_durable(self) -> int | None:
         """Look at the disk: the training's thread may not have taken note of it yet."""
@@ -632,7 +632,7 @@ class Checkpointer:
             return
         fastest, left = self._schedule.extra_time.fastest_durable_seconds, self._seconds_left()
         if fastest > left:
-            self._give_up(f"a save takes {fastest:.3g} s at best, and {left:.3g} s are left")
+            self._give_up(f"a save takes {rounded(fastest)} s at best, and {rounded(left)} s are left")
             return
         try:
             self._begin(self._step, reason="notice" if self.interrupted else reason)
@@ -651,7 +651,7 @@ class Checkpointer:
             with self._telling:
                 told, self._told_deadline = self._told_deadline, notice.deadline
                 if told is None or notice.deadline < told - 1:
-                    events.emit("notice", source=notice.source, seconds_left=round(notice.seconds_left, 1))
+                    self._emit("notice", source=notice.source, seconds_left=round(notice.seconds_left, 1))
         return notice
 
     def _leave_if_interrupted(self) -> None:
@@ -706,7 +706,7 @@ def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _announce_interval(interval: Interval) -> None:
-    _logger.info("saving every %.3g s: %s", interval.seconds, interval.reason)
+    _logger.info("saving every %s s: %s", rounded(interval.seconds), interval.reason)
     events.emit("schedule", seconds=round(interval.seconds, 1), reason=interval.reason)
 
 

@@ -65,14 +65,20 @@ def best_interval(*, extra_seconds: float, durable_seconds: float, outlook: Inte
     shortest = max(_SHORTEST_SECONDS, _LEAST_REST * durable_seconds)
     longest = max(_LONGEST_SECONDS, shortest)
     seconds = min(max(ideal, shortest), longest)
+    cost, between, chosen = rounded(extra_seconds), rounded(mean), rounded(ideal)
     reason = (
-        f"a checkpoint costs {extra_seconds:.3g} s of training, an interruption is expected every {mean:.3g} s, "
-        f"{outlook.notice_chance:.0%} of them with a notice in time: sqrt(2 x {extra_seconds:.3g} x {mean:.3g} / "
-        f"{unnoticed:.3g}) = {ideal:.3g} s"
+        f"a checkpoint costs {cost} s of training, an interruption is expected every {between} s, "
+        f"{outlook.notice_chance:.0%} of them with a notice in time: sqrt(2 x {cost} x {between} / {unnoticed:.3g}) = "
+        f"{chosen} s"
     )
     if seconds != ideal:
-        reason += f", held between {shortest:.3g} and {longest:.3g} s"
+        reason += f", held between {rounded(shortest)} and {rounded(longest)} s"
     return Interval(seconds=seconds, reason=reason)
+
+
+def rounded(seconds: float) -> str:
+    """Write a number of seconds as people read it: three digits that count, `0.017` or `10,800`."""
+    return f"{seconds:,.0f}" if 100 <= seconds < math.inf else f"{seconds:.3g}"
 
 
 class ExtraTime:
