@@ -13,12 +13,15 @@ from .errors import (
     MissingLibraryError,
     MixedStateError,
     NewerFormatError,
+    OtherRankError,
+    RankLostError,
     RemoteError,
     SaveError,
     SpotkeepError,
     StateError,
     StateMismatchError,
     UsageError,
+    WorldSizeError,
 )
 from .events import report_progress, report_resumed, report_saved
 from .random_states import RandomStates
@@ -38,7 +41,9 @@ __all__ = [
     "MissingLibraryError",
     "MixedStateError",
     "NewerFormatError",
+    "OtherRankError",
     "RandomStates",
+    "RankLostError",
     "RemoteError",
     "ResumableLoader",
     "ResumableTraining",
@@ -47,6 +52,7 @@ __all__ = [
     "StateError",
     "StateMismatchError",
     "UsageError",
+    "WorldSizeError",
     "__version__",
     "report_progress",
     "report_resumed",

@@ -1,6 +1,7 @@
 """What a training script uses: one object that restores, counts steps, saves on time, and leaves on a notice.
 
-Only one process of a run may write its checkpoints; with several workers, give the first one the Checkpointer.
+In a distributed training every rank has one. They decide together, so that all of them save the same step, restore the
+same checkpoint, and leave after the same step when a notice reaches any of them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
@@ -19,12 +21,16 @@ from typing import Any, NoReturn
 from . import events
 from .background_save import BackgroundSaver, SaveOutcome
 from .checkpoint_directory import CheckpointDirectory, OpenCheckpoint
+from .distributed import OneRank, Ranks, join_ranks, together
 from .errors import CheckpointError, DamagedCheckpointError, MixedStateError, SaveError, UsageError
 from .interruption_history import LEFT, NOTICED, InterruptionHistory, expect
+from .manifest import Manifest, RankView
 from .notice import Notice, NoticeWatch
+from .rank_shares import encode_share, view_for
 from .retention import MODES, Best, Retention
 from .save_schedule import InterruptionOutlook, Interval, SaveSchedule, rounded
 from .second_tier import SecondTier
+from .shared_directory import SharedDirectory
 from .state_encoding import encode_state
 from .state_restoring import check_state, require_fit, restore_state
 from .transfer import TransferCancelledError
@@ -34,6 +40,8 @@ EXIT_INTERRUPTED = 75
 
 _DEFAULT_EVERY_SECONDS = 300.0
 _WATCH_SECONDS = 0.2
+_LONGEST_NOTICE_MS = 2**40
+_REASONS = (None, "interval", "rebalance")
 _AUTO = "auto"
 _MEAN_SECONDS_VARIABLE = "SPOTKEEP_MEAN_SECONDS_BETWEEN_INTERRUPTIONS"
 _NOTICE_CHANCE_VARIABLE = "SPOTKEEP_NOTICE_CHANCE"
@@ -62,6 +70,10 @@ class Checkpointer:
 
     Memory: one copy of the state, taken at the first save and kept.
 
+    In a distributed training (`torch.distributed` is initialised) every rank enters one and makes the same calls.
+    `state` is what all ranks have in common: rank 0 writes it, and every rank gets it back. What each rank has for
+    itself goes into `per_rank`.
+
     Args:
         state: Names and objects: NumPy arrays, torch modules, optimizers and tensors, anything with `state_dict` and
             `load_state_dict`, random generators, and dictionaries or lists of plain values. They are changed in place.
@@ -80,6 +92,10 @@ class Checkpointer:
         remote: `s3://bucket/prefix`, where nothing else copies the checkpoints to a place that outlives this machine:
             they are uploaded there in the background, and the newest of both places is restored. Needs boto3. Default:
             SPOTKEEP_CHECKPOINT_URI.
+        per_rank: More names and objects, those that each rank of a distributed training has for itself: random
+            generators, places in the data. With them the training goes on with the same number of ranks only.
+        allow_world_size_change: Let another number of ranks take what all had in common. `per_rank` stays as the script
+            made it then, and the run does not end as an uninterrupted one would.
 
     Raises:
         UsageError: If an argument makes no sense.
@@ -97,6 +113,9 @@ class Checkpointer:
         keep_best: Best | None = None,
         outlook: InterruptionOutlook | None = None,
         remote: str | None = None,
+        *,
+        per_rank: Mapping[str, Any] | None = None,
+        allow_world_size_change: bool = False,
     ) -> None:
         auto = every_seconds == _AUTO
         if isinstance(every_seconds, str) and not auto:
@@ -115,12 +134,20 @@ class Checkpointer:
         if every_steps is None and every_seconds is None:
             seconds = _DEFAULT_EVERY_SECONDS
         self._state = state
+        self._per_rank: Mapping[str, Any] = {} if per_rank is None else per_rank
+        twice = sorted({str(name) for name in self._per_rank} & {str(name) for name in state})
+        if twice:
+            raise UsageError(f"both state and per_rank have {', '.join(map(repr, twice))}; pass each of them in one")
+        self._allow_world_size_change = allow_world_size_change
+        self._ranks: Ranks = OneRank()
+        self._joined = False
+        self._leaving_agreed = False
         self._schedule = SaveSchedule(
             every_steps=every_steps,
             every_seconds=seconds,
             auto=auto,
             outlook=_outlook(outlook),
-            announce=_announce_interval,
+            announce=self._announce_interval,
         )
         self._keep_last = keep_last
         self._keep_every = keep_every
@@ -168,8 +195,11 @@ class Checkpointer:
 
     @property
     def interrupted(self) -> bool:
-        """Whether a notice has come. `steps` looks at this by itself; a loop of your own should after each step."""
-        return self._notice() is not None
+        """Whether a notice has come. `steps` looks at this by itself; a loop of your own should after each step.
+
+        In a distributed training this is whether it has come to any rank, and every rank must ask when one does.
+        """
+        return self._agree(None)[0]
 
     def __enter__(self) -> Checkpointer:
         self._notice_watch.start()
@@ -321,6 +351,8 @@ class Checkpointer:
         Raises:
             StateError: If the state could not be saved later on.
             StateMismatchError: If a good checkpoint does not fit the state.
+            WorldSizeError: If another number of ranks wrote it, and there is something in it that only they could use.
+            OtherRankError: If something of this kind went wrong on another rank only.
             NewerFormatError: If a newer library wrote the newest checkpoint.
             MixedStateError: If none is good, and a damaged one has overwritten a part of the state.
             RemoteError: If a remote place is given and cannot be read: the newest checkpoint may be there.
@@ -328,7 +360,8 @@ class Checkpointer:
         """
         if self._restored:
             return self._step
-        check_state(self._state)
+        self._join()
+        together(self._ranks, self._check_state)
         found = self._restore_newest()
         if found is not None:
             self._step, self._epochs_completed = found.manifest.step, found.manifest.epochs_completed
@@ -344,7 +377,7 @@ class Checkpointer:
     def save(self, step: int, *, reason: str = "script", wait: bool = True) -> None:
         """Save the state now, for loops that count their own steps. Saving the same step again does nothing.
 
-        A save that is still running is waited for first.
+        A save that is still running is waited for first. In a distributed training every rank must save the same steps.
 
         Args:
             step: Completed steps.
@@ -357,7 +390,12 @@ class Checkpointer:
             StateError: If the state cannot be saved.
             SaveError: If the disk refuses, or the memory. Older checkpoints are as they were.
         """
+        self._join()
         self._step = step
+        if self._ranks.world_size > 1:
+            # How a save ended is the same on all ranks; when they hear of it is not.
+            self._saver.wait()
+            self._settle()
         if self._started_step != step:
             self._saver.wait()
             self._settle()
@@ -381,18 +419,43 @@ class Checkpointer:
             raise outcome.problem
         return True
 
+    def _join(self) -> None:
+        """Meet the other ranks, if there are any."""
+        if self._joined:
+            return
+        channels = join_ranks()
+        self._joined = True
+        if channels.training.world_size == 1:
+            return
+        self._ranks = channels.training
+        self._directory = SharedDirectory(self._directory.path, ranks=channels.writing)
+        self._saver = BackgroundSaver(self._directory, tidy=self._after_save)
+        if self._ranks.rank != 0:
+            self._second_tier.leave_to_another_rank()
+            self._history = None
+
+    def _check_state(self) -> None:
+        check_state(self._state)
+        check_state(self._per_rank)
+
+    def _steps_there(self) -> tuple[list[int], list[int]]:
+        remote = self._second_tier.remote
+        return self._directory.steps(), ([] if remote is None else remote.steps())
+
     def _restore_newest(self) -> OpenCheckpoint | None:
-        local = self._directory.steps()
-        remote = [] if self._second_tier.remote is None else self._second_tier.remote.steps()
+        # What rank 0 sees counts: it writes the manifests.
+        local, remote = together(self._ranks, self._steps_there)[0]
         steps = sorted({*local, *remote}, reverse=True)
         overwritten = False
         # One that is damaged here may be whole in S3.
         for step, fetch in [(step, fetch) for step in steps for fetch in (False, True)]:
-            if step not in (remote if fetch else local) or (fetch and not self._fetch(step)):
+            if step not in (remote if fetch else local):
+                continue
+            if fetch and not together(self._ranks, partial(self._fetch, step))[0]:
                 continue
             found = self._read(step, verify_first=overwritten or step == steps[-1])
             if found is not None and self._fill(found):
-                restore_state(self._state, found.state, step=step)
+                together(self._ranks, partial(self._put_back, found))
                 if step not in remote:
                     self._second_tier.saved(step)
                 return found
@@ -406,26 +469,54 @@ class Checkpointer:
 
     def _read(self, step: int, *, verify_first: bool) -> OpenCheckpoint | None:
         """Open a checkpoint that fits the state. Nothing is changed; None when it is damaged."""
-        try:
+        found: list[OpenCheckpoint] = []
+
+        def look() -> None:
             if verify_first:
-                self._directory.verify(step)
-            found = self._directory.open(step, live=self._state)
+                self._directory.verify(step, view=self._view)
+            opened = self._directory.open(step, live={**self._state, **self._per_rank}, view=self._view)
+            own = self._per_rank if self._takes_own(opened.manifest) else {}
+            require_fit({**self._state, **own}, opened.state, step=step)
+            found.append(opened)
+
+        try:
+            together(self._ranks, look)
         except DamagedCheckpointError as error:
             self._tell_damage(step, error)
             return None
-        require_fit(self._state, found.state, step=step)
-        return found
+        return found[0]
+
+    def _view(self, manifest: Manifest) -> RankView:
+        return view_for(
+            manifest,
+            rank=self._ranks.rank,
+            world_size=self._ranks.world_size,
+            per_rank=self._per_rank,
+            change_allowed=self._allow_world_size_change,
+        )
+
+    def _takes_own(self, manifest: Manifest) -> bool:
+        """Say whether what each rank has for itself comes back from a checkpoint."""
+        return manifest.world_size == self._ranks.world_size or not self._allow_world_size_change
+
+    def _put_back(self, found: OpenCheckpoint) -> None:
+        step = found.manifest.step
+        common = {name: value for name, value in found.state.items() if name not in self._per_rank}
+        restore_state(self._state, common, step=step)
+        if self._takes_own(found.manifest):
+            own = {name: value for name, value in found.state.items() if name in self._per_rank}
+            restore_state(self._per_rank, own, step=step)
 
     def _fill(self, found: OpenCheckpoint) -> bool:
         try:
-            found.fill()
+            together(self._ranks, found.fill)
         except DamagedCheckpointError as error:
             self._tell_damage(found.manifest.step, error)
             return False
         return True
 
     def _fetch(self, step: int) -> bool:
-        """Download a checkpoint. Says whether it is whole."""
+        """Download a checkpoint, which is rank 0's to do. Says whether it is whole."""
         remote = self._second_tier.remote
         if remote is None:
             return False
@@ -443,6 +534,7 @@ class Checkpointer:
         return True
 
     def _tell_damage(self, step: int, error: DamagedCheckpointError) -> None:
+        self._directory.distrust(step)
         _logger.warning("passing over a damaged checkpoint: %s", error)
         self._emit("fallback", step=step, problem=error.problem, file=error.file)
 
@@ -452,16 +544,28 @@ class Checkpointer:
         self._wait_until_idle()
         self._schedule.tried(step, time.monotonic())
         self._saving_step = step
+        shared = self._directory if isinstance(self._directory, SharedDirectory) else None
         try:
+            if shared is None:
+                encoded = encode_state({**self._state, **self._per_rank})
+            else:
+                shared.begin_save()
+                encoded = encode_share(self._state, self._per_rank, rank=self._ranks.rank)
             self._saver.start(
-                encode_state(dict(self._state)),
+                encoded,
                 step=step,
                 reason=reason,
                 epochs_completed=self._epochs_completed,
                 metrics=dict(self._known_metrics),
             )
-        except MemoryError as error:
-            raise SaveError(f"the checkpoint of step {step} needs a copy of the state in memory: {error}") from error
+        except Exception as error:
+            if shared is not None:
+                shared.decline(error)
+            if isinstance(error, MemoryError):
+                raise SaveError(
+                    f"the checkpoint of step {step} needs a copy of the state in memory: {error}"
+                ) from error
+            raise
         finally:
             self._schedule.extra_time.call(time.monotonic() - began)
         self._started_step = step
@@ -517,7 +621,7 @@ class Checkpointer:
 
     def _wait_until_idle(self) -> None:
         """Wait until old checkpoints are removed: gigabytes may have to be verified. On a notice there is no time."""
-        while not self.interrupted and not self._saver.wait_until_idle(_WATCH_SECONDS):
+        while self._notice() is None and not self._saver.wait_until_idle(_WATCH_SECONDS):
             pass
 
     def _seconds_left(self) -> float:
@@ -574,7 +678,7 @@ class Checkpointer:
         step = self._saving_step
         if step in self._directory.steps():
             self._second_tier.saved(step)
-        if not self.interrupted:
+        if self._notice() is None:
             self._prune(self._keep_last)
 
     def _epoch_steps(self, first: int, end: int, total_steps: int) -> Iterator[int]:
@@ -582,29 +686,46 @@ class Checkpointer:
             self._begin_step()
             yield self._step - first
             self._complete_step(total_steps)
-            if self.interrupted:
-                self._try_to_save(reason="interval")
-                self._leave()
             # The last step's save waits for what follows the loop: it belongs to the epoch.
-            elif self._step < end and (reason := self._reason_to_save()) is not None:
-                self._try_to_save(reason=reason)
+            interrupted, reason = self._agree(self._reason_to_save() if self._step < end else None)
+            if interrupted or reason is not None:
+                self._try_to_save(reason=reason or "notice")
+            if interrupted:
+                self._leave()
 
     def _save_and_leave_when_due(self, *, last: bool) -> None:
         if self._save_when_due(last=last) and not last:
             self._leave()
 
     def _save_when_due(self, *, last: bool) -> bool:
-        interrupted = self.interrupted
-        reason = "end" if last else self._reason_to_save()
-        if interrupted or reason is not None:
-            self._try_to_save(reason=reason or "notice")
-        # A notice that came only after the decision not to save must not make anybody leave without a save.
-        return interrupted or (self._started_step == self._step and self.interrupted)
+        interrupted, reason = self._agree(None if last else self._reason_to_save())
+        if interrupted or last or reason is not None:
+            self._try_to_save(reason="end" if last else reason or "notice")
+        # A notice that came only after the decision not to save must not make anybody leave without a save. Several
+        # ranks decide once: where one of them saved, another may have failed to.
+        noticed = self._ranks.world_size == 1 and self._notice() is not None
+        return interrupted or (noticed and self._started_step == self._step)
 
     def _reason_to_save(self) -> str | None:
         if self._notice_watch.take_save_advice():
             return "rebalance"
-        return "interval" if self._due() else None
+        return "interval" if self._ranks.rank == 0 and self._due() else None
+
+    def _agree(self, reason: str | None) -> tuple[bool, str | None]:
+        """Decide as all ranks do: whether a notice has come to any of them, and why to save, if any has a reason."""
+        notice = self._notice()
+        if self._ranks.world_size == 1:
+            return notice is not None, reason
+        if self._leaving_agreed:
+            return True, None
+        hurry = 0 if notice is None else _LONGEST_NOTICE_MS - round(notice.seconds_left * 1000)
+        hurry, why = self._ranks.largest([hurry, _REASONS.index(reason)])
+        if hurry:
+            self._leaving_agreed = True
+            seconds = (_LONGEST_NOTICE_MS - hurry) / 1000
+            source = "another rank" if notice is None else notice.source
+            self._notice_watch.take(Notice(source=source, deadline=time.time() + seconds))
+        return bool(hurry), _REASONS[why]
 
     def _begin_step(self) -> None:
         self._step_began_saving = self._saver.saving
@@ -618,24 +739,29 @@ class Checkpointer:
             self._step_began = None
         self._settle()
         self._second_tier.look()
-        events.report_progress(step=self._step, total_steps=total_steps, **self._metrics)
+        if self._ranks.rank == 0:
+            events.report_progress(step=self._step, total_steps=total_steps, **self._metrics)
         self._metrics = {}
 
     def _due(self) -> bool:
         return self._schedule.due(self._step, time.monotonic(), saving=self._saver.saving)
 
     def _try_to_save(self, *, reason: str) -> None:
+        if self._ranks.world_size > 1:
+            # How a save ended is the same on all ranks; when they hear of it is not.
+            self._wait_until_over()
         if self._started_step == self._step:
             return
         self._wait_until_over()
-        if self._gave_up:
-            return
         fastest, left = self._schedule.extra_time.fastest_durable_seconds, self._seconds_left()
-        if fastest > left:
+        if fastest > left and not self._gave_up:
             self._give_up(f"a save takes {rounded(fastest)} s at best, and {rounded(left)} s are left")
+        if self._ranks.largest([int(self._gave_up)])[0]:
+            if not self._gave_up:
+                self._give_up("another rank has no time for it")
             return
         try:
-            self._begin(self._step, reason="notice" if self.interrupted else reason)
+            self._begin(self._step, reason=reason if self._notice() is None else "notice")
         except CheckpointError as error:
             self._tell_failure(self._step, error)
 
@@ -661,6 +787,15 @@ class Checkpointer:
     def _leave(self) -> NoReturn:
         self._wait_until_over()
         raise SystemExit(EXIT_INTERRUPTED)
+
+    def _announce_interval(self, interval: Interval) -> None:
+        _logger.info("saving every %s s: %s", rounded(interval.seconds), interval.reason)
+        self._emit("schedule", seconds=round(interval.seconds, 1), reason=interval.reason)
+
+    def _emit(self, event: str, **fields: Any) -> None:
+        """Tell the outside world, once for all ranks."""
+        if self._ranks.rank == 0:
+            events.emit(event, **fields)
 
     def _require_entered(self) -> None:
         if not self._entered:
@@ -703,11 +838,6 @@ def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
         if math.isfinite(number):
             numbers[name] = number
     return numbers
-
-
-def _announce_interval(interval: Interval) -> None:
-    _logger.info("saving every %s s: %s", rounded(interval.seconds), interval.reason)
-    events.emit("schedule", seconds=round(interval.seconds, 1), reason=interval.reason)
 
 
 def _outlook(given: InterruptionOutlook | None) -> InterruptionOutlook:

@@ -163,6 +163,11 @@ class NoticeWatch:
         """
         return math.inf if self._seen is None else max(self._seen.box_ends - time.monotonic(), 0.0)
 
+    def take(self, notice: Notice) -> None:
+        """Take a notice that came to somebody else."""
+        self._take(notice)
+        self._wake(_LOOK)
+
     def take_save_advice(self) -> bool:
         """Say, once, that a save is advised now: EC2 recommends a rebalance."""
         advised, self._save_advised = self._save_advised, False

@@ -59,6 +59,11 @@ class SecondTier:
                 self.remote, retention=retention, pace=upload_pace(), on_outcome=self._on_outcome
             )
 
+    def leave_to_another_rank(self) -> None:
+        """Do nothing from now on: of several ranks, one sees to it."""
+        self.remote = self._upload = None
+        self._markers = UploadWatch(platform_copies=False)
+
     def saved(self, step: int) -> None:
         """Take a checkpoint that has become durable on this machine. Taking it twice does nothing."""
         with self._alarm_lock:
