@@ -113,7 +113,7 @@ def test_a_notice_that_comes_while_it_is_decided_whether_to_save_is_not_left_wit
         for _ in checkpointer.steps(10):
             pass
     assert left.value.code == 75
-    assert [path.name for path in tmp_path.iterdir()] == ["step-4"]
+    assert [path.name for path in tmp_path.iterdir()] == ["step-3"]
 
 
 def test_without_notice_at_most_an_interval_is_done_again(tmp_path, job_events):
