@@ -102,6 +102,19 @@ def test_the_manifest_goes_last(machines, network):
     assert not any("manifest.json" in change for change in changes[:-1])
 
 
+def test_every_byte_that_is_sent_waits_for_its_turn(machines):
+    sizes = []
+
+    class Turns(Pace):
+        def wait(self, size, *, cancelled):
+            sizes.append(size)
+
+    here, remote = machines("here")
+    save(here, 3, size=LARGE)
+    send(remote, 3, pace=Turns(1.0))
+    assert sum(sizes) == (here.path / "step-3" / "data-00000.bin").stat().st_size
+
+
 def test_a_checkpoint_that_is_there_is_not_sent_again(machines, network):
     here, remote = machines("here")
     save(here, 3, size=LARGE)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import shutil
 import signal
+import subprocess
+import sys
 import threading
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import spotkeep
 from spotkeep import Checkpointer, RemoteError, UsageError
 from spotkeep import second_tier as module
 from spotkeep.checkpoint_directory import CheckpointDirectory
+from spotkeep.events import EVENT_PREFIX
 from spotkeep.retention import Retention
 from spotkeep.second_tier import SecondTier
 from spotkeep.state_encoding import encode_state
@@ -65,6 +73,50 @@ def test_what_a_lost_machine_had_uploaded_is_taken_up_by_the_next(tmp_path, remo
     assert train(tmp_path / "second", 7, remote=remote) == (list(range(7)), None)
     assert kinds(job_events(), "downloaded", "resume", "finish") == [("downloaded", 5), ("resume", 5), ("finish", 7)]
     assert kinds(job_events(), "uploaded")[-1] == ("uploaded", 7)
+
+
+KILLED = """
+import sys, time
+from spotkeep import Checkpointer
+state = {"seen": []}
+with Checkpointer(state, sys.argv[1], every_steps=3, keep_last=2) as checkpointer:
+    assert state["seen"] == list(range(checkpointer.step))
+    for step in checkpointer.steps(10**6):
+        state["seen"].append(step)
+        time.sleep(0.005)
+"""
+
+
+def test_a_machine_that_vanishes_with_its_disk_at_any_moment_loses_only_what_had_not_arrived(tmp_path, remote):
+    chance = random.Random(5)  # noqa: S311 - not secret
+    arrived = 0
+    for number in range(5):
+        process = subprocess.Popen(
+            [sys.executable, "-c", KILLED, str(tmp_path / f"disk-{number}")],
+            env={
+                **os.environ,
+                "PYTHONPATH": str(Path(spotkeep.__file__).parents[1]),
+                "SPOTKEEP_CHECKPOINT_URI": remote,
+                "SPOTKEEP_EVENTS": "stdout",
+                "SPOTKEEP_PROGRESS_SECONDS": "1000",
+            },
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        with process:
+            wanted = chance.randrange(1, 5)
+            for line in process.stdout:
+                event = json.loads(line.partition(EVENT_PREFIX)[2])
+                if event["event"] == "resume":
+                    assert event["step"] >= arrived
+                if event["event"] == "uploaded":
+                    arrived = event["step"]
+                    wanted -= 1
+                if not wanted:
+                    break
+            time.sleep(chance.random() * 0.1)
+            process.kill()
+    assert arrived > 15
 
 
 def test_the_environment_may_name_the_place(tmp_path, remote, bucket, monkeypatch):
