@@ -27,6 +27,7 @@ def test_the_exported_names_are_these_and_all_exist():
             "RemoteError",
             "SaveError",
         ),
+        *("OtherRankError", "RankLostError", "WorldSizeError"),
         *("Best", "InterruptionOutlook"),
     }
     assert all(hasattr(spotkeep, name) for name in spotkeep.__all__)

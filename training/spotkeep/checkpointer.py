@@ -6,6 +6,7 @@ same checkpoint, and leave after the same step when a notice reaches any of them
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import os
@@ -22,7 +23,7 @@ from . import events
 from .background_save import BackgroundSaver, SaveOutcome
 from .checkpoint_directory import CheckpointDirectory, OpenCheckpoint
 from .distributed import OneRank, Ranks, join_ranks, together
-from .errors import CheckpointError, DamagedCheckpointError, MixedStateError, SaveError, UsageError
+from .errors import CheckpointError, DamagedCheckpointError, MixedStateError, RankLostError, SaveError, UsageError
 from .interruption_history import LEFT, NOTICED, InterruptionHistory, expect
 from .manifest import Manifest, RankView
 from .notice import Notice, NoticeWatch
@@ -226,6 +227,10 @@ class Checkpointer:
                 self._second_tier.finish(lambda: self._notice_watch.seconds_left)
                 if self._history is not None and self._notice_watch.seconds_left > 0:
                     self._second_tier.send_history()
+            if self._leaving_agreed and isinstance(exception, SystemExit):
+                # A launcher ends all ranks when the first one leaves, and rank 0 may still have been uploading.
+                with contextlib.suppress(RankLostError):
+                    self._ranks.exchange(None)
         finally:
             self._second_tier.stop()
             self._notice_watch.stop()
