@@ -167,6 +167,7 @@ class Checkpointer:
         self._gave_up = False
         self._fetch_cancelled = threading.Event()
         self._saving_step = 0
+        self._written_step: int | None = None
         self._entered = False
         self._restored = False
         self._step = 0
@@ -336,7 +337,8 @@ class Checkpointer:
             self._wait_until_over()
         if last:
             self._emit("finish", step=self._step)
-        self._begin_step()
+        else:
+            self._begin_step()
         return interrupted
 
     def log(self, **metrics: float) -> None:
@@ -649,11 +651,11 @@ class Checkpointer:
             self._emit("save-failed", step=step, problem=problem)
 
     def _newest_durable(self) -> int | None:
-        """Look at the disk: the training's thread may not have taken note of it yet."""
-        started = self._started_step
-        if started is not None and not self._saver.saving and started in self._directory.steps():
-            return started
-        return self._durable_step
+        """Give what the writing thread knows: the training's may not have taken note of it yet.
+
+        The disk is not asked. It may be what keeps everybody waiting.
+        """
+        return self._written_step if self._written_step == self._started_step else self._durable_step
 
     def _on_notice_change(self) -> None:
         """Act where the training's thread cannot, in the thread that watches for notices."""
@@ -682,6 +684,7 @@ class Checkpointer:
         """Do what comes after a durable checkpoint, in the thread that wrote it."""
         step = self._saving_step
         if step in self._directory.steps():
+            self._written_step = step
             self._second_tier.saved(step)
         if self._notice() is None:
             self._prune(self._keep_last)

@@ -113,7 +113,12 @@ class SecondTier:
         Args:
             seconds_left: How long at most; asked again and again.
         """
-        if self._upload is None or self._upload.finish(seconds_left):
+        if self._upload is None:
+            return
+        with self._alarm_lock:
+            if self._alarm.waiting:
+                _logger.info("waiting until the checkpoint of step %d has reached S3", self._alarm.waiting[0])
+        if self._upload.finish(seconds_left):
             return
         with self._alarm_lock:
             waiting, uploaded = self._alarm.waiting, self._alarm.uploaded_step
