@@ -2,12 +2,14 @@
 
 Two process groups of gloo's, apart from the training's own: one for the thread that trains, one for the thread that
 writes. What the writer waits for can so neither mix with nor wait behind the training's collectives (NCCL's run in the
-order of the GPU's stream), and a rank that is killed is noticed at once, because its connections close: nobody waits
-for the dead. Files would not do as the channel: the hosts of a SageMaker job have a disk each. Messages are JSON.
+order of the GPU's stream). A rank that is killed is noticed at once, because its connections close, and whoever notices
+closes its own: nobody waits for the dead. Files would not do as the channel: each host of a SageMaker job has its own
+disk. Messages are JSON.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -91,10 +93,7 @@ class TorchRanks:
     def largest(self, numbers: Sequence[int]) -> list[int]:
         """See `Ranks.largest`."""
         values = self._numbers(numbers)
-        try:
-            self._distributed.all_reduce(values, op=self._distributed.ReduceOp.MAX, group=self._group)
-        except RuntimeError as error:
-            raise _lost(error) from error
+        self._call(self._distributed.all_reduce, values, op=self._distributed.ReduceOp.MAX)
         return [int(value) for value in values]
 
     def _numbers(self, numbers: Sequence[int]) -> Any:
@@ -103,11 +102,24 @@ class TorchRanks:
 
     def _gather(self, tensor: Any) -> list[Any]:
         gathered = [self._torch.empty_like(tensor) for _ in range(self.world_size)]
-        try:
-            self._distributed.all_gather(gathered, tensor, group=self._group)
-        except RuntimeError as error:
-            raise _lost(error) from error
+        self._call(self._distributed.all_gather, gathered, tensor)
         return gathered
+
+    def _call(self, collective: Callable[..., None], *arguments: Any, **options: Any) -> None:
+        problem = "it was lost before"
+        if self._group is not None:
+            try:
+                collective(*arguments, group=self._group, **options)
+            except (RuntimeError, ValueError) as error:
+                problem = str(error)
+            else:
+                return
+            # Only those who wait for the lost rank itself have noticed. The others wait for this one, so close it, and
+            # let nothing keep it open: the traceback of the error would.
+            with contextlib.suppress(RuntimeError, ValueError):
+                self._distributed.destroy_process_group(self._group)
+            self._group = None
+        raise RankLostError(f"another rank of this training is gone, or does not answer: {problem}")
 
 
 @dataclass(frozen=True)
@@ -208,7 +220,3 @@ def _require_alone(environment: Mapping[str, str]) -> None:
             "torch.distributed.init_process_group() before entering the Checkpointer, or unset RANK and WORLD_SIZE if "
             "this process trains alone"
         )
-
-
-def _lost(error: RuntimeError) -> RankLostError:
-    return RankLostError(f"another rank of this training is gone, or does not answer: {error}")
