@@ -37,7 +37,7 @@ def test_it_is_json_that_any_tool_can_read():
     assert set(document) == {"sha256", "manifest"}
     assert document["manifest"]["step"] == 12
     assert document["manifest"]["format"] == 2
-    assert document["manifest"]["checksum"] == "sums-crc32"
+    assert document["manifest"]["checksum"] == "column-sums-crc32"
 
 
 def test_any_flipped_bit_is_noticed():

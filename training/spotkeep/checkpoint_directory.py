@@ -341,8 +341,8 @@ class CheckpointDirectory:
 
     def _write_data(self, step: int, name: str, image: FileImage, wait: Callable[[int], None] | None) -> DataFile:
         wait_here = None if wait is None else (lambda end: wait(image.start + end))
-        checksums = write_file(self._storage, self._at(step) / name, image.raw, wait=wait_here)
-        return DataFile(name=name, size=len(image.raw), chunks=checksums)
+        write_file(self._storage, self._at(step) / name, image.raw, wait=wait_here)
+        return DataFile(name=name, size=len(image.raw), chunks=tuple(image.checksums))
 
     def _commit(
         self,

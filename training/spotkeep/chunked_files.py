@@ -1,25 +1,24 @@
-"""Data files, chunk by chunk: checksums while the disk is busy with another chunk.
+"""Data files: written while they are still being copied, read straight into the memory that waits for them.
 
-Two threads share the chunks of a file. While one waits for the disk, the other computes a checksum, so a file takes
-about as long as the disk alone. Reading takes a chunk of memory for each thread and no more: a chunk is verified
-there, in the processor's cache, and then copied to where it belongs. No byte that was not verified reaches its target.
+Two threads share the pieces of a file, so one works while the other waits for the disk. What the page cache has is read
+into its target and verified there, while the processor's cache still has it. What is on the disk is read past the page
+cache in larger pieces, into memory that is aligned for that, verified, and copied to where it belongs.
 """
 
 from __future__ import annotations
 
 import bisect
-import mmap
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Callable
 
 from .chunk_checksums import chunk_checksum
 from .manifest import CHUNK_BYTES
-from .snapshot import copy_bytes, pieces
-from .storage import LocalStorage, ReadableFile
+from .shared_work import Piece, pieces, share
+from .snapshot import copy_bytes, new_memory
+from .storage import WRITE_BYTES, LocalStorage, ReadableFile
 
-_WRITE_BYTES = 4 * CHUNK_BYTES  # A disk likes its writes larger than a processor's cache likes its chunks.
+_READ_BYTES = 8 * CHUNK_BYTES
 
 Target = tuple[int, memoryview]
 """Where in a file some bytes are, and the memory they belong to."""
@@ -39,32 +38,28 @@ class AlteredChunkError(Exception):
 
 def write_file(
     storage: LocalStorage, path: Path, raw: memoryview, *, wait: Callable[[int], None] | None = None
-) -> tuple[str, ...]:
-    """Write a data file and wait until the disk has it. Gives the checksum of each chunk.
+) -> None:
+    """Write a data file and wait until the disk has it.
 
     Args:
         storage: The disk.
         path: Where; nothing may be there.
         raw: Its bytes.
-        wait: Called with the end of a chunk before it is looked at; returns when its bytes are there.
+        wait: Called with the end of a piece of `WRITE_BYTES` before it is written; returns when its bytes are there.
 
     Raises:
         OSError: If the disk refuses.
     """
-    checksums = [""] * -(-len(raw) // CHUNK_BYTES)
     with storage.create(path, direct=True) as descriptor:
 
-        def write_chunks(chunks: Iterator[tuple[int, int]]) -> None:
-            for start, end in chunks:
+        def write_pieces(left: Iterator[Piece]) -> None:
+            for start, end in left:
                 if wait is not None:
                     wait(end)
-                for first, last in pieces(end - start, CHUNK_BYTES):
-                    checksums[(start + first) // CHUNK_BYTES] = chunk_checksum(raw[start + first : start + last])
                 storage.write_at(descriptor, raw[start:end], start)
 
-        _share(len(raw), _WRITE_BYTES, write_chunks)
+        share(len(raw), WRITE_BYTES, write_pieces)
         storage.sync(descriptor)
-    return tuple(checksums)
 
 
 def read_file(file: ReadableFile, checksums: Sequence[str], targets: Sequence[Target] = ()) -> None:
@@ -77,22 +72,10 @@ def read_file(file: ReadableFile, checksums: Sequence[str], targets: Sequence[Ta
 
     Raises:
         OSError: If the disk refuses.
-        AlteredChunkError: If a chunk is not what it was. Some targets may have been filled then.
+        AlteredChunkError: If a chunk is not what it was. Some targets have been filled then, the one of that chunk
+            too.
     """
-    places = [place for place, _ in targets]
-
-    def read_chunks(chunks: Iterator[tuple[int, int]]) -> None:
-        memory = memoryview(mmap.mmap(-1, max(min(CHUNK_BYTES, file.size), 1)))
-        for start, end in chunks:
-            chunk = memory[: end - start]
-            _read_chunk(file, chunk, start, checksums[start // CHUNK_BYTES])
-            first = max(bisect.bisect_right(places, start) - 1, 0)
-            for place, target in targets[first : bisect.bisect_left(places, end)]:
-                low, high = max(place, start), min(place + len(target), end)
-                if low < high:
-                    copy_bytes(target[low - place : high - place], chunk[low - start : high - start])
-
-    _share(file.size, CHUNK_BYTES, read_chunks)
+    share(file.size, _READ_BYTES, lambda left: _Reader(file, checksums, targets).read(left))
 
 
 def read_part(file: ReadableFile, checksums: Sequence[str], offset: int, size: int) -> bytes:
@@ -104,56 +87,76 @@ def read_part(file: ReadableFile, checksums: Sequence[str], offset: int, size: i
     """
     found = bytearray()
     for start in range(offset - offset % CHUNK_BYTES, offset + size, CHUNK_BYTES):
-        chunk = memoryview(mmap.mmap(-1, min(CHUNK_BYTES, file.size - start)))
-        _read_chunk(file, chunk, start, checksums[start // CHUNK_BYTES])
+        chunk = memoryview(new_memory(min(CHUNK_BYTES, file.size - start)))
+        _fill(file, chunk, start, cached=file.is_cached(start))
+        _verify(chunk, start, checksums)
         found += chunk[max(offset - start, 0) : offset + size - start]
     return bytes(found)
 
 
-def _read_chunk(file: ReadableFile, chunk: memoryview, start: int, expected: str) -> None:
-    got = file.read_into(chunk, start)
-    offsets = (start, start + len(chunk))
-    if got != len(chunk):
-        raise AlteredChunkError(f"cut short while it was read: it ends at byte {start + got:,}", offsets=offsets)
+class _Reader:
+    """Reads pieces of one file in one thread."""
+
+    def __init__(self, file: ReadableFile, checksums: Sequence[str], targets: Sequence[Target]) -> None:
+        self._file = file
+        self._checksums = checksums
+        self._targets = targets
+        self._places = [place for place, _ in targets]
+        self._memory = memoryview(b"")
+
+    def read(self, left: Iterator[Piece]) -> None:
+        for start, end in left:
+            chunks = [(start + first, start + last) for first, last in pieces(end - start, CHUNK_BYTES)]
+            if self._file.is_cached(start):
+                for first, last in chunks:
+                    self._read_cached(first, last)
+            else:
+                found = self._own_memory(end - start)
+                _fill(self._file, found, start, cached=False)
+                for first, last in chunks:
+                    self._hand_out(found[first - start : last - start], first)
+
+    def _read_cached(self, start: int, end: int) -> None:
+        around = bisect.bisect_right(self._places, start) - 1
+        if around >= 0:
+            place, target = self._targets[around]
+            if end <= place + len(target):
+                chunk = target[start - place : end - place]
+                _fill(self._file, chunk, start, cached=True)
+                _verify(chunk, start, self._checksums)
+                return
+        chunk = self._own_memory(end - start)
+        _fill(self._file, chunk, start, cached=True)
+        self._hand_out(chunk, start)
+
+    def _hand_out(self, chunk: memoryview, start: int) -> None:
+        _verify(chunk, start, self._checksums)
+        end = start + len(chunk)
+        first = max(bisect.bisect_right(self._places, start) - 1, 0)
+        for place, target in self._targets[first : bisect.bisect_left(self._places, end)]:
+            low, high = max(place, start), min(place + len(target), end)
+            if low < high:
+                copy_bytes(target[low - place : high - place], chunk[low - start : high - start])
+
+    def _own_memory(self, size: int) -> memoryview:
+        if size > len(self._memory):
+            self._memory = memoryview(new_memory(size))
+        return self._memory[:size]
+
+
+def _fill(file: ReadableFile, memory: memoryview, start: int, *, cached: bool) -> None:
+    got = file.read_into(memory, start, cached=cached)
+    if got != len(memory):
+        raise AlteredChunkError(
+            f"cut short while it was read: it ends at byte {start + got:,}", offsets=(start, start + len(memory))
+        )
+
+
+def _verify(chunk: memoryview, start: int, checksums: Sequence[str]) -> None:
+    number = start // CHUNK_BYTES
     found = chunk_checksum(chunk)
-    if found != expected:
-        number = start // CHUNK_BYTES
-        raise AlteredChunkError(f"altered: chunk {number} has checksum {found} instead of {expected}", offsets=offsets)
-
-
-class _SharedChunks:
-    """The pieces that are left, for all threads, until one of them fails."""
-
-    def __init__(self, size: int, piece_bytes: int) -> None:
-        self._left = pieces(size, piece_bytes)
-        self._lock = threading.Lock()
-        self.problem: BaseException | None = None
-
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        return self
-
-    def __next__(self) -> tuple[int, int]:
-        with self._lock:
-            if self.problem is not None:
-                raise StopIteration
-            return next(self._left)
-
-
-def _share(size: int, piece_bytes: int, work: Callable[[Iterator[tuple[int, int]]], None]) -> None:
-    """Let this thread and, for more than one piece, another go through the pieces."""
-    chunks = _SharedChunks(size, piece_bytes)
-
-    def help_along() -> None:
-        try:
-            work(chunks)
-        except BaseException as problem:  # noqa: BLE001 - it is raised again below, in the thread that asked
-            chunks.problem = chunks.problem or problem
-
-    helper = threading.Thread(target=help_along, name="spotkeep-chunks", daemon=True)
-    if size > piece_bytes:
-        helper.start()
-    help_along()
-    if size > piece_bytes:
-        helper.join()
-    if chunks.problem is not None:
-        raise chunks.problem
+    if found != checksums[number]:
+        raise AlteredChunkError(
+            f"altered: chunk {number} has checksum {found} instead of {checksums[number]}",
+            offsets=(start, start + len(chunk)),
+        )

@@ -21,6 +21,9 @@ from .arrays import Buffer
 ALIGNMENT_BYTES = 4096
 """What direct I/O wants of a place in a file, a place in memory, and a length."""
 
+WRITE_BYTES = 8 * 2**20
+"""What large files are written in: more gains nothing on the disks tried, less leaves them waiting."""
+
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 _DIRECT = getattr(os, "O_DIRECT", 0)
 _READ_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | _CLOEXEC
@@ -55,14 +58,29 @@ class ReadableFile:
             self.close()
             raise
 
-    def read_into(self, target: memoryview, offset: int) -> int:
+    def is_cached(self, offset: int) -> bool:
+        """Say whether the page cache has this place, or is the only way to read it."""
+        if self._direct < 0 or not _NO_WAIT:
+            return self._direct < 0
+        try:
+            os.preadv(self._descriptor, [bytearray(1)], offset, _NO_WAIT)
+        except OSError as error:
+            if error.errno not in _NOT_CACHED:
+                raise
+            return False
+        return True
+
+    def read_into(self, target: memoryview, offset: int, *, cached: bool = True) -> int:
         """Fill `target` with the bytes from `offset` on. Gives how many there were; fewer only at the end of the file.
 
-        What is in the page cache comes from there. What is not goes past it, when `target` and `offset` are aligned.
+        Args:
+            target: The memory to fill.
+            offset: Where the bytes are.
+            cached: Read through the page cache. Otherwise past it, as far as `target` and `offset` are aligned.
         """
         filled = 0
         while filled < len(target):
-            got = self._read_some(target[filled:], offset + filled)
+            got = self._read_some(target[filled:], offset + filled, cached=cached)
             if not got:
                 break
             filled += got
@@ -73,14 +91,8 @@ class ReadableFile:
         self._close_direct()
         os.close(self._descriptor)
 
-    def _read_some(self, target: memoryview, offset: int) -> int:
-        if self._direct >= 0 and offset % ALIGNMENT_BYTES == 0 and len(target) % ALIGNMENT_BYTES == 0:
-            if _NO_WAIT:
-                try:
-                    return os.preadv(self._descriptor, [target], offset, _NO_WAIT)
-                except OSError as error:
-                    if error.errno not in _NOT_CACHED:
-                        raise
+    def _read_some(self, target: memoryview, offset: int, *, cached: bool) -> int:
+        if not cached and self._direct >= 0 and not (offset | len(target)) % ALIGNMENT_BYTES:
             try:
                 return os.preadv(self._direct, [target], offset)
             except OSError as error:
