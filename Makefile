@@ -49,11 +49,12 @@ rehearse: setup ## Deploy to a local AWS, train, interrupt, resume, notify: the 
 test: setup ## Every test (no AWS account, no network, no Docker)
 	$(BIN)/pytest -n 2 --dist loadfile
 
-setup-torch: setup ## The torch extra, for the PyTorch example and its tests
+setup-torch: setup ## torch, Keras, Lightning and Hugging Face's Trainer, for their example and tests
 	@$(BIN)/python -c 'import torch' 2>/dev/null || { $(BIN)/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0'; }
+	@$(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/frameworks.txt
 
-test-torch: setup-torch ## The tests that need torch
-	$(BIN)/pytest -m torch
+test-torch: setup-torch ## The tests that need torch, and those of the frameworks on top of it
+	$(BIN)/pytest -n 2 --dist loadfile -m torch
 
 check: lint types contracts ## Lint, strict types, import contracts, Python 3.9 for what runs in the job
 
@@ -82,6 +83,7 @@ lock: ## Resolve the locks again (hashes, no index address)
 	$(COMPILE) locks/bootstrap.in -o locks/bootstrap.txt
 	$(COMPILE) --extra lambda --extra cdk --extra cli --extra local --extra examples --extra dev pyproject.toml -o locks/dev.txt
 	$(COMPILE) --extra lambda -c locks/dev.txt pyproject.toml -o locks/lambda.txt
+	$(COMPILE) --extra frameworks -c locks/dev.txt --override locks/without-torch.txt pyproject.toml -o locks/frameworks.txt
 
 clean: ## Remove what a run left behind (keeps .venv); ends a local AWS that is still up
 	@if [ -x $(BIN)/spotkeep ]; then $(BIN)/spotkeep local down >/dev/null 2>&1 || true; fi

@@ -43,8 +43,8 @@ def torch_batches(loader: Any) -> BatchSource:
             "run would differ; leave it out"
         )
     if isinstance(loader.dataset, IterableDataset):
-        alike = _copy(loader, persistent_workers=False)
-        return PlainBatches(alike, draws=not loader.num_workers, generators=_generators(loader))
+        alike = copy_loader(loader, persistent_workers=False)
+        return PlainBatches(alike, draws=not loader.num_workers, generators=loader_generators(loader))
     return TorchBatches(loader)
 
 
@@ -56,7 +56,7 @@ class TorchBatches:
     """
 
     def __init__(self, loader: Any) -> None:
-        self._generators = _generators(loader)
+        self._generators = loader_generators(loader)
         batched = loader.batch_sampler is not None
         self._indices = _IndexPasses(
             loader.batch_sampler if batched else loader.sampler, self, keyed=loader.num_workers > 0
@@ -65,7 +65,7 @@ class TorchBatches:
         if loader.num_workers:
             replaced["dataset"] = KeyedDataset(loader.dataset)
             replaced["collate_fn"] = KeyedCollate(loader.dataset, loader.collate_fn, batched=batched)
-        self._loader = _copy(loader, **replaced)
+        self._loader = copy_loader(loader, **replaced)
         self._begun = False
 
     def size(self) -> int | None:
@@ -224,14 +224,15 @@ class KeyedCollate:
             return self.collate(items)
 
 
-def _copy(loader: Any, **replaced: Any) -> Any:
+def copy_loader(loader: Any, **replaced: Any) -> Any:
     """Copy a loader, subclasses included. A DataLoader refuses to have these attributes set after it was made."""
     alike = copy.copy(loader)
     vars(alike).update(replaced, _iterator=None)
     return alike
 
 
-def _generators(loader: Any) -> list[Any]:
+def loader_generators(loader: Any) -> list[Any]:
+    """Give the random generators that a loader and its samplers were given."""
     found: list[Any] = []
     for holder in (loader, loader.sampler, getattr(loader.batch_sampler, "sampler", None)):
         generator = getattr(holder, "generator", None)
