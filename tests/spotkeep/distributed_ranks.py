@@ -73,7 +73,7 @@ def fork(rank: int, job: dict, port: int) -> int:
         out = os.open(f"{job['out']}.{rank}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(out, 1)
         os.dup2(out, 2)
-        train(rank, job, port)
+        (train_sharded if job.get("sharded") else train)(rank, job, port)
         code = 0
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else 1
@@ -137,6 +137,48 @@ def train(rank: int, job: dict, port: int) -> None:
     weights = hashlib.sha256(b"".join(part.detach().numpy().tobytes() for part in whole.values()))
     own = hashlib.sha256(repr((rng.bit_generator.state, seen, torch.get_rng_state().tolist())).encode())
     result = {"began": began, "weights": weights.hexdigest(), "own": own.hexdigest()}
+    Path(f"{job['out']}.{rank}.json").write_text(json.dumps(result), encoding="utf-8")
+    dist.destroy_process_group()
+
+
+def train_sharded(rank: int, job: dict, port: int) -> None:
+    """A model of which each rank holds a part."""
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    from spotkeep import Checkpointer
+    from spotkeep.integrations.sharded import ShardedState
+
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), SPOTKEEP_EVENTS="stdout")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=job["world_size"])
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(6, 7), torch.nn.Tanh(), torch.nn.Linear(7, 3))
+    mesh = init_device_mesh("cpu", (job["world_size"],))
+    for layer in (net[0], net[2], net):
+        fully_shard(layer, mesh=mesh)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    torch.manual_seed(100 + rank)
+    if job.get("unwrapped"):
+        state, per_rank = {"model": net}, {}
+    else:
+        state = {}
+        per_rank = {"shards": ShardedState(net, optimizer), "torch": torch.default_generator}
+    with Checkpointer(state, job["directory"], every_steps=4, per_rank=per_rank) as checkpointer:
+        began = checkpointer.step
+        for step in checkpointer.steps(job["steps"]):
+            optimizer.zero_grad()
+            net(torch.randn(4, 6)).square().mean().backward()
+            optimizer.step()
+            if [rank, step] == job.get("kill_in_step"):
+                os.kill(os.getpid(), signal.SIGKILL)
+    parts = [part.to_local() for part in net.parameters()]
+    for own in optimizer.state.values():
+        parts += [own["exp_avg"].to_local(), own["exp_avg_sq"].to_local(), own["step"]]
+    digest = hashlib.sha256(b"".join(part.detach().numpy().tobytes() for part in parts)).hexdigest()
+    result = {"began": began, "weights": digest, "own": sum(part.numel() for part in net.parameters())}
     Path(f"{job['out']}.{rank}.json").write_text(json.dumps(result), encoding="utf-8")
     dist.destroy_process_group()
 

@@ -119,9 +119,15 @@ def dump_torch(tensor: Any) -> tuple[dict[str, Any], Buffer]:
     """Describe a torch tensor and give its raw bytes. It comes back on the CPU, without `requires_grad`.
 
     Raises:
-        UnsupportedArrayError: If the tensor is sparse, quantized, on the meta device, or of an unknown dtype.
+        UnsupportedArrayError: If the tensor is sparse, quantized, on the meta device, divided among ranks, or of an
+            unknown dtype.
     """
     torch = sys.modules["torch"]
+    if type(tensor).__module__.startswith("torch.distributed."):
+        raise UnsupportedArrayError(
+            f"a {type(tensor).__name__} is divided among the ranks: pass the model and its optimizer as "
+            "spotkeep.integrations.sharded.ShardedState(model, optimizer) in per_rank"
+        )
     dtype = str(tensor.dtype).replace("torch.", "", 1)
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta or dtype not in _TORCH_DTYPES:
         raise UnsupportedArrayError(
