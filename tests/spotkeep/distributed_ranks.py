@@ -73,7 +73,7 @@ def fork(rank: int, job: dict, port: int) -> int:
         out = os.open(f"{job['out']}.{rank}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(out, 1)
         os.dup2(out, 2)
-        (train_sharded if job.get("sharded") else train)(rank, job, port)
+        {"steps": train, "epochs": train_epochs, "shards": train_sharded}[job.get("kind", "steps")](rank, job, port)
         code = 0
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else 1
@@ -138,6 +138,45 @@ def train(rank: int, job: dict, port: int) -> None:
     own = hashlib.sha256(repr((rng.bit_generator.state, seen, torch.get_rng_state().tolist())).encode())
     result = {"began": began, "weights": weights.hexdigest(), "own": own.hexdigest()}
     Path(f"{job['out']}.{rank}.json").write_text(json.dumps(result), encoding="utf-8")
+    dist.destroy_process_group()
+
+
+def train_epochs(rank: int, job: dict, port: int) -> None:
+    """A script with loops of its own over a DataLoader that gives each rank its part of the data."""
+    import torch
+    import torch.distributed as dist
+    from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+    from spotkeep import ResumableTraining
+
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), SPOTKEEP_EVENTS="stdout")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=job["world_size"])
+    torch.manual_seed(0)
+    data = TensorDataset(torch.randn(40, 6))
+    net = torch.nn.Sequential(torch.nn.Linear(6, 12), torch.nn.Dropout(0.3), torch.nn.Linear(12, 2))
+    model = torch.nn.parallel.DistributedDataParallel(net)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    sampler = DistributedSampler(data, seed=3)
+    loader = DataLoader(data, batch_size=4, sampler=sampler)
+    torch.manual_seed(100 + rank)
+    training = ResumableTraining({"model": model, "optimizer": optimizer}, directory=job["directory"], every_steps=2)
+    loader = training.loader(loader)
+    steps = 0
+    for epoch in training.epochs(3):
+        sampler.set_epoch(epoch)
+        for (batch,) in loader:
+            optimizer.zero_grad()
+            model(batch).square().mean().backward()
+            optimizer.step()
+            steps += 1
+            if [rank, steps] == job.get("kill_in_step"):
+                os.kill(os.getpid(), signal.SIGKILL)
+            if [rank, steps] == job.get("notice"):
+                os.kill(os.getpid(), signal.SIGTERM)
+    weights = hashlib.sha256(b"".join(part.detach().numpy().tobytes() for part in net.parameters())).hexdigest()
+    own = hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest()
+    Path(f"{job['out']}.{rank}.json").write_text(json.dumps({"began": steps, "weights": weights, "own": own}))
     dist.destroy_process_group()
 
 

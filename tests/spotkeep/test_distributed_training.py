@@ -293,21 +293,33 @@ def test_hosts_with_a_disk_each_are_refused_where_nothing_brings_them_together(t
     assert [path.name for path in (tmp_path / "a").iterdir()] == [], "the probe is gone"
 
 
+@pytest.mark.parametrize("disturbance", [{"kill_in_step": [1, 8]}, {"notice": [1, 8]}, {"notice": [0, 5]}], ids=str)
+def test_loops_over_each_ranks_part_of_the_data_go_on_in_the_middle(train, tmp_path, disturbance):
+    whole = train(tmp_path / "whole", kind="epochs")
+    assert whole.codes == [0, 0], whole.output
+    disturbed = train(tmp_path / "c", kind="epochs", **disturbance)
+    assert 0 not in disturbed.codes
+    again = train(tmp_path / "c", kind="epochs")
+    assert again.codes == [0, 0], again.output
+    assert again.began[0] < whole.began[0], "not from the beginning"
+    assert again.state == whole.state
+
+
 class TestShards:
     """A model of which each rank holds a part."""
 
     def test_a_training_goes_on_bit_for_bit(self, train, tmp_path):
-        whole = train(tmp_path / "whole", sharded=True)
+        whole = train(tmp_path / "whole", kind="shards")
         assert whole.codes == [0, 0], whole.output
-        train(tmp_path / "c", sharded=True, kill_in_step=[1, 9])
+        train(tmp_path / "c", kind="shards", kill_in_step=[1, 9])
         newest = steps_in(tmp_path / "c")[0]
-        again = train(tmp_path / "c", sharded=True)
+        again = train(tmp_path / "c", kind="shards")
         assert again.codes == [0, 0], again.output
         assert again.began == [newest, newest]
         assert again.state == whole.state
 
     def test_each_rank_writes_its_part_and_nothing_twice(self, train, tmp_path):
-        train(tmp_path / "c", sharded=True, steps=4)
+        train(tmp_path / "c", kind="shards", steps=4)
         manifest = CheckpointDirectory(tmp_path / "c").read_manifest(4)
         state = CheckpointDirectory(tmp_path / "c").read(4).state
         shapes = [tuple(state[f"rank {rank}"]["shards"]["model"]["0.weight"].shape) for rank in (0, 1)]
@@ -315,13 +327,13 @@ class TestShards:
         assert [share.file_count for share in manifest.ranks] == [1, 1] == [1] * len(manifest.files)
 
     def test_another_number_of_ranks_is_refused(self, train, tmp_path):
-        train(tmp_path / "c", sharded=True, steps=4)
-        refused = train(tmp_path / "c", sharded=True, world_size=3)
+        train(tmp_path / "c", kind="shards", steps=4)
+        refused = train(tmp_path / "c", kind="shards", world_size=3)
         assert refused.codes == [1, 1, 1]
         assert all("cannot be divided anew: shards, torch" in output for output in refused.output)
 
     def test_a_part_is_not_taken_for_the_whole(self, train, tmp_path):
-        refused = train(tmp_path / "c", sharded=True, unwrapped=True)
+        refused = train(tmp_path / "c", kind="shards", unwrapped=True)
         assert refused.codes == [1, 1]
         for output in refused.output:
             assert "state['model']['0.weight']: a DTensor is divided among the ranks" in output

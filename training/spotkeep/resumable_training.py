@@ -39,6 +39,7 @@ class ResumableTraining:
 
     Args:
         state: As for `Checkpointer`. The names "random states" and "loop" are taken.
+        per_rank: As for `Checkpointer`; the random states and the place in the loops are added to it.
         batches_per_step: Batches whose gradients are added up for one step of the optimizer. Nothing is saved between
             them, because gradients are not part of the state.
         **options: As for `Checkpointer`: `directory`, `every_steps`, `every_seconds`, `keep_last` and so on.
@@ -47,14 +48,24 @@ class ResumableTraining:
         UsageError: If an argument makes no sense.
     """
 
-    def __init__(self, state: Mapping[str, Any], *, batches_per_step: int = 1, **options: Any) -> None:
-        taken = sorted({_RANDOM, _LOOP} & set(state))
+    def __init__(
+        self,
+        state: Mapping[str, Any],
+        *,
+        batches_per_step: int = 1,
+        per_rank: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        own = dict(per_rank or {})
+        taken = sorted({_RANDOM, _LOOP} & {*state, *own})
         if taken:
             raise UsageError(f"the state has {', '.join(map(repr, taken))}, which is added by itself; use other names")
         if batches_per_step < 1:
             raise UsageError(f"batches_per_step is {batches_per_step!r}; pass a number above zero")
         progress = _Progress()
-        self._checkpointer = Checkpointer({**state, _RANDOM: RandomStates(), _LOOP: progress}, **options)
+        # Every rank has random numbers and a place in the data of its own.
+        own.update({_RANDOM: RandomStates(), _LOOP: progress})
+        self._checkpointer = Checkpointer(dict(state), per_rank=own, **options)
         self._loop = _Loop(self._checkpointer, progress, batches_per_step=batches_per_step)
 
     @property
