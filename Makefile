@@ -83,7 +83,7 @@ lock: ## Resolve the locks again (hashes, no index address)
 	$(COMPILE) locks/bootstrap.in -o locks/bootstrap.txt
 	$(COMPILE) --extra lambda --extra cdk --extra cli --extra local --extra examples --extra dev pyproject.toml -o locks/dev.txt
 	$(COMPILE) --extra lambda -c locks/dev.txt pyproject.toml -o locks/lambda.txt
-	$(COMPILE) --extra frameworks -c locks/dev.txt --override locks/without-torch.txt pyproject.toml -o locks/frameworks.txt
+	$(COMPILE) --extra frameworks -c locks/dev.txt --override locks/without-torch.in pyproject.toml -o locks/frameworks.txt
 
 clean: ## Remove what a run left behind (keeps .venv); ends a local AWS that is still up
 	@if [ -x $(BIN)/spotkeep ]; then $(BIN)/spotkeep local down >/dev/null 2>&1 || true; fi
