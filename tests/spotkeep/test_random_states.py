@@ -66,3 +66,17 @@ def test_torchs_numbers_come_back_too(tmp_path):
         torch.rand(5)
     with Checkpointer({"random": RandomStates()}, tmp_path):
         assert torch.equal(torch.rand(9), expected)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("here", [2, 1])
+def test_the_numbers_of_each_gpu_come_back_where_there_is_one(monkeypatch, caplog, here):
+    torch = pytest.importorskip("torch")
+    restored = {}
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: [torch.tensor([0]), torch.tensor([1])])
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: here)
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: restored.update({device: int(state)}))
+    restore_random_states(capture_random_states())
+    assert restored == {device: device for device in range(here)}
+    assert ("random states of 2 GPUs and there are 1 here" in caplog.text) is (here == 1)
