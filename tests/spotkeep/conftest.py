@@ -10,6 +10,7 @@ import json
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -19,6 +20,7 @@ from hypothesis import settings
 
 from spotkeep import events
 from spotkeep.checkpoint_directory import CheckpointDirectory
+from spotkeep.errors import RankLostError
 from spotkeep.storage import LocalStorage
 from spotkeep.upload_markers import UploadWatch
 
@@ -351,3 +353,59 @@ def _no_job_around_us(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     for name in ("SPOTKEEP_EVENTS", "SAGEMAKER_BASE_DIR", "SM_USER_ARGS", "SM_MODEL_DIR"):
         monkeypatch.delenv(name, raising=False)
+
+
+class Killed(BaseException):
+    """This rank is gone."""
+
+
+class ThreadRanks:
+    """A rank that is a thread of this process; see `spotkeep.distributed.Ranks`."""
+
+    def __init__(self, world: World, rank: int) -> None:
+        self.world = world
+        self.world_size = world.size
+        self.rank = rank
+
+    def exchange(self, message: Any) -> list[Any]:
+        self.world.told[self.rank] = message
+        try:
+            self.world.barrier.wait(10)
+            told = list(self.world.told)
+            self.world.barrier.wait(10)
+        except threading.BrokenBarrierError:
+            raise RankLostError("gone") from None
+        return told
+
+    def largest(self, numbers: list[int]) -> list[int]:
+        return [max(column) for column in zip(*self.exchange(list(numbers)), strict=True)]
+
+
+class World:
+    """Ranks that meet in one process, in any order, and may die at any point by raising `World.Killed`."""
+
+    Killed = Killed
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.told: list[Any] = [None] * size
+        self.barrier = threading.Barrier(size)
+
+    def run(self, act: Callable[[ThreadRanks], Any]) -> list[Any]:
+        """Let every rank do something at the same time; gives what it gave, or raised, on each."""
+
+        def one(rank: int) -> Any:
+            try:
+                return act(ThreadRanks(self, rank))
+            except BaseException as error:  # noqa: BLE001 - the test looks at it
+                if isinstance(error, Killed):
+                    self.barrier.abort()
+                return error
+
+        with ThreadPoolExecutor(self.size) as threads:
+            return list(threads.map(one, range(self.size)))
+
+
+@pytest.fixture
+def world() -> type[World]:
+    return World

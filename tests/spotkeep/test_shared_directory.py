@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -12,8 +11,7 @@ import pytest
 
 from spotkeep import shared_directory
 from spotkeep.checkpoint_directory import CheckpointDirectory
-from spotkeep.distributed import together
-from spotkeep.errors import DamagedCheckpointError, OtherRankError, RankLostError, SaveError, StateError, UsageError
+from spotkeep.errors import SaveError, UsageError
 from spotkeep.inspection import InspectedCheckpoint
 from spotkeep.rank_shares import encode_share, view_for
 from spotkeep.shared_directory import SharedDirectory
@@ -21,55 +19,6 @@ from spotkeep.snapshot import Snapshot
 from spotkeep.upload_markers import UPLOADED_SUFFIX, UploadWatch
 
 SAGEMAKER = UploadWatch(platform_copies=True)
-
-
-class Killed(BaseException):
-    """This rank is gone."""
-
-
-class ThreadRanks:
-    """Ranks that are threads of this process, to meet in any order and to die at any point."""
-
-    def __init__(self, world):
-        self.world = world
-        self.world_size = world.size
-        self.rank = -1
-
-    def exchange(self, message):
-        self.world.told[self.rank] = message
-        try:
-            self.world.barrier.wait(10)
-            told = list(self.world.told)
-            self.world.barrier.wait(10)
-        except threading.BrokenBarrierError:
-            raise RankLostError("gone") from None
-        return told
-
-    def largest(self, numbers):
-        return [max(column) for column in zip(*self.exchange(list(numbers)), strict=True)]
-
-
-class World:
-    def __init__(self, size):
-        self.size = size
-        self.told = [None] * size
-        self.barrier = threading.Barrier(size)
-
-    def run(self, act):
-        """Let every rank do something at the same time; gives what became of each."""
-
-        def one(rank):
-            ranks = ThreadRanks(self)
-            ranks.rank = rank
-            try:
-                return act(ranks)
-            except BaseException as error:  # noqa: BLE001 - the test looks at it
-                if isinstance(error, Killed):
-                    self.barrier.abort()
-                return error
-
-        with ThreadPoolExecutor(self.size) as threads:
-            return list(threads.map(one, range(self.size)))
 
 
 def write(directory, ranks, step, *, metrics=None):
@@ -90,48 +39,8 @@ def read(path, step, rank, world_size):
     return found.state
 
 
-def test_together_gives_every_rank_what_each_gave():
-    assert World(3).run(lambda ranks: together(ranks, lambda: ranks.rank**2)) == [[0, 1, 4]] * 3
-
-
-def test_together_fails_on_all_ranks_when_it_fails_on_one():
-    def act(ranks):
-        if ranks.rank == 1:
-            raise StateError(["a lambda"])
-
-    zero, one, two = World(3).run(lambda ranks: together(ranks, lambda: act(ranks)))
-    assert isinstance(one, StateError)
-    assert str(zero) == str(two) == "rank 1: this state cannot be saved:\n  - a lambda"
-    assert isinstance(zero, OtherRankError)
-
-
-def test_damage_counts_only_when_nothing_worse_is_wrong():
-    problems = [None, DamagedCheckpointError("step-1/data-00000.bin", "altered"), None]
-
-    def act(ranks):
-        if problems[ranks.rank] is not None:
-            raise problems[ranks.rank]
-
-    for found in World(3).run(lambda ranks: together(ranks, lambda: act(ranks))):
-        assert isinstance(found, DamagedCheckpointError)
-        assert found.file == "step-1/data-00000.bin"
-    problems[2] = UsageError("no")
-    damaged, other, own = World(3).run(lambda ranks: together(ranks, lambda: act(ranks)))
-    assert isinstance(damaged, OtherRankError)
-    assert isinstance(other, OtherRankError)
-    assert own is problems[2]
-
-
-def test_a_rank_that_leaves_takes_the_others_along():
-    def act(ranks):
-        if ranks.rank == 0:
-            raise SystemExit(75)
-
-    assert [left.code for left in World(2).run(lambda ranks: together(ranks, lambda: act(ranks)))] == [75, 75]
-
-
-def test_one_manifest_vouches_for_what_all_have_written(tmp_path):
-    sizes = World(3).run(lambda ranks: write(SharedDirectory(tmp_path, ranks=ranks), ranks, 7, metrics={"loss": 0.5}))
+def test_one_manifest_vouches_for_what_all_have_written(world, tmp_path):
+    sizes = world(3).run(lambda ranks: write(SharedDirectory(tmp_path, ranks=ranks), ranks, 7, metrics={"loss": 0.5}))
     assert len(set(sizes)) == 1
     assert sizes[0] == sum(path.stat().st_size for path in (tmp_path / "step-7").iterdir())
     for rank in range(3):
@@ -148,12 +57,12 @@ def test_one_manifest_vouches_for_what_all_have_written(tmp_path):
         assert list(inspected.damage()) == []
 
 
-def test_a_step_that_was_begun_before_is_written_anew(tmp_path):
+def test_a_step_that_was_begun_before_is_written_anew(world, tmp_path):
     leftover = tmp_path / "step-7"
     leftover.mkdir()
     for index in range(9):
         (leftover / f"data-{index:05d}.bin").write_bytes(b"of an earlier attempt")
-    World(2).run(lambda ranks: write(SharedDirectory(tmp_path, ranks=ranks), ranks, 7))
+    world(2).run(lambda ranks: write(SharedDirectory(tmp_path, ranks=ranks), ranks, 7))
     assert sorted(path.name for path in leftover.iterdir()) == [
         *(f"data-{n:05d}.bin" for n in range(3)),
         "manifest.json",
@@ -163,7 +72,9 @@ def test_a_step_that_was_begun_before_is_written_anew(tmp_path):
 
 @pytest.mark.parametrize("victim", [0, 1])
 @pytest.mark.parametrize("cause", ["full", "gone"])
-def test_wherever_a_rank_fails_there_is_no_checkpoint_or_a_whole_one(tmp_path, faulty_storage, crash, victim, cause):
+def test_wherever_a_rank_fails_there_is_no_checkpoint_or_a_whole_one(
+    world, tmp_path, faulty_storage, crash, victim, cause
+):
     outcomes = set()
     for point in range(40):
         path = tmp_path / f"{point}"
@@ -185,7 +96,7 @@ def test_wherever_a_rank_fails_there_is_no_checkpoint_or_a_whole_one(tmp_path, f
             if len(storage.log) > last and not operation.startswith("remove"):
                 raise OSError(28, "No space left on device")
 
-        found = World(2).run(act)
+        found = world(2).run(act)
         there = CheckpointDirectory(path).steps()
         outcomes.add(tuple(there))
         for step in there:
@@ -201,7 +112,7 @@ def test_wherever_a_rank_fails_there_is_no_checkpoint_or_a_whole_one(tmp_path, f
     assert outcomes == {(1,), (2, 1)}
 
 
-def test_a_rank_that_cannot_begin_lets_the_others_know(tmp_path):
+def test_a_rank_that_cannot_begin_lets_the_others_know(world, tmp_path):
     problem = MemoryError("no room for a copy")
 
     def act(ranks):
@@ -212,7 +123,7 @@ def test_a_rank_that_cannot_begin_lets_the_others_know(tmp_path):
             return "declined"
         return write(directory, ranks, 3)
 
-    failed, declined = World(2).run(act)
+    failed, declined = world(2).run(act)
     assert declined == "declined"
     assert isinstance(failed, SaveError)
     assert "rank 1: MemoryError: no room for a copy" in str(failed)
@@ -220,17 +131,17 @@ def test_a_rank_that_cannot_begin_lets_the_others_know(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == []
 
 
-def test_a_rank_that_took_part_has_nothing_to_decline(tmp_path):
+def test_a_rank_that_took_part_has_nothing_to_decline(world, tmp_path):
     def act(ranks):
         directory = SharedDirectory(tmp_path, ranks=ranks)
         write(directory, ranks, 3)
         directory.decline(RuntimeError("the copy was broken off"))
         return "over"
 
-    assert World(2).run(act) == ["over", "over"]
+    assert world(2).run(act) == ["over", "over"]
 
 
-def test_one_rank_prunes(tmp_path):
+def test_one_rank_prunes(world, tmp_path):
     def act(ranks):
         directory = SharedDirectory(tmp_path, ranks=ranks)
         removed = []
@@ -239,7 +150,7 @@ def test_one_rank_prunes(tmp_path):
             removed += directory.prune(keep_last=2)
         return removed
 
-    assert World(2).run(act) == [[1, 2, 3], []]
+    assert world(2).run(act) == [[1, 2, 3], []]
     assert CheckpointDirectory(tmp_path).steps() == [5, 4]
 
 
@@ -249,8 +160,8 @@ class TestHostsWithADiskEach:
     def directory(self, ranks, folder):
         return SharedDirectory(folder / f"host-{ranks.rank // 2}", ranks=ranks, uploads=SAGEMAKER)
 
-    def test_each_host_makes_its_own_place_and_the_first_has_the_manifest(self, tmp_path):
-        World(4).run(lambda ranks: write(self.directory(ranks, tmp_path), ranks, 1))
+    def test_each_host_makes_its_own_place_and_the_first_has_the_manifest(self, world, tmp_path):
+        world(4).run(lambda ranks: write(self.directory(ranks, tmp_path), ranks, 1))
         names = [sorted(path.name for path in (tmp_path / f"host-{host}/step-1").iterdir()) for host in (0, 1)]
         assert names == [
             ["data-00000.bin", "data-00001.bin", "data-00002.bin", "manifest.json"],
@@ -261,7 +172,7 @@ class TestHostsWithADiskEach:
         for path in list((folder / f"host-{host}" / f"step-{step}").iterdir()):
             (path.parent / (path.name + UPLOADED_SUFFIX)).touch()
 
-    def test_nothing_goes_before_newer_ones_have_arrived_from_every_host(self, tmp_path):
+    def test_nothing_goes_before_newer_ones_have_arrived_from_every_host(self, world, tmp_path):
         def act(ranks):
             directory = self.directory(ranks, tmp_path)
             removed = []
@@ -277,7 +188,7 @@ class TestHostsWithADiskEach:
                 ranks.exchange(None)
             return removed
 
-        removed = World(4).run(act)
+        removed = world(4).run(act)
         assert removed[0][:4] == [[], [], [], []], "the second host's have not arrived"
         assert removed[0][-1] != []
         assert removed[1] == removed[2] == removed[3] == [[]] * 7
@@ -286,14 +197,14 @@ class TestHostsWithADiskEach:
         assert set(here) <= set(there)
         assert "step-1" not in there, "it follows at the next save"
 
-    def test_elsewhere_they_are_refused(self, tmp_path, monkeypatch):
+    def test_elsewhere_they_are_refused(self, world, tmp_path, monkeypatch):
         monkeypatch.setattr(shared_directory, "_PROBE_SECONDS", 0.05)
-        found = World(3).run(lambda ranks: SharedDirectory(tmp_path / f"{ranks.rank // 2}", ranks=ranks))
+        found = world(3).run(lambda ranks: SharedDirectory(tmp_path / f"{ranks.rank // 2}", ranks=ranks))
         assert all(isinstance(one, UsageError) and "rank 2 on " in str(one) for one in found)
         assert list((tmp_path / "0").iterdir()) == []
 
 
-def test_hosts_that_share_a_file_system_are_known_by_what_they_see(tmp_path, monkeypatch):
+def test_hosts_that_share_a_file_system_are_known_by_what_they_see(world, tmp_path, monkeypatch):
     machines = iter(["a", "b"])
     lock = threading.Lock()
 
@@ -302,7 +213,7 @@ def test_hosts_that_share_a_file_system_are_known_by_what_they_see(tmp_path, mon
             return next(machines)
 
     monkeypatch.setattr(shared_directory, "_machine", machine)
-    sizes = World(2).run(lambda ranks: write(SharedDirectory(tmp_path, ranks=ranks), ranks, 1))
+    sizes = world(2).run(lambda ranks: write(SharedDirectory(tmp_path, ranks=ranks), ranks, 1))
     assert all(isinstance(size, int) for size in sizes)
     assert [path.name for path in tmp_path.iterdir()] == ["step-1"], "the probe is gone"
 
@@ -315,7 +226,7 @@ def test_a_network_file_system_may_show_it_a_little_later(tmp_path):
     late.join()
 
 
-def test_the_rank_that_commits_counts_what_is_durable_even_when_another_is_gone_since(tmp_path):
+def test_the_rank_that_commits_counts_what_is_durable_even_when_another_is_gone_since(world, tmp_path):
     def act(ranks):
         directory = SharedDirectory(tmp_path, ranks=ranks)
         write(directory, ranks, 1)
@@ -326,13 +237,30 @@ def test_the_rank_that_commits_counts_what_is_durable_even_when_another_is_gone_
                 # Rank 0 has everything it needs; wait for the manifest, then die.
                 while not (tmp_path / "step-2" / "manifest.json").exists():
                     time.sleep(0.001)
-                raise Killed
+                raise world.Killed
             return commit(*arguments, **options)
 
         directory._commit_share = die_then
         return write(directory, ranks, 2)
 
-    committed, killed = World(2).run(act)
-    assert isinstance(killed, Killed)
+    committed, killed = world(2).run(act)
+    assert isinstance(killed, world.Killed)
     assert committed > 0
     assert CheckpointDirectory(tmp_path).steps() == [2, 1]
+
+
+def test_random_numbers_that_are_not_common_to_all_ranks_are_told_once(world, tmp_path, caplog):
+    def act(ranks):
+        directory = SharedDirectory(tmp_path, ranks=ranks)
+        state = {"rng": np.random.default_rng(ranks.rank), "shuffle": np.random.default_rng(0), "count": ranks.rank}
+        for step in (1, 2):
+            encoded = encode_share(state, {}, rank=ranks.rank)
+            snapshot = Snapshot()
+            images = snapshot.arrange(encoded.blobs)
+            snapshot.copy(encoded.blobs, images)
+            directory.write_images(images, encoded.document, step=step)
+
+    assert world(2).run(act) == [None, None]
+    (warning,) = caplog.messages
+    assert "the random numbers of state['rng'] are not the same on ranks 0 and 1" in warning
+    assert "Pass them in per_rank" in warning

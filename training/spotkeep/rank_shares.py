@@ -8,6 +8,8 @@ knows how many files the others have knows the names of its own.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,7 +25,8 @@ from .manifest import (
     state_pairs,
     with_files_from,
 )
-from .state_encoding import EncodedState, Json, encode_state
+from .random_states import RandomStates
+from .state_encoding import EncodedState, Json, encode_state, stateful_kind
 
 
 @dataclass(frozen=True)
@@ -35,12 +38,14 @@ class ShareDocument:
         common_files: How many files it has.
         own: What is the rank's own, its files numbered from 0.
         own_files: How many files that has.
+        random_states: A digest of each random generator that is said to be common to all ranks.
     """
 
     common: Json
     common_files: int
     own: Json
     own_files: int
+    random_states: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -84,9 +89,28 @@ def encode_share(state: Mapping[str, Any], per_rank: Mapping[str, Any], *, rank:
     common = encode_state(dict(state)) if rank == 0 else EncodedState(document=None, blobs=())
     own = encode_state(dict(per_rank))
     first = file_count(common)
-    document = ShareDocument(common=common.document, common_files=first, own=own.document, own_files=file_count(own))
+    document = ShareDocument(
+        common=common.document,
+        common_files=first,
+        own=own.document,
+        own_files=file_count(own),
+        random_states=random_digests(state),
+    )
     moved = (replace(blob, file_index=blob.file_index + first) for blob in own.blobs)
     return EncodedState(document=document, blobs=(*common.blobs, *moved))
+
+
+def random_digests(state: Mapping[str, Any]) -> dict[str, str]:
+    """Give a digest of each random generator in a state: those of all ranks are equal, or they are not common."""
+    digests = {}
+    for name, value in state.items():
+        if isinstance(value, RandomStates) or stateful_kind(value) not in (None, "state_dict"):
+            encoded = encode_state({name: value})
+            digest = hashlib.sha256(json.dumps(encoded.document).encode("ascii"))
+            for blob in encoded.blobs:
+                digest.update(blob.raw)
+            digests[name] = digest.hexdigest()
+    return digests
 
 
 def file_count(encoded: EncodedState) -> int:

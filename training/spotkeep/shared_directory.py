@@ -11,6 +11,7 @@ A rank that is killed breaks the round: there is no checkpoint before the manife
 
 from __future__ import annotations
 
+import logging
 import secrets
 import socket
 import threading
@@ -29,6 +30,8 @@ from .snapshot import FileImage
 from .state_encoding import Json
 from .storage import LocalStorage
 from .upload_markers import UploadWatch
+
+_logger = logging.getLogger("spotkeep")
 
 _PROBE_PREFIX = ".spotkeep-probe-"
 _PROBE_SECONDS = 30.0
@@ -67,6 +70,7 @@ class SharedDirectory(CheckpointDirectory):
         self._waiting_elsewhere: set[int] = set()  # what other hosts' platform has not copied yet
         self._lock = threading.Lock()
         self._took_part = False
+        self._warned_of: set[str] = set()
 
     def begin_save(self) -> None:
         """Say that all ranks are about to save."""
@@ -159,9 +163,11 @@ class SharedDirectory(CheckpointDirectory):
                 "files": document.common_files + document.own_files,
                 "pruned": pruned,
                 "waiting": self._waiting_here() if first_here else [],
+                "random_states": dict(document.random_states),
             }
 
         told = together(self._ranks, prepare)
+        self._warn_of_differences([one["random_states"] for one in told])
         with self._lock:
             self._pruned = self._pruned[len(told[0]["pruned"]) :]
             self._waiting_elsewhere = {other for one in told for other in one["waiting"]}
@@ -169,6 +175,20 @@ class SharedDirectory(CheckpointDirectory):
             for old in told[0]["pruned"]:
                 self._abandon(old)
         return first_files([one["files"] for one in told])[self._ranks.rank]
+
+    def _warn_of_differences(self, digests: Sequence[Mapping[str, str]]) -> None:
+        """Say, once, that a random generator is not what all ranks have in common."""
+        for name, digest in digests[0].items():
+            others = [rank for rank, one in enumerate(digests) if one.get(name) != digest]
+            if others and self._ranks.rank == 0 and name not in self._warned_of:
+                self._warned_of.add(name)
+                _logger.warning(
+                    "the random numbers of state[%r] are not the same on ranks 0 and %d, and only those of rank 0 are "
+                    "saved: after an interruption every rank would go on with them, and the run would end differently "
+                    "than an uninterrupted one. Pass them in per_rank",
+                    name,
+                    others[0],
+                )
 
     def _waiting_here(self) -> list[int]:
         steps = self._step_directories()
