@@ -41,6 +41,7 @@ class CheckpointSummary:
         created: When it was written; None where it does not say.
         epochs_completed: Completed epochs, where the training counts them.
         library: Who wrote it; None where it does not say.
+        ranks: How many processes of a training wrote it together.
         upload: `uploaded` or `uploading` where the platform's markers say so.
     """
 
@@ -52,6 +53,7 @@ class CheckpointSummary:
     created: datetime | None = None
     epochs_completed: int | None = None
     library: str | None = None
+    ranks: int = 1
     upload: str | None = None
 
     def as_document(self) -> dict[str, Any]:
@@ -65,6 +67,7 @@ class CheckpointSummary:
             "created": self.created.isoformat() if self.created else None,
             "epochs_completed": self.epochs_completed,
             "library": self.library,
+            "ranks": self.ranks,
             "upload": self.upload,
         }
 
@@ -103,6 +106,7 @@ def _summary(place: CheckpointPlace, step: int) -> CheckpointSummary:
         created=moment_of(manifest.created) if manifest else None,
         epochs_completed=manifest.epochs_completed if manifest else None,
         library=manifest.library if manifest else None,
+        ranks=manifest.world_size if manifest else 1,
         upload=upload_state(found),
     )
 

@@ -130,6 +130,7 @@ def show(context: typer.Context, target: Target, step: Step = None, *, as_json: 
                 "epochs_completed": manifest.epochs_completed,
                 "created": created.isoformat() if created else None,
                 "library": manifest.library,
+                "ranks": manifest.world_size,
                 "metrics": {name: plain_values.as_json(value) for name, value in manifest.metrics.items()},
                 "entries": [entry_document(entry) for entry in entries],
             }

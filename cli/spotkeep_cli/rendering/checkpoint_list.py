@@ -36,6 +36,9 @@ def checkpoint_list(listed: Sequence[CheckpointSummary], *, width: int) -> Rende
         Column(heading="LIBRARY", cells=[_library(one) for one in listed], importance=1),
         Column(heading="LOOKS", cells=[look_text(one.look) for one in listed]),
     ]
+    if any(one.ranks > 1 for one in listed):
+        ranks = [str(one.ranks) for one in listed]
+        columns.insert(-1, Column(heading="RANKS", cells=ranks, importance=1, justify="right"))
     if any(one.upload for one in listed):
         uploads = [one.upload or quantities.UNKNOWN for one in listed]
         columns.append(Column(heading="UPLOAD", cells=uploads, importance=2))

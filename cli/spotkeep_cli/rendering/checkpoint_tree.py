@@ -43,6 +43,8 @@ def checkpoint_tree(manifest: Manifest, entries: Sequence[Entry], *, created: st
             f"{quantities.size(data)} in {quantities.counted(len(manifest.files), 'data file')}",
         ),
     ]
+    if manifest.ranks:
+        rows.append(("ranks", f"{manifest.world_size:,} wrote it together"))
     if manifest.epochs_completed is not None:
         rows.append(("epochs", f"{manifest.epochs_completed:,} completed"))
     if manifest.metrics:

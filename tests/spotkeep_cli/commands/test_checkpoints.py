@@ -16,7 +16,10 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from spotkeep.checkpoint_directory import CheckpointDirectory
-from spotkeep.manifest import DataFile, Manifest, manifest_bytes, parse_manifest
+from spotkeep.chunk_checksums import chunk_checksum
+from spotkeep.manifest import DataFile, Manifest, RankShare, manifest_bytes, parse_manifest
+from spotkeep.rank_shares import encode_share, own_state
+from spotkeep.snapshot import Snapshot
 from spotkeep.state_encoding import encode_state
 from spotkeep_cli.checkpoints import element_comparison
 from spotkeep_cli.errors import ExitCode
@@ -92,6 +95,55 @@ def test_json_is_alone_on_standard_output(saved: Path, spotkeep: Any, command: s
     result = spotkeep("checkpoints", *command.split(), "--json")
     assert result.exit_code == 0, result.output
     json.loads(result.stdout, parse_constant=pytest.fail)
+
+
+def write_by_ranks(path: Path, step: int, *, ranks: int) -> None:
+    """What the ranks of a training write together."""
+    target = path / f"step-{step}"
+    target.mkdir(parents=True)
+    files, shares, common = [], [], None
+    for rank in range(ranks):
+        own = {"rng": np.full(3, rank), "place": {"epoch": 1, "batch": rank}}
+        encoded = encode_share({"model": {"weight": np.full(7, step / 100)}}, own, rank=rank)
+        first = len(files)
+        snapshot = Snapshot()
+        images = snapshot.arrange(encoded.blobs)
+        snapshot.copy(encoded.blobs, images)
+        for image in images:
+            file = target / f"data-{first + image.index:05d}.bin"
+            file.write_bytes(image.raw)
+            files.append(DataFile(file.name, len(image.raw), (chunk_checksum(image.raw),)))
+        common = common or encoded.document.common
+        shares.append(RankShare(encoded.document.own_files, own_state(encoded.document, first=first)))
+    manifest = Manifest(step, None, 1_795_262_400.0 + step, "spotkeep 0.1.0", tuple(files), common, ranks=tuple(shares))
+    (target / "manifest.json").write_bytes(manifest_bytes(manifest))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("ls several", "verify several", "show several", "diff several 100 200"),
+        "export several 200 state.safetensors --format safetensors",
+    ],
+)
+def test_what_several_ranks_wrote_is_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spotkeep: Any, snapshot: SnapshotAssertion, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_by_ranks(tmp_path / "several", 100, ranks=2)
+    write_by_ranks(tmp_path / "several", 200, ranks=3)
+    result = spotkeep("checkpoints", *command.split())
+    assert result.exit_code == 0, result.output
+    assert result.output == snapshot
+
+
+def test_damage_to_one_ranks_part_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spotkeep: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_by_ranks(tmp_path / "several", 100, ranks=2)
+    flip(tmp_path / "several/step-100/data-00002.bin", 5)
+    result = spotkeep("checkpoints", "verify", "several")
+    assert result.exit_code == ExitCode.DAMAGED_CHECKPOINT
+    assert "step-100/data-00002.bin, bytes 0 to 4,095: altered" in result.output
 
 
 def test_show_json_has_every_entry(saved: Path, spotkeep: Any) -> None:
