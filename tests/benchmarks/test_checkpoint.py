@@ -36,7 +36,7 @@ def test_the_short_form_runs_and_writes_every_figure(tmp_path: Path) -> None:
         assert ratio["met"] == (ratio["value"] <= ratio["target"])
     for figures in size["saves"].values():
         assert figures["durable"]["median_s"] > 0
-    assert {"warm_copy", "direct_write", "direct_read", "read_warm"} == set(size["machine"])
+    assert {"warm_copy", "direct_write", "direct_read", "read_warm", "read_warm_two_threads"} == set(size["machine"])
     assert not (tmp_path / "disk").exists(), "what was measured is removed"
 
 

@@ -39,23 +39,46 @@ _TORCH_ROWS = 64
 
 def chunk_checksum(raw: Buffer) -> str:
     """Give the checksum of one chunk, eight hexadecimal digits."""
+    (checksum,) = chunk_checksums(raw, max(memoryview(raw).nbytes, 1)) or [f"{0:08x}"]
+    return checksum
+
+
+def chunk_checksums(raw: Buffer, chunk_bytes: int) -> list[str]:
+    """Give the checksum of each chunk of some bytes; the last chunk may be shorter.
+
+    All at once, because each call that lets go of the interpreter's lock may have to wait to get it back.
+    """
     view = memoryview(raw)
-    if view.nbytes < _ROW_BYTES:
-        return f"{zlib.crc32(view):08x}"
-    view = view.cast("B")
-    words = view[: len(view) // _ROW_BYTES * _ROW_BYTES]
+    view = view.cast("B") if view.nbytes else memoryview(b"")
+    whole = len(view) // chunk_bytes * chunk_bytes
+    checksums = []
+    if whole and chunk_bytes >= _ROW_BYTES:
+        rest = chunk_bytes // _ROW_BYTES * _ROW_BYTES
+        for start, sums in zip(range(0, whole, chunk_bytes), _column_sums(view[:whole], chunk_bytes)):
+            checksums.append(f"{zlib.crc32(view[start + rest : start + chunk_bytes], zlib.crc32(sums)):08x}")
+    else:
+        checksums += [f"{zlib.crc32(view[start : start + chunk_bytes]):08x}" for start in range(0, whole, chunk_bytes)]
+    if whole < len(view):
+        checksums.append(chunk_checksum(view[whole:]))
+    return checksums
+
+
+def _column_sums(view: memoryview, chunk_bytes: int) -> Any:
+    """Give the column sums of each chunk, as bytes-like objects."""
+    rows = chunk_bytes // _ROW_BYTES
     numpy = _numpy(len(view))
     if numpy is not None:
-        rows = numpy.frombuffer(words, dtype="<u8").reshape(-1, _ROW_WORDS)
-        sums = numpy.add.reduce(rows, axis=0)
-    elif "torch" in sys.modules and sys.byteorder == "little" and not words.readonly:
-        sums = _sums_by_torch(words, sys.modules["torch"])
-    else:
-        sums = _sums(words)
-    return f"{zlib.crc32(view[len(words) :], zlib.crc32(sums)):08x}"
+        shape, strides = (len(view) // chunk_bytes, rows, _ROW_WORDS), (chunk_bytes, _ROW_BYTES, 8)
+        words = numpy.ndarray(shape, dtype="<u8", buffer=view, strides=strides)
+        return numpy.add.reduce(words, axis=1).astype("<u8", copy=False)
+    sums = _sums
+    if "torch" in sys.modules and sys.byteorder == "little" and not view.readonly:
+        sums = _sums_by_torch
+    return [sums(view[start : start + rows * _ROW_BYTES]) for start in range(0, len(view), chunk_bytes)]
 
 
-def _sums_by_torch(words: memoryview, torch: Any) -> bytes:
+def _sums_by_torch(words: memoryview) -> bytes:
+    torch: Any = sys.modules["torch"]
     rows = torch.frombuffer(words, dtype=torch.int64).view(-1, _ROW_WORDS)
     sums = torch.stack([block.sum(0) for block in rows.split(_TORCH_ROWS)]).sum(0)
     return struct.pack(f"<{_ROW_WORDS}q", *sums.tolist())

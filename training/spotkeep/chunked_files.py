@@ -1,7 +1,7 @@
 """Data files: written while they are still being copied, read straight into the memory that waits for them.
 
 Two threads share the pieces of a file, so one works while the other waits for the disk. What the page cache has is read
-into its target and verified there, while the processor's cache still has it. What is on the disk is read past the page
+into its target and verified there. What is on the disk is read past the page
 cache in larger pieces, into memory that is aligned for that, verified, and copied to where it belongs.
 """
 
@@ -12,13 +12,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Callable
 
-from .chunk_checksums import chunk_checksum
+from .chunk_checksums import chunk_checksums
 from .manifest import CHUNK_BYTES
-from .shared_work import Piece, pieces, share
+from .shared_work import Piece, share
 from .snapshot import copy_bytes, new_memory
 from .storage import WRITE_BYTES, LocalStorage, ReadableFile
 
-_READ_BYTES = 8 * CHUNK_BYTES
+# More goes through memory that is new and out of the cache, less waits for the interpreter's lock more often.
+_READ_BYTES = 4 * CHUNK_BYTES
 
 Target = tuple[int, memoryview]
 """Where in a file some bytes are, and the memory they belong to."""
@@ -106,42 +107,40 @@ class _Reader:
 
     def read(self, left: Iterator[Piece]) -> None:
         for start, end in left:
-            chunks = [(start + first, start + last) for first, last in pieces(end - start, CHUNK_BYTES)]
             if self._file.is_cached(start):
-                for first, last in chunks:
-                    self._read_cached(first, last)
+                self._read_cached(start, end)
             else:
-                found = self._own_memory(end - start)
-                _fill(self._file, found, start, cached=False)
-                for first, last in chunks:
-                    self._hand_out(found[first - start : last - start], first)
+                self._read_around(start, end, cached=False)
 
     def _read_cached(self, start: int, end: int) -> None:
-        around = bisect.bisect_right(self._places, start) - 1
-        if around >= 0:
-            place, target = self._targets[around]
-            if end <= place + len(target):
-                chunk = target[start - place : end - place]
-                _fill(self._file, chunk, start, cached=True)
-                _verify(chunk, start, self._checksums)
-                return
-        chunk = self._own_memory(end - start)
-        _fill(self._file, chunk, start, cached=True)
-        self._hand_out(chunk, start)
+        """Read as many whole chunks at once as lie in one target, and those that do not one by one."""
+        while start < end:
+            stop = min(start + CHUNK_BYTES, end)
+            around = bisect.bisect_right(self._places, start) - 1
+            place, target = self._targets[around] if around >= 0 else (0, memoryview(b""))
+            inside = place + len(target)
+            if stop <= inside:
+                stop = end if end <= inside else inside // CHUNK_BYTES * CHUNK_BYTES
+                self._read(target[start - place : stop - place], start, cached=True)
+            else:
+                self._read_around(start, stop, cached=True)
+            start = stop
 
-    def _hand_out(self, chunk: memoryview, start: int) -> None:
-        _verify(chunk, start, self._checksums)
-        end = start + len(chunk)
+    def _read_around(self, start: int, end: int, *, cached: bool) -> None:
+        """Read into memory of our own, and copy to the targets."""
+        if end - start > len(self._memory):
+            self._memory = memoryview(new_memory(end - start))
+        memory = self._memory[: end - start]
+        self._read(memory, start, cached=cached)
         first = max(bisect.bisect_right(self._places, start) - 1, 0)
         for place, target in self._targets[first : bisect.bisect_left(self._places, end)]:
             low, high = max(place, start), min(place + len(target), end)
             if low < high:
-                copy_bytes(target[low - place : high - place], chunk[low - start : high - start])
+                copy_bytes(target[low - place : high - place], memory[low - start : high - start])
 
-    def _own_memory(self, size: int) -> memoryview:
-        if size > len(self._memory):
-            self._memory = memoryview(new_memory(size))
-        return self._memory[:size]
+    def _read(self, memory: memoryview, start: int, *, cached: bool) -> None:
+        _fill(self._file, memory, start, cached=cached)
+        _verify(memory, start, self._checksums)
 
 
 def _fill(file: ReadableFile, memory: memoryview, start: int, *, cached: bool) -> None:
@@ -152,11 +151,12 @@ def _fill(file: ReadableFile, memory: memoryview, start: int, *, cached: bool) -
         )
 
 
-def _verify(chunk: memoryview, start: int, checksums: Sequence[str]) -> None:
-    number = start // CHUNK_BYTES
-    found = chunk_checksum(chunk)
-    if found != checksums[number]:
-        raise AlteredChunkError(
-            f"altered: chunk {number} has checksum {found} instead of {checksums[number]}",
-            offsets=(start, start + len(chunk)),
-        )
+def _verify(memory: memoryview, start: int, checksums: Sequence[str]) -> None:
+    for index, found in enumerate(chunk_checksums(memory, CHUNK_BYTES)):
+        number = start // CHUNK_BYTES + index
+        if found != checksums[number]:
+            first = number * CHUNK_BYTES
+            raise AlteredChunkError(
+                f"altered: chunk {number} has checksum {found} instead of {checksums[number]}",
+                offsets=(first, min(first + CHUNK_BYTES, start + len(memory))),
+            )

@@ -21,7 +21,7 @@ from .arrays import Buffer
 ALIGNMENT_BYTES = 4096
 """What direct I/O wants of a place in a file, a place in memory, and a length."""
 
-WRITE_BYTES = 8 * 2**20
+WRITE_BYTES = 16 * 2**20
 """What large files are written in: more gains nothing on the disks tried, less leaves them waiting."""
 
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
