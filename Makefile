@@ -21,10 +21,10 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 OFFLINE := Setting up needs a Python and an npm package index, once; later runs need no network. Connect, then run make again.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-torch rehearse test test-torch check lint types contracts bench lock clean
+.PHONY: help setup setup-torch rehearse test test-torch check lint types contracts bench bench-checkpoint torture-checkpoint lock clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Environment from the hashed lock, Node from its wheel, the pinned CDK CLI
 
@@ -54,11 +54,12 @@ test: setup ## Every test (no AWS account, no network, no Docker)
 	@rm -rf $(STATE)/tmp
 	$(BIN)/pytest -n 2 --dist loadfile
 
-setup-torch: setup ## The torch extra, for the PyTorch example and its tests
+setup-torch: setup ## torch, Keras, Lightning and Hugging Face's Trainer, for their example and tests
 	@$(BIN)/python -c 'import torch' 2>/dev/null || { $(BIN)/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0'; }
+	@$(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/frameworks.txt
 
-test-torch: setup-torch ## The tests that need torch
-	$(BIN)/pytest -m torch
+test-torch: setup-torch ## The tests that need torch, and those of the frameworks on top of it
+	$(BIN)/pytest -n 2 --dist loadfile -m torch
 
 check: lint types contracts ## Lint, strict types, import contracts, Python 3.9 for what runs in the job
 
@@ -76,10 +77,18 @@ contracts: setup
 bench: setup ## Measure synth, launcher start and rehearsal; ratios to the terminal, JSON under .spotkeep/bench/
 	$(BIN)/python -m benchmarks
 
+bench-checkpoint: setup setup-torch ## Measure checkpoints against torch, safetensors, torchsnapshot and the disk itself
+	@$(BIN)/python -m benchmarks.checkpoint.contenders --install $(STATE)/bench/contenders
+	$(BIN)/python -m benchmarks.checkpoint $(BENCH)
+
+torture-checkpoint: setup ## Kill, fault, cut and flip checkpoints a thousand times; a verdict, JSON under .spotkeep/torture/
+	$(BIN)/python -m benchmarks.torture $(TORTURE)
+
 lock: ## Resolve the locks again (hashes, no index address)
 	$(COMPILE) locks/bootstrap.in -o locks/bootstrap.txt
 	$(COMPILE) --extra lambda --extra cdk --extra cli --extra local --extra examples --extra dev pyproject.toml -o locks/dev.txt
 	$(COMPILE) --extra lambda -c locks/dev.txt pyproject.toml -o locks/lambda.txt
+	$(COMPILE) --extra frameworks -c locks/dev.txt --override locks/without-torch.in pyproject.toml -o locks/frameworks.txt
 
 clean: ## Remove what a run left behind (keeps .venv); ends a local AWS that is still up
 	@if [ -x $(BIN)/spotkeep ]; then $(BIN)/spotkeep local down >/dev/null 2>&1 || true; fi

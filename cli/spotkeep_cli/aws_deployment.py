@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from mypy_boto3_logs import CloudWatchLogsClient
 
-    from spotkeep_cli.deployment import RunReader
+    from spotkeep_cli.deployment import RunReader, StoredObjects
 
 ClientFactory = Callable[..., Any]
 """`boto3.Session.client`, or the local AWS's."""
@@ -159,6 +159,12 @@ class AwsDeployment:
         with translated_aws_errors(f"uploading the source to {bucket}", options=self._options):
             s3.put_object(Bucket=bucket, Key=key, Body=content)
         return f"s3://{bucket}/{key}"
+
+    def stored_objects(self, uri: str) -> StoredObjects:
+        """What is stored below an S3 URI."""
+        from spotkeep_cli.stored_objects import S3Objects
+
+        return S3Objects(self._client("s3"), uri=uri, options=self._options)
 
 
 class CloudWatchJobLog:

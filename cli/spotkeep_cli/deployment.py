@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from datetime import datetime
+    from pathlib import Path
 
     from spotkeep_jobs.record import Attempt, Run, TimelineEntry
     from spotkeep_jobs.states import RunState
@@ -65,6 +66,32 @@ class LogLine:
     time: datetime
     stream: str
     text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredObject:
+    """One object in S3.
+
+    Attributes:
+        key: Its key, without the prefix that was asked for.
+        size: Its length in bytes.
+    """
+
+    key: str
+    size: int
+
+
+class StoredObjects(Protocol):
+    """The objects below one prefix."""
+
+    def list(self) -> Sequence[StoredObject]:
+        """Everything below the prefix."""
+
+    def read(self, key: str, *, max_bytes: int) -> bytes:
+        """The first bytes of one object."""
+
+    def download(self, key: str, path: Path, *, on_bytes: Callable[[int], None]) -> None:
+        """Put one object into a new file; `on_bytes` is told how many more bytes have come, from any thread."""
 
 
 class JobLog(Protocol):
@@ -122,3 +149,6 @@ class Deployment(Protocol):
 
     def upload_source(self, *, key: str, content: bytes) -> str:
         """Puts a source archive into the bucket, unless it is there, and returns its S3 URI."""
+
+    def stored_objects(self, uri: str) -> StoredObjects:
+        """What is stored below an S3 URI of this deployment."""

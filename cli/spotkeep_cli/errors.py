@@ -7,6 +7,7 @@ CommandLineError          1  something unexpected
 │   └── SourceError       2  ... a local source (see source_archive); told among the job's problems
 ├── RefusedError          3  the launcher would not, or did not, accept the request; carries every problem
 ├── RunNotFoundError      4  no run has that name, or several do
+├── CheckpointNotFoundError 4  no checkpoints are there, or none of that step
 ├── NoConnectionError     5  there is no deployment to talk to, or it does not let us in
 ├── RunFailedError        6  the run that was followed failed
 ├── RunStoppedError       7  the run that was followed was stopped, or ran out of time
@@ -14,7 +15,8 @@ CommandLineError          1  something unexpected
 ├── LocalFailureError     9  the local AWS did not start, stop or take the deployment
 ├── NotConfirmedError    10  a question was answered with no
 ├── RehearsalFailedError 11  a rehearsal was judged, and did not pass
-└── RehearsalNotJudgedError 12  a rehearsal could not be carried out to its verdict
+├── RehearsalNotJudgedError 12  a rehearsal could not be carried out to its verdict
+└── DamagedCheckpointsError 13  a checkpoint is damaged
 ```
 """
 
@@ -45,6 +47,7 @@ class ExitCode(IntEnum):
     NOT_CONFIRMED = 10
     REHEARSAL_FAILED = 11
     REHEARSAL_NOT_JUDGED = 12
+    DAMAGED_CHECKPOINT = 13
 
 
 class CommandLineError(Exception):
@@ -94,6 +97,12 @@ class RefusedError(CommandLineError):
 
 class RunNotFoundError(CommandLineError):
     """No run has that id, or the abbreviation fits several."""
+
+    exit_code = ExitCode.NOT_FOUND
+
+
+class CheckpointNotFoundError(CommandLineError):
+    """There are no checkpoints where they were looked for, or none of that step."""
 
     exit_code = ExitCode.NOT_FOUND
 
@@ -150,3 +159,9 @@ class RehearsalNotJudgedError(CommandLineError):
     """The rehearsal could not come to a verdict."""
 
     exit_code = ExitCode.REHEARSAL_NOT_JUDGED
+
+
+class DamagedCheckpointsError(CommandLineError):
+    """A checkpoint is incomplete or altered; the message names the file, and the place in it where it is known."""
+
+    exit_code = ExitCode.DAMAGED_CHECKPOINT

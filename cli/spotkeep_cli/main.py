@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from spotkeep_cli.commands import checkpoints as checkpoint_commands
 from spotkeep_cli.commands import describe, doctor, launch, logs, ps, rehearse, resume, savings, schema, stop
 from spotkeep_cli.commands import local as local_commands
 from spotkeep_cli.deployment import ConnectionOptions
@@ -102,6 +103,7 @@ app.command(rich_help_panel=_RUNS)(logs.logs)
 app.command(rich_help_panel=_RUNS)(stop.stop)
 app.command(rich_help_panel=_RUNS)(resume.resume)
 app.command(rich_help_panel=_RUNS)(savings.savings)
+app.add_typer(checkpoint_commands.app, name="checkpoints", rich_help_panel=_RUNS)
 app.command(rich_help_panel=_JOB_FILES)(doctor.doctor)
 app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse)
 app.command(rich_help_panel=_JOB_FILES)(schema.schema)

@@ -19,7 +19,16 @@ def test_the_exported_names_are_these_and_all_exist():
         *("Checkpointer", "Epoch", "EXIT_INTERRUPTED", "__version__"),
         *("report_progress", "report_resumed", "report_saved"),
         *("SpotkeepError", "UsageError", "CheckpointError", "StateError", "StateMismatchError"),
-        *("DamagedCheckpointError", "MissingLibraryError", "NewerFormatError", "SaveError"),
+        *(
+            "DamagedCheckpointError",
+            "MissingLibraryError",
+            "MixedStateError",
+            "NewerFormatError",
+            "RemoteError",
+            "SaveError",
+        ),
+        *("OtherRankError", "RankLostError", "WorldSizeError"),
+        *("Best", "InterruptionOutlook"),
     }
     assert all(hasattr(spotkeep, name) for name in spotkeep.__all__)
 

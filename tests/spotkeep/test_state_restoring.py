@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -106,8 +107,16 @@ def test_a_state_is_a_mapping_of_names(state):
         check_state(state)
 
 
-def test_values_that_cannot_be_changed_in_place_are_refused_with_the_way_out():
+def test_plain_values_at_the_top_are_put_back_into_the_dictionary():
+    live = {"count": 0, "names": (), "model": {"w": np.zeros(1)}}
+    check_state(live)
+    restore_state(live, {"count": 7, "names": ("a",), "model": {"w": np.ones(1)}}, step=1)
+    assert (live["count"], live["names"], live["model"]["w"].tolist()) == (7, ("a",), [1.0])
+
+
+def test_plain_values_in_a_mapping_that_cannot_be_changed_are_refused_with_the_way_out():
     with pytest.raises(StateError) as refusal:
-        check_state({"lr": 0.1, "model": {"w": np.zeros(1)}, "names": ("a",)})
+        check_state(MappingProxyType({"epoch": 1, "name": "a", "model": {"w": np.zeros(1)}}))
     assert len(refusal.value.problems) == 2
-    assert "put it into a dictionary" in refusal.value.problems[0]
+    assert refusal.value.problems[0].startswith("state['epoch']: an int cannot be changed in place")
+    assert "pass the state as a dictionary" in refusal.value.problems[1]

@@ -13,7 +13,7 @@ import hypothesis
 import pytest
 from typer.testing import CliRunner, Result
 
-from spotkeep_cli.deployment import ConnectionOptions, LogLine
+from spotkeep_cli.deployment import ConnectionOptions, LogLine, StoredObject
 from spotkeep_cli.errors import NoConnectionError
 from spotkeep_cli.main import app
 from spotkeep_cli.seams import Seams
@@ -83,6 +83,25 @@ class FakeRuns:
 
 
 @dataclass
+class FakeObjects:
+    """Objects in memory."""
+
+    contents: dict[str, bytes] = field(default_factory=dict)
+    downloaded: list[str] = field(default_factory=list)
+
+    def list(self) -> Any:
+        return [StoredObject(key=key, size=len(content)) for key, content in sorted(self.contents.items())]
+
+    def read(self, key: str, *, max_bytes: int) -> bytes:
+        return self.contents[key][:max_bytes]
+
+    def download(self, key: str, path: Path, *, on_bytes: Callable[[int], None]) -> None:
+        self.downloaded.append(key)
+        path.write_bytes(self.contents[key])
+        on_bytes(len(self.contents[key]))
+
+
+@dataclass
 class FakeDeployment:
     """Records what was invoked and uploaded; the launcher's answers are set by the test."""
 
@@ -94,6 +113,7 @@ class FakeDeployment:
     invocations: list[dict[str, Any]] = field(default_factory=list)
     uploads: dict[str, bytes] = field(default_factory=dict)
     logs: dict[str, list[list[str]]] = field(default_factory=dict)
+    stored: dict[str, FakeObjects] = field(default_factory=dict)
 
     def invoke_launcher(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         # What travels is JSON: a value JSON cannot hold fails here as it would there.
@@ -107,6 +127,9 @@ class FakeDeployment:
     def upload_source(self, *, key: str, content: bytes) -> str:
         self.uploads[key] = content
         return f"s3://{self.checkpoint_bucket}/{key}"
+
+    def stored_objects(self, uri: str) -> FakeObjects:
+        return self.stored.setdefault(uri, FakeObjects())
 
 
 @pytest.fixture

@@ -22,6 +22,8 @@ from typing import Any
 
 import pytest
 
+from spotkeep.checkpoint_directory import CheckpointDirectory
+from spotkeep.state_encoding import encode_state
 from spotkeep_cli.errors import ExitCode
 from spotkeep_jobs.record import Attempt, Run
 from spotkeep_jobs.run_table import RunTable
@@ -169,6 +171,46 @@ def test_a_launch_uploads_the_source_and_invokes_the_function(
     assert json.loads(launched.stdout)["run"] == RUN
     stored = local_aws.session().client("s3").list_objects_v2(Bucket="cli-test-checkpoints", Prefix="runs/letters-")
     assert re.fullmatch(r"runs/letters-[0-9a-f]{8}/source/[0-9a-f]{64}\.tar\.gz", stored["Contents"][0]["Key"])
+
+
+@pytest.fixture
+def saved(local_aws: LocalAws, deployed: str, tmp_path: Path) -> Iterator[Any]:
+    """Two checkpoints of the run, in its bucket, the newer one damaged."""
+    s3 = local_aws.session().client("s3")
+    kept = tmp_path / "kept"
+    for step in (10, 20):
+        CheckpointDirectory(kept).write(encode_state({"w": bytes(3 * 2**20), "step": step}), step=step)
+    data = kept / "step-20" / "data-00000.bin"
+    data.write_bytes(b"\x01" + data.read_bytes()[1:])
+    prefix = f"runs/{RUN}/checkpoints/"
+    for path in sorted(kept.rglob("*.*")):
+        s3.upload_file(str(path), "cli-test-checkpoints", f"{prefix}{path.relative_to(kept)}")
+    s3.put_object(Bucket="cli-test-checkpoints", Key=f"{prefix}step-20/data-00000.bin.sagemaker-uploaded", Body=b"")
+    yield s3
+    for found in s3.list_objects_v2(Bucket="cli-test-checkpoints", Prefix=prefix)["Contents"]:
+        s3.delete_object(Bucket="cli-test-checkpoints", Key=found["Key"])
+
+
+def test_a_runs_checkpoints_are_looked_at_in_s3(
+    local: dict[str, str], saved: Any, tmp_path: Path, on_a_terminal: Any
+) -> None:
+    (tmp_path / "empty").mkdir()
+    more = {**local, "TMPDIR": str(tmp_path / "empty")}
+    listed = run("checkpoints", "ls", "letters", "--json", cwd=tmp_path, **more)
+    assert [(one["step"], one["files"], one["state"]) for one in json.loads(listed.stdout)] == [
+        (20, 2, "whole"), (10, 2, "whole"),
+    ]  # fmt: skip
+    verified = run("checkpoints", "verify", "letters", cwd=tmp_path, **more)
+    assert verified.code == ExitCode.DAMAGED_CHECKPOINT
+    assert "step-20/data-00000.bin, bytes 0 to " in verified.stdout
+    assert "A resume takes step 10." in verified.stdout
+    assert "Traceback" not in verified.stderr
+    told = on_a_terminal("checkpoints", "verify", "letters", "10", cwd=tmp_path, **more).read_until(None)
+    assert "downloading step 10" in told
+    assert "whole" in told
+    gone = run("checkpoints", "show", "letters", "30", cwd=tmp_path, **more)
+    assert (gone.code, "there are 20, 10" in gone.stderr) == (ExitCode.NOT_FOUND, True)
+    assert list((tmp_path / "empty").iterdir()) == []
 
 
 @pytest.mark.parametrize(

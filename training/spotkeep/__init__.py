@@ -11,29 +11,48 @@ from .errors import (
     CheckpointError,
     DamagedCheckpointError,
     MissingLibraryError,
+    MixedStateError,
     NewerFormatError,
+    OtherRankError,
+    RankLostError,
+    RemoteError,
     SaveError,
     SpotkeepError,
     StateError,
     StateMismatchError,
     UsageError,
+    WorldSizeError,
 )
 from .events import report_progress, report_resumed, report_saved
+from .random_states import RandomStates
+from .resumable_training import ResumableLoader, ResumableTraining
+from .retention import Best
+from .save_schedule import InterruptionOutlook
 from .version import __version__
 
 __all__ = [
     "EXIT_INTERRUPTED",
+    "Best",
     "CheckpointError",
     "Checkpointer",
     "DamagedCheckpointError",
     "Epoch",
+    "InterruptionOutlook",
     "MissingLibraryError",
+    "MixedStateError",
     "NewerFormatError",
+    "OtherRankError",
+    "RandomStates",
+    "RankLostError",
+    "RemoteError",
+    "ResumableLoader",
+    "ResumableTraining",
     "SaveError",
     "SpotkeepError",
     "StateError",
     "StateMismatchError",
     "UsageError",
+    "WorldSizeError",
     "__version__",
     "report_progress",
     "report_resumed",

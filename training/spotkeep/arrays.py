@@ -79,8 +79,8 @@ def dump_numpy(array: Any) -> tuple[dict[str, Any], Buffer]:
     return meta, (raw.view(np.uint8).data if raw.nbytes else b"")
 
 
-def load_numpy(meta: dict[str, Any], raw: Buffer) -> Any:
-    """Give back the array that `dump_numpy` described.
+def new_numpy(meta: dict[str, Any], size: int, *, like: Any = None) -> Any:
+    """Give an array for what `dump_numpy` described: `like` itself where that has the very form, else a new one.
 
     Raises:
         InvalidArrayError: If the description makes no sense or does not match the number of bytes.
@@ -97,25 +97,37 @@ def load_numpy(meta: dict[str, Any], raw: Buffer) -> Any:
         raise InvalidArrayError(f"an array's dtype cannot be read: {error}") from error
     if dtype.hasobject:
         raise InvalidArrayError("an array's dtype holds Python objects, which a checkpoint never does")
-    if math.prod(shape) * dtype.itemsize != len(raw):
-        raise InvalidArrayError(f"an array of shape {shape} and dtype {dtype} does not have {len(raw)} bytes")
+    if math.prod(shape) * dtype.itemsize != size:
+        raise InvalidArrayError(f"an array of shape {shape} and dtype {dtype} does not have {size} bytes")
+    alike = is_numpy_array(like) and like.dtype == dtype and list(like.shape) == shape and like.flags.writeable
+    if alike and (like.flags.c_contiguous if order == "C" else like.flags.f_contiguous):
+        return like
     try:
-        array = np.empty(shape, dtype=dtype, order=order)
+        return np.empty(shape, dtype=dtype, order=order)
     except (ValueError, OverflowError, MemoryError) as error:
         raise InvalidArrayError(f"an array of shape {shape} cannot be made: {error}") from error
-    if len(raw):
-        flat = np.frombuffer(raw, dtype=dtype)
-        array[...] = flat.reshape(shape[::-1]).T if order == "F" else flat.reshape(shape)
-    return array
+
+
+def numpy_bytes(array: Any, order: str) -> memoryview:
+    """Give the memory of an array that `new_numpy` gave, to be filled."""
+    np = sys.modules["numpy"]
+    flat = (array.T if order == "F" else array).reshape(-1)
+    return memoryview(flat.view(np.uint8).data if array.nbytes else b"")
 
 
 def dump_torch(tensor: Any) -> tuple[dict[str, Any], Buffer]:
     """Describe a torch tensor and give its raw bytes. It comes back on the CPU, without `requires_grad`.
 
     Raises:
-        UnsupportedArrayError: If the tensor is sparse, quantized, on the meta device, or of an unknown dtype.
+        UnsupportedArrayError: If the tensor is sparse, quantized, on the meta device, divided among ranks, or of an
+            unknown dtype.
     """
     torch = sys.modules["torch"]
+    if type(tensor).__module__.startswith("torch.distributed."):
+        raise UnsupportedArrayError(
+            f"a {type(tensor).__name__} is divided among the ranks: pass the model and its optimizer as "
+            "spotkeep.integrations.sharded.ShardedState(model, optimizer) in per_rank"
+        )
     dtype = str(tensor.dtype).replace("torch.", "", 1)
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta or dtype not in _TORCH_DTYPES:
         raise UnsupportedArrayError(
@@ -124,16 +136,21 @@ def dump_torch(tensor: Any) -> tuple[dict[str, Any], Buffer]:
         )
     _require_little_endian()
     dense = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
-    size = dense.numel() * dense.element_size()
+    return {"dtype": dtype, "shape": list(tensor.shape)}, torch_bytes(dense)
+
+
+def torch_bytes(tensor: Any) -> memoryview:
+    """Give the memory of a dense tensor on the CPU, to be read or filled."""
+    size = tensor.numel() * tensor.element_size()
     if not size:
-        return {"dtype": dtype, "shape": list(tensor.shape)}, b""
-    raw = (ctypes.c_char * size).from_address(dense.data_ptr())
-    raw.keeps_alive = dense  # the memory belongs to the tensor
-    return {"dtype": dtype, "shape": list(tensor.shape)}, memoryview(raw).cast("B")
+        return memoryview(b"")
+    raw = (ctypes.c_char * size).from_address(tensor.data_ptr())
+    raw.keeps_alive = tensor  # the memory belongs to the tensor
+    return memoryview(raw).cast("B")
 
 
-def load_torch(meta: dict[str, Any], raw: Buffer) -> Any:
-    """Give back the tensor that `dump_torch` described, on the CPU.
+def new_torch(meta: dict[str, Any], size: int, *, like: Any = None) -> Any:
+    """Give a tensor on the CPU for what `dump_torch` described: the memory of `like` where that fits, else a new one.
 
     Raises:
         InvalidArrayError: If the description makes no sense or does not match the number of bytes.
@@ -144,14 +161,25 @@ def load_torch(meta: dict[str, Any], raw: Buffer) -> Any:
     dtype = getattr(torch, name, None) if isinstance(name, str) and name in _TORCH_DTYPES else None
     if dtype is None:
         raise InvalidArrayError(f"a tensor's dtype is {name!r}, which this torch does not know")
-    if math.prod(shape) * dtype.itemsize != len(raw):
-        raise InvalidArrayError(f"a tensor of shape {shape} and dtype {name} does not have {len(raw)} bytes")
+    if math.prod(shape) * dtype.itemsize != size:
+        raise InvalidArrayError(f"a tensor of shape {shape} and dtype {name} does not have {size} bytes")
+    if is_torch_tensor(like) and like.dtype == dtype and list(like.shape) == shape and _is_plain(like, torch):
+        return like.detach()
     try:
-        if not len(raw):
-            return torch.empty(shape, dtype=dtype)
-        return torch.frombuffer(bytearray(raw), dtype=dtype).reshape(shape)
+        return torch.empty(shape, dtype=dtype)
     except (RuntimeError, OverflowError, TypeError) as error:
         raise InvalidArrayError(f"a tensor of shape {shape} cannot be made: {error}") from error
+
+
+def _is_plain(tensor: Any, torch: Any) -> bool:
+    """Say whether a tensor's memory is its elements in order, so that they can be read straight into it."""
+    return (
+        type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        and tensor.layout == torch.strided
+        and tensor.device.type == "cpu"
+        and tensor.is_contiguous()
+        and not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+    )
 
 
 def _shape(meta: dict[str, Any]) -> list[int]:

@@ -11,12 +11,12 @@ import errno
 import logging
 import re
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
-from .arrays import Buffer
+from .chunked_files import AlteredChunkError, Target, read_file, read_part, write_file
 from .errors import CheckpointError, DamagedCheckpointError, SaveError
 from .manifest import (
     MANIFEST_NAME,
@@ -24,14 +24,16 @@ from .manifest import (
     DataFile,
     MalformedManifestError,
     Manifest,
-    RunningChecksums,
-    chunk_checksums,
+    RankShare,
+    RankView,
     data_file_name,
     manifest_bytes,
     parse_manifest,
 )
-from .state_encoding import Blob, EncodedState, MalformedStateError, decode_state
-from .storage import LocalStorage
+from .retention import Best, Candidate, Retention
+from .snapshot import FileImage, Snapshot
+from .state_encoding import EncodedState, Json, MalformedStateError, decode_state
+from .storage import LocalStorage, ReadableFile
 from .upload_markers import UploadWatch
 from .version import __version__
 
@@ -49,11 +51,39 @@ class Checkpoint:
         step: Completed steps.
         epochs_completed: Completed epochs, when the training counts them.
         state: The plain values.
+        metrics: What the script had logged.
     """
 
     step: int
     epochs_completed: int | None
     state: dict[str, Any]
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+def _everything(manifest: Manifest) -> RankView:
+    return RankView(manifest.whole_state())
+
+
+class OpenCheckpoint:
+    """A checkpoint whose manifest is verified and whose arrays and tensors are still to be filled.
+
+    Attributes:
+        manifest: What it says about itself.
+        state: Its values. The memory of arrays and tensors holds anything until `fill` has returned.
+    """
+
+    def __init__(self, manifest: Manifest, state: dict[str, Any], fill: Callable[[], None]) -> None:
+        self.manifest = manifest
+        self.state = state
+        self._fill = fill
+
+    def fill(self) -> None:
+        """Read and verify every byte, straight into the arrays and tensors.
+
+        Raises:
+            DamagedCheckpointError: If anything is wrong. Some of them have been filled then.
+        """
+        self._fill()
 
 
 class CheckpointDirectory:
@@ -81,40 +111,110 @@ class CheckpointDirectory:
         """List the steps that have a directory with a manifest, newest first. Nothing is verified."""
         return [step for step in self._step_directories() if MANIFEST_NAME in self._storage.names(self._at(step))]
 
-    def write(self, encoded: EncodedState, *, step: int, epochs_completed: int | None = None) -> int:
+    def write(
+        self,
+        encoded: EncodedState,
+        *,
+        step: int,
+        epochs_completed: int | None = None,
+        metrics: Mapping[str, float] | None = None,
+    ) -> int:
         """Write one checkpoint, whole or not at all. Gives its size in bytes.
 
         Raises:
             SaveError: If the disk refuses; nothing older is touched, and what was written of this one is removed.
         """
-        target = self._at(step)
+        snapshot = Snapshot()
+        images = snapshot.arrange(encoded.blobs)
+        snapshot.copy(encoded.blobs, images)
+        return self.write_images(
+            images, encoded.document, step=step, epochs_completed=epochs_completed, metrics=metrics
+        )
+
+    def write_images(
+        self,
+        images: Sequence[FileImage],
+        document: Json,
+        *,
+        step: int,
+        epochs_completed: int | None = None,
+        metrics: Mapping[str, float] | None = None,
+        wait: Callable[[int], None] | None = None,
+    ) -> int:
+        """Write one checkpoint from its files' content. Gives its size in bytes.
+
+        Args:
+            images: The data files, in order.
+            document: The state document.
+            step: Completed steps.
+            epochs_completed: Completed epochs.
+            metrics: What the script had logged.
+            wait: Returns when all bytes of the snapshot before a place are there; may raise.
+
+        Raises:
+            SaveError: If the disk refuses; nothing older is touched, and what was written of this one is removed.
+        """
         try:
-            self._storage.make_directory(self.path)
-            self._clear(target)
-            self._storage.make_directory(target)
-            files = [self._write_data(target, index, blobs) for index, blobs in _by_file(encoded.blobs)]
-            manifest = Manifest(
-                step=step,
-                epochs_completed=epochs_completed,
-                created=round(time.time(), 3),
-                library=f"spotkeep {__version__}",
-                files=tuple(files),
-                state=encoded.document,
+            self._make_place(step)
+            files = [self._write_data(step, data_file_name(image.index), image, wait) for image in images]
+            return self._commit(
+                step, files, document, epochs_completed=epochs_completed, metrics=metrics or {}, ranks=()
             )
-            raw = manifest_bytes(manifest)
-            self._storage.write(target / _MANIFEST_DRAFT, [raw])
-            # The data's entries must be on the disk before the name that vouches for them is.
-            self._storage.sync_directory(target)
-            self._storage.rename(target / _MANIFEST_DRAFT, target / MANIFEST_NAME)
-            self._storage.sync_directory(target)
-            self._storage.sync_directory(self.path)
-        except OSError as error:
-            self._found_good.pop(step, None)
-            with contextlib.suppress(OSError):
-                self._clear(target)
-            raise SaveError(self._refusal(step, error)) from error
-        self._found_good[step] = self._fingerprint(step, manifest)
-        return len(raw) + sum(file.size for file in files)
+        except Exception as error:
+            self._abandon(step)
+            if isinstance(error, OSError):
+                raise SaveError(self._refusal(step, error)) from error
+            raise
+
+    def read_manifest(self, step: int) -> Manifest:
+        """Read and verify what one checkpoint says about itself.
+
+        Raises:
+            DamagedCheckpointError: If it is missing or altered.
+            NewerFormatError: If a newer library wrote it.
+        """
+        name = f"{self.name(step)}/{MANIFEST_NAME}"
+        try:
+            raw = self._storage.read(self._at(step) / MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
+            manifest = parse_manifest(bytes(raw))
+        except (OSError, ValueError) as error:
+            raise _damage(name, error) from error
+        except MalformedManifestError as error:
+            raise DamagedCheckpointError(name, str(error)) from error
+        if manifest.step != step:
+            raise DamagedCheckpointError(name, f"it belongs to step {manifest.step}")
+        return manifest
+
+    def open(
+        self, step: int, *, live: Mapping[str, Any] | None = None, view: Callable[[Manifest], RankView] = _everything
+    ) -> OpenCheckpoint:
+        """Read what a checkpoint holds without the content of its arrays and tensors, which `fill` reads.
+
+        Args:
+            step: Which one.
+            live: The objects of a script: its arrays and tensors are filled where they have the form of the saved ones.
+            view: Which part of it; only the files of that part are verified.
+
+        Raises:
+            DamagedCheckpointError: If anything is wrong so far; names the file and the problem. Nothing was changed.
+            NewerFormatError: If a newer library wrote it.
+        """
+        self._found_good.pop(step, None)
+        manifest = self.read_manifest(step)
+        fingerprint = self._fingerprint(step, manifest)
+        seen = view(manifest)
+        content = _Content(self, step, manifest, seen.file_indices)
+        try:
+            state = decode_state(seen.state, content.read, fill=content.fill_later, live=live)
+        except MalformedStateError as error:
+            raise DamagedCheckpointError(f"{self.name(step)}/{MANIFEST_NAME}", str(error)) from error
+
+        def fill() -> None:
+            content.fill()
+            # Of several ranks each looks at its own part; if one finds damage there, all of them `distrust` it.
+            self._found_good[step] = fingerprint
+
+        return OpenCheckpoint(manifest, state, fill)
 
     def read(self, step: int) -> Checkpoint:
         """Read one checkpoint and verify every byte of it.
@@ -123,41 +223,42 @@ class CheckpointDirectory:
             DamagedCheckpointError: If anything about it is wrong; names the file and the problem.
             NewerFormatError: If a newer library wrote it.
         """
-        self._found_good.pop(step, None)
-        manifest = self._read_manifest(step)
-        fingerprint = self._fingerprint(step, manifest)
-        loaded = _LoadedFiles(self, step, manifest)
-        try:
-            state = decode_state(manifest.state, loaded.read)
-        except MalformedStateError as error:
-            raise DamagedCheckpointError(f"{self.name(step)}/{MANIFEST_NAME}", str(error)) from error
-        loaded.verify_rest()
-        self._found_good[step] = fingerprint
-        return Checkpoint(step=step, epochs_completed=manifest.epochs_completed, state=state)
+        found = self.open(step)
+        found.fill()
+        manifest = found.manifest
+        return Checkpoint(
+            step=step, epochs_completed=manifest.epochs_completed, state=found.state, metrics=manifest.metrics
+        )
 
-    def verify(self, step: int) -> None:
-        """Verify every byte of one checkpoint without building its values.
+    def verify(self, step: int, *, view: Callable[[Manifest], RankView] = _everything) -> None:
+        """Verify every byte of one checkpoint, or of a part of it, without building its values.
 
         Raises:
             DamagedCheckpointError: If anything about it is wrong.
             NewerFormatError: If a newer library wrote it.
         """
-        manifest = self._read_manifest(step)
+        manifest = self.read_manifest(step)
         fingerprint = self._fingerprint(step, manifest)
         if self._found_good.get(step) == fingerprint:
             return
         self._found_good.pop(step, None)
-        for file in manifest.files:
-            self.read_data(step, file)
-        self._found_good[step] = fingerprint
+        file_indices = view(manifest).file_indices
+        _Content(self, step, manifest, file_indices).fill()
+        if file_indices is None:
+            self._found_good[step] = fingerprint
 
-    def prune(self, *, keep_last: int) -> list[int]:
-        """Remove checkpoints older than the newest `keep_last` good ones. Gives the steps removed.
+    def distrust(self, step: int) -> None:
+        """Take a checkpoint for damaged until it is verified anew: somebody else has found something wrong with it."""
+        self._found_good.pop(step, None)
 
-        The newest two good ones always stay, and so does everything newer than the oldest one kept. Where a platform
-        copies the directory (and mirrors deletions), nothing goes before the ones that stay have been copied.
+    def prune(self, *, keep_last: int = 3, keep_every: int | None = None, best: Best | None = None) -> list[int]:
+        """Remove what need not stay. Gives the steps removed.
+
+        The newest `keep_last` good ones stay, at least two, and so does everything newer than the oldest one of them;
+        of what is older, what `Retention` spares. Where a platform copies the directory (and mirrors deletions),
+        nothing goes before two of those that stay have been copied.
         """
-        keep_last = max(keep_last, 2)
+        retention = Retention(last=keep_last, every=keep_every, best=best)
         kept: list[int] = []
         candidates = iter(self._step_directories())
         for step in candidates:
@@ -166,15 +267,19 @@ class CheckpointDirectory:
             except CheckpointError:
                 continue
             kept.append(step)
-            if len(kept) == keep_last:
+            if len(kept) == retention.newest:
                 break
         else:
             return []
-        durable = [step for step in kept if self._uploads.is_durable(self._at(step), self._storage)]
+        durable = [step for step in kept if self._outlives_us(step)]
         if len(durable) < 2:
             return []
+        older = list(candidates)
+        spared = retention.spared([self._candidate(step) for step in kept], [self._candidate(step) for step in older])
         removed = []
-        for step in candidates:
+        for step in older:
+            if step in spared:
+                continue
             try:
                 self._clear(self._at(step))
             except OSError as error:
@@ -184,20 +289,33 @@ class CheckpointDirectory:
             removed.append(step)
         return removed
 
-    def read_data(self, step: int, file: DataFile) -> bytearray:
-        """Read one data file and verify it.
+    def open_data(self, step: int, file: DataFile) -> ReadableFile:
+        """Open one data file of the right size.
 
         Raises:
-            DamagedCheckpointError: If its size or a checksum is wrong, or it is not a plain file.
+            DamagedCheckpointError: If it is missing, of another size, or not a plain file.
         """
         name = f"{self.name(step)}/{file.name}"
-        raw = self._read_file(self._at(step) / file.name, name, max_bytes=file.size)
-        if len(raw) != file.size:
-            raise DamagedCheckpointError(name, f"{len(raw):,} bytes instead of {file.size:,}")
-        for index, (found, expected) in enumerate(zip(chunk_checksums(raw), file.chunks)):
-            if found != expected:
-                raise DamagedCheckpointError(name, f"altered: chunk {index} has checksum {found} instead of {expected}")
-        return raw
+        try:
+            found = self._storage.open(self._at(step) / file.name)
+        except OSError as error:
+            raise _damage(name, error) from error
+        if found.size != file.size:
+            found.close()
+            more = "more than the" if found.size > file.size else "instead of"
+            raise DamagedCheckpointError(name, f"{found.size:,} bytes, {more} {file.size:,} it was written with")
+        return found
+
+    def _outlives_us(self, step: int) -> bool:
+        """Say whether a checkpoint is where the loss of this machine does not matter, if there is such a place."""
+        return self._uploads.is_durable(self._at(step), self._storage)
+
+    def _candidate(self, step: int) -> Candidate:
+        try:
+            return Candidate(step=step, metrics=self.read_manifest(step).metrics)
+        except CheckpointError:
+            # What cannot say how good it was is not spared for it, and a damaged one is not spared at all.
+            return Candidate(step=step, metrics={}, damaged=True)
 
     def _at(self, step: int) -> Path:
         return self.path / self.name(step)
@@ -214,42 +332,55 @@ class CheckpointDirectory:
             self._storage.sync_directory(target)
         self._storage.remove_tree(target)
 
-    def _write_data(self, target: Path, index: int, blobs: list[Blob]) -> DataFile:
-        name = data_file_name(index)
-        checksums = RunningChecksums()
+    def _make_place(self, step: int) -> None:
+        """Make an empty directory for a checkpoint."""
+        target = self._at(step)
+        self._storage.make_directory(self.path)
+        self._clear(target)
+        self._storage.make_directory(target)
 
-        def pieces() -> Iterator[Buffer]:
-            end = 0
-            for blob in blobs:
-                for piece in (bytes(blob.offset - end), blob.raw):
-                    checksums.update(piece)
-                    yield piece
-                end = blob.offset + len(blob.raw)
+    def _write_data(self, step: int, name: str, image: FileImage, wait: Callable[[int], None] | None) -> DataFile:
+        wait_here = None if wait is None else (lambda end: wait(image.start + end))
+        write_file(self._storage, self._at(step) / name, image.raw, wait=wait_here)
+        return DataFile(name=name, size=len(image.raw), chunks=tuple(image.checksums))
 
-        size = self._storage.write(target / name, pieces())
-        return DataFile(name=name, size=size, chunks=checksums.finish())
+    def _commit(
+        self,
+        step: int,
+        files: Sequence[DataFile],
+        document: Json,
+        *,
+        epochs_completed: int | None,
+        metrics: Mapping[str, float],
+        ranks: Sequence[RankShare],
+    ) -> int:
+        """Write the manifest. Gives the size of the checkpoint in bytes."""
+        target = self._at(step)
+        manifest = Manifest(
+            step=step,
+            epochs_completed=epochs_completed,
+            created=round(time.time(), 3),
+            library=f"spotkeep {__version__}",
+            files=tuple(files),
+            state=document,
+            metrics=metrics,
+            ranks=tuple(ranks),
+        )
+        raw = manifest_bytes(manifest)
+        self._storage.write(target / _MANIFEST_DRAFT, raw)
+        # The data's entries must be on the disk before the name that vouches for them is.
+        self._storage.sync_directory(target)
+        self._storage.rename(target / _MANIFEST_DRAFT, target / MANIFEST_NAME)
+        self._storage.sync_directory(target)
+        self._storage.sync_directory(self.path)
+        self._found_good[step] = self._fingerprint(step, manifest)
+        return len(raw) + sum(file.size for file in files)
 
-    def _read_manifest(self, step: int) -> Manifest:
-        name = f"{self.name(step)}/{MANIFEST_NAME}"
-        raw = self._read_file(self._at(step) / MANIFEST_NAME, name, max_bytes=MAX_MANIFEST_BYTES)
-        try:
-            manifest = parse_manifest(bytes(raw))
-        except MalformedManifestError as error:
-            raise DamagedCheckpointError(name, str(error)) from error
-        if manifest.step != step:
-            raise DamagedCheckpointError(name, f"it belongs to step {manifest.step}")
-        return manifest
-
-    def _read_file(self, path: Path, name: str, *, max_bytes: int) -> bytearray:
-        try:
-            return self._storage.read(path, max_bytes=max_bytes)
-        except FileNotFoundError as error:
-            raise DamagedCheckpointError(name, "missing: it was never written or copied whole") from error
-        except OSError as error:
-            problem = "not a regular file" if error.errno == errno.ELOOP else f"cannot be read: {error}"
-            raise DamagedCheckpointError(name, problem) from error
-        except ValueError as error:
-            raise DamagedCheckpointError(name, str(error)) from error
+    def _abandon(self, step: int) -> None:
+        """Remove what there is of a checkpoint that will not be."""
+        self._found_good.pop(step, None)
+        with contextlib.suppress(OSError):
+            self._clear(self._at(step))
 
     def _fingerprint(self, step: int, manifest: Manifest) -> tuple[Any, ...]:
         names = [MANIFEST_NAME, *(file.name for file in manifest.files)]
@@ -262,42 +393,62 @@ class CheckpointDirectory:
         return f"the checkpoint of step {step} could not be written to {self.path}: {error.strerror or error}; {hint}"
 
 
-class _LoadedFiles:
-    """The data files of one checkpoint, each read and verified once, one in memory at a time."""
+class _Content:
+    """The data files of one checkpoint: each is read once, and its chunks go to the memory that waits for them."""
 
-    def __init__(self, directory: CheckpointDirectory, step: int, manifest: Manifest) -> None:
+    def __init__(
+        self, directory: CheckpointDirectory, step: int, manifest: Manifest, file_indices: Sequence[int] | None
+    ) -> None:
         self._directory = directory
         self._step = step
-        self._files = manifest.files
-        self._next_unread = 0
-        self._index = -1
-        self._raw = bytearray()
+        chosen = range(len(manifest.files)) if file_indices is None else file_indices
+        self._files = {index: manifest.files[index] for index in chosen}
+        self._targets: dict[int, list[Target]] = {}
+        # Before any memory is taken: what the manifest promises is really there.
+        for file in self._files.values():
+            directory.open_data(step, file).close()
 
-    def read(self, file_index: int, offset: int, size: int) -> memoryview:
-        """Give some bytes; asked for in the order of the files."""
-        if file_index >= len(self._files):
-            raise MalformedStateError(f"it refers to the data file {file_index}, which does not exist")
-        if file_index != self._index:
-            self._raw = bytearray()
-            self._verify_until(file_index)
-            self._raw = self._directory.read_data(self._step, self._files[file_index])
-            self._index, self._next_unread = file_index, file_index + 1
-        if offset + size > len(self._raw):
-            raise MalformedStateError(f"it refers to bytes beyond the end of {self._files[file_index].name}")
-        return memoryview(self._raw)[offset : offset + size]
+    def read(self, file_index: int, offset: int, size: int) -> bytes:
+        """Read and verify some bytes now."""
+        file = self._file(file_index, offset, size)
+        with self._opened(file) as opened:
+            return read_part(opened, file.chunks, offset, size)
 
-    def verify_rest(self) -> None:
-        """Verify the files that no value needed."""
-        self._verify_until(len(self._files))
+    def fill_later(self, file_index: int, offset: int, memory: memoryview) -> None:
+        """Remember whose memory gets which bytes."""
+        self._file(file_index, offset, len(memory))
+        self._targets.setdefault(file_index, []).append((offset, memory))
 
-    def _verify_until(self, file_index: int) -> None:
-        for file in self._files[self._next_unread : file_index]:
-            self._directory.read_data(self._step, file)
-        self._next_unread = max(self._next_unread, file_index)
+    def fill(self) -> None:
+        """Read and verify every file, and fill what waits for it."""
+        for index, file in self._files.items():
+            with self._opened(file) as opened:
+                read_file(opened, file.chunks, self._targets.get(index, ()))
+
+    def _file(self, index: int, offset: int, size: int) -> DataFile:
+        file = self._files.get(index)
+        if file is None:
+            raise MalformedStateError(f"it refers to the data file {index}, which does not exist")
+        if offset + size > file.size:
+            raise MalformedStateError(f"it refers to bytes beyond the end of {file.name}")
+        return file
+
+    @contextlib.contextmanager
+    def _opened(self, file: DataFile) -> Iterator[ReadableFile]:
+        name = f"{self._directory.name(self._step)}/{file.name}"
+        with contextlib.closing(self._directory.open_data(self._step, file)) as opened:
+            try:
+                yield opened
+            except AlteredChunkError as error:
+                raise DamagedCheckpointError(name, str(error), offsets=error.offsets) from error
+            except OSError as error:
+                raise _damage(name, error) from error
 
 
-def _by_file(blobs: tuple[Blob, ...]) -> Iterator[tuple[int, list[Blob]]]:
-    groups: dict[int, list[Blob]] = {}
-    for blob in blobs:
-        groups.setdefault(blob.file_index, []).append(blob)
-    return iter(sorted(groups.items()))
+def _damage(name: str, error: Exception) -> DamagedCheckpointError:
+    """Say what is wrong with a file that could not be opened or read."""
+    if isinstance(error, FileNotFoundError):
+        return DamagedCheckpointError(name, "missing: it was never written or copied whole")
+    if isinstance(error, OSError) and error.errno == errno.ELOOP:
+        return DamagedCheckpointError(name, "not a regular file")
+    return DamagedCheckpointError(name, f"cannot be read: {error}")

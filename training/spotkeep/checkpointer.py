@@ -1,30 +1,51 @@
 """What a training script uses: one object that restores, counts steps, saves on time, and leaves on a notice.
 
-Only one process of a run may write its checkpoints; with several workers, give the first one the Checkpointer.
+In a distributed training every rank has one. They decide together, so that all of them save the same step, restore the
+same checkpoint, and leave after the same step when a notice reaches any of them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
 import os
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from . import events
-from .checkpoint_directory import CheckpointDirectory
-from .errors import CheckpointError, DamagedCheckpointError, UsageError
-from .notice import NoticeWatch
+from .background_save import BackgroundSaver, SaveOutcome
+from .checkpoint_directory import CheckpointDirectory, OpenCheckpoint
+from .distributed import OneRank, Ranks, join_ranks, together
+from .errors import CheckpointError, DamagedCheckpointError, MixedStateError, RankLostError, SaveError, UsageError
+from .interruption_history import LEFT, NOTICED, InterruptionHistory, expect
+from .manifest import Manifest, RankView
+from .notice import Notice, NoticeWatch
+from .rank_shares import encode_share, view_for
+from .retention import MODES, Best, Retention
+from .save_schedule import InterruptionOutlook, Interval, SaveSchedule, rounded
+from .second_tier import SecondTier
+from .shared_directory import SharedDirectory
 from .state_encoding import encode_state
-from .state_restoring import check_state, restore_state
+from .state_restoring import check_state, require_fit, restore_state
+from .transfer import TransferCancelledError
 
 EXIT_INTERRUPTED = 75
 """The exit code of a script that left because of a notice (EX_TEMPFAIL: try again)."""
 
 _DEFAULT_EVERY_SECONDS = 300.0
+_WATCH_SECONDS = 0.2
+_LONGEST_NOTICE_MS = 2**40
+_REASONS = (None, "interval", "rebalance")
+_AUTO = "auto"
+_MEAN_SECONDS_VARIABLE = "SPOTKEEP_MEAN_SECONDS_BETWEEN_INTERRUPTIONS"
+_NOTICE_CHANCE_VARIABLE = "SPOTKEEP_NOTICE_CHANCE"
 _PLATFORM_DIRECTORY = Path("/opt/ml/checkpoints")
 
 _logger = logging.getLogger("spotkeep")
@@ -41,23 +62,45 @@ class Checkpointer:
     ```
 
     Entering restores the newest good checkpoint into the objects of `state`; the loop goes on with the step after it.
-    After each step the state is saved when it is due. When a notice has come, the state is saved after the current
-    step and the script exits with code 75, so that the next attempt takes up the work there.
+    After each step the state is saved when it is due: it is copied between two steps, and the copy is written while the
+    training goes on. When a notice has come, the state is saved after the current step and the script exits with code
+    75, so that the next attempt takes up the work there. Leaving the block waits for a save that is still running.
 
-    A save that fails (a full disk) does not end the training: it is told, older checkpoints stay, and the next
-    interval tries again. A state that cannot be saved at all is refused on entering.
+    A save that fails (a full disk) does not end the training: it is told after the next step, older checkpoints stay,
+    and the next interval tries again. A state that cannot be saved at all is refused on entering.
+
+    Memory: one copy of the state, taken at the first save and kept.
+
+    In a distributed training (`torch.distributed` is initialised) every rank enters one and makes the same calls.
+    `state` is what all ranks have in common: rank 0 writes it, and every rank gets it back. What each rank has for
+    itself goes into `per_rank`.
 
     Args:
         state: Names and objects: NumPy arrays, torch modules, optimizers and tensors, anything with `state_dict` and
             `load_state_dict`, random generators, and dictionaries or lists of plain values. They are changed in place.
+            Plain values may stand at the top of a dictionary too; they are put back into it.
         directory: Where checkpoints are. Default: SPOTKEEP_CHECKPOINT_DIR, else `/opt/ml/checkpoints` where it exists,
             else `checkpoints` in the working directory.
         every_steps: Save after so many steps.
-        every_seconds: Save when so many seconds have passed since the last save. When neither is given: 300.
+        every_seconds: Save when so many seconds have passed since the last save began, or `"auto"`: as often as loses
+            the least time, from what a checkpoint is measured to cost and what `outlook` expects. When neither is
+            given: 300.
         keep_last: How many good checkpoints stay; at least two always do.
+        keep_every: Checkpoints of steps that are multiples of this stay too.
+        keep_best: And the best one by a metric that the script logs, for example `Best("loss", "min")`.
+        outlook: For `"auto"`. Default: SPOTKEEP_MEAN_SECONDS_BETWEEN_INTERRUPTIONS (three hours) and
+            SPOTKEEP_NOTICE_CHANCE (0.5). What the run itself has seen of interruptions corrects it.
+        remote: `s3://bucket/prefix`, where nothing else copies the checkpoints to a place that outlives this machine:
+            they are uploaded there in the background, and the newest of both places is restored. Needs boto3. Default:
+            SPOTKEEP_CHECKPOINT_URI.
+        per_rank: More names and objects, those that each rank of a distributed training has for itself: random
+            generators, places in the data. With them the training goes on with the same number of ranks only.
+        allow_world_size_change: Let another number of ranks take what all had in common. `per_rank` stays as the script
+            made it then, and the run does not end as an uninterrupted one would.
 
     Raises:
         UsageError: If an argument makes no sense.
+        MissingLibraryError: If boto3 is needed and not installed.
     """
 
     def __init__(
@@ -65,34 +108,87 @@ class Checkpointer:
         state: Mapping[str, Any],
         directory: str | os.PathLike[str] | None = None,
         every_steps: int | None = None,
-        every_seconds: float | None = None,
+        every_seconds: float | str | None = None,
         keep_last: int = 3,
+        keep_every: int | None = None,
+        keep_best: Best | None = None,
+        outlook: InterruptionOutlook | None = None,
+        remote: str | None = None,
+        *,
+        per_rank: Mapping[str, Any] | None = None,
+        allow_world_size_change: bool = False,
     ) -> None:
-        for name, value in (("every_steps", every_steps), ("every_seconds", every_seconds), ("keep_last", keep_last)):
+        auto = every_seconds == _AUTO
+        if isinstance(every_seconds, str) and not auto:
+            raise UsageError(f'every_seconds is {every_seconds!r}; pass a number above zero, or "{_AUTO}"')
+        seconds = None if auto or every_seconds is None else float(every_seconds)
+        for name, value in (
+            ("every_steps", every_steps),
+            ("every_seconds", seconds),
+            ("keep_last", keep_last),
+            ("keep_every", keep_every),
+        ):
             if value is not None and not value > 0:
                 raise UsageError(f"{name} is {value!r}; pass a number above zero")
+        if keep_best is not None and keep_best.mode not in MODES:
+            raise UsageError(f"the mode of keep_best is {keep_best.mode!r}; pass one of {', '.join(MODES)}")
         if every_steps is None and every_seconds is None:
-            every_seconds = _DEFAULT_EVERY_SECONDS
+            seconds = _DEFAULT_EVERY_SECONDS
         self._state = state
-        self._every_steps = every_steps
-        self._every_seconds = every_seconds
+        self._per_rank: Mapping[str, Any] = {} if per_rank is None else per_rank
+        twice = sorted({str(name) for name in self._per_rank} & {str(name) for name in state})
+        if twice:
+            raise UsageError(f"both state and per_rank have {', '.join(map(repr, twice))}; pass each of them in one")
+        self._allow_world_size_change = allow_world_size_change
+        self._ranks: Ranks = OneRank()
+        self._joined = False
+        self._leaving_agreed = False
+        self._schedule = SaveSchedule(
+            every_steps=every_steps,
+            every_seconds=seconds,
+            auto=auto,
+            outlook=_outlook(outlook),
+            announce=self._announce_interval,
+        )
         self._keep_last = keep_last
+        self._keep_every = keep_every
+        self._keep_best = keep_best
         self._directory = CheckpointDirectory(_directory(directory))
-        self._notice_watch = NoticeWatch()
-        self._notice_told = False
+        self._saver = BackgroundSaver(self._directory, tidy=self._after_save)
+        self._second_tier = SecondTier(
+            self._directory, remote=remote, retention=Retention(last=keep_last, every=keep_every, best=keep_best)
+        )
+        self._history = InterruptionHistory(self._directory.path) if auto else None
+        self._notice_watch = NoticeWatch(on_change=self._on_notice_change)
+        # Both are told by whoever notices first. Entered again by a handler that interrupts a thread which is in it.
+        self._telling = threading.RLock()
+        self._told_deadline: float | None = None
+        self._too_late_told = False
+        self._gave_up = False
+        self._fetch_cancelled = threading.Event()
+        self._saving_step = 0
+        self._written_step: int | None = None
         self._entered = False
         self._restored = False
         self._step = 0
+        self._step_began: float | None = None
+        self._step_began_saving = False
         self._epochs_completed: int | None = None
-        self._saved_step: int | None = None
-        self._tried_step = 0
-        self._tried_at = time.monotonic()
+        self._durable_step: int | None = None
+        self._started_step: int | None = None
         self._metrics: dict[str, Any] = {}
+        self._known_metrics: dict[str, float] = {}
 
     @property
     def step(self) -> int:
         """Completed steps."""
         return self._step
+
+    @property
+    def durable_step(self) -> int | None:
+        """Completed steps of the newest checkpoint that is known to be durable; None when there is none."""
+        self._settle()
+        return self._durable_step
 
     @property
     def directory(self) -> Path:
@@ -101,12 +197,11 @@ class Checkpointer:
 
     @property
     def interrupted(self) -> bool:
-        """Whether a notice has come. `steps` looks at this by itself; a loop of your own should after each step."""
-        notice = self._notice_watch.notice()
-        if notice is not None and not self._notice_told:
-            self._notice_told = True
-            events.emit("notice", source=notice.source, seconds_left=round(notice.seconds_left, 1))
-        return notice is not None
+        """Whether a notice has come. `steps` looks at this by itself; a loop of your own should after each step.
+
+        In a distributed training this is whether it has come to any rank, and every rank must ask when one does.
+        """
+        return self._agree(None)[0]
 
     def __enter__(self) -> Checkpointer:
         self._notice_watch.start()
@@ -124,8 +219,23 @@ class Checkpointer:
         exception: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._notice_watch.stop()
-        self._entered = False
+        try:
+            self._wait_until_over()
+            ending = self._ending()
+            if self._history is not None and self._restored and ending is not None:
+                self._history.seen(ending)
+            if not isinstance(exception, KeyboardInterrupt):
+                self._second_tier.finish(lambda: self._notice_watch.seconds_left)
+                if self._history is not None and self._notice_watch.seconds_left > 0:
+                    self._second_tier.send_history()
+            if self._leaving_agreed and isinstance(exception, SystemExit):
+                # A launcher ends all ranks when the first one leaves, and rank 0 may still have been uploading.
+                with contextlib.suppress(RankLostError):
+                    self._ranks.exchange(None)
+        finally:
+            self._second_tier.stop()
+            self._notice_watch.stop()
+            self._entered = False
 
     def steps(self, total_steps: int) -> Iterator[int]:
         """Go through the steps that are left: from the restored one up to, not including, `total_steps`.
@@ -143,10 +253,12 @@ class Checkpointer:
         self._require_entered()
         self._leave_if_interrupted()
         while self._step < total_steps:
+            self._begin_step()
             yield self._step
             self._complete_step(total_steps)
             self._save_and_leave_when_due(last=self._step >= total_steps)
-        events.emit("finish", step=self._step)
+        self._wait_until_over()
+        self._emit("finish", step=self._step)
 
     def epochs(self, total_epochs: int, *, steps_per_epoch: int) -> Iterator[Epoch]:
         """Go through the epochs that are left, the current one from its current step.
@@ -190,120 +302,512 @@ class Checkpointer:
             last = index + 1 == total_epochs
             self._epochs_completed = index + 1
             self._save_and_leave_when_due(last=last)
-        events.emit("finish", step=self._step)
+        self._wait_until_over()
+        self._emit("finish", step=self._step)
+
+    def complete_step(self, *, total_steps: int | None = None) -> None:
+        """Count a step that is done, for loops that somebody else runs: those of a trainer with callbacks.
+
+        `save_if_due` comes after it, once the state is that of this step as a whole.
+
+        Args:
+            total_steps: Steps of the whole training, if known, for the progress event.
+
+        Raises:
+            UsageError: Outside a `with` block.
+        """
+        self._require_entered()
+        self._complete_step(total_steps)
+
+    def save_if_due(self, *, last: bool = False) -> bool:
+        """Save after a completed step when that is due, or a notice has come, or it is the last one.
+
+        Args:
+            last: Whether the training is done.
+
+        Returns:
+            Whether a notice has come. Then the state is durable, or the notice is over: leave with `EXIT_INTERRUPTED`.
+
+        Raises:
+            UsageError: Outside a `with` block.
+        """
+        self._require_entered()
+        interrupted = self._save_when_due(last=last)
+        if interrupted or last:
+            self._wait_until_over()
+        if last:
+            self._emit("finish", step=self._step)
+        else:
+            self._begin_step()
+        return interrupted
 
     def log(self, **metrics: float) -> None:
         """Note metrics of the current step; they go out with the next progress event."""
         self._metrics.update(metrics)
+        self._known_metrics.update(_numbers(metrics))
 
     def restore(self) -> int:
         """Restore the newest good checkpoint into the state. Gives the completed steps; 0 when there is none.
 
-        A damaged checkpoint is passed over for the next older one, with a `fallback` event that names the file.
+        A damaged checkpoint is passed over for the next older one, with a `fallback` event that names the file. The
+        newest is verified while it is read into the state: an older one stands behind it, which would overwrite all of
+        it. One that nothing stands behind, and every one after a damaged one, is verified before anything is changed.
+
         Entering a `with` block does this by itself; a second call does nothing.
 
         Raises:
             StateError: If the state could not be saved later on.
             StateMismatchError: If a good checkpoint does not fit the state.
+            WorldSizeError: If another number of ranks wrote it, and there is something in it that only they could use.
+            OtherRankError: If something of this kind went wrong on another rank only.
             NewerFormatError: If a newer library wrote the newest checkpoint.
+            MixedStateError: If none is good, and a damaged one has overwritten a part of the state.
+            RemoteError: If a remote place is given and cannot be read: the newest checkpoint may be there.
+            SystemExit: With code 75, when a notice comes while a checkpoint is downloaded.
         """
         if self._restored:
             return self._step
-        check_state(self._state)
-        found = None
-        for step in self._directory.steps():
-            try:
-                found = self._directory.read(step)
-                break
-            except DamagedCheckpointError as error:
-                _logger.warning("passing over a damaged checkpoint: %s", error)
-                events.emit("fallback", step=step, problem=error.problem, file=error.file)
+        self._join()
+        together(self._ranks, self._check_state)
+        found = self._restore_newest()
         if found is not None:
-            restore_state(self._state, found.state, step=found.step)
-            self._step, self._epochs_completed = found.step, found.epochs_completed
-            self._saved_step = self._tried_step = found.step
+            self._step, self._epochs_completed = found.manifest.step, found.manifest.epochs_completed
+            self._durable_step = self._started_step = self._step
+            self._known_metrics = dict(found.manifest.metrics)
         self._restored = True
-        self._tried_at = time.monotonic()
-        name = None if found is None else self._directory.name(found.step)
-        events.emit("resume", step=self._step, checkpoint=name)
+        self._begin_history()
+        self._schedule.tried(self._step, time.monotonic())
+        name = None if found is None else self._directory.name(self._step)
+        self._emit("resume", step=self._step, checkpoint=name)
         return self._step
 
-    def save(self, step: int, *, reason: str = "script") -> None:
+    def save(self, step: int, *, reason: str = "script", wait: bool = True) -> None:
         """Save the state now, for loops that count their own steps. Saving the same step again does nothing.
+
+        A save that is still running is waited for first. In a distributed training every rank must save the same steps.
 
         Args:
             step: Completed steps.
             reason: Why, for the `saved` event.
+            wait: Return when the checkpoint is durable. Otherwise return when the state may change again; then
+                `wait_until_durable` raises what went wrong, and without it the next save or the end of the `with` block
+                tells, as `steps` does.
 
         Raises:
             StateError: If the state cannot be saved.
-            SaveError: If the disk refuses. Older checkpoints are as they were.
+            SaveError: If the disk refuses, or the memory. Older checkpoints are as they were.
         """
+        self._join()
         self._step = step
-        if self._saved_step == step:
+        if self._ranks.world_size > 1:
+            # How a save ended is the same on all ranks; when they hear of it is not.
+            self._saver.wait()
+            self._settle()
+        if self._started_step != step:
+            self._saver.wait()
+            self._settle()
+            self._begin(step, reason=reason)
+        if wait:
+            self.wait_until_durable()
+
+    def wait_until_durable(self, seconds: float | None = None) -> bool:
+        """Wait until a save that is running is durable. Says whether it is; true when none is running.
+
+        Args:
+            seconds: At most so long.
+
+        Raises:
+            SaveError: If it failed. Older checkpoints are as they were.
+        """
+        if not self._saver.wait(seconds):
+            return False
+        outcome = self._collect()
+        if outcome is not None and outcome.problem is not None:
+            raise outcome.problem
+        return True
+
+    def _join(self) -> None:
+        """Meet the other ranks, if there are any."""
+        if self._joined:
             return
-        started = time.monotonic()
-        try:
-            size = self._directory.write(
-                encode_state(dict(self._state)), step=step, epochs_completed=self._epochs_completed
+        channels = join_ranks()
+        self._joined = True
+        if channels.training.world_size == 1:
+            return
+        self._ranks = channels.training
+        self._directory = SharedDirectory(self._directory.path, ranks=channels.writing)
+        self._saver = BackgroundSaver(self._directory, tidy=self._after_save)
+        if self._ranks.rank != 0:
+            self._second_tier.leave_to_another_rank()
+            self._history = None
+
+    def _check_state(self) -> None:
+        check_state(self._state)
+        check_state(self._per_rank)
+
+    def _steps_there(self) -> tuple[list[int], list[int]]:
+        remote = self._second_tier.remote
+        return self._directory.steps(), ([] if remote is None else remote.steps())
+
+    def _restore_newest(self) -> OpenCheckpoint | None:
+        # What rank 0 sees counts: it writes the manifests.
+        local, remote = together(self._ranks, self._steps_there)[0]
+        steps = sorted({*local, *remote}, reverse=True)
+        overwritten = False
+        # One that is damaged here may be whole in S3.
+        for step, fetch in [(step, fetch) for step in steps for fetch in (False, True)]:
+            if step not in (remote if fetch else local):
+                continue
+            if fetch and not together(self._ranks, partial(self._fetch, step))[0]:
+                continue
+            found = self._read(step, verify_first=overwritten or step == steps[-1])
+            if found is not None and self._fill(found):
+                together(self._ranks, partial(self._put_back, found))
+                if step not in remote:
+                    self._second_tier.saved(step)
+                return found
+            overwritten = overwritten or found is not None
+        if overwritten:
+            raise MixedStateError(
+                f"none of the checkpoints {', '.join(map(self._directory.name, steps))} in {self.directory} is good, "
+                "and reading them has overwritten a part of the state; to start from the beginning, move them away"
             )
+        return None
+
+    def _read(self, step: int, *, verify_first: bool) -> OpenCheckpoint | None:
+        """Open a checkpoint that fits the state. Nothing is changed; None when it is damaged."""
+        found: list[OpenCheckpoint] = []
+
+        def look() -> None:
+            if verify_first:
+                self._directory.verify(step, view=self._view)
+            opened = self._directory.open(step, live={**self._state, **self._per_rank}, view=self._view)
+            own = self._per_rank if self._takes_own(opened.manifest) else {}
+            require_fit({**self._state, **own}, opened.state, step=step)
+            found.append(opened)
+
+        try:
+            together(self._ranks, look)
+        except DamagedCheckpointError as error:
+            self._tell_damage(step, error)
+            return None
+        return found[0]
+
+    def _view(self, manifest: Manifest) -> RankView:
+        return view_for(
+            manifest,
+            rank=self._ranks.rank,
+            world_size=self._ranks.world_size,
+            per_rank=self._per_rank,
+            change_allowed=self._allow_world_size_change,
+        )
+
+    def _takes_own(self, manifest: Manifest) -> bool:
+        """Say whether what each rank has for itself comes back from a checkpoint."""
+        return manifest.world_size == self._ranks.world_size or not self._allow_world_size_change
+
+    def _put_back(self, found: OpenCheckpoint) -> None:
+        step = found.manifest.step
+        common = {name: value for name, value in found.state.items() if name not in self._per_rank}
+        restore_state(self._state, common, step=step)
+        if self._takes_own(found.manifest):
+            own = {name: value for name, value in found.state.items() if name in self._per_rank}
+            restore_state(self._per_rank, own, step=step)
+
+    def _fill(self, found: OpenCheckpoint) -> bool:
+        try:
+            together(self._ranks, found.fill)
+        except DamagedCheckpointError as error:
+            self._tell_damage(found.manifest.step, error)
+            return False
+        return True
+
+    def _fetch(self, step: int) -> bool:
+        """Download a checkpoint, which is rank 0's to do. Says whether it is whole."""
+        remote = self._second_tier.remote
+        if remote is None:
+            return False
+        began = time.monotonic()
+        _logger.info("downloading the checkpoint of step %d from %s", step, remote.place)
+        try:
+            size = remote.fetch(step, cancelled=self._fetch_cancelled)
+        except DamagedCheckpointError as error:
+            self._tell_damage(step, error)
+            return False
+        except TransferCancelledError:
+            # What has been downloaded stays for the next attempt on this machine, if there is one.
+            raise SystemExit(EXIT_INTERRUPTED) from None
+        self._emit("downloaded", step=step, seconds=round(time.monotonic() - began, 4), bytes=size)
+        return True
+
+    def _tell_damage(self, step: int, error: DamagedCheckpointError) -> None:
+        self._directory.distrust(step)
+        _logger.warning("passing over a damaged checkpoint: %s", error)
+        self._emit("fallback", step=step, problem=error.problem, file=error.file)
+
+    def _begin(self, step: int, *, reason: str) -> None:
+        """Start a save when none is running."""
+        began = time.monotonic()
+        self._wait_until_idle()
+        self._schedule.tried(step, time.monotonic())
+        self._saving_step = step
+        shared = self._directory if isinstance(self._directory, SharedDirectory) else None
+        try:
+            if shared is None:
+                encoded = encode_state({**self._state, **self._per_rank})
+            else:
+                shared.begin_save()
+                encoded = encode_share(self._state, self._per_rank, rank=self._ranks.rank)
+            self._saver.start(
+                encoded,
+                step=step,
+                reason=reason,
+                epochs_completed=self._epochs_completed,
+                metrics=dict(self._known_metrics),
+            )
+        except Exception as error:
+            if shared is not None:
+                shared.decline(error)
+            if isinstance(error, MemoryError):
+                raise SaveError(
+                    f"the checkpoint of step {step} needs a copy of the state in memory: {error}"
+                ) from error
+            raise
         finally:
-            self._tried_step, self._tried_at = step, time.monotonic()
-        self._saved_step = step
-        events.emit("saved", step=step, seconds=round(self._tried_at - started, 4), bytes=size, reason=reason)
-        self._prune(self._keep_last)
+            self._schedule.extra_time.call(time.monotonic() - began)
+        self._started_step = step
+
+    def _collect(self) -> SaveOutcome | None:
+        """Take note of a save that has ended."""
+        outcome = self._saver.collect()
+        if outcome is None:
+            return None
+        if outcome.problem is None:
+            self._durable_step = outcome.step
+            # The thread that wrote it does so too, at once; but it may not have come to it when this one leaves.
+            self._second_tier.saved(outcome.step)
+            self._schedule.saved(outcome.seconds)
+            if self._history is not None:
+                self._history.seen()
+            self._emit(
+                "saved",
+                step=outcome.step,
+                seconds=round(outcome.seconds, 4),
+                bytes=outcome.size_bytes,
+                reason=outcome.reason,
+            )
+        else:
+            self._schedule.failed()
+            if self._started_step == outcome.step:
+                self._started_step = self._durable_step
+        return outcome
+
+    def _settle(self) -> None:
+        """Tell how a save ended, if one has."""
+        outcome = self._collect()
+        if outcome is not None and outcome.problem is not None:
+            if not isinstance(outcome.problem, CheckpointError):
+                raise outcome.problem
+            self._tell_failure(outcome.step, outcome.problem)
+
+    def _tell_failure(self, step: int, problem: CheckpointError) -> None:
+        _logger.error("no checkpoint of step %d: %s", step, problem)
+        self._emit("save-failed", step=step, problem=str(problem))
+        # A full disk is the usual reason: make room for the next attempt.
+        self._saver.wait_until_idle()
+        self._prune(keep_last=2)
+
+    def _wait_until_over(self) -> None:
+        """Wait for what is running, as long as a notice leaves time, and tell how it went."""
+        while not (self._gave_up or self._saver.wait(min(_WATCH_SECONDS, self._seconds_left()))):
+            if self._seconds_left() <= 0:
+                self._give_up("it is not durable in time")
+        if not self._gave_up:
+            self._settle()
+            self._wait_until_idle()
+
+    def _wait_until_idle(self) -> None:
+        """Wait until old checkpoints are removed: gigabytes may have to be verified. On a notice there is no time."""
+        while self._notice() is None and not self._saver.wait_until_idle(_WATCH_SECONDS):
+            pass
+
+    def _seconds_left(self) -> float:
+        """Seconds to act, infinite without a notice."""
+        return math.inf if self._notice() is None else self._notice_watch.seconds_left
+
+    def _give_up(self, why: str) -> None:
+        self._gave_up = True
+        self._tell_too_late(self._step, why)
+
+    def _tell_too_late(self, step: int, why: str) -> None:
+        with self._telling:
+            if self._too_late_told:
+                return
+            self._too_late_told = True
+            durable = self._newest_durable()
+            newest = "none" if durable is None else f"that of step {durable}"
+            problem = f"the notice was too short: {why}; the newest durable checkpoint is {newest}"
+            _logger.error("no checkpoint of step %d: %s", step, problem)
+            self._emit("save-failed", step=step, problem=problem)
+
+    def _newest_durable(self) -> int | None:
+        """Give what the writing thread knows: the training's may not have taken note of it yet.
+
+        The disk is not asked. It may be what keeps everybody waiting.
+        """
+        return self._written_step if self._written_step == self._started_step else self._durable_step
+
+    def _on_notice_change(self) -> None:
+        """Act where the training's thread cannot, in the thread that watches for notices."""
+        if self._notice() is None:
+            return
+        self._fetch_cancelled.set()
+        if self._notice_watch.seconds_left > 0:
+            return
+        if self._step_began is not None:
+            self._tell_too_late(self._step + 1, "the step takes longer")
+        elif self._restored and self._newest_durable() != self._step and self._step > 0:
+            self._tell_too_late(self._step, "it is not durable in time")
+
+    def _begin_history(self) -> None:
+        if self._history is not None:
+            self._second_tier.fetch_history()
+            self._schedule.outlook = expect(self._schedule.outlook, self._history.begin())
+
+    def _ending(self) -> str | None:
+        """Say how this process ends, for the history: without a word if a notice came too late for its last step."""
+        if self._notice() is None:
+            return LEFT
+        return NOTICED if self._durable_step == self._step else None
+
+    def _after_save(self) -> None:
+        """Do what comes after a durable checkpoint, in the thread that wrote it."""
+        step = self._saving_step
+        if step in self._directory.steps():
+            self._written_step = step
+            self._second_tier.saved(step)
+        if self._notice() is None:
+            self._prune(self._keep_last)
 
     def _epoch_steps(self, first: int, end: int, total_steps: int) -> Iterator[int]:
         while self._step < end:
+            self._begin_step()
             yield self._step - first
             self._complete_step(total_steps)
-            if self.interrupted:
-                self._try_to_save(reason="interval")
-                self._leave_if_interrupted()
             # The last step's save waits for what follows the loop: it belongs to the epoch.
-            elif self._step < end and self._due():
-                self._try_to_save(reason="interval")
+            interrupted, reason = self._agree(self._reason_to_save() if self._step < end else None)
+            if interrupted or reason is not None:
+                self._try_to_save(reason=reason or "notice")
+            if interrupted:
+                self._leave()
 
     def _save_and_leave_when_due(self, *, last: bool) -> None:
-        # Asked once: a notice that came between the save and the leaving would leave without a save.
-        interrupted = self.interrupted
-        if interrupted or last or self._due():
-            self._try_to_save(reason="end" if last else "interval")
-        if interrupted and not last:
-            raise SystemExit(EXIT_INTERRUPTED)
+        if self._save_when_due(last=last) and not last:
+            self._leave()
 
-    def _complete_step(self, total_steps: int) -> None:
+    def _save_when_due(self, *, last: bool) -> bool:
+        interrupted, reason = self._agree(None if last else self._reason_to_save())
+        if interrupted or last or reason is not None:
+            self._try_to_save(reason="end" if last else reason or "notice")
+        # A notice that came only after the decision not to save must not make anybody leave without a save. Several
+        # ranks decide once: where one of them saved, another may have failed to.
+        noticed = self._ranks.world_size == 1 and self._notice() is not None
+        return interrupted or (noticed and self._started_step == self._step)
+
+    def _reason_to_save(self) -> str | None:
+        if self._notice_watch.take_save_advice():
+            return "rebalance"
+        return "interval" if self._ranks.rank == 0 and self._due() else None
+
+    def _agree(self, reason: str | None) -> tuple[bool, str | None]:
+        """Decide as all ranks do: whether a notice has come to any of them, and why to save, if any has a reason."""
+        notice = self._notice()
+        if self._ranks.world_size == 1:
+            return notice is not None, reason
+        if self._leaving_agreed:
+            return True, None
+        hurry = 0 if notice is None else _LONGEST_NOTICE_MS - round(notice.seconds_left * 1000)
+        hurry, why = self._ranks.largest([hurry, _REASONS.index(reason)])
+        if hurry:
+            self._leaving_agreed = True
+            seconds = (_LONGEST_NOTICE_MS - hurry) / 1000
+            source = "another rank" if notice is None else notice.source
+            self._notice_watch.take(Notice(source=source, deadline=time.time() + seconds))
+        return bool(hurry), _REASONS[why]
+
+    def _begin_step(self) -> None:
+        self._step_began_saving = self._saver.saving
+        self._step_began = time.monotonic()
+
+    def _complete_step(self, total_steps: int | None) -> None:
         self._step += 1
-        events.report_progress(step=self._step, total_steps=total_steps, **self._metrics)
+        if self._step_began is not None:
+            beside_a_save = self._step_began_saving or self._saver.saving
+            self._schedule.extra_time.step(time.monotonic() - self._step_began, while_saving=beside_a_save)
+            self._step_began = None
+        self._settle()
+        self._second_tier.look()
+        if self._ranks.rank == 0:
+            events.report_progress(step=self._step, total_steps=total_steps, **self._metrics)
         self._metrics = {}
 
     def _due(self) -> bool:
-        if self._every_steps is not None and self._step - self._tried_step >= self._every_steps:
-            return True
-        return self._every_seconds is not None and time.monotonic() - self._tried_at >= self._every_seconds
+        return self._schedule.due(self._step, time.monotonic(), saving=self._saver.saving)
 
     def _try_to_save(self, *, reason: str) -> None:
+        if self._ranks.world_size > 1:
+            # How a save ended is the same on all ranks; when they hear of it is not.
+            self._wait_until_over()
+        if self._started_step == self._step:
+            return
+        self._wait_until_over()
+        fastest, left = self._schedule.extra_time.fastest_durable_seconds, self._seconds_left()
+        if fastest > left and not self._gave_up:
+            self._give_up(f"a save takes {rounded(fastest)} s at best, and {rounded(left)} s are left")
+        if self._ranks.largest([int(self._gave_up)])[0]:
+            if not self._gave_up:
+                self._give_up("another rank has no time for it")
+            return
         try:
-            self.save(self._step, reason="notice" if self.interrupted else reason)
+            self._begin(self._step, reason=reason if self._notice() is None else "notice")
         except CheckpointError as error:
-            _logger.error("no checkpoint of step %d: %s", self._step, error)  # noqa: TRY400 - the message says it all
-            events.emit("save-failed", step=self._step, problem=str(error))
-            # A full disk is the usual reason: make room for the next attempt.
-            self._prune(keep_last=2)
+            self._tell_failure(self._step, error)
 
     def _prune(self, keep_last: int) -> None:
         try:
-            self._directory.prune(keep_last=keep_last)
+            self._directory.prune(keep_last=keep_last, keep_every=self._keep_every, best=self._keep_best)
         except OSError as error:
             _logger.warning("could not remove old checkpoints: %s", error)
 
+    def _notice(self) -> Notice | None:
+        notice = self._notice_watch.notice()
+        if notice is not None and notice.deadline != self._told_deadline:
+            with self._telling:
+                told, self._told_deadline = self._told_deadline, notice.deadline
+                if told is None or notice.deadline < told - 1:
+                    self._emit("notice", source=notice.source, seconds_left=round(notice.seconds_left, 1))
+        return notice
+
     def _leave_if_interrupted(self) -> None:
         if self.interrupted:
-            raise SystemExit(EXIT_INTERRUPTED)
+            self._leave()
+
+    def _leave(self) -> NoReturn:
+        self._wait_until_over()
+        raise SystemExit(EXIT_INTERRUPTED)
+
+    def _announce_interval(self, interval: Interval) -> None:
+        _logger.info("saving every %s s: %s", rounded(interval.seconds), interval.reason)
+        self._emit("schedule", seconds=round(interval.seconds, 1), reason=interval.reason)
+
+    def _emit(self, event: str, **fields: Any) -> None:
+        """Tell the outside world, once for all ranks."""
+        if self._ranks.rank == 0:
+            events.emit(event, **fields)
 
     def _require_entered(self) -> None:
         if not self._entered:
-            raise UsageError("steps and epochs work only inside `with checkpointer:`, where notices are watched for")
+            raise UsageError("steps are counted only inside `with checkpointer:`, where notices are watched for")
 
 
 @dataclass(frozen=True)
@@ -329,3 +833,37 @@ def _directory(given: str | os.PathLike[str] | None) -> Path:
     if variable:
         return Path(variable)
     return _PLATFORM_DIRECTORY if _PLATFORM_DIRECTORY.is_dir() else Path("checkpoints")
+
+
+def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Keep the metrics that a manifest can hold and an order can rank."""
+    numbers = {}
+    for name, value in metrics.items():
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            continue
+        if math.isfinite(number):
+            numbers[name] = number
+    return numbers
+
+
+def _outlook(given: InterruptionOutlook | None) -> InterruptionOutlook:
+    default = InterruptionOutlook()
+    outlook = given or InterruptionOutlook(
+        mean_seconds_between=_number(_MEAN_SECONDS_VARIABLE, default.mean_seconds_between),
+        notice_chance=_number(_NOTICE_CHANCE_VARIABLE, default.notice_chance),
+    )
+    if not outlook.mean_seconds_between > 0:
+        raise UsageError(f"the mean time between interruptions is {outlook.mean_seconds_between!r} s; pass more than 0")
+    if not 0 <= outlook.notice_chance <= 1:
+        raise UsageError(f"the chance of a notice is {outlook.notice_chance!r}; pass a number from 0 to 1")
+    return outlook
+
+
+def _number(variable: str, default: float) -> float:
+    text = os.environ.get(variable, "")
+    try:
+        return float(text) if text else default
+    except ValueError:
+        raise UsageError(f"{variable} is {text!r}; set it to a number") from None

@@ -6,9 +6,14 @@ SpotkeepError
 │   ├── StateError              the state holds something a checkpoint cannot hold (all problems at once)
 │   ├── StateMismatchError      a good checkpoint does not fit the state of this script
 │   ├── DamagedCheckpointError  a checkpoint is incomplete or altered; restoring falls back to an older one
+│   ├── MixedStateError         no checkpoint is good, and a damaged one has overwritten a part of the state
 │   ├── NewerFormatError        a checkpoint was written by a newer Spotkeep
 │   ├── MissingLibraryError     a checkpoint holds arrays or tensors of a library that is not installed here
-│   └── SaveError               the disk refused a checkpoint; older ones are untouched
+│   ├── SaveError               the disk refused a checkpoint; older ones are untouched
+│   ├── RemoteError             the second tier (S3) cannot be reached, or refuses
+│   ├── WorldSizeError          another number of ranks wrote the checkpoint, and it cannot be divided anew
+│   ├── OtherRankError          something went wrong on another rank of a distributed training
+│   └── RankLostError           another rank of a distributed training is gone
 ├── UsageError                  the library was called in a way that cannot work
 └── JobError                    the job could not be started (carries the exit code)
     ├── ConfigurationError      the platform's files under input/config are not what they should be
@@ -68,12 +73,22 @@ class DamagedCheckpointError(CheckpointError):
     Attributes:
         file: The file at fault, relative to the checkpoint directory.
         problem: What is wrong with it.
+        offsets: Where in the file: the first byte of what is wrong and the one after its last; None when it is the file
+            as a whole.
     """
 
-    def __init__(self, file: str, problem: str) -> None:
+    def __init__(self, file: str, problem: str, *, offsets: tuple[int, int] | None = None) -> None:
         self.file = file
         self.problem = problem
+        self.offsets = offsets
         super().__init__(f"{file}: {problem}")
+
+
+class MixedStateError(CheckpointError):
+    """No checkpoint is good, and one of them turned out so only after a part of the state had been overwritten.
+
+    Training on would start from a mixture. Nothing of what is on the disk was changed.
+    """
 
 
 class NewerFormatError(CheckpointError):
@@ -86,6 +101,43 @@ class MissingLibraryError(CheckpointError):
 
 class SaveError(CheckpointError):
     """The disk refused a checkpoint. Older checkpoints are as they were."""
+
+
+class RemoteError(CheckpointError):
+    """The second tier refuses, or cannot be reached.
+
+    Attributes:
+        missing: Whether what was asked for is not there.
+    """
+
+    def __init__(self, message: str, *, missing: bool = False) -> None:
+        self.missing = missing
+        super().__init__(message)
+
+
+class WorldSizeError(CheckpointError):
+    """Another number of ranks wrote the checkpoint, and something in it belongs to each of them.
+
+    Attributes:
+        names: What belongs to each rank.
+    """
+
+    def __init__(self, step: int, *, written_by: int, world_size: int, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        super().__init__(
+            f"the checkpoint of step {step} was written by {_ranks(written_by)}, and this training has "
+            f"{_ranks(world_size)}; what each rank has for itself cannot be divided anew: {', '.join(names)}. Start it "
+            f"with {_ranks(written_by)}, or pass allow_world_size_change=True to take what the ranks have in common "
+            "and begin with the rest as the script made it: the run then ends differently than an uninterrupted one."
+        )
+
+
+class OtherRankError(CheckpointError):
+    """Something went wrong on another rank of a distributed training; the message says which, and what."""
+
+
+class RankLostError(CheckpointError):
+    """Another rank of a distributed training is gone, or does not answer any more."""
 
 
 class UsageError(SpotkeepError):
@@ -126,3 +178,7 @@ class CommandError(JobError):
     def __init__(self, message: str, *, exit_code: int) -> None:
         self.exit_code = exit_code
         super().__init__(message)
+
+
+def _ranks(count: int) -> str:
+    return "1 process" if count == 1 else f"{count} ranks"

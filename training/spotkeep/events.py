@@ -12,6 +12,7 @@ import json
 import math
 import os
 import sys
+import threading
 import time
 from typing import Any
 
@@ -19,6 +20,17 @@ EVENT_PREFIX = "spotkeep-event: "
 _DEFAULT_PROGRESS_SECONDS = 10.0
 
 _last_progress: float | None = None
+# Events come from several threads; a line is never torn.
+_printing = threading.Lock()
+
+
+def _renew_lock_after_fork() -> None:
+    global _printing
+    _printing = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock_after_fork)
 
 
 def emit(event: str, **fields: Any) -> None:
@@ -29,8 +41,10 @@ def emit(event: str, **fields: Any) -> None:
         **fields: JSON values. Numbers that JSON lacks (NaN, infinities) become null.
     """
     if os.environ.get("SPOTKEEP_EVENTS") == "stdout":
-        sys.stdout.write(event_line(event, time_seconds=time.time(), fields=fields))
-        sys.stdout.flush()
+        line = event_line(event, time_seconds=time.time(), fields=fields)
+        with _printing:
+            sys.stdout.write(line)
+            sys.stdout.flush()
 
 
 def event_line(event: str, *, time_seconds: float, fields: dict[str, Any]) -> str:

@@ -9,19 +9,18 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import zlib
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from .arrays import Buffer
+from .chunk_checksums import CHECKSUM_NAME
 from .errors import NewerFormatError
 
 MANIFEST_NAME = "manifest.json"
-FORMAT_VERSION = 1
-CHUNK_BYTES = 4 * 2**20
+FORMAT_VERSION = 2
+CHUNK_BYTES = 2**20
 MAX_MANIFEST_BYTES = 256 * 2**20
 
-_CHECKSUM = "crc32"
 _HEAD = b'{"sha256":"'
 _NECK = b'","manifest":'
 _TAIL = b"}\n"
@@ -40,12 +39,38 @@ class DataFile:
     Attributes:
         name: Its name in the checkpoint's directory, `data-00000.bin` and so on.
         size: Its length in bytes.
-        chunks: The CRC-32 of each 4 MiB, eight hexadecimal digits each.
+        chunks: The checksum of each MiB (`chunk_checksums`), eight hexadecimal digits each.
     """
 
     name: str
     size: int
     chunks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RankShare:
+    """What one rank of a distributed training has for itself: its random numbers, its place in the data, its shards.
+
+    Attributes:
+        file_count: How many of the data files are its own.
+        state: Its state document; the file numbers in it are those of the checkpoint.
+    """
+
+    file_count: int
+    state: Any
+
+
+@dataclass(frozen=True)
+class RankView:
+    """What one rank reads of a checkpoint.
+
+    Attributes:
+        state: The state document: what all ranks have in common, and what is the rank's own.
+        file_indices: Numbers of the data files that it may refer to; None for all.
+    """
+
+    state: Any
+    file_indices: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -57,8 +82,10 @@ class Manifest:
         epochs_completed: Completed epochs, when the training counts them.
         created: Seconds since the epoch.
         library: Who wrote it, for example `spotkeep 0.1.0`.
-        files: The data files, in order.
-        state: The state document of `state_encoding`.
+        files: The data files, in order: those of the state, then those of each rank.
+        state: The state document of `state_encoding`. Of several ranks, what all of them have in common.
+        metrics: What the script had logged.
+        ranks: What each rank has for itself; empty when one process wrote all of it.
     """
 
     step: int
@@ -67,6 +94,41 @@ class Manifest:
     library: str
     files: tuple[DataFile, ...]
     state: Any
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    ranks: tuple[RankShare, ...] = ()
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks wrote it."""
+        return len(self.ranks) or 1
+
+    def view(self, rank: int) -> RankView:
+        """Give what one of the ranks that wrote it reads."""
+        if not self.ranks:
+            return RankView(self.state)
+        common = self.common_view().file_indices or ()
+        first = len(common) + sum(share.file_count for share in self.ranks[:rank])
+        own = range(first, first + self.ranks[rank].file_count)
+        state = {"dict": [*state_pairs(self.state), *state_pairs(self.ranks[rank].state)]}
+        return RankView(state, (*common, *own))
+
+    def common_view(self) -> RankView:
+        """Give what all ranks have in common."""
+        count = len(self.files) - sum(share.file_count for share in self.ranks)
+        return RankView(self.state, tuple(range(count)))
+
+    def whole_state(self) -> Any:
+        """Give one state document of everything; what is a rank's own stands under `rank 0`, `rank 1` and so on."""
+        if not self.ranks:
+            return self.state
+        pairs = list(state_pairs(self.state))
+        taken = {name for name, _ in pairs if isinstance(name, str)}
+        for rank, share in enumerate(self.ranks):
+            name = f"rank {rank}"
+            while name in taken:
+                name += "~"
+            pairs += [[name, share.state]] if list(state_pairs(share.state)) else []
+        return {"dict": pairs}
 
 
 def data_file_name(index: int) -> str:
@@ -74,40 +136,41 @@ def data_file_name(index: int) -> str:
     return f"data-{index:05d}.bin"
 
 
-def chunk_checksums(raw: Buffer) -> tuple[str, ...]:
-    """Give the CRC-32 of each chunk of one data file."""
-    view = memoryview(raw)
-    return tuple(f"{zlib.crc32(view[start : start + CHUNK_BYTES]):08x}" for start in range(0, len(view), CHUNK_BYTES))
+def files_document(files: Sequence[DataFile]) -> list[dict[str, Any]]:
+    """Write data files as they stand in a manifest."""
+    return [{"name": file.name, "size": file.size, "chunks": list(file.chunks)} for file in files]
 
 
-class RunningChecksums:
-    """The same checksums for bytes that arrive piece by piece."""
+def parse_files(document: Any, *, first: int = 0) -> tuple[DataFile, ...]:
+    """Read what `files_document` wrote.
 
-    def __init__(self) -> None:
-        self._done: list[str] = []
-        self._checksum = 0
-        self._filled = 0
+    Args:
+        document: Anything.
+        first: The number of the first file.
 
-    def update(self, raw: Buffer) -> None:
-        """Take the next bytes of the file."""
-        view = memoryview(raw)
-        while len(view):
-            piece = view[: CHUNK_BYTES - self._filled]
-            self._checksum = zlib.crc32(piece, self._checksum)
-            self._filled += len(piece)
-            view = view[len(piece) :]
-            if self._filled == CHUNK_BYTES:
-                self._close_chunk()
+    Raises:
+        MalformedManifestError: If it is not what `files_document` writes.
+    """
+    _expect(isinstance(document, list), "files", document)
+    return tuple(_data_file(first + index, file) for index, file in enumerate(document))
 
-    def finish(self) -> tuple[str, ...]:
-        """Give the checksums of all that was taken."""
-        if self._filled:
-            self._close_chunk()
-        return tuple(self._done)
 
-    def _close_chunk(self) -> None:
-        self._done.append(f"{self._checksum:08x}")
-        self._checksum = self._filled = 0
+def state_pairs(state: Any) -> Iterator[Any]:
+    """Give the names and values at the top of a state document; nothing where there is no such thing."""
+    pairs = state.get("dict") if isinstance(state, dict) else None
+    return (pair for pair in (pairs if isinstance(pairs, list) else ()) if isinstance(pair, list) and len(pair) == 2)
+
+
+def with_files_from(state: Any, first: int) -> Any:
+    """Give a state document whose file numbers begin with `first` instead of 0."""
+    if isinstance(state, list):
+        return [with_files_from(item, first) for item in state]
+    if not isinstance(state, dict):
+        return state
+    if "file" in state:
+        # The description of an array, the only object that names a file.
+        return {**state, "file": state["file"] + first}
+    return {kind: with_files_from(body, first) for kind, body in state.items()}
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:
@@ -118,11 +181,14 @@ def manifest_bytes(manifest: Manifest) -> bytes:
         "step": manifest.step,
         "epochs_completed": manifest.epochs_completed,
         "created": manifest.created,
-        "checksum": _CHECKSUM,
+        "metrics": dict(manifest.metrics),
+        "checksum": CHECKSUM_NAME,
         "chunk_bytes": CHUNK_BYTES,
-        "files": [{"name": file.name, "size": file.size, "chunks": list(file.chunks)} for file in manifest.files],
+        "files": files_document(manifest.files),
         "state": manifest.state,
     }
+    if manifest.ranks:
+        document["ranks"] = [{"files": share.file_count, "state": share.state} for share in manifest.ranks]
     body = json.dumps(document, separators=(",", ":"), allow_nan=False).encode("ascii")
     return _HEAD + hashlib.sha256(body).hexdigest().encode("ascii") + _NECK + body + _TAIL
 
@@ -156,22 +222,42 @@ def parse_manifest(raw: bytes) -> Manifest:
 
 def _checked(document: dict[str, Any]) -> Manifest:
     _expect(document.get("format") == FORMAT_VERSION, "format", document.get("format"))
-    _expect(document.get("checksum") == _CHECKSUM, "checksum", document.get("checksum"))
+    _expect(document.get("checksum") == CHECKSUM_NAME, "checksum", document.get("checksum"))
     _expect(document.get("chunk_bytes") == CHUNK_BYTES, "chunk_bytes", document.get("chunk_bytes"))
     step, epochs, created = document.get("step"), document.get("epochs_completed"), document.get("created")
     _expect(type(step) is int and step >= 0, "step", step)
     _expect(epochs is None or (type(epochs) is int and epochs >= 0), "epochs_completed", epochs)
     _expect(type(created) in (int, float), "created", created)
-    files = document.get("files")
-    _expect(isinstance(files, list), "files", files)
+    metrics = document.get("metrics")
+    _expect(
+        isinstance(metrics, dict) and all(type(value) in (int, float) for value in metrics.values()), "metrics", metrics
+    )
+    files = parse_files(document.get("files"))
+    ranks = _ranks(document.get("ranks", []))
+    _expect(sum(share.file_count for share in ranks) <= len(files), "ranks' files", document.get("ranks"))
     return Manifest(
         step=int(step or 0),
         epochs_completed=epochs,
         created=float(created or 0),
         library=str(document.get("library")),
-        files=tuple(_data_file(index, file) for index, file in enumerate(files or [])),
+        files=files,
         state=document.get("state"),
+        metrics=metrics or {},
+        ranks=ranks,
     )
+
+
+def _ranks(document: Any) -> tuple[RankShare, ...]:
+    _expect(isinstance(document, list) and len(document) != 1, "ranks", document)
+    shares = []
+    for share in document:
+        _expect(isinstance(share, dict), "ranks", share)
+        count, state = share.get("files"), share.get("state")
+        _expect(type(count) is int and count >= 0, "ranks' files", count)
+        # A rank's own part has names that the others' common part has not; `decode_state` looks at the rest.
+        _expect(isinstance(state, dict) and isinstance(state.get("dict"), list), "ranks' state", state)
+        shares.append(RankShare(file_count=count, state=state))
+    return tuple(shares)
 
 
 def _data_file(index: int, file: Any) -> DataFile:

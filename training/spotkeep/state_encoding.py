@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 import struct
 from collections import Counter, OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable
 
@@ -24,6 +25,7 @@ from .errors import StateError
 Json = Any
 
 _ALIGNMENT_BYTES = 64
+_PAGE_BYTES = 4096
 _MAX_DEPTH = 100
 _PLAIN_INT = 2**53
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -40,7 +42,7 @@ class Blob:
 
     Attributes:
         file_index: Number of the data file, from 0.
-        offset: First byte within that file; a multiple of 64.
+        offset: First byte within that file; a multiple of 64, and of 4096 for 4096 bytes or more.
         raw: The bytes.
     """
 
@@ -79,18 +81,32 @@ def encode_state(state: dict[str, Any], *, max_file_bytes: int = 2**30) -> Encod
     return EncodedState(document=document, blobs=tuple(encoder.blobs))
 
 
-def decode_state(document: Json, read: Callable[[int, int, int], arrays.Buffer]) -> dict[str, Any]:
+def decode_state(
+    document: Json,
+    read: Callable[[int, int, int], arrays.Buffer],
+    *,
+    fill: Callable[[int, int, memoryview], None] | None = None,
+    live: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Turn a document back into plain values.
 
     Args:
         document: What `encode_state` made, or anything else that was found in its place.
         read: Gives the bytes for (file index, offset, size); may raise.
+        fill: Told (file index, offset, memory) for each array and tensor, to fill the memory now or later. Default: it
+            is filled at once with what `read` gives.
+        live: The objects of a script. Where an array or tensor of theirs has the form of the saved one, that one is
+            filled and given back, instead of a new one.
 
     Raises:
         MalformedStateError: If the document is not one that `encode_state` makes.
     """
+
+    def fill_now(file_index: int, offset: int, memory: memoryview) -> None:
+        memory[:] = read(file_index, offset, len(memory))
+
     try:
-        state = _Decoder(read).decode(document)
+        state = _Decoder(read, fill or fill_now).decode(document, live)
     except RecursionError as error:
         raise MalformedStateError("the state is nested too deeply") from error
     if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
@@ -203,7 +219,7 @@ class _Encoder:
             for key, item in value.items():
                 if not isinstance(key, _HASHABLE_KEYS):
                     self.problems.append(
-                        f"{path}: the key {key!r} is a {_type_name(key)}; use str, int, float or tuple"
+                        f"{path}: the key {key!r} is {with_article(_type_name(key))}; use str, int, float or tuple"
                     )
                     continue
                 inside = f"{path}[{key!r}]"
@@ -218,7 +234,8 @@ class _Encoder:
             self._open_containers.discard(id(value))
 
     def _place(self, raw: arrays.Buffer) -> dict[str, int]:
-        offset = -(-self._end // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+        alignment = _PAGE_BYTES if len(raw) >= _PAGE_BYTES else _ALIGNMENT_BYTES
+        offset = -(-self._end // alignment) * alignment
         if offset and offset + len(raw) > self._max_file_bytes:
             self._file_index, offset = self._file_index + 1, 0
         self._end = offset + len(raw)
@@ -232,21 +249,26 @@ class _Encoder:
             if isinstance(value, plain):
                 hint = f"it would come back as a plain {plain.__name__}, so convert it to one before saving"
                 break
-        self.problems.append(f"{path}: a {_type_name(value)} cannot be saved; {hint}")
+        self.problems.append(f"{path}: {with_article(_type_name(value))} cannot be saved; {hint}")
 
 
 class _Decoder:
     """Builds values from a document that may be hostile: every claim is checked before it is used."""
 
-    def __init__(self, read: Callable[[int, int, int], arrays.Buffer]) -> None:
+    def __init__(
+        self, read: Callable[[int, int, int], arrays.Buffer], fill: Callable[[int, int, memoryview], None]
+    ) -> None:
         self._read = read
+        self._fill = fill
         self._last_end = (0, 0)
 
-    def decode(self, node: Json) -> Any:
+    def decode(self, node: Json, live: Any = None) -> Any:
         if node is None or isinstance(node, (bool, int, float, str)):
             return node
+        if stateful_kind(live) is not None and not arrays.is_torch_tensor(live):
+            live = object_state(live)
         if isinstance(node, list):
-            return [self.decode(item) for item in node]
+            return [self.decode(item, item_live) for item, item_live in zip(node, _items(live, len(node)))]
         if not isinstance(node, dict) or len(node) != 1:
             raise MalformedStateError(f"a value is {str(node)[:80]!r}, which is no kind of value")
         kind, body = next(iter(node.items()))
@@ -257,12 +279,12 @@ class _Decoder:
             "str": self._str,
             "bytes": lambda body: bytes(self._blob(body)),
             "bytearray": lambda body: bytearray(self._blob(body)),
-            "tuple": self._tuple,
-            "dict": self._dict,
-            "counter": lambda body: Counter(self._dict(body)),
-            "ndarray": lambda body: arrays.load_numpy(body, self._blob(body)),
-            "scalar": lambda body: arrays.load_numpy(body, self._blob(body))[()],
-            "tensor": lambda body: arrays.load_torch(body, self._blob(body)),
+            "tuple": lambda body: self._tuple(body, live),
+            "dict": lambda body: self._dict(body, live),
+            "counter": lambda body: Counter(self._dict(body, None)),
+            "ndarray": lambda body: self._ndarray(body, live),
+            "scalar": self._scalar,
+            "tensor": lambda body: self._tensor(body, live),
         }.get(kind)
         if decode_kind is None:
             raise MalformedStateError(f"a value is of the unknown kind {kind[:80]!r}")
@@ -284,17 +306,43 @@ class _Decoder:
     def _str(self, body: Json) -> str:
         return bytes.fromhex(_text(body)).decode("utf-8", "surrogatepass")
 
-    def _tuple(self, body: Json) -> tuple[Any, ...]:
+    def _tuple(self, body: Json, live: Any) -> tuple[Any, ...]:
         if not isinstance(body, list):
             raise MalformedStateError("a tuple has no items")
-        return tuple(self.decode(item) for item in body)
+        return tuple(self.decode(item, item_live) for item, item_live in zip(body, _items(live, len(body))))
 
-    def _dict(self, body: Json) -> dict[Any, Any]:
+    def _dict(self, body: Json, live: Any) -> dict[Any, Any]:
         if not isinstance(body, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in body):
             raise MalformedStateError("a mapping has no pairs")
-        return {self.decode(key): self.decode(item) for key, item in body}
+        known = live if isinstance(live, Mapping) else {}
+        pairs = ((self.decode(key), item) for key, item in body)
+        return {key: self.decode(item, known.get(key)) for key, item in pairs}
+
+    def _ndarray(self, body: Json, live: Any) -> Any:
+        file_index, offset, size = self._place(body)
+        array = arrays.new_numpy(body, size, like=live)
+        if size:
+            self._fill(file_index, offset, arrays.numpy_bytes(array, body["order"]))
+        return array
+
+    def _scalar(self, body: Json) -> Any:
+        raw = self._blob(body)
+        array = arrays.new_numpy(body, len(raw))
+        arrays.numpy_bytes(array, body["order"])[:] = raw
+        return array[()]
+
+    def _tensor(self, body: Json, live: Any) -> Any:
+        file_index, offset, size = self._place(body)
+        tensor = arrays.new_torch(body, size, like=live)
+        if size:
+            self._fill(file_index, offset, arrays.torch_bytes(tensor))
+        return tensor
 
     def _blob(self, body: Json) -> arrays.Buffer:
+        file_index, offset, size = self._place(body)
+        return self._read(file_index, offset, size) if size else b""
+
+    def _place(self, body: Json) -> tuple[int, int, int]:
         if not isinstance(body, dict):
             raise MalformedStateError("an array has no description")
         file_index, offset, size = (_count(body, name) for name in ("file", "offset", "size"))
@@ -303,7 +351,11 @@ class _Decoder:
             raise MalformedStateError("two arrays share the same bytes")
         if size:
             self._last_end = (file_index, offset + size)
-        return self._read(file_index, offset, size) if size else b""
+        return file_index, offset, size
+
+
+def _items(live: Any, count: int) -> Sequence[Any]:
+    return live if isinstance(live, (list, tuple)) and len(live) == count else [None] * count
 
 
 def _text(body: Json) -> str:
@@ -322,3 +374,8 @@ def _count(body: dict[str, Json], name: str) -> int:
 def _type_name(value: Any) -> str:
     kind = type(value)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def with_article(name: str) -> str:
+    """Put the article before a type's name: an int, a str."""
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"

@@ -6,12 +6,12 @@ lists get the restored content. What would not fit is found first, and nothing i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 from . import arrays
 from .errors import StateError, StateMismatchError, UsageError
-from .state_encoding import encode_state, set_object_state, stateful_kind
+from .state_encoding import encode_state, set_object_state, stateful_kind, with_article
 
 
 def check_state(state: Mapping[str, Any]) -> None:
@@ -24,22 +24,21 @@ def check_state(state: Mapping[str, Any]) -> None:
     if not isinstance(state, Mapping) or not all(isinstance(name, str) for name in state):
         raise UsageError("the state is not a mapping of names to objects; pass for example {'model': model}")
     problems = [
-        f"state[{name!r}]: a {type(value).__name__} cannot be changed in place; put it into a dictionary, for example "
-        f"progress = {{{name!r}: ...}}, and pass that"
+        f"state[{name!r}]: {with_article(type(value).__name__)} cannot be changed in place, nor can the state, which "
+        f"is {with_article(type(state).__name__)}; pass the state as a dictionary and read state[{name!r}] from it"
         for name, value in state.items()
-        if not _fillable(value)
+        if not (_fillable(value) or isinstance(state, MutableMapping))
     ]
-    if not problems:
-        encode_state(dict(state))
-    else:
+    if problems:
         raise StateError(problems)
+    encode_state(dict(state))
 
 
-def restore_state(state: Mapping[str, Any], restored: Mapping[str, Any], *, step: int) -> None:
-    """Make a live state equal to a restored one.
+def require_fit(state: Mapping[str, Any], restored: Mapping[str, Any], *, step: int) -> None:
+    """Find out whether a restored state fits a live one. Looks at forms only, not at what arrays hold.
 
     Raises:
-        StateMismatchError: If something does not fit. Unless an object's own loader refused, nothing was changed.
+        StateMismatchError: Naming everything that does not fit.
     """
     problems = [f"the checkpoint has no state[{name!r}]" for name in state if name not in restored]
     problems += [
@@ -50,10 +49,22 @@ def restore_state(state: Mapping[str, Any], restored: Mapping[str, Any], *, step
             problems += _mismatches(state[name], restored[name], f"state[{name!r}]")
     if problems:
         raise StateMismatchError(step, problems)
+
+
+def restore_state(state: Mapping[str, Any], restored: Mapping[str, Any], *, step: int) -> None:
+    """Make a live state equal to a restored one.
+
+    Raises:
+        StateMismatchError: If something does not fit. Unless an object's own loader refused, nothing was changed.
+    """
+    require_fit(state, restored, step=step)
     name = ""
     try:
         for name in state:
-            _fill(state[name], restored[name])
+            if _fillable(state[name]):
+                _fill(state[name], restored[name])
+            elif isinstance(state, MutableMapping):
+                state[name] = restored[name]
     except (ValueError, TypeError, KeyError, RuntimeError, AttributeError) as error:
         raise StateMismatchError(step, [f"state[{name!r}] refused what was saved: {error}"]) from error
 
@@ -109,10 +120,13 @@ def _held(value: Any) -> bool:
 
 
 def _fill(live: Any, saved: Any) -> None:
+    if live is saved:
+        return  # it was filled in place
     if arrays.is_numpy_array(live):
         live[...] = saved
     elif arrays.is_torch_tensor(live):
-        live.detach().copy_(saved)
+        if live.data_ptr() != saved.data_ptr():
+            live.detach().copy_(saved)
     elif isinstance(live, dict):
         for key in [key for key in live if key not in saved]:
             del live[key]

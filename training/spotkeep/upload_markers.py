@@ -1,9 +1,10 @@
-"""Which checkpoint files SageMaker has already copied to S3.
+"""Which checkpoints have reached S3, and when to worry that they do not.
 
 SageMaker copies the checkpoint directory to S3 while the job trains, and mirrors deletions. Beside a file `f` it keeps
 a marker `f.sagemaker-uploading` while it copies it and `f.sagemaker-uploaded` afterwards (users see them; AWS does not
 document them). So an old checkpoint may go only after newer ones have arrived; and because the markers are not
-promised, a checkpoint also counts as arrived when it has been lying there, without any marker, for a long while.
+promised, a checkpoint also counts as arrived when it has been lying there for a long while and there is no marker at
+all, at no other checkpoint either. Users report that the copying can stop without a word: then somebody must be told.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from .storage import LocalStorage
 UPLOADING_SUFFIX = ".sagemaker-uploading"
 UPLOADED_SUFFIX = ".sagemaker-uploaded"
 _UNMARKED_GRACE_SECONDS = 900.0
+_LATE_SECONDS = 900.0
+_LATE_FACTOR = 3.0
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,103 @@ class UploadWatch:
         """Say whether this checkpoint, its manifest and every data file, has been copied."""
         if not self.platform_copies:
             return True
+        return self._is_safe(checkpoint, storage, manifest_here=True)
+
+    def has_part_arrived(self, checkpoint: Path, storage: LocalStorage) -> bool:
+        """Say whether what this host has of a checkpoint has been copied, when another one writes the manifest."""
+        return self._is_safe(checkpoint, storage, manifest_here=False)
+
+    def _is_safe(self, checkpoint: Path, storage: LocalStorage, *, manifest_here: bool) -> bool:
+        if self.has_arrived(checkpoint, storage, manifest_here=manifest_here):
+            return True
+        others = (checkpoint.parent / name for name in storage.names(checkpoint.parent))
+        if any(_is_marker(name) for other in others if storage.is_directory(other) for name in storage.names(other)):
+            return False
+        names = [MANIFEST_NAME] if manifest_here else storage.names(checkpoint)
+        written = [storage.fingerprint(checkpoint / name) for name in names]
+        return all(
+            found is not None and time.time() - found[2] / 1e9 > self.unmarked_grace_seconds for found in written
+        )
+
+    def has_arrived(self, checkpoint: Path, storage: LocalStorage, *, manifest_here: bool = True) -> bool:
+        """Say whether the markers tell that every file of this checkpoint has been copied.
+
+        Args:
+            checkpoint: Its directory.
+            storage: The file operations.
+            manifest_here: Whether the manifest must be among the files.
+        """
         names = set(storage.names(checkpoint))
-        markers = {name for name in names if name.endswith((UPLOADING_SUFFIX, UPLOADED_SUFFIX))}
-        if not markers:
-            manifest = storage.fingerprint(checkpoint / MANIFEST_NAME)
-            return manifest is not None and time.time() - manifest[2] / 1e9 > self.unmarked_grace_seconds
-        return all(name + UPLOADED_SUFFIX in names and name + UPLOADING_SUFFIX not in names for name in names - markers)
+        files = {name for name in names if not _is_marker(name)}
+        return (MANIFEST_NAME in files or not manifest_here) and all(
+            name + UPLOADED_SUFFIX in names and name + UPLOADING_SUFFIX not in names for name in files
+        )
+
+
+@dataclass(frozen=True)
+class LateUpload:
+    """Checkpoints have not arrived for longer than they should take.
+
+    Attributes:
+        step: Of the newest checkpoint that is durable on this machine.
+        uploaded_step: Of the newest one that has arrived; None when none has.
+        seconds: For how long something has been waiting.
+        expected_seconds: How long it should have taken at most.
+    """
+
+    step: int
+    uploaded_step: int | None
+    seconds: float
+    expected_seconds: float
+
+
+class LateUploadAlarm:
+    """Says when the last uploaded checkpoint is older than it should be. Pure: it is told what time it is.
+
+    An upload is late after fifteen minutes, or three times what the slowest one took so far if that is longer. It is
+    said again whenever the delay has doubled.
+
+    Attributes:
+        uploaded_step: Of the newest checkpoint that has arrived; None when none has.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, float] = {}
+        self.uploaded_step: int | None = None
+        self._slowest = 0.0
+        self._tell_after = 0.0
+
+    @property
+    def waiting(self) -> tuple[int, ...]:
+        """The steps that have not arrived, newest first."""
+        return tuple(sorted(self._waiting, reverse=True))
+
+    def saved(self, step: int, now: float) -> None:
+        """Note that a checkpoint has become durable on this machine."""
+        self._waiting.setdefault(step, now)
+
+    def uploaded(self, step: int, now: float) -> None:
+        """Note that a checkpoint has arrived; those before it do not matter any more."""
+        began = self._waiting.get(step)
+        if began is not None:
+            self._slowest = max(self._slowest, now - began)
+        self._waiting = {other: since for other, since in self._waiting.items() if other > step}
+        self.uploaded_step = step
+        self._tell_after = 0.0
+
+    def late(self, now: float) -> LateUpload | None:
+        """Give what is to be said, if anything is."""
+        if not self._waiting:
+            return None
+        seconds = now - min(self._waiting.values())
+        expected = max(_LATE_SECONDS, _LATE_FACTOR * self._slowest)
+        if seconds <= max(expected, self._tell_after):
+            return None
+        self._tell_after = 2 * seconds
+        return LateUpload(
+            step=max(self._waiting), uploaded_step=self.uploaded_step, seconds=seconds, expected_seconds=expected
+        )
+
+
+def _is_marker(name: str) -> bool:
+    return name.endswith((UPLOADING_SUFFIX, UPLOADED_SUFFIX))

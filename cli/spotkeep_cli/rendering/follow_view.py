@@ -25,7 +25,12 @@ if TYPE_CHECKING:
     from spotkeep_cli.following import Update
     from spotkeep_jobs.job_events import JobEvent
 
-_QUIET = frozenset({JobEventKind.SAVED, JobEventKind.START, JobEventKind.EXIT})
+_QUIET = frozenset(
+    {
+        *(JobEventKind.SAVED, JobEventKind.UPLOADED, JobEventKind.DOWNLOADED, JobEventKind.SCHEDULE),
+        *(JobEventKind.START, JobEventKind.EXIT),
+    }
+)
 
 
 class FollowView(AbstractContextManager["FollowView"]):

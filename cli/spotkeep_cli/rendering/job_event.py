@@ -37,6 +37,17 @@ def event_text(event: JobEvent) -> str:
             return f"could not save step {event.step or 0:,}: {fields.get('problem', 'no reason given')}"
         case JobEventKind.FALLBACK:
             return f"skipped a damaged checkpoint of step {event.step or 0:,}: {fields.get('problem', 'unreadable')}"
+        case JobEventKind.SCHEDULE:
+            seconds = _finite(fields.get("seconds"))
+            return f"saves every {'?' if seconds is None else quantities.duration(seconds)}: {fields.get('reason', '')}"
+        case JobEventKind.UPLOADED:
+            return f"uploaded step {event.step or 0:,}{_saved_details(fields)}"
+        case JobEventKind.UPLOAD_FAILED:
+            return f"could not upload step {event.step or 0:,}: {fields.get('problem', 'no reason given')}"
+        case JobEventKind.UPLOAD_LATE:
+            return _lateness(event)
+        case JobEventKind.DOWNLOADED:
+            return f"downloaded step {event.step or 0:,}{_saved_details(fields)}"
         case JobEventKind.NOTICE:
             left = _finite(fields.get("seconds_left"))
             remaining = f", {quantities.duration(left)} left to save" if left is not None else ""
@@ -74,6 +85,13 @@ def _saved_details(fields: Mapping[str, Any]) -> str:
     reason = fields.get("reason")
     because = f", on {reason}" if reason in ("notice", "sigterm") else ""
     return (f" ({', '.join(details)})" if details else "") + because
+
+
+def _lateness(event: JobEvent) -> str:
+    seconds, uploaded = _finite(event.fields.get("seconds")), event.fields.get("uploaded_step")
+    waiting = "" if seconds is None else f" for {quantities.duration(seconds)}"
+    newest = f"step {uploaded:,}" if isinstance(uploaded, int) else "nothing"
+    return f"checkpoints have been waiting{waiting} to reach S3, which has {newest} of {event.step or 0:,}"
 
 
 def _finite(value: Any) -> float | None:

@@ -26,6 +26,11 @@ _STYLES = {
     JobEventKind.RESUME: "green",
     JobEventKind.SAVE_FAILED: "yellow",
     JobEventKind.FALLBACK: "yellow",
+    JobEventKind.SCHEDULE: "dim",
+    JobEventKind.UPLOADED: "dim",
+    JobEventKind.DOWNLOADED: "dim",
+    JobEventKind.UPLOAD_FAILED: "yellow",
+    JobEventKind.UPLOAD_LATE: "yellow",
     JobEventKind.NOTICE: "yellow",
     JobEventKind.FINISH: "green",
 }

@@ -339,3 +339,39 @@ def test_a_job_killed_at_any_moment_goes_on_from_what_it_saved(start):
     last = start(["python", "train.py"], script=script)
     assert last.finish() == 0
     assert expected in last.lines
+
+
+def test_what_ec2_announces_to_the_script_is_an_interruption_to_the_runner(start, metadata_service):
+    metadata_service.action = json.dumps({"action": "terminate", "time": "2126-01-01T00:00:00Z"}).encode()
+    job = start(
+        ["python", "train.py"],
+        script=WAITS_FOR_NOTICE,
+        AWS_EC2_METADATA_SERVICE_ENDPOINT=metadata_service.url,
+    )
+    assert job.finish() == 75, job.stderr
+    assert job.failure is None
+    # It is known what EC2 does next: nobody needs to wait for it.
+    assert [event["event"] for event in job.events][-1] == "exit"
+
+
+def test_a_training_outside_the_main_thread_gets_its_notice_from_the_runner(start):
+    script = "import threading\ndef train():\n" + "".join(
+        f"    {line}\n" for line in WAITS_FOR_NOTICE.strip().splitlines() if not line.startswith("import threading")
+    )
+    script += """
+def run():
+    try:
+        train()
+    except SystemExit as left:
+        codes.append(left.code)
+codes = []
+thread = threading.Thread(target=run)
+thread.start()
+thread.join()
+raise SystemExit(codes[0])
+"""
+    job = start(["python", "train.py"], script=script, SPOTKEEP_NOTICE_SECONDS="0")
+    job.wait_for_line("waiting")
+    job.process.send_signal(signal.SIGTERM)
+    code = job.finish()
+    assert code == 75, job.stderr

@@ -32,6 +32,14 @@ def event(kind: str, **fields: object) -> JobEvent:
         ({"kind": "saved", "step": 5, "bytes": 2000, "seconds": 0.5, "reason": "notice"},
          "saved step 5 (2.0 kB, 0.5s), on notice"),
         ({"kind": "save-failed", "step": 5, "problem": "the disk is full"}, "could not save step 5: the disk is full"),
+        ({"kind": "schedule", "seconds": 120.0, "reason": "because"}, "saves every 2m: because"),
+        ({"kind": "uploaded", "step": 5, "bytes": 2000, "seconds": 0.5}, "uploaded step 5 (2.0 kB, 0.5s)"),
+        ({"kind": "downloaded", "step": 5}, "downloaded step 5"),
+        ({"kind": "upload-failed", "step": 5, "problem": "AccessDenied"}, "could not upload step 5: AccessDenied"),
+        ({"kind": "upload-late", "step": 1500, "uploaded_step": None, "seconds": 1200},
+         "checkpoints have been waiting for 20m to reach S3, which has nothing of 1,500"),
+        ({"kind": "upload-late", "step": 1500, "uploaded_step": 1000},
+         "checkpoints have been waiting to reach S3, which has step 1,000 of 1,500"),
         ({"kind": "notice"}, "was told to end"),
         ({"kind": "exit", "code": 75}, "exited with code 75"),
     ],
@@ -52,7 +60,7 @@ anything = st.recursive(
     step=st.none() | st.integers(min_value=0),
     fields=st.dictionaries(
         st.sampled_from(["total_steps", "metrics", "seconds", "bytes", "reason", "code", "problem", "seconds_left",
-                         "python", "checkpoint"]),
+                         "python", "checkpoint", "uploaded_step"]),
         anything,
     ),
 )  # fmt: skip

@@ -27,8 +27,9 @@ _KILLED_BY_SIGTERM = 143
 def run_job(command: Sequence[str]) -> int:
     """Run a training command as this environment's job. Gives the exit code.
 
-    After an interruption notice the code is 75 unless the command finished or failed of its own accord, and this
-    function returns only when the notice is over: how a platform reads a container that ends meanwhile is not known.
+    After an interruption notice the code is 75 unless the command finished or failed of its own accord. If the notice
+    came by SIGTERM, this function returns only when it is over: how a platform reads a container that ends meanwhile is
+    not known.
     """
     layout = JobLayout.from_environment(os.environ)
     os.environ.setdefault("SPOTKEEP_EVENTS", "stdout")
@@ -59,14 +60,14 @@ def _supervised(command: Sequence[str], layout: JobLayout, supervisor: Superviso
             notice_file=notice_file,
         )
         source = prepare_source(layout, environment)
-        if supervisor.notice is not None:
+        if supervisor.announced:
             return EXIT_INTERRUPTED
         outcome = supervisor.run(command, environment=environment, directory=source)
     except JobError as error:
         _leave_failure(layout, str(error))
         sys.stderr.write(f"spotkeep: {error}\n")
         return error.exit_code
-    if supervisor.notice is not None and outcome.exit_code in (EXIT_INTERRUPTED, _KILLED_BY_SIGTERM):
+    if supervisor.announced and outcome.exit_code in (EXIT_INTERRUPTED, _KILLED_BY_SIGTERM):
         return EXIT_INTERRUPTED
     if outcome.exit_code:
         _leave_failure(

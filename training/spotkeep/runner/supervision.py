@@ -47,7 +47,10 @@ class Supervisor:
     """Runs one command. Use it as a context manager, in the main thread: it takes the signals over.
 
     Args:
-        notice_file: Where to leave a notice for every process of the job.
+        notice_file: Where to leave a notice for every process of the job, and where they leave what EC2 announces.
+
+    Attributes:
+        notice: That of the platform, which sent SIGTERM.
     """
 
     def __init__(self, *, notice_file: Path) -> None:
@@ -55,6 +58,7 @@ class Supervisor:
         self._notice_file = notice_file
         self._child: subprocess.Popen[bytes] | None = None
         self._pending: list[int] = []
+        self._ending_the_rest = False
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Supervisor:
@@ -79,9 +83,14 @@ class Supervisor:
         tail = _StderrTail(child.stderr)
         exit_code = self._wait_for(child)
         self._child = None
-        if self.notice is not None:
+        if self.announced:
             self._end_the_rest()
         return Outcome(exit_code=exit_code, stderr_tail=tail.finish())
+
+    @property
+    def announced(self) -> bool:
+        """Whether there is a notice of the platform, or of EC2 to some process of the job."""
+        return self.notice is not None or self._notice_file.exists()
 
     def hold_until_deadline(self) -> None:
         """Keep this process alive until the notice is over, or the platform ends it."""
@@ -90,6 +99,9 @@ class Supervisor:
             time.sleep(min(_POLL_SECONDS, self.notice.seconds_left))
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature is Python's
+        if signum == signal.SIGTERM and self._ending_the_rest:
+            # Our own: this process belongs to the group too.
+            return
         if signum == signal.SIGTERM and self.notice is None:
             self.notice = Notice(source="SIGTERM", deadline=time.time() + notice_seconds())
             try:
@@ -121,6 +133,7 @@ class Supervisor:
 
     def _end_the_rest(self) -> None:
         # Without a group of our own, the signal would reach whoever started us.
+        self._ending_the_rest = True
         if os.getpid() == os.getpgrp():
             os.killpg(os.getpgrp(), signal.SIGTERM)
 

@@ -1,0 +1,237 @@
+"""Measures checkpoints and writes it down: ``python -m benchmarks.checkpoint``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import sys
+import warnings
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from benchmarks.checkpoint import contenders, memory
+from benchmarks.checkpoint.contenders import ASYNC_SAVES, BASELINE, CONTENDERS, OURS
+from benchmarks.checkpoint.targets import TARGETS, Ratio
+from benchmarks.paired import Seconds
+
+PROJECT = Path(__file__).parents[2]
+_GIB = 2**30
+_STATES_OF_MEMORY = 7
+_STATES_OF_DISK = 6
+
+
+def main() -> int:
+    """Measure, print tables, write JSON. Returns 0 whatever the figures are: a benchmark does not judge."""
+    options = _options()
+    if importlib.util.find_spec("torch") is None:
+        sys.stderr.write("This benchmark compares with torch, which is not installed here: run `make setup-torch`.\n")
+        return 2
+    sys.path.append(str(PROJECT / ".spotkeep" / "bench" / "contenders"))
+    warnings.simplefilter("ignore")  # The libraries we compare with warn about each other's and their own interfaces.
+    shutil.rmtree(options.directory, ignore_errors=True)
+    options.directory.mkdir(parents=True)
+    console = Console()
+    left_out = contenders.missing()
+    for name, reason in left_out.items():
+        console.print(f"left out: {name} ({reason})", markup=False, highlight=False)
+    results: dict[str, Any] = {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": {
+            "system": platform.platform(),
+            "python": platform.python_version(),
+            "torch": version("torch"),
+            "processors": os.cpu_count(),
+        },
+        "rounds": options.rounds,
+        "left_out": left_out,
+        "sizes": {},
+    }
+    try:
+        for position, gib in enumerate(options.sizes_gib):
+            problem = _no_room(int(gib * _GIB), options.directory)
+            if problem is not None:
+                console.print(f"{gib:g} GiB left out: {problem}", highlight=False)
+                continue
+            names = [name for name in CONTENDERS if name not in left_out]
+            results["sizes"][f"{gib:g}"] = document = _measure(
+                names,
+                int(gib * _GIB),
+                options,
+                console,
+                memory_of=names if position == 0 and not options.quick else [OURS],
+            )
+            console.print(_contenders_table(gib, document))
+            console.print(_limits_line(document), highlight=False)
+            console.print(_targets_table(document))
+    finally:
+        shutil.rmtree(options.directory, ignore_errors=True)
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(json.dumps(results, indent=2) + "\n")
+    console.print(f"All figures: {options.output}")
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.checkpoint", description=__doc__)
+    parser.add_argument("--sizes-gib", type=float, nargs="+", default=[0.25, 1, 2], help="states (default 0.25 1 2)")
+    parser.add_argument("--rounds", type=int, default=5, help="counted rounds of each (default 5)")
+    parser.add_argument("--quick", action="store_true", help="one small state, one round: shows that it runs")
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        default=PROJECT / ".spotkeep" / "bench" / "checkpoints",
+        help="an empty place on the disk to measure; removed afterwards",
+    )
+    parser.add_argument("--output", type=Path, default=PROJECT / ".spotkeep" / "bench" / "checkpoint.json")
+    options = parser.parse_args()
+    if options.quick:
+        options.sizes_gib, options.rounds = [1 / 64], 1
+    return options
+
+
+def _measure(
+    names: list[str], state_bytes: int, options: argparse.Namespace, console: Console, *, memory_of: list[str]
+) -> dict[str, Any]:
+    from benchmarks.checkpoint.machine import Machine
+    from benchmarks.checkpoint.measurement import Course
+    from benchmarks.checkpoint.workload import Workload
+
+    columns = (TextColumn("{task.description:<46}"), BarColumn(), TimeElapsedColumn())
+    total = len(memory_of) + len(names) + options.rounds * (len(names) + 2)
+    # Drawn only when a figure is in: a thread that draws would take part in what is measured.
+    with Progress(*columns, console=console, transient=True, auto_refresh=False) as progress:
+        task = progress.add_task("", total=total)
+
+        def advance() -> None:
+            progress.advance(task)
+            progress.refresh()
+
+        def say(what: str) -> None:
+            progress.update(task, description=f"{state_bytes / _GIB:g} GiB: {what}", refresh=True)
+
+        memory_states = {}
+        for name in memory_of:
+            say(f"memory of {name}")
+            found = memory.measure(name, state_bytes=state_bytes, directory=options.directory / "memory")
+            memory_states[name] = found["states"]
+            advance()
+        workload = Workload(state_bytes=state_bytes)
+        machine = Machine(options.directory, size_bytes=workload.state_bytes)
+        directories = {name: options.directory / f"{number:02d}" for number, name in enumerate(names)}
+        entrants = {name: CONTENDERS[name](workload, directories[name]) for name in names}
+        try:
+            course = Course(workload, entrants, machine, advance=advance)
+            say("warming up")
+            course.warm_up()
+            for number in range(options.rounds):
+                say(f"saves, round {number + 1} of {options.rounds}")
+                course.measure_saves(number)
+            for number in range(options.rounds):
+                say(f"restores, round {number + 1} of {options.rounds}")
+                course.measure_restores(directories[OURS])
+        finally:
+            for entrant in entrants.values():
+                entrant.close()
+            machine.clear()
+    saves = {name: course.saves[name].to_document() for name in names}
+    for name, states in memory_states.items():
+        saves[name]["memory_states"] = states
+    ratios = _ratios(course, memory_states[OURS])
+    return {
+        "state_bytes": workload.state_bytes,
+        "tensors": len(workload.flat_state),
+        "saves": saves,
+        "best_async": _best_async(course),
+        "restores": course.restores.to_document(),
+        "cached_share_when_cold": round(course.cached_share_when_cold, 3),
+        "machine": course.limits.to_document(),
+        "ratios": {ratio.key: ratio.to_document() for ratio in ratios},
+    }
+
+
+def _best_async(course: Any) -> str:
+    return min(
+        (name for name in ASYNC_SAVES if name in course.saves), key=lambda name: course.saves[name]["extra"].median
+    )
+
+
+def _ratios(course: Any, memory_states: float) -> list[Ratio]:
+    ours, limits = course.saves[OURS], course.limits
+
+    def against(key: str, figure: Seconds, other: Seconds) -> Ratio:
+        return Ratio(key=key, median=figure.median / other.median, minimum=figure.minimum / other.minimum)
+
+    return [
+        against("extra_time_vs_torch_save", ours["extra"], course.saves[BASELINE]["extra"]),
+        against("extra_time_vs_best_async", ours["extra"], course.saves[_best_async(course)]["extra"]),
+        against("durable_vs_direct_write", ours["durable"], limits["direct_write"]),
+        against("restore_warm_vs_read", course.restores["warm"], limits["read_warm"]),
+        against("restore_cold_vs_direct_read", course.restores["cold"], limits["direct_read"]),
+        Ratio(key="memory_vs_state", median=memory_states, minimum=memory_states),
+    ]
+
+
+def _no_room(state_bytes: int, directory: Path) -> str | None:
+    free = shutil.disk_usage(directory).free
+    if free < _STATES_OF_DISK * state_bytes:
+        return f"it needs {_STATES_OF_DISK * state_bytes / _GIB:.1f} GiB of disk and {free / _GIB:.1f} are free"
+    available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        lines = dict(line.split(":") for line in meminfo.read_text(encoding="ascii").splitlines())
+        available = int(lines["MemAvailable"].split()[0]) * 1024
+    if available < _STATES_OF_MEMORY * state_bytes:
+        needed = _STATES_OF_MEMORY * state_bytes / _GIB
+        return f"the comparison needs {needed:.1f} GiB of memory and {available / _GIB:.1f} are available"
+    return None
+
+
+def _table(*titles: str) -> Table:
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+    for number, title in enumerate(titles):
+        table.add_column(title, justify="right" if number else "left")
+    return table
+
+
+def _contenders_table(gib: float, document: dict[str, Any]) -> Table:
+    table = _table(f"{gib:g} GiB", "extra time", "at best", "call", "durable", "memory, states")
+    for name, figures in document["saves"].items():
+        states = figures.get("memory_states")
+        table.add_row(
+            name,
+            f"{figures['extra']['median_s']:.3f} s",
+            f"{figures['extra']['min_s']:.3f} s",
+            f"{figures['call']['median_s']:.3f} s",
+            f"{figures['durable']['median_s']:.3f} s",
+            "" if states is None else f"{states:.2f}",
+        )
+    return table
+
+
+def _limits_line(document: dict[str, Any]) -> str:
+    limits = {name.replace("_", " "): figures["median_s"] for name, figures in document["machine"].items()}
+    restores = {f"restore {name}": figures["median_s"] for name, figures in document["restores"].items()}
+    return "  ".join(f"{name} {seconds:.3f} s" for name, seconds in {**limits, **restores}.items())
+
+
+def _targets_table(document: dict[str, Any]) -> Table:
+    table = _table("figure", "measured", "of minima", "target", "")
+    for key in TARGETS:
+        ratio = document["ratios"][key]
+        figures = (f"{ratio['value']:.2f}", f"{ratio['of_minima']:.2f}", f"at most {ratio['target']:g}")
+        table.add_row(key, *figures, "met" if ratio["met"] else "not met")
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""The machine's own limits, which no library can beat: a warm copy, a direct write with fsync, a read."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+_CHUNK_BYTES = 16 * 2**20
+_STREAMS = 2
+"""Two requests in flight: on the machines tried, one leaves the disk idle between two, four gain nothing."""
+
+
+class Machine:
+    """Reads and writes as fast as it goes, to and from memory that is warm.
+
+    Args:
+        directory: A directory on the disk in question.
+        size_bytes: How many bytes each figure is about; rounded down to whole blocks.
+    """
+
+    def __init__(self, directory: Path, *, size_bytes: int) -> None:
+        self._path = directory / "machine.bin"
+        self._size = size_bytes - size_bytes % mmap.PAGESIZE
+        self._memory = mmap.mmap(-1, self._size)
+        self._view = memoryview(self._memory)
+        self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        ctypes.memset(self._address, 0x55, self._size)
+
+    def copy(self, sources: dict[int, int]) -> float:
+        """Copy tensors into warm memory. Gives seconds.
+
+        Args:
+            sources: Addresses and their lengths in bytes.
+        """
+        started = time.perf_counter()
+        at = 0
+        for address, size in sources.items():
+            ctypes.memmove(self._address + at, address, min(size, self._size - at))
+            at += size
+        return time.perf_counter() - started
+
+    def write(self) -> float:
+        """Write a new file past the page cache, and fsync it. Gives seconds."""
+        self._path.unlink(missing_ok=True)
+        started = time.perf_counter()
+        descriptor = _open_direct(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        try:
+            self._in_streams(lambda piece, offset: os.pwrite(descriptor, piece, offset))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        return time.perf_counter() - started
+
+    def read_direct(self) -> float:
+        """Read that file past the page cache. Gives seconds."""
+        started = time.perf_counter()
+        descriptor = _open_direct(self._path, os.O_RDONLY)
+        try:
+            self._in_streams(lambda piece, offset: os.preadv(descriptor, [piece], offset))
+        finally:
+            os.close(descriptor)
+        return time.perf_counter() - started
+
+    def read_warm(self, *, streams: int = 1) -> float:
+        """Read that file out of the page cache. Gives seconds.
+
+        Args:
+            streams: Threads that read at once; one is the plain read of any program.
+        """
+        read_into_cache(self._path)
+        started = time.perf_counter()
+        descriptor = os.open(self._path, os.O_RDONLY)
+        try:
+            self._in_streams(lambda piece, offset: os.preadv(descriptor, [piece], offset), streams=streams)
+        finally:
+            os.close(descriptor)
+        return time.perf_counter() - started
+
+    def clear(self) -> None:
+        """Remove the file."""
+        self._path.unlink(missing_ok=True)
+
+    def _in_streams(self, act: Callable[[memoryview, int], int], *, streams: int = _STREAMS) -> None:
+        def stream(number: int) -> None:
+            for start in range(number * _CHUNK_BYTES, self._size, streams * _CHUNK_BYTES):
+                end = min(start + _CHUNK_BYTES, self._size)
+                while start < end:
+                    done = act(self._view[start:end], start)
+                    if not done:
+                        raise OSError(f"{self._path.name} ends after {start:,} bytes")
+                    start += done
+
+        failed: list[OSError] = []
+
+        def guarded(number: int) -> None:
+            try:
+                stream(number)
+            except OSError as error:
+                failed.append(error)
+
+        threads = [threading.Thread(target=guarded, args=(number,)) for number in range(streams)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failed:
+            raise failed[0]
+
+
+def read_into_cache(path: Path) -> None:
+    """Read a file, so that the page cache has all of it."""
+    with path.open("rb", buffering=0) as file:
+        buffer = bytearray(_CHUNK_BYTES)
+        while file.readinto(buffer):
+            pass
+
+
+def drop_from_cache(path: Path) -> None:
+    """Make the page cache forget a file: its pages are written, then dropped (POSIX_FADV_DONTNEED)."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
+
+
+def cached_share(path: Path) -> float:
+    """Estimate how much of a file the page cache has, from 64 places that a read without waiting is tried at."""
+    size = path.stat().st_size
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        places = [size * number // 64 for number in range(64)] if size else []
+        return sum(_is_cached(descriptor, place) for place in places) / max(len(places), 1)
+    finally:
+        os.close(descriptor)
+
+
+def _is_cached(descriptor: int, offset: int) -> bool:
+    try:
+        return os.preadv(descriptor, [bytearray(1)], offset, os.RWF_NOWAIT) == 1
+    except BlockingIOError:
+        return False
+
+
+def _open_direct(path: Path, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_DIRECT", 0), 0o644)

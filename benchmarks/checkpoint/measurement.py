@@ -1,0 +1,170 @@
+"""Times saves and restores inside a training, all contenders in turn, in one process.
+
+One process, because then every contender meets the same memory, the same disk and the same drift of the machine; the
+order changes from round to round. The extra time of a save is the time of the training steps from the call on until the
+checkpoint is durable (two steps at least), less the time that as many steps take before and after it.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.checkpoint.contenders import OURS, Contender
+from benchmarks.checkpoint.machine import Machine, cached_share, drop_from_cache, read_into_cache
+from benchmarks.checkpoint.workload import Workload
+from benchmarks.paired import Seconds
+from spotkeep import Checkpointer
+
+_QUIET_STEPS = 4
+_FEWEST_STEPS = 2
+_LONGEST_SAVE_SECONDS = 300
+
+
+@dataclass(frozen=True, kw_only=True)
+class Save:
+    """What one save cost.
+
+    Attributes:
+        extra: Seconds that the training took longer.
+        call: Seconds of the call itself.
+        durable: Seconds from the call until the checkpoint was durable.
+    """
+
+    extra: float
+    call: float
+    durable: float
+
+
+@dataclass
+class Rounds:
+    """Seconds of one thing, round by round, by what was measured."""
+
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, name: str, value: float) -> None:
+        """Take one figure."""
+        self.seconds.setdefault(name, []).append(value)
+
+    def __getitem__(self, name: str) -> Seconds:
+        return Seconds(rounds=tuple(self.seconds[name]))
+
+    def to_document(self) -> dict[str, Any]:
+        """Give the figures as JSON."""
+        return {name: self[name].to_document() for name in self.seconds}
+
+
+class Course:
+    """One size of state: the training, and the contenders that take turns in it.
+
+    Args:
+        workload: The training.
+        contenders: By name. Ours is called `contenders.OURS`.
+        machine: The limits.
+        advance: Called after each thing that was measured.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        contenders: dict[str, Contender],
+        machine: Machine,
+        *,
+        advance: Callable[[], None],
+    ) -> None:
+        self._workload = workload
+        self._contenders = contenders
+        self._machine = machine
+        self._advance = advance
+        self.saves = {name: Rounds() for name in contenders}
+        self.limits = Rounds()
+        self.restores = Rounds()
+        self.cached_share_when_cold = 0.0
+
+    def warm_up(self) -> None:
+        """Let everybody save twice uncounted, as in a training that has run for a while."""
+        for contender in self._contenders.values():
+            for _ in range(2):
+                self._measure_save(contender)
+            self._advance()
+        self._measure_limits(Rounds())
+
+    def measure_saves(self, number: int) -> None:
+        """One round: each contender once, then the machine."""
+        names = list(self._contenders)
+        for name in names[number % len(names) :] + names[: number % len(names)]:
+            save = self._measure_save(self._contenders[name])
+            for figure in ("extra", "call", "durable"):
+                self.saves[name].add(figure, getattr(save, figure))
+            self._advance()
+        self._measure_limits(self.limits)
+        self._advance()
+
+    def measure_restores(self, directory: Path) -> None:
+        """One round: our newest checkpoint from the page cache, and from the disk, beside plain reads.
+
+        Args:
+            directory: Our checkpoints.
+        """
+        newest = max(directory.glob("step-*"), key=lambda path: int(path.name.rpartition("-")[2]))
+        files = [path for path in newest.iterdir() if path.is_file()]
+        # Nothing but these files, so that a large processor cache has them as it has the machine's file below.
+        for path in files:
+            read_into_cache(path)
+        self.restores.add("warm", self._restore(directory))
+        self.limits.add("read_warm", self._machine.read_warm())
+        self.limits.add("read_warm_two_threads", self._machine.read_warm(streams=2))
+        for path in files:
+            drop_from_cache(path)
+        self.cached_share_when_cold = max(self.cached_share_when_cold, *(cached_share(path) for path in files))
+        self.restores.add("cold", self._restore(directory))
+        self.limits.add("direct_read", self._machine.read_direct())
+        self._advance()
+
+    def _measure_save(self, contender: Contender) -> Save:
+        quiet = [self._timed_step() for _ in range(_QUIET_STEPS)]
+        started = time.perf_counter()
+        contender.save()
+        returned = time.perf_counter()
+        steps = 0
+        while steps < _FEWEST_STEPS or contender.durable_at() is None:
+            self._workload.take_step()
+            steps += 1
+            if time.perf_counter() - started > _LONGEST_SAVE_SECONDS:
+                raise TimeoutError(f"a save was not durable after {_LONGEST_SAVE_SECONDS} s")
+        ended = time.perf_counter()
+        durable_at = contender.durable_at()
+        if durable_at is None:
+            raise AssertionError("a checkpoint that was durable is not any more")
+        quiet += [self._timed_step() for _ in range(_QUIET_STEPS)]
+        contender.clear()
+        return Save(
+            extra=ended - started - steps * statistics.median(quiet),
+            call=returned - started,
+            durable=durable_at - started,
+        )
+
+    def _timed_step(self) -> float:
+        started = time.perf_counter()
+        self._workload.take_step()
+        return time.perf_counter() - started
+
+    def _measure_limits(self, limits: Rounds) -> None:
+        sources = {tensor.data_ptr(): tensor.nbytes for tensor in self._workload.flat_state.values()}
+        limits.add("warm_copy", self._machine.copy(sources))
+        limits.add("direct_write", self._machine.write())
+        os.sync()
+
+    def _restore(self, directory: Path) -> float:
+        checkpointer = Checkpointer(self._workload.state, directory=directory)
+        started = time.perf_counter()
+        step = checkpointer.restore()
+        seconds = time.perf_counter() - started
+        if not step:
+            raise AssertionError(f"{OURS} restored nothing")
+        return seconds

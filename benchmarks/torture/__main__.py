@@ -1,0 +1,133 @@
+"""Tortures checkpoints and gives a verdict: ``python -m benchmarks.torture``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import random
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from benchmarks.torture import trials
+from benchmarks.torture.trials import Found, Recording, Told
+
+PROJECT = Path(__file__).parents[2]
+
+
+def main() -> int:
+    """Run the trials, print a table, write JSON. Returns 0 when nothing broke, 1 otherwise."""
+    options = _options()
+    console = Console()
+    started = time.monotonic()
+    with trials.scratch_directory() as scratch:
+        results = _torture(options, Recording(scratch), console)
+    total = sum(results.values(), Found())
+    document = {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": {"system": platform.platform(), "python": platform.python_version()},
+        "seed": options.seed,
+        "seconds": round(time.monotonic() - started, 1),
+        "unbroken": not total.problems,
+        **{name: value for name, value in asdict(total).items() if name != "figures"},
+        "kinds": {name: asdict(found) for name, found in results.items()},
+    }
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(json.dumps(document, indent=2) + "\n")
+    console.print(_table(results, total))
+    for problem in total.problems[:20]:
+        console.print(f"BROKEN  {problem}", style="red", markup=False, highlight=False)
+    verdict = "nothing broke" if document["unbroken"] else f"{len(total.problems)} problems"
+    console.print(f"\n{verdict}: {total.trials:,} trials, {total.kills:,} kills, {document['seconds']:,} s")
+    console.print(f"All figures: {options.output}")
+    return 0 if document["unbroken"] else 1
+
+
+def _torture(options: argparse.Namespace, recording: Recording, console: Console) -> dict[str, Found]:
+    chance = random.Random(options.seed)  # noqa: S311 - reproducible, not secret
+    every_fault = recording.faults()
+    faults = chance.sample(every_fault, min(options.faults or len(every_fault), len(every_fault)))
+    killing = sum(fault.kind.startswith("kill") for fault in faults)
+    random_kills = max(options.kills - killing, options.kills // 4)
+    stages: dict[str, tuple[int, Callable[[Told], Found]]] = {
+        "killed at random moments": (
+            random_kills,
+            lambda tell: trials.kill_at_random_moments(kills=random_kills, chance=chance, tell=tell),
+        ),
+        f"faults at {len(recording.changes)} calls": (
+            len(faults),
+            lambda tell: trials.break_calls(recording, faults, tell=tell),
+        ),
+        "writes lost with the power": (
+            options.lost_writes,
+            lambda tell: trials.lose_writes(recording, trials=options.lost_writes, chance=chance, tell=tell),
+        ),
+        "an fsync failed": (
+            options.failed_syncs,
+            lambda tell: trials.fail_syncs(recording, trials=options.failed_syncs, chance=chance, tell=tell),
+        ),
+        "bits flipped": (
+            options.flips,
+            lambda tell: trials.flip_bits(recording, trials=options.flips, chance=chance, tell=tell),
+        ),
+        "notices": (
+            options.notices,
+            lambda tell: trials.give_notices(trials=options.notices, chance=chance, tell=tell),
+        ),
+    }
+    columns: tuple[Any, ...] = (
+        TextColumn("{task.description:<26}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    results = {}
+    with Progress(*columns, console=console, transient=True) as progress:
+        for name, (count, stage) in stages.items():
+            task = progress.add_task(name, total=count)
+            results[name] = stage(lambda _found, task=task: progress.advance(task))  # type: ignore[misc]
+    return results
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.torture", description=__doc__)
+    parser.add_argument("--kills", type=int, default=1000, help="processes to kill (default 1000)")
+    parser.add_argument(
+        "--faults", type=int, help="faults at calls, drawn at random (default: every one at every call)"
+    )
+    parser.add_argument("--lost-writes", type=int, default=2000, help="power cuts (default 2000)")
+    parser.add_argument("--failed-syncs", type=int, default=40, help="failing fsyncs (default 40, at most all)")
+    parser.add_argument("--flips", type=int, default=2000, help="flipped bits (default 2000)")
+    parser.add_argument("--notices", type=int, default=100, help="notices (default 100)")
+    parser.add_argument("--quick", action="store_true", help="about 20 kills and a little of everything else")
+    parser.add_argument("--seed", type=int, default=1, help="what chance starts from (default 1)")
+    parser.add_argument("--output", type=Path, default=PROJECT / ".spotkeep" / "torture" / "checkpoint.json")
+    options = parser.parse_args()
+    if options.quick:
+        options.kills, options.faults, options.failed_syncs = 20, 12, 2
+        options.lost_writes, options.flips, options.notices = 60, 60, 4
+    return options
+
+
+def _table(results: dict[str, Found], total: Found) -> Table:
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+    table.add_column("what was done")
+    for title in ("trials", "kills", "corrupt", "steps lost", "wrong ends", "unnoticed", "lost on notice"):
+        table.add_column(title, justify="right")
+    for name, found in (*results.items(), ("all", total)):
+        figures = (found.trials, found.kills, found.corrupt, found.lost, found.wrong_ends, found.unsaid, found.late)
+        table.add_row(name, *(f"{figure:,}" for figure in figures))
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(main())

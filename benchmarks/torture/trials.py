@@ -1,0 +1,457 @@
+"""The kinds of trial. Each ruins a training in one way, resumes it, and gives what was found.
+
+What every trial demands: whatever is restored is bit for bit the state of the step it says; no step is lost that the
+library had called durable; the end is bit for bit the end of an uninterrupted training.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from benchmarks.torture import interposition
+from benchmarks.torture.attempt import Attempt, Size, run, run_here
+from benchmarks.torture.crash_disk import Call, CrashDisk
+from benchmarks.torture.interposition import Fault
+from benchmarks.torture.training import reference_digests
+
+EXIT_INTERRUPTED = 75
+_KILLED = -signal.SIGKILL
+
+SMALL = Size(total_steps=8, every_steps=2, state_bytes=96 * 1024)
+"""For trials at each call: few calls, and a state of several blocks."""
+LARGE = Size(total_steps=60, every_steps=3, state_bytes=4 * 2**20)
+"""For kills at random moments: a save takes long enough to be hit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What one trial, or several, found.
+
+    Attributes:
+        trials: How many.
+        kills: Processes ended by SIGKILL.
+        corrupt: Restored states that are not the state of their step.
+        lost: Steps lost that had been called durable.
+        wrong_ends: Trainings that did not end where an uninterrupted one ends.
+        unsaid: Damages that were not noticed, not told, or told of another checkpoint.
+        late: Finished steps lost after a notice, the most of any trial.
+        problems: One sentence for each thing that must not be.
+        figures: Counts worth telling, added up by name.
+    """
+
+    trials: int = 0
+    kills: int = 0
+    corrupt: int = 0
+    lost: int = 0
+    wrong_ends: int = 0
+    unsaid: int = 0
+    late: int = 0
+    problems: tuple[str, ...] = ()
+    figures: dict[str, int] = field(default_factory=dict)
+
+    def __add__(self, other: Found) -> Found:
+        names = [*self.figures, *(name for name in other.figures if name not in self.figures)]
+        return Found(
+            trials=self.trials + other.trials,
+            kills=self.kills + other.kills,
+            corrupt=self.corrupt + other.corrupt,
+            lost=self.lost + other.lost,
+            wrong_ends=self.wrong_ends + other.wrong_ends,
+            unsaid=self.unsaid + other.unsaid,
+            late=max(self.late, other.late),
+            problems=self.problems + other.problems,
+            figures={name: self.figures.get(name, 0) + other.figures.get(name, 0) for name in names},
+        )
+
+
+Told = Callable[[Found], None]
+
+
+class Judge:
+    """Compares attempts of one lineage with an uninterrupted training.
+
+    Args:
+        size: The training.
+        title: Says which trial it is, for its problems.
+    """
+
+    def __init__(self, size: Size, title: str) -> None:
+        self.size = size
+        self._title = title
+        self._reference = _reference(size)
+        self._durable = 0
+        self._found = Found(trials=1)
+
+    @property
+    def found(self) -> Found:
+        """What was found so far."""
+        return self._found
+
+    @property
+    def durable(self) -> int:
+        """The newest step that was called durable, or restored."""
+        return self._durable
+
+    def expect_durable(self, step: int) -> None:
+        """Demand that what is restored from now on is not older than this step."""
+        self._durable = max(self._durable, step)
+
+    def forgive(self) -> None:
+        """Demand nothing of what is restored next but that it is right: what was durable has been damaged."""
+        self._durable = 0
+
+    def see(self, attempt: Attempt, *, exit_codes: tuple[int, ...]) -> None:
+        """Judge one attempt of the lineage, in the order in which they ran."""
+        if attempt.exit_code not in exit_codes:
+            last_words = attempt.errors.strip().splitlines()[-1:] or ["no word"]
+            self.note(f"ended with {attempt.exit_code}: {last_words[0]}")
+        if attempt.restored is not None:
+            step, digest = attempt.restored
+            if digest != self._reference[step]:
+                self.note(f"what was restored is not the state of step {step}", corrupt=1)
+            if step < self._durable:
+                self.note(f"step {step} was restored after {self._durable} was durable", lost=self._durable - step)
+            self.expect_durable(step)
+        self.expect_durable(attempt.durable)
+        if attempt.exit_code == _KILLED:
+            self._found += Found(kills=1)
+
+    def see_the_end(self, attempt: Attempt) -> None:
+        """Judge an attempt that must come to the end, and end right."""
+        self.see(attempt, exit_codes=(0,))
+        if attempt.finished != (self.size.total_steps, self._reference[-1]):
+            self.note("the end is not the end of an uninterrupted training", wrong_ends=1)
+
+    def note(self, problem: str, **counts: int) -> None:
+        """Note something that must not be."""
+        self._found += Found(problems=(f"{self._title}: {problem}",), **counts)  # type: ignore[arg-type]
+
+    def count(self, **figures: int) -> None:
+        """Count something worth telling."""
+        self._found += Found(figures=figures)
+
+
+class Recording:
+    """The calls of one training, which trials then break one by one.
+
+    Args:
+        scratch: An empty directory.
+        size: The training.
+        fault: What goes wrong meanwhile, if anything.
+
+    Raises:
+        ValueError: The record does not lead to the directory that the training left: a call went around it.
+    """
+
+    def __init__(self, scratch: Path, *, size: Size = SMALL, fault: Fault | None = None) -> None:
+        self.size = size
+        record = scratch / "record.jsonl"
+        directory = scratch / "recorded"
+        directory.mkdir(parents=True)
+        self.attempt = run(directory, size=size, fault=fault, record=record)
+        self.calls: list[Call] = [json.loads(line) for line in record.read_text().splitlines()]
+        self.changes = [str(call.get("name", call["call"])) for call in self.calls if _is_counted(call)]
+        disk = CrashDisk()
+        disk.follow(self.calls)
+        disk.leave_everything(scratch / "replayed")
+        if contents(scratch / "replayed") != contents(directory):
+            raise ValueError("replaying the recorded calls does not give what the training left: a call was missed")
+
+    def faults(self) -> list[Fault]:
+        """Every fault that makes sense, at every call."""
+        return [
+            Fault(kind=kind, call=number)
+            for number, call in enumerate(self.changes)
+            for kind in interposition.KINDS
+            if interposition.applies(kind, call)
+        ]
+
+
+def kill_at_random_moments(*, kills: int, chance: random.Random, tell: Told) -> Found:
+    """Kill trainings again and again at random moments, until so many processes have died, and let each finish."""
+    with scratch_directory() as scratch:
+        duration = _duration(scratch / "undisturbed", LARGE)
+    seeds = iter(range(10**9))
+    lock = threading.Lock()
+    left = kills
+
+    def lineage(seed: int) -> Found:
+        nonlocal left
+        chance_here = random.Random(seed)  # noqa: S311 - reproducible, not secret
+        judge = Judge(LARGE, f"random kills, seed {seed}")
+        with scratch_directory() as directory:
+            while True:
+                with lock:
+                    alive = left > 0
+                    left -= alive
+                if not alive:
+                    judge.see_the_end(run(directory, size=LARGE))
+                    break
+                attempt = run(
+                    directory, size=LARGE, disturb=_kill_after(chance_here.uniform(0, duration * 0.8), chance_here)
+                )
+                if attempt.exit_code != _KILLED:
+                    with lock:
+                        left += 1
+                    judge.see_the_end(attempt)
+                    break
+                judge.see(attempt, exit_codes=(_KILLED,))
+                tell(Found(kills=1))
+        return judge.found
+
+    total = Found()
+    first = chance.randrange(10**6)
+    with _at_once() as pool:
+        while left > 0:
+            total = sum(pool.map(lineage, [first + next(seeds) for _ in range(_workers())]), total)
+    return total
+
+
+def break_calls(recording: Recording, faults: list[Fault], *, tell: Told) -> Found:
+    """Put one fault at one call of a training, each in a process of its own, then resume it in another."""
+
+    def trial(fault: Fault) -> Found:
+        judge = Judge(recording.size, f"{fault.kind} at call {fault.call} ({recording.changes[fault.call]})")
+        with scratch_directory() as directory:
+            broken = run(directory, size=recording.size, fault=fault)
+            if fault.kind.startswith("kill"):
+                judge.see(broken, exit_codes=(_KILLED,))
+            else:
+                # A disk that refuses does not end a training, and does not change it.
+                judge.see_the_end(broken)
+            if fault.kind == "no-rename":
+                judge.forgive()
+            judge.see_the_end(run(directory, size=recording.size))
+        judge.count(**{fault.kind: 1})
+        tell(judge.found)
+        return judge.found
+
+    with _at_once() as pool:
+        return sum(pool.map(trial, faults), Found())
+
+
+def lose_writes(recording: Recording, *, trials: int, chance: random.Random, tell: Told) -> Found:
+    """Cut the power after some of the recorded calls; resume from each thing that the disk may then hold.
+
+    Every call gets its turn before any gets a second one. In a third of the trials everything unsafe is lost, in a
+    third nearly everything is there, in a third each part decides for itself.
+    """
+    points = list(range(len(recording.calls) + 1))
+    order = [point for _ in range(-(-trials // len(points))) for point in chance.sample(points, len(points))]
+    plan = [(point, chance.randrange(2**32), number % 3) for number, point in enumerate(order[:trials])]
+    with _resuming() as pool:
+        return _gather(
+            (pool.submit(_lose_writes_once, recording.calls, recording.size, *trial) for trial in plan), tell
+        )
+
+
+def fail_syncs(recording: Recording, *, trials: int, chance: random.Random, tell: Told) -> Found:
+    """Let one fsync fail, then cut the power whenever the library calls something durable: it must be there.
+
+    A kernel may drop what it could not write and report the error once, so a later fsync proves nothing.
+    """
+    syncs = [number for number, call in enumerate(recording.changes) if call in ("fsync", "fdatasync")]
+    found = Found()
+    for number in chance.sample(syncs, min(trials, len(syncs))):
+        fault = Fault(kind="eio", call=number)
+        with scratch_directory() as scratch:
+            failed = Recording(scratch, size=recording.size, fault=fault)
+        title = f"the fsync at call {number} fails and the power is cut when a checkpoint is called durable"
+        judge = Judge(recording.size, title)
+        judge.see_the_end(failed.attempt)
+        trial = judge.found
+        for point, call in enumerate(failed.calls):
+            if call["call"] == "announce":
+                trial += _lose_writes_once(failed.calls, recording.size, point + 1, 0, 0)
+        trial = replace(trial, trials=1)
+        tell(trial)
+        found += trial
+    return found
+
+
+def flip_bits(recording: Recording, *, trials: int, chance: random.Random, tell: Told) -> Found:
+    """Flip one bit of one file of the newest checkpoint; it must be noticed, told, and the older one taken."""
+    with scratch_directory() as scratch, _resuming() as pool:
+        run(scratch, size=recording.size)
+        files = contents(scratch)
+        newest = f"step-{recording.size.total_steps}/"
+        names = sorted(name for name in files if name.startswith(newest))
+        plan = []
+        for number in range(trials):
+            name = names[number % len(names)]
+            plan.append((name, chance.randrange(len(files[name]) * 8)))
+        return _gather((pool.submit(_flip_once, files, recording.size, *trial) for trial in plan), tell)
+
+
+def give_notices(*, trials: int, chance: random.Random, tell: Told) -> Found:
+    """Give a notice at a random moment of a training that saves at nothing else: at most one step may be lost."""
+    size = Size(total_steps=LARGE.total_steps, every_steps=10**6, state_bytes=LARGE.state_bytes)
+    with scratch_directory() as scratch:
+        duration = _duration(scratch / "undisturbed", size)
+    plan = [(number, chance.uniform(0, duration)) for number in range(trials)]
+
+    def trial(planned: tuple[int, float]) -> Found:
+        number, moment = planned
+        by_signal = number % 2 == 0
+        judge = Judge(size, f"notice {number} ({'SIGTERM' if by_signal else 'file'} after {moment:.3f} s)")
+        with scratch_directory() as scratch:
+            notice_file = scratch / "notice"
+            directory = scratch / "checkpoints"
+
+            def disturb(process: subprocess.Popen[str], begun: threading.Event) -> None:
+                begun.wait()
+                time.sleep(moment)
+                if by_signal:
+                    process.send_signal(signal.SIGTERM)
+                else:
+                    draft = scratch / "notice.draft"
+                    draft.write_text(json.dumps({"source": "torture", "deadline": time.time() + 120}))
+                    draft.rename(notice_file)
+
+            noticed = run(directory, size=size, notice_file=notice_file, disturb=disturb)
+            # Who gets it in the last step finishes; who gets it after that is killed by it like any other process.
+            judge.see(
+                noticed, exit_codes=(EXIT_INTERRUPTED, 0, -signal.SIGTERM) if by_signal else (EXIT_INTERRUPTED, 0)
+            )
+            resumed = run(directory, size=size)
+            judge.see_the_end(resumed)
+            step = resumed.restored[0] if resumed.restored is not None else 0
+            if noticed.completed - step > 1:
+                judge.note(f"{noticed.completed - step} finished steps were lost", late=noticed.completed - step)
+            elif noticed.completed - step == 1:
+                judge.count(steps_lost=1)
+            judge.count(**{"interrupted" if noticed.exit_code == EXIT_INTERRUPTED else "too late to interrupt": 1})
+        tell(judge.found)
+        return judge.found
+
+    with _at_once() as pool:
+        return sum(pool.map(trial, plan), Found())
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Read every file below a directory, by its name in it."""
+    return {
+        str(path.relative_to(directory)): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()
+    }
+
+
+@contextmanager
+def scratch_directory() -> Iterator[Path]:
+    """Give an empty directory that is gone afterwards."""
+    path = Path(tempfile.mkdtemp(prefix="spotkeep-torture-"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _lose_writes_once(calls: list[Call], size: Size, point: int, seed: int, kind: int) -> Found:
+    chance = random.Random(seed)  # noqa: S311 - reproducible, not secret
+    likely = (0.0, 0.9, 0.5)[kind]
+    judge = Judge(size, f"power lost after call {point} of the record, seed {seed}, {likely:.0%} survive")
+    disk = CrashDisk()
+    disk.follow(calls[:point])
+    judge.expect_durable(disk.announced)
+    with scratch_directory() as directory:
+        disk.leave(directory, survives=lambda: chance.random() < likely, chance=chance)
+        judge.see_the_end(run_here(directory, size=size))
+    return judge.found
+
+
+def _flip_once(files: dict[str, bytes], size: Size, name: str, bit: int) -> Found:
+    judge = Judge(size, f"bit {bit} of {name} flipped")
+    step = size.total_steps
+    with scratch_directory() as directory:
+        for other, raw in files.items():
+            (directory / other).parent.mkdir(exist_ok=True)
+            (directory / other).write_bytes(raw)
+        flipped = bytearray(files[name])
+        flipped[bit // 8] ^= 1 << bit % 8
+        (directory / name).write_bytes(flipped)
+        attempt = run_here(directory, size=size)
+        judge.see_the_end(attempt)
+        if attempt.restored is None or attempt.restored[0] != step - size.every_steps:
+            judge.note(f"{attempt.restored and attempt.restored[0]} was restored", unsaid=1)
+        if attempt.fallbacks != ((step, name),):
+            judge.note(f"what was told: {attempt.fallbacks}", unsaid=1)
+    judge.count(**{name.partition("/")[2]: 1})
+    return judge.found
+
+
+def _kill_after(seconds: float, chance: random.Random) -> Callable[[subprocess.Popen[str], threading.Event], None]:
+    # Some die before the training begins: while Python starts, or while the state is restored.
+    waits = chance.random() < 0.85
+
+    def disturb(process: subprocess.Popen[str], begun: threading.Event) -> None:
+        if waits:
+            begun.wait()
+        time.sleep(seconds)
+        process.kill()
+
+    return disturb
+
+
+def _duration(directory: Path, size: Size) -> float:
+    return run(directory, size=size).training_seconds or 0.0
+
+
+def _gather(futures: Iterator[Any], tell: Told) -> Found:
+    total = Found()
+    for future in list(futures):
+        found = future.result()
+        tell(found)
+        total += found
+    return total
+
+
+@contextmanager
+def _at_once() -> Iterator[ThreadPoolExecutor]:
+    pool = ThreadPoolExecutor(_workers())
+    try:
+        yield pool
+    finally:
+        # After an interrupt, what has not begun must not.
+        pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _resuming() -> Iterator[ProcessPoolExecutor]:
+    pool = ProcessPoolExecutor(_workers(), mp_context=get_context("spawn"))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _workers() -> int:
+    return min(os.cpu_count() or 1, 8)
+
+
+def _is_counted(call: Call) -> bool:
+    if call["call"] == "open":
+        return bool(call["changes"])
+    return call["call"] not in ("close", "announce")
+
+
+_references: dict[Size, list[str]] = {}
+
+
+def _reference(size: Size) -> list[str]:
+    if size not in _references:
+        _references[size] = reference_digests(total_steps=size.total_steps, state_bytes=size.state_bytes)
+    return _references[size]

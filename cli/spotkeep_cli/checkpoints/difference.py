@@ -1,0 +1,147 @@
+"""What changed from one checkpoint to another, entry by entry."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from spotkeep_cli.checkpoints.element_comparison import Distance, distance
+from spotkeep_cli.checkpoints.element_types import element_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spotkeep.inspection import Entry, InspectedCheckpoint, Span
+
+_PIECE_BYTES = 2**20
+"""A multiple of every element's size but odd ones', which are compared as bytes are."""
+
+
+class ChangeKind(StrEnum):
+    """What became of an entry."""
+
+    ADDED = "added"
+    REMOVED = "removed"
+    REFORMED = "reformed"
+    CHANGED = "changed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One entry that is not what it was.
+
+    Attributes:
+        name: Its name.
+        kind: What became of it; `reformed` when its kind, dtype, shape or order in memory did.
+        old: As it was, unless it was added.
+        new: As it is, unless it was removed.
+        elements: Of an array that changed, how many it has.
+        distance: Of an array that changed, how far it moved.
+    """
+
+    name: str
+    kind: ChangeKind
+    old: Entry | None = None
+    new: Entry | None = None
+    elements: int = 0
+    distance: Distance = field(default_factory=Distance)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """Everything that changed.
+
+    Attributes:
+        changes: In the order of the newer one, what was removed last.
+        unchanged: How many entries are the same to the bit.
+    """
+
+    changes: tuple[Change, ...]
+    unchanged: int
+
+
+def difference(
+    old: InspectedCheckpoint,
+    new: InspectedCheckpoint,
+    *,
+    with_numpy: bool,
+    on_bytes: Callable[[int], None] = lambda _: None,
+) -> Difference:
+    """Compare two checkpoints.
+
+    Args:
+        old: The one before.
+        new: The one after.
+        with_numpy: Whether to compare arrays with NumPy.
+        on_bytes: Called with how many more bytes were compared.
+
+    Raises:
+        DamagedCheckpointError: If something that must be compared is damaged.
+    """
+    before, after = ({entry.name: entry for entry in side.entries()} for side in (old, new))
+    changes = []
+    for name, entry in after.items():
+        known = before.get(name)
+        if known is None:
+            changes.append(Change(name=name, kind=ChangeKind.ADDED, new=entry))
+        elif _form(known) != _form(entry):
+            changes.append(Change(name=name, kind=ChangeKind.REFORMED, old=known, new=entry))
+        elif known.span is None or entry.span is None:
+            if not same_value(known.value, entry.value):
+                changes.append(Change(name=name, kind=ChangeKind.CHANGED, old=known, new=entry))
+        elif (change := _array_change(old, new, known, entry, with_numpy=with_numpy, on_bytes=on_bytes)) is not None:
+            changes.append(change)
+    unchanged = len(after) - len(changes)
+    changes += [
+        Change(name=name, kind=ChangeKind.REMOVED, old=entry) for name, entry in before.items() if name not in after
+    ]
+    return Difference(changes=tuple(changes), unchanged=unchanged)
+
+
+def same_value(one: object, other: object) -> bool:
+    """Say whether two plain values are the same to the bit: a NaN is itself, 1 is not 1.0, 0.0 is not -0.0."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(same_value, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return (one == other and math.copysign(1, one) == math.copysign(1, other)) or (one != one and other != other)
+    if isinstance(one, complex) and isinstance(other, complex):
+        return same_value((one.real, one.imag), (other.real, other.imag))
+    return one == other
+
+
+def _form(entry: Entry) -> tuple[object, ...]:
+    # Bytes have no form: when their length changed, that is a change of value.
+    return entry.kind, entry.dtype, entry.shape, entry.order
+
+
+def _array_change(
+    old: InspectedCheckpoint,
+    new: InspectedCheckpoint,
+    before: Entry,
+    after: Entry,
+    *,
+    with_numpy: bool,
+    on_bytes: Callable[[int], None],
+) -> Change | None:
+    one, other = _span(before), _span(after)
+    total = Distance()
+    elements = element_type(after)
+    if one.size != other.size:
+        return Change(name=after.name, kind=ChangeKind.CHANGED, old=before, new=after)
+    piece_bytes = _PIECE_BYTES - _PIECE_BYTES % (elements.item_bytes or 1) or (elements.item_bytes or 1)
+    for left, right in zip(old.pieces(one, piece_bytes), new.pieces(other, piece_bytes), strict=True):
+        total = total.joined(distance(left, right, elements, with_numpy=with_numpy))
+        on_bytes(len(right))
+    if not total.changed:
+        return None
+    count = after.span.size // (elements.item_bytes or 1) if after.span else 0
+    return Change(name=after.name, kind=ChangeKind.CHANGED, old=before, new=after, elements=count, distance=total)
+
+
+def _span(entry: Entry) -> Span:
+    assert entry.span is not None  # noqa: S101 -- the caller looked
+    return entry.span

@@ -1,0 +1,247 @@
+"""Takes a checkpoint elsewhere: a safetensors file, or a file for `torch.load`. A file is there whole or not at all."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+from spotkeep.errors import DamagedCheckpointError, MissingLibraryError
+from spotkeep.inspection import Span
+from spotkeep.state_encoding import MalformedStateError, decode_state
+from spotkeep_cli.checkpoints.array_bytes import row_major
+from spotkeep_cli.checkpoints.element_types import element_type
+from spotkeep_cli.checkpoints.plain_values import as_text
+from spotkeep_cli.checkpoints.safetensors_file import HeaderTooLongError, Tensor, write_safetensors
+from spotkeep_cli.errors import CommandLineError, UsageError
+from spotkeep_cli.rendering.quantities import size as size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from spotkeep.inspection import Entry, InspectedCheckpoint
+
+
+class ExportFormat(StrEnum):
+    """What can be written."""
+
+    SAFETENSORS = "safetensors"
+    TORCH = "torch"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """What was written.
+
+    Attributes:
+        size: Bytes of the file.
+        tensors: How many tensors are in it.
+        values: How many plain values are in it.
+        left_out: The entries that the format cannot hold, and why.
+    """
+
+    size: int
+    tensors: int
+    values: int
+    left_out: tuple[tuple[str, str], ...]
+
+
+def export(
+    checkpoint: InspectedCheckpoint,
+    target: Path,
+    *,
+    as_format: ExportFormat,
+    overwrite: bool,
+    on_bytes: Callable[[int], None] = lambda _: None,
+) -> Exported:
+    """Write a checkpoint's state to a file of another format; every byte that goes there is verified first.
+
+    Args:
+        checkpoint: The checkpoint.
+        target: The file.
+        as_format: Its format.
+        overwrite: Whether a file that is there may be replaced.
+        on_bytes: Called with how many more bytes were read.
+
+    Raises:
+        DamagedCheckpointError: If it is damaged; nothing was written.
+        UsageError: If there is such a file, it cannot be written, or a library is missing.
+        CommandLineError: If the state does not fit the format, or this machine's memory.
+    """
+    write = _write_safetensors if as_format is ExportFormat.SAFETENSORS else _write_torch
+    with _new_file(target, overwrite=overwrite) as file:
+        return write(checkpoint, file, on_bytes)
+
+
+def check_target(target: Path, *, overwrite: bool) -> None:
+    """Refuse a target before anything is downloaded or read for it.
+
+    Raises:
+        UsageError: If it is there already, or cannot be a file.
+    """
+    if target.is_dir():
+        raise UsageError(f"{target} is a directory", hint="name the file to write, for example state.safetensors")
+    if not target.parent.is_dir():
+        raise UsageError(f"there is no directory {target.parent}", hint="make it, or name another")
+    if not overwrite and os.path.lexists(target):
+        raise UsageError(f"{target} is there already", hint="name another file, or add --force to replace it")
+
+
+def _write_safetensors(checkpoint: InspectedCheckpoint, file: BinaryIO, on_bytes: Callable[[int], None]) -> Exported:
+    tensors: list[Tensor] = []
+    left_out: list[tuple[str, str]] = []
+    metadata = {"format": "pt", "spotkeep.step": str(checkpoint.step), "spotkeep.library": checkpoint.manifest.library}
+    values = 0
+    for entry in checkpoint.entries():
+        if entry.kind == "value":
+            metadata[entry.name] = as_text(entry.value)
+            values += 1
+        elif (tensor := _tensor(checkpoint, entry, on_bytes)) is not None:
+            tensors.append(tensor)
+        else:
+            left_out.append((entry.name, _why_not(entry)))
+    try:
+        size = write_safetensors(file, tensors, metadata=metadata)
+    except HeaderTooLongError as error:
+        raise CommandLineError(
+            f"a safetensors file cannot hold this state: {error}", hint="export it with --format torch"
+        ) from error
+    return Exported(size=size, tensors=len(tensors), values=values, left_out=tuple(left_out))
+
+
+def _tensor(checkpoint: InspectedCheckpoint, entry: Entry, on_bytes: Callable[[int], None]) -> Tensor | None:
+    elements = element_type(entry)
+    if elements.safetensors_name is None or entry.span is None or entry.shape is None or entry.name == "__metadata__":
+        return None
+
+    def pieces() -> Iterator[bytes]:
+        for piece in row_major(checkpoint, entry, elements):
+            on_bytes(len(piece))
+            yield piece
+
+    return Tensor(
+        name=entry.name,
+        dtype=elements.safetensors_name,
+        shape=entry.shape,
+        item_bytes=elements.item_bytes or 1,
+        size=entry.span.size,
+        pieces=pieces,
+    )
+
+
+def _why_not(entry: Entry) -> str:
+    if entry.dtype is None:
+        return "bytes, not an array"
+    if entry.name == "__metadata__":
+        return "the format keeps this name for itself"
+    return f"safetensors has no {element_type(entry).label}"
+
+
+def _write_torch(checkpoint: InspectedCheckpoint, file: BinaryIO, on_bytes: Callable[[int], None]) -> Exported:
+    torch = _torch()
+    entries = checkpoint.entries()
+    _check_memory(sum(entry.span.size for entry in entries if entry.span))
+
+    def read(file_index: int, offset: int, size: int) -> bytes:
+        on_bytes(size)
+        return b"".join(checkpoint.pieces(Span(file_index, offset, size)))
+
+    try:
+        state = decode_state(checkpoint.manifest.whole_state(), read)
+    except MalformedStateError as error:
+        raise DamagedCheckpointError(f"step-{checkpoint.step}/manifest.json", str(error)) from error
+    except MissingLibraryError as error:
+        raise UsageError(str(error).partition("; use")[0], hint="install it: pip install numpy") from error
+    converted = _Converted(torch)
+    torch.save(converted.of(state, ()), file)
+    return Exported(
+        size=file.tell(),
+        tensors=sum(entry.span is not None and entry.dtype is not None for entry in entries) - len(converted.left_out),
+        values=sum(entry.dtype is None for entry in entries),
+        left_out=tuple(converted.left_out),
+    )
+
+
+class _Converted:
+    """A state as torch alone understands it, so that `torch.load` needs no leave to run code."""
+
+    def __init__(self, torch: Any) -> None:
+        self.left_out: list[tuple[str, str]] = []
+        self._torch = torch
+
+    def of(self, value: Any, names: tuple[str, ...]) -> Any:
+        if isinstance(value, dict):
+            converted = ((key, self.of(item, (*names, str(key)))) for key, item in value.items())
+            return {key: item for key, item in converted if item is not _LEFT_OUT}
+        if isinstance(value, list | tuple):
+            items = [self.of(item, (*names, str(index))) for index, item in enumerate(value)]
+            return type(value)(None if item is _LEFT_OUT else item for item in items)
+        if not hasattr(value, "dtype") or isinstance(value, self._torch.Tensor):
+            return value
+        return self._tensor(value, names)
+
+    def _tensor(self, value: Any, names: tuple[str, ...]) -> Any:
+        import numpy as np
+
+        array = np.array(value, order="C")
+        try:
+            return self._torch.from_numpy(array.astype(array.dtype.newbyteorder("="))).reshape(array.shape)
+        except TypeError:
+            self.left_out.append((".".join(names), f"torch has no {array.dtype}"))
+            return _LEFT_OUT
+
+
+_LEFT_OUT = object()
+
+
+def _torch() -> Any:
+    try:
+        return importlib.import_module("torch")
+    except ImportError as error:
+        raise UsageError(
+            "writing a torch file needs torch, which is not installed here",
+            hint="pip install torch, or export with --format safetensors, which needs nothing",
+        ) from error
+
+
+def _check_memory(size: int) -> None:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if size > memory:
+        raise CommandLineError(
+            f"the state has {size_text(size)}, more than this machine's memory ({size_text(memory)})",
+            hint="export it with --format safetensors, which needs little memory",
+        )
+
+
+@contextmanager
+def _new_file(target: Path, *, overwrite: bool) -> Iterator[BinaryIO]:
+    """A file that takes its name once it is whole."""
+    check_target(target, overwrite=overwrite)
+    try:
+        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as file:
+            draft = Path(file.name)
+            try:
+                yield cast("BinaryIO", file)
+                file.flush()
+                os.fsync(file.fileno())
+                draft.chmod(0o666 & ~_umask())
+                check_target(target, overwrite=overwrite)
+                draft.replace(target)
+            finally:
+                draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"{target} cannot be written: {error.strerror or error}",
+            hint="name a place with room that you may write to",
+        ) from error
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

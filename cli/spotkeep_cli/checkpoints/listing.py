@@ -1,0 +1,142 @@
+"""What can be told of a checkpoint at a glance: its manifest and the sizes of its files, no data."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from spotkeep.errors import DamagedCheckpointError, NewerFormatError
+from spotkeep.manifest import MANIFEST_NAME
+from spotkeep.upload_markers import UPLOADED_SUFFIX, UPLOADING_SUFFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spotkeep.manifest import Manifest
+    from spotkeep_cli.checkpoints.places import CheckpointPlace
+
+
+class Look(StrEnum):
+    """What a checkpoint looks like, before any data are read."""
+
+    WHOLE = "whole"
+    UNFINISHED = "unfinished"
+    DAMAGED = "damaged"
+    NEWER = "newer format"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointSummary:
+    """One checkpoint at a glance.
+
+    Attributes:
+        step: Completed steps.
+        look: What it looks like.
+        problem: What is wrong with it; empty when nothing is.
+        size: Bytes on the disk, without the platform's markers.
+        files: How many files, likewise.
+        created: When it was written; None where it does not say.
+        epochs_completed: Completed epochs, where the training counts them.
+        library: Who wrote it; None where it does not say.
+        ranks: How many processes of a training wrote it together.
+        upload: `uploaded` or `uploading` where the platform's markers say so.
+    """
+
+    step: int
+    look: Look
+    problem: str = ""
+    size: int
+    files: int
+    created: datetime | None = None
+    epochs_completed: int | None = None
+    library: str | None = None
+    ranks: int = 1
+    upload: str | None = None
+
+    def as_document(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "step": self.step,
+            "state": self.look.value,
+            "problem": self.problem or None,
+            "bytes": self.size,
+            "files": self.files,
+            "created": self.created.isoformat() if self.created else None,
+            "epochs_completed": self.epochs_completed,
+            "library": self.library,
+            "ranks": self.ranks,
+            "upload": self.upload,
+        }
+
+
+def summaries(place: CheckpointPlace) -> list[CheckpointSummary]:
+    """Every checkpoint of a place, newest first."""
+    found = []
+    for step in place.steps():
+        # What was pruned meanwhile is no longer one of them.
+        with suppress(FileNotFoundError):
+            found.append(_summary(place, step))
+    return found
+
+
+def _summary(place: CheckpointPlace, step: int) -> CheckpointSummary:
+    found = place.files(step)
+    own = {name: size for name, size in found.items() if not name.endswith((UPLOADING_SUFFIX, UPLOADED_SUFFIX))}
+    manifest, look, problem = None, Look.WHOLE, ""
+    if MANIFEST_NAME not in own:
+        look, problem = Look.UNFINISHED, "no manifest, so no reader takes it"
+    else:
+        try:
+            manifest = place.manifest(step)
+            if problem := size_problem(manifest, own):
+                look = Look.DAMAGED
+        except DamagedCheckpointError as error:
+            look, problem = Look.DAMAGED, str(error)
+        except NewerFormatError as error:
+            look, problem = Look.NEWER, str(error)
+    return CheckpointSummary(
+        step=step,
+        look=look,
+        problem=problem,
+        size=sum(size or 0 for size in own.values()),
+        files=len(own),
+        created=moment_of(manifest.created) if manifest else None,
+        epochs_completed=manifest.epochs_completed if manifest else None,
+        library=manifest.library if manifest else None,
+        ranks=manifest.world_size if manifest else 1,
+        upload=upload_state(found),
+    )
+
+
+def size_problem(manifest: Manifest, sizes: Mapping[str, int | None]) -> str:
+    """Say which data file is missing or has another size than the manifest says; empty when none is."""
+    for file in manifest.files:
+        name = f"step-{manifest.step}/{file.name}"
+        if file.name not in sizes:
+            return f"{name}: missing"
+        found = sizes[file.name]
+        if found is None:
+            return f"{name}: not a regular file"
+        if found != file.size:
+            return f"{name}: {found:,} bytes instead of {file.size:,}"
+    return ""
+
+
+def upload_state(names: Mapping[str, int | None]) -> str | None:
+    """Say what the platform's marker files tell: `uploaded`, `uploading`, or None without any."""
+    if not any(name.endswith((UPLOADING_SUFFIX, UPLOADED_SUFFIX)) for name in names):
+        return None
+    own = [name for name in names if not name.endswith((UPLOADING_SUFFIX, UPLOADED_SUFFIX))]
+    done = all(name + UPLOADED_SUFFIX in names and name + UPLOADING_SUFFIX not in names for name in own)
+    return "uploaded" if done else "uploading"
+
+
+def moment_of(seconds: float) -> datetime | None:
+    """Seconds since the epoch as a time; None where they are no time."""
+    try:
+        return datetime.fromtimestamp(seconds, tz=UTC)
+    except (OverflowError, ValueError, OSError):
+        return None  # a stranger's clock

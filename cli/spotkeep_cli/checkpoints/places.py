@@ -1,0 +1,182 @@
+"""Where checkpoints are: a directory of this machine, or a run's prefix in S3, looked at in the same way.
+
+What is in S3 is fetched first: into a new temporary directory, only names that a checkpoint has, only
+the steps that are asked for, and only where there is room for them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from spotkeep.errors import DamagedCheckpointError
+from spotkeep.inspection import InspectedCheckpoint, checked_manifest
+from spotkeep.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES
+from spotkeep.upload_markers import UPLOADED_SUFFIX, UPLOADING_SUFFIX
+from spotkeep_cli.errors import CommandLineError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
+
+    from spotkeep.manifest import Manifest
+    from spotkeep_cli.deployment import StoredObjects
+
+    ShowProgress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+
+_STEP_NAME = re.compile(r"step-(0|[1-9][0-9]{0,17})")
+_FILE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
+_MARKER_SUFFIXES = (UPLOADING_SUFFIX, UPLOADED_SUFFIX)
+
+
+class CheckpointPlace(Protocol):
+    """The checkpoints of one run, wherever they are."""
+
+    @property
+    def target(self) -> str:
+        """What the user typed, to be put into a next command."""
+
+    @property
+    def label(self) -> str:
+        """Where they are, for people."""
+
+    def steps(self) -> list[int]:
+        """The steps that anything was written of, newest first."""
+
+    def files(self, step: int) -> Mapping[str, int | None]:
+        """The names in one checkpoint and their sizes in bytes; None for what is not a plain file."""
+
+    def manifest(self, step: int) -> Manifest:
+        """What a checkpoint says about itself.
+
+        Raises:
+            DamagedCheckpointError: If it has no sound manifest.
+            NewerFormatError: If a newer library wrote it.
+        """
+
+    def opened(self, step: int, *, with_data: bool) -> AbstractContextManager[InspectedCheckpoint]:
+        """One checkpoint, to be looked into; without data only its manifest need be at hand.
+
+        Raises:
+            DamagedCheckpointError: If it has no sound manifest.
+            NewerFormatError: If a newer library wrote it.
+        """
+
+
+class LocalPlace:
+    """A directory of checkpoints."""
+
+    def __init__(self, path: Path, *, target: str) -> None:
+        self._path = path
+        self.target = target
+
+    @property
+    def label(self) -> str:
+        """The directory."""
+        return str(self._path)
+
+    def steps(self) -> list[int]:
+        """See `CheckpointPlace.steps`."""
+        with os.scandir(self._path) as found:
+            names = [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
+        return _steps(names)
+
+    def files(self, step: int) -> dict[str, int | None]:
+        """See `CheckpointPlace.files`."""
+        with os.scandir(self._path / f"step-{step}") as found:
+            states = {entry.name: entry.stat(follow_symlinks=False) for entry in found}
+        return {name: state.st_size if stat.S_ISREG(state.st_mode) else None for name, state in states.items()}
+
+    def manifest(self, step: int) -> Manifest:
+        """See `CheckpointPlace.manifest`."""
+        with InspectedCheckpoint(self._path, step) as checkpoint:
+            return checkpoint.manifest
+
+    def opened(self, step: int, *, with_data: bool) -> InspectedCheckpoint:
+        """See `CheckpointPlace.opened`."""
+        del with_data  # it is all here
+        return InspectedCheckpoint(self._path, step)
+
+
+class StoredPlace:
+    """A run's checkpoints in S3.
+
+    Args:
+        objects: What is below the run's checkpoint prefix.
+        target: The run.
+        label: The prefix.
+        show_progress: Shows how far a download is.
+    """
+
+    def __init__(self, objects: StoredObjects, *, target: str, label: str, show_progress: ShowProgress) -> None:
+        self.target = target
+        self.label = label
+        self._objects = objects
+        self._show_progress = show_progress
+        self._files: dict[int, dict[str, int | None]] = {}
+        for found in objects.list():
+            directory, _, name = found.key.partition("/")
+            match = _STEP_NAME.fullmatch(directory)
+            # What has no such name is a marker or a stranger; its key could lead anywhere.
+            if match and _FILE_NAME.fullmatch(name) and not name.endswith(_MARKER_SUFFIXES):
+                self._files.setdefault(int(match.group(1)), {})[name] = found.size
+
+    def steps(self) -> list[int]:
+        """See `CheckpointPlace.steps`."""
+        return sorted(self._files, reverse=True)
+
+    def files(self, step: int) -> dict[str, int | None]:
+        """See `CheckpointPlace.files`."""
+        return dict(self._files[step])
+
+    def manifest(self, step: int) -> Manifest:
+        """See `CheckpointPlace.manifest`."""
+        self._check_manifest_size(step)
+        raw = self._objects.read(f"step-{step}/{MANIFEST_NAME}", max_bytes=MAX_MANIFEST_BYTES)
+        return checked_manifest(raw, step)
+
+    @contextmanager
+    def opened(self, step: int, *, with_data: bool) -> Iterator[InspectedCheckpoint]:
+        """See `CheckpointPlace.opened`.
+
+        Raises:
+            CommandLineError: If there is no room for it here.
+        """
+        self._check_manifest_size(step)
+        wanted = {name: size or 0 for name, size in self._files[step].items() if with_data or name == MANIFEST_NAME}
+        with tempfile.TemporaryDirectory(prefix="spotkeep-") as folder:
+            _check_room(Path(folder), sum(wanted.values()))
+            target = Path(folder) / f"step-{step}"
+            target.mkdir()
+            with self._show_progress(f"downloading step {step}", sum(wanted.values())) as on_bytes:
+                for name in sorted(wanted):
+                    self._objects.download(f"step-{step}/{name}", target / name, on_bytes=on_bytes)
+            with InspectedCheckpoint(Path(folder), step) as checkpoint:
+                yield checkpoint
+
+    def _check_manifest_size(self, step: int) -> None:
+        name, size = f"step-{step}/{MANIFEST_NAME}", self._files[step].get(MANIFEST_NAME)
+        if size is None:
+            raise DamagedCheckpointError(name, "missing: it was never written or copied whole")
+        if size > MAX_MANIFEST_BYTES:
+            raise DamagedCheckpointError(name, f"{size:,} bytes, more than the {MAX_MANIFEST_BYTES:,} allowed")
+
+
+def _steps(names: list[str]) -> list[int]:
+    found = (_STEP_NAME.fullmatch(name) for name in names)
+    return sorted((int(match.group(1)) for match in found if match), reverse=True)
+
+
+def _check_room(folder: Path, size: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if size > free:
+        raise CommandLineError(
+            f"the checkpoint has {size:,} bytes, and {folder.parent} has room for {free:,}",
+            hint="name a directory with more room: TMPDIR=/path spotkeep ...",
+        )

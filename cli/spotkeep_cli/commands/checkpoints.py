@@ -1,0 +1,330 @@
+"""`spotkeep checkpoints ls|verify|show|diff|export`: what a training has saved, of a directory or of a run."""
+
+import json
+import shlex
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spotkeep_cli.commands.parameters import AsJson, invocation_of
+from spotkeep_cli.errors import DamagedCheckpointsError, UsageError
+from spotkeep_cli.seams import Invocation
+from spotkeep_cli.terminal import NextStep, Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spotkeep_cli.checkpoints.export import Exported
+    from spotkeep_cli.checkpoints.places import CheckpointPlace, ShowProgress
+    from spotkeep_cli.checkpoints.verification import Verdict
+
+app = typer.Typer(help="Look at the checkpoints of a directory or a run.", no_args_is_help=True)
+
+Target = Annotated[
+    str,
+    typer.Argument(metavar="TARGET", help="A directory of checkpoints, or a run's id.", show_default=False),
+]
+Step = Annotated[
+    str | None,
+    typer.Argument(metavar="[STEP]", help="Which one: 100, or step-100.", show_default="the newest"),
+]
+
+
+@app.command()
+def ls(context: typer.Context, target: Target, *, as_json: AsJson = False) -> None:
+    """List the checkpoints, newest first: sizes are compared, data are not read."""
+    from spotkeep_cli.checkpoints.listing import summaries
+    from spotkeep_cli.rendering.checkpoint_list import checkpoint_list
+
+    look = _Look(context, target, as_json=as_json)
+    with look.told():
+        listed = summaries(look.place)
+    terminal = look.terminal
+    if as_json:
+        terminal.give_json([one.as_document() for one in listed])
+        return
+    if not listed:
+        terminal.show(f"No checkpoints in {look.place.label}.")
+        return
+    terminal.show(checkpoint_list(listed, width=terminal.people.width))
+    terminal.show_next(
+        NextStep(command=look.command("verify"), what="read every byte"),
+        NextStep(command=look.command("show"), what="what is in the newest"),
+    )
+
+
+@app.command()
+def verify(
+    context: typer.Context,
+    target: Target,
+    step: Annotated[
+        str | None,
+        typer.Argument(metavar="[STEP]", help="Which one.", show_default="from the newest to the first good one"),
+    ] = None,
+    *,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="All of them.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Read every byte and name what is damaged. Exit code 13 when anything is.
+
+    Says which checkpoint a resume would take.
+    """
+    from spotkeep_cli.checkpoints.listing import Look
+    from spotkeep_cli.checkpoints.targets import finished_steps, step_of
+    from spotkeep_cli.checkpoints.verification import taken_by_a_resume
+    from spotkeep_cli.checkpoints.verification import verify as verify_one
+    from spotkeep_cli.rendering.checkpoint_list import verdict_text
+
+    if everything and step is not None:
+        raise UsageError("a step and --all were given", hint="give one of them")
+    look = _Look(context, target, as_json=as_json)
+    verdicts: list[Verdict] = []
+    with look.told():
+        finished = finished_steps(look.place)
+        if step is None:
+            step_of(look.place, None)  # there is at least one
+        for number in finished if step is None else [step_of(look.place, step)]:
+            verdicts.append(verify_one(look.place, number, show_progress=look.show_progress))
+            if not as_json:
+                look.terminal.show(verdict_text(verdicts[-1]))
+            if step is None and not everything and verdicts[-1].look is not Look.DAMAGED:
+                break
+    taken = taken_by_a_resume(verdicts, finished)
+    if as_json:
+        resumes = taken.step if taken is not None and taken.look is Look.WHOLE else None
+        look.terminal.give_json({"checkpoints": [one.as_document() for one in verdicts], "resume_takes": resumes})
+    else:
+        look.terminal.show(_resume_text(taken, verdicts, finished))
+    _end_as_found(verdicts, taken)
+    good = taken or verdicts[0]
+    look.terminal.show_next(
+        NextStep(command=look.command("show", str(good.step)), what="what is in it"),
+        NextStep(
+            command=look.command("export", str(good.step), "state.safetensors", "--format", "safetensors"),
+            what="take it elsewhere",
+        ),
+    )
+
+
+@app.command()
+def show(context: typer.Context, target: Target, step: Step = None, *, as_json: AsJson = False) -> None:
+    """Show what is in a checkpoint: names, types, shapes, sizes, values. Data are not read."""
+    from spotkeep_cli.checkpoints import plain_values
+    from spotkeep_cli.checkpoints.listing import moment_of
+    from spotkeep_cli.checkpoints.targets import step_of
+    from spotkeep_cli.rendering.checkpoint_tree import checkpoint_tree, entry_document
+    from spotkeep_cli.rendering.quantities import moment
+
+    look = _Look(context, target, as_json=as_json)
+    with look.told():
+        number = step_of(look.place, step)
+        with look.place.opened(number, with_data=False) as checkpoint:
+            manifest, entries = checkpoint.manifest, checkpoint.entries()
+    created = moment_of(manifest.created)
+    if as_json:
+        look.terminal.give_json(
+            {
+                "step": manifest.step,
+                "epochs_completed": manifest.epochs_completed,
+                "created": created.isoformat() if created else None,
+                "library": manifest.library,
+                "ranks": manifest.world_size,
+                "metrics": {name: plain_values.as_json(value) for name, value in manifest.metrics.items()},
+                "entries": [entry_document(entry) for entry in entries],
+            }
+        )
+        return
+    look.terminal.show(checkpoint_tree(manifest, entries, created=moment(created)))
+    look.terminal.show_next(
+        NextStep(command=look.command("verify", str(number)), what="read every byte"),
+        NextStep(
+            command=look.command("export", str(number), "state.safetensors", "--format", "safetensors"),
+            what="take it elsewhere",
+        ),
+    )
+
+
+@app.command()
+def diff(
+    context: typer.Context,
+    first: Annotated[
+        str, typer.Argument(metavar="TARGET", help="A directory or a run; or TARGET@STEP.", show_default=False)
+    ],
+    second: Annotated[str, typer.Argument(metavar="OLD", help="A step; or TARGET@STEP.", show_default=False)],
+    third: Annotated[
+        str | None, typer.Argument(metavar="[NEW]", help="A step; or TARGET@STEP.", show_default=False)
+    ] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Show what changed: TARGET OLD NEW, or two of TARGET@STEP."""
+    from contextlib import ExitStack
+
+    from spotkeep_cli.checkpoints.difference import difference
+    from spotkeep_cli.checkpoints.element_comparison import numpy_is_installed
+    from spotkeep_cli.checkpoints.targets import step_of
+    from spotkeep_cli.rendering.checkpoint_changes import change_document, checkpoint_changes
+
+    references = _references(first, second, third)
+    looks = [_Look(context, target, as_json=as_json) for target, _ in references]
+    with ExitStack() as stack:
+        stack.enter_context(looks[1].told())
+        steps = [step_of(look.place, step) for look, (_, step) in zip(looks, references, strict=True)]
+        old, new = (
+            stack.enter_context(look.place.opened(step, with_data=True))
+            for look, step in zip(looks, steps, strict=True)
+        )
+        size = sum(file.size for file in new.manifest.files)
+        on_bytes = stack.enter_context(looks[1].show_progress("comparing", size))
+        found = difference(old, new, with_numpy=numpy_is_installed(), on_bytes=on_bytes)
+    terminal = looks[1].terminal
+    if not numpy_is_installed():
+        terminal.remark("NumPy is not installed: compared with the standard library, which takes much longer.")
+    if as_json:
+        changes = [change_document(change) for change in found.changes]
+        terminal.give_json({"old": steps[0], "new": steps[1], "changes": changes, "unchanged": found.unchanged})
+        return
+    terminal.show(checkpoint_changes(found))
+    terminal.show_next(NextStep(command=looks[1].command("show", str(steps[1])), what="all that is in the newer one"))
+
+
+@app.command()
+def export(
+    context: typer.Context,
+    target: Target,
+    step: Annotated[str, typer.Argument(metavar="STEP", help="Which one: 100, or step-100.", show_default=False)],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write.", show_default=False)],
+    *,
+    as_format: Annotated[
+        str, typer.Option("--format", "-f", metavar="FORMAT", help="safetensors or torch.", show_default=False)
+    ],
+    force: Annotated[bool, typer.Option("--force", help="Replace OUT if it is there.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a checkpoint's state as a safetensors file, or as a file for torch.load."""
+    from spotkeep_cli.checkpoints.export import ExportFormat, check_target
+    from spotkeep_cli.checkpoints.export import export as export_to
+    from spotkeep_cli.checkpoints.targets import step_of
+
+    if as_format not in list(ExportFormat):
+        raise UsageError(f"there is no format {as_format!r}", hint=f"one of {', '.join(ExportFormat)}")
+    chosen = ExportFormat(as_format)
+    check_target(out, overwrite=force)
+    look = _Look(context, target, as_json=as_json)
+    with look.told():
+        number = step_of(look.place, step)
+        with look.place.opened(number, with_data=True) as checkpoint:
+            size = sum(file.size for file in checkpoint.manifest.files)
+            with look.show_progress(f"writing {out.name}", size) as on_bytes:
+                written = export_to(checkpoint, out, as_format=chosen, overwrite=force, on_bytes=on_bytes)
+    if as_json:
+        left_out = [{"name": name, "why": why} for name, why in written.left_out]
+        look.terminal.give_json(
+            {"step": number, "file": str(out), "format": chosen.value, "bytes": written.size,
+             "tensors": written.tensors, "values": written.values, "left_out": left_out}
+        )  # fmt: skip
+        return
+    _show_exported(look.terminal, written, out=out, step=number)
+    name = json.dumps(str(out))
+    read = f"safetensors.torch.load_file({name})" if chosen is ExportFormat.SAFETENSORS else f"torch.load({name})"
+    library = "safetensors.torch" if chosen is ExportFormat.SAFETENSORS else "torch"
+    look.terminal.show_next(
+        NextStep(command=f"python -c {shlex.quote(f'import {library}; print({read}.keys())')}", what="read it")
+    )
+
+
+class _Look:
+    """One command's view of one place."""
+
+    def __init__(self, context: typer.Context, target: str, *, as_json: bool) -> None:
+        from spotkeep_cli.checkpoints.targets import place_of
+
+        self.terminal = Terminal(as_json=as_json)
+        self._invocation: Invocation = invocation_of(context)
+        self._target = target
+        with self.told():
+            self.place: CheckpointPlace = place_of(
+                target, invocation=self._invocation, show_progress=self.show_progress
+            )
+
+    @property
+    def show_progress(self) -> "ShowProgress":
+        from functools import partial
+
+        from spotkeep_cli.rendering.byte_progress import showing_bytes
+
+        return partial(showing_bytes, self.terminal.remarks)
+
+    def command(self, name: str, *more: str) -> str:
+        """Another command on the same place."""
+        return self._invocation.command(shlex.join(["checkpoints", name, self._target, *more]))
+
+    def told(self) -> AbstractContextManager[None]:
+        """Turns what the library raises into a line and a hint."""
+        from spotkeep_cli.checkpoints.troubles import told
+
+        return told(verify_command=self.command("verify", "--all"))
+
+
+def _references(first: str, second: str, third: str | None) -> list[tuple[str, str]]:
+    """The two places and steps that `diff` was given."""
+    given = [(first, first), (second, second)] if third is None else [(first, second), (first, third)]
+    references = []
+    for target, text in given:
+        place, at, step = text.rpartition("@")
+        if not at and third is None:
+            raise UsageError(
+                "two checkpoints are needed",
+                hint="give TARGET OLD NEW, or TARGET@STEP twice: checkpoints@100 checkpoints@200",
+            )
+        references.append((place, step) if at else (target, text))
+    return references
+
+
+def _resume_text(taken: "Verdict | None", verdicts: "Sequence[Verdict]", finished: "Sequence[int]") -> str:
+    from spotkeep_cli.checkpoints.listing import Look
+
+    known = {verdict.step for verdict in verdicts}
+    if taken is not None and taken.look is Look.WHOLE:
+        return f"A resume takes step {taken.step}."
+    if taken is not None:
+        return f"A resume stops at step {taken.step}: it needs the newer version."
+    unknown = next((step for step in finished if step not in known), None)
+    if unknown is not None:
+        return f"A resume looks at step {unknown} first; it was not verified here."
+    return "A resume finds no good checkpoint and starts from the beginning."
+
+
+def _end_as_found(verdicts: "Sequence[Verdict]", taken: "Verdict | None") -> None:
+    from spotkeep_cli.checkpoints.listing import Look
+    from spotkeep_cli.rendering.quantities import counted
+
+    damaged = [verdict for verdict in verdicts if verdict.look is Look.DAMAGED]
+    if damaged:
+        raise DamagedCheckpointsError(
+            f"{len(damaged):,} damaged, of {counted(len(verdicts), 'checkpoint')} looked at",
+            hint="nothing to repair: a resume passes over it"
+            if taken
+            else "older checkpoints may be good: verify --all",
+        )
+    newer = next((verdict for verdict in verdicts if verdict.look is Look.NEWER), None)
+    if newer is not None:
+        raise UsageError(
+            f"step {newer.step} was written in a newer format", hint="verify it with the version that wrote it"
+        )
+
+
+def _show_exported(terminal: Terminal, written: "Exported", *, out: Path, step: int) -> None:
+    from spotkeep_cli.rendering.plain_text import printable
+    from spotkeep_cli.rendering.quantities import counted, size
+
+    holds = f"{counted(written.tensors, 'tensor')}, {counted(written.values, 'plain value')}"
+    terminal.show(f"{out} holds step {step}: {holds}, {size(written.size)}.")
+    if written.left_out:
+        terminal.remark(f"Left out, because the format cannot hold them: {len(written.left_out):,}")
+        for name, why in written.left_out[:20]:
+            terminal.remark(f"  {printable(name, longest=60)}: {printable(why, longest=80)}")
+        if len(written.left_out) > 20:
+            terminal.remark(f"  ... and {len(written.left_out) - 20:,} more; --json lists them all")

@@ -1,0 +1,34 @@
+"""Frameworks stay offline, tell nobody anything, and write nothing outside the test's own directory."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+
+# While this file is imported: the frameworks look at their environment when they are imported.
+_HOME = tempfile.TemporaryDirectory(prefix="frameworks-")
+os.environ.update(
+    HF_HOME=_HOME.name,
+    HF_HUB_OFFLINE="1",
+    HF_HUB_DISABLE_TELEMETRY="1",
+    KERAS_BACKEND="torch",
+    KERAS_HOME=_HOME.name,
+    TRANSFORMERS_VERBOSITY="error",
+)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """The models are tiny, and threads that wait for each other take longer than they do."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

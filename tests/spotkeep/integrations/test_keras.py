@@ -1,0 +1,215 @@
+"""Keras' fit, interrupted after every batch in turn, ends with the weights and the history of an undisturbed run."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import signal
+import sys
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+torch = pytest.importorskip("torch")
+keras = pytest.importorskip("keras")
+
+from spotkeep import StateMismatchError, UsageError  # noqa: E402
+from spotkeep.integrations.keras import resumable_callbacks  # noqa: E402
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.slow,
+    # Keras 3.15 and torch 2.13 do not know NumPy 2's way to ask for an array yet.
+    pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"),
+]
+
+IMAGES, BATCH, EPOCHS = 40, 8, 3
+STEPS = EPOCHS * IMAGES // BATCH
+
+
+def digits():
+    pixels, labels = load_digits(return_X_y=True)
+    return (pixels[:IMAGES] / 16.0).astype("float32"), labels[:IMAGES]
+
+
+class DiesAfter(keras.callbacks.LambdaCallback):
+    """Dies, or gets a notice, after so many batches."""
+
+    def __init__(self, batches=None, signum=None):
+        super().__init__()
+        self.batches, self.signum = batches, signum
+
+    def on_train_batch_end(self, batch, logs=None):
+        if int(self.model.optimizer.iterations) == self.batches:
+            if self.signum is None:
+                raise KeyboardInterrupt
+            os.kill(os.getpid(), self.signum)
+
+
+class Counts(keras.callbacks.Callback):
+    """A callback of the user's own that keeps something."""
+
+    def __init__(self):
+        super().__init__()
+        self.batches = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.batches += 1
+
+    def state_dict(self):
+        return {"batches": self.batches}
+
+    def load_state_dict(self, state):
+        self.batches = state["batches"]
+
+
+class Noisy(torch.utils.data.Dataset):
+    """Draws random numbers while it loads."""
+
+    def __init__(self):
+        self.pixels, self.labels = digits()
+
+    def __len__(self):
+        return IMAGES
+
+    def __getitem__(self, index):
+        return self.pixels[index] + 0.1 * np.random.standard_normal(64).astype("float32"), self.labels[index]
+
+
+def run(
+    directory,
+    *,
+    kind="arrays",
+    batches=None,
+    signum=None,
+    patience=9,
+    min_delta=0.001,
+    epochs=EPOCHS,
+    batch_size=BATCH,
+    others=(),
+    **options,
+):
+    keras.utils.set_random_seed(4)
+    keras.backend.clear_session()
+    layers = keras.layers
+    model = keras.Sequential(
+        [
+            layers.Input((64,)),
+            layers.GaussianNoise(0.1),
+            layers.Dense(12, activation="relu"),
+            layers.BatchNormalization(),
+            layers.Dropout(0.3),
+            layers.Dense(10),
+        ]
+    )
+    model.compile(
+        optimizer=keras.optimizers.AdamW(
+            keras.optimizers.schedules.CosineDecay(0.01, 100) if kind == "schedule" else 0.01
+        ),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    counts = Counts()
+    callbacks = [
+        keras.callbacks.EarlyStopping(
+            monitor="loss", patience=patience, restore_best_weights=True, min_delta=min_delta
+        ),
+        counts,
+        DiesAfter(batches, signum),
+        *others,
+    ]
+    if kind != "schedule":
+        callbacks.append(keras.callbacks.ReduceLROnPlateau(monitor="loss", patience=1, min_delta=9.0, factor=0.5))
+    x, y = digits()
+    data = {"x": x, "y": y, "batch_size": batch_size}
+    if kind == "loader":
+        data = {"x": torch.utils.data.DataLoader(Noisy(), BATCH, shuffle=True), "shuffle": False}
+    model.fit(
+        **data,
+        epochs=epochs,
+        verbose=0,
+        validation_data=(x, y),
+        callbacks=resumable_callbacks(callbacks, directory=directory, **{"every_steps": 2, **options}),
+    )
+    weights = [np.asarray(value).tobytes() for value in model.get_weights()]
+    return weights, model.history.history, float(model.optimizer.learning_rate), counts.batches
+
+
+@pytest.mark.parametrize("kind", ["arrays", "loader", "schedule"])
+def test_interrupted_after_any_batch_it_ends_with_the_same_bits(tmp_path, kind):
+    expected = run(tmp_path / "undisturbed", kind=kind)
+    assert len(expected[1]["val_loss"]) == EPOCHS
+    assert expected[3] == STEPS
+    for batches in range(1, STEPS) if kind == "arrays" else (3, 5, 9):
+        for signum in (None, signal.SIGTERM):
+            directory = tmp_path / f"{batches} {signum}"
+            with pytest.raises(KeyboardInterrupt if signum is None else SystemExit) as ending:
+                run(directory, kind=kind, batches=batches, signum=signum)
+            if signum is not None:
+                assert ending.value.code == 75
+                assert (directory / f"step-{batches}").is_dir(), "no step is lost"
+            assert run(directory, kind=kind) == expected, f"interrupted after batch {batches} by {signum}"
+
+
+def test_a_run_that_is_done_does_nothing_again(tmp_path):
+    expected = run(tmp_path)
+    assert run(tmp_path) == expected
+
+
+def test_a_run_that_was_stopped_early_stays_stopped(tmp_path, job_events):
+    expected = run(tmp_path / "undisturbed", patience=1, min_delta=9.0)
+    assert len(expected[1]["loss"]) == 2
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "run", patience=1, min_delta=9.0, batches=8)
+    assert run(tmp_path / "run", patience=1, min_delta=9.0) == expected
+    assert run(tmp_path / "run", patience=1, min_delta=9.0) == expected
+    assert [event["step"] for event in job_events() if event["event"] == "resume"] == [0, 0, 6, 10]
+
+
+def test_more_epochs_than_before_go_on(tmp_path):
+    expected = run(tmp_path / "undisturbed", epochs=4)
+    run(tmp_path / "run", epochs=3)
+    assert run(tmp_path / "run", epochs=4) == expected
+
+
+def test_fewer_batches_than_before_are_told(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, batches=5)
+    with pytest.raises(UsageError, match="after 4 batches of epoch 0, which has fewer now"):
+        run(tmp_path, batch_size=20)
+
+
+def test_other_callbacks_than_before_do_not_fit(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, batches=5)
+    with pytest.raises(StateMismatchError, match=r"'EarlyStopping', 'Counts', 'ReduceLROnPlateau', 'History'"):
+        run(tmp_path, batches=5, others=[Counts()])
+
+
+def test_a_callback_whose_state_nobody_knows_is_told(caplog):
+    class Unknown(keras.callbacks.Callback):
+        pass
+
+    with caplog.at_level(logging.WARNING, "spotkeep"):
+        resumable_callbacks([Counts(), keras.callbacks.TerminateOnNaN(), Unknown()])
+    assert [record.args for record in caplog.records] == [("Unknown",)]
+
+
+def test_keras_own_backup_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="leave it out"):
+        resumable_callbacks([keras.callbacks.BackupAndRestore(str(tmp_path))])
+
+
+def test_another_backend_is_refused(monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(UsageError, match="set KERAS_BACKEND=torch"):
+        resumable_callbacks()
+
+
+def test_without_the_library_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "keras", None)
+    monkeypatch.delitem(sys.modules, "spotkeep.integrations.keras")
+    with pytest.raises(ImportError, match="install 'keras>=3' and torch"):
+        importlib.import_module("spotkeep.integrations.keras")

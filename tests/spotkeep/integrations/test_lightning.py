@@ -1,0 +1,220 @@
+"""Lightning's Trainer, interrupted after every batch in turn, ends with the weights of an undisturbed run."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+
+import pytest
+from sklearn.datasets import load_digits
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("lightning")
+import lightning.pytorch as pl  # noqa: E402
+
+from spotkeep import UsageError  # noqa: E402
+from spotkeep.integrations.lightning import fit_resumably  # noqa: E402
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.slow,
+    # Lightning 2.6 asks torch 2.13 in an older way.
+    pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning"),
+    # Advice for large data.
+    pytest.mark.filterwarnings("ignore:The '.*_dataloader' does not have many workers:UserWarning"),
+]
+
+IMAGES, BATCH, EPOCHS = 40, 8, 3
+BATCHES = IMAGES // BATCH
+
+
+class KilledError(Exception):
+    """The process is gone."""
+
+
+class Digits(torch.utils.data.Dataset):
+    """Draws random numbers while it loads."""
+
+    def __init__(self, count=IMAGES):
+        pixels, labels = load_digits(return_X_y=True)
+        self.pixels, self.labels = (
+            torch.tensor(pixels[:count] / 16.0, dtype=torch.float32),
+            torch.tensor(labels[:count]),
+        )
+
+    def __len__(self):
+        return len(self.labels)
+
+    def __getitem__(self, index):
+        return self.pixels[index] + 0.1 * torch.randn(64), self.labels[index]
+
+
+class Net(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        nn = torch.nn
+        self.layers = nn.Sequential(
+            nn.Linear(64, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Dropout(0.3), nn.Linear(12, 10)
+        )
+
+    def training_step(self, batch, batch_idx):
+        images, labels = batch
+        return torch.nn.functional.cross_entropy(self.layers(images), labels)
+
+    def validation_step(self, batch, batch_idx):
+        images, labels = batch
+        self.log("val_loss", torch.nn.functional.cross_entropy(self.layers(images), labels))
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.AdamW(self.parameters(), lr=0.01)
+        return {"optimizer": optimizer, "lr_scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)}
+
+
+class Interrupts(pl.Callback):
+    def __init__(self, hook=None, at=None, signum=None):
+        self._at, self._signum = at, signum
+        self.seen = []
+        if hook is not None:
+            setattr(self, hook, self._count)
+
+    def _count(self, trainer, *others):
+        self.seen.append(trainer.global_step)
+        if len(self.seen) == self._at:
+            if self._signum is None:
+                raise KilledError
+            os.kill(os.getpid(), self._signum)
+
+
+def run(directory, *callbacks, loaders=None, own_loader=False, workers=0, **trainer_options):
+    pl.seed_everything(7, verbose=False)
+    model = Net()
+    stopping = pl.callbacks.EarlyStopping("val_loss", patience=50)
+    trainer = pl.Trainer(
+        **{
+            "max_epochs": EPOCHS,
+            "accelerator": "cpu",
+            "logger": False,
+            "enable_checkpointing": False,
+            "enable_progress_bar": False,
+            "enable_model_summary": False,
+            "default_root_dir": str(directory),
+            "callbacks": [*callbacks, stopping],
+            **trainer_options,
+        }
+    )
+    train = torch.utils.data.DataLoader(Digits(), BATCH, shuffle=True, num_workers=workers)
+    train = train if loaders is None else loaders
+    fit_resumably(
+        *(trainer, model, None if own_loader else train, torch.utils.data.DataLoader(Digits(16), 8)),
+        directory=directory / "checkpoints",
+        every_steps=2,
+    )
+    weights = {name: value.numpy().tobytes() for name, value in model.state_dict().items()}
+    return weights, trainer.global_step, trainer.current_epoch, float(stopping.best_score)
+
+
+CASES = {
+    "as it comes": ({}, range(1, EPOCHS * BATCHES)),
+    "accumulated": ({"accumulate_grad_batches": 2}, (1, 3, 5, 6)),
+    "evaluated twice": ({"val_check_interval": 2}, (2, 4, 5, 7)),
+}
+
+
+@pytest.mark.parametrize(("options", "batches"), CASES.values(), ids=CASES)
+def test_interrupted_after_any_batch_it_ends_with_the_same_bits(tmp_path, options, batches):
+    expected = run(tmp_path / "undisturbed", **options)
+    for at in batches:
+        for signum in (None, signal.SIGTERM):
+            directory = tmp_path / f"{at} {signum}"
+            with pytest.raises(KilledError if signum is None else SystemExit) as ending:
+                run(directory, Interrupts("on_train_batch_end", at, signum), **options)
+            if signum is not None:
+                assert ending.value.code == 75
+                if not options:
+                    assert (directory / "checkpoints" / f"step-{at}").is_dir(), "no step is lost"
+            assert run(directory, **options) == expected, f"interrupted after batch {at} by {signum}"
+
+
+@pytest.mark.enable_socket  # workers hand batches over through sockets of the machine's own
+def test_workers_load_the_same_batches(tmp_path):
+    expected = run(tmp_path / "undisturbed")
+    with pytest.raises(KilledError):
+        run(tmp_path, Interrupts("on_train_batch_end", 8), workers=2)
+    assert run(tmp_path, workers=2) == expected
+
+
+def test_a_notice_during_the_evaluation_does_not_wait_for_its_end(tmp_path):
+    expected = run(tmp_path / "undisturbed")
+    # Two batches of the check before the training, two in each epoch: this is the second one of the second epoch.
+    interrupts = Interrupts("on_validation_batch_end", 5, signal.SIGTERM)
+    with pytest.raises(SystemExit) as leaving:
+        run(tmp_path, interrupts)
+    assert leaving.value.code == 75
+    assert (tmp_path / "checkpoints" / "step-10").is_dir()
+    evaluations = Interrupts("on_validation_batch_end")
+    assert run(tmp_path, evaluations) == expected
+    assert evaluations.seen.count(10) == 2, "the evaluation is done again as a whole"
+
+
+@pytest.mark.parametrize("loaders", [list, lambda pair: {"a": pair[0], "b": pair[1]}], ids=["list", "dictionary"])
+def test_loaders_of_different_lengths_go_on_together(tmp_path, monkeypatch, loaders):
+    def both(self, batch, batch_idx):
+        pairs = list(batch.values()) if isinstance(batch, dict) else batch
+        return sum(torch.nn.functional.cross_entropy(self.layers(images), labels) for images, labels in pairs)
+
+    monkeypatch.setattr(Net, "training_step", both)
+
+    def make():
+        return loaders([torch.utils.data.DataLoader(Digits(count), 8, shuffle=True) for count in (40, 16)])
+
+    expected = run(tmp_path / "undisturbed", loaders=make())
+    for at in (3, 7):
+        with pytest.raises(KilledError):
+            run(tmp_path / str(at), Interrupts("on_train_batch_end", at), loaders=make())
+        assert run(tmp_path / str(at), loaders=make()) == expected
+
+
+def test_loaders_of_the_model_itself(tmp_path, monkeypatch):
+    expected = run(tmp_path / "undisturbed")
+    made = torch.utils.data.DataLoader(Digits(), BATCH, shuffle=True)
+    monkeypatch.setattr(Net, "train_dataloader", lambda self: made, raising=False)
+    with pytest.raises(KilledError):
+        run(tmp_path, Interrupts("on_train_batch_end", 8), own_loader=True)
+    assert run(tmp_path, own_loader=True) == expected
+
+
+def test_a_run_that_is_done_does_nothing_again(tmp_path):
+    expected = run(tmp_path)[0]
+    batches = Interrupts("on_train_batch_end")
+    pl.seed_everything(1, verbose=False)
+    assert run(tmp_path, batches)[0] == expected
+    assert batches.seen == []
+
+
+def test_lightnings_own_files_are_written_as_ever(tmp_path):
+    run(tmp_path, pl.callbacks.ModelCheckpoint(tmp_path, filename="mine"), enable_checkpointing=True)
+    assert torch.load(tmp_path / "mine.ckpt", weights_only=True)["epoch"] == EPOCHS - 1
+
+
+def test_data_without_indices_is_refused(tmp_path):
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            yield from Digits()
+
+    with pytest.raises(UsageError, match="DataLoader over Stream"):
+        run(tmp_path, loaders=torch.utils.data.DataLoader(Stream()))
+
+
+def test_several_processes_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(pl.Trainer, "world_size", 2)
+    with pytest.raises(UsageError, match="trains in 2 processes"):
+        run(tmp_path)
+
+
+def test_without_the_library_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lightning.pytorch", None)
+    monkeypatch.delitem(sys.modules, "spotkeep.integrations.lightning")
+    with pytest.raises(ImportError, match=r"install 'lightning>=2\.4'"):
+        importlib.import_module("spotkeep.integrations.lightning")

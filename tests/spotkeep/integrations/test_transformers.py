@@ -1,0 +1,197 @@
+"""Hugging Face's Trainer, interrupted at every step in turn, ends with the weights of an undisturbed run."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+
+import pytest
+from sklearn.datasets import load_digits
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from spotkeep import UsageError  # noqa: E402
+from spotkeep.integrations.transformers import train_resumably  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+IMAGES, BATCH, EPOCHS = 48, 8, 2
+STEPS = EPOCHS * IMAGES // BATCH
+
+
+class Digits(torch.utils.data.Dataset):
+    """Rows of a digit as a sequence, with noise that is drawn while it is loaded."""
+
+    def __init__(self):
+        pixels, labels = load_digits(return_X_y=True)
+        self.pixels, self.labels = torch.tensor(pixels[:IMAGES], dtype=torch.long), torch.tensor(labels[:IMAGES])
+
+    def __len__(self):
+        return len(self.labels)
+
+    def __getitem__(self, index):
+        noise = torch.randint(0, 2, self.pixels[index].shape)
+        return {"input_ids": self.pixels[index] + noise, "labels": self.labels[index]}
+
+
+class DiesAt(transformers.TrainerCallback):
+    def __init__(self, step, signum=None):
+        self.step, self.signum = step, signum
+
+    def on_step_end(self, args, state, control, **_):
+        if state.global_step == self.step:
+            if self.signum is None:
+                raise KeyboardInterrupt
+            os.kill(os.getpid(), self.signum)
+
+
+class Evaluations(transformers.TrainerCallback):
+    def __init__(self):
+        self.steps = []
+
+    def on_evaluate(self, args, state, control, **_):
+        self.steps.append(state.global_step)
+
+
+def trainer(directory, *callbacks, **options):
+    transformers.set_seed(5)
+    config = transformers.BertConfig(
+        vocab_size=20, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, num_labels=10
+    )
+    arguments = {
+        "output_dir": str(directory / "trainer"),
+        "per_device_train_batch_size": BATCH,
+        "num_train_epochs": EPOCHS,
+        "learning_rate": 0.01,
+        "lr_scheduler_type": "cosine",
+        "save_strategy": "no",
+        "logging_steps": 5,
+        "report_to": [],
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "seed": 5,
+        **options,
+    }
+    return transformers.Trainer(
+        model=transformers.BertForSequenceClassification(config),
+        args=transformers.TrainingArguments(**arguments),
+        train_dataset=Digits(),
+        eval_dataset=Digits(),
+        callbacks=list(callbacks),
+    )
+
+
+def weights(trained):
+    return {name: value.numpy().tobytes() for name, value in trained.model.state_dict().items()}
+
+
+def logged(trained):
+    return [
+        {name: entry[name] for name in entry if name in ("loss", "step", "grad_norm")}
+        for entry in trained.state.log_history
+    ]
+
+
+def undisturbed(directory, **options):
+    trained = trainer(directory, **options)
+    train_resumably(trained, directory=directory / "checkpoints", every_steps=4)
+    return weights(trained), logged(trained)
+
+
+# What is trained, and after which steps it is interrupted; 6 is the end of an epoch.
+CASES = {
+    "as it comes": ({}, (1, 4, 5, 6, 7, 11)),
+    "accumulated": ({"gradient_accumulation_steps": 2, "per_device_train_batch_size": BATCH // 2}, (1, 5, 6, 8)),
+    "evaluated": ({"eval_strategy": "steps", "eval_steps": 3}, (2, 3, 6, 9)),
+    "evaluated each epoch": ({"eval_strategy": "epoch"}, (5, 6, 7)),
+    "grouped": ({"train_sampling_strategy": "group_by_length"}, (4, 6, 9)),
+}
+
+
+@pytest.mark.parametrize(("options", "steps"), CASES.values(), ids=CASES)
+def test_interrupted_after_any_step_it_ends_with_the_same_bits(tmp_path, options, steps):
+    expected = undisturbed(tmp_path / "undisturbed", **options)
+    assert weights(trainer(tmp_path)) != expected[0]
+    for step in steps:
+        for signum in (None, signal.SIGTERM):
+            base = tmp_path / f"{step} {signum}"
+            train = {"directory": base / "checkpoints", "every_steps": 4}
+            with pytest.raises(KeyboardInterrupt if signum is None else SystemExit) as ending:
+                train_resumably(trainer(base, DiesAt(step, signum), **options), **train)
+            if signum is not None:
+                assert ending.value.code == 75
+                assert (base / "checkpoints" / f"step-{step}").is_dir(), "no step is lost"
+            resumed = trainer(base, **options)
+            train_resumably(resumed, **train)
+            assert (weights(resumed), logged(resumed)) == expected, f"interrupted after step {step} by {signum}"
+
+
+def test_on_a_notice_an_evaluation_is_left_to_the_next_attempt(tmp_path):
+    for signum in (signal.SIGTERM, None):
+        evaluations = Evaluations()
+        options = {"eval_strategy": "steps", "eval_steps": 3}
+        train = {"directory": tmp_path / "checkpoints"}
+        if signum is not None:
+            with pytest.raises(SystemExit):
+                train_resumably(trainer(tmp_path, DiesAt(3, signum), evaluations, **options), **train)
+            assert evaluations.steps == []
+        else:
+            train_resumably(trainer(tmp_path, evaluations, **options), **train)
+            assert evaluations.steps == [3, 6, 9, 12]
+
+
+def test_early_stopping_counts_on_and_stays_stopped(tmp_path):
+    def early(*callbacks):
+        stopping = transformers.EarlyStoppingCallback(early_stopping_patience=2, early_stopping_threshold=99.0)
+        return trainer(
+            *(tmp_path, *callbacks, stopping),
+            eval_strategy="steps",
+            eval_steps=2,
+            metric_for_best_model="eval_loss",
+            save_steps=2,
+            save_strategy="steps",
+            load_best_model_at_end=True,
+        )
+
+    train = {"directory": tmp_path / "checkpoints", "every_steps": 1}
+    with pytest.raises(KeyboardInterrupt):
+        train_resumably(early(DiesAt(5)), **train)
+    resumed = early()
+    assert train_resumably(resumed, **train).global_step == 6, "two evaluations without progress, one of them before"
+    again = early()
+    assert train_resumably(again, **train).global_step == 6
+    assert weights(again) == weights(resumed)
+
+
+def test_a_damaged_checkpoint_is_passed_over(tmp_path, job_events):
+    expected = undisturbed(tmp_path / "undisturbed")
+    train = {"directory": tmp_path / "checkpoints", "every_steps": 2}
+    with pytest.raises(KeyboardInterrupt):
+        train_resumably(trainer(tmp_path, DiesAt(6)), **train)
+    raw = bytearray((tmp_path / "checkpoints" / "step-4" / "data-00000.bin").read_bytes())
+    raw[100] ^= 1
+    (tmp_path / "checkpoints" / "step-4" / "data-00000.bin").write_bytes(raw)
+    job_events()
+    resumed = trainer(tmp_path)
+    train_resumably(resumed, **train)
+    assert weights(resumed) == expected[0]
+    events = [(event["event"], event["step"]) for event in job_events()]
+    assert ("fallback", 4) in events
+    assert ("resume", 2) in events
+
+
+def test_what_cannot_be_resumed_is_refused_with_all_reasons(tmp_path):
+    unfit = trainer(tmp_path, auto_find_batch_size=True)
+    unfit.is_fsdp_enabled = True
+    with pytest.raises(UsageError, match="FSDP divides its state; auto_find_batch_size"):
+        train_resumably(unfit, directory=tmp_path)
+
+
+def test_without_the_library_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    monkeypatch.delitem(sys.modules, "spotkeep.integrations.transformers")
+    with pytest.raises(ImportError, match=r"install 'transformers\[torch\]>=5'"):
+        importlib.import_module("spotkeep.integrations.transformers")

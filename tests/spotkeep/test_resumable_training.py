@@ -1,0 +1,221 @@
+"""Loops over epochs and batches: interrupted after any step, the run ends where one that was left alone ends."""
+
+# ruff: noqa: S311 - any random numbers will do
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+
+import numpy as np
+import pytest
+
+from spotkeep import ResumableTraining, UsageError
+
+EPOCHS = 3
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+class Shuffled:
+    """Batches in a new order each time, by the global random numbers, some of them drawn late."""
+
+    def __init__(self, count=5):
+        self.count = count
+
+    def __iter__(self):
+        order = random.sample(range(self.count), self.count)
+        for index in order:
+            yield index + random.random()
+
+
+def run(directory, *, stop_after=None, notice=False, body=None, **options):
+    """One process: gone, or told to go, after so many batches of its own; then it gives None."""
+    random.seed(1)
+    np.random.seed(2)
+    learned = {"values": []}
+    seen = 0
+
+    def batch_done():
+        nonlocal seen
+        seen += 1
+        if seen == stop_after:
+            if not notice:
+                raise Killed
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    training = ResumableTraining({"learned": learned}, directory=directory, **{"every_steps": 1, **options})
+    try:
+        (body or one_loop)(training, learned["values"], batch_done)
+    except Killed:
+        return None
+    except SystemExit as leaving:
+        return pytest.fail("left with another code") if leaving.code != 75 else None
+    return learned["values"], random.random(), float(np.random.random())
+
+
+def one_loop(training, values, batch_done):
+    loader = training.loader(Shuffled())
+    for epoch in training.epochs(range(10, 10 + EPOCHS)):
+        scale = random.random()
+        for number, batch in enumerate(loader, loader.start):
+            values.append((epoch, number, batch * scale + random.random() + float(np.random.random())))
+            batch_done()
+        values.append(("validated", random.random()))
+
+
+def two_at_once(training, values, batch_done):
+    first, second = training.loader(Shuffled(4)), training.loader(Shuffled(6))
+    for epoch in training.epochs(EPOCHS):
+        for pair in zip(first, second, strict=False):
+            values.append((epoch, pair, random.random()))
+            batch_done()
+
+
+def two_in_turn(training, values, batch_done):
+    first, second = training.loader(Shuffled(3)), training.loader([1, 2])
+    for epoch in training.epochs(EPOCHS):
+        for batch in first:
+            values.append((epoch, batch, random.random()))
+            batch_done()
+        for batch in second:
+            values.append((epoch, batch, random.random()))
+            batch_done()
+
+
+def made_in_each_epoch(training, values, batch_done):
+    for epoch in training.epochs(EPOCHS):
+        for _ in range(2):
+            for batch in training.loader(Shuffled(3)):
+                values.append((epoch, batch, random.random()))
+                batch_done()
+
+
+def the_same_twice(training, values, batch_done):
+    loader = training.loader(Shuffled(3))
+    for epoch in training.epochs(EPOCHS):
+        for _ in range(2):
+            for batch in loader:
+                values.append((epoch, batch, random.random()))
+                batch_done()
+
+
+def left_early(training, values, batch_done):
+    loader = training.loader(Shuffled(9))
+    for _epoch in training.epochs(EPOCHS):
+        for number, batch in enumerate(loader, loader.start):
+            values.append((batch, random.random()))
+            batch_done()
+            if number == 2:
+                break
+
+
+BODIES = [one_loop, two_at_once, two_in_turn, made_in_each_epoch, the_same_twice, left_early]
+
+
+@pytest.mark.parametrize("notice", [False, True], ids=["killed", "noticed"])
+@pytest.mark.parametrize("body", BODIES, ids=lambda body: body.__name__)
+def test_interrupted_after_any_batch_it_ends_where_an_undisturbed_run_ends(tmp_path, body, notice):
+    expected = run(tmp_path / "undisturbed", body=body)
+    for stop_after in range(1, len(expected[0])):
+        directory = tmp_path / str(stop_after)
+        if run(directory, stop_after=stop_after, notice=notice, body=body) is None:
+            assert run(directory, body=body) == expected, f"stopped after batch {stop_after}"
+
+
+@pytest.mark.parametrize("body", BODIES, ids=lambda body: body.__name__)
+def test_interrupted_again_and_again(tmp_path, body):
+    expected = run(tmp_path / "undisturbed", body=body)
+    for attempt in range(40):
+        result = run(tmp_path / "run", body=body, stop_after=2, notice=attempt % 3 == 0)
+        if result is not None:
+            break
+    assert result == expected
+
+
+def test_a_save_each_few_steps_loses_only_those_after_it(tmp_path):
+    expected = run(tmp_path / "undisturbed")
+    for stop_after in range(1, 15):
+        assert run(tmp_path / str(stop_after), stop_after=stop_after, every_steps=4) is None
+        assert run(tmp_path / str(stop_after), every_steps=4) == expected
+
+
+def test_gradients_that_are_added_up_are_not_torn_apart(tmp_path):
+    def summed(training, values, batch_done):
+        loader = training.loader(list(range(7)))
+        gradient = 0.0  # as a parameter's, which no state_dict has
+        for _epoch in training.epochs(EPOCHS):
+            for number, batch in enumerate(loader, loader.start):
+                gradient += batch * random.random()
+                if (number + 1) % 3 == 0 or number + 1 == len(loader):
+                    values.append(gradient)
+                    gradient = 0.0
+                batch_done()
+
+    expected = run(tmp_path / "undisturbed", body=summed, batches_per_step=3)
+    assert len(expected[0]) == 9
+    for stop_after in range(1, 21):
+        for notice in (False, True):
+            directory = tmp_path / f"{stop_after} {notice}"
+            run(directory, body=summed, batches_per_step=3, stop_after=stop_after, notice=notice)
+            assert run(directory, body=summed, batches_per_step=3) == expected
+
+
+def test_progress_tells_how_far_it_is(tmp_path, job_events):
+    training = ResumableTraining({}, directory=tmp_path, batches_per_step=2)
+    loader = training.loader([1, 2, 3])
+    for _epoch in training.epochs(2):
+        for _ in loader:
+            training.log(loss=0.5)
+    told = [(event["step"], event["total_steps"]) for event in job_events() if event["event"] == "progress"]
+    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_a_run_that_is_done_does_nothing_again(tmp_path, job_events):
+    expected = run(tmp_path)
+    assert run(tmp_path) == expected
+    assert [event["step"] for event in job_events() if event["event"] == "finish"] == [15, 15]
+
+
+def test_what_gives_its_batches_only_once_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="gives its batches only once"):
+        ResumableTraining({}, directory=tmp_path).loader(iter([1, 2]))
+
+
+def test_batches_outside_the_epochs_are_refused(tmp_path):
+    loader = ResumableTraining({}, directory=tmp_path).loader([1, 2])
+    with pytest.raises(UsageError, match="only inside"):
+        next(iter(loader))
+
+
+def test_a_script_with_other_loops_than_the_one_that_saved_is_told(tmp_path):
+    assert run(tmp_path, stop_after=3, notice=True) is None
+    with pytest.raises(UsageError, match="did not come to"):
+        run(tmp_path, body=lambda training, values, done: [None for _ in training.epochs(2)])
+
+
+def test_batches_that_are_gone_are_told(tmp_path):
+    def shrinking(count):
+        def body(training, values, batch_done):
+            loader = training.loader(Shuffled(count))
+            for _epoch in training.epochs(1):
+                for _ in loader:
+                    batch_done()
+
+        return body
+
+    assert run(tmp_path, body=shrinking(5), stop_after=4, notice=True) is None
+    with pytest.raises(UsageError, match="after 4 batches of this pass, and there are 2 now"):
+        run(tmp_path, body=shrinking(2))
+
+
+@pytest.mark.parametrize(
+    ("state", "options", "problem"),
+    [({"loop": 1}, {}, "the state has 'loop'"), ({}, {"batches_per_step": 0}, "batches_per_step is 0")],
+)
+def test_arguments_that_make_no_sense_are_refused(tmp_path, state, options, problem):
+    with pytest.raises(UsageError, match=problem):
+        ResumableTraining(state, directory=tmp_path, **options)

@@ -1,0 +1,185 @@
+"""A pass over any kind of DataLoader goes on in its middle: the same batches, and nothing loaded that was seen."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+
+import numpy as np
+import pytest
+
+from spotkeep import ResumableTraining, UsageError
+
+torch = pytest.importorskip("torch")
+from torch.utils.data import (  # noqa: E402
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+
+pytestmark = pytest.mark.torch
+
+COUNT = 12
+EPOCHS = 2
+
+
+class Augmented(Dataset):
+    """Draws random numbers of every kind while it loads, and tells what it loaded in this process."""
+
+    def __init__(self):
+        self.loaded = []
+
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, index):
+        self.loaded.append(index)
+        noise = torch.rand(()) + random.gauss(0, 1) + float(np.random.random())
+        return torch.tensor(float(index)) + 0.01 * noise
+
+
+class AugmentedAtOnce(Augmented):
+    def __getitems__(self, indices):
+        return [self[index] for index in indices]
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        for index in torch.randperm(COUNT).tolist():
+            yield torch.tensor(float(index)) + 0.01 * torch.rand(())
+
+
+class DrawsLate:
+    """A sampler that draws each index when it is asked for it."""
+
+    def __len__(self):
+        return COUNT
+
+    def __iter__(self):
+        for _ in range(COUNT):
+            yield int(torch.randint(COUNT, ()))
+
+
+def batches_of_batches():
+    return BatchSampler(RandomSampler(range(COUNT), generator=torch.Generator().manual_seed(3)), 3, drop_last=False)
+
+
+LOADERS = {
+    "shuffled": lambda: DataLoader(Augmented(), 3, shuffle=True),
+    "in order": lambda: DataLoader(Augmented(), 3),
+    "at once": lambda: DataLoader(AugmentedAtOnce(), 3, shuffle=True, num_workers=1),
+    "workers": lambda: DataLoader(Augmented(), 3, shuffle=True, num_workers=2),
+    "workers that stay": lambda: DataLoader(Augmented(), 3, shuffle=True, num_workers=1, persistent_workers=True),
+    "a generator": lambda: DataLoader(Augmented(), 3, shuffle=True, generator=torch.Generator().manual_seed(5)),
+    "a generator and workers": lambda: DataLoader(
+        Augmented(), 3, shuffle=True, num_workers=1, persistent_workers=True, generator=torch.Generator()
+    ),
+    "some": lambda: DataLoader(Augmented(), 3, sampler=SubsetRandomSampler(range(2, COUNT))),
+    "weighted": lambda: DataLoader(Augmented(), 3, sampler=WeightedRandomSampler([1.0] * COUNT, COUNT)),
+    "replacement": lambda: DataLoader(Augmented(), 3, sampler=RandomSampler(range(COUNT), replacement=True)),
+    "drawn late": lambda: DataLoader(Augmented(), 3, sampler=DrawsLate()),
+    "drawn late, workers": lambda: DataLoader(Augmented(), 3, sampler=DrawsLate(), num_workers=1),
+    "a batch sampler": lambda: DataLoader(Augmented(), batch_sampler=batches_of_batches()),
+    "one by one": lambda: DataLoader(Augmented(), batch_size=None, shuffle=True),
+    "one by one, workers": lambda: DataLoader(Augmented(), batch_size=None, shuffle=True, num_workers=1),
+    "a stream": lambda: DataLoader(Stream(), 3),
+    "a stream, workers": lambda: DataLoader(Stream(), 3, num_workers=1),
+}
+# With workers, or drawing late, random numbers are not those of the plain loop.
+OTHER_NUMBERS = {"at once", "workers", "workers that stay", "a generator and workers"}
+OTHER_NUMBERS |= {"one by one, workers", "drawn late", "drawn late, workers", "a stream", "a stream, workers"}
+
+
+# Workers hand batches over through sockets of the machine's own.
+CASES = [
+    pytest.param(name, marks=[pytest.mark.enable_socket] if "workers" in name or name == "at once" else [])
+    for name in LOADERS
+]
+
+
+def seed():
+    random.seed(1)
+    np.random.seed(2)
+    torch.manual_seed(3)
+
+
+def plain(make):
+    seed()
+    loader, seen = make(), []
+    for _epoch in range(EPOCHS):
+        seen += [(batch.tolist(), float(torch.rand(()))) for batch in loader]
+    return seen
+
+
+def run(make, directory, *, stop_after=None):
+    """One process; gives what it has seen, those of the processes before included, and None if it was told to leave."""
+    seed()
+    seen = []
+    training = ResumableTraining({"seen": seen}, directory=directory, every_steps=1)
+    loader = make()
+    resumable = training.loader(loader)
+    done = 0
+    try:
+        for _epoch in training.epochs(EPOCHS):
+            for batch in resumable:
+                seen.append((batch.tolist(), float(torch.rand(()))))
+                done += 1
+                if done == stop_after:
+                    os.kill(os.getpid(), signal.SIGTERM)
+    except SystemExit:
+        return None, loader
+    return seen, loader
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_interrupted_after_any_batch_it_gives_the_same_batches(tmp_path, name):
+    make = LOADERS[name]
+    expected, _ = run(make, tmp_path / "undisturbed")
+    if name not in OTHER_NUMBERS:
+        assert expected == plain(make), "the loop is the plain loop, bit for bit"
+    stops = range(1, len(expected)) if "workers" not in name and len(expected) < 10 else (2, len(expected) // 2, 6)
+    for stop_after in stops:
+        directory = tmp_path / str(stop_after)
+        assert run(make, directory, stop_after=stop_after)[0] is None
+        again, _ = run(make, directory)
+        assert again == expected, f"interrupted after batch {stop_after}"
+
+
+def test_batches_that_were_seen_are_not_loaded_again(tmp_path):
+    make = LOADERS["shuffled"]
+    _, loader = run(make, tmp_path, stop_after=3)
+    assert len(loader.dataset.loaded) == 9
+    seen, loader = run(make, tmp_path)
+    assert len(loader.dataset.loaded) == EPOCHS * COUNT - 9
+    assert len(seen) == EPOCHS * COUNT / 3
+
+
+@pytest.mark.enable_socket
+@pytest.mark.parametrize("name", ["workers", "workers that stay", "a stream, workers"])
+def test_each_epoch_has_random_numbers_of_its_own(tmp_path, name):
+    seen, _ = run(LOADERS[name], tmp_path)
+    values = [value for batch, _ in seen for value in batch]
+    assert len(set(values)) == EPOCHS * COUNT
+
+
+def test_what_the_loader_has_is_there(tmp_path):
+    loader = DataLoader(Augmented(), 5)
+    resumable = ResumableTraining({}, directory=tmp_path).loader(loader)
+    assert (len(resumable), resumable.batch_size, resumable.dataset) == (3, 5, loader.dataset)
+
+
+def test_an_order_that_nobody_can_repeat_is_refused(tmp_path):
+    training = ResumableTraining({}, directory=tmp_path)
+    with pytest.raises(UsageError, match="in_order=False"):
+        training.loader(DataLoader(Augmented(), 3, num_workers=1, in_order=False))
+
+
+def test_another_batch_size_is_refused(tmp_path):
+    run(lambda: DataLoader(Augmented(), 3), tmp_path, stop_after=2)
+    with pytest.raises(UsageError, match="a loader with 4 batches, and this one has 3"):
+        run(lambda: DataLoader(Augmented(), 4), tmp_path)

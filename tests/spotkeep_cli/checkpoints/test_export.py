@@ -1,0 +1,199 @@
+"""What is exported is what was saved: read back by the format's own library, to the bit."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spotkeep.checkpoint_directory import CheckpointDirectory
+from spotkeep.errors import DamagedCheckpointError
+from spotkeep.inspection import InspectedCheckpoint
+from spotkeep.state_encoding import encode_state
+from spotkeep_cli.checkpoints import safetensors_file
+from spotkeep_cli.checkpoints.export import Exported, ExportFormat, export
+from spotkeep_cli.errors import CommandLineError, UsageError
+
+NUMPY_DTYPES = ["b1", "i1", "<i2", ">i4", "<i8", "u1", "<u2", "<u4", ">u8", "<f2", ">f4", "<f8"]
+
+
+def exported(path: Path, state: dict[str, Any], as_format: ExportFormat, **options: Any) -> tuple[Path, Exported]:
+    CheckpointDirectory(path).write(encode_state(state), step=7)
+    target = path / "out"
+    with InspectedCheckpoint(path, 7) as checkpoint:
+        return target, export(checkpoint, target, as_format=as_format, **{"overwrite": False, **options})
+
+
+def read_plainly(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The header and the bytes of each tensor, with nothing but what the format says."""
+    raw = path.read_bytes()
+    start = 8 + int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8:start])
+    places = {name: told["data_offsets"] for name, told in header.items() if name != "__metadata__"}
+    assert sorted(end for _, end in places.values())[-1:] in ([len(raw) - start], [])
+    return header, {name: raw[start + first : start + end] for name, (first, end) in places.items()}
+
+
+def test_names_are_joined_and_plain_values_are_metadata(tmp_path: Path) -> None:
+    state = {
+        "model": {"w": np.arange(6, dtype="f4").reshape(2, 3), "b": np.float64(2.5)},
+        "lr": 0.1,
+        "betas": (0.9, 0.99),
+        "text": np.array(["a"]),
+        "wide": np.zeros(2, "c16"),
+        "raw": b"x",
+        "__metadata__": np.zeros(3),
+    }
+    path, told = exported(tmp_path, state, ExportFormat.SAFETENSORS)
+    header, data = read_plainly(path)
+    assert set(data) == {"model.w", "model.b"}
+    assert data["model.w"] == state["model"]["w"].tobytes()
+    assert header["model.b"]["shape"] == []
+    metadata = header["__metadata__"]
+    assert (metadata["lr"], metadata["betas"], metadata["spotkeep.step"]) == ("0.1", "(0.9, 0.99)", "7")
+    assert {name for name, _ in told.left_out} == {"text", "wide", "raw", "__metadata__"}
+    assert told == Exported(size=path.stat().st_size, tensors=2, values=2, left_out=told.left_out)
+
+
+def test_every_tensor_is_aligned_to_its_elements(tmp_path: Path) -> None:
+    state = {str(n): np.zeros(n + 1, dtype) for n, dtype in enumerate(NUMPY_DTYPES)}
+    path, _ = exported(tmp_path, state, ExportFormat.SAFETENSORS)
+    header, _ = read_plainly(path)
+    header_bytes = int.from_bytes(path.read_bytes()[:8], "little")
+    for name, array in state.items():
+        assert (8 + header_bytes + header[name]["data_offsets"][0]) % array.itemsize == 0
+
+
+@settings(max_examples=50)
+@given(
+    st.dictionaries(
+        st.text(min_size=1, max_size=8),
+        st.builds(
+            lambda dtype, shape, order, seed: np.asarray(
+                np.random.default_rng(seed).integers(0, 2, size=shape).astype(dtype), order=order
+            ),
+            st.sampled_from(NUMPY_DTYPES),
+            st.lists(st.integers(0, 4), max_size=3),
+            st.sampled_from("CF"),
+            st.integers(0, 99),
+        ),
+        max_size=5,
+    )
+)
+def test_the_safetensors_library_reads_the_same(tmp_path_factory: Any, state: dict[str, Any]) -> None:
+    library = pytest.importorskip("safetensors.numpy")
+    path, told = exported(tmp_path_factory.mktemp("export"), state, ExportFormat.SAFETENSORS)
+    found = library.load(path.read_bytes())
+    assert told.left_out == ()
+    assert len(found) == len(state)
+    for name, array in state.items():
+        assert found[name].dtype == array.dtype.newbyteorder("<")
+        np.testing.assert_array_equal(found[name], array)
+
+
+@pytest.mark.torch
+def test_the_safetensors_library_reads_torchs_own_types(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    library = pytest.importorskip("safetensors.torch")
+    names = "bool uint8 int16 int64 float16 bfloat16 float32 float64 complex64 float8_e4m3fn float8_e5m2"
+    state = {name: torch.arange(6).reshape(2, 3).to(getattr(torch, name)) for name in names.split()}
+    path, told = exported(tmp_path, {"model": state}, ExportFormat.SAFETENSORS)
+    found = library.load_file(path)
+    assert told.left_out == ()
+    for name, tensor in state.items():
+        assert found[f"model.{name}"].dtype == tensor.dtype
+        assert torch.equal(found[f"model.{name}"].view(torch.uint8), tensor.view(torch.uint8))
+
+
+@pytest.mark.torch
+def test_torch_loads_its_file_without_leave_to_run_code(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    state = {
+        "model": model,
+        "optimizer": optimizer,
+        "column": np.asfortranarray(np.arange(6, dtype=">f8").reshape(2, 3)),
+        "scalar": np.float32(1.5),
+        "words": [np.array(["a"]), 1],
+        "rng": (1, (2, None), b"x"),
+    }
+    path, told = exported(tmp_path, state, ExportFormat.TORCH)
+    found = torch.load(path, weights_only=True)
+    fresh = torch.nn.Linear(3, 2)
+    fresh.load_state_dict(found["model"])
+    assert torch.equal(fresh.weight, model.weight)
+    torch.optim.AdamW(fresh.parameters()).load_state_dict(found["optimizer"])
+    assert found["column"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert found["scalar"] == 1.5
+    assert found["rng"] == (1, (2, None), b"x")
+    assert found["words"] == [None, 1]
+    assert [name for name, _ in told.left_out] == ["words.0"]
+    assert told.size == path.stat().st_size
+
+
+@pytest.mark.parametrize(
+    "as_format", [ExportFormat.SAFETENSORS, pytest.param(ExportFormat.TORCH, marks=pytest.mark.torch)]
+)
+def test_a_damaged_checkpoint_leaves_no_file(tmp_path: Path, as_format: ExportFormat) -> None:
+    if as_format is ExportFormat.TORCH:
+        pytest.importorskip("torch")
+    CheckpointDirectory(tmp_path).write(encode_state({"w": np.ones(5_000)}), step=7)
+    data = tmp_path / "step-7" / "data-00000.bin"
+    data.write_bytes(data.read_bytes()[:-1] + b"\x01")
+    target = tmp_path / "out"
+    target.write_text("older")
+    data.write_bytes(b"\x01" + data.read_bytes()[1:])
+    with InspectedCheckpoint(tmp_path, 7) as checkpoint, pytest.raises(DamagedCheckpointError):
+        export(checkpoint, target, as_format=as_format, overwrite=True)
+    assert target.read_text() == "older"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "step-7"]
+
+
+def test_a_file_that_appeared_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    with pytest.raises(UsageError, match="is there already"):
+        exported(tmp_path, {"w": np.ones(3)}, ExportFormat.SAFETENSORS, on_bytes=lambda _: target.write_text("theirs"))
+    assert target.read_text() == "theirs"
+
+
+def test_a_link_is_something_that_is_there(tmp_path: Path) -> None:
+    (tmp_path / "out").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match="is there already"):
+        exported(tmp_path, {"w": np.ones(3)}, ExportFormat.SAFETENSORS)
+    with InspectedCheckpoint(tmp_path, 7) as checkpoint:
+        export(checkpoint, tmp_path / "out", as_format=ExportFormat.SAFETENSORS, overwrite=True)
+    assert not (tmp_path / "out").is_symlink()
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_the_file_has_the_rights_of_any_new_file(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        path, _ = exported(tmp_path, {"w": np.ones(3)}, ExportFormat.SAFETENSORS)
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_header_that_no_reader_takes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(safetensors_file, "MAX_HEADER_BYTES", 1000)
+    with pytest.raises(CommandLineError, match="cannot hold this state"):
+        exported(tmp_path, {"text": "x" * 1000}, ExportFormat.SAFETENSORS)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.torch
+def test_what_does_not_fit_into_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr(os, "sysconf", lambda _: 10)
+    with pytest.raises(CommandLineError, match="more than this machine's memory"):
+        exported(tmp_path, {"w": np.ones(300)}, ExportFormat.TORCH)

@@ -1,0 +1,511 @@
+"""`spotkeep checkpoints` on real directories and on a run's objects: what people see, what strangers can't do."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from spotkeep.checkpoint_directory import CheckpointDirectory
+from spotkeep.chunk_checksums import chunk_checksum
+from spotkeep.manifest import DataFile, Manifest, RankShare, manifest_bytes, parse_manifest
+from spotkeep.rank_shares import encode_share, own_state
+from spotkeep.snapshot import Snapshot
+from spotkeep.state_encoding import encode_state
+from spotkeep_cli.checkpoints import element_comparison
+from spotkeep_cli.errors import ExitCode
+
+BIG = 300_000
+
+
+def state_at(step: int) -> dict[str, Any]:
+    weight = np.zeros(BIG, dtype="f4")
+    weight[:5] = step / 100
+    return {
+        "model": {"layer": {"weight": weight, "bias": np.full((2, 2), 0.5)}},
+        "optimizer": {"state": {0: {"step": step}}, "param_groups": [{"lr": 10 / step, "betas": (0.9, 0.99)}]},
+        "loss": float("nan"),
+        "rng": ((3, (1, 2), None), b"raw"),
+    }
+
+
+def write(path: Path, step: int, state: dict[str, Any]) -> None:
+    """A checkpoint whose time and author are always the same."""
+    CheckpointDirectory(path).write(encode_state(state), step=step, epochs_completed=step // 100)
+    manifest = path / f"step-{step}" / "manifest.json"
+    told = replace(
+        parse_manifest(manifest.read_bytes()),
+        created=1_795_262_400.0 + step,
+        library="spotkeep 0.1.0",
+        metrics={"loss": 25 / step, "accuracy": 0.911},
+    )
+    manifest.write_bytes(manifest_bytes(told))
+
+
+@pytest.fixture
+def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Steps 100, 200 and 300, below the working directory."""
+    monkeypatch.chdir(tmp_path)
+    for step in (100, 200, 300):
+        write(tmp_path / "checkpoints", step, state_at(step))
+    return Path("checkpoints")
+
+
+def flip(path: Path, position: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(position)
+        byte = file.read(1)[0]
+        file.seek(position)
+        file.write(bytes([byte ^ 1]))
+
+
+COMMANDS = [
+    "ls checkpoints",
+    "verify checkpoints",
+    "verify checkpoints --all",
+    "verify checkpoints step-100",
+    "show checkpoints",
+    "show checkpoints 100",
+    "diff checkpoints 100 300",
+    "diff checkpoints@200 checkpoints@200",
+    "export checkpoints 300 state.safetensors --format safetensors",
+]
+
+
+@pytest.mark.parametrize("columns", [80, 48])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_it_prints(saved: Path, spotkeep: Any, snapshot: SnapshotAssertion, command: str, columns: int) -> None:
+    result = spotkeep("checkpoints", *command.split(), columns=columns)
+    assert result.exit_code == 0, result.output
+    assert result.output == snapshot
+    assert [line for line in result.output.splitlines() if line != line.rstrip()] == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_json_is_alone_on_standard_output(saved: Path, spotkeep: Any, command: str) -> None:
+    result = spotkeep("checkpoints", *command.split(), "--json")
+    assert result.exit_code == 0, result.output
+    json.loads(result.stdout, parse_constant=pytest.fail)
+
+
+def write_by_ranks(path: Path, step: int, *, ranks: int) -> None:
+    """What the ranks of a training write together."""
+    target = path / f"step-{step}"
+    target.mkdir(parents=True)
+    files, shares, common = [], [], None
+    for rank in range(ranks):
+        own = {"rng": np.full(3, rank), "place": {"epoch": 1, "batch": rank}}
+        encoded = encode_share({"model": {"weight": np.full(7, step / 100)}}, own, rank=rank)
+        first = len(files)
+        snapshot = Snapshot()
+        images = snapshot.arrange(encoded.blobs)
+        snapshot.copy(encoded.blobs, images)
+        for image in images:
+            file = target / f"data-{first + image.index:05d}.bin"
+            file.write_bytes(image.raw)
+            files.append(DataFile(file.name, len(image.raw), (chunk_checksum(image.raw),)))
+        common = common or encoded.document.common
+        shares.append(RankShare(encoded.document.own_files, own_state(encoded.document, first=first)))
+    manifest = Manifest(step, None, 1_795_262_400.0 + step, "spotkeep 0.1.0", tuple(files), common, ranks=tuple(shares))
+    (target / "manifest.json").write_bytes(manifest_bytes(manifest))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("ls several", "verify several", "show several", "diff several 100 200"),
+        "export several 200 state.safetensors --format safetensors",
+    ],
+)
+def test_what_several_ranks_wrote_is_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spotkeep: Any, snapshot: SnapshotAssertion, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_by_ranks(tmp_path / "several", 100, ranks=2)
+    write_by_ranks(tmp_path / "several", 200, ranks=3)
+    result = spotkeep("checkpoints", *command.split())
+    assert result.exit_code == 0, result.output
+    assert result.output == snapshot
+
+
+def test_damage_to_one_ranks_part_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spotkeep: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_by_ranks(tmp_path / "several", 100, ranks=2)
+    flip(tmp_path / "several/step-100/data-00002.bin", 5)
+    result = spotkeep("checkpoints", "verify", "several")
+    assert result.exit_code == ExitCode.DAMAGED_CHECKPOINT
+    assert "step-100/data-00002.bin, bytes 0 to 4,095: altered" in result.output
+
+
+def test_show_json_has_every_entry(saved: Path, spotkeep: Any) -> None:
+    entries = {
+        e["name"]: e for e in json.loads(spotkeep("checkpoints", "show", "checkpoints", "--json").stdout)["entries"]
+    }
+    assert entries["model.layer.bias"]["shape"] == [2, 2]
+    assert entries["model.layer.bias"]["dtype"] == "float64"
+    assert entries["optimizer.param_groups.0.betas"]["value"] == "(0.9, 0.99)"
+    assert entries["optimizer.state.0.step"]["value"] == 300
+    assert entries["rng.1"] == {"name": "rng.1", "path": ["rng", "1"], "kind": "bytes", "bytes": 3}
+
+
+def test_damage_is_named_with_its_place_and_the_exit_code_says_so(saved: Path, spotkeep: Any) -> None:
+    flip(saved / "step-300" / "data-00000.bin", 4_321)
+    (saved / "step-200" / "data-00000.bin").unlink()
+    result = spotkeep("checkpoints", "verify", "checkpoints", "--all")
+    assert result.exit_code == ExitCode.DAMAGED_CHECKPOINT
+    assert "step-300/data-00000.bin, bytes 0 to " in result.output
+    assert "A resume takes step 100." in result.output
+    document = json.loads(spotkeep("checkpoints", "verify", "checkpoints", "--json").stdout)
+    assert document["resume_takes"] == 100
+    [damage] = document["checkpoints"][0]["damage"]
+    assert (damage["file"], damage["first_byte"]) == ("step-300/data-00000.bin", 0)
+    assert document["checkpoints"][1]["damage"][0]["file"] == "step-200/data-00000.bin"
+    listed = spotkeep("checkpoints", "ls", "checkpoints").output
+    assert "step 200: step-200/data-00000.bin: missing" in listed
+
+
+def test_a_verified_step_does_not_say_more_than_was_looked_at(saved: Path, spotkeep: Any) -> None:
+    assert "A resume looks at step 300 first" in spotkeep("checkpoints", "verify", "checkpoints", "200").output
+    assert "A resume takes step 300." in spotkeep("checkpoints", "verify", "checkpoints", "300").output
+    flip(saved / "step-300" / "manifest.json", 100)
+    result = spotkeep("checkpoints", "verify", "checkpoints", "300")
+    assert "A resume looks at step 200 first" in result.output
+    assert result.exit_code == ExitCode.DAMAGED_CHECKPOINT
+
+
+def test_when_none_is_good_a_resume_starts_anew(saved: Path, spotkeep: Any) -> None:
+    for step in (100, 200, 300):
+        flip(saved / f"step-{step}" / "data-00000.bin", 0)
+    result = spotkeep("checkpoints", "verify", "checkpoints")
+    assert "starts from the beginning" in result.output
+    assert "3 damaged, of 3 checkpoints looked at" in result.output
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["diff checkpoints 200 300", "export checkpoints 300 out.st --format safetensors"],
+)
+def test_damaged_data_are_never_taken_for_data(saved: Path, spotkeep: Any, command: str) -> None:
+    flip(saved / "step-300" / "data-00000.bin", 10)
+    result = spotkeep("checkpoints", *command.split())
+    assert result.exit_code == ExitCode.DAMAGED_CHECKPOINT
+    assert "Error: step-300/data-00000.bin, bytes 0 to " in result.stderr
+    assert "Hint: all that is wrong: spotkeep checkpoints verify checkpoints --all" in result.stderr
+    assert sorted(path.name for path in Path().iterdir()) == ["checkpoints"]
+
+
+def test_markers_say_what_was_uploaded(saved: Path, spotkeep: Any) -> None:
+    for path in (saved / "step-100").iterdir():
+        path.with_name(f"{path.name}.sagemaker-uploaded").touch()
+    (saved / "step-200" / "data-00000.bin.sagemaker-uploading").touch()
+    listed = {one["step"]: one for one in json.loads(spotkeep("checkpoints", "ls", "checkpoints", "--json").stdout)}
+    assert [listed[step]["upload"] for step in (300, 200, 100)] == [None, "uploading", "uploaded"]
+    assert [listed[step]["files"] for step in (300, 200, 100)] == [2, 2, 2]
+    assert "UPLOAD" in spotkeep("checkpoints", "ls", "checkpoints").stdout
+
+
+def test_what_is_unfinished_or_newer_is_said(saved: Path, spotkeep: Any) -> None:
+    (saved / "step-300" / "manifest.json").unlink()
+    newer = b'{"format":99,"library":"spotkeep 9.0.0"}'
+    digest = hashlib.sha256(newer).hexdigest().encode()
+    (saved / "step-200" / "manifest.json").write_bytes(b'{"sha256":"' + digest + b'","manifest":' + newer + b"}\n")
+    listed = json.loads(spotkeep("checkpoints", "ls", "checkpoints", "--json").stdout)
+    assert [one["state"] for one in listed] == ["unfinished", "newer format", "whole"]
+    result = spotkeep("checkpoints", "verify", "checkpoints")
+    assert "A resume stops at step 200: it needs the newer version." in result.output
+    assert result.exit_code == ExitCode.USAGE
+    assert "spotkeep 9.0.0" in spotkeep("checkpoints", "show", "checkpoints", "200").stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["ls", "./nowhere"], ExitCode.NOT_FOUND, "there is no directory ./nowhere"),
+        (["ls", "nowhere"], ExitCode.NOT_FOUND, "there is no run 'nowhere'"),
+        (["ls", "checkpoints/step-100"], ExitCode.NOT_FOUND, "name the directory above: checkpoints"),
+        (["show", "checkpoints", "150"], ExitCode.NOT_FOUND, "there are 300, 200, 100"),
+        (["show", "checkpoints", "../300"], ExitCode.USAGE, "is not a step"),
+        (["show", "empty"], ExitCode.NOT_FOUND, "no checkpoints in empty"),
+        (["verify", "empty"], ExitCode.NOT_FOUND, "no checkpoints in empty"),
+        (["verify", "checkpoints", "100", "--all"], ExitCode.USAGE, "give one of them"),
+        (["diff", "checkpoints", "100"], ExitCode.USAGE, "two checkpoints are needed"),
+        (["export", "checkpoints", "100", "x", "-f", "pickle"], ExitCode.USAGE, "one of safetensors, torch"),
+        (["export", "checkpoints", "100", "a/b/x", "-f", "torch"], ExitCode.USAGE, "no directory a/b"),
+        (["export", "checkpoints", "100", "checkpoints", "-f", "torch"], ExitCode.USAGE, "is a directory"),
+    ],
+)
+def test_what_cannot_be_is_told(saved: Path, spotkeep: Any, arguments: list[str], code: ExitCode, words: str) -> None:
+    Path("empty").mkdir()
+    result = spotkeep("checkpoints", *arguments)
+    assert (result.exit_code, words in result.stderr) == (code, True), result.stderr
+
+
+def test_an_empty_directory_is_no_error_to_list(tmp_path: Path, spotkeep: Any) -> None:
+    result = spotkeep("checkpoints", "ls", str(tmp_path))
+    assert result.exit_code == 0
+    assert "No checkpoints in" in result.stdout
+    assert spotkeep("checkpoints", "ls", str(tmp_path), "--json").stdout == "[]\n"
+
+
+def test_diff_tells_every_kind_of_change(tmp_path: Path, spotkeep: Any, snapshot: SnapshotAssertion) -> None:
+    write(tmp_path, 1, {"a": np.zeros(4, "f4"), "b": np.zeros(4, "f4"), "c": 1, "d": 1, "e": b"x", "f": [1, 2], "g": 0})
+    write(
+        tmp_path,
+        2,
+        {"a": np.zeros(4, "f8"), "b": np.zeros((2, 2), "f4"), "d": 1.0, "e": b"xy", "f": [1, 3], "n": 9, "g": -0.0},
+    )
+    result = spotkeep("checkpoints", "diff", str(tmp_path), "1", "2")
+    assert result.output.replace(str(tmp_path), "DIR").partition("\n\n")[0] == snapshot
+
+
+def test_diff_across_directories_and_without_numpy(saved: Path, spotkeep: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ("checkpoints", "diff", "checkpoints@100", "other@300")
+    write(Path("other"), 300, state_at(300))
+    with_numpy = spotkeep(*command)
+    monkeypatch.setattr(element_comparison, "numpy_is_installed", lambda: False)
+    without = spotkeep(*command)
+    assert without.stdout == with_numpy.stdout
+    assert "5 of 300,000 elements (under 1%), by at most 2" in " ".join(without.stdout.split())
+    assert "NumPy is not installed" in without.stderr
+
+
+def test_export_never_replaces_a_file_unasked(saved: Path, spotkeep: Any) -> None:
+    Path("out.st").write_text("precious")
+    command = ("checkpoints", "export", "checkpoints", "100", "out.st", "--format", "safetensors")
+    refused = spotkeep(*command)
+    assert (refused.exit_code, Path("out.st").read_text()) == (ExitCode.USAGE, "precious")
+    assert "--force" in refused.stderr
+    assert spotkeep(*command, "--force").exit_code == 0
+    assert Path("out.st").stat().st_size > BIG * 4
+
+
+def test_export_to_torch_without_torch_says_how_to_get_it(
+    saved: Path, spotkeep: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    result = spotkeep("checkpoints", "export", "checkpoints", "100", "out.pt", "--format", "torch")
+    assert result.exit_code == ExitCode.USAGE
+    assert "pip install torch" in result.stderr
+    assert not Path("out.pt").exists()
+
+
+# A run's checkpoints in S3.
+
+
+@pytest.fixture
+def stored(saved: Path, deployment: Any, make: Any) -> Any:
+    run = make.run()
+    deployment.runs.add(run)
+    objects = deployment.stored_objects(run.checkpoint_uri)
+    for path in sorted(saved.rglob("*.*")):
+        objects.contents[str(path.relative_to(saved))] = path.read_bytes()
+    objects.contents |= {
+        "step-300/data-00000.bin.sagemaker-uploaded": b"",
+        "step-300/../../escape": b"no",
+        "step-300/sub/data": b"no",
+        "notes.txt": b"mine",
+        "step-0300/manifest.json": b"no",
+    }
+    for path in saved.rglob("*.bin"):
+        path.unlink()
+    return objects
+
+
+def test_a_run_is_listed_without_fetching_data(stored: Any, spotkeep: Any, snapshot: SnapshotAssertion) -> None:
+    assert spotkeep("checkpoints", "ls", "digits").output == snapshot
+    assert stored.downloaded == []
+
+
+def test_a_run_is_verified_shown_and_compared_from_what_was_fetched(stored: Any, spotkeep: Any) -> None:
+    assert "A resume takes step 300." in spotkeep("checkpoints", "verify", "digits").output
+    assert stored.downloaded == ["step-300/data-00000.bin", "step-300/manifest.json"]
+    stored.downloaded.clear()
+    assert "layer" in spotkeep("checkpoints", "show", "digits", "100").output
+    assert stored.downloaded == ["step-100/manifest.json"]
+    result = spotkeep("checkpoints", "diff", "digits", "100", "300")
+    assert "~ optimizer.state.0.step" in result.output
+    content = bytearray(stored.contents["step-300/data-00000.bin"])
+    content[7] ^= 1
+    stored.contents["step-300/data-00000.bin"] = bytes(content)
+    damaged = spotkeep("checkpoints", "verify", "digits")
+    assert damaged.exit_code == ExitCode.DAMAGED_CHECKPOINT
+    assert "A resume takes step 200." in damaged.output
+
+
+def test_what_does_not_fit_here_is_not_fetched(stored: Any, spotkeep: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = type("Usage", (), {"free": 1000})
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
+    result = spotkeep("checkpoints", "verify", "digits")
+    assert "room for 1,000" in result.stderr
+    assert "TMPDIR" in result.stderr
+    assert stored.downloaded == []
+
+
+def test_a_run_without_a_manifest_is_told(stored: Any, spotkeep: Any) -> None:
+    del stored.contents["step-300/manifest.json"]
+    assert spotkeep("checkpoints", "show", "digits", "300").exit_code == ExitCode.DAMAGED_CHECKPOINT
+    assert "step 200" in spotkeep("checkpoints", "show", "digits").output
+
+
+# Hostile directories.
+
+EVERY_COMMAND = [
+    "ls hostile",
+    "verify hostile --all",
+    "show hostile 5",
+    "diff hostile 5 5",
+    "export hostile 5 out.st --format safetensors",
+    "export hostile 5 out.pt --format torch",
+]
+
+
+def forge(state: Any, *data: bytes | int, library: str = "spotkeep", metrics: Any = None) -> None:
+    """A checkpoint with right digests whose document is the attacker's; a number is the size of a hole."""
+    directory = Path("hostile/step-5")
+    directory.mkdir(parents=True)
+    files = []
+    for index, content in enumerate(data):
+        path = directory / f"data-{index:05d}.bin"
+        if isinstance(content, int):
+            with path.open("wb") as file:
+                file.truncate(content)
+            size = content
+        else:
+            path.write_bytes(content)
+            size = len(content)
+        files.append(DataFile(path.name, size, ("00000000",) * -(-size // 2**22)))
+    manifest = Manifest(step=5, epochs_completed=None, created=1e300, library=library, files=tuple(files), state=state)
+    raw = manifest_bytes(manifest)
+    # What the library would not write: numbers without end.
+    told = b'"metrics":' + json.dumps(metrics or {}).encode()
+    body = raw[raw.index(b'"manifest":') + 11 : -2].replace(b'"metrics":{}', told)
+    raw = b'{"sha256":"' + hashlib.sha256(body).hexdigest().encode() + b'","manifest":' + body + b"}\n"
+    (directory / "manifest.json").write_bytes(raw)
+
+
+def mapping(**items: Any) -> Any:
+    return {"dict": [[name, item] for name, item in items.items()]}
+
+
+def array(**changes: Any) -> Any:
+    return {"ndarray": {"dtype": "<f4", "shape": [2], "order": "C", "file": 0, "offset": 0, "size": 8, **changes}}
+
+
+def nested() -> Any:
+    node: Any = 1
+    for _ in range(230):
+        node = mapping(a=node)
+    return node
+
+
+HOSTILE: dict[str, Callable[[], None]] = {
+    "pickle": lambda: forge(mapping(w={"pickle": "cos\nsystem\n(S'touch owned'\ntR."})),
+    "objects": lambda: forge(mapping(w=array(dtype="|O8")), b"12345678"),
+    "beyond the end": lambda: forge(mapping(w=array(offset=2**40)), b"12345678"),
+    "a shape beyond memory": lambda: forge(mapping(w=array(shape=[2**60, 2])), b"12345678"),
+    "a hole of a terabyte": lambda: forge(mapping(w=array(dtype="|u1", shape=[2**40], size=2**40)), 2**40),
+    "shared bytes": lambda: forge(mapping(**{f"w{n}": array() for n in range(9)}), b"12345678"),
+    "nested": lambda: forge(nested()),
+    "a manifest of zeros": lambda: (
+        Path("hostile/step-5").mkdir(parents=True),
+        Path("hostile/step-5/manifest.json").write_bytes(bytes(10_000)),
+        None,
+    )[-1],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "command"),
+    [
+        (kind, command)
+        for kind in HOSTILE
+        for command in EVERY_COMMAND
+        # `verify` reads a hole too, chunk by chunk, for as long as that takes.
+        if (kind, command) != ("a hole of a terabyte", "verify hostile --all")
+    ],
+)
+def test_a_hostile_document_is_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spotkeep: Any, kind: str, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    HOSTILE[kind]()
+    result = spotkeep("checkpoints", *command.split())
+    quick = command.startswith("ls") or (kind == "a hole of a terabyte" and command.startswith("show"))
+    if not quick:
+        assert result.exit_code in {ExitCode.DAMAGED_CHECKPOINT, ExitCode.UNEXPECTED}, result.output
+        assert "Error: " in result.stderr
+    assert "Traceback" not in result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    assert sorted(path.name for path in Path().iterdir()) == ["hostile"]
+
+
+@pytest.mark.parametrize("command", EVERY_COMMAND)
+def test_no_link_leads_outside(saved: Path, spotkeep: Any, command: str) -> None:
+    write(Path("outside"), 5, {"secret": "password", "w": np.zeros(4)})
+    hostile = Path("hostile")
+    hostile.mkdir()
+    (hostile / "step-5").symlink_to(Path("outside/step-5").resolve())
+    linked_directory = spotkeep("checkpoints", *command.split())
+    (hostile / "step-5").unlink()
+    (hostile / "step-5").mkdir()
+    for path in Path("outside/step-5").iterdir():
+        (hostile / "step-5" / path.name).symlink_to(path.resolve())
+    linked_files = spotkeep("checkpoints", *command.split())
+    for result in (linked_directory, linked_files):
+        assert "secret" not in result.output
+        assert "password" not in result.output
+    if not command.startswith("ls"):
+        assert linked_directory.exit_code == ExitCode.NOT_FOUND
+        assert linked_files.exit_code == ExitCode.DAMAGED_CHECKPOINT
+    assert sorted(path.name for path in Path().iterdir()) == ["checkpoints", "hostile", "outside"]
+
+
+@pytest.mark.parametrize("command", [*EVERY_COMMAND[:4], "diff hostile@5 other@6"])
+def test_names_and_values_do_not_steer_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spotkeep: Any, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    evil = "\x1b]0;owned\x07\x1b[2J\r\u202e[red]"
+    forge(mapping(**{evil: evil, "deep": mapping(**{evil: [evil]})}), library=evil)
+    write(Path("other"), 6, {evil: 1})
+    output = spotkeep("checkpoints", *command.split()).output
+    assert not {"\x1b", "\x07", "\r", "\u202e"} & set(output)
+
+
+def test_a_number_without_end_is_shown_as_what_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spotkeep: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    number = {"int": "0x" + "f" * 100_000}
+    forge({"dict": [["n", number], [{"tuple": [number]}, 1], [number, 2]]})
+    for command in (*EVERY_COMMAND[:4], "show hostile 5 --json", EVERY_COMMAND[4]):
+        result = spotkeep("checkpoints", *command.split())
+        assert result.exit_code == 0, result.output
+
+
+def test_metrics_of_any_size_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spotkeep: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    forge(mapping(w=1), metrics={"huge": 10**400, "none": float("1e400"), **{f"m{n}": n for n in range(99)}})
+    assert "m17 17" in spotkeep("checkpoints", "show", "hostile", columns=200).output
+    assert "m18" not in spotkeep("checkpoints", "show", "hostile", columns=200).output
+    metrics = json.loads(spotkeep("checkpoints", "show", "hostile", "--json").stdout)["metrics"]
+    assert (metrics["huge"], metrics["none"], metrics["m98"]) == (10**400, "inf", 98)
+
+
+def test_a_pipe_in_a_files_place_does_not_hang(saved: Path, spotkeep: Any) -> None:
+    for name in ("data-00000.bin", "manifest.json"):
+        (saved / "step-300" / name).unlink()
+        os.mkfifo(saved / "step-300" / name)
+        result = spotkeep("checkpoints", "verify", "checkpoints", "300")
+        assert result.exit_code == ExitCode.DAMAGED_CHECKPOINT
+        assert "not a regular file" in result.output
+        assert "not a regular file" in spotkeep("checkpoints", "ls", "checkpoints").output

@@ -1,0 +1,122 @@
+"""I2 and I3, put to the test as `make torture-checkpoint` does, and proof that the torture would notice."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.torture import trials
+from benchmarks.torture.attempt import Attempt, Size, run_here, understand
+from benchmarks.torture.training import reference_digests
+from benchmarks.torture.trials import Found, Judge, Recording
+
+ROOT = Path(__file__).parents[2]
+SIZE = Size(total_steps=6, every_steps=2, state_bytes=2048)
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    return Recording(tmp_path_factory.mktemp("recording"), size=SIZE)
+
+
+@pytest.mark.slow
+def test_the_short_form_breaks_nothing(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.torture", "--quick", "--output", str(report)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=170,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(report.read_text())
+    assert found["unbroken"]
+    assert found["kills"] >= 20
+    assert (found["corrupt"], found["lost"], found["wrong_ends"], found["unsaid"]) == (0, 0, 0, 0)
+
+
+def test_every_call_gets_every_fault_that_makes_sense(recording: Recording) -> None:
+    faults = recording.faults()
+    kills = [fault.call for fault in faults if fault.kind == "kill"]
+    assert kills == list(range(len(recording.changes)))
+    assert {fault.kind for fault in faults} == set(trials.interposition.KINDS)
+
+
+def test_a_library_that_believes_a_disk_it_did_not_sync_is_caught(recording: Recording) -> None:
+    hasty = [call for call in recording.calls if call["call"] not in ("fsync", "fdatasync")]
+    found = sum((trials._lose_writes_once(hasty, SIZE, point, 0, 0) for point in range(len(hasty))), Found())
+    assert found.lost > 0
+
+
+def test_a_library_that_syncs_loses_nothing_that_was_durable(recording: Recording) -> None:
+    found = sum((trials._lose_writes_once(recording.calls, SIZE, point, 0, 0) for point in range(0, 40, 7)), Found())
+    assert found == Found(trials=6)
+
+
+def test_a_flipped_bit_that_nobody_notices_is_caught(tmp_path: Path) -> None:
+    run_here(tmp_path, size=SIZE)
+    unread = {**trials.contents(tmp_path), "step-6/nobody-reads-this": bytes(100)}
+    found = trials._flip_once(unread, SIZE, "step-6/nobody-reads-this", 8)
+    assert found.unsaid == 2
+    assert (found.corrupt, found.wrong_ends) == (0, 0)
+
+
+def attempt(**changed: Any) -> Attempt:
+    reference = reference_digests(total_steps=SIZE.total_steps, state_bytes=SIZE.state_bytes)
+    facts = {
+        "exit_code": 0,
+        "restored": (4, reference[4]),
+        "completed": 6,
+        "durable": 6,
+        "finished": (6, reference[6]),
+        "fallbacks": (),
+        "errors": "",
+        **changed,
+    }
+    return Attempt(**facts)
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, Found(trials=1)),
+        ({"restored": (4, "another")}, Found(trials=1, corrupt=1)),
+        ({"restored": (2, "another")}, Found(trials=1, corrupt=1, lost=2)),
+        ({"finished": (6, "another")}, Found(trials=1, wrong_ends=1)),
+        ({"finished": None}, Found(trials=1, wrong_ends=1)),
+        ({"exit_code": 1, "errors": "Traceback\nKeyError: 1\n"}, Found(trials=1)),
+    ],
+    ids=["fine", "corrupt", "lost", "wrong end", "no end", "died"],
+)
+def test_the_judge(changed: dict[str, Any], expected: Found) -> None:
+    judge = Judge(SIZE, "a trial")
+    judge.expect_durable(4)
+    judge.see_the_end(attempt(**changed))
+    found = judge.found
+    assert (found.corrupt, found.lost, found.wrong_ends) == (expected.corrupt, expected.lost, expected.wrong_ends)
+    assert bool(found.problems) == bool(changed)
+
+
+def test_a_line_that_a_kill_cut_short_is_no_line() -> None:
+    said = 'spotkeep-event: {"event":"saved","step":2}\nspotkeep-event: {"event":"saved","ste'
+    assert understand(said, exit_code=-9).durable == 2
+
+
+def test_what_trials_found_adds_up() -> None:
+    one = Found(trials=1, kills=2, late=3, problems=("a",), figures={"kill": 1})
+    other = Found(trials=1, late=1, problems=("b",), figures={"kill": 1, "eio": 1})
+    assert one + other == Found(trials=2, kills=2, late=3, problems=("a", "b"), figures={"kill": 2, "eio": 1})
+
+
+def test_chance_is_reproducible(recording: Recording) -> None:
+    told: list[Found] = []
+    for _ in range(2):
+        trials.fail_syncs(recording, trials=1, chance=random.Random(3), tell=told.append)  # noqa: S311
+    assert told[0] == told[1]

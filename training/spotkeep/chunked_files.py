@@ -1,0 +1,162 @@
+"""Data files: written while they are still being copied, read straight into the memory that waits for them.
+
+Two threads share the pieces of a file, so one works while the other waits for the disk. What the page cache has is read
+into its target and verified there. What is on the disk is read past the page
+cache in larger pieces, into memory that is aligned for that, verified, and copied to where it belongs.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Callable
+
+from .chunk_checksums import chunk_checksums
+from .manifest import CHUNK_BYTES
+from .shared_work import Piece, share
+from .snapshot import copy_bytes, new_memory
+from .storage import WRITE_BYTES, LocalStorage, ReadableFile
+
+# More goes through memory that is new and out of the cache, less waits for the interpreter's lock more often.
+_READ_BYTES = 4 * CHUNK_BYTES
+
+Target = tuple[int, memoryview]
+"""Where in a file some bytes are, and the memory they belong to."""
+
+
+class AlteredChunkError(Exception):
+    """A chunk is not what its checksum vouches for.
+
+    Attributes:
+        offsets: Its first byte and the one after its last.
+    """
+
+    def __init__(self, problem: str, *, offsets: tuple[int, int]) -> None:
+        self.offsets = offsets
+        super().__init__(problem)
+
+
+def write_file(
+    storage: LocalStorage, path: Path, raw: memoryview, *, wait: Callable[[int], None] | None = None
+) -> None:
+    """Write a data file and wait until the disk has it.
+
+    Args:
+        storage: The disk.
+        path: Where; nothing may be there.
+        raw: Its bytes.
+        wait: Called with the end of a piece of `WRITE_BYTES` before it is written; returns when its bytes are there.
+
+    Raises:
+        OSError: If the disk refuses.
+    """
+    with storage.create(path, direct=True) as descriptor:
+
+        def write_pieces(left: Iterator[Piece]) -> None:
+            for start, end in left:
+                if wait is not None:
+                    wait(end)
+                storage.write_at(descriptor, raw[start:end], start)
+
+        share(len(raw), WRITE_BYTES, write_pieces)
+        storage.sync(descriptor)
+
+
+def read_file(file: ReadableFile, checksums: Sequence[str], targets: Sequence[Target] = ()) -> None:
+    """Read a whole data file, verify it, and put its bytes where they belong.
+
+    Args:
+        file: The file; `file.size` is what it should be.
+        checksums: Those of its chunks.
+        targets: In the order of their places, never overlapping.
+
+    Raises:
+        OSError: If the disk refuses.
+        AlteredChunkError: If a chunk is not what it was. Some targets have been filled then, the one of that chunk
+            too.
+    """
+    share(file.size, _READ_BYTES, lambda left: _Reader(file, checksums, targets).read(left))
+
+
+def read_part(file: ReadableFile, checksums: Sequence[str], offset: int, size: int) -> bytes:
+    """Read some bytes of a data file, verified.
+
+    Raises:
+        OSError: If the disk refuses.
+        AlteredChunkError: If a chunk that holds some of them is not what it was.
+    """
+    found = bytearray()
+    for start in range(offset - offset % CHUNK_BYTES, offset + size, CHUNK_BYTES):
+        chunk = memoryview(new_memory(min(CHUNK_BYTES, file.size - start)))
+        _fill(file, chunk, start, cached=file.is_cached(start))
+        _verify(chunk, start, checksums)
+        found += chunk[max(offset - start, 0) : offset + size - start]
+    return bytes(found)
+
+
+class _Reader:
+    """Reads pieces of one file in one thread."""
+
+    def __init__(self, file: ReadableFile, checksums: Sequence[str], targets: Sequence[Target]) -> None:
+        self._file = file
+        self._checksums = checksums
+        self._targets = targets
+        self._places = [place for place, _ in targets]
+        self._memory = memoryview(b"")
+
+    def read(self, left: Iterator[Piece]) -> None:
+        for start, end in left:
+            if self._file.is_cached(start):
+                self._read_cached(start, end)
+            else:
+                self._read_around(start, end, cached=False)
+
+    def _read_cached(self, start: int, end: int) -> None:
+        """Read as many whole chunks at once as lie in one target, and those that do not one by one."""
+        while start < end:
+            stop = min(start + CHUNK_BYTES, end)
+            around = bisect.bisect_right(self._places, start) - 1
+            place, target = self._targets[around] if around >= 0 else (0, memoryview(b""))
+            inside = place + len(target)
+            if stop <= inside:
+                stop = end if end <= inside else inside // CHUNK_BYTES * CHUNK_BYTES
+                self._read(target[start - place : stop - place], start, cached=True)
+            else:
+                self._read_around(start, stop, cached=True)
+            start = stop
+
+    def _read_around(self, start: int, end: int, *, cached: bool) -> None:
+        """Read into memory of our own, and copy to the targets."""
+        if end - start > len(self._memory):
+            self._memory = memoryview(new_memory(end - start))
+        memory = self._memory[: end - start]
+        self._read(memory, start, cached=cached)
+        first = max(bisect.bisect_right(self._places, start) - 1, 0)
+        for place, target in self._targets[first : bisect.bisect_left(self._places, end)]:
+            low, high = max(place, start), min(place + len(target), end)
+            if low < high:
+                copy_bytes(target[low - place : high - place], memory[low - start : high - start])
+
+    def _read(self, memory: memoryview, start: int, *, cached: bool) -> None:
+        _fill(self._file, memory, start, cached=cached)
+        _verify(memory, start, self._checksums)
+
+
+def _fill(file: ReadableFile, memory: memoryview, start: int, *, cached: bool) -> None:
+    got = file.read_into(memory, start, cached=cached)
+    if got != len(memory):
+        raise AlteredChunkError(
+            f"cut short while it was read: it ends at byte {start + got:,}", offsets=(start, start + len(memory))
+        )
+
+
+def _verify(memory: memoryview, start: int, checksums: Sequence[str]) -> None:
+    for index, found in enumerate(chunk_checksums(memory, CHUNK_BYTES)):
+        number = start // CHUNK_BYTES + index
+        if found != checksums[number]:
+            first = number * CHUNK_BYTES
+            raise AlteredChunkError(
+                f"altered: chunk {number} has checksum {found} instead of {checksums[number]}",
+                offsets=(first, min(first + CHUNK_BYTES, start + len(memory))),
+            )

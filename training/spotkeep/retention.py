@@ -1,0 +1,73 @@
+"""What to keep: which checkpoints stay when a newer one is there. Pure values and one decision."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+MODES = ("min", "max")
+_FEWEST = 2
+
+
+@dataclass(frozen=True)
+class Best:
+    """Keep the best checkpoint by a metric.
+
+    Attributes:
+        metric: A name that the script passes to `log`.
+        mode: `min` when less is better, `max` when more is.
+    """
+
+    metric: str
+    mode: str = "min"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A checkpoint that may have to go.
+
+    Attributes:
+        step: Completed steps.
+        metrics: What the script had logged when it was made.
+        damaged: Whether it is known to be worth nothing.
+    """
+
+    step: int
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    damaged: bool = False
+
+
+@dataclass(frozen=True)
+class Retention:
+    """Which checkpoints stay.
+
+    Attributes:
+        last: The newest so many good ones. Two always stay: one may turn out to be damaged.
+        every: And each one whose step is a multiple of this.
+        best: And the best one by a metric.
+    """
+
+    last: int = 3
+    every: int | None = None
+    best: Best | None = None
+
+    @property
+    def newest(self) -> int:
+        """How many of the newest good ones stay."""
+        return max(self.last, _FEWEST)
+
+    def spared(self, newest: Sequence[Candidate], older: Sequence[Candidate]) -> set[int]:
+        """Choose the steps of `older` that stay beside all of `newest`."""
+        older = [candidate for candidate in older if not candidate.damaged]
+        spared = {candidate.step for candidate in older if self.every and candidate.step % self.every == 0}
+        if self.best is not None:
+            sign = 1 if self.best.mode == "min" else -1
+            ranked = [
+                (sign * value, -candidate.step, candidate.step)
+                for candidate in (*newest, *older)
+                if not math.isnan(value := candidate.metrics.get(self.best.metric, math.nan))
+            ]
+            if ranked:
+                spared.add(min(ranked)[2])
+        return spared - {candidate.step for candidate in newest}

@@ -1,0 +1,222 @@
+"""When to save: by steps, by seconds, or as often as pays. Pure: it is told what time it is.
+
+Saving too often costs time, saving too seldom loses work. With C the extra training time of one checkpoint and M the
+mean time between interruptions, the loss is least at an interval of sqrt(2 C M) (Young 1974, Daly 2006). An
+interruption whose notice comes in time loses nothing, so only the share 1 - q of them counts: tau = sqrt(2 C M / (1 -
+q)).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Callable
+
+_FIRST_SECONDS = 30.0
+_SHORTEST_SECONDS = 1.0
+_LONGEST_SECONDS = 3600.0
+_REMEMBERED_SAVES = 32
+_REMEMBERED_STEPS = 256
+_NOTABLE_CHANGE = 1.5
+# Writing at most half of the time leaves quiet steps, which tell what the others lose.
+_LEAST_REST = 2.0
+
+
+@dataclass(frozen=True)
+class InterruptionOutlook:
+    """What is expected of the machine.
+
+    Attributes:
+        mean_seconds_between: From one interruption to the next.
+        notice_chance: That a notice arrives in time to save, from 0 to 1.
+    """
+
+    mean_seconds_between: float = 3 * 3600.0
+    notice_chance: float = 0.5
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An interval that `auto` chose.
+
+    Attributes:
+        seconds: From one save to the next.
+        reason: Why, in a sentence.
+    """
+
+    seconds: float
+    reason: str
+
+
+def best_interval(*, extra_seconds: float, durable_seconds: float, outlook: InterruptionOutlook) -> Interval:
+    """Choose the interval that loses the least time.
+
+    Args:
+        extra_seconds: By how much a checkpoint lengthens the training.
+        durable_seconds: From the call until a checkpoint is durable; at least twice that passes between two saves.
+        outlook: What is expected of the machine.
+    """
+    unnoticed = 1.0 - outlook.notice_chance
+    mean = outlook.mean_seconds_between
+    ideal = math.sqrt(2 * max(extra_seconds, 0.0) * mean / unnoticed) if unnoticed > 0 else math.inf
+    shortest = max(_SHORTEST_SECONDS, _LEAST_REST * durable_seconds)
+    longest = max(_LONGEST_SECONDS, shortest)
+    seconds = min(max(ideal, shortest), longest)
+    cost, between, chosen = rounded(extra_seconds), rounded(mean), rounded(ideal)
+    reason = (
+        f"a checkpoint costs {cost} s of training, an interruption is expected every {between} s, "
+        f"{outlook.notice_chance:.0%} of them with a notice in time: sqrt(2 x {cost} x {between} / {unnoticed:.3g}) = "
+        f"{chosen} s"
+    )
+    if seconds != ideal:
+        reason += f", held between {rounded(shortest)} and {rounded(longest)} s"
+    return Interval(seconds=seconds, reason=reason)
+
+
+def rounded(seconds: float) -> str:
+    """Write a number of seconds as people read it: three digits that count, `0.017` or `10,800`."""
+    return f"{seconds:,.0f}" if 100 <= seconds < math.inf else f"{seconds:.3g}"
+
+
+class ExtraTime:
+    """Measures by how much checkpoints lengthen a training: the calls, and the slower steps while one is written.
+
+    The calls are measured exactly. What the steps lose is a small difference of noisy times: the steps beside a save
+    against the mean of the quiet ones (the mean, because where every tenth step is slow, the median is not what a step
+    takes). A single save may seem to gain time; only all of them together may not.
+    """
+
+    def __init__(self) -> None:
+        self._quiet_steps: deque[float] = deque(maxlen=_REMEMBERED_STEPS)
+        self._calls: deque[float] = deque(maxlen=_REMEMBERED_SAVES)
+        self._slowdowns: deque[float] = deque(maxlen=_REMEMBERED_SAVES)
+        self._durable: deque[float] = deque(maxlen=_REMEMBERED_SAVES)
+        self._call = 0.0
+        self._slow_seconds = 0.0
+        self._slow_steps = 0
+
+    def step(self, seconds: float, *, while_saving: bool) -> None:
+        """Take the time of one step. `while_saving` if a save was running during any part of it."""
+        if while_saving:
+            self._slow_seconds += seconds
+            self._slow_steps += 1
+        else:
+            self._quiet_steps.append(seconds)
+
+    def call(self, seconds: float) -> None:
+        """Take the time that a save held the training up."""
+        self._call += seconds
+
+    def saved(self, durable_seconds: float) -> None:
+        """Close the account of one checkpoint. A step that is still running counts for the next one."""
+        self._calls.append(self._call)
+        if self._quiet_steps:
+            quiet = _mean_without_extremes(self._quiet_steps)
+            self._slowdowns.append(self._slow_seconds - self._slow_steps * quiet)
+        self._durable.append(durable_seconds)
+        self.failed()
+
+    def failed(self) -> None:
+        """Forget what a save that never became durable has cost."""
+        self._call, self._slow_seconds, self._slow_steps = 0.0, 0.0, 0
+
+    @property
+    def seconds(self) -> float | None:
+        """The extra time of a checkpoint, None before the first one."""
+        if not self._calls:
+            return None
+        slowdown = _mean_without_extremes(self._slowdowns) if self._slowdowns else 0.0
+        return statistics.median(self._calls) + max(slowdown, 0.0)
+
+    @property
+    def durable_seconds(self) -> float:
+        """How long a checkpoint takes until it is durable; 0 before the first one."""
+        return statistics.median(self._durable) if self._durable else 0.0
+
+    @property
+    def fastest_durable_seconds(self) -> float:
+        """How long the fastest one took; 0 before the first one."""
+        return min(self._durable, default=0.0)
+
+
+class SaveSchedule:
+    """Says when a save is due.
+
+    Args:
+        every_steps: After so many steps. These are kept to the step: a save that is still running is waited for.
+        every_seconds: After so many seconds, or as often as pays when `auto`. Saves by the clock wait for their turn:
+            while one is running, none is due.
+        auto: Choose the seconds.
+        outlook: For `auto`.
+        announce: Told the first interval that `auto` chose from measurements, and each one that differs notably (by
+            half) from the last one told.
+    """
+
+    def __init__(
+        self,
+        *,
+        every_steps: int | None = None,
+        every_seconds: float | None = None,
+        auto: bool = False,
+        outlook: InterruptionOutlook | None = None,
+        announce: Callable[[Interval], None] | None = None,
+    ) -> None:
+        self._every_steps = every_steps
+        self._every_seconds = _FIRST_SECONDS if auto else every_seconds
+        self._auto = auto
+        self._announce = announce
+        self._announced: float | None = None
+        self._tried_step = 0
+        self._tried_at = 0.0
+        self.outlook = outlook or InterruptionOutlook()
+        self.extra_time = ExtraTime()
+
+    def tried(self, step: int, now: float) -> None:
+        """Note that a save of this step was started."""
+        self._tried_step, self._tried_at = step, now
+
+    def due(self, step: int, now: float, *, saving: bool) -> bool:
+        """Say whether to save this step.
+
+        Args:
+            step: Completed steps.
+            now: Seconds of any steady clock.
+            saving: Whether a save is still running.
+        """
+        if self._every_steps is not None and step - self._tried_step >= self._every_steps:
+            return True
+        return not saving and self._every_seconds is not None and now - self._tried_at >= self._every_seconds
+
+    def saved(self, durable_seconds: float) -> None:
+        """Learn from a checkpoint that has become durable."""
+        self.extra_time.saved(durable_seconds)
+        extra = self.extra_time.seconds
+        if self._auto and extra is not None:
+            interval = best_interval(
+                extra_seconds=extra, durable_seconds=self.extra_time.durable_seconds, outlook=self.outlook
+            )
+            self._every_seconds = interval.seconds
+            if self._announce is not None and self._differs_notably(interval.seconds):
+                self._announced = interval.seconds
+                self._announce(interval)
+
+    def failed(self) -> None:
+        """Take note of a save that never became durable."""
+        self.extra_time.failed()
+
+    def _differs_notably(self, seconds: float) -> bool:
+        if self._announced is None:
+            return True
+        return max(seconds, self._announced) >= _NOTABLE_CHANGE * min(seconds, self._announced)
+
+
+def _mean_without_extremes(values: Collection[float]) -> float:
+    """Average, but for the largest and the smallest of many: one long step (something compiled) does not decide it.
+
+    No more are left out. Where every tenth step is slow, those must count, and few saves meet one.
+    """
+    ordered = sorted(values)
+    return statistics.fmean(ordered[1:-1] if len(ordered) >= _REMEMBERED_SAVES else ordered)

@@ -1,0 +1,97 @@
+"""Moving many parts at once between two places: a few threads, one problem ends all, and a pace that is kept."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from typing import Callable, TypeVar
+
+_WORKERS = 4
+_LOOK_SECONDS = 0.2
+
+_Part = TypeVar("_Part")
+
+
+class TransferCancelledError(Exception):
+    """The transfer was broken off because something else is more urgent."""
+
+
+def transfer(parts: Iterable[_Part], move: Callable[[_Part], None], *, cancelled: threading.Event) -> None:
+    """Move all parts, some at a time.
+
+    Args:
+        parts: What to move.
+        move: Moves one part; called in several threads.
+        cancelled: When it is set, no other part is begun.
+
+    Raises:
+        TransferCancelledError: If it was set.
+        Exception: The first problem that `move` had.
+    """
+    left = iter(parts)
+    lock = threading.Lock()
+    problems: list[BaseException] = []
+
+    def work() -> None:
+        while not problems:
+            with lock:
+                part = next(left, None)
+            if part is None:
+                return
+            try:
+                require_not_cancelled(cancelled)
+                move(part)
+            except BaseException as problem:  # noqa: BLE001 - it is raised again below, in the thread that asked
+                problems.append(problem)
+
+    helpers = [threading.Thread(target=work, name="spotkeep-transfer", daemon=True) for _ in range(_WORKERS - 1)]
+    for helper in helpers:
+        helper.start()
+    work()
+    for helper in helpers:
+        helper.join()
+    if problems:
+        raise problems[0]
+
+
+def require_not_cancelled(cancelled: threading.Event) -> None:
+    """Break off if that is wanted.
+
+    Raises:
+        TransferCancelledError: If it is.
+    """
+    if cancelled.is_set():
+        raise TransferCancelledError
+
+
+class Pace:
+    """Keeps a transfer below so many bytes a second, on average over a part.
+
+    Args:
+        bytes_per_second: None for as fast as it goes.
+    """
+
+    def __init__(self, bytes_per_second: float | None) -> None:
+        self._bytes_per_second = bytes_per_second
+        self._lock = threading.Lock()
+        self._free_at = 0.0
+
+    def lift(self) -> None:
+        """Go as fast as it goes from now on."""
+        self._bytes_per_second = None
+
+    def wait(self, size: int, *, cancelled: threading.Event) -> None:
+        """Wait for this part's turn.
+
+        Raises:
+            TransferCancelledError: If `cancelled` was set meanwhile.
+        """
+        with self._lock:
+            rate = self._bytes_per_second
+            begin = max(self._free_at, time.monotonic())
+            if rate is not None:
+                self._free_at = begin + size / rate
+        while self._bytes_per_second is not None and (seconds := begin - time.monotonic()) > 0:
+            if cancelled.wait(min(seconds, _LOOK_SECONDS)):
+                raise TransferCancelledError
