@@ -165,3 +165,78 @@ def step_matrix(hazard_per_s: FloatArray, *, step_s: float, tick_s: float) -> Fl
 def watch_all(traces: Sequence[BoolArray], *, tick_s: float) -> Spells:
     """What was seen in several zones together."""
     return sum((watch(available, tick_s=tick_s) for available in traces), start=Spells.none())
+
+
+def expected_rest_of_run_s(hazard_per_s: FloatArray, *, horizons_s: Sequence[float]) -> FloatArray:
+    """How long a run goes on from the middle of each age band, counted up to a horizon: the integral of its survival.
+
+    Args:
+        hazard_per_s: (2, bands).
+        horizons_s: In seconds, increasing.
+
+    Returns:
+        (bands, horizons) seconds.
+    """
+    edges = np.array((0.0, *AGE_EDGES_S))
+    middle = np.append((edges[:-1] + edges[1:]) / 2, edges[-1])
+    rest = np.zeros((BANDS, len(horizons_s)))
+    for number, horizon in enumerate(horizons_s):
+        for band in range(BANDS):
+            alive, at, end = 1.0, middle[band], middle[band] + horizon
+            for later in range(band, BANDS):
+                upto = end if later == BANDS - 1 else min(end, edges[later + 1])
+                hazard, length = hazard_per_s[RUN, later], upto - at
+                survive = np.exp(-hazard * length)
+                rest[band, number] += alive * (-np.expm1(-hazard * length) / hazard)
+                alive, at = alive * survive, upto
+                if at >= end:
+                    break
+    return rest
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZoneChanges:
+    """How often a job that stays in a zone until it is taken went on in another without a wait.
+
+    Attributes:
+        changes: How often.
+        used_s: In how much time on spot capacity.
+    """
+
+    changes: int
+    used_s: float
+
+    @property
+    def per_s(self) -> float:
+        """The rate, with a prior of one change in four hours worth half a change."""
+        return (self.changes + _PRIOR_CHANGES) / (self.used_s + _PRIOR_CHANGES * 4 * _HOUR_S)
+
+
+_PRIOR_CHANGES = 0.5
+
+
+def watch_zone_changes(available: BoolArray, usual_price: FloatArray, *, tick_s: float) -> ZoneChanges:
+    """Follows a job through several zones: the cheapest that has capacity, until that is taken.
+
+    Args:
+        available: (zones, ticks).
+        usual_price: (zones,) USD per hour.
+        tick_s: Seconds a tick.
+    """
+    zones, ticks = available.shape
+    if zones == 1 or ticks == 0:
+        return ZoneChanges(changes=0, used_s=0.0)
+    # For each zone and tick, the tick at which there is no capacity any more.
+    none_at = np.where(available, ticks, np.arange(ticks))
+    lasts_until = np.minimum.accumulate(none_at[:, ::-1], axis=1)[:, ::-1]
+    some = np.flatnonzero(available.any(axis=0))
+    cheapest_first = np.argsort(usual_price, kind="stable")
+    changes, used, now, before = 0, 0, 0, -1
+    while (place := np.searchsorted(some, now)) < len(some):
+        now = int(some[place])
+        zone = next(zone for zone in cheapest_first if available[zone, now])
+        changes += now == before
+        before = int(lasts_until[zone, now])
+        used += before - now
+        now = before
+    return ZoneChanges(changes=changes, used_s=used * tick_s)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Protocol
 
 import numpy as np
@@ -73,11 +74,7 @@ class Windows:
         return len(self.starts)
 
     def ticks_for(self, job: PlannedJob) -> int:
-        """How many decisions there are until the deadline.
-
-        Raises:
-            PlanError: A window reaches beyond the end of the trace.
-        """
+        """See `Capacity.ticks_for`."""
         ticks = math.ceil(job.deadline_s / self.tick_s)
         last = int(self.starts.max()) + ticks
         if last > self.available.shape[1]:
@@ -86,6 +83,24 @@ class Windows:
                 f"the trace has {self.available.shape[1]}: start earlier, or give a longer trace"
             )
         return ticks
+
+    def at(self, tick: int) -> tuple[BoolArray, FloatArray]:
+        """See `Capacity.at`."""
+        now = self.starts + tick
+        return self.available[:, now].T, self.spot_price[:, now].T
+
+    def pasts(self) -> tuple[Past, ...]:
+        """See `Capacity.pasts`."""
+        return tuple(
+            Past(
+                available=self.available[:, :start],
+                spot_price=self.spot_price[:, :start],
+                tick_s=self.tick_s,
+                start_tick=start,
+                first_tick_at=self.traces[0].start,
+            )
+            for start in self.starts.tolist()
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -97,12 +112,18 @@ class Past:
         spot_price: (zones, ticks before the start), USD per hour.
         tick_s: Seconds a tick.
         start_tick: The tick of the start, that is, the number of ticks before it.
+        first_tick_at: When the first of them began.
     """
 
     available: BoolArray
     spot_price: FloatArray
     tick_s: float
     start_tick: int
+    first_tick_at: datetime
+
+    def moment(self, tick: int) -> datetime:
+        """When a tick begins."""
+        return self.first_tick_at + timedelta(seconds=tick * self.tick_s)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -111,6 +132,7 @@ class Situation:
 
     Attributes:
         tick: Ticks since the start; one number for all windows.
+        tick_s: Seconds a tick.
         time_left_s: Until the deadline; one number for all windows.
         work_left_s: Work that is not done, if nothing is lost.
         work_left_if_lost_s: Work that is not done, if the capacity in use vanished now.
@@ -121,6 +143,7 @@ class Situation:
     """
 
     tick: int
+    tick_s: float
     time_left_s: float
     work_left_s: FloatArray
     work_left_if_lost_s: FloatArray
@@ -192,20 +215,35 @@ class Outcomes:
         return self.on_demand_s > 0
 
 
-def pasts_of(windows: Windows) -> tuple[Past, ...]:
-    """What each window may know: the ticks before its start."""
-    return tuple(
-        Past(
-            available=windows.available[:, :start],
-            spot_price=windows.spot_price[:, :start],
-            tick_s=windows.tick_s,
-            start_tick=start,
-        )
-        for start in windows.starts.tolist()
-    )
+class Capacity(Protocol):
+    """What a job is played on: windows of a trace (`Windows`), or imagined ones (`forecast`)."""
+
+    zones: tuple[str, ...]
+    tick_s: float
+    on_demand_price: float
+
+    def __len__(self) -> int:
+        """How many windows there are."""
+        ...
+
+    def ticks_for(self, job: PlannedJob) -> int:
+        """How many decisions there are until the deadline.
+
+        Raises:
+            PlanError: A window reaches beyond what is known.
+        """
+        ...
+
+    def at(self, tick: int) -> tuple[BoolArray, FloatArray]:
+        """Capacity and USD per hour in a tick, each (windows, zones)."""
+        ...
+
+    def pasts(self) -> tuple[Past, ...]:
+        """What each window may know: the ticks before its start."""
+        ...
 
 
-def replay(job: PlannedJob, windows: Windows, policy: Policy) -> Outcomes:
+def replay(job: PlannedJob, windows: Capacity, policy: Policy) -> Outcomes:
     """Plays a policy on every window.
 
     A job that is not done at its deadline has missed it; it is finished on demand from there, so that its cost and
@@ -215,14 +253,17 @@ def replay(job: PlannedJob, windows: Windows, policy: Policy) -> Outcomes:
         PlanError: A window reaches beyond the end of the trace, or the policy chose a zone that does not exist.
     """
     ticks = windows.ticks_for(job)
-    decider = policy.begin(job=job, pasts=pasts_of(windows), on_demand_price=windows.on_demand_price)
+    decider = policy.begin(job=job, pasts=windows.pasts(), on_demand_price=windows.on_demand_price)
     fleet = _Fleet(job, count=len(windows), zones=len(windows.zones), on_demand_price=windows.on_demand_price)
     for tick in range(ticks):
-        at = windows.starts + tick
-        available, price = windows.available[:, at].T, windows.spot_price[:, at].T
+        available, price = windows.at(tick)
         fleet.take_away(available)
         time_left_s = job.deadline_s - tick * windows.tick_s
-        chosen = decider.decide(fleet.situation(tick=tick, time_left_s=time_left_s, available=available, price=price))
+        chosen = decider.decide(
+            fleet.situation(
+                tick=tick, tick_s=windows.tick_s, time_left_s=time_left_s, available=available, price=price
+            )
+        )
         fleet.change_to(chosen, available=available)
         fleet.work(min(windows.tick_s, time_left_s), price=price)
         if not fleet.unfinished.any():
@@ -252,9 +293,12 @@ class _Fleet:
         self._waiting_s = np.zeros(count)
         self._lost_s = np.zeros(count)
 
-    def situation(self, *, tick: int, time_left_s: float, available: BoolArray, price: FloatArray) -> Situation:
+    def situation(
+        self, *, tick: int, tick_s: float, time_left_s: float, available: BoolArray, price: FloatArray
+    ) -> Situation:
         return Situation(
             tick=tick,
+            tick_s=tick_s,
             time_left_s=time_left_s,
             work_left_s=self._base_s - self._done_s(),
             work_left_if_lost_s=self._base_s - self._kept_s(),

@@ -31,13 +31,15 @@ class Thresholds:
         step_s: The step of the work left.
         from_nothing_s: (cells, steps of work) slack in seconds below which on-demand is started, with nothing in use.
         from_on_demand_s: (cells, steps of work) slack below which on-demand is kept.
-        wait_s: (cells, steps of work) where there is capacity: slack above which it is not taken yet; mostly infinite.
+        slack_value: (steps of work, steps of slack) what a second of slack is worth at work on spot, USD; the first
+            column is for no slack.
         expected_cost: (cells,) USD from a start with nothing in use and all the slack of the deadline.
     """
 
     step_s: float
     from_nothing_s: FloatArray
     from_on_demand_s: FloatArray
+    slack_value: FloatArray
     expected_cost: FloatArray
 
 
@@ -48,7 +50,14 @@ def choose_step_s(job: PlannedJob, *, tick_s: float, most_steps: int) -> float:
 
 
 def solve(
-    job: PlannedJob, hazard_per_s: FloatArray, *, tick_s: float, step_s: float, spot_price: float, on_demand_price: float
+    job: PlannedJob,
+    hazard_per_s: FloatArray,
+    *,
+    tick_s: float,
+    step_s: float,
+    spot_price: float,
+    on_demand_price: float,
+    changes_per_s: float = 0.0,
 ) -> Thresholds:
     """The cheapest policy under a model.
 
@@ -59,6 +68,8 @@ def solve(
         step_s: The step of the program, a multiple of the tick.
         spot_price: USD per hour, taken to stay.
         on_demand_price: USD per hour.
+        changes_per_s: How often the capacity in use is taken while there is other capacity to go to: the changes of
+            zone of a job that uses several. They cost a restart, and no wait.
     """
     chain = step_matrix(hazard_per_s, step_s=step_s, tick_s=tick_s).astype(np.float32)
     work = math.ceil(job.running_time_s(job.work_s) / step_s)
@@ -72,6 +83,7 @@ def solve(
     lost = 0.0 if job.saves_on_notice else job.checkpoint_interval_s / 2 / step_s
     restart_cost = od * job.restart_s / step_s
     run = slice(BANDS, None)
+    change = np.float32(-math.expm1(-changes_per_s * step_s))
 
     too_late = (np.maximum(0.0, -slack) * od * _LATENESS).astype(np.float32)
     late_start = (np.maximum(0.0, job.restart_s / step_s - slack) * od * _LATENESS).astype(np.float32)
@@ -89,11 +101,14 @@ def solve(
     steps = work + most_slack
     advantage_nothing = np.zeros((work + 1, CELLS, width), dtype=np.float32)
     advantage_od = np.zeros_like(advantage_nothing)
+    value_at_spot = np.zeros((work + 1, width), dtype=np.float32)
     positions = np.arange(width)
     for time in range(1, steps + 1):
         lost_nothing = _shifted(nothing, lost) if lost else nothing
         mixed = at_spot.copy()
         mixed[:BANDS] = lost_nothing[:BANDS]
+        if change:
+            mixed[run] += change * (lost_nothing[run] - mixed[run])
         stacked = [nothing, mixed, at_od]
         for phase in range(starting - 1):
             interrupted = starting_spot[phase].copy()
@@ -133,11 +148,13 @@ def solve(
         finished = work_left <= 0
         for value in (nothing, at_od, at_spot, *starting_od, *starting_spot):
             value[:, finished] = 0.0
+        value_at_spot[work_left[here], positions[here]] = at_spot[run][:, here].mean(axis=0)
     slack_s = slack * step_s
     return Thresholds(
         step_s=step_s,
         from_nothing_s=_crossing(advantage_nothing, slack_s),
         from_on_demand_s=_crossing(advantage_od, slack_s),
+        slack_value=np.maximum(0.0, -np.diff(value_at_spot[:, below:], axis=1, append=value_at_spot[:, -1:]) / step_s),
         expected_cost=nothing[:, -1].astype(np.float64),
     )
 
