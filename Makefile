@@ -18,7 +18,7 @@ export RUFF_CACHE_DIR := $(CURDIR)/$(STATE)/cache/ruff
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-torch rehearse test test-torch check lint types contracts bench lock clean
+.PHONY: help setup setup-torch rehearse test test-torch check lint types contracts bench bench-policy lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,7 +63,7 @@ lint: setup
 	$(BIN)/vermin --quiet --no-tips --violations -t=3.9- training
 
 types: setup
-	$(BIN)/mypy app.py stacks constructs lambda training cli local benchmarks
+	$(BIN)/mypy app.py stacks constructs lambda training cli local planner benchmarks
 
 contracts: setup
 	$(BIN)/lint-imports --cache-dir $(STATE)/cache/import-linter
@@ -71,9 +71,12 @@ contracts: setup
 bench: setup ## Measure synth, launcher start and rehearsal; ratios to the terminal, JSON under .spotkeep/bench/
 	$(BIN)/python -m benchmarks
 
+bench-policy: setup ## Judge the planner on real capacity traces; says how to get them where they are absent
+	$(BIN)/python -m benchmarks.policy
+
 lock: ## Resolve the locks again (hashes, no index address)
 	$(COMPILE) locks/bootstrap.in -o locks/bootstrap.txt
-	$(COMPILE) --extra lambda --extra cdk --extra cli --extra local --extra examples --extra dev pyproject.toml -o locks/dev.txt
+	$(COMPILE) --extra lambda --extra cdk --extra cli --extra local --extra examples --extra planner --extra dev pyproject.toml -o locks/dev.txt
 	$(COMPILE) --extra lambda -c locks/dev.txt pyproject.toml -o locks/lambda.txt
 
 clean: ## Remove what a run left behind (keeps .venv); ends a local AWS that is still up

@@ -8,7 +8,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,9 @@ def main() -> int:
     console = Console()
     if not options.traces.exists():
         console.print(f"There are no traces in {options.traces}.\n", markup=False, highlight=False)
-        console.print(setting.HOW_TO_GET_THE_DATA.format(directory=options.traces), markup=False, highlight=False, soft_wrap=True)
+        console.print(
+            setting.HOW_TO_GET_THE_DATA.format(directory=options.traces), markup=False, highlight=False, soft_wrap=True
+        )
         return 1
     try:
         traces = setting.read_folder(options.traces)
@@ -82,19 +84,20 @@ def _measure(tasks: Sequence[setting.Task], *, processes: int, console: Console)
         forecasts = [pool.submit(measures.forecast_coverage, task) for task in singles]
         intervals = [pool.submit(measures.interval_regret, task) for task in singles]
         progress.update(bar, total=len(comparisons) + len(forecasts) + len(intervals) + 1)
-        for future in as_completed([*comparisons, *forecasts, *intervals]):
-            future.result()
+        everything: list[Future[Any]] = [*comparisons, *forecasts, *intervals]
+        for done in as_completed(everything):
+            done.result()
             progress.advance(bar)
         progress.update(bar, description="timing")
         speed = pool.submit(measures.speed, singles[0]).result()
         progress.advance(bar)
-    for future in comparisons:
-        compared += future.result()
+    for comparison in comparisons:
+        compared += comparison.result()
     return {
         "results": _results(compared),
         "by_zone": [_entry(comparison.policy, comparison.deadline_h, [comparison]) for comparison in compared],
-        "forecast": measures.pooled_coverage(future.result() for future in forecasts),
-        "checkpoint_interval": measures.pooled_regret(future.result() for future in intervals),
+        "forecast": measures.pooled_coverage(coverage.result() for coverage in forecasts),
+        "checkpoint_interval": measures.pooled_regret(regret.result() for regret in intervals),
         "speed": speed,
     }
 
@@ -105,7 +108,7 @@ def _results(compared: Iterable[measures.Comparison]) -> list[dict[str, Any]]:
     for comparison in compared:
         key = len(comparison.zones), comparison.deadline_h, comparison.policy
         groups.setdefault(key, []).append(comparison)
-    return [_entry(policy, deadline_h, groups[zones, deadline_h, policy]) for zones, deadline_h, policy in sorted(groups)]
+    return [_entry(policy, deadline_h, groups[zones, deadline_h, policy]) for zones, deadline_h, policy in groups]
 
 
 def _entry(policy: str, deadline_h: float, compared: Sequence[measures.Comparison]) -> dict[str, Any]:
@@ -122,21 +125,28 @@ def _entry(policy: str, deadline_h: float, compared: Sequence[measures.Compariso
     }
 
 
+_WORDS = {"cost_usd": "cost", "finish_s": "end"}
+
+
 def _show(console: Console, document: dict[str, Any]) -> None:
     zones = sorted({entry["zones"] for entry in document["results"]})
     for count in zones:
         console.print(_table([entry for entry in document["results"] if entry["zones"] == count], zones=count))
     forecast, interval, speed = document["forecast"], document["checkpoint_interval"], document["speed"]
-    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for title in ("what", "measured", "target"):
         table.add_column(title)
     for what, share in forecast["share_within_80"].items():
-        table.add_row(f"80% interval of the {what.replace('_', ' ')} holds", f"{share:.1%} of {forecast['n']}", "75% to 85%")
+        table.add_row(f"80% interval of the {_WORDS[what]} holds", f"{share:.1%} of {forecast['n']}", "75% to 85%")
     table.add_row(
-        "goodput against the best fixed interval", f"{interval['mean']:.3f} (lowest {interval['lowest']:.3f})", "at least 0.98"
+        "goodput against the best fixed interval",
+        f"{interval['mean']:.3f} (lowest {interval['lowest']:.3f})",
+        "at least 0.98",
     )
     table.add_row(
-        f"{speed['windows']:,} windows, fitted and solved", f"{speed['seconds']:g} s", f"at most {speed['target_seconds']} s"
+        f"{speed['windows']:,} windows, fitted and solved",
+        f"{speed['seconds']:g} s",
+        f"at most {speed['target_seconds']} s",
     )
     console.print(table)
 
@@ -144,25 +154,26 @@ def _show(console: Console, document: dict[str, Any]) -> None:
 def _table(entries: Sequence[dict[str, Any]], *, zones: int) -> Table:
     places = "one zone" if zones == 1 else f"{zones} zones to move between"
     table = Table(
-        title=f"Cost over the omniscient optimum, mean (90th percentile), {places}, {entries[0]['n']} windows each",
+        title=f"\nCost over the optimum, mean (90th percentile): {places}, {entries[0]['n']} windows",
         title_justify="left",
         box=None,
-        padding=(0, 3, 0, 0),
+        padding=(0, 2, 0, 0),
         header_style="dim",
     )
-    table.add_column("policy")
+    table.add_column("policy", no_wrap=True)
     deadlines = sorted({entry["deadline_h"] for entry in entries})
     for deadline_h in deadlines:
-        table.add_column(f"{deadline_h:g} h", justify="right")
+        table.add_column(f"{deadline_h:g} h", justify="right", no_wrap=True)
     table.add_column("misses", justify="right")
     for policy in dict.fromkeys(entry["policy"] for entry in entries):
         mine = {entry["deadline_h"]: entry for entry in entries if entry["policy"] == policy}
         cells = [
-            f"{mine[hours]['cost_vs_optimum_mean']:.3f} ({mine[hours]['cost_vs_optimum_p90']:.3f})" for hours in deadlines
+            f"{mine[hours]['cost_vs_optimum_mean']:.3f} ({mine[hours]['cost_vs_optimum_p90']:.2f})"
+            for hours in deadlines
         ]
         table.add_row(policy, *cells, str(sum(entry["misses"] for entry in mine.values())))
     targets = setting.TARGETS if zones == 1 else dict.fromkeys(setting.DEADLINES_H, setting.MULTI_ZONE_TARGET)
-    table.add_row("target", *(f"{targets[hours]:.2f}        " for hours in deadlines), "0", style="dim")
+    table.add_row("target", *(f"{targets[hours]:.2f}       " for hours in deadlines), "0", style="dim")
     return table
 
 

@@ -1,4 +1,4 @@
-"""Turns a clone of the public artifact into a folder of traces: `python -m benchmarks.policy.convert CLONE DIRECTORY`."""
+"""Turns a clone of the public artifact into traces: `python -m benchmarks.policy.convert CLONE DIRECTORY`."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def main() -> int:
             source = options.clone / "data/real/availability/2023-02-15/processed" / f"{name}.csv"
             trace = read_availability_csv(source, zone=zone, spot_price=prices[name], on_demand_price=3.06)
             write_trace(trace, options.directory / f"{zone}.csv.gz")
-            print(f"{zone}: {trace.remark}, {trace.availability:.0%} of the time")  # noqa: T201
+            print(f"{zone}: {trace.remark}, {trace.availability:.0%} of the time")
     except (PlannerError, KeyError, OSError) as error:
-        print(f"{error}", file=sys.stderr)  # noqa: T201
+        print(f"{error}", file=sys.stderr)
         return 1
     return 0
 

@@ -10,7 +10,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.policy import setting
-from spotkeep_planner.checkpoint_interval import INTERVALS_S, advise_interval, goodput_in_hindsight
+from spotkeep_planner.checkpoint_interval import (
+    INTERVALS_S,
+    PRIOR_WORTH_ENDINGS,
+    advise_interval,
+    goodput_in_hindsight,
+)
 from spotkeep_planner.forecast import Distribution, fitted_models, forecast
 from spotkeep_planner.optimum import optimal_costs
 from spotkeep_planner.policies.survival import survival
@@ -154,7 +159,10 @@ def interval_regret(task: setting.Task) -> IntervalRegret:
     ticks = int(np.ceil(setting.WORK_H * setting.HOUR_S / windows.tick_s))
     restart_s = setting.RESTART_H * setting.HOUR_S
     by_save_cost, by_window = {}, []
-    models = [fitted_models(past, prior=task.prior)[0].hazard_per_s for past in windows.pasts()]
+    models = [
+        fitted_models(past, prior=task.prior, worth_endings=PRIOR_WORTH_ENDINGS)[0].hazard_per_s
+        for past in windows.pasts()
+    ]
     for save_cost_s in SAVE_COSTS_S:
         durable, advised = np.zeros(len(INTERVALS_S)), 0.0
         for start, hazards in zip(windows.starts.tolist(), models, strict=True):

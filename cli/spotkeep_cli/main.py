@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from spotkeep_cli.commands import describe, doctor, launch, logs, ps, rehearse, resume, savings, schema, stop
+from spotkeep_cli.commands import describe, doctor, launch, logs, plan, ps, rehearse, resume, savings, schema, stop
 from spotkeep_cli.commands import local as local_commands
 from spotkeep_cli.deployment import ConnectionOptions
 from spotkeep_cli.errors import CommandLineError, ExitCode, UsageError
@@ -99,6 +99,7 @@ app.command(rich_help_panel=_RUNS)(stop.stop)
 app.command(rich_help_panel=_RUNS)(resume.resume)
 app.command(rich_help_panel=_RUNS)(savings.savings)
 app.command(rich_help_panel=_JOB_FILES)(doctor.doctor)
+app.command(rich_help_panel=_JOB_FILES)(plan.plan)
 app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse)
 app.command(rich_help_panel=_JOB_FILES)(schema.schema)
 app.add_typer(local_commands.app, name="local", rich_help_panel=_LOCAL)

@@ -26,7 +26,7 @@ from spotkeep_planner.traces.capacity_trace import BoolArray, FloatArray
 
 _HOUR_S = 3600.0
 AGE_EDGES_S = tuple(hours * _HOUR_S for hours in (0.1, 0.35, 1.0, 3.0, 8.0, 20.0))
-"""Where age bands end; the last is open. Each about three times the one before: hazards fall with the logarithm of age."""
+"""Where age bands end; the last is open. Each is about three times the one before: hazards fall with age."""
 BANDS = len(AGE_EDGES_S) + 1
 DROUGHT, RUN = 0, 1
 
@@ -61,7 +61,8 @@ def ages_s(available: BoolArray, *, tick_s: float) -> FloatArray:
     """
     ticks = np.arange(len(available))
     begins = np.concatenate([[True], available[1:] != available[:-1]])
-    return (ticks - np.maximum.accumulate(np.where(begins, ticks, 0))) * tick_s
+    age_ticks = ticks - np.maximum.accumulate(np.where(begins, ticks, 0))
+    return np.asarray(age_ticks * tick_s, dtype=np.float64)
 
 
 def band_of(age_s: FloatArray) -> np.ndarray:
@@ -81,8 +82,8 @@ def watch(available: BoolArray, *, tick_s: float) -> Spells:
     cell = available[:-1] * BANDS + band_of(ages_s(available, tick_s=tick_s))[:-1]
     ended = available[1:] != available[:-1]
     return Spells(
-        endings=np.bincount(cell, weights=ended, minlength=2 * BANDS).reshape(2, BANDS),
-        seen_s=np.bincount(cell, minlength=2 * BANDS).reshape(2, BANDS) * tick_s,
+        endings=np.bincount(cell[ended], minlength=2 * BANDS).reshape(2, BANDS).astype(np.float64),
+        seen_s=np.bincount(cell, minlength=2 * BANDS).reshape(2, BANDS).astype(np.float64) * tick_s,
     )
 
 
@@ -135,8 +136,8 @@ def fit(spells: Iterable[Spells], *, prior: CapacityModel, worth_endings: float)
 def step_matrix(hazard_per_s: FloatArray, *, step_s: float, tick_s: float) -> FloatArray:
     """The chain of capacity over one step, on the cells (drought, run) x age band.
 
-    Within a band a run either ends or grows into the next band; the chance to grow is set so that a run survives the band
-    exactly as often as its hazard says.
+    Within a band a run either ends or grows into the next band; the chance to grow is set so that a run survives the
+    band exactly as often as its hazard says.
 
     Args:
         hazard_per_s: (2, bands).

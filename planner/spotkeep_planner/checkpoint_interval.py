@@ -5,9 +5,9 @@ for an interval t and a save of c in turns, the share of capacity time that beco
 
     goodput(t) = sum over k >= 1 of t S(d + k (t + c))  /  integral of S
 
-and the advised interval is where it is highest. For a constant hazard h and small c this is Young's sqrt(2 c / h); hazards
-that fall with age are why it is found on the survival itself. A run that ends with the job loses nothing, so survival is
-cut at the length of the job.
+and the advised interval is where it is highest. For a constant hazard h and small c this is Young's sqrt(2 c / h);
+hazards that fall with age are why it is found on the survival itself. A run that ends with the job loses nothing, so
+survival is cut at the length of the job.
 
 Sources: Young, A first order approximation to the optimum checkpoint interval, CACM 17 (1974). Daly, A higher order
 estimate of the optimum checkpoint interval for restart dumps, FGCS 22 (2006).
@@ -27,6 +27,8 @@ from spotkeep_planner.traces.capacity_trace import BoolArray, FloatArray
 SHORTEST_S = 30.0
 LONGEST_S = 6 * 3600.0
 INTERVALS_S: FloatArray = np.geomspace(SHORTEST_S, LONGEST_S, 80)
+PRIOR_WORTH_ENDINGS = 1.0
+"""What other zones are worth to the advice, in endings: little, as an interval is a matter of this zone's own hazards."""
 _AGES = 4000
 
 
@@ -45,9 +47,7 @@ class IntervalAdvice:
     lost_per_interruption_s: float
 
 
-def advise_interval(
-    hazard_per_s: FloatArray, *, save_cost_s: float, restart_s: float, work_s: float
-) -> IntervalAdvice:
+def advise_interval(hazard_per_s: FloatArray, *, save_cost_s: float, restart_s: float, work_s: float) -> IntervalAdvice:
     """The interval with the highest expected goodput.
 
     Args:
@@ -64,9 +64,7 @@ def advise_interval(
             f"a save of {save_cost_s:g} s, a restart of {restart_s:g} s and {work_s:g} s of work: "
             "durations are 0 or more, and there must be work"
         )
-    goodputs = expected_goodput(
-        hazard_per_s, INTERVALS_S, save_cost_s=save_cost_s, restart_s=restart_s, work_s=work_s
-    )
+    goodputs = expected_goodput(hazard_per_s, INTERVALS_S, save_cost_s=save_cost_s, restart_s=restart_s, work_s=work_s)
     best = int(goodputs.argmax())
     interval_s = float(INTERVALS_S[best])
     return IntervalAdvice(
@@ -118,10 +116,10 @@ def goodput_in_hindsight(
     if available[-1]:
         rest_s = working_s[-1] - cycles[:, -1] * cycles_s[:, 0]
         durable_s[:, -1] += np.minimum(rest_s, intervals_s)
-    return durable_s.sum(axis=1) / lengths_s.sum()
+    return np.asarray(durable_s.sum(axis=1) / lengths_s.sum(), dtype=np.float64)
 
 
 def _survival(hazard_per_s: FloatArray, ages_s: FloatArray) -> FloatArray:
     edges = np.array((0.0, *AGE_EDGES_S, np.inf))
     in_band_s = np.clip(ages_s[:, None] - edges[:-1], 0.0, edges[1:] - edges[:-1])
-    return np.exp(-(in_band_s * hazard_per_s).sum(axis=1))
+    return np.asarray(np.exp(-(in_band_s * hazard_per_s).sum(axis=1)), dtype=np.float64)

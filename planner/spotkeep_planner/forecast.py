@@ -1,8 +1,8 @@
 """What will it cost, when will it be done, how often will it be interrupted: as distributions, from the fitted model.
 
 The policy that would steer the run is played on many imagined futures. Each future draws its own hazards from what the
-fit leaves open, and a frailty on top: the days differ by more than chance, and by how much is measured on the past. Prices
-go on as they went in some stretch of the past.
+fit leaves open, and a frailty on top, as days differ by more than chance.
+Prices go on as they went in some stretch of the past.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ import numpy as np
 from spotkeep_planner import capacity_model
 from spotkeep_planner.capacity_model import BANDS, RUN, CapacityModel
 from spotkeep_planner.job import PlannedJob
-from spotkeep_planner.policies.survival import Prior
-from spotkeep_planner.replay import Capacity, IntArray, Outcomes, Past, Policy, replay
+from spotkeep_planner.policies.survival import Prior, usual_prices
+from spotkeep_planner.replay import IntArray, Outcomes, Past, Policy, replay
 from spotkeep_planner.traces.capacity_trace import BoolArray, FloatArray
 
 FUTURES = 400
-FRAILTY = 0.5
-"""Standard deviation of the logarithm by which a future's hazards differ from the fitted ones."""
+FRAILTY = 0.15
+"""Standard deviation of the logarithm by which a future's hazards differ from the fitted ones.
+
+Days differ by more than the fit leaves open; `make bench-policy` measures whether intervals hold with it.
+"""
 WORTH_ENDINGS = 10.0
-_UNKNOWN_PRICE = 0.4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,12 +112,14 @@ class ImaginedWindows:
         random = np.random.default_rng(seed)
         self._available = np.stack(
             [
-                _imagine(model, past.available[zone], tick_s=past.tick_s, count=count, ticks=ticks, frailty=frailty, random=random)
+                _imagine(model, past, zone=zone, count=count, ticks=ticks, frailty=frailty, random=random)
                 for zone, model in enumerate(models)
             ],
             axis=1,
         )
-        self._spot_price = _imagine_prices(past, count=count, ticks=ticks, on_demand_price=on_demand_price, random=random)
+        self._spot_price = _imagine_prices(
+            past, count=count, ticks=ticks, on_demand_price=on_demand_price, random=random
+        )
 
     def __len__(self) -> int:
         return self._count
@@ -186,20 +190,26 @@ def summarize(policy: str, outcomes: Outcomes) -> Forecast:
     )
 
 
-def fitted_models(past: Past, *, prior: Prior) -> list[CapacityModel]:
-    """A capacity model for each zone, from all of its past on what is known without it."""
+def fitted_models(past: Past, *, prior: Prior, worth_endings: float = WORTH_ENDINGS) -> list[CapacityModel]:
+    """A capacity model for each zone, from all of its past on what is known without it.
+
+    Args:
+        past: What was seen.
+        prior: What is known without it.
+        worth_endings: How many endings in each age band the prior is worth.
+    """
     known = prior.before(past.moment(past.start_tick))
     return [
-        known.updated(capacity_model.watch(zone, tick_s=past.tick_s), worth_endings=WORTH_ENDINGS)
+        known.updated(capacity_model.watch(zone, tick_s=past.tick_s), worth_endings=worth_endings)
         for zone in past.available
     ]
 
 
 def _imagine(
     model: CapacityModel,
-    past: BoolArray,
+    past: Past,
     *,
-    tick_s: float,
+    zone: int,
     count: int,
     ticks: int,
     frailty: float,
@@ -207,15 +217,14 @@ def _imagine(
 ) -> BoolArray:
     hazards = random.gamma(model.endings, size=(count, 2, BANDS)) / model.seen_s
     hazards *= np.exp(frailty * random.standard_normal((count, 2, 1)) - frailty**2 / 2)
-    ends = -np.expm1(-hazards * tick_s)
     each = np.arange(count)
-    if len(past):
-        state = np.full(count, past[-1])
-        age_s = np.full(count, capacity_model.ages_s(past, tick_s=tick_s)[-1])
+    tick_s, before = past.tick_s, past.available[zone]
+    ends = -np.expm1(-hazards * tick_s)
+    if len(before):
+        state = np.full(count, before[-1])
+        age_s = np.full(count, capacity_model.ages_s(before, tick_s=tick_s)[-1])
     else:
-        # Nothing was seen: as often there as the model says of capacity just watched.
-        share = model.hazard_per_s[0, 2] / model.hazard_per_s[:, 2].sum()
-        state = random.random(count) < share
+        state = random.random(count) < _chance_now(model, past, zone=zone)
         age_s = np.zeros(count)
     available = np.empty((count, ticks), dtype=np.bool_)
     chance = random.random((ticks, count), dtype=np.float32)
@@ -227,12 +236,24 @@ def _imagine(
     return available
 
 
+def _chance_now(model: CapacityModel, past: Past, *, zone: int) -> float:
+    """How likely there is capacity at the start of a future of which nothing was seen."""
+    if past.chance_now is not None and not np.isnan(past.chance_now[zone]):
+        return float(past.chance_now[zone])
+    by_an_hour = model.hazard_per_s[:, _BAND_OF_AN_HOUR]
+    return float(by_an_hour[0] / by_an_hour.sum())
+
+
+_BAND_OF_AN_HOUR = 3
+
+
 def _imagine_prices(
     past: Past, *, count: int, ticks: int, on_demand_price: float, random: np.random.Generator
 ) -> FloatArray:
     zones = len(past.spot_price)
     if not past.start_tick:
-        return np.full((count, zones, ticks), _UNKNOWN_PRICE * on_demand_price)
+        usual = usual_prices(past, ticks=0, on_demand_price=on_demand_price)
+        return np.broadcast_to(usual[None, :, None], (count, zones, ticks)).copy()
     begins = random.integers(0, past.start_tick, size=count)
     at = np.minimum(begins[:, None] + np.arange(ticks), past.start_tick - 1)
     moved = past.spot_price[:, at] / past.spot_price[:, begins][:, :, None]

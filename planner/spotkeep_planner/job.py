@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from spotkeep_planner.errors import PlanError
 
 
@@ -43,7 +46,9 @@ class PlannedJob:
             if not (right and math.isfinite(value))
         ]
         if self.checkpoint_cost_s > 0 and self.checkpoint_interval_s == 0:
-            problems.append("checkpoint_interval_s must be given where checkpoint_cost_s is: saving all the time costs all the time")
+            problems.append(
+                "checkpoint_interval_s must be given where checkpoint_cost_s is: saving all the time costs all the time"
+            )
         if problems:
             raise PlanError("; ".join(problems))
 
@@ -63,3 +68,11 @@ class PlannedJob:
             return max(0.0, work_s)
         saves = math.ceil(work_s / self.checkpoint_interval_s) - 1
         return work_s + saves * self.checkpoint_cost_s
+
+
+def running_times_s(work_s: NDArray[np.float64], *, job: PlannedJob) -> NDArray[np.float64]:
+    """`PlannedJob.running_time_s` for many amounts of work."""
+    if job.checkpoint_cost_s == 0:
+        return work_s
+    saves = np.maximum(0.0, np.ceil(work_s / job.checkpoint_interval_s) - 1.0)
+    return np.asarray(work_s + saves * job.checkpoint_cost_s, dtype=np.float64)

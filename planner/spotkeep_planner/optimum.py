@@ -1,9 +1,9 @@
 """The cheapest that anybody could have done who knew the future: the yardstick every policy is held against.
 
-Found by dynamic programming forward in time over the work done so far, exactly: in the units in which ticks, restart and
-work are whole numbers. It may use nothing, spot in any zone, or on-demand, changes as often as it likes, and pays every
-restart. Knowing when capacity goes, it needs no saves on a clock and loses no work, so it is a lower bound for jobs with
-checkpoints too.
+Found by dynamic programming forward in time over the work done so far, exactly: in the units in which ticks, restart
+and work are whole numbers. It may use nothing, spot in any zone, or on-demand, changes as often as it likes, and pays
+every restart. Knowing when capacity goes, it needs no saves on a clock and loses no work, so it is a lower bound for
+jobs with checkpoints too.
 
 A capacity that is started only pays off if it is kept past its restart, so a start is one step in the program: it costs
 the ticks of the restart and lands where the last of them leaves the work.
@@ -102,7 +102,12 @@ class _Program:
                 np.minimum(at_work[place, gain:], landing, out=at_work[place, gain:])
                 if starting:
                     self._finish(
-                        best, before, since=begun, lead=self._restart, last=now - 1, paid_before=paid[place, now - 1] - paid[place, begun],
+                        best,
+                        before,
+                        since=begun,
+                        lead=self._restart,
+                        last=now - 1,
+                        paid_before=paid[place, now - 1] - paid[place, begun],
                         last_cost=tick_cost[place, now - 1],
                     )
             np.minimum(anywhere[:reach], at_work[:, :reach].min(axis=0), out=anywhere[:reach])
@@ -123,7 +128,15 @@ class _Program:
         return best
 
     def _finish(
-        self, best: FloatArray, before: FloatArray, *, since: int, lead: int, last: int, paid_before: float, last_cost: float
+        self,
+        best: FloatArray,
+        before: FloatArray,
+        *,
+        since: int,
+        lead: int,
+        last: int,
+        paid_before: float,
+        last_cost: float,
     ) -> None:
         """Ends the work in the last of some ticks, paying for the part of it that is used.
 

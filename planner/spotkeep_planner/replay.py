@@ -1,10 +1,10 @@
 """Plays a policy on a trace, exactly and for many windows at once.
 
-Time runs in the ticks of the trace. At the start of a tick a policy sees which zones have capacity in that tick and what
-they cost, and all that came before; it says what to use for the tick: nothing, spot in one zone, or on-demand. Using
-something else than before costs a restart, during which capacity is paid and no work is done. Spot capacity that is
-not there in a tick was taken at its start: work since the last checkpoint is lost, unless the job saves on the notice.
-Capacity is billed to the second, to the moment the work is done. On-demand capacity is always there.
+Time runs in the ticks of the trace. At the start of a tick a policy sees which zones have capacity in that tick and
+what they cost, and all that came before; it says what to use for the tick: nothing, spot in one zone, or on-demand.
+Using something else than before costs a restart, during which capacity is paid and no work is done. Spot capacity that
+is not there in a tick was taken at its start: work since the last checkpoint is lost, unless the job saves on the
+notice. Capacity is billed to the second, to the moment the work is done. On-demand capacity is always there.
 
 The windows are independent: each is an element of every array, and ends when its work is done.
 """
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spotkeep_planner.errors import PlanError
-from spotkeep_planner.job import PlannedJob
+from spotkeep_planner.job import PlannedJob, running_times_s
 from spotkeep_planner.traces.capacity_trace import BoolArray, CapacityTrace, FloatArray, same_clock
 
 IntArray = NDArray[np.int64]
@@ -52,7 +52,9 @@ class Windows:
         on_demand_price: USD per hour.
     """
 
-    def __init__(self, traces: Sequence[CapacityTrace], *, starts: Sequence[int] | IntArray, on_demand_price: float) -> None:
+    def __init__(
+        self, traces: Sequence[CapacityTrace], *, starts: Sequence[int] | IntArray, on_demand_price: float
+    ) -> None:
         cut = same_clock(traces)
         self.traces = cut
         self.zones = tuple(trace.zone for trace in cut)
@@ -67,7 +69,8 @@ class Windows:
             raise PlanError("at least one start is needed")
         if self.starts.min() < 0 or self.starts.max() >= self.available.shape[1]:
             raise PlanError(
-                f"starts go from {self.starts.min()} to {self.starts.max()}; the trace has {self.available.shape[1]} ticks"
+                f"starts go from {self.starts.min()} to {self.starts.max()}; "
+                f"the trace has {self.available.shape[1]} ticks"
             )
 
     def __len__(self) -> int:
@@ -113,6 +116,9 @@ class Past:
         tick_s: Seconds a tick.
         start_tick: The tick of the start, that is, the number of ticks before it.
         first_tick_at: When the first of them began.
+        price_now: (zones,) USD per hour, where prices are known and capacity is not.
+        chance_now: (zones,) how likely there is capacity at the start, where that is known and the ticks before are
+            not; NaN where it is not known either.
     """
 
     available: BoolArray
@@ -120,6 +126,51 @@ class Past:
     tick_s: float
     start_tick: int
     first_tick_at: datetime
+    price_now: FloatArray | None = None
+    chance_now: FloatArray | None = None
+
+    @classmethod
+    def without_capacity(
+        cls,
+        *,
+        tick_s: float,
+        now: datetime,
+        zones: int = 1,
+        price_now: FloatArray | None = None,
+        chance_now: FloatArray | None = None,
+    ) -> Past:
+        """A past in which nobody has watched capacity.
+
+        Args:
+            tick_s: Seconds a tick.
+            now: When the run starts.
+            zones: How many zones there are; not needed with prices.
+            price_now: See the class.
+            chance_now: See the class.
+        """
+        count = zones if price_now is None else len(price_now)
+        return cls(
+            available=np.zeros((count, 0), dtype=np.bool_),
+            spot_price=np.zeros((count, 0)),
+            tick_s=tick_s,
+            start_tick=0,
+            first_tick_at=now,
+            price_now=price_now,
+            chance_now=chance_now,
+        )
+
+    def of_zone(self, zone: int) -> Past:
+        """What is known of one zone alone."""
+        one = slice(zone, zone + 1)
+        return Past(
+            available=self.available[one],
+            spot_price=self.spot_price[one],
+            tick_s=self.tick_s,
+            start_tick=self.start_tick,
+            first_tick_at=self.first_tick_at,
+            price_now=None if self.price_now is None else self.price_now[one],
+            chance_now=None if self.chance_now is None else self.chance_now[one],
+        )
 
     def moment(self, tick: int) -> datetime:
         """When a tick begins."""
@@ -260,9 +311,7 @@ def replay(job: PlannedJob, windows: Capacity, policy: Policy) -> Outcomes:
         fleet.take_away(available)
         time_left_s = job.deadline_s - tick * windows.tick_s
         chosen = decider.decide(
-            fleet.situation(
-                tick=tick, tick_s=windows.tick_s, time_left_s=time_left_s, available=available, price=price
-            )
+            fleet.situation(tick=tick, tick_s=windows.tick_s, time_left_s=time_left_s, available=available, price=price)
         )
         fleet.change_to(chosen, available=available)
         fleet.work(min(windows.tick_s, time_left_s), price=price)
@@ -342,7 +391,7 @@ class _Fleet:
     def work(self, seconds: float, *, price: FloatArray) -> None:
         """A tick passes; whoever gets done stops paying at that moment."""
         busy = self.unfinished & (self._using != WAIT)
-        to_end_s = self._restart_left_s + self._running_time_s(self._base_s) - self._ran_s
+        to_end_s = self._restart_left_s + running_times_s(self._base_s, job=self._job) - self._ran_s
         used_s = np.where(busy, np.minimum(seconds, to_end_s), 0.0)
         restarting_s = np.minimum(used_s, self._restart_left_s)
         self._restart_left_s -= restarting_s
@@ -364,7 +413,9 @@ class _Fleet:
             self._start_again(elsewhere, done_s=self._done_s())
             self._restart_left_s[elsewhere] = self._job.restart_s
             self._restarts += elsewhere
-            rest_s = np.where(late, self._restart_left_s + self._running_time_s(self._base_s) - self._ran_s, 0.0)
+            rest_s = np.where(
+                late, self._restart_left_s + running_times_s(self._base_s, job=self._job) - self._ran_s, 0.0
+            )
             self._cost += rest_s * self._on_demand_price / _SECONDS_PER_HOUR
             self._on_demand_s += rest_s
             self._elapsed_s += rest_s
@@ -401,10 +452,3 @@ class _Fleet:
         if job.saves_on_notice or job.checkpoint_interval_s == 0:
             return self._done_s()
         return np.floor(self._ran_s / job.cycle_s) * job.checkpoint_interval_s
-
-    def _running_time_s(self, work_s: FloatArray) -> FloatArray:
-        job = self._job
-        if job.checkpoint_cost_s == 0:
-            return work_s
-        saves = np.maximum(0.0, np.ceil(work_s / job.checkpoint_interval_s) - 1.0)
-        return work_s + saves * job.checkpoint_cost_s

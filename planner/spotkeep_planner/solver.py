@@ -1,9 +1,9 @@
 """Solves a job against a capacity model: when to be on demand, for every amount of work and slack that can come.
 
-The value of a state is the lowest expected cost to the end. A state is the work left, the slack (time left beyond the work
-left), what is in use, and the cell of the capacity model. A step in time either does work (slack stays) or does not (slack
-shrinks), so the program runs over the time left, and on an array over the slack. Spending more slack than there is has a
-price that no saving pays: the deadline is a hard constraint, and the guard stands behind it.
+The value of a state is the lowest expected cost to the end. A state is the work left, the slack (time left beyond the
+work left), what is in use, and the cell of the capacity model. A step in time either does work (slack stays) or does
+not (slack shrinks), so the program runs over the time left, and on an array over the slack. Spending more slack than
+there is has a price that no saving pays: the deadline is a hard constraint, and the guard stands behind it.
 """
 
 from __future__ import annotations
@@ -163,7 +163,11 @@ def _shifted(value: np.ndarray, steps: float) -> np.ndarray:
     """The value with so much less slack."""
     whole = int(steps)
     part = np.float32(steps - whole)
-    moved = np.concatenate([np.repeat(value[:, :1], whole, axis=1), value[:, : value.shape[1] - whole]], axis=1) if whole else value
+    moved = (
+        np.concatenate([np.repeat(value[:, :1], whole, axis=1), value[:, : value.shape[1] - whole]], axis=1)
+        if whole
+        else value
+    )
     if not part:
         return moved
     return (1 - part) * moved + part * np.concatenate([moved[:, :1], moved[:, :-1]], axis=1)

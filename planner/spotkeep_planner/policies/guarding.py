@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from spotkeep_planner.job import PlannedJob
+from spotkeep_planner.job import PlannedJob, running_times_s
 from spotkeep_planner.replay import ON_DEMAND, WAIT, Decider, IntArray, Past, Policy, Situation
 from spotkeep_planner.traces.capacity_trace import BoolArray
 
@@ -15,8 +15,8 @@ from spotkeep_planner.traces.capacity_trace import BoolArray
 def safe(chosen: IntArray, *, situation: Situation, job: PlannedJob, tick_s: float) -> BoolArray:
     """Whether each choice leaves enough time for on-demand; the rule of `steering.guard.is_safe`, element by element.
 
-    A replay knows that spot capacity that is there at the start of a tick is there to its end. Where all work is durable
-    at once, that tick's work is counted.
+    A replay knows that spot capacity that is there at the start of a tick is there to its end. Where all work is
+    durable at once, that tick's work is counted.
     """
     on_spot = chosen >= 0
     staying = on_spot & (situation.using >= 0) & (chosen == situation.using)
@@ -24,14 +24,9 @@ def safe(chosen: IntArray, *, situation: Situation, job: PlannedJob, tick_s: flo
     durable_at_once = job.saves_on_notice or job.checkpoint_interval_s == 0
     kept_s = np.maximum(0.0, tick_s - restart_left_s) if durable_at_once and job.checkpoint_cost_s == 0 else 0.0
     left_s = np.where(staying, situation.work_left_if_lost_s, situation.work_left_s) - np.where(on_spot, kept_s, 0.0)
-    running_s = _running_time_s(np.maximum(0.0, left_s), job=job)
-    return (chosen == ON_DEMAND) | (situation.time_left_s - tick_s >= job.restart_s + running_s)
-
-
-def _running_time_s(work_s: np.ndarray, *, job: PlannedJob) -> np.ndarray:
-    if job.checkpoint_cost_s == 0:
-        return work_s
-    return work_s + np.maximum(0.0, np.ceil(work_s / job.checkpoint_interval_s) - 1) * job.checkpoint_cost_s
+    running_s = running_times_s(np.maximum(0.0, left_s), job=job)
+    in_time: BoolArray = situation.time_left_s - tick_s >= job.restart_s + running_s
+    return (chosen == ON_DEMAND) | in_time
 
 
 @dataclass(frozen=True, kw_only=True)

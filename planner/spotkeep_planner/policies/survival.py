@@ -1,9 +1,9 @@
 """The policy of this project: on demand when the slack falls below what the capacity model says it is worth.
 
-For each window it fits a capacity model on what is past (`capacity_model`), solves the job against it (`solver`), and from
-then on compares the slack with a threshold, which depends on how long the run or drought of capacity has lasted and how
-much work is left. Spot is taken where there is some and the threshold allows, on-demand is left for it, and in a drought
-the run waits until the threshold is reached.
+For each window it fits a capacity model on what is past (`capacity_model`), solves the job against it (`solver`), and
+from then on compares the slack with a threshold, which depends on how long the run or drought of capacity has lasted
+and how much work is left. Spot is taken where there is some and the threshold allows, on-demand is left for it, and in
+a drought the run waits until the threshold is reached.
 
 Several zones are seen as one source of capacity: there is some when any zone has some. Among the zones with capacity it
 goes where an hour of work is cheapest over the time that capacity will probably last there, the restart on the way in
@@ -22,7 +22,7 @@ import numpy as np
 from spotkeep_planner import capacity_model
 from spotkeep_planner.capacity_model import BANDS, CapacityModel
 from spotkeep_planner.interruption_bands import prior_from_band
-from spotkeep_planner.job import PlannedJob
+from spotkeep_planner.job import PlannedJob, running_times_s
 from spotkeep_planner.policies.guarding import Guarded
 from spotkeep_planner.replay import ON_DEMAND, WAIT, Decider, IntArray, Past, Policy, Situation
 from spotkeep_planner.solver import Thresholds, choose_step_s, solve
@@ -134,18 +134,19 @@ class SurvivalPolicy:
             ticks: How many ticks of it are fitted.
             on_demand_price: USD per hour.
         """
-        available, price = past.available[:, :ticks], past.spot_price[:, :ticks]
+        available = past.available[:, :ticks]
         prior = self.prior.before(past.moment(ticks))
         zones = [
-            prior.updated(capacity_model.watch(zone, tick_s=past.tick_s), worth_endings=self.worth_endings).cautious(self.caution)
+            prior.updated(capacity_model.watch(zone, tick_s=past.tick_s), worth_endings=self.worth_endings).cautious(
+                self.caution
+            )
             for zone in available
         ]
         together = prior.updated(
-            capacity_model.watch(available.any(axis=0), tick_s=past.tick_s), worth_endings=self.worth_endings
+            capacity_model.watch(any_of(available), tick_s=past.tick_s), worth_endings=self.worth_endings
         )
-        recent = slice(max(0, ticks - round(_RECENT_S / past.tick_s)), None)
-        usual = np.median(price[:, recent], axis=1) if ticks else np.full(len(price), _UNKNOWN_PRICE * on_demand_price)
-        spot_price = float(usual[0]) if len(usual) == 1 else _price_of_any(available[:, recent], usual)
+        usual = usual_prices(past, ticks=ticks, on_demand_price=on_demand_price)
+        spot_price = float(usual[0]) if len(usual) == 1 else _price_of_any(available, usual)
         thresholds = solve(
             job,
             together.cautious(self.caution),
@@ -159,20 +160,37 @@ class SurvivalPolicy:
         )
         return ZonePlan(
             thresholds=thresholds,
-            lasting_s=np.stack([capacity_model.expected_rest_of_run_s(hazard, horizons_s=HORIZONS_S) for hazard in zones]),
+            lasting_s=np.stack(
+                [capacity_model.expected_rest_of_run_s(hazard, horizons_s=HORIZONS_S) for hazard in zones]
+            ),
         )
 
 
 _FIRST_FIT_S = 6 * _HOUR_S
 _RECENT_S = 48 * _HOUR_S
-_UNKNOWN_PRICE = 0.4
+UNKNOWN_PRICE = 0.4
 """Spot in on-demand prices where no price was ever seen: between the V100's 0.3 and 0.6."""
+
+
+def usual_prices(past: Past, *, ticks: int, on_demand_price: float) -> FloatArray:
+    """(zones,) what spot usually costs, USD per hour: of late, or now, or a guess where nothing is known."""
+    if ticks:
+        recent = slice(max(0, ticks - round(_RECENT_S / past.tick_s)), ticks)
+        return np.asarray(np.median(past.spot_price[:, recent], axis=1), dtype=np.float64)
+    if past.price_now is not None:
+        return past.price_now
+    return np.full(len(past.available), UNKNOWN_PRICE * on_demand_price)
 
 
 def survival(*, prior: Prior | None = None, **options: float) -> Policy:
     """The policy with the guard around it."""
     policy = SurvivalPolicy(**options) if prior is None else SurvivalPolicy(prior=prior, **options)  # type: ignore[arg-type]
     return Guarded(policy=policy)
+
+
+def any_of(available: BoolArray) -> BoolArray:
+    """(ticks,) whether any of the zones has capacity."""
+    return np.asarray(available.any(axis=0), dtype=np.bool_)
 
 
 def _price_of_any(available: BoolArray, usual: FloatArray) -> float:
@@ -214,7 +232,7 @@ class _Ages:
             if not past.start_tick:
                 continue
             tail = past.available[:, -_LONGEST_AGE_TICKS:]
-            for zone, there in enumerate([tail.any(axis=0)] if together else tail):
+            for zone, there in enumerate([any_of(tail)] if together else tail):
                 state[number, zone] = there[-1]
                 changes = np.flatnonzero(there[1:] != there[:-1])
                 age_s[number, zone] = (len(there) - 1 - (changes[-1] + 1 if len(changes) else 0)) * past.tick_s
@@ -252,7 +270,7 @@ class _Decider:
         self._any_age.pass_tick(some[:, None], tick_s=tick_s)
         on_demand = situation.using == ON_DEMAND
         cell = some * BANDS + capacity_model.band_of(self._any_age.age_s[:, 0])
-        left_s = self._running_time_s(situation.work_left_s)
+        left_s = running_times_s(situation.work_left_s, job=self._job)
         at = np.clip(np.rint(left_s / self._step_s), 0, self._from_nothing_s.shape[2] - 1).astype(np.int64)
         slack_s = situation.time_left_s - left_s - np.where(on_demand, situation.restart_left_s, 0.0)
         threshold_s = np.where(
@@ -260,7 +278,11 @@ class _Decider:
             self._from_on_demand_s[self._plan_of, cell, at],
             self._from_nothing_s[self._plan_of, cell, at],
         )
-        spot = self._best_zone(situation, work_step=at, slack_s=slack_s) if situation.available.shape[1] > 1 else np.zeros_like(situation.using)
+        spot = (
+            self._best_zone(situation, work_step=at, slack_s=slack_s)
+            if situation.available.shape[1] > 1
+            else np.zeros_like(situation.using)
+        )
         otherwise = np.where(some, spot, WAIT)
         return np.where((slack_s < threshold_s) & (situation.using < 0), ON_DEMAND, otherwise)
 
@@ -292,12 +314,6 @@ class _Decider:
         moving_pays = moving_usd < price[each, here] * together_h
         return np.where((situation.using >= 0) & ~moving_pays, here, best).astype(np.int64)
 
-    def _running_time_s(self, work_s: FloatArray) -> FloatArray:
-        job = self._job
-        if job.checkpoint_cost_s == 0:
-            return work_s
-        return work_s + np.maximum(0.0, np.ceil(work_s / job.checkpoint_interval_s) - 1) * job.checkpoint_cost_s
-
 
 def decision_table(
     policy: SurvivalPolicy,
@@ -306,7 +322,7 @@ def decision_table(
     past: Past,
     zones: Sequence[str],
     on_demand_price: float,
-    most_columns: int = 100,
+    most_columns: int = 60,
 ) -> DecisionTable:
     """The policy for one run, as the table that steers it.
 
@@ -322,7 +338,7 @@ def decision_table(
     solved = plan.thresholds
     work_steps = solved.from_nothing_s.shape[1]
     every = max(1, -(-work_steps // most_columns))
-    slack_every = max(1, -(-solved.slack_value.shape[1] // most_columns))
+    slack_every = max(1, -(-solved.slack_value.shape[1] // _SLACK_COLUMNS))
     several = len(zones) > 1
     return DecisionTable(
         age_edges_s=capacity_model.AGE_EDGES_S,
@@ -335,6 +351,9 @@ def decision_table(
         slack_step_s=solved.step_s * slack_every,
         slack_value=_tuples(solved.slack_value[::every, ::slack_every]) if several else ((0.0,),),
     )
+
+
+_SLACK_COLUMNS = 24
 
 
 def _tuples(rows: FloatArray) -> tuple[tuple[float, ...], ...]:

@@ -1,8 +1,8 @@
 """A solved policy as a small table, and how to read it: what a function in the cloud needs to steer a run.
 
-The planner fits and solves with arrays; what comes out is a threshold of slack for each age of the capacity and each amount
-of work left. That fits into a few kilobytes of JSON, and is read here with the standard library alone. Every decision
-carries its reason in words, for the run's timeline, and passes the guard.
+The planner fits and solves with arrays; what comes out is a threshold of slack for each age of the capacity and each
+amount of work left. That fits into a few kilobytes of JSON, and is read here with the standard library alone. Every
+decision carries its reason in words, for the run's timeline, and passes the guard.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class DecisionTable:
     Attributes:
         age_edges_s: Where the age bands of capacity end; the last is open.
         work_step_s: The work between two columns.
-        from_nothing_s: A row for each cell (droughts by age, then runs by age), a column for each step of work left: the
-            slack in seconds below which on-demand is started, with nothing in use.
+        from_nothing_s: A row for each cell (droughts by age, then runs by age), a column for each step of work left:
+            the slack in seconds below which on-demand is started, with nothing in use.
         from_on_demand_s: The same with on-demand in use.
         zones: The zones it was solved for.
         horizons_s: Of `lasting_s`.
@@ -109,11 +109,17 @@ class DecisionTable:
             reason = f"{_hours(slack_s)} to spare, and on-demand pays below {_hours(threshold_s)}"
         else:
             choice = Choice.WAIT
-            reason = f"no spot capacity for {_hours(any_age_s)}; {_hours(slack_s)} to spare, on-demand below {_hours(threshold_s)}"
+            reason = (
+                f"no spot capacity for {_hours(any_age_s)}; {_hours(slack_s)} to spare, "
+                f"on-demand below {_hours(threshold_s)}"
+            )
         safe = guarded(choice, using=using, clock=clock)
         if safe is not choice:
             choice, zone = safe, None
-            reason = f"the last safe moment for on-demand: {_hours(slack_s)} to spare, a restart takes {_hours(clock.restart_s)}"
+            reason = (
+                f"the last safe moment for on-demand: {_hours(slack_s)} to spare, "
+                f"a restart takes {_hours(clock.restart_s)}"
+            )
         return Decision(choice=choice, zone=zone, reason=reason, slack_s=slack_s, threshold_s=threshold_s)
 
     def best_zone(
@@ -171,7 +177,8 @@ class DecisionTable:
         """
         if document.get("version") != VERSION:
             raise DecisionTableError(
-                f"the decision table has version {document.get('version')!r}, this code reads {VERSION}: plan the run again"
+                f"the decision table has version {document.get('version')!r}, this code reads {VERSION}: "
+                "plan the run again"
             )
         try:
             table = cls(
@@ -218,7 +225,9 @@ def _nearest(value: float, *, step: float) -> int:
 
 
 def _whole(value: float) -> int:
-    return max(-_ALWAYS_S, min(_ALWAYS_S, round(value)) if abs(value) < _ALWAYS_S else (_ALWAYS_S if value > 0 else -_ALWAYS_S))
+    return max(
+        -_ALWAYS_S, min(_ALWAYS_S, round(value)) if abs(value) < _ALWAYS_S else (_ALWAYS_S if value > 0 else -_ALWAYS_S)
+    )
 
 
 def _rows(rows: Any) -> tuple[tuple[float, ...], ...]:

@@ -46,7 +46,7 @@ class CapacityTrace:
                 [
                     TraceProblem(
                         line=None,
-                        reason=f"capacity and price need one value a tick, found {available.shape} and {spot_price.shape}",
+                        reason=f"needs one value a tick: capacity has {available.shape}, price {spot_price.shape}",
                     )
                 ],
             )
@@ -84,7 +84,11 @@ def same_clock(traces: Sequence[CapacityTrace]) -> tuple[CapacityTrace, ...]:
     if len(ticks) > 1:
         raise TraceError(
             ", ".join(trace.zone for trace in traces),
-            [TraceProblem(line=None, reason=f"zones that are used together need the same tick, found {sorted(ticks)} s")],
+            [
+                TraceProblem(
+                    line=None, reason=f"zones that are used together need the same tick, found {sorted(ticks)} s"
+                )
+            ],
         )
     tick_s = ticks.pop()
     start = max(trace.start for trace in traces)

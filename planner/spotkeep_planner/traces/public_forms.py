@@ -3,7 +3,8 @@
 | form | 1 or more means | read by |
 |---|---|---|
 | CSV `date,availability` (SkyNomad artifact, `processed/`) | capacity | `read_availability_csv` |
-| JSON `{"metadata": {"gap_seconds"}, "data"}`, skypilot-org/spot-traces | that many instances could be had | `read_tick_json` |
+| JSON `{"metadata": {"gap_seconds"}, "data"}`, skypilot-org/spot-traces | that many instances could be had |
+`read_tick_json` |
 | the same JSON, simulators of Can't Be Late and SkyNomad | no capacity | `read_tick_json` |
 
 The two JSON forms look alike, so the sign must be given, and is checked against all the file says of itself. What was
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import math
 import statistics
@@ -51,8 +53,8 @@ def read_availability_csv(
         on_demand_price: USD per hour, if known.
 
     Raises:
-        TraceError: The file cannot be read, has rows that are missing, repeated or out of order, or not as many as there
-            are prices.
+        TraceError: The file cannot be read, has rows that are missing, repeated or out of order, or not as many as
+            there are prices.
     """
     rows = list(csv.reader(io.StringIO(_text(path))))
     header = [cell.strip().lower() for cell in rows[0]] if rows else []
@@ -74,7 +76,7 @@ def read_availability_csv(
             continue
         times.append(time if time.tzinfo else time.replace(tzinfo=UTC))
         there.append(availability.strip() == "1")
-    steps = [(after - before).total_seconds() for before, after in zip(times, times[1:], strict=False)]
+    steps = [(after - before).total_seconds() for before, after in itertools.pairwise(times)]
     tick_s = statistics.median(steps) if steps else 0.0
     problems += [
         TraceProblem(line=line, reason=f"comes {step:g} s after the row above where {tick_s:g} s are usual")
@@ -130,6 +132,7 @@ def read_tick_json(
     problems = []
     if not isinstance(tick_s, (int, float)) or isinstance(tick_s, bool) or not tick_s > 0:
         problems.append(TraceProblem(line=None, reason=f"metadata.gap_seconds is {tick_s!r}, not a number of seconds"))
+        tick_s = math.nan
     wrong = [number for number, value in enumerate(data) if not isinstance(value, int) or value < 0]
     if wrong:
         reason = f"data[{wrong[0]}] is {data[wrong[0]]!r}; a tick is 0, 1 or a number of instances"
@@ -150,7 +153,10 @@ def read_tick_json(
         available=available,
         spot_price=spot_price if spot_price is not None else document.get("prices") or prices.get("price"),
         on_demand_price=on_demand_price if on_demand_price is not None else prices.get("on_demand_price"),
-        remark=f"{sign.value}; {available.mean():.0%} of the ticks have capacity, {1 - available.mean():.0%} by the other sign",
+        remark=(
+            f"{sign.value}; {available.mean():.0%} of the ticks have capacity, "
+            f"{1 - available.mean():.0%} by the other sign"
+        ),
     )
 
 
@@ -194,7 +200,11 @@ def _trace(
     if spot_price is None:
         reason = "has no spot price; give one"
         raise TraceError(str(path), [TraceProblem(line=None, reason=reason)])
-    prices = np.broadcast_to(np.asarray(spot_price, dtype=np.float64), available.shape) if np.ndim(spot_price) == 0 else np.asarray(spot_price, dtype=np.float64)
+    prices = (
+        np.broadcast_to(np.asarray(spot_price, dtype=np.float64), available.shape)
+        if np.ndim(spot_price) == 0
+        else np.asarray(spot_price, dtype=np.float64)
+    )
     if prices.shape != available.shape:
         reason = f"has {len(available)} ticks, and there are {len(prices)} prices"
         raise TraceError(str(path), [TraceProblem(line=None, reason=reason)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import itertools
 import math
 import statistics
 import zlib
@@ -141,7 +142,9 @@ def _parse(rows: Sequence[Sequence[str]], *, columns: dict[str, int], source: st
         problems += [TraceProblem(line=line, reason=reason) for reason in found]
         lines.append(line)
     if not problems and len(seconds) < _FEWEST_ROWS:
-        problems.append(TraceProblem(line=None, reason=f"has {len(seconds)} rows; a trace needs at least {_FEWEST_ROWS}"))
+        problems.append(
+            TraceProblem(line=None, reason=f"has {len(seconds)} rows; a trace needs at least {_FEWEST_ROWS}")
+        )
     if len(on_demand) > 1:
         reason = f"{OPTIONAL_COLUMN} changes ({min(on_demand):g} to {max(on_demand):g}); one price holds for a trace"
         problems.append(TraceProblem(line=None, reason=reason))
@@ -162,11 +165,11 @@ def _parse(rows: Sequence[Sequence[str]], *, columns: dict[str, int], source: st
 
 
 def _tick_s(seconds: Sequence[float]) -> float:
-    return float(statistics.median(after - before for before, after in zip(seconds, seconds[1:], strict=False)))
+    return float(statistics.median(after - before for before, after in itertools.pairwise(seconds)))
 
 
 def _order_problems(seconds: Sequence[float], lines: Sequence[int]) -> list[TraceProblem]:
-    steps = [after - before for before, after in zip(seconds, seconds[1:], strict=False)]
+    steps = [after - before for before, after in itertools.pairwise(seconds)]
     forward = [step for step in steps if step > 0]
     tick_s = statistics.median(forward) if forward else 0.0
     problems = []
