@@ -28,7 +28,7 @@ SHORTEST_S = 30.0
 LONGEST_S = 6 * 3600.0
 INTERVALS_S: FloatArray = np.geomspace(SHORTEST_S, LONGEST_S, 80)
 PRIOR_WORTH_ENDINGS = 1.0
-"""What other zones are worth to the advice, in endings: little, as an interval is a matter of this zone's own hazards."""
+"""What other zones are worth to the advice, in endings: little, as this zone's own hazards are what counts."""
 _AGES = 4000
 
 

@@ -93,13 +93,17 @@ class _Program:
         for now in range(ticks + 1):
             reach = min(work, now * tick + 1)
             begun = now - starting
+            if not starting:
+                # A restart that takes no time: who is at work in one place can go on in any other at once.
+                np.minimum(anywhere[:reach], at_work[:, :reach].min(axis=0), out=anywhere[:reach])
             for place in range(places) if begun >= 0 else ():
                 if there[place, now] - there[place, begun] < starting:
                     continue
                 cost = paid[place, now] - paid[place, begun]
                 before = anywhere if starting == 0 else earlier[begun]
-                landing = before[: work - gain] + cost
-                np.minimum(at_work[place, gain:], landing, out=at_work[place, gain:])
+                if gain < work:
+                    landing = before[: work - gain] + cost
+                    np.minimum(at_work[place, gain:], landing, out=at_work[place, gain:])
                 if starting:
                     self._finish(
                         best,
@@ -122,7 +126,7 @@ class _Program:
                     continue
                 cost = tick_cost[place, now]
                 self._finish(best, at_work[place], since=now, lead=0, last=now, paid_before=0.0, last_cost=cost)
-                end = min(work, reach + tick)
+                end = max(tick, min(work, reach + tick))
                 at_work[place, tick:end] = at_work[place, : end - tick] + cost
                 at_work[place, :tick] = np.inf
         return best

@@ -25,8 +25,8 @@ def safe(chosen: IntArray, *, situation: Situation, job: PlannedJob, tick_s: flo
     kept_s = np.maximum(0.0, tick_s - restart_left_s) if durable_at_once and job.checkpoint_cost_s == 0 else 0.0
     left_s = np.where(staying, situation.work_left_if_lost_s, situation.work_left_s) - np.where(on_spot, kept_s, 0.0)
     running_s = running_times_s(np.maximum(0.0, left_s), job=job)
-    in_time: BoolArray = situation.time_left_s - tick_s >= job.restart_s + running_s
-    return (chosen == ON_DEMAND) | in_time
+    in_time = situation.time_left_s - tick_s >= job.restart_s + running_s
+    return np.asarray((chosen == ON_DEMAND) | in_time, dtype=np.bool_)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,4 +56,8 @@ class _GuardedDecider:
         chosen = self.inner.decide(situation)
         there = (chosen < 0) | situation.available[np.arange(len(chosen)), np.maximum(chosen, 0)]
         chosen = np.where(there, chosen, WAIT)
-        return np.where(safe(chosen, situation=situation, job=self.job, tick_s=self.tick_s), chosen, ON_DEMAND)
+        allowed = safe(chosen, situation=situation, job=self.job, tick_s=self.tick_s)
+        # A move that is too late to risk is no reason to give up the capacity in use.
+        moving = (chosen >= 0) & (situation.using >= 0) & (chosen != situation.using)
+        stays = moving & ~allowed & safe(situation.using, situation=situation, job=self.job, tick_s=self.tick_s)
+        return np.where(allowed, chosen, np.where(stays, situation.using, ON_DEMAND))

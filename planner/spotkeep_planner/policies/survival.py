@@ -265,7 +265,7 @@ class _Decider:
 
     def decide(self, situation: Situation) -> IntArray:
         tick_s = situation.tick_s
-        some = situation.available.any(axis=1)
+        some = np.asarray(situation.available.any(axis=1), dtype=np.bool_)
         self._ages.pass_tick(situation.available, tick_s=tick_s)
         self._any_age.pass_tick(some[:, None], tick_s=tick_s)
         on_demand = situation.using == ON_DEMAND

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spotkeep_planner.errors import DecisionTableError
-from spotkeep_planner.steering.guard import Choice, Clock, guarded
+from spotkeep_planner.steering.guard import Choice, Clock, is_safe
 
 VERSION = 1
 _ALWAYS_S = 10**9
@@ -82,7 +82,14 @@ class DecisionTable:
     slack_value: tuple[tuple[float, ...], ...]
 
     def decide(
-        self, clock: Clock, *, using: Choice, using_zone: int | None, zones: Sequence[ZoneView], any_age_s: float
+        self,
+        clock: Clock,
+        *,
+        using: Choice,
+        using_zone: int | None,
+        zones: Sequence[ZoneView],
+        any_age_s: float,
+        spot_is_kept: bool = False,
     ) -> Decision:
         """What to use until the next decision.
 
@@ -92,6 +99,8 @@ class DecisionTable:
             using_zone: The zone in use, for spot.
             zones: What is known of each zone now, in the order of the table.
             any_age_s: For how long there has been capacity in some zone, or in none.
+            spot_is_kept: Whether spot that is there now is sure to be there, and its work durable, at the next
+                decision. Only a replay knows.
         """
         some = any(zone.available for zone in zones)
         leaving_s = clock.restart_left_s if using is Choice.ON_DEMAND else 0.0
@@ -113,13 +122,15 @@ class DecisionTable:
                 f"no spot capacity for {_hours(any_age_s)}; {_hours(slack_s)} to spare, "
                 f"on-demand below {_hours(threshold_s)}"
             )
-        safe = guarded(choice, using=using, clock=clock)
-        if safe is not choice:
-            choice, zone = safe, None
-            reason = (
-                f"the last safe moment for on-demand: {_hours(slack_s)} to spare, "
-                f"a restart takes {_hours(clock.restart_s)}"
+        if choice is Choice.SPOT and not self._is_safe(clock, zone, using_zone=using_zone, spot_is_kept=spot_is_kept):
+            # A move that is too late to risk is no reason to give up the capacity in use.
+            stays = using is Choice.SPOT and self._is_safe(
+                clock, using_zone, using_zone=using_zone, spot_is_kept=spot_is_kept
             )
+            zone, choice = (using_zone, choice) if stays else (None, Choice.ON_DEMAND)
+            reason = self._why_guarded(clock, slack_s=slack_s)
+        elif choice is Choice.WAIT and not is_safe(choice, using=using, clock=clock):
+            choice, reason = Choice.ON_DEMAND, self._why_guarded(clock, slack_s=slack_s)
         return Decision(choice=choice, zone=zone, reason=reason, slack_s=slack_s, threshold_s=threshold_s)
 
     def best_zone(
@@ -206,6 +217,20 @@ class DecisionTable:
         ):
             raise DecisionTableError("the decision table is damaged (rows are missing): plan the run again")
         return table
+
+    def _is_safe(self, clock: Clock, zone: int | None, *, using_zone: int | None, spot_is_kept: bool) -> bool:
+        staying = zone == using_zone
+        starting_s = clock.restart_left_s if staying else clock.restart_s
+        return is_safe(
+            Choice.SPOT,
+            using=Choice.SPOT if staying else Choice.WAIT,
+            clock=clock,
+            kept_until_next_decision_s=max(0.0, clock.decision_interval_s - starting_s) if spot_is_kept else 0.0,
+        )
+
+    def _why_guarded(self, clock: Clock, *, slack_s: float) -> str:
+        restart = f"a restart takes {_hours(clock.restart_s)}"
+        return f"the last safe moment for on-demand: {_hours(slack_s)} to spare, {restart}"
 
     def _why_spot(self, *, using: Choice, using_zone: int | None, zone: int | None, slack_s: float) -> str:
         name = self.zones[zone] if zone is not None else "?"
