@@ -265,7 +265,7 @@ class _Knowing:
                     instances=self.instances,
                     tick_s=TICK_S,
                 )
-            except HistoryError as error:
+            except (HistoryError, NoConnectionError) as error:
                 self.remarks.append(f"{error}.")
             else:
                 past, zones = view.past, view.zones
