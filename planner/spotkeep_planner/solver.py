@@ -44,9 +44,16 @@ class Thresholds:
 
 
 def choose_step_s(job: PlannedJob, *, tick_s: float, most_steps: int) -> float:
-    """A step, in whole ticks, of which the work has at most so many."""
-    ticks = math.ceil(job.running_time_s(job.work_s) / most_steps / tick_s)
-    return max(1, ticks) * tick_s
+    """A step, in whole ticks, of which the work has at most so many, and the slack twice as many.
+
+    Args:
+        job: The job.
+        tick_s: Seconds between decisions.
+        most_steps: The most steps of work.
+    """
+    work_s = job.running_time_s(job.work_s)
+    longest_s = max(work_s, (job.deadline_s - work_s) / 2)
+    return max(1, math.ceil(longest_s / most_steps / tick_s)) * tick_s
 
 
 def solve(
@@ -150,11 +157,12 @@ def solve(
             value[:, finished] = 0.0
         value_at_spot[work_left[here], positions[here]] = at_spot[run][:, here].mean(axis=0)
     slack_s = slack * step_s
+    slack_value = -np.diff(value_at_spot[:, below:], axis=1, append=value_at_spot[:, -1:]) / step_s
     return Thresholds(
         step_s=step_s,
         from_nothing_s=_crossing(advantage_nothing, slack_s),
         from_on_demand_s=_crossing(advantage_od, slack_s),
-        slack_value=np.maximum(0.0, -np.diff(value_at_spot[:, below:], axis=1, append=value_at_spot[:, -1:]) / step_s),
+        slack_value=np.maximum(0.0, slack_value),
         expected_cost=nothing[:, -1].astype(np.float64),
     )
 

@@ -83,3 +83,4 @@ def test_the_step_is_whole_ticks_and_bounds_the_work() -> None:
     step_s = choose_step_s(job(60), tick_s=195.0, most_steps=100)
     assert step_s % 195 == 0
     assert 24 * HOUR_S / step_s <= 100
+    assert choose_step_s(job(24 * 30), tick_s=195.0, most_steps=100) >= (24 * 29 * HOUR_S) / 200

@@ -182,10 +182,9 @@ def usual_prices(past: Past, *, ticks: int, on_demand_price: float) -> FloatArra
     return np.full(len(past.available), UNKNOWN_PRICE * on_demand_price)
 
 
-def survival(*, prior: Prior | None = None, **options: float) -> Policy:
+def survival(*, prior: Prior | None = None) -> Policy:
     """The policy with the guard around it."""
-    policy = SurvivalPolicy(**options) if prior is None else SurvivalPolicy(prior=prior, **options)  # type: ignore[arg-type]
-    return Guarded(policy=policy)
+    return Guarded(policy=SurvivalPolicy() if prior is None else SurvivalPolicy(prior=prior))
 
 
 def any_of(available: BoolArray) -> BoolArray:
