@@ -154,7 +154,7 @@ def _show(console: Console, document: dict[str, Any]) -> None:
 def _table(entries: Sequence[dict[str, Any]], *, zones: int) -> Table:
     places = "one zone" if zones == 1 else f"{zones} zones to move between"
     table = Table(
-        title=f"\nCost over the optimum, mean (90th percentile): {places}, {entries[0]['n']} windows",
+        title=f"\nCost over the optimum, mean (90th percentile): {places}, n = {entries[0]['n']}",
         title_justify="left",
         box=None,
         padding=(0, 2, 0, 0),
@@ -164,7 +164,7 @@ def _table(entries: Sequence[dict[str, Any]], *, zones: int) -> Table:
     deadlines = sorted({entry["deadline_h"] for entry in entries})
     for deadline_h in deadlines:
         table.add_column(f"{deadline_h:g} h", justify="right", no_wrap=True)
-    table.add_column("misses", justify="right")
+    table.add_column("late", justify="right")
     for policy in dict.fromkeys(entry["policy"] for entry in entries):
         mine = {entry["deadline_h"]: entry for entry in entries if entry["policy"] == policy}
         cells = [
