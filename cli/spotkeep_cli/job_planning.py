@@ -269,6 +269,7 @@ class _Knowing:
                 self.remarks.append(f"{error}.")
             else:
                 past, zones = view.past, view.zones
+                self.remarks += view.remarks
                 sources = [
                     f"EC2's spot prices of {ec2_type_of(instance_type)} and placement scores, {now:%Y-%m-%d %H:%M} UTC"
                 ]

@@ -126,16 +126,18 @@ class MarketView:
     Attributes:
         zones: Their names, the cheapest first.
         past: Prices now, and how likely capacity is now, for planning; it holds no ticks of capacity.
+        remarks: What could not be found out, in sentences.
     """
 
     zones: tuple[str, ...]
     past: Past
+    remarks: tuple[str, ...] = ()
 
 
 def look_at(
     market: SpotMarket, instance_type: str, *, now: datetime, instances: int, tick_s: float, most_zones: int = 6
 ) -> MarketView:
-    """Asks the market about a type.
+    """Asks the market about a type. Prices are needed; scores, which many accounts may not ask for, are not.
 
     Args:
         market: The market.
@@ -146,7 +148,7 @@ def look_at(
         most_zones: The most zones to plan with, the cheapest first.
 
     Raises:
-        HistoryError: The service did not answer, or has no price of this type.
+        HistoryError: The service gave no price of this type.
     """
     points = market.price_history(instance_type, since=now - HISTORY)
     latest: dict[str, PricePoint] = {}
@@ -158,11 +160,17 @@ def look_at(
             f"EC2 knows no spot price of {instance_type} in this region: it may not be offered on spot here; "
             "name another type or region"
         )
-    scores = market.placement_scores(instance_type, instances=instances)
+    scores: Mapping[str, int] = {}
+    remarks: tuple[str, ...] = ()
+    try:
+        scores = market.placement_scores(instance_type, instances=instances)
+    except HistoryError as error:
+        remarks = (f"{error}. How likely capacity is now is left to the prior.",)
     chosen = sorted(latest.values(), key=lambda point: (point.usd_per_hour, point.zone))[:most_zones]
     zones = tuple(point.zone for point in chosen)
     return MarketView(
         zones=zones,
+        remarks=remarks,
         past=Past.without_capacity(
             tick_s=tick_s,
             now=now,

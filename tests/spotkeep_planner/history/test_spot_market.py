@@ -82,13 +82,15 @@ def test_a_price_that_is_none_is_refused(ec2: Any, stubbed: Stubber, price: str)
 
 
 class _Market:
-    def __init__(self, points: Sequence[PricePoint], scores: Mapping[str, int]) -> None:
+    def __init__(self, points: Sequence[PricePoint], scores: Mapping[str, int] | None) -> None:
         self._points, self._scores = points, scores
 
     def price_history(self, instance_type: str, *, since: datetime) -> Sequence[PricePoint]:
         return self._points
 
     def placement_scores(self, instance_type: str, *, instances: int) -> Mapping[str, int]:
+        if self._scores is None:
+            raise HistoryError("EC2 did not give placement scores of p3.2xlarge: not authorized")
         return self._scores
 
 
@@ -106,6 +108,17 @@ def test_the_latest_price_of_each_zone_counts_cheapest_first() -> None:
     assert view.past.chance_now[0] == 0.7
     assert np.isnan(view.past.chance_now[1])
     assert view.past.start_tick == 0
+
+
+def test_an_account_that_may_not_ask_for_scores_still_has_prices() -> None:
+    point = PricePoint(zone="a", since=NOW, usd_per_hour=1.5)
+    view = look_at(_Market([point], None), "p3.2xlarge", now=NOW, instances=1, tick_s=300.0)
+    assert view.past.chance_now is not None
+    assert np.isnan(view.past.chance_now).all()
+    assert view.remarks == (
+        "EC2 did not give placement scores of p3.2xlarge: not authorized. "
+        "How likely capacity is now is left to the prior.",
+    )
 
 
 def test_a_type_without_a_price_is_not_offered_there() -> None:
