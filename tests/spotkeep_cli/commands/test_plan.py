@@ -140,6 +140,20 @@ def test_without_traces_the_account_is_asked(plan: Plan, market: FakeMarket) -> 
     assert document["knowledge"]["sources"][0].startswith("EC2's spot prices of m5.xlarge and placement scores")
 
 
+def test_every_type_the_job_may_run_on_is_planned_and_the_cheapest_comes_first(
+    plan: Plan, deployment: Any, market: FakeMarket
+) -> None:
+    request = deployment.answers["validate"]["request"]
+    request["instance_types"] = ["ml.m5.xlarge", "ml.m5a.xlarge"]
+    document = json.loads(plan("--deadline", "6h", "--json").stdout)
+    assert market.asked == ["m5.xlarge", "m5a.xlarge"]
+    assert document["instance_type"] == "ml.m5.xlarge"
+    assert [other["instance_type"] for other in document["other_types"]] == ["ml.m5a.xlarge"]
+    shown = plan("--deadline", "6h").stdout
+    assert "CHEAPEST ZONE" in shown
+    assert "taken to be equally fast" in shown
+
+
 def test_an_account_that_does_not_answer_is_said_and_the_plan_goes_on(plan: Plan, market: FakeMarket) -> None:
     market._failure = "EC2 did not give the spot prices of m5.xlarge: not authorized"
     document = json.loads(plan("--deadline", "6h", "--json").stdout)
