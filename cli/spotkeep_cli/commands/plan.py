@@ -93,12 +93,16 @@ def plan(
     quoted = shlex.quote(str(job_file))
     if plot is not None:
         terminal.show("", f"The spread of cost and end is drawn in {plot}")
-    same = "" if options.compare else f"plan {quoted} --deadline {_hours(planned.plan.job.deadline_s)} --compare"
-    steps = [NextStep(command=invocation.command(same), what="set other policies beside it")] if same else []
+    steps = []
+    if not compare:
+        given = [
+            ("--deadline", deadline),
+            ("--work", work),
+            ("--traces", traces),
+            ("--on-demand-price", on_demand_price),
+        ]
+        given += [("--zone", zone) for zone in zones or ()]
+        same = [f"{option} {shlex.quote(str(value))}" for option, value in given if value is not None]
+        again = " ".join(["plan", quoted, *same, "--compare"])
+        steps.append(NextStep(command=invocation.command(again), what="set other policies beside it"))
     terminal.show_next(*steps, NextStep(command=invocation.command(f"launch {quoted}"), what="launch it"))
-
-
-def _hours(seconds: float) -> str:
-    from spotkeep_jobs.durations import format_duration
-
-    return format_duration(round(seconds))

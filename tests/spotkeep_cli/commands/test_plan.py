@@ -116,6 +116,11 @@ def test_a_person_reads_the_answer_first(plan: Plan, traces: Path, snapshot: Sna
     assert without_figures(result.stdout) == snapshot
 
 
+def test_the_next_command_is_the_same_plan_with_a_comparison(plan: Plan, traces: Path) -> None:
+    given = "--deadline 6h --work 3h --traces traces --on-demand-price 0.3 --zone zone-a"
+    assert f"Next: spotkeep plan job.yaml {given} --compare\n" in plan(*given.split()).stdout
+
+
 def test_a_narrow_window_loses_columns_and_no_figures(plan: Plan, traces: Path, snapshot: SnapshotAssertion) -> None:
     result = plan("--deadline", "6h", "--traces", "traces", "--compare", columns=50)
     assert without_figures(result.stdout) == snapshot
