@@ -31,15 +31,15 @@ class Thresholds:
         step_s: The step of the work left.
         from_nothing_s: (cells, steps of work) slack in seconds below which on-demand is started, with nothing in use.
         from_on_demand_s: (cells, steps of work) slack below which on-demand is kept.
-        slack_value: (steps of work, steps of slack) what a second of slack is worth at work on spot, USD; the first
-            column is for no slack.
+        restart_usd: (steps of work, steps of slack) what a restart costs at work on spot beyond its price: the slack
+            that it uses up. The first column is for no slack.
         expected_cost: (cells,) USD from a start with nothing in use and all the slack of the deadline.
     """
 
     step_s: float
     from_nothing_s: FloatArray
     from_on_demand_s: FloatArray
-    slack_value: FloatArray
+    restart_usd: FloatArray
     expected_cost: FloatArray
 
 
@@ -88,7 +88,7 @@ def solve(
     width = len(slack)
     spot, od = (np.float32(price * step_s / _SECONDS_PER_HOUR) for price in (spot_price, on_demand_price))
     lost = 0.0 if job.saves_on_notice else job.checkpoint_interval_s / 2 / step_s
-    restart_cost = od * job.restart_s / step_s
+    restart_cost, restart_spot = (price * job.restart_s / step_s for price in (od, spot))
     run = slice(BANDS, None)
     change = np.float32(-math.expm1(-changes_per_s * step_s))
 
@@ -108,7 +108,7 @@ def solve(
     steps = work + most_slack
     advantage_nothing = np.zeros((work + 1, CELLS, width), dtype=np.float32)
     advantage_od = np.zeros_like(advantage_nothing)
-    value_at_spot = np.zeros((work + 1, width), dtype=np.float32)
+    restart_usd = np.zeros((work + 1, width), dtype=np.float32)
     positions = np.arange(width)
     for time in range(1, steps + 1):
         lost_nothing = _shifted(nothing, lost) if lost else nothing
@@ -155,14 +155,14 @@ def solve(
         finished = work_left <= 0
         for value in (nothing, at_od, at_spot, *starting_od, *starting_spot):
             value[:, finished] = 0.0
-        value_at_spot[work_left[here], positions[here]] = at_spot[run][:, here].mean(axis=0)
+        beyond_its_price = (start_spot - at_spot)[run][:, here].mean(axis=0) - restart_spot
+        restart_usd[work_left[here], positions[here]] = np.maximum(0.0, beyond_its_price)
     slack_s = slack * step_s
-    slack_value = -np.diff(value_at_spot[:, below:], axis=1, append=value_at_spot[:, -1:]) / step_s
     return Thresholds(
         step_s=step_s,
         from_nothing_s=_crossing(advantage_nothing, slack_s),
         from_on_demand_s=_crossing(advantage_od, slack_s),
-        slack_value=np.maximum(0.0, slack_value),
+        restart_usd=restart_usd[:, below:].astype(np.float64),
         expected_cost=nothing[:, -1].astype(np.float64),
     )
 

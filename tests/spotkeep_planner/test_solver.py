@@ -63,11 +63,11 @@ def test_changes_of_zone_and_lost_work_cost() -> None:
     assert plain < cost(job(40, checkpoint_interval_s=3600.0), capacity)
 
 
-def test_the_less_slack_the_more_a_second_of_it_is_worth() -> None:
+def test_the_less_slack_the_more_a_restart_costs() -> None:
     solved = solve(
         job(40), hazards(run_h=4, drought_h=4), tick_s=240.0, step_s=240.0, spot_price=1.0, on_demand_price=3.0
     )
-    row = solved.slack_value[-1]
+    row = solved.restart_usd[-1]
     assert row[20] > row[-20] >= 0
 
 

@@ -259,7 +259,7 @@ class _Decider:
         self._step_s = plans[0].thresholds.step_s
         self._from_nothing_s = np.stack([plan.thresholds.from_nothing_s for plan in plans])
         self._from_on_demand_s = np.stack([plan.thresholds.from_on_demand_s for plan in plans])
-        self._slack_value = np.stack([plan.thresholds.slack_value for plan in plans])
+        self._restart_usd = np.stack([plan.thresholds.restart_usd for plan in plans])
         self._lasting_s = np.stack([plan.lasting_s for plan in plans])
 
     def decide(self, situation: Situation) -> IntArray:
@@ -292,8 +292,8 @@ class _Decider:
         """
         windows, zones = situation.available.shape
         each = np.arange(windows)
-        slack_step = np.clip(slack_s / self._step_s, 0, self._slack_value.shape[2] - 1).astype(np.int64)
-        slack_usd = self._slack_value[self._plan_of, work_step, slack_step] * self._job.restart_s
+        slack_step = np.clip(slack_s / self._step_s, 0, self._restart_usd.shape[2] - 1).astype(np.int64)
+        slack_usd = self._restart_usd[self._plan_of, work_step, slack_step]
         restart_h = self._job.restart_s / _HOUR_S
 
         left_s = np.maximum(situation.work_left_s, situation.tick_s)
@@ -337,7 +337,7 @@ def decision_table(
     solved = plan.thresholds
     work_steps = solved.from_nothing_s.shape[1]
     every = max(1, -(-work_steps // most_columns))
-    slack_every = max(1, -(-solved.slack_value.shape[1] // _SLACK_COLUMNS))
+    slack_every = max(1, -(-solved.restart_usd.shape[1] // _SLACK_COLUMNS))
     several = len(zones) > 1
     return DecisionTable(
         age_edges_s=capacity_model.AGE_EDGES_S,
@@ -348,7 +348,7 @@ def decision_table(
         horizons_s=HORIZONS_S,
         lasting_s=tuple(_tuples(zone) for zone in plan.lasting_s),
         slack_step_s=solved.step_s * slack_every,
-        slack_value=_tuples(solved.slack_value[::every, ::slack_every]) if several else ((0.0,),),
+        restart_usd=_tuples(solved.restart_usd[::every, ::slack_every]) if several else ((0.0,),),
     )
 
 

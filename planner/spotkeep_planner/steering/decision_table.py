@@ -67,8 +67,8 @@ class DecisionTable:
         zones: The zones it was solved for.
         horizons_s: Of `lasting_s`.
         lasting_s: For each zone and age band, how long a run goes on, within each horizon.
-        slack_step_s: The slack between two columns of `slack_value`.
-        slack_value: For each step of work left and of slack: what a second of slack is worth, USD.
+        slack_step_s: The slack between two columns of `restart_usd`.
+        restart_usd: For each step of work left and of slack: what a restart costs beyond its price, in slack.
     """
 
     age_edges_s: tuple[float, ...]
@@ -79,7 +79,7 @@ class DecisionTable:
     horizons_s: tuple[float, ...]
     lasting_s: tuple[tuple[tuple[float, ...], ...], ...]
     slack_step_s: float
-    slack_value: tuple[tuple[float, ...], ...]
+    restart_usd: tuple[tuple[float, ...], ...]
 
     def decide(
         self,
@@ -144,8 +144,8 @@ class DecisionTable:
         if not there:
             return None
         left_s = max(clock.work_left_s, clock.decision_interval_s)
-        row = self.slack_value[min(_nearest(clock.work_left_s, step=self.work_step_s), len(self.slack_value) - 1)]
-        slack_usd = row[min(max(0, int(slack_s / self.slack_step_s)), len(row) - 1)] * clock.restart_s
+        row = self.restart_usd[min(_nearest(clock.work_left_s, step=self.work_step_s), len(self.restart_usd) - 1)]
+        slack_usd = row[min(max(0, int(slack_s / self.slack_step_s)), len(row) - 1)]
         restart_h = clock.restart_s / 3600
         horizon = min(bisect_right(self.horizons_s, left_s - 1e-9), len(self.horizons_s) - 1)
         lasting_h = [
@@ -176,7 +176,7 @@ class DecisionTable:
             "horizons_s": list(self.horizons_s),
             "lasting_s": [[[_whole(value) for value in row] for row in zone] for zone in self.lasting_s],
             "slack_step_s": self.slack_step_s,
-            "slack_value": [[float(f"{value:.3g}") for value in row] for row in self.slack_value],
+            "restart_usd": [[float(f"{value:.3g}") for value in row] for row in self.restart_usd],
         }
 
     @classmethod
@@ -201,7 +201,7 @@ class DecisionTable:
                 horizons_s=tuple(map(float, document["horizons_s"])),
                 lasting_s=tuple(_rows(zone) for zone in document["lasting_s"]),
                 slack_step_s=float(document["slack_step_s"]),
-                slack_value=_rows(document["slack_value"]),
+                restart_usd=_rows(document["restart_usd"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise DecisionTableError(f"the decision table is damaged ({error!r}): plan the run again") from error
@@ -211,7 +211,7 @@ class DecisionTable:
             and all(table.from_nothing_s)
             and all(table.from_on_demand_s)
             and len(table.lasting_s) == len(table.zones)
-            and all(table.slack_value)
+            and all(table.restart_usd)
             and table.work_step_s > 0
             and table.slack_step_s > 0
         ):

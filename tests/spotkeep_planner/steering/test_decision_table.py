@@ -32,7 +32,7 @@ def table() -> DecisionTable:
         horizons_s=(HOUR_S, 10 * HOUR_S),
         lasting_s=(((HOUR_S, 4 * HOUR_S), (HOUR_S, 8 * HOUR_S)), ((HOUR_S, 4 * HOUR_S), (HOUR_S, 8 * HOUR_S))),
         slack_step_s=HOUR_S,
-        slack_value=((0.0,), (0.0,)),
+        restart_usd=((0.0,), (0.0,)),
     )
 
 
