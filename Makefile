@@ -21,7 +21,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 OFFLINE := Setting up needs a Python and an npm package index, once; later runs need no network. Connect, then run make again.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-torch rehearse test test-torch check lint types contracts bench bench-checkpoint torture-checkpoint lock clean
+.PHONY: help setup setup-torch rehearse test test-torch check lint types contracts bench bench-checkpoint torture-checkpoint bench-policy lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,7 +69,7 @@ lint: setup
 	$(BIN)/vermin --quiet --no-tips --violations -t=3.9- training
 
 types: setup
-	$(BIN)/mypy app.py stacks constructs lambda training cli local benchmarks
+	$(BIN)/mypy app.py stacks constructs lambda training cli local planner benchmarks
 
 contracts: setup
 	$(BIN)/lint-imports --cache-dir $(STATE)/cache/import-linter
@@ -84,9 +84,12 @@ bench-checkpoint: setup setup-torch ## Measure checkpoints against torch, safete
 torture-checkpoint: setup ## Kill, fault, cut and flip checkpoints a thousand times; a verdict, JSON under .spotkeep/torture/
 	$(BIN)/python -m benchmarks.torture $(TORTURE)
 
+bench-policy: setup ## Judge the planner on real capacity traces; says how to get them where they are absent
+	$(BIN)/python -m benchmarks.policy
+
 lock: ## Resolve the locks again (hashes, no index address)
 	$(COMPILE) locks/bootstrap.in -o locks/bootstrap.txt
-	$(COMPILE) --extra lambda --extra cdk --extra cli --extra local --extra examples --extra dev pyproject.toml -o locks/dev.txt
+	$(COMPILE) --extra lambda --extra cdk --extra cli --extra local --extra examples --extra planner --extra dev pyproject.toml -o locks/dev.txt
 	$(COMPILE) --extra lambda -c locks/dev.txt pyproject.toml -o locks/lambda.txt
 	$(COMPILE) --extra frameworks -c locks/dev.txt --override locks/without-torch.in pyproject.toml -o locks/frameworks.txt
 

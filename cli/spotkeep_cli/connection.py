@@ -40,7 +40,7 @@ def connect(options: ConnectionOptions) -> AwsDeployment:
         local = running_local_aws()
         client, region = local.session().client, local.region
     else:
-        session = _aws_session(options)
+        session = aws_session(options)
         client, region = session.client, session.region_name
     name = f"/{options.deployment}/connection"
     with translated_aws_errors(f"reading the parameter {name}", options=options):
@@ -93,7 +93,12 @@ def running_local_aws() -> LocalAws:
     return local
 
 
-def _aws_session(options: ConnectionOptions) -> boto3.Session:
+def aws_session(options: ConnectionOptions) -> boto3.Session:
+    """The session of the user's AWS configuration.
+
+    Raises:
+        NoConnectionError: It has no such profile, or no region.
+    """
     import boto3
     from botocore.exceptions import ProfileNotFound
 

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from spotkeep_cli.commands import checkpoints as checkpoint_commands
-from spotkeep_cli.commands import describe, doctor, launch, logs, ps, rehearse, resume, savings, schema, stop
+from spotkeep_cli.commands import describe, doctor, launch, logs, plan, ps, rehearse, resume, savings, schema, stop
 from spotkeep_cli.commands import local as local_commands
 from spotkeep_cli.deployment import ConnectionOptions
 from spotkeep_cli.errors import CommandLineError, ExitCode, RefusedError, UsageError
@@ -105,6 +105,7 @@ app.command(rich_help_panel=_RUNS)(resume.resume)
 app.command(rich_help_panel=_RUNS)(savings.savings)
 app.add_typer(checkpoint_commands.app, name="checkpoints", rich_help_panel=_RUNS)
 app.command(rich_help_panel=_JOB_FILES)(doctor.doctor)
+app.command(rich_help_panel=_JOB_FILES)(plan.plan)
 app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse)
 app.command(rich_help_panel=_JOB_FILES)(schema.schema)
 app.add_typer(local_commands.app, name="local", rich_help_panel=_LOCAL)

@@ -7,14 +7,24 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from spotkeep_cli.deployment import ConnectionOptions, Deployment
+
+if TYPE_CHECKING:
+    from spotkeep_planner.history.spot_market import SpotMarket
 
 
 def _connect(options: ConnectionOptions) -> Deployment:
     from spotkeep_cli.connection import connect
 
     return connect(options)
+
+
+def _spot_market(options: ConnectionOptions) -> SpotMarket:
+    from spotkeep_cli.spot_market import spot_market
+
+    return spot_market(options)
 
 
 def _new_token() -> str:
@@ -34,12 +44,14 @@ class Seams:
         now: The time.
         sleep: Waits so many seconds.
         new_token: A fresh idempotency token.
+        spot_market: What the account can say of spot capacity.
     """
 
     connect: Callable[[ConnectionOptions], Deployment] = _connect
     now: Callable[[], datetime] = _now
     sleep: Callable[[float], None] = time.sleep
     new_token: Callable[[], str] = _new_token
+    spot_market: Callable[[ConnectionOptions], SpotMarket] = _spot_market
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,144 @@
+"""What is measured, and on what: the jobs, the windows, the split of the zones, the targets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from spotkeep_planner.errors import TraceError, TraceProblem
+from spotkeep_planner.job import PlannedJob
+from spotkeep_planner.policies.baselines import OnDemand, greedy
+from spotkeep_planner.policies.survival import KnownPrior, Prior, PriorFromElsewhere, survival
+from spotkeep_planner.policies.uniform_progress import uniform_progress
+from spotkeep_planner.replay import Policy
+from spotkeep_planner.traces.capacity_trace import CapacityTrace
+from spotkeep_planner.traces.trace_file import read_traces
+
+HOUR_S = 3600.0
+WORK_H = 48.0
+RESTART_H = 0.2
+DEADLINES_H = (52.0, 60.0, 70.0, 92.0)
+FOLDS = 3
+ON_DEMAND_PRICE = 3.06
+"""USD per hour of p3.2xlarge in the V100 traces; a trace that brings its own price is read with that."""
+
+OURS = "spotkeep"
+TARGETS = {52.0: 1.10, 60.0: 1.07, 70.0: 1.07, 92.0: 1.05}
+MULTI_ZONE_TARGET = 1.10
+
+HOW_TO_GET_THE_DATA = """\
+The traces are not part of this repository. They are public (Apache License 2.0): the artifact of "SkyNomad: On Using
+Multi-Region Spot Instances to Minimize AI Batch Job Cost" (NSDI '27).
+
+  git clone https://github.com/andylizf/skynomad-artifact
+  python -m benchmarks.policy.convert skynomad-artifact {directory}
+  make bench-policy
+
+Any other folder with one <zone>.csv or <zone>.csv.gz a zone (columns time, available, spot_price) can be measured with
+  python -m benchmarks.policy --traces DIR --on-demand-price USD"""
+
+
+def job(deadline_h: float) -> PlannedJob:
+    """The job of the measures with one of its deadlines."""
+    return PlannedJob(work_s=WORK_H * HOUR_S, deadline_s=deadline_h * HOUR_S, restart_s=RESTART_H * HOUR_S)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """Some zones judged together as places one job may use, with the zones that may be learnt from.
+
+    Attributes:
+        judged: One zone, or several that a job may move between.
+        learnt_from: Zones of the other part of the split.
+        of_another_time: Whether all of those may be used: they come from another folder.
+        starts: The ticks at which the windows start.
+        on_demand_price: USD per hour.
+    """
+
+    judged: tuple[CapacityTrace, ...]
+    learnt_from: tuple[CapacityTrace, ...]
+    of_another_time: bool
+    starts: tuple[int, ...]
+    on_demand_price: float
+
+    @property
+    def prior(self) -> Prior:
+        """What our policy knows before it looks at the past of the judged zones."""
+        if not self.learnt_from:
+            return KnownPrior()
+        return PriorFromElsewhere(traces=self.learnt_from, all_times=self.of_another_time)
+
+    def policies(self) -> tuple[Policy, ...]:
+        """Everything that is compared."""
+        return (OnDemand(), greedy(), uniform_progress(), survival(prior=self.prior))
+
+
+def read_folder(directory: Path) -> tuple[CapacityTrace, ...]:
+    """The traces in a folder, or in the only folder in it.
+
+    Raises:
+        TraceError: There are none, there are several folders of them, or one is faulty.
+    """
+    if directory.is_dir() and not any(path.name.endswith((".csv", ".csv.gz")) for path in directory.iterdir()):
+        inside = sorted(path for path in directory.iterdir() if path.is_dir())
+        if len(inside) > 1:
+            reason = f"holds several folders, give one of them: {', '.join(path.name for path in inside)}"
+            raise TraceError(str(directory), [TraceProblem(line=None, reason=reason)])
+        directory = inside[0] if inside else directory
+    return read_traces(directory)
+
+
+def tasks(
+    traces: Sequence[CapacityTrace],
+    *,
+    train: Sequence[CapacityTrace],
+    windows: int,
+    seed: int,
+    on_demand_price: float,
+) -> list[Task]:
+    """Everything that is judged: each zone alone, the zones in two halves, and all together.
+
+    The split rotates: each zone is judged once, by a policy that learnt from the zones of the other folds (or, with
+    `train`, from those alone). Of the zones learnt from, too, only what came before a window's start is used, as they
+    are of the same days.
+    """
+    ticks = min(len(trace) for trace in traces)
+    longest = int(np.ceil(max(DEADLINES_H) * HOUR_S / traces[0].tick_s))
+    if ticks - longest < 2:
+        reason = f"has {ticks} ticks; windows of {max(DEADLINES_H):g} h need more than {longest}"
+        raise TraceError(traces[0].zone, [TraceProblem(line=None, reason=reason)])
+    random = np.random.default_rng(seed)
+    starts = tuple(sorted(random.integers(0, ticks - longest, size=windows).tolist()))
+
+    def task(judged: Sequence[int]) -> Task:
+        others = tuple(trace for number, trace in enumerate(traces) if number not in judged)
+        price = traces[judged[0]].on_demand_price or on_demand_price
+        return Task(
+            judged=tuple(traces[number] for number in judged),
+            learnt_from=tuple(train) if train else others,
+            of_another_time=bool(train),
+            starts=starts,
+            on_demand_price=price,
+        )
+
+    def single(zone: int) -> Task:
+        fold = [number for number in range(len(traces)) if number % FOLDS == zone % FOLDS]
+        whole = task(fold if len(traces) >= FOLDS else [zone])
+        return Task(
+            judged=(traces[zone],),
+            learnt_from=whole.learnt_from,
+            of_another_time=whole.of_another_time,
+            starts=starts,
+            on_demand_price=traces[zone].on_demand_price or on_demand_price,
+        )
+
+    everything = list(range(len(traces)))
+    found = [single(zone) for zone in everything]
+    if len(traces) >= 4:
+        found += [task(everything[0::2]), task(everything[1::2])]
+    if len(traces) >= 2:
+        found.append(task(everything))
+    return found

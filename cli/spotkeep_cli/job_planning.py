@@ -1,0 +1,338 @@
+"""Plans a job file: finds out what is known of its capacity, and asks the planner.
+
+Knowledge comes from traces where some are given; else from the account (prices, placement scores); from the
+deployment's own runs of the same type; and from the published interruption band where there is nothing better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spotkeep_cli.errors import CommandLineError, NoConnectionError, RefusedError, UsageError
+from spotkeep_jobs.durations import format_duration, parse_duration
+from spotkeep_jobs.errors import DurationError
+
+if TYPE_CHECKING:
+    from spotkeep_cli.deployment import Deployment
+    from spotkeep_cli.judgement import Judgement
+    from spotkeep_cli.seams import Invocation
+    from spotkeep_planner.capacity_model import Spells
+    from spotkeep_planner.planning import Knowledge, Plan
+
+TICK_S = 300.0
+"""Between two decisions, where no trace says otherwise: how often the reconciler looks."""
+_MOST_RUNS = 200
+_PICTURES = (".png", ".svg", ".pdf")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions:
+    """What was asked for, parsed. Durations in seconds; None where the job file decides."""
+
+    deadline_s: int | None
+    work_s: int | None
+    restart_s: int
+    save_s: int
+    traces: Path | None
+    zones: tuple[str, ...]
+    on_demand_price: float | None
+    band: str
+    compare: bool
+    plot: Path | None
+    seed: int
+
+    @classmethod
+    def parse(
+        cls,
+        *,
+        deadline: str | None,
+        work: str | None,
+        restart: str,
+        save: str,
+        traces: Path | None,
+        zones: tuple[str, ...],
+        on_demand_price: float | None,
+        band: str,
+        compare: bool,
+        plot: Path | None,
+        seed: int,
+    ) -> PlanOptions:
+        """Reads the options of the command.
+
+        Raises:
+            UsageError: One cannot be understood.
+        """
+        if on_demand_price is not None and not 0 < on_demand_price < float("inf"):
+            raise UsageError(f"--on-demand-price is {on_demand_price}, a price is more than 0")
+        if zones and traces is None:
+            raise UsageError("--zone chooses among traces", hint="give them: --traces FOLDER")
+        if plot is not None and plot.suffix.lower() not in _PICTURES:
+            raise UsageError(
+                f"--plot {plot}: the file's ending says how to draw", hint=f"one of {', '.join(_PICTURES)}"
+            )
+        return cls(
+            deadline_s=None if deadline is None else _duration("--deadline", deadline),
+            work_s=None if work is None else _duration("--work", work),
+            restart_s=_duration("--restart", restart),
+            save_s=_duration("--save", save),
+            traces=traces,
+            zones=zones,
+            on_demand_price=on_demand_price,
+            band=band,
+            compare=compare,
+            plot=plot,
+            seed=seed,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PlannedType:
+    """The plan for one instance type."""
+
+    instance_type: str
+    plan: Plan
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PlannedJobFile:
+    """A job file with its plan.
+
+    Attributes:
+        name: The job's name.
+        instances: How many it uses at once.
+        types: The instance types it may run on, the cheapest first; costs are of all instances.
+        work_from: Where the work's length comes from, in words.
+        remarks: What could not be found out.
+    """
+
+    name: str
+    instances: int
+    types: tuple[PlannedType, ...]
+    work_from: str
+    remarks: tuple[str, ...]
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the cheapest type."""
+        return self.types[0].plan
+
+    def as_document(self) -> dict[str, Any]:
+        """The plan as JSON. Costs are those of one instance."""
+        best, *others = self.types
+        return {
+            "name": self.name,
+            "instance_type": best.instance_type,
+            "instance_count": self.instances,
+            "cost_is_of": "one instance",
+            "work_from": self.work_from,
+            "remarks": list(self.remarks),
+            **best.plan.as_document(),
+            "other_types": [{"instance_type": each.instance_type, **each.plan.as_document()} for each in others],
+        }
+
+
+def plan_job(
+    job_file: Path, *, overrides: Sequence[str], options: PlanOptions, invocation: Invocation
+) -> PlannedJobFile:
+    """Plans a job file.
+
+    Raises:
+        JobFileError: The file cannot be read.
+        RefusedError: It would not be launched.
+        UsageError: It cannot be planned like this: no deadline, one that is too short, a trace with faults.
+        CommandLineError: The planner's packages are not installed, or the picture cannot be written.
+    """
+    try:
+        from spotkeep_planner import planning
+    except ImportError as error:
+        raise CommandLineError(
+            f"planning needs packages that are not installed ({error.name})", hint="pip install 'spotkeep[planner]'"
+        ) from error
+    from spotkeep_planner.errors import PlannerError
+    from spotkeep_planner.job import PlannedJob
+
+    if options.band not in planning.BANDS_BY_WORD:
+        raise UsageError(f"--band {options.band!r} is no band", hint=f"one of {', '.join(planning.BANDS_BY_WORD)}")
+    deployment, judgement, remarks = _judge(job_file, overrides=overrides, invocation=invocation)
+    request = judgement.request
+    work_s = options.work_s or int(request["max_run"])
+    deadline_s = options.deadline_s or request.get("max_wait")
+    if deadline_s is None:
+        raise UsageError("when must it be done?", hint="for example: --deadline 60h")
+    types = request.get("instance_types") or [request["instance_type"]]
+    try:
+        job = PlannedJob(work_s=work_s, deadline_s=deadline_s, restart_s=options.restart_s)
+        known = _Knowing(
+            options=options,
+            invocation=invocation,
+            deployment=deployment,
+            usd_per_hour=judgement.usd_per_hour,
+            instances=int(request.get("instance_count", 1)),
+            remarks=remarks,
+        )
+        planned = [
+            PlannedType(
+                instance_type=instance_type,
+                plan=planning.make_plan(
+                    job,
+                    known.of(instance_type),
+                    compare=options.compare,
+                    save_cost_s=options.save_s if request.get("checkpoints", True) else 0.0,
+                    seed=options.seed,
+                ),
+            )
+            for instance_type in (types if options.traces is None else types[:1])
+        ]
+    except PlannerError as error:
+        raise UsageError(str(error), hint="docs/planning.md says what a plan needs") from error
+    planned.sort(key=lambda each: each.plan.forecasts[0].cost_usd.mean)
+    if options.plot is not None:
+        _draw(planned[0], path=options.plot, name=str(request["name"]))
+    return PlannedJobFile(
+        name=str(request["name"]),
+        instances=known.instances,
+        types=tuple(planned),
+        work_from="--work" if options.work_s else "max_run, its upper limit: give --work for a closer forecast",
+        remarks=tuple(known.remarks),
+    )
+
+
+def _judge(
+    job_file: Path, *, overrides: Sequence[str], invocation: Invocation
+) -> tuple[Deployment | None, Judgement, list[str]]:
+    from spotkeep_cli.job_file import read_job_file
+    from spotkeep_cli.judgement import PLACEHOLDER_BUCKET, judge_by_launcher, judge_here
+    from spotkeep_cli.preparation import prepare
+    from spotkeep_cli.problems import with_lines
+
+    document = read_job_file(job_file, overrides=overrides)
+    new_token = invocation.seams.new_token
+    remarks = []
+    deployment: Deployment | None = None
+    try:
+        deployment = invocation.deployment()
+        prepared = prepare(document, checkpoint_bucket=deployment.checkpoint_bucket, new_token=new_token)
+        judgement = judge_by_launcher(deployment, prepared)
+    except NoConnectionError as error:
+        deployment = None
+        remarks.append(f"Planned without a deployment ({error.message}).")
+        prepared = prepare(document, checkpoint_bucket=PLACEHOLDER_BUCKET, new_token=new_token)
+        judgement = judge_here(prepared)
+    if judgement.problems:
+        raise RefusedError(
+            f"{job_file} would be refused, nothing was planned", problems=with_lines(judgement.problems, document)
+        )
+    return deployment, judgement, remarks
+
+
+@dataclass(kw_only=True)
+class _Knowing:
+    """Finds out what is known of a type, and remembers what could not be found out."""
+
+    options: PlanOptions
+    invocation: Invocation
+    deployment: Deployment | None
+    usd_per_hour: float | None
+    instances: int
+    remarks: list[str]
+
+    def of(self, instance_type: str) -> Knowledge:
+        from spotkeep_planner.errors import HistoryError
+        from spotkeep_planner.history.spot_market import ec2_type_of, look_at
+        from spotkeep_planner.planning import BANDS_BY_WORD, knowledge_from_traces, knowledge_without_history
+        from spotkeep_planner.replay import Past
+
+        band = BANDS_BY_WORD[self.options.band]
+        own_runs = self._own_runs(instance_type)
+        price = self.options.on_demand_price or self.usd_per_hour
+        if self.options.traces is not None:
+            return knowledge_from_traces(
+                self._traces(self.options.traces), on_demand_price=price, own_runs=own_runs, band=band
+            )
+        now = self.invocation.seams.now()
+        past = Past.without_capacity(tick_s=TICK_S, now=now)
+        zones: tuple[str, ...] = ("any zone",)
+        sources = ["no capacity was ever watched here: a wide prior"]
+        if self.deployment is not None:
+            try:
+                view = look_at(
+                    self.invocation.seams.spot_market(self.invocation.options),
+                    ec2_type_of(instance_type),
+                    now=now,
+                    instances=self.instances,
+                    tick_s=TICK_S,
+                )
+            except (HistoryError, NoConnectionError) as error:
+                self.remarks.append(f"{error}.")
+            else:
+                past, zones = view.past, view.zones
+                self.remarks += view.remarks
+                sources = [
+                    f"EC2's spot prices of {ec2_type_of(instance_type)} and placement scores, {now:%Y-%m-%d %H:%M} UTC"
+                ]
+        if price is None:
+            self.remarks.append("No on-demand price is known: costs are in on-demand hours. Give --on-demand-price.")
+        return knowledge_without_history(
+            past=past, zones=zones, on_demand_price=price, sources=sources, own_runs=own_runs, band=band
+        )
+
+    def _traces(self, path: Path) -> list[Any]:
+        from spotkeep_planner.traces.trace_file import read_trace, read_traces
+
+        found = list(read_traces(path)) if path.is_dir() else [read_trace(path)]
+        if not self.options.zones:
+            return found
+        missing = [zone for zone in self.options.zones if zone not in {trace.zone for trace in found}]
+        if missing:
+            raise UsageError(
+                f"there is no trace of {', '.join(missing)} in {path}",
+                hint=f"there are: {', '.join(trace.zone for trace in found)}",
+            )
+        return [trace for trace in found if trace.zone in self.options.zones]
+
+    def _own_runs(self, instance_type: str) -> Spells | None:
+        if self.deployment is None:
+            return None
+        from spotkeep_cli.seen_capacity import seen_spells
+        from spotkeep_planner.history.own_runs import spells_of
+
+        runs = [
+            run
+            for run in self.deployment.runs.list(limit=_MOST_RUNS)
+            if run.instance_type == instance_type and run.capacity == "spot"
+        ]
+        now = self.invocation.seams.now()
+        seen = [spell for run in runs for spell in seen_spells(self.deployment.runs.timeline(run.run), now=now)]
+        return spells_of(seen) if seen else None
+
+
+def _draw(planned: PlannedType, *, path: Path, name: str) -> None:
+    try:
+        from spotkeep_planner.plots import save_forecast_plot
+
+        save_forecast_plot(
+            planned.plan.forecasts,
+            path,
+            deadline_s=planned.plan.job.deadline_s,
+            currency="USD" if planned.plan.knowledge.in_usd else "on-demand hours",
+            title=f"{name} on {planned.instance_type}, in {format_duration(round(planned.plan.job.deadline_s))}",
+        )
+    except ImportError as error:
+        raise CommandLineError(
+            f"drawing needs a package that is not installed ({error.name})", hint="pip install 'spotkeep[planner]'"
+        ) from error
+    except OSError as error:
+        raise CommandLineError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _duration(option: str, text: str) -> int:
+    try:
+        seconds = parse_duration(text)
+    except DurationError as error:
+        raise UsageError(f"{option} {text} {error.problem}", hint=error.fix) from error
+    if not seconds and option in ("--deadline", "--work"):
+        raise UsageError(f"{option} {text} is no time at all", hint="for example: 60h")
+    return seconds

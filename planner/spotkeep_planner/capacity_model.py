@@ -1,0 +1,243 @@
+"""A stochastic model of a zone's spot capacity, and its fit on what is past.
+
+Capacity alternates between runs (there is some) and droughts (there is none). How likely a run or a drought is to end
+depends on how old it is: most are short, and those that have lasted tend to last. So the model is an alternating
+renewal process with a piecewise constant hazard by age, one for runs and one for droughts:
+
+    hazard of age band b = (endings seen in b + n0) / (time seen in b + n0 / h0_b)
+
+which is the mean of a Gamma distribution: n0 endings' worth of a prior hazard h0_b, from other zones or from published
+interruption bands, and the zone's own past on top. What is not known is thereby said in the same breath: the
+distribution is wide where little was seen (`draws`, for forecasts), and the hazards can be taken to the cautious side
+by a share of its standard deviation (`cautious`, for policies).
+
+Sources: piecewise exponential survival models: Friedman, Annals of Statistics 10 (1982); Gamma-Poisson updating:
+Gelman et al., Bayesian Data Analysis, section 2.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from spotkeep_planner.traces.capacity_trace import BoolArray, FloatArray
+
+_HOUR_S = 3600.0
+AGE_EDGES_S = tuple(hours * _HOUR_S for hours in (0.1, 0.35, 1.0, 3.0, 8.0, 20.0))
+"""Where age bands end; the last is open. Each is about three times the one before: hazards fall with age."""
+BANDS = len(AGE_EDGES_S) + 1
+DROUGHT, RUN = 0, 1
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Spells:
+    """What was seen of runs and droughts, by age: all that a fit needs.
+
+    Attributes:
+        endings: (2, bands) how often a drought (row 0) or a run (row 1) ended at that age.
+        seen_s: (2, bands) for how long one of that age was watched.
+    """
+
+    endings: FloatArray
+    seen_s: FloatArray
+
+    def __add__(self, other: Spells) -> Spells:
+        return Spells(endings=self.endings + other.endings, seen_s=self.seen_s + other.seen_s)
+
+    @classmethod
+    def none(cls) -> Spells:
+        """Nothing was seen."""
+        return cls(endings=np.zeros((2, BANDS)), seen_s=np.zeros((2, BANDS)))
+
+
+def ages_s(available: BoolArray, *, tick_s: float) -> FloatArray:
+    """How old the run or drought of each tick is when the tick begins. The first counts from the start of the data.
+
+    Args:
+        available: (ticks,).
+        tick_s: Seconds a tick.
+    """
+    ticks = np.arange(len(available))
+    begins = np.concatenate([[True], available[1:] != available[:-1]])
+    age_ticks = ticks - np.maximum.accumulate(np.where(begins, ticks, 0))
+    return np.asarray(age_ticks * tick_s, dtype=np.float64)
+
+
+def band_of(age_s: FloatArray) -> np.ndarray:
+    """The age band of each age."""
+    return np.searchsorted(AGE_EDGES_S, age_s, side="right")
+
+
+def watch(available: BoolArray, *, tick_s: float) -> Spells:
+    """Counts the endings in a stretch of capacity.
+
+    Args:
+        available: (ticks,).
+        tick_s: Seconds a tick.
+    """
+    if len(available) < 2:
+        return Spells.none()
+    cell = available[:-1] * BANDS + band_of(ages_s(available, tick_s=tick_s))[:-1]
+    ended = available[1:] != available[:-1]
+    return Spells(
+        endings=np.bincount(cell[ended], minlength=2 * BANDS).reshape(2, BANDS).astype(np.float64),
+        seen_s=np.bincount(cell, minlength=2 * BANDS).reshape(2, BANDS).astype(np.float64) * tick_s,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CapacityModel:
+    """Hazards by age, with how well they are known.
+
+    Attributes:
+        endings: (2, bands) the shape of the Gamma distribution of each hazard: endings seen, the prior's included.
+        seen_s: (2, bands) its rate: time seen.
+    """
+
+    endings: FloatArray
+    seen_s: FloatArray
+
+    @property
+    def hazard_per_s(self) -> FloatArray:
+        """(2, bands) the mean hazards."""
+        return self.endings / self.seen_s
+
+    def updated(self, spells: Spells, *, worth_endings: float) -> CapacityModel:
+        """This model as a prior for a zone of which something was seen.
+
+        Args:
+            spells: What was seen.
+            worth_endings: How many endings in each band the prior is worth, at most.
+        """
+        weight = np.minimum(1.0, worth_endings / self.endings)
+        return CapacityModel(
+            endings=self.endings * weight + spells.endings, seen_s=self.seen_s * weight + spells.seen_s
+        )
+
+    def cautious(self, deviations: float) -> FloatArray:
+        """(2, bands) hazards for the worse: runs end sooner, droughts later, by some standard deviations of the fit."""
+        spread = np.array([[-1.0], [1.0]]) * deviations * np.sqrt(self.endings) / self.seen_s
+        return np.maximum(self.hazard_per_s * 0.1, self.hazard_per_s + spread)
+
+    def draws(self, count: int, *, seed: int) -> FloatArray:
+        """(count, 2, bands) hazards that could be the true ones."""
+        random = np.random.default_rng(seed)
+        return random.gamma(self.endings, size=(count, *self.endings.shape)) / self.seen_s
+
+
+def fit(spells: Iterable[Spells], *, prior: CapacityModel, worth_endings: float) -> CapacityModel:
+    """The model of zones like these: everything seen in them together, on a prior."""
+    together = sum(spells, start=Spells.none())
+    return prior.updated(together, worth_endings=worth_endings)
+
+
+def step_matrix(hazard_per_s: FloatArray, *, step_s: float, tick_s: float) -> FloatArray:
+    """The chain of capacity over one step, on the cells (drought, run) x age band.
+
+    Within a band a run either ends or grows into the next band; the chance to grow is set so that a run survives the
+    band exactly as often as its hazard says.
+
+    Args:
+        hazard_per_s: (2, bands).
+        step_s: The step, a multiple of the tick.
+        tick_s: Seconds a tick; capacity changes at most once in it.
+
+    Returns:
+        (cells, cells) rows sum to 1; cell = state * bands + band.
+    """
+    edges = np.array((0.0, *AGE_EDGES_S))
+    ticks_in_band = np.maximum(1.0, np.diff(edges) / tick_s)
+    end = np.clip(-np.expm1(-hazard_per_s * tick_s), 1e-9, 1.0 - 1e-9)
+    survive = np.exp(np.log1p(-end[:, :-1]) * ticks_in_band)
+    grow = np.minimum(end[:, :-1] * survive / (1.0 - survive), 1.0 - end[:, :-1])
+    chain = np.zeros((2, BANDS, 2, BANDS))
+    for state in (DROUGHT, RUN):
+        for band in range(BANDS):
+            onward = grow[state, band] if band < BANDS - 1 else 0.0
+            chain[state, band, 1 - state, 0] += end[state, band]
+            chain[state, band, state, min(band + 1, BANDS - 1)] += onward
+            chain[state, band, state, band] += 1.0 - end[state, band] - onward
+    one_tick = chain.reshape(2 * BANDS, 2 * BANDS)
+    return np.linalg.matrix_power(one_tick, max(1, round(step_s / tick_s)))
+
+
+def watch_all(traces: Sequence[BoolArray], *, tick_s: float) -> Spells:
+    """What was seen in several zones together."""
+    return sum((watch(available, tick_s=tick_s) for available in traces), start=Spells.none())
+
+
+def expected_rest_of_run_s(hazard_per_s: FloatArray, *, horizons_s: Sequence[float]) -> FloatArray:
+    """How long a run goes on from the middle of each age band, counted up to a horizon: the integral of its survival.
+
+    Args:
+        hazard_per_s: (2, bands).
+        horizons_s: In seconds, increasing.
+
+    Returns:
+        (bands, horizons) seconds.
+    """
+    edges = np.array((0.0, *AGE_EDGES_S))
+    middle = np.append((edges[:-1] + edges[1:]) / 2, edges[-1])
+    rest = np.zeros((BANDS, len(horizons_s)))
+    for number, horizon in enumerate(horizons_s):
+        for band in range(BANDS):
+            alive, at, end = 1.0, middle[band], middle[band] + horizon
+            for later in range(band, BANDS):
+                upto = end if later == BANDS - 1 else min(end, edges[later + 1])
+                hazard, length = hazard_per_s[RUN, later], upto - at
+                survive = np.exp(-hazard * length)
+                rest[band, number] += alive * (-np.expm1(-hazard * length) / hazard)
+                alive, at = alive * survive, upto
+                if at >= end:
+                    break
+    return rest
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZoneChanges:
+    """How often a job that stays in a zone until it is taken went on in another without a wait.
+
+    Attributes:
+        changes: How often.
+        used_s: In how much time on spot capacity.
+    """
+
+    changes: int
+    used_s: float
+
+    @property
+    def per_s(self) -> float:
+        """The rate, with a prior of one change in four hours worth half a change."""
+        return (self.changes + _PRIOR_CHANGES) / (self.used_s + _PRIOR_CHANGES * 4 * _HOUR_S)
+
+
+_PRIOR_CHANGES = 0.5
+
+
+def watch_zone_changes(available: BoolArray, usual_price: FloatArray, *, tick_s: float) -> ZoneChanges:
+    """Follows a job through several zones: the cheapest that has capacity, until that is taken.
+
+    Args:
+        available: (zones, ticks).
+        usual_price: (zones,) USD per hour.
+        tick_s: Seconds a tick.
+    """
+    zones, ticks = available.shape
+    if zones == 1 or ticks == 0:
+        return ZoneChanges(changes=0, used_s=0.0)
+    # For each zone and tick, the tick at which there is no capacity any more.
+    none_at = np.where(available, ticks, np.arange(ticks))
+    lasts_until = np.minimum.accumulate(none_at[:, ::-1], axis=1)[:, ::-1]
+    some = np.flatnonzero(available.any(axis=0))
+    cheapest_first = np.argsort(usual_price, kind="stable")
+    changes, used, now, before = 0, 0, 0, -1
+    while (place := np.searchsorted(some, now)) < len(some):
+        now = int(some[place])
+        zone = next(zone for zone in cheapest_first if available[zone, now])
+        changes += now == before
+        before = int(lasts_until[zone, now])
+        used += before - now
+        now = before
+    return ZoneChanges(changes=changes, used_s=used * tick_s)

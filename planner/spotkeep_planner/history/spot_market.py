@@ -1,0 +1,192 @@
+"""What an AWS account can say of spot capacity before any run: prices over 90 days, and placement scores.
+
+Neither says when capacity could be had. Prices tell what each zone costs; a placement score, from 1 to 10, tells how
+likely a request is to succeed now. How capacity comes and goes is left to the prior and to the runs (`own_runs`).
+
+Sources:
+    https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DescribeSpotPriceHistory.html
+    https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_GetSpotPlacementScores.html
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from spotkeep_planner.errors import HistoryError
+from spotkeep_planner.replay import Past
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2 import EC2Client
+
+PRODUCT = "Linux/UNIX"
+HISTORY = timedelta(days=14)
+_HIGHEST_SCORE = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class PricePoint:
+    """A spot price that held from some moment on.
+
+    Attributes:
+        zone: The availability zone.
+        since: From when.
+        usd_per_hour: The price.
+    """
+
+    zone: str
+    since: datetime
+    usd_per_hour: float
+
+
+class SpotMarket(Protocol):
+    """What the planner asks an account."""
+
+    def price_history(self, instance_type: str, *, since: datetime) -> Sequence[PricePoint]:
+        """The prices of an EC2 instance type in every zone of the region.
+
+        Raises:
+            HistoryError: The service did not answer.
+        """
+        ...
+
+    def placement_scores(self, instance_type: str, *, instances: int) -> Mapping[str, int]:
+        """How likely a request is to succeed, 1 to 10, by zone id; empty where the account may not ask.
+
+        Raises:
+            HistoryError: The service did not answer.
+        """
+        ...
+
+
+class AwsSpotMarket:
+    """The spot market as EC2 describes it.
+
+    Args:
+        ec2: A boto3 EC2 client.
+    """
+
+    def __init__(self, ec2: EC2Client) -> None:
+        self._ec2 = ec2
+
+    def price_history(self, instance_type: str, *, since: datetime) -> Sequence[PricePoint]:
+        """See `SpotMarket.price_history`."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        points = []
+        try:
+            pages = self._ec2.get_paginator("describe_spot_price_history").paginate(
+                InstanceTypes=[instance_type],  # type: ignore[list-item]
+                ProductDescriptions=[PRODUCT],
+                StartTime=since,
+            )
+            for page in pages:
+                points += [_point(entry) for entry in page.get("SpotPriceHistory", [])]
+        except (BotoCoreError, ClientError) as error:
+            raise HistoryError(f"EC2 did not give the spot prices of {instance_type}: {error}") from error
+        return points
+
+    def placement_scores(self, instance_type: str, *, instances: int) -> Mapping[str, int]:
+        """See `SpotMarket.placement_scores`."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        scores: dict[str, int] = {}
+        try:
+            pages = self._ec2.get_paginator("get_spot_placement_scores").paginate(
+                InstanceTypes=[instance_type],
+                TargetCapacity=instances,
+                SingleAvailabilityZone=True,
+                RegionNames=[self._ec2.meta.region_name],
+            )
+            for page in pages:
+                for entry in page.get("SpotPlacementScores", []):
+                    if "AvailabilityZoneId" in entry and "Score" in entry:
+                        scores[entry["AvailabilityZoneId"]] = int(entry["Score"])
+            zones = self._ec2.describe_availability_zones()["AvailabilityZones"]
+        except (BotoCoreError, ClientError) as error:
+            raise HistoryError(f"EC2 did not give placement scores of {instance_type}: {error}") from error
+        names = {zone.get("ZoneId"): zone.get("ZoneName") for zone in zones}
+        return {str(names[zone_id]): score for zone_id, score in scores.items() if names.get(zone_id)}
+
+
+def ec2_type_of(instance_type: str) -> str:
+    """The EC2 type behind a SageMaker one: `ml.g5.2xlarge` is `g5.2xlarge`."""
+    return instance_type.removeprefix("ml.")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MarketView:
+    """What is known of a type's zones.
+
+    Attributes:
+        zones: Their names, the cheapest first.
+        past: Prices now, and how likely capacity is now, for planning; it holds no ticks of capacity.
+        remarks: What could not be found out, in sentences.
+    """
+
+    zones: tuple[str, ...]
+    past: Past
+    remarks: tuple[str, ...] = ()
+
+
+def look_at(
+    market: SpotMarket, instance_type: str, *, now: datetime, instances: int, tick_s: float, most_zones: int = 6
+) -> MarketView:
+    """Asks the market about a type. Prices are needed; scores, which many accounts may not ask for, are not.
+
+    Args:
+        market: The market.
+        instance_type: An EC2 instance type.
+        now: The time.
+        instances: How many instances the job needs at once.
+        tick_s: Seconds between decisions.
+        most_zones: The most zones to plan with, the cheapest first.
+
+    Raises:
+        HistoryError: The service gave no price of this type.
+    """
+    points = market.price_history(instance_type, since=now - HISTORY)
+    latest: dict[str, PricePoint] = {}
+    for point in points:
+        if point.zone not in latest or point.since > latest[point.zone].since:
+            latest[point.zone] = point
+    if not latest:
+        raise HistoryError(
+            f"EC2 knows no spot price of {instance_type} in this region: it may not be offered on spot here; "
+            "name another type or region"
+        )
+    scores: Mapping[str, int] = {}
+    remarks: tuple[str, ...] = ()
+    try:
+        scores = market.placement_scores(instance_type, instances=instances)
+    except HistoryError as error:
+        remarks = (f"{error}. How likely capacity is now is left to the prior.",)
+    chosen = sorted(latest.values(), key=lambda point: (point.usd_per_hour, point.zone))[:most_zones]
+    zones = tuple(point.zone for point in chosen)
+    return MarketView(
+        zones=zones,
+        remarks=remarks,
+        past=Past.without_capacity(
+            tick_s=tick_s,
+            now=now,
+            price_now=np.array([point.usd_per_hour for point in chosen]),
+            chance_now=np.array([scores[zone] / _HIGHEST_SCORE if zone in scores else math.nan for zone in zones]),
+        ),
+    )
+
+
+def _point(entry: Mapping[str, Any]) -> PricePoint:
+    try:
+        price = float(entry["SpotPrice"])
+        since = entry["Timestamp"]
+        zone = str(entry["AvailabilityZone"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise HistoryError(f"EC2 gave a spot price that cannot be read: {dict(entry)!r}") from error
+    if not math.isfinite(price) or price <= 0:
+        raise HistoryError(f"EC2 gave {entry['SpotPrice']!r} as the spot price in {zone}; a price is more than 0")
+    return PricePoint(zone=zone, since=since if since.tzinfo else since.replace(tzinfo=UTC), usd_per_hour=price)

@@ -1,0 +1,370 @@
+"""Puts a plan together: what is known, what each policy would do with it, where to run, how often to save."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from spotkeep_planner.capacity_model import AGE_EDGES_S, Spells, expected_rest_of_run_s
+from spotkeep_planner.checkpoint_interval import PRIOR_WORTH_ENDINGS, IntervalAdvice, advise_interval
+from spotkeep_planner.errors import PlanError
+from spotkeep_planner.forecast import Distribution, Forecast, fitted_models, forecast
+from spotkeep_planner.interruption_bands import InterruptionBand, prior_from_band
+from spotkeep_planner.job import PlannedJob
+from spotkeep_planner.policies.baselines import OnDemand, greedy
+from spotkeep_planner.policies.guarding import Guarded
+from spotkeep_planner.policies.survival import KnownPrior, Prior, SurvivalPolicy, decision_table, usual_prices
+from spotkeep_planner.policies.uniform_progress import uniform_progress
+from spotkeep_planner.replay import Past, Policy
+from spotkeep_planner.steering.decision_table import DecisionTable
+from spotkeep_planner.traces.capacity_trace import CapacityTrace, same_clock
+
+_HOUR_S = 3600.0
+_LONG_RUN_S = 24 * _HOUR_S
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Knowledge:
+    """What is known of capacity when a run is planned.
+
+    Attributes:
+        zones: The zones a run may use.
+        past: What was seen of them.
+        prior: What is known without it.
+        on_demand_price: USD per hour, or 1 where no price is known and costs are in on-demand hours.
+        in_usd: Whether prices are known.
+        sources: Where all that comes from, a sentence each.
+    """
+
+    zones: tuple[str, ...]
+    past: Past
+    prior: Prior
+    on_demand_price: float
+    in_usd: bool
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZoneOutlook:
+    """What is to be expected of one zone.
+
+    Attributes:
+        zone: Its name.
+        spot_price: USD per hour (or on-demand hours an hour), of late.
+        availability: The share of the time in which capacity was seen; None where nobody watched.
+        run_s: How long capacity that has been there for an hour is expected to go on, at most a day.
+        cost: What the job is expected to cost in this zone alone.
+    """
+
+    zone: str
+    spot_price: float
+    availability: float | None
+    run_s: float
+    cost: Distribution
+
+
+@dataclass(frozen=True, kw_only=True)
+class Threshold:
+    """When a run without capacity goes on demand.
+
+    Attributes:
+        work_left_s: With so much work left.
+        slack_s: When the time beyond it falls below this; 0 where waiting is right to the last safe moment.
+    """
+
+    work_left_s: float
+    slack_s: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Plan:
+    """A plan.
+
+    Attributes:
+        job: The job.
+        knowledge: What it rests on.
+        forecasts: What each policy is expected to do; ours first.
+        zones: What is to be expected of each zone, the cheapest first.
+        interval: How often to save.
+        thresholds: When a run that has waited an hour goes on demand.
+        latest_on_demand_s: The last safe moment for on-demand, from the start, if no work is done before.
+        table: The policy, as the table that steers the run.
+    """
+
+    job: PlannedJob
+    knowledge: Knowledge
+    forecasts: tuple[Forecast, ...]
+    zones: tuple[ZoneOutlook, ...]
+    interval: IntervalAdvice
+    thresholds: tuple[Threshold, ...]
+    latest_on_demand_s: float
+    table: DecisionTable = field(repr=False)
+
+    def as_document(self) -> dict[str, Any]:
+        """The plan as JSON; durations in seconds, costs in `currency`."""
+        return {
+            "currency": "USD" if self.knowledge.in_usd else "on-demand hours",
+            "job": {
+                "work_s": self.job.work_s,
+                "deadline_s": self.job.deadline_s,
+                "restart_s": self.job.restart_s,
+                "checkpoint_interval_s": round(self.job.checkpoint_interval_s, 1),
+                "checkpoint_cost_s": self.job.checkpoint_cost_s,
+            },
+            "knowledge": {
+                "zones": list(self.knowledge.zones),
+                "on_demand_price": self.knowledge.on_demand_price,
+                "sources": list(self.knowledge.sources),
+            },
+            "forecasts": [_forecast_document(each) for each in self.forecasts],
+            "zones": [
+                {
+                    "zone": zone.zone,
+                    "spot_price": zone.spot_price,
+                    "availability": zone.availability,
+                    "expected_run_s": round(zone.run_s),
+                    "cost": _distribution_document(zone.cost),
+                }
+                for zone in self.zones
+            ],
+            "checkpoint_interval": {
+                "interval_s": round(self.interval.interval_s),
+                "goodput": round(self.interval.goodput, 4),
+                "lost_per_interruption_s": round(self.interval.lost_per_interruption_s),
+            },
+            "on_demand_below": [
+                {"work_left_s": each.work_left_s, "slack_s": round(each.slack_s)} for each in self.thresholds
+            ],
+            "latest_on_demand_s": round(self.latest_on_demand_s),
+        }
+
+
+def knowledge_from_traces(
+    traces: Sequence[CapacityTrace],
+    *,
+    on_demand_price: float | None,
+    own_runs: Spells | None = None,
+    band: InterruptionBand = InterruptionBand.ABOVE_20,
+) -> Knowledge:
+    """What traces tell: the run starts where they end.
+
+    Args:
+        traces: One a zone.
+        on_demand_price: USD per hour; where None, the traces' own.
+        own_runs: What runs have seen, if any.
+        band: The published interruption band of the type.
+
+    Raises:
+        PlanError: No on-demand price is known, or spot is not cheaper.
+        TraceError: The traces have no time in common.
+    """
+    cut = same_clock(traces)
+    price = on_demand_price or next((trace.on_demand_price for trace in cut if trace.on_demand_price), None)
+    if price is None:
+        raise PlanError("the traces have spot prices and no on-demand price: give --on-demand-price")
+    past = Past(
+        available=np.stack([trace.available for trace in cut]),
+        spot_price=np.stack([trace.spot_price for trace in cut]),
+        tick_s=cut[0].tick_s,
+        start_tick=len(cut[0]),
+        first_tick_at=cut[0].start,
+    )
+    days = len(cut[0]) * cut[0].tick_s / 86_400
+    zones = tuple(trace.zone for trace in cut)
+    counted = f"{len(zones)} zones" if len(zones) > 1 else "one zone"
+    source = f"{counted} watched for {days:.1f} days, to {cut[0].end:%Y-%m-%d %H:%M} UTC"
+    return Knowledge(
+        zones=zones,
+        past=past,
+        prior=_prior(own_runs, band),
+        on_demand_price=price,
+        in_usd=True,
+        sources=(source, *_said_of(own_runs)),
+    )
+
+
+def knowledge_without_history(
+    *,
+    past: Past,
+    zones: Sequence[str],
+    on_demand_price: float | None,
+    sources: Sequence[str],
+    own_runs: Spells | None = None,
+    band: InterruptionBand = InterruptionBand.ABOVE_20,
+) -> Knowledge:
+    """What prices, scores, runs and the published band tell, where nobody has watched capacity.
+
+    Args:
+        past: Prices and chances now, if any.
+        zones: The zones' names.
+        on_demand_price: USD per hour, if known.
+        sources: Where the past comes from.
+        own_runs: What runs have seen, if any.
+        band: The published interruption band of the type.
+    """
+    dearest = None if past.price_now is None else float(past.price_now.max())
+    in_usd = on_demand_price is not None
+    if not in_usd and dearest is not None:
+        past = Past.without_capacity(
+            tick_s=past.tick_s, now=past.first_tick_at, zones=len(zones), chance_now=past.chance_now
+        )
+    return Knowledge(
+        zones=tuple(zones),
+        past=past,
+        prior=_prior(own_runs, band),
+        on_demand_price=on_demand_price if on_demand_price is not None else 1.0,
+        in_usd=in_usd,
+        sources=(*sources, f"interruption band {_BAND_WORDS[band]} of the Spot Instance Advisor", *_said_of(own_runs)),
+    )
+
+
+def make_plan(
+    job: PlannedJob, knowledge: Knowledge, *, compare: bool = False, save_cost_s: float = 0.0, seed: int = 0
+) -> Plan:
+    """Forecasts a job.
+
+    Args:
+        job: The job; its checkpoint interval is replaced by the advised one where a save has a cost.
+        knowledge: What is known of capacity.
+        compare: Whether the other policies are forecast too.
+        save_cost_s: How long training stands still for a save.
+        seed: The same seed gives the same plan.
+
+    Raises:
+        PlanError: The deadline cannot be kept even on demand.
+    """
+    models = fitted_models(knowledge.past, prior=knowledge.prior)
+    of_themselves = fitted_models(knowledge.past, prior=knowledge.prior, worth_endings=PRIOR_WORTH_ENDINGS)
+    hazards = np.mean([model.hazard_per_s for model in of_themselves], axis=0)
+    interval = advise_interval(hazards, save_cost_s=save_cost_s, restart_s=job.restart_s, work_s=job.work_s)
+    if save_cost_s and not job.checkpoint_interval_s:
+        job = PlannedJob(
+            work_s=job.work_s,
+            deadline_s=job.deadline_s,
+            restart_s=job.restart_s,
+            checkpoint_interval_s=interval.interval_s,
+            checkpoint_cost_s=save_cost_s,
+            saves_on_notice=job.saves_on_notice,
+        )
+    if job.uninterrupted_s > job.deadline_s:
+        raise PlanError(
+            f"{job.deadline_s / _HOUR_S:.1f} h are not enough: the work, its saves and one start take "
+            f"{job.uninterrupted_s / _HOUR_S:.1f} h without any interruption"
+        )
+    ours = SurvivalPolicy(prior=knowledge.prior)
+    policies: list[Policy] = [Guarded(policy=ours)]
+    if compare:
+        policies += [uniform_progress(), greedy(), OnDemand()]
+    forecasts = tuple(_forecast(job, policy, knowledge, seed=seed) for policy in policies)
+    table = decision_table(
+        ours, job=job, past=knowledge.past, zones=knowledge.zones, on_demand_price=knowledge.on_demand_price
+    )
+    outlooks = [
+        _outlook(job, ours, knowledge, zone=zone, hazards=models[zone].hazard_per_s, seed=seed)
+        for zone in range(len(models))
+    ]
+    return Plan(
+        job=job,
+        knowledge=knowledge,
+        forecasts=forecasts,
+        zones=tuple(sorted(outlooks, key=lambda outlook: (outlook.cost.mean, outlook.zone))),
+        interval=interval,
+        thresholds=tuple(_threshold(table, work_left_s=job.work_s * share) for share in (1.0, 0.5, 0.1)),
+        latest_on_demand_s=max(0.0, job.deadline_s - job.uninterrupted_s),
+        table=table,
+    )
+
+
+def _forecast(job: PlannedJob, policy: Policy, knowledge: Knowledge, *, seed: int) -> Forecast:
+    return forecast(
+        job,
+        policy,
+        past=knowledge.past,
+        zones=knowledge.zones,
+        prior=knowledge.prior,
+        on_demand_price=knowledge.on_demand_price,
+        seed=seed,
+    )
+
+
+def _outlook(
+    job: PlannedJob, ours: SurvivalPolicy, knowledge: Knowledge, *, zone: int, hazards: np.ndarray, seed: int
+) -> ZoneOutlook:
+    past = knowledge.past
+    alone = past.of_zone(zone)
+    cost = forecast(
+        job,
+        Guarded(policy=ours),
+        past=alone,
+        zones=(knowledge.zones[zone],),
+        prior=knowledge.prior,
+        on_demand_price=knowledge.on_demand_price,
+        futures=_FEW_FUTURES,
+        seed=seed,
+    ).cost_usd
+    rest_s = expected_rest_of_run_s(hazards, horizons_s=(_LONG_RUN_S,))[_BAND_OF_AN_HOUR, 0]
+    return ZoneOutlook(
+        zone=knowledge.zones[zone],
+        spot_price=float(usual_prices(alone, ticks=past.start_tick, on_demand_price=knowledge.on_demand_price)[0]),
+        availability=float(past.available[zone].mean()) if past.start_tick else None,
+        run_s=float(rest_s),
+        cost=cost,
+    )
+
+
+_FEW_FUTURES = 100
+_BAND_OF_AN_HOUR = AGE_EDGES_S.index(_HOUR_S) + 1
+
+
+def _threshold(table: DecisionTable, *, work_left_s: float) -> Threshold:
+    row = table.from_nothing_s[_BAND_OF_AN_HOUR]
+    column = min(round(work_left_s / table.work_step_s), len(row) - 1)
+    return Threshold(work_left_s=work_left_s, slack_s=max(0.0, row[column]))
+
+
+def _prior(own_runs: Spells | None, band: InterruptionBand) -> Prior:
+    known = prior_from_band(band)
+    return KnownPrior(known if own_runs is None else known.updated(own_runs, worth_endings=float(known.endings.max())))
+
+
+def _said_of(own_runs: Spells | None) -> tuple[str, ...]:
+    if own_runs is None or not own_runs.seen_s.any():
+        return ()
+    hours = own_runs.seen_s[1].sum() / _HOUR_S
+    taken = int(own_runs.endings[1].sum())
+    return (f"this deployment's own runs: {hours:.0f} h on spot, {taken} interruptions",)
+
+
+_BAND_WORDS = {
+    InterruptionBand.BELOW_5: "<5%",
+    InterruptionBand.FROM_5_TO_10: "5-10%",
+    InterruptionBand.FROM_10_TO_15: "10-15%",
+    InterruptionBand.FROM_15_TO_20: "15-20%",
+    InterruptionBand.ABOVE_20: ">20%",
+}
+BANDS_BY_WORD = {word: band for band, word in _BAND_WORDS.items()}
+"""The bands as the Spot Instance Advisor writes them."""
+
+
+def _forecast_document(each: Forecast) -> dict[str, Any]:
+    return {
+        "policy": each.policy,
+        "chance_in_time": round(each.chance_in_time, 4),
+        "chance_of_on_demand": round(each.chance_of_on_demand, 4),
+        "cost": _distribution_document(each.cost_usd),
+        "finish_s": _distribution_document(each.finish_s),
+        "interruptions": _distribution_document(each.interruptions),
+        "on_demand_s": _distribution_document(each.on_demand_s),
+        "waiting_s": _distribution_document(each.waiting_s),
+        "futures": len(each.outcomes.cost_usd),
+    }
+
+
+def _distribution_document(spread: Distribution) -> dict[str, float]:
+    return {
+        name: round(value, 4)
+        for name, value in (("mean", spread.mean), ("p10", spread.p10), ("p50", spread.p50), ("p90", spread.p90))
+    }

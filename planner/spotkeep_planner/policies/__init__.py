@@ -1,0 +1,1 @@
+"""The policies, one a module, behind the interface of `spotkeep_planner.replay`."""

@@ -1,0 +1,56 @@
+"""What people do without a model: on-demand from start to end, and spot whenever there is some."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from spotkeep_planner.job import PlannedJob
+from spotkeep_planner.policies.guarding import Guarded
+from spotkeep_planner.replay import ON_DEMAND, WAIT, Decider, IntArray, Past, Policy, Situation
+
+
+@dataclass(frozen=True)
+class OnDemand:
+    """On-demand capacity from the start to the end: what a run costs without spot."""
+
+    name: str = "on-demand"
+
+    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decider:  # noqa: ARG002
+        """See `replay.Policy.begin`."""
+        return _Always()
+
+
+class _Always:
+    def decide(self, situation: Situation) -> IntArray:
+        return np.full_like(situation.using, ON_DEMAND)
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """Spot in the cheapest zone that has some, else waiting. Alone it misses deadlines: see `greedy`."""
+
+    name: str = "greedy"
+
+    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decider:  # noqa: ARG002
+        """See `replay.Policy.begin`."""
+        return _SpotElseWait()
+
+
+class _SpotElseWait:
+    def decide(self, situation: Situation) -> IntArray:
+        return spot_else(situation, otherwise=np.full_like(situation.using, WAIT))
+
+
+def spot_else(situation: Situation, *, otherwise: IntArray) -> IntArray:
+    """The zone in use as long as it is there, else the cheapest that is, else something else."""
+    price = np.where(situation.available, situation.spot_price, np.inf)
+    cheapest = np.where(situation.available.any(axis=1), price.argmin(axis=1), otherwise)
+    return np.where(situation.using >= 0, situation.using, cheapest)
+
+
+def greedy() -> Policy:
+    """Greedy spot with a safety net: on-demand from the last safe moment on."""
+    return Guarded(policy=Greedy())

@@ -1,0 +1,63 @@
+"""The guard of `steering.guard` for many windows at once, and the wrapper that puts it around any policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from spotkeep_planner.job import PlannedJob, running_times_s
+from spotkeep_planner.replay import ON_DEMAND, WAIT, Decider, IntArray, Past, Policy, Situation
+from spotkeep_planner.traces.capacity_trace import BoolArray
+
+
+def safe(chosen: IntArray, *, situation: Situation, job: PlannedJob, tick_s: float) -> BoolArray:
+    """Whether each choice leaves enough time for on-demand; the rule of `steering.guard.is_safe`, element by element.
+
+    A replay knows that spot capacity that is there at the start of a tick is there to its end. Where all work is
+    durable at once, that tick's work is counted.
+    """
+    on_spot = chosen >= 0
+    staying = on_spot & (situation.using >= 0) & (chosen == situation.using)
+    restart_left_s = np.where(staying, situation.restart_left_s, job.restart_s)
+    durable_at_once = job.saves_on_notice or job.checkpoint_interval_s == 0
+    kept_s = np.maximum(0.0, tick_s - restart_left_s) if durable_at_once and job.checkpoint_cost_s == 0 else 0.0
+    left_s = np.where(staying, situation.work_left_if_lost_s, situation.work_left_s) - np.where(on_spot, kept_s, 0.0)
+    running_s = running_times_s(np.maximum(0.0, left_s), job=job)
+    in_time = situation.time_left_s - tick_s >= job.restart_s + running_s
+    return np.asarray((chosen == ON_DEMAND) | in_time, dtype=np.bool_)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guarded:
+    """A policy that the guard keeps from missing a deadline."""
+
+    policy: Policy
+
+    @property
+    def name(self) -> str:
+        """The name of the policy it guards."""
+        return self.policy.name
+
+    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decider:
+        """See `replay.Policy.begin`."""
+        inner = self.policy.begin(job=job, pasts=pasts, on_demand_price=on_demand_price)
+        return _GuardedDecider(inner=inner, job=job, tick_s=pasts[0].tick_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _GuardedDecider:
+    inner: Decider
+    job: PlannedJob
+    tick_s: float
+
+    def decide(self, situation: Situation) -> IntArray:
+        chosen = self.inner.decide(situation)
+        there = (chosen < 0) | situation.available[np.arange(len(chosen)), np.maximum(chosen, 0)]
+        chosen = np.where(there, chosen, WAIT)
+        allowed = safe(chosen, situation=situation, job=self.job, tick_s=self.tick_s)
+        # A move that is too late to risk is no reason to give up the capacity in use.
+        moving = (chosen >= 0) & (situation.using >= 0) & (chosen != situation.using)
+        stays = moving & ~allowed & safe(situation.using, situation=situation, job=self.job, tick_s=self.tick_s)
+        return np.where(allowed, chosen, np.where(stays, situation.using, ON_DEMAND))

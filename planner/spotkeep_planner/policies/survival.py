@@ -1,0 +1,359 @@
+"""The policy of this project: on demand when the slack falls below what the capacity model says it is worth.
+
+For each window it fits a capacity model on what is past (`capacity_model`), solves the job against it (`solver`), and
+from then on compares the slack with a threshold, which depends on how long the run or drought of capacity has lasted
+and how much work is left. Spot is taken where there is some and the threshold allows, on-demand is left for it, and in
+a drought the run waits until the threshold is reached.
+
+Several zones are seen as one source of capacity: there is some when any zone has some. Among the zones with capacity it
+goes where an hour of work is cheapest over the time that capacity will probably last there, the restart on the way in
+counted; and it leaves a zone for a cheaper one only when that pays for the restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+import numpy as np
+
+from spotkeep_planner import capacity_model
+from spotkeep_planner.capacity_model import BANDS, CapacityModel
+from spotkeep_planner.interruption_bands import prior_from_band
+from spotkeep_planner.job import PlannedJob, running_times_s
+from spotkeep_planner.policies.guarding import Guarded
+from spotkeep_planner.replay import ON_DEMAND, WAIT, Decider, IntArray, Past, Policy, Situation
+from spotkeep_planner.solver import Thresholds, choose_step_s, solve
+from spotkeep_planner.steering.decision_table import DecisionTable
+from spotkeep_planner.traces.capacity_trace import BoolArray, CapacityTrace, FloatArray
+
+_HOUR_S = 3600.0
+HORIZONS_S = tuple(hours * _HOUR_S for hours in (0.25, 0.5, 1, 2, 3, 4, 6, 8, 12, 16, 24, 36, 48, 72, 120, 240))
+
+
+class Prior(Protocol):
+    """What is known before a zone's own past is looked at."""
+
+    def before(self, moment: datetime) -> CapacityModel:
+        """The model from what had happened elsewhere before a moment."""
+        ...
+
+
+@dataclass(frozen=True)
+class KnownPrior:
+    """A model that does not change: from published bands, or fitted on another time."""
+
+    model: CapacityModel = field(default_factory=prior_from_band)
+
+    def before(self, moment: datetime) -> CapacityModel:  # noqa: ARG002
+        """The model."""
+        return self.model
+
+
+@dataclass(frozen=True, kw_only=True)
+class PriorFromElsewhere:
+    """A model of other zones, from what had happened there before the moment in question.
+
+    Attributes:
+        traces: Zones like the ones to come.
+        base: What is known without them.
+        all_times: Whether the traces are of another time, and all of them may be used.
+    """
+
+    traces: tuple[CapacityTrace, ...]
+    base: CapacityModel = field(default_factory=prior_from_band)
+    all_times: bool = False
+
+    def before(self, moment: datetime) -> CapacityModel:
+        """The model of these zones up to a moment."""
+        watched = []
+        for trace in self.traces:
+            ticks = int((moment - trace.start).total_seconds() // trace.tick_s)
+            seen = trace.available if self.all_times else trace.available[: max(0, ticks)]
+            watched.append(capacity_model.watch(seen, tick_s=trace.tick_s))
+        return capacity_model.fit(watched, prior=self.base, worth_endings=_BASE_WORTH_ENDINGS)
+
+
+_BASE_WORTH_ENDINGS = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class SurvivalPolicy:
+    """The policy; see the module.
+
+    Attributes:
+        prior: What is known before a zone's own past.
+        worth_endings: How many endings in each age band the prior is worth.
+        caution: Standard deviations of the fit by which the hazards are taken for worse.
+        refit_growth: The past is fitted again when it has grown by this share: early often, later seldom.
+        most_steps: The most steps of work in the program.
+        name: What tables show.
+    """
+
+    prior: Prior = field(default_factory=KnownPrior)
+    worth_endings: float = 10.0
+    caution: float = 0.5
+    refit_growth: float = 0.1
+    most_steps: int = 450
+    name: str = "spotkeep"
+
+    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decider:
+        """See `replay.Policy.begin`."""
+        plans: dict[int, ZonePlan] = {}
+        numbers = []
+        for past in pasts:
+            ticks = self._fitted_ticks(past)
+            if ticks not in plans:
+                plans[ticks] = self.plan(job, past, ticks=ticks, on_demand_price=on_demand_price)
+            numbers.append(ticks)
+        order = {ticks: number for number, ticks in enumerate(plans)}
+        return _Decider(
+            job=job,
+            plans=list(plans.values()),
+            plan_of=np.array([order[ticks] for ticks in numbers]),
+            ages=_Ages.at_the_end_of(pasts),
+            any_age=_Ages.at_the_end_of(pasts, together=True),
+        )
+
+    def _fitted_ticks(self, past: Past) -> int:
+        """How many ticks of the past are fitted: the last of a growing series, so that windows share their fits."""
+        ticks = _FIRST_FIT_S / past.tick_s
+        if past.start_tick < ticks:
+            return 0
+        grown = np.floor(np.log(past.start_tick / ticks) / np.log1p(self.refit_growth))
+        return int(min(past.start_tick, ticks * (1 + self.refit_growth) ** grown))
+
+    def plan(self, job: PlannedJob, past: Past, *, ticks: int, on_demand_price: float) -> ZonePlan:
+        """Fits and solves.
+
+        Args:
+            job: The job.
+            past: What is known.
+            ticks: How many ticks of it are fitted.
+            on_demand_price: USD per hour.
+        """
+        available = past.available[:, :ticks]
+        prior = self.prior.before(past.moment(ticks))
+        zones = [
+            prior.updated(capacity_model.watch(zone, tick_s=past.tick_s), worth_endings=self.worth_endings).cautious(
+                self.caution
+            )
+            for zone in available
+        ]
+        together = prior.updated(
+            capacity_model.watch(any_of(available), tick_s=past.tick_s), worth_endings=self.worth_endings
+        )
+        usual = usual_prices(past, ticks=ticks, on_demand_price=on_demand_price)
+        spot_price = float(usual[0]) if len(usual) == 1 else _price_of_any(available, usual)
+        thresholds = solve(
+            job,
+            together.cautious(self.caution),
+            tick_s=past.tick_s,
+            step_s=choose_step_s(job, tick_s=past.tick_s, most_steps=self.most_steps),
+            spot_price=spot_price,
+            on_demand_price=on_demand_price,
+            changes_per_s=0.0
+            if len(zones) == 1
+            else capacity_model.watch_zone_changes(available, usual, tick_s=past.tick_s).per_s,
+        )
+        return ZonePlan(
+            thresholds=thresholds,
+            lasting_s=np.stack(
+                [capacity_model.expected_rest_of_run_s(hazard, horizons_s=HORIZONS_S) for hazard in zones]
+            ),
+        )
+
+
+_FIRST_FIT_S = 6 * _HOUR_S
+_RECENT_S = 48 * _HOUR_S
+UNKNOWN_PRICE = 0.4
+"""Spot in on-demand prices where no price was ever seen: between the V100's 0.3 and 0.6."""
+
+
+def usual_prices(past: Past, *, ticks: int, on_demand_price: float) -> FloatArray:
+    """(zones,) what spot usually costs, USD per hour: of late, or now, or a guess where nothing is known."""
+    if ticks:
+        recent = slice(max(0, ticks - round(_RECENT_S / past.tick_s)), ticks)
+        return np.asarray(np.median(past.spot_price[:, recent], axis=1), dtype=np.float64)
+    if past.price_now is not None:
+        return past.price_now
+    return np.full(len(past.available), UNKNOWN_PRICE * on_demand_price)
+
+
+def survival(*, prior: Prior | None = None) -> Policy:
+    """The policy with the guard around it."""
+    return Guarded(policy=SurvivalPolicy() if prior is None else SurvivalPolicy(prior=prior))
+
+
+def any_of(available: BoolArray) -> BoolArray:
+    """(ticks,) whether any of the zones has capacity."""
+    return np.asarray(available.any(axis=0), dtype=np.bool_)
+
+
+def _price_of_any(available: BoolArray, usual: FloatArray) -> float:
+    """What capacity costs on average if one always takes the cheapest zone that has some."""
+    some = available.any(axis=0)
+    if not some.any():
+        return float(usual.mean())
+    return float(np.where(available, usual[:, None], np.inf).min(axis=0)[some].mean())
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ZonePlan:
+    """What was solved for some past.
+
+    Attributes:
+        thresholds: For capacity in any of the zones.
+        lasting_s: (zones, age bands, horizons) how long a run of that age goes on, within a horizon.
+    """
+
+    thresholds: Thresholds
+    lasting_s: FloatArray
+
+
+class _Ages:
+    """How long capacity has been there, or not there, in each window and zone."""
+
+    def __init__(self, *, state: BoolArray, age_s: FloatArray, known: BoolArray) -> None:
+        self._state = state
+        self.age_s = age_s
+        self._known = known
+
+    @classmethod
+    def at_the_end_of(cls, pasts: Sequence[Past], *, together: bool = False) -> _Ages:
+        zones = 1 if together else len(pasts[0].available)
+        state = np.zeros((len(pasts), zones), dtype=np.bool_)
+        age_s = np.zeros((len(pasts), zones))
+        known = np.zeros((len(pasts), zones), dtype=np.bool_)
+        for number, past in enumerate(pasts):
+            if not past.start_tick:
+                continue
+            tail = past.available[:, -_LONGEST_AGE_TICKS:]
+            for zone, there in enumerate([any_of(tail)] if together else tail):
+                state[number, zone] = there[-1]
+                changes = np.flatnonzero(there[1:] != there[:-1])
+                age_s[number, zone] = (len(there) - 1 - (changes[-1] + 1 if len(changes) else 0)) * past.tick_s
+                known[number, zone] = True
+        return cls(state=state, age_s=age_s, known=known)
+
+    def pass_tick(self, available: BoolArray, *, tick_s: float) -> None:
+        same = self._known & (available == self._state)
+        self.age_s = np.where(same, self.age_s + tick_s, 0.0)
+        self._state = available.copy()
+        self._known[:] = True
+
+
+_LONGEST_AGE_TICKS = 4_000
+
+
+class _Decider:
+    def __init__(
+        self, *, job: PlannedJob, plans: Sequence[ZonePlan], plan_of: IntArray, ages: _Ages, any_age: _Ages
+    ) -> None:
+        self._job = job
+        self._plan_of = plan_of
+        self._ages = ages
+        self._any_age = any_age
+        self._step_s = plans[0].thresholds.step_s
+        self._from_nothing_s = np.stack([plan.thresholds.from_nothing_s for plan in plans])
+        self._from_on_demand_s = np.stack([plan.thresholds.from_on_demand_s for plan in plans])
+        self._restart_usd = np.stack([plan.thresholds.restart_usd for plan in plans])
+        self._lasting_s = np.stack([plan.lasting_s for plan in plans])
+
+    def decide(self, situation: Situation) -> IntArray:
+        tick_s = situation.tick_s
+        some = np.asarray(situation.available.any(axis=1), dtype=np.bool_)
+        self._ages.pass_tick(situation.available, tick_s=tick_s)
+        self._any_age.pass_tick(some[:, None], tick_s=tick_s)
+        on_demand = situation.using == ON_DEMAND
+        cell = some * BANDS + capacity_model.band_of(self._any_age.age_s[:, 0])
+        left_s = running_times_s(situation.work_left_s, job=self._job)
+        at = np.clip(np.rint(left_s / self._step_s), 0, self._from_nothing_s.shape[2] - 1).astype(np.int64)
+        slack_s = situation.time_left_s - left_s - np.where(on_demand, situation.restart_left_s, 0.0)
+        threshold_s = np.where(
+            on_demand,
+            self._from_on_demand_s[self._plan_of, cell, at],
+            self._from_nothing_s[self._plan_of, cell, at],
+        )
+        spot = (
+            self._best_zone(situation, work_step=at, slack_s=slack_s)
+            if situation.available.shape[1] > 1
+            else np.zeros_like(situation.using)
+        )
+        otherwise = np.where(some, spot, WAIT)
+        return np.where((slack_s < threshold_s) & (situation.using < 0), ON_DEMAND, otherwise)
+
+    def _best_zone(self, situation: Situation, *, work_step: IntArray, slack_s: FloatArray) -> IntArray:
+        """The zone where an hour of work costs least for as long as capacity lasts there; moving must pay.
+
+        A restart costs its price, and the slack it uses up.
+        """
+        windows, zones = situation.available.shape
+        each = np.arange(windows)
+        slack_step = np.clip(slack_s / self._step_s, 0, self._restart_usd.shape[2] - 1).astype(np.int64)
+        slack_usd = self._restart_usd[self._plan_of, work_step, slack_step]
+        restart_h = self._job.restart_s / _HOUR_S
+
+        left_s = np.maximum(situation.work_left_s, situation.tick_s)
+        horizon = np.minimum(np.searchsorted(HORIZONS_S, left_s), len(HORIZONS_S) - 1)
+        band = capacity_model.band_of(self._ages.age_s)
+        lasting_s = self._lasting_s[self._plan_of[:, None], np.arange(zones), band, horizon[:, None]]
+        lasting_h = np.minimum(lasting_s, left_s[:, None]) / _HOUR_S
+        useful_h = np.maximum(lasting_h - restart_h, 0.1 * lasting_h)
+        hourly = (situation.spot_price * lasting_h + slack_usd[:, None]) / useful_h
+        best = np.where(situation.available, hourly, np.inf).argmin(axis=1)
+
+        here = np.maximum(situation.using, 0)
+        # For how long both are expected to be there: as if each ended at a constant rate.
+        together_h = 1.0 / (1.0 / lasting_h[each, here] + 1.0 / lasting_h[each, best])
+        price = situation.spot_price
+        moving_usd = price[each, best] * (together_h + restart_h) + slack_usd
+        moving_pays = moving_usd < price[each, here] * together_h
+        return np.where((situation.using >= 0) & ~moving_pays, here, best).astype(np.int64)
+
+
+def decision_table(
+    policy: SurvivalPolicy,
+    *,
+    job: PlannedJob,
+    past: Past,
+    zones: Sequence[str],
+    on_demand_price: float,
+    most_columns: int = 60,
+) -> DecisionTable:
+    """The policy for one run, as the table that steers it.
+
+    Args:
+        policy: The policy.
+        job: The job.
+        past: What is known when it starts; all of it is fitted.
+        zones: The zones' names.
+        on_demand_price: USD per hour.
+        most_columns: The most steps of work, and of slack, in the table.
+    """
+    plan = policy.plan(job, past, ticks=past.start_tick, on_demand_price=on_demand_price)
+    solved = plan.thresholds
+    work_steps = solved.from_nothing_s.shape[1]
+    every = max(1, -(-work_steps // most_columns))
+    slack_every = max(1, -(-solved.restart_usd.shape[1] // _SLACK_COLUMNS))
+    several = len(zones) > 1
+    return DecisionTable(
+        age_edges_s=capacity_model.AGE_EDGES_S,
+        work_step_s=solved.step_s * every,
+        from_nothing_s=_tuples(solved.from_nothing_s[:, ::every]),
+        from_on_demand_s=_tuples(solved.from_on_demand_s[:, ::every]),
+        zones=tuple(zones),
+        horizons_s=HORIZONS_S,
+        lasting_s=tuple(_tuples(zone) for zone in plan.lasting_s),
+        slack_step_s=solved.step_s * slack_every,
+        restart_usd=_tuples(solved.restart_usd[::every, ::slack_every]) if several else ((0.0,),),
+    )
+
+
+_SLACK_COLUMNS = 24
+
+
+def _tuples(rows: FloatArray) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(row) for row in rows.tolist())

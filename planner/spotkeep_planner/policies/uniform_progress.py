@@ -1,0 +1,72 @@
+"""Uniform Progress: keep the work done in step with the time gone, on spot where there is some, else on demand.
+
+Source: Wu, Chiang, Mao, Yang, Friedman, Shenker, Stoica: Can't Be Late: Optimizing Spot Instance Savings under
+Deadlines. NSDI '24. https://www.usenix.org/conference/nsdi24/presentation/wu-zhanghao
+
+Its rules, with C(0) the work, C(t) the work left, R(0) the deadline, d the restart:
+
+- Exploitation: spot whenever there is some.
+- Taking a risk: without spot, wait as long as C(0) - C(t) >= t C(0) / R(0); fall behind, and take on-demand.
+- Hysteresis: stay on demand until the work done is ahead by the two restarts that leaving and coming back would cost,
+  (t + 2d) C(0) / R(0).
+- Safety net: from the moment when work and two restarts fill the time left, on-demand to the end; a spot instance at
+  work is kept until it is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from spotkeep_planner.job import PlannedJob
+from spotkeep_planner.policies.baselines import spot_else
+from spotkeep_planner.policies.guarding import Guarded
+from spotkeep_planner.replay import ON_DEMAND, WAIT, Decider, IntArray, Past, Policy, Situation
+
+_NO_RESTART_LEFT_S = 1e-3
+
+
+@dataclass(frozen=True)
+class UniformProgress:
+    """The rules of the paper; see the module."""
+
+    name: str = "uniform-progress"
+
+    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decider:  # noqa: ARG002
+        """See `replay.Policy.begin`."""
+        return _UniformProgress(job=job, tick_s=pasts[0].tick_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _UniformProgress:
+    job: PlannedJob
+    tick_s: float
+
+    def decide(self, situation: Situation) -> IntArray:
+        job, using = self.job, situation.using
+        work_left_s = situation.work_left_if_lost_s
+        done_s = job.work_s - work_left_s
+        elapsed_s = job.deadline_s - situation.time_left_s
+        pace = job.work_s / job.deadline_s
+        has_spot = situation.available.any(axis=1)
+        behind = done_s < elapsed_s * pace
+        spot = spot_else(situation, otherwise=np.where(behind, ON_DEMAND, WAIT))
+        far_ahead = done_s > (elapsed_s + 2 * job.restart_s) * pace
+        chosen = np.where((using == ON_DEMAND) & (~has_spot | ~far_ahead), ON_DEMAND, spot)
+
+        time_left_s = np.floor(situation.time_left_s / self.tick_s) * self.tick_s
+        two_restarts = self._whole_ticks(work_left_s + 2 * job.restart_s) >= time_left_s
+        chosen = np.where(two_restarts & (using < 0), ON_DEMAND, chosen)
+        one_restart = self._whole_ticks(work_left_s + job.restart_s) >= time_left_s
+        at_work = (using >= 0) & (situation.restart_left_s < _NO_RESTART_LEFT_S)
+        return np.where(one_restart, np.where(at_work, using, ON_DEMAND), chosen)
+
+    def _whole_ticks(self, seconds: np.ndarray) -> np.ndarray:
+        return np.ceil(seconds / self.tick_s) * self.tick_s
+
+
+def uniform_progress() -> Policy:
+    """Uniform Progress. Its own safety net rounds to ticks; the guard is the one that holds to the second."""
+    return Guarded(policy=UniformProgress())

@@ -1,0 +1,454 @@
+"""Plays a policy on a trace, exactly and for many windows at once.
+
+Time runs in the ticks of the trace. At the start of a tick a policy sees which zones have capacity in that tick and
+what they cost, and all that came before; it says what to use for the tick: nothing, spot in one zone, or on-demand.
+Using something else than before costs a restart, during which capacity is paid and no work is done. Spot capacity that
+is not there in a tick was taken at its start: work since the last checkpoint is lost, unless the job saves on the
+notice. Capacity is billed to the second, to the moment the work is done. On-demand capacity is always there.
+
+The windows are independent: each is an element of every array, and ends when its work is done.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spotkeep_planner.errors import PlanError
+from spotkeep_planner.job import PlannedJob, running_times_s
+from spotkeep_planner.traces.capacity_trace import BoolArray, CapacityTrace, FloatArray, same_clock
+
+IntArray = NDArray[np.int64]
+
+WAIT = -1
+"""Use nothing. Zones are 0 and above."""
+ON_DEMAND = -2
+"""Use on-demand capacity."""
+
+_SECONDS_PER_HOUR = 3600.0
+_NOTHING_LEFT_S = 1e-6
+
+
+class Windows:
+    """Where and when a job could have run: some zones of one time, and the ticks at which it starts.
+
+    Args:
+        traces: One a zone; they are cut to the time they share.
+        starts: The tick of each start in that shared time.
+        on_demand_price: USD per hour.
+
+    Attributes:
+        zones: Their names.
+        available: (zones, ticks), True where capacity could be had and kept.
+        spot_price: (zones, ticks), USD per hour.
+        starts: (windows,) the tick of each start.
+        tick_s: Seconds a tick.
+        on_demand_price: USD per hour.
+    """
+
+    def __init__(
+        self, traces: Sequence[CapacityTrace], *, starts: Sequence[int] | IntArray, on_demand_price: float
+    ) -> None:
+        cut = same_clock(traces)
+        self.traces = cut
+        self.zones = tuple(trace.zone for trace in cut)
+        self.available = np.stack([trace.available for trace in cut])
+        self.spot_price = np.stack([trace.spot_price for trace in cut])
+        self.tick_s = cut[0].tick_s
+        self.starts = np.asarray(starts, dtype=np.int64)
+        self.on_demand_price = on_demand_price
+        for array in (self.available, self.spot_price, self.starts):
+            array.setflags(write=False)
+        if self.starts.ndim != 1 or not len(self.starts):
+            raise PlanError("at least one start is needed")
+        if self.starts.min() < 0 or self.starts.max() >= self.available.shape[1]:
+            raise PlanError(
+                f"starts go from {self.starts.min()} to {self.starts.max()}; "
+                f"the trace has {self.available.shape[1]} ticks"
+            )
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def ticks_for(self, job: PlannedJob) -> int:
+        """See `Capacity.ticks_for`."""
+        ticks = math.ceil(job.deadline_s / self.tick_s)
+        last = int(self.starts.max()) + ticks
+        if last > self.available.shape[1]:
+            raise PlanError(
+                f"a window of {ticks} ticks from tick {self.starts.max()} needs {last} ticks, "
+                f"the trace has {self.available.shape[1]}: start earlier, or give a longer trace"
+            )
+        return ticks
+
+    def at(self, tick: int) -> tuple[BoolArray, FloatArray]:
+        """See `Capacity.at`."""
+        now = self.starts + tick
+        return self.available[:, now].T, self.spot_price[:, now].T
+
+    def pasts(self) -> tuple[Past, ...]:
+        """See `Capacity.pasts`."""
+        return tuple(
+            Past(
+                available=self.available[:, :start],
+                spot_price=self.spot_price[:, :start],
+                tick_s=self.tick_s,
+                start_tick=start,
+                first_tick_at=self.traces[0].start,
+            )
+            for start in self.starts.tolist()
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Past:
+    """What is known before a window starts. Nothing later is in it.
+
+    Attributes:
+        available: (zones, ticks before the start).
+        spot_price: (zones, ticks before the start), USD per hour.
+        tick_s: Seconds a tick.
+        start_tick: The tick of the start, that is, the number of ticks before it.
+        first_tick_at: When the first of them began.
+        price_now: (zones,) USD per hour, where prices are known and capacity is not.
+        chance_now: (zones,) how likely there is capacity at the start, where that is known and the ticks before are
+            not; NaN where it is not known either.
+    """
+
+    available: BoolArray
+    spot_price: FloatArray
+    tick_s: float
+    start_tick: int
+    first_tick_at: datetime
+    price_now: FloatArray | None = None
+    chance_now: FloatArray | None = None
+
+    @classmethod
+    def without_capacity(
+        cls,
+        *,
+        tick_s: float,
+        now: datetime,
+        zones: int = 1,
+        price_now: FloatArray | None = None,
+        chance_now: FloatArray | None = None,
+    ) -> Past:
+        """A past in which nobody has watched capacity.
+
+        Args:
+            tick_s: Seconds a tick.
+            now: When the run starts.
+            zones: How many zones there are; not needed with prices.
+            price_now: See the class.
+            chance_now: See the class.
+        """
+        count = zones if price_now is None else len(price_now)
+        return cls(
+            available=np.zeros((count, 0), dtype=np.bool_),
+            spot_price=np.zeros((count, 0)),
+            tick_s=tick_s,
+            start_tick=0,
+            first_tick_at=now,
+            price_now=price_now,
+            chance_now=chance_now,
+        )
+
+    def of_zone(self, zone: int) -> Past:
+        """What is known of one zone alone."""
+        one = slice(zone, zone + 1)
+        return Past(
+            available=self.available[one],
+            spot_price=self.spot_price[one],
+            tick_s=self.tick_s,
+            start_tick=self.start_tick,
+            first_tick_at=self.first_tick_at,
+            price_now=None if self.price_now is None else self.price_now[one],
+            chance_now=None if self.chance_now is None else self.chance_now[one],
+        )
+
+    def moment(self, tick: int) -> datetime:
+        """When a tick begins."""
+        return self.first_tick_at + timedelta(seconds=tick * self.tick_s)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Situation:
+    """What a policy sees at the start of a tick; one element a window unless said otherwise.
+
+    Attributes:
+        tick: Ticks since the start; one number for all windows.
+        tick_s: Seconds a tick.
+        time_left_s: Until the deadline; one number for all windows.
+        work_left_s: Work that is not done, if nothing is lost.
+        work_left_if_lost_s: Work that is not done, if the capacity in use vanished now.
+        using: What was used in the tick before and still is there: a zone's number, `WAIT` or `ON_DEMAND`.
+        restart_left_s: What is left of the restart of the capacity in use.
+        available: (windows, zones) whether there is capacity in this tick.
+        spot_price: (windows, zones) USD per hour in this tick.
+    """
+
+    tick: int
+    tick_s: float
+    time_left_s: float
+    work_left_s: FloatArray
+    work_left_if_lost_s: FloatArray
+    using: IntArray
+    restart_left_s: FloatArray
+    available: BoolArray
+    spot_price: FloatArray
+
+
+class Decider(Protocol):
+    """A policy at work on some windows."""
+
+    def decide(self, situation: Situation, /) -> IntArray:
+        """What each window uses in this tick: a zone's number, `WAIT` or `ON_DEMAND`.
+
+        A zone without capacity means waiting.
+        """
+        ...
+
+
+class Policy(Protocol):
+    """A way to decide. Its `name` is what tables show."""
+
+    @property
+    def name(self) -> str:
+        """What tables show."""
+        ...
+
+    def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decider:
+        """Gets ready for some windows.
+
+        Args:
+            job: The job.
+            pasts: For each window, what is known before it starts.
+            on_demand_price: USD per hour.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Outcomes:
+    """How a policy did; every array has one element a window.
+
+    Attributes:
+        cost_usd: For all capacity used.
+        finish_s: From the start to the end of the work.
+        missed: Whether the deadline passed before the work was done.
+        interruptions: How often spot capacity in use was taken.
+        restarts: How often capacity was started.
+        spot_s: Time on spot capacity.
+        on_demand_s: Time on on-demand capacity.
+        waiting_s: Time without capacity.
+        lost_work_s: Work that was done again.
+    """
+
+    cost_usd: FloatArray
+    finish_s: FloatArray
+    missed: BoolArray
+    interruptions: IntArray
+    restarts: IntArray
+    spot_s: FloatArray
+    on_demand_s: FloatArray
+    waiting_s: FloatArray
+    lost_work_s: FloatArray
+
+    @property
+    def used_on_demand(self) -> BoolArray:
+        """Whether on-demand capacity was used at all."""
+        return self.on_demand_s > 0
+
+
+class Capacity(Protocol):
+    """What a job is played on: windows of a trace (`Windows`), or imagined ones (`forecast`)."""
+
+    zones: tuple[str, ...]
+    tick_s: float
+    on_demand_price: float
+
+    def __len__(self) -> int:
+        """How many windows there are."""
+        ...
+
+    def ticks_for(self, job: PlannedJob) -> int:
+        """How many decisions there are until the deadline.
+
+        Raises:
+            PlanError: A window reaches beyond what is known.
+        """
+        ...
+
+    def at(self, tick: int) -> tuple[BoolArray, FloatArray]:
+        """Capacity and USD per hour in a tick, each (windows, zones)."""
+        ...
+
+    def pasts(self) -> tuple[Past, ...]:
+        """What each window may know: the ticks before its start."""
+        ...
+
+
+def replay(job: PlannedJob, windows: Capacity, policy: Policy) -> Outcomes:
+    """Plays a policy on every window.
+
+    A job that is not done at its deadline has missed it; it is finished on demand from there, so that its cost and
+    its end are known.
+
+    Raises:
+        PlanError: A window reaches beyond the end of the trace, or the policy chose a zone that does not exist.
+    """
+    ticks = windows.ticks_for(job)
+    decider = policy.begin(job=job, pasts=windows.pasts(), on_demand_price=windows.on_demand_price)
+    fleet = _Fleet(job, count=len(windows), zones=len(windows.zones), on_demand_price=windows.on_demand_price)
+    for tick in range(ticks):
+        available, price = windows.at(tick)
+        fleet.take_away(available)
+        time_left_s = job.deadline_s - tick * windows.tick_s
+        chosen = decider.decide(
+            fleet.situation(tick=tick, tick_s=windows.tick_s, time_left_s=time_left_s, available=available, price=price)
+        )
+        fleet.change_to(chosen, available=available)
+        fleet.work(min(windows.tick_s, time_left_s), price=price)
+        if not fleet.unfinished.any():
+            break
+    return fleet.finish_on_demand()
+
+
+class _Fleet:
+    """The state of all windows, and the three things that happen in a tick."""
+
+    def __init__(self, job: PlannedJob, *, count: int, zones: int, on_demand_price: float) -> None:
+        self._job = job
+        self._zones = zones
+        self._on_demand_price = on_demand_price
+        self.unfinished = np.ones(count, dtype=np.bool_)
+        self._using = np.full(count, WAIT, dtype=np.int64)
+        # Work left when the capacity in use began to work; how long it has worked since; its restart still to come.
+        self._base_s = np.full(count, float(job.work_s))
+        self._ran_s = np.zeros(count)
+        self._restart_left_s = np.zeros(count)
+        self._elapsed_s = np.zeros(count)
+        self._cost = np.zeros(count)
+        self._interruptions = np.zeros(count, dtype=np.int64)
+        self._restarts = np.zeros(count, dtype=np.int64)
+        self._spot_s = np.zeros(count)
+        self._on_demand_s = np.zeros(count)
+        self._waiting_s = np.zeros(count)
+        self._lost_s = np.zeros(count)
+
+    def situation(
+        self, *, tick: int, tick_s: float, time_left_s: float, available: BoolArray, price: FloatArray
+    ) -> Situation:
+        return Situation(
+            tick=tick,
+            tick_s=tick_s,
+            time_left_s=time_left_s,
+            work_left_s=self._base_s - self._done_s(),
+            work_left_if_lost_s=self._base_s - self._kept_s(),
+            using=self._using.copy(),
+            restart_left_s=self._restart_left_s.copy(),
+            available=available,
+            spot_price=price,
+        )
+
+    def take_away(self, available: BoolArray) -> None:
+        """Spot capacity that is not there in this tick is gone, and with it what was not durable."""
+        on_spot = self.unfinished & (self._using >= 0)
+        taken = on_spot & ~available[np.arange(len(available)), np.maximum(self._using, 0)]
+        if not taken.any():
+            return
+        done, kept = self._done_s(), self._kept_s()
+        self._lost_s += np.where(taken, done - kept, 0.0)
+        self._interruptions += taken
+        self._start_again(taken, done_s=kept)
+        self._using[taken] = WAIT
+
+    def change_to(self, chosen: IntArray, *, available: BoolArray) -> None:
+        """What is left of its own accord saves first; what is started restarts."""
+        chosen = np.asarray(chosen, dtype=np.int64)
+        if chosen.max() >= self._zones or chosen.min() < ON_DEMAND:
+            raise PlanError(f"a policy chose zone {chosen.max()}; there are {self._zones}")
+        there = (chosen < 0) | available[np.arange(len(available)), np.maximum(chosen, 0)]
+        chosen = np.where(there, chosen, WAIT)
+        changed = self.unfinished & (chosen != self._using)
+        if not changed.any():
+            return
+        saves = changed & (self._ran_s > 0) & (self._job.checkpoint_cost_s > 0)
+        self._start_again(changed, done_s=self._done_s())
+        started = changed & (chosen != WAIT)
+        self._restarts += started
+        self._restart_left_s[started] = self._job.restart_s
+        # The save before leaving is made on the old capacity, whose second is worth about what the new one's is.
+        self._restart_left_s[started & saves] += self._job.checkpoint_cost_s
+        self._using[changed] = chosen[changed]
+
+    def work(self, seconds: float, *, price: FloatArray) -> None:
+        """A tick passes; whoever gets done stops paying at that moment."""
+        busy = self.unfinished & (self._using != WAIT)
+        to_end_s = self._restart_left_s + running_times_s(self._base_s, job=self._job) - self._ran_s
+        used_s = np.where(busy, np.minimum(seconds, to_end_s), 0.0)
+        restarting_s = np.minimum(used_s, self._restart_left_s)
+        self._restart_left_s -= restarting_s
+        self._ran_s += used_s - restarting_s
+        on_spot = busy & (self._using >= 0)
+        spot_price = price[np.arange(len(price)), np.maximum(self._using, 0)]
+        hourly = np.where(on_spot, spot_price, self._on_demand_price)
+        self._cost += used_s * hourly / _SECONDS_PER_HOUR
+        self._spot_s += np.where(on_spot, used_s, 0.0)
+        self._on_demand_s += np.where(on_spot, 0.0, used_s)
+        self._waiting_s += np.where(self.unfinished & ~busy, seconds, 0.0)
+        self._elapsed_s += np.where(busy, used_s, np.where(self.unfinished, seconds, 0.0))
+        self.unfinished &= ~(busy & (to_end_s <= seconds + _NOTHING_LEFT_S))
+
+    def finish_on_demand(self) -> Outcomes:
+        late = self.unfinished.copy()
+        if late.any():
+            elsewhere = late & (self._using != ON_DEMAND)
+            self._start_again(elsewhere, done_s=self._done_s())
+            self._restart_left_s[elsewhere] = self._job.restart_s
+            self._restarts += elsewhere
+            rest_s = np.where(
+                late, self._restart_left_s + running_times_s(self._base_s, job=self._job) - self._ran_s, 0.0
+            )
+            self._cost += rest_s * self._on_demand_price / _SECONDS_PER_HOUR
+            self._on_demand_s += rest_s
+            self._elapsed_s += rest_s
+        return Outcomes(
+            cost_usd=self._cost,
+            finish_s=self._elapsed_s,
+            missed=late,
+            interruptions=self._interruptions,
+            restarts=self._restarts,
+            spot_s=self._spot_s,
+            on_demand_s=self._on_demand_s,
+            waiting_s=self._waiting_s,
+            lost_work_s=self._lost_s,
+        )
+
+    def _start_again(self, which: BoolArray, *, done_s: FloatArray) -> None:
+        self._base_s = np.where(which, self._base_s - done_s, self._base_s)
+        self._ran_s[which] = 0.0
+        self._restart_left_s[which] = 0.0
+
+    def _done_s(self) -> FloatArray:
+        """Work done since the capacity in use began to work: whole cycles, and the working part of the last one."""
+        job = self._job
+        if job.checkpoint_cost_s == 0:
+            return self._ran_s.copy()
+        cycles = np.floor(self._ran_s / job.cycle_s)
+        return cycles * job.checkpoint_interval_s + np.minimum(
+            self._ran_s - cycles * job.cycle_s, job.checkpoint_interval_s
+        )
+
+    def _kept_s(self) -> FloatArray:
+        """What of that is durable."""
+        job = self._job
+        if job.saves_on_notice or job.checkpoint_interval_s == 0:
+            return self._done_s()
+        return np.floor(self._ran_s / job.cycle_s) * job.checkpoint_interval_s

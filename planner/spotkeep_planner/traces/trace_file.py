@@ -1,0 +1,219 @@
+"""Reads the trace form of the project: a CSV a zone, `time,available,spot_price`, plain or gzipped.
+
+A trace with a fault would give a forecast with a fault that nobody sees, so nothing is repaired: every problem is named
+with its line. Times may jitter by less than a row; a row that is missing, repeated or out of order is a problem.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import itertools
+import math
+import statistics
+import zlib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from spotkeep_planner.errors import TraceError, TraceProblem
+from spotkeep_planner.traces.capacity_trace import CapacityTrace
+
+COLUMNS = ("time", "available", "spot_price")
+OPTIONAL_COLUMN = "on_demand_price"
+SUFFIXES = (".csv.gz", ".csv")
+OPPOSITE_COLUMNS = ("preempted", "preemption", "interrupted", "unavailable")
+GAP_IN_TICKS = 1.75
+"""A step this long has lost a row. Probes jitter: the longest step of the V100 traces of 2023 is 1.44 ticks."""
+_FEWEST_ROWS = 2
+_MOST_PROBLEMS = 1_000
+
+
+def read_trace(path: Path) -> CapacityTrace:
+    """Reads one zone's trace.
+
+    Args:
+        path: A CSV file with a header and one row a tick: `time` in ISO 8601 (UTC unless it says otherwise),
+            `available` 1 or 0 (1: capacity could be had and kept), `spot_price` in USD per hour, and, if wanted, the
+            `on_demand_price` in USD per hour. The zone is the file's name.
+
+    Raises:
+        TraceError: The file cannot be read, or is not a gapless, ordered trace; says every line and why.
+    """
+    rows = list(csv.reader(io.StringIO(_text(path))))
+    source = str(path)
+    if not rows:
+        raise TraceError(source, [TraceProblem(line=None, reason="the file is empty")])
+    header = [cell.strip().lower() for cell in rows[0]]
+    if problem := _header_problem(header):
+        raise TraceError(source, [TraceProblem(line=1, reason=problem)])
+    return _parse(rows[1:], columns={name: header.index(name) for name in header}, source=source, zone=_zone(path))
+
+
+def read_traces(directory: Path) -> tuple[CapacityTrace, ...]:
+    """Reads every trace in a folder, in the order of the zones' names.
+
+    Raises:
+        TraceError: There is no such folder, it holds no trace, or a trace in it is faulty.
+    """
+    try:
+        paths = sorted(path for path in directory.iterdir() if path.name.endswith(SUFFIXES))
+    except OSError as error:
+        reason = f"cannot be read as a folder of traces: {error.strerror}"
+        raise TraceError(str(directory), [TraceProblem(line=None, reason=reason)]) from error
+    if not paths:
+        reason = "holds no trace: give a folder with one <zone>.csv or <zone>.csv.gz a zone"
+        raise TraceError(str(directory), [TraceProblem(line=None, reason=reason)])
+    return tuple(read_trace(path) for path in paths)
+
+
+def write_trace(trace: CapacityTrace, path: Path) -> None:
+    """Writes a trace in the form that `read_trace` reads; gzipped where the name ends in `.gz`."""
+    lines = [",".join(COLUMNS if trace.on_demand_price is None else (*COLUMNS, OPTIONAL_COLUMN))]
+    start_s = trace.start.timestamp()
+    last = "" if trace.on_demand_price is None else f",{trace.on_demand_price:g}"
+    for tick, (available, price) in enumerate(zip(trace.available.tolist(), trace.spot_price.tolist(), strict=True)):
+        time = datetime.fromtimestamp(start_s + tick * trace.tick_s, UTC).isoformat().replace("+00:00", "Z")
+        lines.append(f"{time},{available:d},{price:g}{last}")
+    content = ("\n".join(lines) + "\n").encode()
+    path.write_bytes(gzip.compress(content, mtime=0) if path.name.endswith(".gz") else content)
+
+
+def _text(path: Path) -> str:
+    try:
+        content = path.read_bytes()
+        return (gzip.decompress(content) if path.name.endswith(".gz") else content).decode("utf-8-sig")
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        reason = f"is not a whole gzip file: {error}"
+    except UnicodeDecodeError:
+        reason = "is not UTF-8 text"
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror}"
+    raise TraceError(str(path), [TraceProblem(line=None, reason=reason)])
+
+
+def _zone(path: Path) -> str:
+    for suffix in SUFFIXES:
+        if path.name.endswith(suffix):
+            return path.name.removesuffix(suffix)
+    return path.stem
+
+
+def _header_problem(header: Sequence[str]) -> str | None:
+    opposite = [name for name in header if name in OPPOSITE_COLUMNS]
+    if opposite:
+        return (
+            f"the column {opposite[0]!r} has the opposite sign (1: no capacity); "
+            "this form says `available` with 1 for capacity. Convert it: `spotkeep_planner.traces.public_forms`"
+        )
+    missing = [name for name in COLUMNS if name not in header]
+    if missing:
+        return f"the column {missing[0]!r} is missing; found {','.join(header)!r}, a trace has {','.join(COLUMNS)!r}"
+    repeated = sorted({name for name in header if header.count(name) > 1})
+    return f"the column {repeated[0]!r} is there twice" if repeated else None
+
+
+def _parse(rows: Sequence[Sequence[str]], *, columns: dict[str, int], source: str, zone: str) -> CapacityTrace:
+    problems: list[TraceProblem] = []
+    seconds: list[float] = []
+    available: list[bool] = []
+    prices: list[float] = []
+    on_demand: set[float] = set()
+    lines: list[int] = []
+    for line, row in enumerate(rows, start=2):
+        if len(row) != len(columns):
+            problems.append(TraceProblem(line=line, reason=f"has {len(row)} values where {len(columns)} belong"))
+            continue
+        found = [
+            problem
+            for problem in (
+                _time(row[columns["time"]], into=seconds),
+                _flag(row[columns["available"]], into=available),
+                _price(row[columns["spot_price"]], name="spot_price", into=prices),
+                _price(row[columns[OPTIONAL_COLUMN]], name=OPTIONAL_COLUMN, into=on_demand)
+                if OPTIONAL_COLUMN in columns
+                else None,
+            )
+            if problem is not None
+        ]
+        problems += [TraceProblem(line=line, reason=reason) for reason in found]
+        lines.append(line)
+    if not problems and len(seconds) < _FEWEST_ROWS:
+        problems.append(
+            TraceProblem(line=None, reason=f"has {len(seconds)} rows; a trace needs at least {_FEWEST_ROWS}")
+        )
+    if len(on_demand) > 1:
+        reason = f"{OPTIONAL_COLUMN} changes ({min(on_demand):g} to {max(on_demand):g}); one price holds for a trace"
+        problems.append(TraceProblem(line=None, reason=reason))
+    if len(seconds) == len(lines) and len(seconds) >= _FEWEST_ROWS:
+        problems += _order_problems(seconds, lines)
+    if problems:
+        ordered = sorted(problems, key=lambda problem: problem.line or 0)
+        raise TraceError(source, ordered[:_MOST_PROBLEMS])
+    return CapacityTrace(
+        zone=zone,
+        start=datetime.fromtimestamp(seconds[0], UTC),
+        tick_s=_tick_s(seconds),
+        available=np.array(available, dtype=np.bool_),
+        spot_price=np.array(prices, dtype=np.float64),
+        on_demand_price=on_demand.pop() if on_demand else None,
+        remark="1 in `available` means capacity",
+    )
+
+
+def _tick_s(seconds: Sequence[float]) -> float:
+    return float(statistics.median(after - before for before, after in itertools.pairwise(seconds)))
+
+
+def _order_problems(seconds: Sequence[float], lines: Sequence[int]) -> list[TraceProblem]:
+    steps = [after - before for before, after in itertools.pairwise(seconds)]
+    forward = [step for step in steps if step > 0]
+    tick_s = statistics.median(forward) if forward else 0.0
+    problems = []
+    for step, line in zip(steps, lines[1:], strict=True):
+        if step == 0:
+            reason = "the same time as the row before: remove one of the two"
+        elif step < 0:
+            reason = f"is {-step:g} s before the row above: sort the rows by time"
+        elif step >= GAP_IN_TICKS * tick_s:
+            missing = max(1, round(step / tick_s) - 1)
+            reason = f"comes {step:g} s after the row above where {tick_s:g} s are usual: {missing} rows are missing"
+        else:
+            continue
+        problems.append(TraceProblem(line=line, reason=reason))
+    return problems
+
+
+def _time(text: str, *, into: list[float]) -> str | None:
+    try:
+        time = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return f"time {text!r} is not ISO 8601, for example 2023-02-15T22:08:16Z"
+    into.append((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp())
+    return None
+
+
+def _flag(text: str, *, into: list[bool]) -> str | None:
+    stripped = text.strip()
+    if stripped not in ("0", "1"):
+        sign = "; a sign has no meaning here" if stripped.startswith("-") else ""
+        return f"available is {text!r} where 1 (capacity) or 0 (none) belongs{sign}"
+    into.append(stripped == "1")
+    return None
+
+
+def _price(text: str, *, name: str, into: list[float] | set[float]) -> str | None:
+    try:
+        price = float(text)
+    except ValueError:
+        return f"{name} is {text!r}, which is not a number"
+    if not math.isfinite(price) or price <= 0:
+        return f"{name} is {text.strip()}, a price is more than 0"
+    if isinstance(into, set):
+        into.add(price)
+    else:
+        into.append(price)
+    return None

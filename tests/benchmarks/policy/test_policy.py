@@ -1,0 +1,117 @@
+"""The benchmark writes what it promises, on any folder of traces, and says how to get some where there are none."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.policy import setting
+from spotkeep_planner.errors import TraceError
+from spotkeep_planner.traces.capacity_trace import CapacityTrace
+from spotkeep_planner.traces.trace_file import write_trace
+
+PROJECT = Path(__file__).parents[3]
+
+
+def made_up(zone: str, *, seed: int, days: int = 12) -> CapacityTrace:
+    random = np.random.default_rng(seed)
+    ticks = days * 48
+    available = np.repeat(random.random(ticks // 8) < 0.6, 8)
+    return CapacityTrace(
+        zone=zone,
+        start=datetime(2026, 1, 1, tzinfo=UTC),
+        tick_s=1800.0,
+        available=available,
+        spot_price=np.full(len(available), 1.0 + seed / 10),
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    inner = tmp_path / "traces" / "made-up"
+    inner.mkdir(parents=True)
+    for seed, zone in enumerate(("a", "b", "c", "d")):
+        write_trace(made_up(zone, seed=seed), inner / f"{zone}.csv.gz")
+    return tmp_path / "traces"
+
+
+def benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks.policy", *arguments],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_it_writes_every_figure_that_has_a_target(folder: Path, tmp_path: Path) -> None:
+    output = tmp_path / "policy.json"
+    done = benchmark("--traces", str(folder), "--windows", "3", "--output", str(output), "--processes", "1")
+    assert done.returncode == 0, done.stderr
+    document: dict[str, Any] = json.loads(output.read_text())
+    assert {entry["policy"] for entry in document["results"]} == {"on-demand", "greedy", "uniform-progress", "spotkeep"}
+    assert {entry["deadline_h"] for entry in document["results"]} == {52.0, 60.0, 70.0, 92.0}
+    assert {(entry["zones"], entry["n"]) for entry in document["results"]} == {(1, 12), (2, 6), (4, 3)}
+    for entry in document["results"]:
+        assert entry["misses"] == 0
+        assert 1.0 <= entry["cost_vs_optimum_mean"] <= entry["cost_vs_optimum_p90"] * 1.5
+    assert set(document["forecast"]["share_within_80"]) == {"cost_usd", "finish_s"}
+    assert 0 < document["checkpoint_interval"]["mean"] <= 1.001
+    assert document["speed"]["windows"] == 1000
+    assert "spotkeep" in done.stdout
+
+
+def test_it_says_how_to_get_traces_where_there_are_none(tmp_path: Path) -> None:
+    done = benchmark("--traces", str(tmp_path / "nowhere"))
+    assert done.returncode == 1
+    assert "git clone" in done.stdout
+
+
+def test_a_zone_is_never_judged_by_what_was_learnt_from_it() -> None:
+    traces = [made_up(zone, seed=seed) for seed, zone in enumerate("abcdef")]
+    tasks = setting.tasks(traces, train=(), windows=5, seed=0, on_demand_price=3.0)
+    singles = [task for task in tasks if len(task.judged) == 1]
+    assert sorted(task.judged[0].zone for task in singles) == list("abcdef")
+    for task in tasks:
+        assert not {trace.zone for trace in task.judged} & {trace.zone for trace in task.learnt_from}
+        assert not task.of_another_time
+    assert {len(task.learnt_from) for task in singles} == {4}
+    assert [len(task.judged) for task in tasks if len(task.judged) > 1] == [3, 3, 6]
+
+
+def test_with_a_folder_to_learn_from_nothing_else_is_learnt_from() -> None:
+    judged = [made_up(zone, seed=seed) for seed, zone in enumerate("ab")]
+    train = [made_up("z", seed=9)]
+    tasks = setting.tasks(judged, train=train, windows=5, seed=0, on_demand_price=3.0)
+    for task in tasks:
+        assert [trace.zone for trace in task.learnt_from] == ["z"]
+        assert task.of_another_time
+
+
+def test_the_same_seed_gives_the_same_windows() -> None:
+    traces = [made_up("a", seed=0)]
+    starts = [
+        setting.tasks(traces, train=(), windows=9, seed=seed, on_demand_price=3.0)[0].starts for seed in (1, 1, 2)
+    ]
+    assert starts[0] == starts[1] != starts[2]
+
+
+def test_traces_too_short_for_the_longest_deadline_are_refused() -> None:
+    with pytest.raises(TraceError, match="need more than 184"):
+        setting.tasks([made_up("a", seed=0, days=3)], train=(), windows=5, seed=0, on_demand_price=3.0)
+
+
+def test_a_folder_of_several_folders_must_be_chosen_from(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(TraceError, match="give one of them: one, two"):
+        setting.read_folder(tmp_path)

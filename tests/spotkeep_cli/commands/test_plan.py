@@ -1,0 +1,234 @@
+"""`plan` answers with what is known, says what that is, and refuses what cannot be planned."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from syrupy.assertion import SnapshotAssertion
+from typer.testing import CliRunner, Result
+
+from spotkeep_cli.errors import ExitCode, NoConnectionError
+from spotkeep_cli.main import app
+from spotkeep_cli.seams import Seams
+from spotkeep_jobs.states import TimelineKind
+from spotkeep_planner.errors import HistoryError
+from spotkeep_planner.history.spot_market import PricePoint
+from spotkeep_planner.traces.capacity_trace import CapacityTrace
+from spotkeep_planner.traces.trace_file import write_trace
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+Plan = Callable[..., Result]
+
+
+class FakeMarket:
+    """Two zones: one cheap and likely, one dear."""
+
+    def __init__(self, failure: str = "") -> None:
+        self._failure = failure
+        self.asked: list[str] = []
+
+    def price_history(self, instance_type: str, *, since: datetime) -> Sequence[PricePoint]:
+        self.asked.append(instance_type)
+        if self._failure:
+            raise HistoryError(self._failure)
+        return [
+            PricePoint(zone="eu-central-1a", since=NOW, usd_per_hour=0.07),
+            PricePoint(zone="eu-central-1b", since=NOW, usd_per_hour=0.11),
+        ]
+
+    def placement_scores(self, instance_type: str, *, instances: int) -> Mapping[str, int]:
+        return {"eu-central-1a": 9}
+
+
+def without_figures(text: str) -> str:
+    """The layout: the last digit of a forecast depends on how a machine rounds."""
+    return re.sub(r"[ ▁▂▃▄▅▆▇█]*[▁▂▃▄▅▆▇█][ ▁▂▃▄▅▆▇█]*", " ▅▅▅ ", re.sub(r"\d", "9", text))
+
+
+@pytest.fixture
+def market() -> FakeMarket:
+    return FakeMarket()
+
+
+@pytest.fixture
+def plan(deployment: Any, market: FakeMarket, job_file: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    """Runs `spotkeep plan` on the job file, in its folder."""
+    monkeypatch.chdir(job_file.parent)
+    deployment.answers["validate"] = {
+        "ok": True,
+        "request": {
+            "name": "digits",
+            "instance_type": "ml.m5.xlarge",
+            "max_run": 4 * 3600,
+            "instance_count": 1,
+            "capacity": "spot",
+        },
+        "warnings": [],
+        "usd_per_hour": 0.23,
+    }
+
+    def run(*arguments: str, columns: int = 80, reachable: bool = True) -> Result:
+        def connect(_options: Any) -> Any:
+            if not reachable:
+                raise NoConnectionError("no deployment 'spotkeep' in eu-central-1")
+            return deployment
+
+        seams = Seams(connect=connect, now=lambda: NOW, spot_market=lambda _options: market)
+        environment = {"COLUMNS": str(columns), "NO_COLOR": "1", "FORCE_COLOR": None, "TERM": "dumb"}
+        return CliRunner().invoke(
+            app, ["plan", "job.yaml", *arguments], obj=seams, env=environment, prog_name="spotkeep"
+        )
+
+    return run
+
+
+@pytest.fixture
+def traces(tmp_path: Path) -> Path:
+    """Two zones that come and go by the clock, for ten days."""
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    hours = np.arange(10 * 24 * 12) / 12
+    for zone, available, price in (
+        ("zone-a", (hours % 11) < 7, 0.08),
+        ("zone-b", (hours % 7) < 2, 0.12),
+    ):
+        trace = CapacityTrace(
+            zone=zone,
+            start=NOW - timedelta(days=10),
+            tick_s=300.0,
+            available=available,
+            spot_price=np.full(len(hours), price),
+        )
+        write_trace(trace, folder / f"{zone}.csv.gz")
+    return folder
+
+
+def test_a_person_reads_the_answer_first(plan: Plan, traces: Path, snapshot: SnapshotAssertion) -> None:
+    result = plan("--deadline", "6h", "--traces", "traces", "--compare")
+    assert result.exit_code == ExitCode.DONE
+    assert without_figures(result.stdout) == snapshot
+
+
+def test_the_next_command_is_the_same_plan_with_a_comparison(plan: Plan, traces: Path) -> None:
+    given = "--deadline 6h --work 3h --traces traces --on-demand-price 0.3 --zone zone-a"
+    assert f"Next: spotkeep plan job.yaml {given} --compare\n" in plan(*given.split()).stdout
+
+
+def test_a_narrow_window_loses_columns_and_no_figures(plan: Plan, traces: Path, snapshot: SnapshotAssertion) -> None:
+    result = plan("--deadline", "6h", "--traces", "traces", "--compare", columns=50)
+    assert without_figures(result.stdout) == snapshot
+
+
+def test_json_holds_the_forecast_and_nothing_else(plan: Plan, traces: Path) -> None:
+    result = plan("--deadline", "6h", "--traces", "traces", "--json")
+    document = json.loads(result.stdout)
+    assert document["ok"] is True
+    assert document["job"] | {"work_s": 14400.0, "deadline_s": 21600.0} == document["job"]
+    (ours,) = document["forecasts"]
+    assert ours["policy"] == "spotkeep"
+    assert ours["chance_in_time"] == 1.0
+    assert ours["cost"]["p10"] <= ours["cost"]["mean"] <= document["knowledge"]["on_demand_price"] * 6
+
+
+def test_without_traces_the_account_is_asked(plan: Plan, market: FakeMarket) -> None:
+    document = json.loads(plan("--deadline", "6h", "--json").stdout)
+    assert market.asked == ["m5.xlarge"]
+    assert document["knowledge"]["zones"] == ["eu-central-1a", "eu-central-1b"]
+    assert document["knowledge"]["on_demand_price"] == 0.23
+    assert document["knowledge"]["sources"][0].startswith("EC2's spot prices of m5.xlarge and placement scores")
+
+
+def test_every_type_the_job_may_run_on_is_planned_and_the_cheapest_comes_first(
+    plan: Plan, deployment: Any, market: FakeMarket
+) -> None:
+    request = deployment.answers["validate"]["request"]
+    request["instance_types"] = ["ml.m5.xlarge", "ml.m5a.xlarge"]
+    document = json.loads(plan("--deadline", "6h", "--json").stdout)
+    assert market.asked == ["m5.xlarge", "m5a.xlarge"]
+    assert document["instance_type"] == "ml.m5.xlarge"
+    assert [other["instance_type"] for other in document["other_types"]] == ["ml.m5a.xlarge"]
+    shown = plan("--deadline", "6h").stdout
+    assert "CHEAPEST ZONE" in shown
+    assert "taken to be equally fast" in shown
+
+
+def test_an_account_that_does_not_answer_is_said_and_the_plan_goes_on(plan: Plan, market: FakeMarket) -> None:
+    market._failure = "EC2 did not give the spot prices of m5.xlarge: not authorized"
+    document = json.loads(plan("--deadline", "6h", "--json").stdout)
+    assert document["remarks"] == ["EC2 did not give the spot prices of m5.xlarge: not authorized."]
+    assert document["forecasts"][0]["chance_in_time"] == 1.0
+
+
+def test_the_deployments_own_runs_of_the_type_are_evidence(plan: Plan, deployment: Any, make: Any) -> None:
+    deployment.runs.add(make.completed(), timeline=make.timeline())
+    deployment.runs.add(make.run("other-1", instance_type="ml.p3.2xlarge"), timeline=make.timeline())
+    document = json.loads(plan("--deadline", "6h", "--json").stdout)
+    assert document["knowledge"]["sources"][-1] == "this deployment's own runs: 0 h on spot, 1 interruptions"
+    assert any(entry.kind is TimelineKind.INTERRUPTED for entry in make.timeline())
+
+
+def test_without_a_deployment_it_plans_from_the_published_band(plan: Plan) -> None:
+    result = plan("--deadline", "6h", "--json", "--band", "<5%", reachable=False)
+    document = json.loads(result.stdout)
+    assert document["currency"] == "on-demand hours"
+    assert document["knowledge"]["sources"] == [
+        "no capacity was ever watched here: a wide prior",
+        "interruption band <5% of the Spot Instance Advisor",
+    ]
+    assert document["remarks"][0].startswith("Planned without a deployment")
+
+
+def test_work_and_price_can_be_given(plan: Plan, traces: Path) -> None:
+    arguments = ("--deadline", "6h", "--work", "2h", "--traces", "traces", "--zone", "zone-b", "--json")
+    document = json.loads(plan(*arguments, "--on-demand-price", "0.5").stdout)
+    assert document["job"]["work_s"] == 7200.0
+    assert document["work_from"] == "--work"
+    assert document["knowledge"]["zones"] == ["zone-b"]
+    assert document["knowledge"]["on_demand_price"] == 0.5
+
+
+def test_the_forecast_is_drawn_where_asked(plan: Plan, traces: Path, tmp_path: Path) -> None:
+    result = plan("--deadline", "6h", "--traces", "traces", "--plot", str(tmp_path / "plan.png"))
+    assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
+    assert "is drawn in" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "when must it be done?"),
+        (("--deadline", "soon"), "--deadline soon is not a duration"),
+        (("--deadline", "0h"), "is no time at all"),
+        (("--deadline", "4h", "--traces", "traces"), "h are not enough"),
+        (("--deadline", "6h", "--zone", "zone-a"), "--zone chooses among traces"),
+        (("--deadline", "6h", "--traces", "traces", "--zone", "zone-c"), "no trace of zone-c"),
+        (("--deadline", "6h", "--traces", "nowhere"), "cannot be read"),
+        (("--deadline", "6h", "--plot", "plan.doc"), "the file's ending says how to draw"),
+        (("--deadline", "6h", "--band", "50%"), "is no band"),
+        (("--deadline", "6h", "--on-demand-price", "-1"), "a price is more than 0"),
+    ],
+)
+def test_what_cannot_be_planned_is_said(plan: Plan, traces: Path, arguments: Sequence[str], message: str) -> None:
+    result = plan(*arguments)
+    assert result.exit_code == ExitCode.USAGE
+    assert message in result.stderr
+
+
+def test_a_trace_with_a_fault_is_refused_with_its_line(plan: Plan, tmp_path: Path) -> None:
+    (tmp_path / "bad.csv").write_text("time,available,spot_price\n2026-01-01T00:00:00Z,1,-0.5\n")
+    result = plan("--deadline", "6h", "--traces", "bad.csv")
+    assert result.exit_code == ExitCode.USAGE
+    assert "bad.csv:2: spot_price is -0.5, a price is more than 0" in result.stderr
+
+
+def test_a_job_that_would_be_refused_is_not_planned(plan: Plan, deployment: Any) -> None:
+    result = plan("--deadline", "6h", "--set", "max_run=40d", reachable=False)
+    assert result.exit_code == ExitCode.REFUSED
+    assert "max_run" in result.stderr

@@ -1,0 +1,137 @@
+"""A plan says what it rests on, refuses what cannot be, and is the same for the same seed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from spotkeep_planner.capacity_model import BANDS, Spells
+from spotkeep_planner.errors import PlanError
+from spotkeep_planner.job import PlannedJob
+from spotkeep_planner.planning import (
+    BANDS_BY_WORD,
+    Knowledge,
+    Plan,
+    knowledge_from_traces,
+    knowledge_without_history,
+    make_plan,
+)
+from spotkeep_planner.plots import histogram, save_forecast_plot
+from spotkeep_planner.replay import Past
+from spotkeep_planner.traces.capacity_trace import CapacityTrace
+
+TraceOf = Callable[..., CapacityTrace]
+HOUR_S = 3600.0
+JOB = PlannedJob(work_s=12 * HOUR_S, deadline_s=18 * HOUR_S)
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def knowledge(capacity_with_known_law: TraceOf) -> Knowledge:
+    zones = [
+        capacity_with_known_law(ticks=3000, tick_s=600.0, run_h=run_h, drought_h=2, seed=4, zone=zone, price=price)
+        for zone, run_h, price in (("near", 3, 1.2), ("far", 12, 0.9))
+    ]
+    return knowledge_from_traces(zones, on_demand_price=3.0)
+
+
+@pytest.fixture(scope="module")
+def plan(knowledge: Knowledge) -> Plan:
+    return make_plan(JOB, knowledge, compare=True, save_cost_s=30.0)
+
+
+def test_every_policy_is_set_beside_ours(plan: Plan) -> None:
+    assert [each.policy for each in plan.forecasts] == ["spotkeep", "uniform-progress", "greedy", "on-demand"]
+    assert all(each.chance_in_time == 1.0 for each in plan.forecasts)
+    ours, *_, on_demand = plan.forecasts
+    assert ours.cost_usd.mean < on_demand.cost_usd.mean
+
+
+def test_the_zones_come_cheapest_first(plan: Plan) -> None:
+    assert [zone.zone for zone in plan.zones] == ["far", "near"]
+    assert plan.zones[0].run_s > plan.zones[1].run_s
+    assert plan.zones[0].availability is not None
+
+
+def test_it_says_how_often_to_save_and_plans_with_it(plan: Plan) -> None:
+    assert plan.job.checkpoint_interval_s == plan.interval.interval_s
+    assert plan.job.checkpoint_cost_s == 30.0
+    assert 0.8 < plan.interval.goodput < 1.0
+
+
+def test_it_says_when_on_demand_must_be_started_at_the_latest(plan: Plan) -> None:
+    assert plan.latest_on_demand_s == pytest.approx(JOB.deadline_s - plan.job.uninterrupted_s)
+    assert plan.thresholds[0].slack_s >= plan.thresholds[-1].slack_s
+
+
+def test_the_same_seed_gives_the_same_plan(knowledge: Knowledge) -> None:
+    documents = [make_plan(JOB, knowledge, seed=seed).as_document() for seed in (5, 5, 6)]
+    assert documents[0] == documents[1]
+    assert documents[0] != documents[2]
+
+
+def test_the_document_is_json_and_holds_the_forecast(plan: Plan) -> None:
+    document = json.loads(json.dumps(plan.as_document()))
+    assert document["currency"] == "USD"
+    assert document["forecasts"][0]["cost"]["p10"] <= document["forecasts"][0]["cost"]["p90"]
+    assert document["knowledge"]["sources"] == ["2 zones watched for 20.8 days, to 2026-01-21 20:00 UTC"]
+
+
+def test_a_deadline_that_cannot_be_kept_is_refused_with_what_it_takes(knowledge: Knowledge) -> None:
+    with pytest.raises(PlanError, match=r"12\.1 h are not enough: .* 12\.2 h without any interruption"):
+        make_plan(PlannedJob(work_s=12 * HOUR_S, deadline_s=12.1 * HOUR_S), knowledge)
+
+
+def test_traces_without_an_on_demand_price_need_one(trace_of: TraceOf) -> None:
+    with pytest.raises(PlanError, match="--on-demand-price"):
+        knowledge_from_traces([trace_of([1, 0, 1])], on_demand_price=None)
+
+
+def test_without_a_price_costs_are_in_on_demand_hours() -> None:
+    known = knowledge_without_history(
+        past=Past.without_capacity(tick_s=300.0, now=NOW, price_now=np.array([0.5])),
+        zones=["a"],
+        on_demand_price=None,
+        sources=["nothing"],
+    )
+    document = make_plan(JOB, known).as_document()
+    assert document["currency"] == "on-demand hours"
+    assert document["forecasts"][0]["cost"]["p90"] <= 12.3
+
+
+def test_own_runs_are_evidence() -> None:
+    """Capacity that was taken every other hour makes a plan dearer than none of that."""
+    nothing = Past.without_capacity(tick_s=300.0, now=NOW, price_now=np.array([1.0]))
+    bad = Spells(endings=np.full((2, BANDS), 20.0), seen_s=np.full((2, BANDS), 40 * HOUR_S))
+    costs = [
+        make_plan(
+            JOB,
+            knowledge_without_history(past=nothing, zones=["a"], on_demand_price=3.0, sources=[], own_runs=own_runs),
+        )
+        for own_runs in (None, bad)
+    ]
+    assert costs[0].forecasts[0].interruptions.mean < costs[1].forecasts[0].interruptions.mean
+    assert costs[1].knowledge.sources[-1] == "this deployment's own runs: 280 h on spot, 140 interruptions"
+
+
+def test_the_bands_are_those_of_the_advisor() -> None:
+    assert list(BANDS_BY_WORD) == ["<5%", "5-10%", "10-15%", "15-20%", ">20%"]
+
+
+@pytest.mark.parametrize("name", ["plan.png", "plan.svg"])
+def test_the_forecast_is_drawn(plan: Plan, tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    save_forecast_plot(plan.forecasts, path, deadline_s=JOB.deadline_s, currency="USD", title="a job")
+    content = path.read_bytes()
+    assert content.startswith((b"\x89PNG", b"<?xml"))
+    assert len(content) > 5000
+
+
+def test_a_histogram_is_as_wide_as_asked_and_highest_where_most_is() -> None:
+    drawn = histogram(np.array([0.0] * 9 + [1.0] * 3 + [2.0]), width=3)
+    assert drawn == "█▃▁"
