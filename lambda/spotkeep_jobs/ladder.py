@@ -20,9 +20,7 @@ from spotkeep_jobs.record import Attempt, Capacity
 from spotkeep_jobs.request import DEFAULT_LONGEST_WAIT_SECONDS, JobRequest
 from spotkeep_jobs.states import EndReason
 
-SHORTEST_JOB_SECONDS: Final = 60
-"""A job that may train for less than this is not worth its start."""
-
+_SHORTEST_JOB_SECONDS: Final = 60
 _NO_CAPACITY: Final = frozenset({EndReason.CAPACITY, EndReason.MAX_WAIT_EXCEEDED, EndReason.QUOTA})
 
 
@@ -96,16 +94,20 @@ def rungs_of(request: JobRequest) -> tuple[Rung, ...]:
     return tuple(rungs)
 
 
-def first_job(request: JobRequest, *, prices: Mapping[str, float]) -> NextJob:
-    """The run's first job.
+def first_job(request: JobRequest, *, prices: Mapping[str, float], spent_usd: float = 0.0) -> NextJob:
+    """The run's first job, or the first after somebody resumed it.
 
     Args:
         request: The validated request.
         prices: On-demand US dollars per instance and hour, by instance type.
+        spent_usd: What the run has cost so far.
+
+    Returns:
+        Its `max_run_seconds` are below `shortest_job_seconds` when max_cost pays for no more.
     """
     rung = rungs_of(request)[0]
-    affordable = _affordable_seconds(request, rung, spent_usd=0.0, prices=prices)
-    seconds = request.max_run if affordable is None else min(request.max_run, max(affordable, 1))
+    affordable = _affordable_seconds(request, rung, spent_usd=spent_usd, prices=prices)
+    seconds = request.max_run if affordable is None else min(request.max_run, affordable)
     return NextJob(position=0, rung=rung, max_run_seconds=seconds, because="the run was asked for")
 
 
@@ -140,8 +142,9 @@ def next_job(*, request: JobRequest, attempts: Sequence[Attempt], prices: Mappin
     if len(attempts) >= request.max_attempts:
         return NoMoreJobs(because=f"the run has had its {request.max_attempts} jobs (max_attempts)")
     rung = rungs[position]
+    shortest = shortest_job_seconds(request)
     seconds = min(request.max_run, int(allowed - trained))
-    if seconds < SHORTEST_JOB_SECONDS:
+    if seconds < shortest:
         return NoMoreJobs(because=f"the run has trained the {format_duration(allowed)} it may")
     if request.max_cost is not None:
         cost = bill(attempts, prices=prices)
@@ -149,10 +152,15 @@ def next_job(*, request: JobRequest, attempts: Sequence[Attempt], prices: Mappin
         affordable = None if spent is None else _affordable_seconds(request, rung, spent_usd=spent, prices=prices)
         if spent is None or affordable is None:
             return NoMoreJobs(because="what the run has cost is not known, and max_cost bounds it")
-        if affordable < SHORTEST_JOB_SECONDS:
+        if affordable < shortest:
             return NoMoreJobs(because=f"the run has cost {spent:.2f} of the {request.max_cost:.2f} USD it may")
         seconds = min(seconds, affordable)
     return NextJob(position=position, rung=rung, max_run_seconds=seconds, because=because)
+
+
+def shortest_job_seconds(request: JobRequest) -> int:
+    """What a job must be allowed to train for, to be worth its start."""
+    return min(_SHORTEST_JOB_SECONDS, request.max_run)
 
 
 def price_of(types: Sequence[str], *, prices: Mapping[str, float]) -> float | None:

@@ -31,7 +31,7 @@ from spotkeep_jobs.errors import (
     TrainingJobNameTakenError,
     TrainingJobNotFoundError,
 )
-from spotkeep_jobs.ladder import first_job, price_of, rungs_of
+from spotkeep_jobs.ladder import first_job, price_of, rungs_of, shortest_job_seconds
 from spotkeep_jobs.record import Attempt, Run
 from spotkeep_jobs.request import MAX_RUNGS, JobRequest
 from spotkeep_jobs.run_table import (
@@ -287,9 +287,13 @@ class Launcher:
         )
         return head, attempt
 
-    def _new_attempt(self, request: JobRequest, *, run: str, number: int, token: str) -> Attempt:
+    def _new_attempt(
+        self, request: JobRequest, *, run: str, number: int, token: str, spent_usd: float = 0.0
+    ) -> Attempt:
         now = self._now()
-        job = first_job(request, prices=self._deployment.prices)
+        job = first_job(request, prices=self._deployment.prices, spent_usd=spent_usd)
+        if job.max_run_seconds < shortest_job_seconds(request):
+            raise RequestRefusedError([_spent(request, spent_usd=spent_usd)])
         return Attempt(
             run=run,
             attempt=number,
@@ -334,7 +338,10 @@ class Launcher:
 
     def _begin_next_attempt(self, run: Run) -> Run:
         request = validate(run.request, defaults=self._defaults).accepted()
-        attempt = self._new_attempt(request, run=run.run, number=run.attempt + 1, token=run.token)
+        spent = run.cost.billed_usd if run.cost is not None else None
+        attempt = self._new_attempt(
+            request, run=run.run, number=run.attempt + 1, token=run.token, spent_usd=spent or 0.0
+        )
         try:
             return self._table.begin_attempt(run=run, attempt=attempt)
         except AttemptStillLiveError:
@@ -535,6 +542,15 @@ def _lineage_taken(checkpoint_uri: str, owner: str) -> Problem:
         found=shown(checkpoint_uri),
         problem=f"belongs to the live run {owner}",
         fix=f"Wait for that run, stop it (spotkeep stop {owner}), or give another prefix.",
+    )
+
+
+def _spent(request: JobRequest, *, spent_usd: float) -> Problem:
+    return Problem(
+        field="max_cost",
+        found=shown(request.max_cost),
+        problem=f"is spent: the run has cost {spent_usd:.2f} USD",
+        fix="Launch a new run with a new max_cost, and checkpoint_prefix to go on from this one's checkpoints.",
     )
 
 

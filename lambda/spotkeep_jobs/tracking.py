@@ -288,6 +288,8 @@ class _Decision:
                 "recorded_transitions": upto,
                 "interruptions": count_interruptions(self.job.transitions[:upto]),
                 "started_at": attempt.started_at or self._first_on_instances(),
+                # Of several on-demand types, SageMaker says which one it took.
+                "instance_type": self.job.instance_type or attempt.instance_type,
             }
         )
 
@@ -295,6 +297,7 @@ class _Decision:
         return run.model_copy(
             update={
                 "job_arn": attempt.job_arn,
+                "instance_type": attempt.instance_type,
                 "started_at": run.started_at or attempt.started_at,
                 "interruptions": sum(before.interruptions for before in self.earlier) + attempt.interruptions,
                 "updated_at": self.now,

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from spotkeep_jobs.durations import format_duration
 from spotkeep_jobs.errors import Problem, RequestRefusedError
-from spotkeep_jobs.ladder import price_of, rungs_of
+from spotkeep_jobs.ladder import first_job, price_of, rungs_of, shortest_job_seconds
 from spotkeep_jobs.request import (
     DAY_SECONDS,
     MAX_CHANNELS,
@@ -480,6 +480,15 @@ def _cost_can_be_counted(request: JobRequest, defaults: DeploymentDefaults) -> I
             problem=f"cannot be kept: this deployment does not know the price of {', '.join(unknown)}",
             fix="Add the price to the setting `prices` of the deployment, or remove max_cost.",
         )
+    elif request.types or request.ladder:
+        seconds = first_job(request, prices=defaults.prices).max_run_seconds
+        if seconds < shortest_job_seconds(request):
+            yield Problem(
+                field="max_cost",
+                found=shown(request.max_cost),
+                problem=f"pays for {seconds} s of the first job, which is not worth its start",
+                fix="Raise it, or choose a cheaper instance type.",
+            )
 
 
 @_rule("capacity", "keep_alive")

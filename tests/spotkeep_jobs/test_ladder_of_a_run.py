@@ -55,7 +55,8 @@ class Account:
             self.busy -= 1
             raise SageMakerBusyError(operation="CreateTrainingJob", code="ThrottlingException", reason="slow down")
         resources = request["ResourceConfig"]
-        place = (resources.get("InstanceType", "several"), request["EnableManagedSpotTraining"])
+        several = resources.get("InstancePreferences")
+        place = ("several" if several else resources["InstanceType"], request["EnableManagedSpotTraining"])
         if place in self.without_quota:
             raise SageMakerRefusedError(
                 operation="CreateTrainingJob", code="ResourceLimitExceeded", reason=f"the limit of {place[0]} is 0"
@@ -66,7 +67,7 @@ class Account:
         arn = f"arn:aws:sagemaker:us-east-1:123456789012:training-job/{name}"
         self.jobs[name] = TrainingJob(
             name=name, arn=arn, status="InProgress", secondary_status="Starting", created_at=self._clock(),
-            instance_type=place[0], environment=request["Environment"],
+            instance_type=several[-1]["InstanceType"] if several else place[0], environment=request["Environment"],
         )  # fmt: skip
         self.moves(name, "Starting")
         return arn
@@ -184,7 +185,8 @@ def test_it_comes_to_on_demand_and_completes_there(story: Story) -> None:
     story.sweep()
     assert story.run.state is RunState.COMPLETED
     assert story.run.cost is not None
-    assert story.run.cost.billed_usd == pytest.approx(1.408)
+    assert story.places[-1] == "on-demand ml.g5.2xlarge"
+    assert story.run.cost.billed_usd == pytest.approx(1.515)
     subjects = [notice.subject for notice in story.topic.published]
     assert [subject.partition("first ")[2] for subject in subjects] == [
         "looks elsewhere for capacity",
