@@ -3,7 +3,8 @@
 ```
 CommandLineError          1  something unexpected
 ├── UsageError            2  an option, an argument or a file cannot be understood
-│   └── JobFileError      2  ... the job file, with its line
+│   ├── JobFileError      2  ... the job file, with its line
+│   └── SourceError       2  ... a local source (see source_archive); told among the job's problems
 ├── RefusedError          3  the launcher would not, or did not, accept the request; carries every problem
 ├── RunNotFoundError      4  no run has that name, or several do
 ├── NoConnectionError     5  there is no deployment to talk to, or it does not let us in
@@ -121,6 +122,12 @@ class LocalFailureError(CommandLineError):
     """The local AWS did not start, stop or take the deployment."""
 
     exit_code = ExitCode.LOCAL_AWS_FAILED
+
+    @classmethod
+    def of(cls, error: Exception) -> LocalFailureError:
+        """Says it in one line; what the failed program printed follows as the hint."""
+        first, _, rest = str(error).partition("\n")
+        return cls(first.rstrip(":"), hint=rest.strip("\n") or "spotkeep local status says what runs")
 
 
 class NotConfirmedError(CommandLineError):

@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from spotkeep_cli.errors import JobFileError, UsageError
+from spotkeep_cli.problems import LocatedProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
+
+    from spotkeep_jobs.errors import Problem
 
 FieldPath = tuple[str | int, ...]
 
@@ -55,6 +58,21 @@ class JobDocument:
         """Whether `--set` gave the field or something around it."""
         path = parse_field_path(field_name)
         return any(path[:length] in self.overridden for length in range(1, len(path) + 1))
+
+    def located(self, problems: Iterable[Problem]) -> list[LocatedProblem]:
+        """The same problems with their lines, in the order of the file; those without a line come last."""
+        located = [
+            LocatedProblem(
+                field=problem.field,
+                found=problem.found,
+                problem=problem.problem,
+                fix=problem.fix,
+                line=self.line_of(problem.field),
+                overridden=self.is_overridden(problem.field),
+            )
+            for problem in problems
+        ]
+        return sorted(located, key=lambda problem: (problem.line is None, problem.line or 0))
 
 
 def read_job_file(path: Path, *, overrides: Sequence[str] = ()) -> JobDocument:

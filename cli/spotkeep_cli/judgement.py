@@ -45,13 +45,14 @@ def judge_by_launcher(deployment: Deployment, prepared: PreparedJob) -> Judgemen
     if answer.get("ok") is False:
         return Judgement(
             request={},
-            problems=tuple(problems_from_answer(answer.get("problems") or [])),
+            problems=(*prepared.problems, *problems_from_answer(answer.get("problems") or [])),
             warnings=tuple(problems_from_answer(answer.get("warnings") or [])),
         )
     answer = read_answer(answer, what="the job was not judged", document=prepared.document)
     price = answer.get("usd_per_hour")
     return Judgement(
         request=answer.get("request") or judge_here(prepared).request,
+        problems=prepared.problems,
         warnings=tuple(problems_from_answer(answer.get("warnings") or [])),
         usd_per_hour=float(price) if isinstance(price, int | float) else None,
     )
@@ -66,6 +67,6 @@ def judge_here(prepared: PreparedJob) -> Judgement:
     request = validation.request.as_document() if validation.request is not None else {}
     return Judgement(
         request=request,
-        problems=validation.problems,
+        problems=(*prepared.problems, *validation.problems),
         warnings=tuple(problems_from_answer(validation.warnings)),
     )

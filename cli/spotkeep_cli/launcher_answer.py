@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_cli.errors import LauncherError, RefusedError
-from spotkeep_cli.problems import LocatedProblem, problems_from_answer, with_lines
+from spotkeep_cli.problems import LocatedProblem, problems_from_answer
 
 if TYPE_CHECKING:
     from spotkeep_cli.job_file import JobDocument
@@ -40,7 +40,7 @@ def refused(
 ) -> RefusedError:
     """The error for a refused request, its problems located in the job file."""
     if document is not None:
-        located = with_lines(problems, document)
+        located = document.located(problems)
         place = f" in {document.path}"
         hint = f"`spotkeep doctor {document.path}` checks it again and launches nothing"
     else:

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from spotkeep_cli.source_archive import SourceArchive, pack_source
+from spotkeep_cli.source_archive import SourceArchive, SourceError, pack_source
+from spotkeep_jobs.errors import Problem
 from spotkeep_jobs.training_job_request import run_id_for
+from spotkeep_jobs.validation import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,26 +27,26 @@ class PreparedJob:
         payload: The document as the launcher takes it.
         archive: The local source; None where the source is elsewhere or there is none.
         source_key: Its key in the checkpoint bucket.
+        problems: What only this machine can find wrong: a local source that cannot be packed.
     """
 
     document: JobDocument
     payload: dict[str, Any]
     archive: SourceArchive | None = None
     source_key: str | None = None
+    problems: tuple[Problem, ...] = ()
 
 
 def prepare(document: JobDocument, *, checkpoint_bucket: str, new_token: Callable[[], str]) -> PreparedJob:
     """Fills in what only this machine can know.
 
-    The token is made once, here: however often the launch is repeated, it is the same launch.
+    The token is made once, here: however often the launch is repeated, it is the same launch. A source that cannot be
+    packed is a problem among others, so that all are told at once (I7).
 
     Args:
         document: The job file.
         checkpoint_bucket: Where a local source will be uploaded to.
         new_token: Makes an idempotency token, for a job file without one.
-
-    Raises:
-        UsageError: The local source cannot be packed.
     """
     payload = dict(document.fields)
     if payload.get("token") is None:
@@ -54,9 +56,15 @@ def prepare(document: JobDocument, *, checkpoint_bucket: str, new_token: Callabl
     source = payload.get("source")
     if not is_local_source(source):
         return PreparedJob(document=document, payload=payload)
-    archive = pack_source(local_source(document, source))
     # Without a name there is no run, and the launcher refuses; the source then needs no real address.
-    key = archive.key(run=str(payload.get("run") or "unnamed"))
+    run = str(payload.get("run") or "unnamed")
+    try:
+        archive = pack_source(local_source(document, source))
+    except SourceError as error:
+        payload["source"] = f"s3://{checkpoint_bucket}/runs/{run}/source/not-packed.tar.gz"
+        problem = Problem(field="source", found=shown(source), problem=error.problem, fix=error.hint)
+        return PreparedJob(document=document, payload=payload, problems=(problem,))
+    key = archive.key(run=run)
     payload["source"] = f"s3://{checkpoint_bucket}/{key}"
     return PreparedJob(document=document, payload=payload, archive=archive, source_key=key)
 

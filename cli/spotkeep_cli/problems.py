@@ -10,8 +10,6 @@ from spotkeep_jobs.errors import Problem
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from spotkeep_cli.job_file import JobDocument
-
 
 @dataclass(frozen=True, kw_only=True)
 class LocatedProblem(Problem):
@@ -38,19 +36,3 @@ def problems_from_answer(entries: Iterable[Mapping[str, Any] | str]) -> list[Pro
         else Problem(**{name: str(entry.get(name) or "") for name in ("field", "found", "problem", "fix")})
         for entry in entries
     ]
-
-
-def with_lines(problems: Iterable[Problem], document: JobDocument) -> list[LocatedProblem]:
-    """The same problems with their lines, in the order of the job file; those without a line come last."""
-    located = [
-        LocatedProblem(
-            field=problem.field,
-            found=problem.found,
-            problem=problem.problem,
-            fix=problem.fix,
-            line=document.line_of(problem.field),
-            overridden=document.is_overridden(problem.field),
-        )
-        for problem in problems
-    ]
-    return sorted(located, key=lambda problem: (problem.line is None, problem.line or 0))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 from spotkeep_cli.launcher_answer import read_answer
 from spotkeep_cli.preparation import prepare
@@ -12,6 +12,8 @@ from spotkeep_cli.preparation import prepare
 if TYPE_CHECKING:
     from spotkeep_cli.deployment import Deployment, JobLog, RunReader
     from spotkeep_cli.job_file import JobDocument
+
+_OF_ONE_RUN: Final = frozenset({"token", "checkpoint_prefix"})
 
 
 class RehearsedDeployment:
@@ -40,18 +42,28 @@ class RehearsedDeployment:
         """The log of a training job."""
         return self._deployment.job_log(job_name)
 
-    def launch(self, *, run: str) -> Mapping[str, Any]:
+    def launch(self, *, run: str) -> None:
         """Launch the job as a run of this id; see `spotkeep_rehearsal.rehearsal.Deployment.launch`.
+
+        Two runs of one file need a token and a lineage each, so those that the file names are left out.
 
         Raises:
             RefusedError: The launcher refused the job file; carries every problem, with its line.
         """
-        fields = {name: value for name, value in self._document.fields.items() if name not in {"token"}}
+        fields = {name: value for name, value in self._document.fields.items() if name not in _OF_ONE_RUN}
         environment = {**(fields.get("environment") or {}), "SPOTKEEP_PROGRESS_SECONDS": "0"}
         document = replace(self._document, fields={**fields, "run": run, "environment": environment})
         prepared = prepare(document, checkpoint_bucket=self._deployment.checkpoint_bucket, new_token=self._new_token)
         if prepared.archive is not None and prepared.source_key is not None:
             self._deployment.upload_source(key=prepared.source_key, content=prepared.archive.content)
-        return read_answer(
+        read_answer(
             self._deployment.invoke_launcher(prepared.payload), what="nothing was launched", document=self._document
         )
+
+    def stop(self, *, run: str) -> None:
+        """Ask a run to end.
+
+        Raises:
+            RefusedError: There is no such run.
+        """
+        read_answer(self._deployment.invoke_launcher({"action": "stop", "run": run}), what=f"{run} was not stopped")

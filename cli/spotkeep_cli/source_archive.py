@@ -30,6 +30,18 @@ MAX_SOURCE_BYTES = 100 * 1024 * 1024
 MAX_SOURCE_FILES = 10_000
 
 
+class SourceError(UsageError):
+    """A local source cannot be packed.
+
+    Attributes:
+        problem: What is wrong with it; the message says which field besides.
+    """
+
+    def __init__(self, problem: str, *, hint: str) -> None:
+        super().__init__(f"source: {problem}", hint=hint)
+        self.problem = problem
+
+
 @dataclass(frozen=True, kw_only=True)
 class SourceArchive:
     """A packed source directory (or a ready archive).
@@ -60,19 +72,19 @@ def pack_source(origin: Path) -> SourceArchive:
     """Packs a directory, or takes a `.tar.gz` or `.zip` as it is.
 
     Raises:
-        UsageError: There is nothing to pack, it is not a directory or archive, or it is too large; says by what.
+        SourceError: There is nothing to pack, it is not a directory or archive, or it is too large; says by what.
     """
     if origin.is_file():
         return _ready_archive(origin)
     if not origin.is_dir():
-        raise UsageError(
-            f"source: there is no directory {origin}",
+        raise SourceError(
+            f"there is no directory {origin}",
             hint="`source` is relative to the job file; `source: .` packs the directory the job file is in",
         )
     files = list_source_files(origin)
     if not files:
-        raise UsageError(
-            f"source: {origin} has no files to pack",
+        raise SourceError(
+            f"{origin} has no files to pack",
             hint="git-ignored files and caches are left out; is the training script committed or at least not ignored?",
         )
     _check_size(origin, files)
@@ -122,8 +134,8 @@ def _check_size(origin: Path, files: list[PurePosixPath]) -> None:
         return
     largest = sorted(sizes, key=lambda path: sizes[path], reverse=True)[:3]
     named = ", ".join(f"{path} ({sizes[path] / 1e6:,.1f} MB)" for path in largest)
-    raise UsageError(
-        f"source: {origin} has {len(files):,} files of {total / 1e6:,.1f} MB, more than a source may have "
+    raise SourceError(
+        f"{origin} has {len(files):,} files of {total / 1e6:,.1f} MB, more than a source may have "
         f"({MAX_SOURCE_FILES:,} files, {MAX_SOURCE_BYTES / 1e6:,.1f} MB); the largest: {named}",
         hint="data belongs in a channel (`channels:` in the job file); leave files out with .gitignore",
     )
@@ -149,13 +161,13 @@ def _ready_archive(origin: Path) -> SourceArchive:
     for suffix in (".tar.gz", ".tgz", ".zip"):
         if origin.name.endswith(suffix):
             if origin.stat().st_size > MAX_SOURCE_BYTES:
-                raise UsageError(
-                    f"source: {origin} is {origin.stat().st_size / 1e6:,.1f} MB, more than a source may have "
+                raise SourceError(
+                    f"{origin} is {origin.stat().st_size / 1e6:,.1f} MB, more than a source may have "
                     f"({MAX_SOURCE_BYTES / 1e6:,.1f} MB)",
                     hint="upload it yourself and give its address: source: s3://bucket/key.tar.gz",
                 )
             return SourceArchive(origin=origin, content=origin.read_bytes(), suffix=suffix, files=())
-    raise UsageError(
-        f"source: {origin} is neither a directory nor a .tar.gz or .zip archive",
+    raise SourceError(
+        f"{origin} is neither a directory nor a .tar.gz or .zip archive",
         hint="give the directory the training script is in: source: .",
     )

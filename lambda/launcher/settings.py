@@ -1,17 +1,14 @@
-"""The launcher's settings, read once from the environment that the `Launcher` construct sets."""
+"""The launcher's settings, read once from the environment that its construct sets."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json
+from pydantic import BeforeValidator, Field
 
+from spotkeep_jobs.function_settings import FunctionSettings
 from spotkeep_jobs.training_job_request import JobPlatform
 from spotkeep_jobs.validation import DeploymentDefaults
-
-_PREFIX = "SPOTKEEP_"
 
 
 def _split(value: object) -> object:
@@ -21,13 +18,9 @@ def _split(value: object) -> object:
 _Listed = Annotated[tuple[str, ...], BeforeValidator(_split)]
 
 
-class LauncherSettings(BaseModel):
-    """Each field is the environment variable `SPOTKEEP_<FIELD>`; an empty variable counts as unset."""
+class LauncherSettings(FunctionSettings):
+    """What the launcher gives every job, fills into a document and insists on."""
 
-    model_config = ConfigDict(frozen=True)
-
-    deployment: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,19}$")]
-    run_table: str
     checkpoint_bucket: str
     execution_role_arn: str
     training_bundle_uri: Annotated[str, Field(pattern=r"^s3://[^/]+/.+\.pyz$")]
@@ -37,23 +30,6 @@ class LauncherSettings(BaseModel):
     subnet_ids: _Listed = ()
     security_group_ids: _Listed = ()
     max_run_limit_seconds: Annotated[int, Field(gt=0)] | None = None
-    run_retention_days: Annotated[int, Field(gt=0)] = 90
-    prices: Json[dict[str, float]] = Field(default_factory=dict)
-    """On-demand US dollars per hour of an instance, by type."""
-
-    @classmethod
-    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> LauncherSettings:
-        """Read the settings.
-
-        Raises:
-            pydantic.ValidationError: a variable is missing or wrong; it names each.
-        """
-        given: dict[str, Any] = {
-            name: environment[_PREFIX + name.upper()]
-            for name in cls.model_fields
-            if environment.get(_PREFIX + name.upper())
-        }
-        return cls.model_validate(given)
 
     @property
     def platform(self) -> JobPlatform:

@@ -44,7 +44,7 @@ from spotkeep_jobs.run_table import (
 )
 from spotkeep_jobs.sagemaker_api import TrainingJob, TrainingJobs
 from spotkeep_jobs.states import EndReason, RunState
-from spotkeep_jobs.tracking import Deployment, launch_refused, stopped_before_launch
+from spotkeep_jobs.tracking import Deployment, ended_without_job
 from spotkeep_jobs.training_job_request import (
     JobPlatform,
     build_training_job_request,
@@ -453,12 +453,12 @@ class _Completion:
                 "choose another run id"
             )
         return self.table.commit(
-            launch_refused(
+            ended_without_job(
                 run=head,
                 attempt=attempt,
                 earlier=self._earlier(head),
-                reason=reason,
-                quota=error.code == _QUOTA_CODE,
+                reason=EndReason.QUOTA if error.code == _QUOTA_CODE else EndReason.LAUNCH_REFUSED,
+                failure_reason=reason,
                 deployment=self.deployment,
                 now=self.now(),
             )
@@ -474,10 +474,11 @@ class _Completion:
         if self.now() - attempt.created_at < LAUNCH_SETTLES:
             return head  # A launcher may be about to create the job; it will see the stop and stop it.
         return self.table.commit(
-            stopped_before_launch(
+            ended_without_job(
                 run=head,
                 attempt=attempt,
                 earlier=self._earlier(head),
+                reason=EndReason.STOPPED_BY_USER,
                 deployment=self.deployment,
                 now=self.now(),
             )

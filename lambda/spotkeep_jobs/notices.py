@@ -119,35 +119,41 @@ def ending_notice(*, run: Run, deployment: str, created_at: datetime) -> Notice 
     )
 
 
-def interruption_notice(
-    *, run: Run, attempt: Attempt, deployment: str, nth: int, happened_at: datetime, created_at: datetime
-) -> Notice:
-    """Tell that a run lost its capacity and waits for new.
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """A loss of capacity, or the return from one.
 
-    Args:
+    Attributes:
         run: The head.
-        attempt: The attempt whose job was interrupted.
+        attempt: The attempt whose job it happened to.
         deployment: The deployment's name.
-        nth: Which interruption of the attempt, from 1.
-        happened_at: When it was interrupted.
+        nth: Which loss of the attempt, from 1.
+        happened_at: When.
         created_at: When the notice is written.
     """
+
+    run: Run
+    attempt: Attempt
+    deployment: str
+    nth: int
+    happened_at: datetime
+    created_at: datetime
+
+
+def interruption_notice(moment: Moment) -> Notice:
+    """Tell that a run lost its capacity and waits for new."""
+    run, attempt = moment.run, moment.attempt
     in_attempt = f" in attempt {attempt.attempt}" if attempt.attempt > 1 else ""
-    return _notice(
-        run=run,
-        deployment=deployment,
+    return _notice_on_the_way(
+        moment,
         kind=NoticeKind.INTERRUPTED,
-        attempt=attempt.attempt,
-        nth=nth,
-        happened_at=happened_at,
-        created_at=created_at,
         subject="was interrupted",
         paragraphs=[
             *_wrapped(
-                f"Your run {run.name} lost its {attempt.instance_type} at {_clock(happened_at)}: AWS took the capacity "
-                f"back. There is nothing to do: the job waits for new capacity, then {_goes_on(run)}."
+                f"Your run {run.name} lost its {attempt.instance_type} at {_clock(moment.happened_at)}: AWS took the "
+                f"capacity back. There is nothing to do: the job waits for new capacity, then {_goes_on(run)}."
             ),
-            *_wrapped(f"This was {_ordinal(nth)} interruption{in_attempt}."),
+            *_wrapped(f"This was {_ordinal(moment.nth)} interruption{in_attempt}."),
             "",
             *(["Checkpoints", f"  {run.checkpoint_uri}", ""] if _resumable(run) else []),
             "Next",
@@ -156,39 +162,21 @@ def interruption_notice(
     )
 
 
-def resume_notice(
-    *,
-    run: Run,
-    attempt: Attempt,
-    deployment: str,
-    nth: int,
-    happened_at: datetime,
-    away_seconds: float,
-    created_at: datetime,
-) -> Notice:
+def resume_notice(moment: Moment, *, away_seconds: float) -> Notice:
     """Tell that a run has capacity again and trains.
 
     Args:
-        run: The head.
-        attempt: The attempt whose job resumed.
-        deployment: The deployment's name.
-        nth: Which resume of the attempt, from 1.
-        happened_at: When it trained again.
+        moment: When it trained again.
         away_seconds: From the interruption until then.
-        created_at: When the notice is written.
     """
-    return _notice(
-        run=run,
-        deployment=deployment,
+    run = moment.run
+    return _notice_on_the_way(
+        moment,
         kind=NoticeKind.RESUMED,
-        attempt=attempt.attempt,
-        nth=nth,
-        happened_at=happened_at,
-        created_at=created_at,
         subject="trains again",
         paragraphs=[
             *_wrapped(
-                f"Your run {run.name} has capacity again and trains since {_clock(happened_at)}, "
+                f"Your run {run.name} has capacity again and trains since {_clock(moment.happened_at)}, "
                 f"{spoken_duration(away_seconds)} after it was interrupted. There is nothing to do."
             ),
             "",
@@ -313,6 +301,20 @@ def spoken_usd(amount: float) -> str:
     if 0 < abs(amount) < 0.01:
         return f"${amount:.4f}".replace("$-", "-$")
     return f"${amount:,.2f}".replace("$-", "-$")
+
+
+def _notice_on_the_way(moment: Moment, *, kind: NoticeKind, subject: str, paragraphs: list[str]) -> Notice:
+    return _notice(
+        run=moment.run,
+        deployment=moment.deployment,
+        kind=kind,
+        attempt=moment.attempt.attempt,
+        nth=moment.nth,
+        happened_at=moment.happened_at,
+        created_at=moment.created_at,
+        subject=subject,
+        paragraphs=paragraphs,
+    )
 
 
 def _notice(

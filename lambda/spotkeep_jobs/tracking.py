@@ -142,59 +142,34 @@ def decide(
     )
 
 
-def launch_refused(
+def ended_without_job(
     *,
     run: Run,
     attempt: Attempt,
     earlier: Sequence[Attempt] = (),
-    reason: str,
-    quota: bool = False,
+    reason: EndReason,
+    failure_reason: str | None = None,
     deployment: Deployment,
     now: datetime,
 ) -> RunChange:
-    """End the attempt, and the run unless its ladder goes on, whose training job SageMaker refused for good.
+    """End an attempt whose training job never was, or is gone; and with it the run, unless another job follows.
 
     Args:
         run: The head, not ended.
-        attempt: Its current attempt, without a job.
+        attempt: Its current attempt.
         earlier: The attempts before it.
-        reason: SageMaker's words.
-        quota: Whether the account's quota has no room for it.
-        deployment: Names and prices.
-        now: The time of the refusal.
-    """
-    return _ended_without_job(
-        run=run,
-        attempt=attempt,
-        earlier=earlier,
-        reason=EndReason.QUOTA if quota else EndReason.LAUNCH_REFUSED,
-        failure_reason=reason,
-        deployment=deployment,
-        now=now,
-    )
-
-
-def stopped_before_launch(
-    *, run: Run, attempt: Attempt, earlier: Sequence[Attempt] = (), deployment: Deployment, now: datetime
-) -> RunChange:
-    """End a run that was asked to stop before it had a training job.
-
-    Args:
-        run: The head, not ended.
-        attempt: Its current attempt, without a job.
-        earlier: The attempts before it.
+        reason: Why it ends.
+        failure_reason: SageMaker's words, if it refused the job.
         deployment: Names and prices.
         now: The time of the decision.
     """
-    return _ended_without_job(
-        run=run,
-        attempt=attempt,
-        earlier=earlier,
-        reason=EndReason.STOPPED_BY_USER,
-        failure_reason=None,
-        deployment=deployment,
-        now=now,
-    )
+    ended = {
+        "state": AttemptState(_state_of(reason).value),
+        "end_reason": reason,
+        "failure_reason": failure_reason,
+        "ended_at": now,
+    }
+    return _close(run=run, attempt=attempt.model_copy(update=ended), earlier=earlier, deployment=deployment, now=now)
 
 
 def end_reason_of(job: TrainingJob) -> EndReason:
@@ -288,7 +263,7 @@ class _Decision:
                 "recorded_transitions": upto,
                 "interruptions": count_interruptions(self.job.transitions[:upto]),
                 "started_at": attempt.started_at or self._first_on_instances(),
-                # Of several on-demand types, SageMaker says which one it took.
+                # Of several types SageMaker takes the first with capacity, and bills that one.
                 "instance_type": self.job.instance_type or attempt.instance_type,
             }
         )
@@ -414,27 +389,20 @@ class _Decision:
     def _notices_on_the_way(self, attempt: Attempt, first: int, upto: int) -> Iterator[Notice]:
         for position in range(first, upto):
             transition = self.job.transitions[position]
-            nth = count_interruptions(self.job.transitions[: position + 1])
+            moment = notices.Moment(
+                run=self.run,
+                attempt=attempt,
+                deployment=self.deployment.name,
+                nth=count_interruptions(self.job.transitions[: position + 1]),
+                happened_at=transition.started_at,
+                created_at=self.now,
+            )
             if transition.status == "Interrupted" and NoticeKind.INTERRUPTED in self.run.notify:
-                yield notices.interruption_notice(
-                    run=self.run,
-                    attempt=attempt,
-                    deployment=self.deployment.name,
-                    nth=nth,
-                    happened_at=transition.started_at,
-                    created_at=self.now,
-                )
+                yield notices.interruption_notice(moment)
             interrupted = self._follows_interruption(position)
             if transition.status == "Training" and interrupted and NoticeKind.RESUMED in self.run.notify:
-                yield notices.resume_notice(
-                    run=self.run,
-                    attempt=attempt,
-                    deployment=self.deployment.name,
-                    nth=nth,
-                    happened_at=transition.started_at,
-                    away_seconds=(transition.started_at - interrupted.started_at).total_seconds(),
-                    created_at=self.now,
-                )
+                away = transition.started_at - interrupted.started_at
+                yield notices.resume_notice(moment, away_seconds=away.total_seconds())
 
     def _follows_interruption(self, position: int) -> StatusTransition | None:
         """The interruption that the training at this position ends, if it ends one."""
@@ -461,35 +429,15 @@ def _without_job(
     if now - (attempt.launched_at or attempt.created_at) < VANISHED_AFTER:
         return []
     return [
-        _ended_without_job(
+        ended_without_job(
             run=run,
             attempt=attempt,
             earlier=earlier,
             reason=EndReason.JOB_VANISHED,
-            failure_reason=None,
             deployment=deployment,
             now=now,
         )
     ]
-
-
-def _ended_without_job(
-    *,
-    run: Run,
-    attempt: Attempt,
-    earlier: Sequence[Attempt],
-    reason: EndReason,
-    failure_reason: str | None,
-    deployment: Deployment,
-    now: datetime,
-) -> RunChange:
-    ended = {
-        "state": AttemptState(_state_of(reason).value),
-        "end_reason": reason,
-        "failure_reason": failure_reason,
-        "ended_at": now,
-    }
-    return _close(run=run, attempt=attempt.model_copy(update=ended), earlier=earlier, deployment=deployment, now=now)
 
 
 def _close(

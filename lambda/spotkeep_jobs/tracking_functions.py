@@ -2,52 +2,27 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final
 
 import boto3
-from pydantic import BaseModel, ConfigDict, Field, Json
 
+from spotkeep_jobs.function_settings import FunctionSettings
 from spotkeep_jobs.notice_topic import SnsNoticeTopic
 from spotkeep_jobs.outbox import Outbox
 from spotkeep_jobs.run_observer import RunObserver
-from spotkeep_jobs.run_table import DEFAULT_RETENTION_DAYS, RunTable
+from spotkeep_jobs.run_table import RunTable
 from spotkeep_jobs.sagemaker_api import SageMakerTrainingJobs, TrainingJobs, client_config
 from spotkeep_jobs.tracking import Deployment
 from spotkeep_jobs.training_logs import CloudWatchJobLogs
 from spotkeep_jobs.tuning_jobs import SageMakerTuningJobs, TuningObserver
 
-_PREFIX: Final = "SPOTKEEP_"
 
+class TrackingSettings(FunctionSettings):
+    """What the tracker and the reconciler need to know."""
 
-class TrackingSettings(BaseModel):
-    """Each field is the environment variable `SPOTKEEP_<FIELD>`; an empty variable counts as unset."""
-
-    model_config = ConfigDict(frozen=True)
-
-    deployment: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,19}$")]
-    run_table: str
     notice_topic_arn: str
-    run_retention_days: Annotated[int, Field(gt=0)] = DEFAULT_RETENTION_DAYS
-    prices: Json[dict[str, float]] = Field(default_factory=dict)
-    """On-demand US dollars per hour of an instance, by type."""
-
-    @classmethod
-    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> TrackingSettings:
-        """Read the settings.
-
-        Raises:
-            pydantic.ValidationError: A variable is missing or wrong; it names each.
-        """
-        given: dict[str, Any] = {
-            name: environment[_PREFIX + name.upper()]
-            for name in cls.model_fields
-            if environment.get(_PREFIX + name.upper())
-        }
-        return cls.model_validate(given)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,7 +24,7 @@ from spotkeep_local.control import LocalControl
 from spotkeep_local.lifecycle import LocalAws
 from spotkeep_local.options import ServerOptions
 from spotkeep_local.training.facts import JobFacts, ProcessLifetime
-from spotkeep_rehearsal.errors import LaunchRefusedError, RehearsalTimeoutError
+from spotkeep_rehearsal.errors import RehearsalTimeoutError
 from spotkeep_rehearsal.evidence import ReceivedNotice, RunEvidence
 from spotkeep_rehearsal.gathering import gather_evidence
 from spotkeep_rehearsal.report import Report
@@ -49,6 +49,10 @@ class Stage(enum.StrEnum):
     LAUNCH = "launch"
     TRAINING = "training"
     NOTICES = "notices"
+
+
+_SECONDS_OF = {stage: stage.name.lower() for stage in Stage} | {Stage.TRAINING: "run"}
+"""The stages by the words of the report's `seconds`, where programs read of deploy, launch and run."""
 
 
 class Observer(Protocol):
@@ -112,8 +116,11 @@ class Deployment(Protocol):
     def job_log(self, job_name: str) -> JobLog:
         """The log of a training job."""
 
-    def launch(self, *, run: str) -> Mapping[str, Any]:
-        """Launch the rehearsed job as a run of this id, the way a user would; returns the launcher's answer."""
+    def launch(self, *, run: str) -> None:
+        """Launch the rehearsed job as a run of this id, the way a user would; raises when it is refused."""
+
+    def stop(self, *, run: str) -> None:
+        """Ask a run to end, the way a user would."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +130,7 @@ class RehearsalPlan:
     Attributes:
         project_dir: The checkout whose app is deployed.
         state_dir: Where the local AWS lives; it is started there unless it already runs.
+        deployment: The name it is deployed under.
         name: The job's name; run ids are made from it.
         interruptions: When the run loses its capacity.
         event_faults: What goes wrong with the state-change events on their way.
@@ -133,6 +141,7 @@ class RehearsalPlan:
     project_dir: Path
     state_dir: Path
     name: str
+    deployment: str = "spotkeep"
     interruptions: Sequence[Interruption]
     event_faults: EventFaults = field(default_factory=lambda: EventFaults(duplicate=True, shuffle=True))
     timeout_seconds: float = 900.0
@@ -151,7 +160,7 @@ def rehearse(plan: RehearsalPlan, *, connect: Callable[[LocalAws], Deployment], 
         The report, with its verdict.
 
     Raises:
-        RehearsalError: No verdict was reached: the launcher refused the job, or the runs did not end in time.
+        RehearsalTimeoutError: The runs did not end in time, so there is no verdict. They are stopped.
         spotkeep_local.errors.LocalAwsError: The local AWS or the CDK CLI failed.
     """
     return _Rehearsal(plan, observer=observer).run(connect)
@@ -177,7 +186,7 @@ class _Rehearsal:
                 topic_arn=deployment.notice_topic_arn,
                 queue_name=f"{self._run}-notices",
             )
-            with contextlib.closing(subscriber), self._faulty_events(control):
+            with contextlib.closing(subscriber), self._faulty_events(control), self._nothing_left_behind(deployment):
                 self._launch(deployment, control)
                 self._train(deployment, control)
                 notices = self._collect_notices(subscriber)
@@ -220,7 +229,10 @@ class _Rehearsal:
         with self._stage(Stage.DEPLOY) as outcome:
             deployed: set[str] = set()
             cdk.deploy(
-                local, project_dir=self._plan.project_dir, on_progress=self._toolkit_progress(Stage.DEPLOY, deployed)
+                local,
+                project_dir=self._plan.project_dir,
+                context={"deployment": self._plan.deployment},
+                on_progress=self._toolkit_progress(Stage.DEPLOY, deployed),
             )
             outcome.append(", ".join(sorted(deployed)))
 
@@ -249,13 +261,30 @@ class _Rehearsal:
         finally:
             control.event_faults(EventFaults())
 
+    @contextlib.contextmanager
+    def _nothing_left_behind(self, deployment: Deployment) -> Iterator[None]:
+        """Stops the runs of a rehearsal that ends early: the local AWS would train them on, now or when it is up again.
+
+        They are stopped by their record, which outlives the local AWS, and not by their processes.
+        """
+        try:
+            yield
+        except BaseException:
+            for run in (self._run, self._reference):
+                try:
+                    head = deployment.runs.get(run)
+                    if head is not None and not head.state.ended:
+                        self._observer.stage_note(Stage.TRAINING, f"stopping {run}")
+                        deployment.stop(run=run)
+                except Exception as problem:  # noqa: BLE001 - what ended the rehearsal is what its user must hear of
+                    self._observer.stage_note(Stage.TRAINING, f"{run} could not be stopped: {problem}")
+            raise
+
     def _launch(self, deployment: Deployment, control: LocalControl) -> None:
         with self._stage(Stage.LAUNCH) as outcome:
             control.script_capacity(run=self._run, script=CapacityScript(interruptions=tuple(self._plan.interruptions)))
             for name in (self._run, self._reference):
-                answer = deployment.launch(run=name)
-                if not answer.get("ok"):
-                    raise LaunchRefusedError(answer)
+                deployment.launch(run=name)
             outcome.append(f"{self._run}, and {self._reference} to compare with")
 
     def _train(self, deployment: Deployment, control: LocalControl) -> None:
@@ -314,7 +343,7 @@ class _Rehearsal:
         self._observer.stage_started(stage)
         started = time.monotonic()
         yield outcome
-        self._seconds[stage.name.lower()] = seconds = time.monotonic() - started
+        self._seconds[_SECONDS_OF[stage]] = seconds = time.monotonic() - started
         self._observer.stage_finished(stage, seconds=seconds, text="".join(outcome))
 
 
@@ -323,7 +352,7 @@ class _Watch:
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
-        self._lives_begun, self._losses_told, self._resumes_told = 0, 0, 0
+        self._losses_told, self._resumes_told = 0, 0
 
     def look(self, facts: JobFacts) -> None:
         """Tell what is new since the last look."""

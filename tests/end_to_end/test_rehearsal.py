@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from spotkeep_jobs.states import RunState
+
 if TYPE_CHECKING:
     from conftest import DeployedApp
 
@@ -79,7 +81,7 @@ def test_the_default_job_loses_its_capacity_twice_and_ends_where_an_uninterrupte
     assert report["attempts"] == 1
     assert 0 < report["cost"]["billed_seconds"] < report["cost"]["training_seconds"]
     assert report["cost"]["redone_steps"] == noticed["steps_repeated"] + unannounced["steps_repeated"]
-    assert {"deploy", "launch", "training", "total"} <= set(report["seconds"])
+    assert {"deploy", "launch", "run", "total"} <= set(report["seconds"])
     assert "PASS" in done.stdout
     assert "Subject: " in done.stdout
 
@@ -113,6 +115,16 @@ def test_a_model_that_depends_on_the_interruption_fails_with_the_file(
     assert done.returncode == 11, done.stdout + done.stderr
     assert report["identical_to_uninterrupted"] is False
     assert "differs from the uninterrupted run's in count.txt" in " ".join(report["reasons"])
+
+
+def test_a_rehearsal_that_ends_early_leaves_no_run_behind(deployed_app: DeployedApp, tmp_path: Path) -> None:
+    before = {run.run for run in deployed_app.runs.list(limit=1000)}
+    done, report = rehearse(deployed_app, counting_job(tmp_path), tmp_path, "--timeout", "1")
+    assert done.returncode == 12, done.stdout + done.stderr
+    assert report == {}
+    left = [run.run for run in deployed_app.runs.list(limit=1000) if run.run not in before]
+    assert len(left) == 2
+    assert {deployed_app.wait_until_ended(run).state for run in left} == {RunState.STOPPED}
 
 
 def test_a_job_that_is_refused_names_every_problem_and_launches_nothing(

@@ -14,6 +14,7 @@ from spotkeep_jobs.ladder import NextJob, Rung
 from spotkeep_jobs.notices import (
     COLUMNS,
     SUBJECT_CHARACTERS,
+    Moment,
     ending_notice,
     interruption_notice,
     next_rung_notice,
@@ -116,6 +117,11 @@ STORIES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+def moment(make: Any, **fields: Any) -> Moment:
+    facts = {"run": make.run(), "attempt": make.attempt(), "deployment": "spotkeep", "nth": 1}
+    return Moment(**facts | {"happened_at": make.noon, "created_at": make.noon} | fields)
+
+
 class TestTheWords:
     @pytest.mark.parametrize("story", STORIES)
     def test_of_every_ending(self, make: Any, story: str, snapshot: SnapshotAssertion) -> None:
@@ -128,18 +134,10 @@ class TestTheWords:
     @pytest.mark.parametrize("checkpoints", [True, False])
     def test_of_an_interruption(self, make: Any, checkpoints: bool, snapshot: SnapshotAssertion) -> None:
         run = make.run(request={"checkpoints": checkpoints})
-        notice = interruption_notice(
-            run=run, attempt=make.attempt(attempt=2), deployment="spotkeep", nth=1, happened_at=make.noon,
-            created_at=make.noon,
-        )  # fmt: skip
-        assert as_mail(notice) == snapshot
+        assert as_mail(interruption_notice(moment(make, run=run, attempt=make.attempt(attempt=2)))) == snapshot
 
     def test_of_a_resume(self, make: Any, snapshot: SnapshotAssertion) -> None:
-        notice = resume_notice(
-            run=make.run(), attempt=make.attempt(), deployment="spotkeep", nth=3, happened_at=make.noon,
-            away_seconds=1840, created_at=make.noon,
-        )  # fmt: skip
-        assert as_mail(notice) == snapshot
+        assert as_mail(resume_notice(moment(make, nth=3), away_seconds=1840)) == snapshot
 
     @pytest.mark.parametrize("capacity", ["spot", "on-demand"])
     def test_of_the_next_rung(self, make: Any, capacity: Any, snapshot: SnapshotAssertion) -> None:
@@ -195,12 +193,9 @@ class TestTheForm:
     def test_one_ending_has_one_id_and_each_interruption_its_own(self, make: Any) -> None:
         assert told(ended_run(make, EndReason.COMPLETED), make).notice_id == "digits-1a2b3c4d/completed/1"
         ids = {
-            interruption_notice(
-                run=make.run(), attempt=make.attempt(), deployment="d", nth=nth,
-                happened_at=make.noon + timedelta(hours=nth), created_at=make.noon,
-            ).notice_id
+            interruption_notice(moment(make, nth=nth, happened_at=make.noon + timedelta(hours=nth))).notice_id
             for nth in (1, 2)
-        }  # fmt: skip
+        }
         assert ids == {"digits-1a2b3c4d/interrupted/1-1", "digits-1a2b3c4d/interrupted/1-2"}
 
     def test_a_very_long_reason_is_cut(self, make: Any) -> None:

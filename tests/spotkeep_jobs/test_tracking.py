@@ -19,8 +19,7 @@ from spotkeep_jobs.tracking import (
     Deployment,
     decide,
     end_reason_of,
-    launch_refused,
-    stopped_before_launch,
+    ended_without_job,
 )
 
 DEPLOYMENT = Deployment(name="spotkeep", prices={"ml.m5.xlarge": 0.23})
@@ -169,16 +168,20 @@ class TestEndings:
         assert decided(make.run(), make.attempt(), None, make) == []
 
     def test_a_refused_launch_is_told_and_costs_nothing(self, make: Any) -> None:
-        change = launch_refused(
-            run=make.run(), attempt=make.attempt(), reason="quota is 0", deployment=DEPLOYMENT, now=make.noon
-        )
+        change = ended_without_job(
+            run=make.run(), attempt=make.attempt(), reason=EndReason.LAUNCH_REFUSED, failure_reason="quota is 0",
+            deployment=DEPLOYMENT, now=make.noon,
+        )  # fmt: skip
         assert (change.run.state, change.run.end_reason) == (RunState.FAILED, EndReason.LAUNCH_REFUSED)
         assert change.run.cost is not None
         assert change.run.cost.billed_usd == 0
         assert "quota is 0" in change.notices[0].body
 
     def test_a_run_stopped_before_it_had_a_job_is_stopped(self, make: Any) -> None:
-        change = stopped_before_launch(run=make.run(), attempt=make.attempt(), deployment=DEPLOYMENT, now=make.noon)
+        change = ended_without_job(
+            run=make.run(), attempt=make.attempt(), reason=EndReason.STOPPED_BY_USER, deployment=DEPLOYMENT,
+            now=make.noon,
+        )  # fmt: skip
         assert (change.run.state, change.run.end_reason) == (RunState.STOPPED, EndReason.STOPPED_BY_USER)
         assert [notice.kind for notice in change.notices] == [NoticeKind.STOPPED]
 
@@ -189,6 +192,23 @@ class TestEndings:
         assert decided(run, attempt, trained, make)[-1].run.output_uri == "s3://b/m.tar.gz"
         failed = replace(trained, status="Failed", secondary_status="Failed")
         assert decided(run, attempt, failed, make)[-1].run.output_uri is None
+
+    def test_the_bill_is_for_the_instance_type_that_sagemaker_selected(self, make: Any) -> None:
+        run, attempt = launched(make, capacity="on-demand", instance_type="ml.p5.48xlarge")
+        attempt = attempt.model_copy(update={"capacity": "on-demand", "instance_type": "ml.p5.48xlarge"})
+        job = make.job(
+            *LIFE, ("Completed", 41.0), status="Completed", spot=False, training_seconds=3600, billable_seconds=3600
+        )
+        ended = decided(run, attempt, job, make)[-1]
+        assert ended.run.instance_type == ended.attempt.instance_type == "ml.m5.xlarge"
+        assert ended.run.cost is not None
+        assert ended.run.cost.billed_usd == pytest.approx(0.23)
+        assert "1 x ml.m5.xlarge" in ended.notices[0].body
+
+    def test_before_sagemaker_selected_a_type_the_first_choice_stands(self, make: Any) -> None:
+        run, attempt = launched(make)
+        [change] = decided(run, attempt, make.job(("Starting", 0.0), instance_type=None), make)
+        assert change.run.instance_type == change.attempt.instance_type == "ml.m5.xlarge"
 
     def test_no_notice_that_nobody_asked_for(self, make: Any) -> None:
         run, attempt = launched(make, notify=(NoticeKind.FAILED,))

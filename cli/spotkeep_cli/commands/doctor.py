@@ -15,7 +15,6 @@ def doctor(context: typer.Context, job_file: JobFile, *, overrides: Overrides = 
     from spotkeep_cli.job_file import read_job_file
     from spotkeep_cli.judgement import PLACEHOLDER_BUCKET, judge_by_launcher, judge_here
     from spotkeep_cli.preparation import prepare
-    from spotkeep_cli.problems import with_lines
     from spotkeep_cli.rendering.problem_list import problem_list
     from spotkeep_cli.rendering.quantities import counted
 
@@ -33,8 +32,8 @@ def doctor(context: typer.Context, job_file: JobFile, *, overrides: Overrides = 
         prepared = prepare(document, checkpoint_bucket=PLACEHOLDER_BUCKET, new_token=new_token)
         judgement = judge_here(prepared)
         judge = "here"
-    problems = with_lines(judgement.problems, document)
-    warnings = with_lines([*judgement.warnings, *check_job(prepared)], document)
+    problems = document.located(judgement.problems)
+    warnings = document.located([*judgement.warnings, *check_job(prepared)])
     if as_json:
         terminal.give_json(
             {

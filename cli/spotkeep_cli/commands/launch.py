@@ -21,7 +21,6 @@ def launch(
     from spotkeep_cli.judgement import judge_by_launcher
     from spotkeep_cli.launcher_answer import read_answer, refused
     from spotkeep_cli.preparation import prepare
-    from spotkeep_cli.problems import with_lines
     from spotkeep_cli.rendering.plan import plan
     from spotkeep_cli.rendering.problem_list import problem_list
 
@@ -36,7 +35,7 @@ def launch(
     where = "the local AWS" if invocation.options.local else deployment.region
     terminal.show(plan(judgement, prepared=prepared, where=f"{invocation.options.deployment} in {where}"))
     if judgement.warnings:
-        terminal.show(problem_list(with_lines(judgement.warnings, document), mark="!", style="yellow"))
+        terminal.show(problem_list(document.located(judgement.warnings), mark="!", style="yellow"))
     terminal.confirm("Launch it?", assume_yes=yes)
     if prepared.archive is not None and prepared.source_key is not None:
         deployment.upload_source(key=prepared.source_key, content=prepared.archive.content)

@@ -50,7 +50,7 @@ def up(
             with showing_deployment(terminal.remarks) as on_progress:
                 _deploy(local, project=project, deployment=deployment, on_progress=on_progress)
     except LocalAwsError as error:
-        raise _failure(error) from error
+        raise LocalFailureError.of(error) from error
     if as_json:
         terminal.give_json(_as_document(local, deployed=deployable))
         return
@@ -82,7 +82,7 @@ def down(context: typer.Context, *, as_json: AsJson = False) -> None:
     try:
         stopped = lifecycle.stop(local_state_directory())
     except LocalAwsError as error:
-        raise _failure(error) from error
+        raise LocalFailureError.of(error) from error
     if as_json:
         terminal.give_json({"stopped": stopped})
         return
@@ -169,9 +169,3 @@ def _as_document(local: "LocalAws", *, deployed: bool) -> dict[str, object]:
         "state_dir": str(local.state_dir),
         "deployed": deployed,
     }
-
-
-def _failure(error: Exception) -> LocalFailureError:
-    """The first line is the error; what the failed program said follows as the hint."""
-    first, _, rest = str(error).partition("\n")
-    return LocalFailureError(first.rstrip(":"), hint=rest.strip("\n") or "spotkeep local status says what runs")

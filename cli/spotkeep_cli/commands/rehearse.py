@@ -47,6 +47,9 @@ def rehearse(
     from spotkeep_cli.errors import LocalFailureError, RehearsalFailedError, RehearsalNotJudgedError
     from spotkeep_cli.interruption_points import read_interruptions
     from spotkeep_cli.job_file import read_job_file
+    from spotkeep_cli.judgement import PLACEHOLDER_BUCKET, judge_here
+    from spotkeep_cli.launcher_answer import refused
+    from spotkeep_cli.preparation import prepare
     from spotkeep_cli.rehearsed_deployment import RehearsedDeployment
     from spotkeep_cli.rendering.rehearsal_view import RehearsalView, report_of
     from spotkeep_local.errors import LocalAwsError
@@ -57,12 +60,16 @@ def rehearse(
     invocation = invocation_of(context)
     terminal = Terminal(as_json=as_json)
     document = read_job_file(job_file, overrides=overrides or ())
+    prepared = prepare(document, checkpoint_bucket=PLACEHOLDER_BUCKET, new_token=invocation.seams.new_token)
+    if problems := judge_here(prepared).problems:
+        raise refused(list(problems), what="nothing was rehearsed", document=document)
     project = project_directory()
     options = replace(invocation.options, local=True)
     plan = RehearsalPlan(
         project_dir=project,
         state_dir=local_state_directory(),
-        name=str(document.fields.get("name", "unnamed")),
+        name=str(document.fields["name"]),
+        deployment=options.deployment,
         interruptions=read_interruptions(interrupt_at or (), notice=notice),
         timeout_seconds=timeout,
         keep_running=keep_running,
@@ -78,9 +85,9 @@ def rehearse(
                 observer=view,
             )
     except LocalAwsError as error:
-        raise LocalFailureError(str(error)) from error
+        raise LocalFailureError.of(error) from error
     except RehearsalError as error:
-        raise RehearsalNotJudgedError(str(error)) from error
+        raise RehearsalNotJudgedError(str(error), hint=error.hint) from error
     written = report_path or project / ".spotkeep" / "rehearsal" / "report.json"
     report.write(written)
     if as_json:

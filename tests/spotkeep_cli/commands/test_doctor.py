@@ -127,3 +127,23 @@ def test_warnings_stand_in_the_order_of_the_file(accepted: Any, spotkeep: Any, j
     assert result.exit_code == ExitCode.DONE
     assert result.stdout.index("checkpoints") < result.stdout.index("Next:")
     assert "! the image is not in Amazon ECR" in result.stdout
+
+
+@pytest.mark.parametrize("command", ["doctor", "launch"])
+def test_a_source_that_is_not_there_is_told_with_the_other_problems(
+    deployment: Any, spotkeep: Any, job_file: Path, command: str
+) -> None:
+    problem = {"field": "max_run", "found": "'40d'", "problem": "is out of range", "fix": "Choose less."}
+    deployment.answers["validate"] = {"ok": False, "problems": [problem], "warnings": []}
+    result = spotkeep(command, str(job_file), "--set", "max_run=40d", "--set", "source=nowhere")
+    assert result.exit_code == ExitCode.REFUSED
+    assert "max_run" in result.output
+    assert "there is no directory nowhere" in result.output
+
+
+def test_a_source_that_is_not_there_is_a_problem_even_if_the_launcher_finds_none(
+    accepted: Any, spotkeep: Any, job_file: Path
+) -> None:
+    result = spotkeep("launch", str(job_file), "-y", "--set", "source=nowhere")
+    assert result.exit_code == ExitCode.REFUSED
+    assert [call["action"] for call in accepted.invocations] == ["validate"]

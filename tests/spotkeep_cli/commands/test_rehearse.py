@@ -1,0 +1,89 @@
+"""What a rehearsal does before anything is started, and how it launches; the whole way is in tests/end_to_end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spotkeep_cli.errors import ExitCode
+from spotkeep_cli.job_file import read_job_file
+from spotkeep_cli.rehearsed_deployment import RehearsedDeployment
+from spotkeep_local.errors import StartError
+from spotkeep_rehearsal import rehearsal
+from spotkeep_rehearsal.errors import RehearsalTimeoutError
+
+
+@pytest.fixture
+def rehearsed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The plans that were carried out; each rehearsal then runs out of time."""
+    plans: list[Any] = []
+
+    def rehearse(plan: Any, **_: Any) -> None:
+        plans.append(plan)
+        raise RehearsalTimeoutError(seconds=1, states={"digits-1121": "TRAINING"})
+
+    monkeypatch.setattr(rehearsal, "rehearse", rehearse)
+    return plans
+
+
+def test_a_job_that_would_be_refused_is_refused_before_anything_is_started(
+    rehearsed: list[Any], spotkeep: Any, job_file: Path
+) -> None:
+    result = spotkeep("rehearse", str(job_file), "--set", "max_run=40d", "--set", "source=nowhere", "--set", "nmae=x")
+    assert result.exit_code == ExitCode.REFUSED
+    assert rehearsed == []
+    for problem in ("40d", "there is no directory nowhere", "Did you mean `name`?"):
+        assert problem in result.output
+
+
+def test_it_deploys_under_the_name_it_then_looks_for(rehearsed: list[Any], spotkeep: Any, job_file: Path) -> None:
+    spotkeep("rehearse", str(job_file), "--deployment", "lab")
+    assert [plan.deployment for plan in rehearsed] == ["lab"]
+
+
+def test_a_rehearsal_without_a_verdict_ends_in_one_line_and_a_hint(
+    rehearsed: list[Any], spotkeep: Any, job_file: Path
+) -> None:
+    result = spotkeep("rehearse", str(job_file), columns=200)
+    assert result.exit_code == ExitCode.REHEARSAL_NOT_JUDGED
+    error, hint = result.stderr.splitlines()
+    assert error == "Error: the runs did not end within 1 s: digits-1121 is training"
+    assert hint.startswith("Hint: give it longer with --timeout")
+
+
+def test_a_local_aws_that_does_not_start_is_one_line_too(
+    spotkeep: Any, job_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rehearse(*_: Any, **__: Any) -> None:
+        raise StartError("it ended while it started", log_tail=["OSError: disk full"], log_path="server.log")
+
+    monkeypatch.setattr(rehearsal, "rehearse", rehearse)
+    result = spotkeep("rehearse", str(job_file), columns=200)
+    assert result.exit_code == ExitCode.LOCAL_AWS_FAILED
+    error, hint = result.stderr.splitlines()
+    assert error == "Error: the local AWS did not start: it ended while it started. Last lines of server.log"
+    assert "disk full" in hint
+
+
+def test_each_of_the_two_runs_has_a_token_and_a_lineage_of_its_own(deployment: Any, job_file: Path) -> None:
+    job_file.write_text(
+        job_file.read_text() + "token: once\nrun: mine\ncheckpoint_prefix: s3://my-bucket/runs/mine/checkpoints/\n"
+    )
+    deployment.answers["launch"] = {"ok": True}
+    tokens = iter("ab")
+    twice = RehearsedDeployment(deployment, document=read_job_file(job_file), new_token=lambda: next(tokens))
+    for run in ("digits-1", "digits-1-untouched"):
+        twice.launch(run=run)
+    assert [call["run"] for call in deployment.invocations] == ["digits-1", "digits-1-untouched"]
+    assert [call["token"] for call in deployment.invocations] == ["a", "b"]
+    assert not [call for call in deployment.invocations if "checkpoint_prefix" in call]
+    assert len(deployment.uploads) == 2
+
+
+def test_a_run_is_stopped_by_the_launcher(deployment: Any, job_file: Path) -> None:
+    deployment.answers["stop"] = {"ok": True}
+    document = read_job_file(job_file)
+    RehearsedDeployment(deployment, document=document, new_token=lambda: "a").stop(run="digits-1")
+    assert deployment.invocations == [{"action": "stop", "run": "digits-1"}]
