@@ -106,10 +106,10 @@ class EventsStack(Stack):
             storage.run_table.grant_read_write(function.role)
             training_jobs.grant_track(function.role)
             self.topics.grant_publish_notices(function.role)
-        # It finishes launches and stops that the launcher could not.
-        training_jobs.grant_launch(self.reconciler.role, execution_role=jobs.execution_role.role)
-        if settings.encrypt_training_volumes:
-            storage.checkpoints.grant_encrypt_volumes(self.reconciler.role)
+            # The next rung of a ladder; launches and stops that the launcher could not finish.
+            training_jobs.grant_launch(function.role, execution_role=jobs.execution_role.role)
+            if settings.encrypt_training_volumes:
+                storage.checkpoints.grant_encrypt_volumes(function.role)
         job_events = JobEvents(self, "JobEvents", tracker=self.tracker)
         Reconciliation(self, "Reconciliation", reconciler=self.reconciler)
         FailureAlarms(

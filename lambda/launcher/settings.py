@@ -52,4 +52,5 @@ class LauncherSettings(FunctionSettings):
             instance_type=self.default_instance_type,
             checkpoint_bucket=self.checkpoint_bucket,
             max_run_limit_seconds=self.max_run_limit_seconds,
+            prices=self.prices,
         )

@@ -31,8 +31,9 @@ from spotkeep_jobs.errors import (
     TrainingJobNameTakenError,
     TrainingJobNotFoundError,
 )
+from spotkeep_jobs.ladder import first_job, price_of, rungs_of, shortest_job_seconds
 from spotkeep_jobs.record import Attempt, Run
-from spotkeep_jobs.request import JobRequest
+from spotkeep_jobs.request import MAX_RUNGS, JobRequest
 from spotkeep_jobs.run_table import (
     AttemptStillLiveError,
     LineageTakenError,
@@ -59,10 +60,14 @@ from spotkeep_jobs.validation import DeploymentDefaults, Validation, shown, vali
 LAUNCH_SETTLES: Final = timedelta(minutes=5)
 """A launcher that has not created its job after this long is dead: longer than the function may run."""
 
+_REFUSED: Final = frozenset({EndReason.LAUNCH_REFUSED, EndReason.QUOTA})
+_QUOTA_CODE: Final = "ResourceLimitExceeded"
 _FILLED_IN: Final = frozenset({"image", "instance_types", "max_run", "max_wait"})
 """What a deployment may fill in. It may fill in something else by the time a token comes again."""
 
 _TRIES: Final = 8
+_COMPLETION_TRIES: Final = _TRIES + MAX_RUNGS
+"""A ladder may be refused at every rung."""
 _CONFLICT_PAUSE_SECONDS: Final = 0.05
 
 
@@ -169,11 +174,10 @@ class Launcher:
     def usd_per_hour(self, request: JobRequest) -> float | None:
         """The on-demand price of one instance, for an accepted document; None where the deployment does not know it.
 
-        Of several on-demand types SageMaker takes the first it can get, so the price is the dearest's.
+        Of several types that a run may come to, it is the dearest's.
         """
-        known = [self._deployment.prices.get(instance_type) for instance_type in request.types]
-        prices = [price for price in known if price is not None]
-        return max(prices) if prices and len(prices) == len(known) else None
+        types = [each for rung in rungs_of(request) for each in rung.instance_types]
+        return price_of(types, prices=self._deployment.prices)
 
     def resume(self, run_id: str) -> Launched:
         """Begin the next attempt of a run that ended without completing, on the same checkpoints.
@@ -283,7 +287,7 @@ class Launcher:
             run=run,
             name=request.name,
             owner=request.owner,
-            capacity=request.capacity,
+            capacity=attempt.capacity,
             instance_type=attempt.instance_type,
             instance_count=request.instance_count,
             job_name=attempt.job_name,
@@ -297,18 +301,24 @@ class Launcher:
         )
         return head, attempt
 
-    def _new_attempt(self, request: JobRequest, *, run: str, number: int, token: str) -> Attempt:
+    def _new_attempt(
+        self, request: JobRequest, *, run: str, number: int, token: str, spent_usd: float = 0.0
+    ) -> Attempt:
         now = self._now()
+        job = first_job(request, prices=self._deployment.prices, spent_usd=spent_usd)
+        if job.max_run_seconds < shortest_job_seconds(request):
+            raise RequestRefusedError([_spent(request, spent_usd=spent_usd)])
         return Attempt(
             run=run,
             attempt=number,
             job_name=job_name_for(run=run, attempt=number),
-            capacity=request.capacity,
-            instance_type=request.types[0],
+            capacity=job.rung.capacity,
+            instance_type=job.rung.instance_types[0],
             instance_count=request.instance_count,
             created_at=now,
             job_request=build_training_job_request(
                 request=request,
+                job=job,
                 platform=self._platform,
                 run=run,
                 attempt=number,
@@ -344,7 +354,10 @@ class Launcher:
         request = validate(run.request, defaults=self._defaults).accepted()
         if overlaps := self._overlaps(request):
             raise RequestRefusedError(overlaps)
-        attempt = self._new_attempt(request, run=run.run, number=run.attempt + 1, token=run.token)
+        spent = run.cost.billed_usd if run.cost is not None else None
+        attempt = self._new_attempt(
+            request, run=run.run, number=run.attempt + 1, token=run.token, spent_usd=spent or 0.0
+        )
         try:
             return self._table.begin_attempt(run=run, attempt=attempt)
         except AttemptStillLiveError:
@@ -359,7 +372,7 @@ class Launcher:
             )
         except (SageMakerError, RunChangedError) as error:
             raise LaunchUnfinishedError(run=run.run, doing=doing, cause=error) from error
-        if run.end_reason is EndReason.LAUNCH_REFUSED and doing != "stopping":
+        if run.end_reason in _REFUSED and doing != "stopping":
             raise RequestRefusedError([_refused_by_sagemaker(run)])
         return run
 
@@ -401,7 +414,7 @@ class _Completion:
     now: Callable[[], datetime]
 
     def complete(self, run: str) -> Run:
-        for _ in range(_TRIES):
+        for _ in range(_COMPLETION_TRIES):
             head = self.table.get(run)
             if head is None:
                 raise RunNotFoundError(run)
@@ -413,11 +426,16 @@ class _Completion:
             if head.job_arn != attempt.job_arn:
                 continue  # Read before and after the same change.
             try:
-                if head.stop_requested_at is not None:
+                if head.stop_requested_at is not None or attempt.rung_left_at is not None:
                     return self._stop(head, attempt)
-                return head if attempt.job_arn is not None else self._create(head, attempt)
+                if attempt.job_arn is not None:
+                    return head
+                head = self._create(head, attempt)
             except RunChangedError:
                 continue
+            if head.attempt == attempt.attempt:
+                return head
+            # Refused for its quota, and the ladder goes on: the next attempt's job is created in the next round.
         raise RunChangedError(run)
 
     def _create(self, head: Run, attempt: Attempt) -> Run:
@@ -455,7 +473,7 @@ class _Completion:
                 run=head,
                 attempt=attempt,
                 earlier=self._earlier(head),
-                reason=EndReason.LAUNCH_REFUSED,
+                reason=EndReason.QUOTA if error.code == _QUOTA_CODE else EndReason.LAUNCH_REFUSED,
                 failure_reason=reason,
                 deployment=self.deployment,
                 now=self.now(),
@@ -550,6 +568,15 @@ def _lineage_taken(checkpoint_uri: str, owner: str) -> Problem:
         found=shown(checkpoint_uri),
         problem=f"belongs to the live run {owner}",
         fix=f"Wait for that run, stop it (spotkeep stop {owner}), or give another prefix.",
+    )
+
+
+def _spent(request: JobRequest, *, spent_usd: float) -> Problem:
+    return Problem(
+        field="max_cost",
+        found=shown(request.max_cost),
+        problem=f"is spent: the run has cost {spent_usd:.2f} USD",
+        fix="Launch a new run with a new max_cost, and checkpoint_prefix to go on from this one's checkpoints.",
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from spotkeep_jobs.ladder import NextJob
 from spotkeep_jobs.record import Attempt, Cost, Notice, Run
 from spotkeep_jobs.states import EndReason, NoticeKind, RunState
 
@@ -51,6 +52,10 @@ _ENDINGS: Final = {
         subject="failed: its job is gone",
         sentence="is lost: somebody deleted its training job before Spotkeep saw how it ended.",
     ),
+    EndReason.QUOTA: _Ending(
+        subject="has no quota",
+        sentence="was not launched: the account's SageMaker quota has no room for its training job.",
+    ),
     EndReason.LAUNCH_REFUSED: _Ending(
         subject="could not be launched", sentence="was not launched: SageMaker refused its training job."
     ),
@@ -61,7 +66,7 @@ _ENDINGS: Final = {
     ),
     EndReason.MAX_WAIT_EXCEEDED: _Ending(
         subject="waited too long",
-        sentence="was ended: it waited for spot capacity longer than max_wait allows.",
+        sentence="was ended: it waited for capacity longer than it may.",
     ),
 }
 
@@ -102,6 +107,7 @@ def ending_notice(*, run: Run, deployment: str, created_at: datetime) -> Notice 
         paragraphs=[
             *_wrapped(f"Your run {run.name} {ending.sentence}"),
             *_quoted(run.failure_reason),
+            *([] if run.no_more_jobs_because is None else _wrapped(f"No job follows: {run.no_more_jobs_because}.")),
             "",
             *_facts(run),
             "",
@@ -137,11 +143,6 @@ class Moment:
 def interruption_notice(moment: Moment) -> Notice:
     """Tell that a run lost its capacity and waits for new."""
     run, attempt = moment.run, moment.attempt
-    goes_on = (
-        "goes on from its newest checkpoint"
-        if _resumable(run)
-        else "starts from the beginning, for it has no checkpoints"
-    )
     in_attempt = f" in attempt {attempt.attempt}" if attempt.attempt > 1 else ""
     return _notice_on_the_way(
         moment,
@@ -150,7 +151,7 @@ def interruption_notice(moment: Moment) -> Notice:
         paragraphs=[
             *_wrapped(
                 f"Your run {run.name} lost its {attempt.instance_type} at {_clock(moment.happened_at)}: AWS took the "
-                f"capacity back. There is nothing to do: the job waits for new capacity, then {goes_on}."
+                f"capacity back. There is nothing to do: the job waits for new capacity, then {_goes_on(run)}."
             ),
             *_wrapped(f"This was {_ordinal(moment.nth)} interruption{in_attempt}."),
             "",
@@ -181,6 +182,44 @@ def resume_notice(moment: Moment, *, away_seconds: float) -> Notice:
             "",
             "Next",
             *_commands((f"spotkeep logs {run.run} -f", "from which step it goes on")),
+        ],
+    )
+
+
+def next_rung_notice(
+    *, run: Run, left: Attempt, job: NextJob, deployment: str, happened_at: datetime, created_at: datetime
+) -> Notice:
+    """Tell that a run found no capacity where it looked, and looks elsewhere.
+
+    Args:
+        run: The head, before the next attempt.
+        left: The attempt that found none.
+        job: The one that follows.
+        deployment: The deployment's name.
+        happened_at: When it was decided.
+        created_at: When the notice is written.
+    """
+    dearer = left.capacity == "spot" and job.rung.capacity == "on-demand"
+    types = " or ".join(job.rung.instance_types)
+    what = f"looks for {types} on demand now, at the full price" if dearer else f"looks for {job.rung} now"
+    return _notice(
+        run=run,
+        deployment=deployment,
+        kind=NoticeKind.NEXT_RUNG,
+        attempt=left.attempt + 1,
+        happened_at=happened_at,
+        created_at=created_at,
+        subject="goes on demand" if dearer else "looks elsewhere for capacity",
+        paragraphs=[
+            *_wrapped(
+                f"Your run {run.name} {what} ({_clock(happened_at)}): {job.because}. There is nothing to do: with "
+                f"capacity it {_goes_on(run)}."
+            ),
+            "",
+            "Next",
+            *_commands(
+                (f"spotkeep describe {run.run}", "where it stands"), (f"spotkeep stop {run.run}", "end it instead")
+            ),
         ],
     )
 
@@ -455,6 +494,12 @@ def _next(run: Run) -> list[str]:
     if run.end_reason in {EndReason.LAUNCH_REFUSED, EndReason.INPUT_ERROR}:
         return ["Next", *_commands(story, (resume, "try again when that is put right"))]
     return ["Next", *_commands(again, story)]
+
+
+def _goes_on(run: Run) -> str:
+    if _resumable(run):
+        return "goes on from its newest checkpoint"
+    return "starts from the beginning, for it has no checkpoints"
 
 
 def _resumable(run: Run) -> bool:

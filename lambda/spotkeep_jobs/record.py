@@ -112,6 +112,8 @@ class Run(Record):
     state: RunState = RunState.LAUNCHING
     end_reason: EndReason | None = None
     failure_reason: str | None = None
+    no_more_jobs_because: str | None = None
+    """Which bound (of the ladder, the budget, the retries) kept another job from following the last one."""
     capacity: Capacity
     instance_type: str
     instance_count: int = 1
@@ -148,6 +150,8 @@ class Attempt(Record):
 
     run: str
     attempt: int
+    rung: int = 0
+    """Which rung of the run's ladder it is on, from 0."""
     state: AttemptState = AttemptState.LAUNCHING
     end_reason: EndReason | None = None
     failure_reason: str | None = None
@@ -161,6 +165,8 @@ class Attempt(Record):
     launched_at: UtcTime | None = None
     """When the job's ARN was recorded."""
     started_at: UtcTime | None = None
+    rung_left_at: UtcTime | None = None
+    """When it had waited longer than its rung may, and its job was asked to end."""
     ended_at: UtcTime | None = None
     output_uri: str | None = None
     interruptions: int = 0
@@ -220,6 +226,8 @@ class RunChange(Record):
 
     run: Run
     attempt: Attempt
+    next_attempt: Attempt | None = None
+    """The attempt that follows in the same transaction: the run does not end, and keeps its lineage."""
     timeline: tuple[TimelineEntry, ...] = ()
     notices: tuple[Notice, ...] = ()
 

@@ -34,6 +34,13 @@ MAX_KEEP_ALIVE_SECONDS: Final = 3_600
 NO_CHECKPOINTS_SPOT_SECONDS: Final = 3_600
 MAX_INSTANCES: Final = 20
 MAX_INSTANCE_TYPES: Final = 5
+MAX_RUNGS: Final = 10
+MAX_ATTEMPTS: Final = 100
+MAX_SCRIPT_RETRIES: Final = 10
+DEFAULT_LONGEST_WAIT_SECONDS: Final = 3_600
+SHORTEST_WAIT_SECONDS: Final = 300
+"""The reconciler looks every five minutes: a shorter wait could not be kept."""
+MAX_COST_USD: Final = 1_000_000
 MAX_VOLUME_GB: Final = 16_384
 MAX_HYPERPARAMETERS: Final = 100
 MAX_ENVIRONMENT: Final = 100
@@ -136,6 +143,14 @@ def _whole(*, lowest: int, highest: int, unit: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
+def _us_dollars(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _wrong("is not a number of US dollars", "Give a number, no currency sign, for example 25 or 12.50")
+    if not 0 < value <= MAX_COST_USD:
+        raise _wrong(f"is out of range: above 0 to {MAX_COST_USD:,} US dollars are allowed", "Choose an amount in it")
+    return float(value)
+
+
 def _choice(*allowed: str) -> BeforeValidator:
     words = " or ".join([", ".join(allowed[:-1]), allowed[-1]])
 
@@ -147,8 +162,6 @@ def _choice(*allowed: str) -> BeforeValidator:
             likely = folded.get(value.strip().lower().replace("-", "").replace("_", "").replace(" ", ""))
             if likely:
                 raise _wrong(f"is spelled differently from {likely!r}", f"Write {likely}")
-        if value == "auto":
-            raise _wrong("is not available: there is no capacity ladder yet", f"Choose {words}")
         raise _wrong(f"is not one of {words}", f"Choose {words}")
 
     return BeforeValidator(check)
@@ -408,6 +421,15 @@ def _listed(value: object) -> object:
     raise _wrong("is not a list", "Write a list, even of one")
 
 
+def _rungs(value: object) -> object:
+    listed = _listed(value)
+    if isinstance(listed, list) and not listed:
+        raise _wrong("is empty", "Give at least one rung, or leave it out")
+    if isinstance(listed, list) and len(listed) > MAX_RUNGS:
+        raise _wrong(f"has {len(listed)} rungs; {MAX_RUNGS} are allowed", f"Keep the best {MAX_RUNGS}")
+    return listed
+
+
 def _once_each(values: tuple[str, ...]) -> tuple[str, ...]:
     repeated = sorted(value for value, count in Counter(values).items() if count > 1)
     if repeated:
@@ -465,6 +487,32 @@ class Channel(ChannelData):
     """The channel's name, at most 64 characters. `spotkeep` and `source` are taken."""
 
 
+InstanceTypes = Annotated[tuple[InstanceType, ...], AfterValidator(_once_each), BeforeValidator(_listed)]
+
+
+LongestWait = Annotated[int, _duration(lowest=SHORTEST_WAIT_SECONDS, highest=MAX_RUN_SECONDS), _DURATION_SCHEMA]
+
+
+class RungRequest(_Document):
+    """One rung of a capacity ladder: where to look for capacity, and for how long."""
+
+    capacity: Annotated[Literal["spot", "on-demand"], _choice("spot", "on-demand")] = "spot"
+    """spot or on-demand."""
+    instance_types: InstanceTypes | None = Field(default=None, examples=[["ml.g5.xlarge", "ml.g5.2xlarge"]])
+    """Instance types, best first. Spot tries them one after the other; on-demand takes the first it can get."""
+    instance_type: InstanceType | None = Field(default=None, examples=["ml.g5.xlarge"])
+    """The same for a single type."""
+    longest_wait: LongestWait | None = Field(default=None, examples=["30m"])
+    """How long to wait for capacity before the next rung. Default: the document's longest_wait."""
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The instance types, however they were given; empty if none were."""
+        if self.instance_types:
+            return self.instance_types
+        return (self.instance_type,) if self.instance_type else ()
+
+
 class JobRequest(_Document):
     """A training job for Spotkeep. Only `name` and `command` are required."""
 
@@ -499,10 +547,8 @@ class JobRequest(_Document):
         default=None, examples=["763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8-gpu-py312"]
     )
     """The container image; needs `python3` 3.9 or later, nothing else. Default: the deployment's."""
-    instance_types: Annotated[tuple[InstanceType, ...], AfterValidator(_once_each), BeforeValidator(_listed)] | None = (
-        Field(default=None, examples=[["ml.g5.xlarge"]])
-    )
-    """SageMaker instance types, best first. Managed spot takes one; on-demand up to five. Default: the deployment's."""
+    instance_types: InstanceTypes | None = Field(default=None, examples=[["ml.g5.xlarge"]])
+    """SageMaker instance types, best first. Spot takes one, the others up to five. Default: the deployment's."""
     instance_type: InstanceType | None = Field(default=None, examples=["ml.g5.xlarge"])
     """The same for a single type."""
     instance_count: Annotated[int, _whole(lowest=1, highest=MAX_INSTANCES, unit="instances")] = Field(
@@ -513,8 +559,42 @@ class JobRequest(_Document):
         default=30, json_schema_extra={"minimum": 1, "maximum": MAX_VOLUME_GB}
     )
     """Storage of each instance in GB, 1 to 16,384. Types with local disks bring their own."""
-    capacity: Annotated[Literal["spot", "on-demand"], _choice("spot", "on-demand")] = "spot"
-    """spot: cheaper, can be interrupted. on-demand: dearer, never interrupted, may keep a warm pool."""
+    capacity: Annotated[Literal["spot", "on-demand", "auto"], _choice("spot", "on-demand", "auto")] = "spot"
+    """spot: cheaper, can be interrupted. on-demand: dearer, never interrupted, may keep a warm pool. auto: spot with
+    each instance type, then on demand."""
+    ladder: Annotated[tuple[RungRequest, ...], BeforeValidator(_rungs)] | None = Field(
+        default=None,
+        examples=[
+            [
+                {"instance_types": ["ml.g5.xlarge"], "longest_wait": "30m"},
+                {"capacity": "on-demand", "instance_type": "ml.g5.xlarge"},
+            ]
+        ],
+    )
+    """With capacity auto: where to look for capacity, rung by rung, at most 10. Default: made of instance_types."""
+    longest_wait: LongestWait | None = Field(default=None, examples=["30m"])
+    """With capacity auto: how long a rung waits for capacity, at the start and after an interruption, before the next
+    one is tried, 5m to 28d. Default: 1h."""
+    spot_only: bool = Field(default=False, strict=True)
+    """Whether on-demand capacity is forbidden, whatever else the document or its ladder says."""
+    max_attempts: Annotated[int, _whole(lowest=1, highest=MAX_ATTEMPTS, unit="attempts")] = Field(
+        default=20, json_schema_extra={"minimum": 1, "maximum": MAX_ATTEMPTS}
+    )
+    """How many training jobs the run may take in all before it is given up, 1 to 100."""
+    script_retries: Annotated[int, _whole(lowest=0, highest=MAX_SCRIPT_RETRIES, unit="retries")] = Field(
+        default=0, json_schema_extra={"minimum": 0, "maximum": MAX_SCRIPT_RETRIES}
+    )
+    """How often a script that ended with an error is started again from its last checkpoint, 0 to 10."""
+    max_total_run: Annotated[int, _duration(lowest=1, highest=365 * DAY_SECONDS), _DURATION_SCHEMA] | None = Field(
+        default=None, examples=["10d"]
+    )
+    """How long the run may train over all its jobs: a job that ends at max_run is then followed by the next, on its
+    checkpoints. Default: max_run, so there is no next."""
+    max_cost: Annotated[float, BeforeValidator(_us_dollars)] | None = Field(
+        default=None, examples=[25], json_schema_extra={"exclusiveMinimum": 0, "maximum": MAX_COST_USD}
+    )
+    """US dollars the run may cost. Each job's max_run is cut to what is left at the on-demand price; a spot job that
+    ends there with money left is followed by the next."""
     max_run: Annotated[int, _duration(lowest=1, highest=MAX_RUN_SECONDS), _DURATION_SCHEMA] = Field(
         default=DEFAULT_MAX_RUN_SECONDS, examples=["4h", "90m", 5400]
     )

@@ -1,5 +1,8 @@
 """Brings one run's record up to what SageMaker says: read, describe, decide, write; again if somebody was faster.
 
+What a change asks of SageMaker (the next job of a ladder, the end of a job that waited too long) is done after it is
+written, by the same code that completes a launch; whoever dies in between leaves it to the next observation or sweep.
+
 The tracker calls it for every event, the reconciler for every run in flight. Both do the same, so it does not matter
 which of them comes first, or how often.
 """
@@ -13,11 +16,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.job_events import JobLog
+from spotkeep_jobs.launch import complete_launch
 from spotkeep_jobs.run_table import RunChangedError, RunTable
 from spotkeep_jobs.tracking import Deployment, decide
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.record import Run
+    from spotkeep_jobs.record import Attempt, Run
     from spotkeep_jobs.sagemaker_api import TrainingJob, TrainingJobs
     from spotkeep_jobs.training_logs import JobLogs
 
@@ -100,11 +104,24 @@ class RunObserver:
             try:
                 for change in changes:
                     head = self._table.commit(change)
+                    attempt = change.next_attempt or change.attempt
                     changes_written += 1
             except RunChangedError:
                 continue
+            if _asks_for_action(head, attempt, job):
+                head = complete_launch(
+                    run, table=self._table, jobs=self._jobs, deployment=self._deployment, now=self._clock
+                )
             return Observation(run=head, job=job, changes=changes_written)
         raise RunChangedError(run)
+
+
+def _asks_for_action(run: Run, attempt: Attempt, job: TrainingJob | None) -> bool:
+    if run.state.ended or job is None:
+        return False
+    follows = attempt.job_arn is None and job.ended
+    leaves = attempt.rung_left_at is not None and not job.ended and job.status != "Stopping"
+    return follows or leaves
 
 
 def run_of_job(job_name: str) -> str | None:

@@ -200,6 +200,7 @@ class RunTable:
                 "state": RunState.LAUNCHING,
                 "end_reason": None,
                 "failure_reason": None,
+                "no_more_jobs_because": None,
                 "ended_at": None,
                 "stop_requested_at": None,
                 "attempt": attempt.attempt,
@@ -325,6 +326,7 @@ class RunTable:
         writes = [
             self._put_head(head, decided_on=change.run.version),
             self._put(self._attempt_item(change.attempt)),
+            *self._next_attempt(change),
             *(self._put(self._timeline_item(entry)) for entry in change.timeline),
             *(self._put(self._notice_item(notice), condition="attribute_not_exists(pk)") for notice in change.notices),
         ]
@@ -503,6 +505,10 @@ class RunTable:
             "sk": f"attempt#{attempt.attempt:04d}",
             "expires_at": self._outlives_head(attempt.created_at),
         }
+
+    def _next_attempt(self, change: RunChange) -> Iterator[_Write]:
+        if change.next_attempt is not None:
+            yield self._put(self._attempt_item(change.next_attempt), condition="attribute_not_exists(pk)")
 
     def _timeline_item(self, entry: TimelineEntry) -> _Item:
         return _fields(entry) | {

@@ -78,6 +78,7 @@ class EndReason(StrEnum):
     # Set by a limit the request names.
     MAX_RUNTIME_EXCEEDED = "MAX_RUNTIME_EXCEEDED"
     MAX_WAIT_EXCEEDED = "MAX_WAIT_EXCEEDED"
+    """SageMaker's limit for waiting and running, or the longest wait of the attempt's rung."""
 
     # Set by SageMaker.
     CAPACITY = "CAPACITY"
@@ -90,8 +91,10 @@ class EndReason(StrEnum):
     """The job was there and is not any more: somebody deleted it before its end was seen."""
 
     # Set by the launcher.
+    QUOTA = "QUOTA"
+    """SageMaker refused CreateTrainingJob because the account's quota has no room for it (ResourceLimitExceeded)."""
     LAUNCH_REFUSED = "LAUNCH_REFUSED"
-    """SageMaker refused CreateTrainingJob for good (a quota, a permission, an image)."""
+    """SageMaker refused CreateTrainingJob for good (a permission, an image, a value)."""
 
 
 class TimelineKind(StrEnum):
@@ -102,6 +105,12 @@ class TimelineKind(StrEnum):
     ATTEMPT_BEGUN = "attempt-begun"
     JOB_CREATED = "job-created"
     STOP_REQUESTED = "stop-requested"
+
+    # Set by the tracker, by the ladder's rules.
+    RUNG_LEFT = "rung-left"
+    """The job waited longer than its rung may; it is stopped so that the next can be tried."""
+    ATTEMPT_ENDED = "attempt-ended"
+    """A job ended and another one follows it."""
 
     # Set by the tracker from SageMaker's transitions.
     STARTING = "starting"
@@ -128,6 +137,8 @@ class NoticeKind(StrEnum):
     STOPPED = "stopped"
     INTERRUPTED = "interrupted"
     RESUMED = "resumed"
+    NEXT_RUNG = "next-rung"
+    """No capacity where the run looked for it; it looks elsewhere."""
 
 
 class NoticeState(StrEnum):

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from pydantic import ValidationError
+
 from spotkeep_jobs import notices
 from spotkeep_jobs.cost import (
     ON_INSTANCES_STATUSES,
@@ -21,9 +23,11 @@ from spotkeep_jobs.cost import (
     usage_of,
 )
 from spotkeep_jobs.job_events import JobEventKind, JobLog
+from spotkeep_jobs.ladder import NextJob, NoMoreJobs, Rung, next_job, rungs_of
 from spotkeep_jobs.record import Attempt, Notice, Run, RunChange, TimelineEntry
+from spotkeep_jobs.request import JobRequest
 from spotkeep_jobs.states import AttemptState, EndReason, NoticeKind, RunState, TimelineKind
-from spotkeep_jobs.training_job_request import is_same_launch
+from spotkeep_jobs.training_job_request import follow_up_request, is_same_launch, job_name_for, launch_id_for
 
 if TYPE_CHECKING:
     from spotkeep_jobs.sagemaker_api import StatusTransition, TrainingJob
@@ -64,11 +68,12 @@ _ENDED_TEXT: Final = {
     EndReason.SCRIPT_FAILED: "Failed: the script ended with an error",
     EndReason.STOPPED_BY_USER: "Stopped by a user",
     EndReason.MAX_RUNTIME_EXCEEDED: "Ended at its time limit (max_run)",
-    EndReason.MAX_WAIT_EXCEEDED: "Ended: waited for capacity longer than max_wait",
+    EndReason.MAX_WAIT_EXCEEDED: "Ended: waited for capacity longer than it may",
     EndReason.CAPACITY: "Failed: no capacity of this instance type",
     EndReason.INPUT_ERROR: "Failed: SageMaker could not prepare the job",
     EndReason.PLATFORM_ERROR: "Failed inside SageMaker",
     EndReason.JOB_VANISHED: "The training job is gone",
+    EndReason.QUOTA: "The account's quota has no room for the training job",
     EndReason.LAUNCH_REFUSED: "SageMaker refused the training job",
 }
 _STATE_OF: Final = {
@@ -147,7 +152,7 @@ def ended_without_job(
     deployment: Deployment,
     now: datetime,
 ) -> RunChange:
-    """End a run whose training job never was, or is gone.
+    """End an attempt whose training job never was, or is gone; and with it the run, unless another job follows.
 
     Args:
         run: The head, not ended.
@@ -158,19 +163,13 @@ def ended_without_job(
         deployment: Names and prices.
         now: The time of the decision.
     """
-    state = _state_of(reason)
-    ended = {"end_reason": reason, "failure_reason": failure_reason, "ended_at": now}
-    attempt = attempt.model_copy(update=ended | {"state": AttemptState(state.value)})
-    run = run.model_copy(
-        update=ended | {"state": state, "updated_at": now, "cost": bill((*earlier, attempt), prices=deployment.prices)}
-    )
-    notice = notices.ending_notice(run=run, deployment=deployment.name, created_at=now)
-    return RunChange(
-        run=run,
-        attempt=attempt,
-        timeline=(_ended_entry(run),),
-        notices=() if notice is None else (notice,),
-    )
+    ended = {
+        "state": AttemptState(_state_of(reason).value),
+        "end_reason": reason,
+        "failure_reason": failure_reason,
+        "ended_at": now,
+    }
+    return _close(run=run, attempt=attempt.model_copy(update=ended), earlier=earlier, deployment=deployment, now=now)
 
 
 def end_reason_of(job: TrainingJob) -> EndReason:
@@ -231,15 +230,24 @@ class _Decision:
                     run=run, attempt=self._with_transitions(self._launched(), recorded), timeline=_once(portion)
                 )
                 run = run.model_copy(update={"version": run.version + 1})
-            ended_run, attempt = self._ended(run, attempt)
-            entries += [*resumes, _ended_entry(ended_run)]
-            ending = notices.ending_notice(run=ended_run, deployment=self.deployment.name, created_at=self.now)
-            told += [] if ending is None else [ending]
-        else:
-            state = self._live_state()
-            attempt = attempt.model_copy(update={"state": AttemptState(state.value)})
-            ended_run = self._with_attempt(run, attempt).model_copy(update={"state": state})
-        change = RunChange(run=ended_run, attempt=attempt, timeline=_once(entries), notices=tuple(told))
+            attempt = self._ended(attempt)
+            yield _close(
+                run=self._with_attempt(run, attempt),
+                attempt=attempt,
+                earlier=self.earlier,
+                deployment=self.deployment,
+                now=self.now,
+                timeline=[*entries, *resumes],
+                told=told,
+            )
+            return
+        state = self._live_state()
+        attempt = attempt.model_copy(update={"state": AttemptState(state.value)})
+        if self._overstays(attempt):
+            attempt = attempt.model_copy(update={"rung_left_at": self.now})
+            entries.append(self._rung_left())
+        head = self._with_attempt(run, attempt).model_copy(update={"state": state})
+        change = RunChange(run=head, attempt=attempt, timeline=_once(entries), notices=tuple(told))
         if not _says_nothing_new(change, self.run, self.attempt):
             yield change
 
@@ -296,33 +304,55 @@ class _Decision:
                 return False
         return self.job.secondary_status == "Interrupted"
 
-    def _ended(self, run: Run, attempt: Attempt) -> tuple[Run, Attempt]:
+    def _ended(self, attempt: Attempt) -> Attempt:
         reason = end_reason_of(self.job)
+        if reason is EndReason.STOPPED_BY_USER and attempt.rung_left_at and self.run.stop_requested_at is None:
+            # We asked for this end, because the wait was too long for the rung.
+            reason = EndReason.MAX_WAIT_EXCEEDED
         ended_at = _end_of(self.job) or self.now
-        failure_reason = self.job.failure_reason
-        output_uri = self.job.model_uri if reason in _HAS_MODEL and self.job.training_seconds else None
-        usage = usage_of(job=self.job, log=self.log, earlier=self.earlier, ended_at=ended_at)
-        attempt = attempt.model_copy(
+        return attempt.model_copy(
             update={
                 "state": AttemptState(_state_of(reason).value),
                 "end_reason": reason,
-                "failure_reason": failure_reason,
+                "failure_reason": self.job.failure_reason,
                 "ended_at": ended_at,
-                "output_uri": output_uri,
-                "usage": usage,
+                "output_uri": self.job.model_uri if reason in _HAS_MODEL and self.job.training_seconds else None,
+                "usage": usage_of(job=self.job, log=self.log, earlier=self.earlier, ended_at=ended_at),
             }
         )
-        run = self._with_attempt(run, attempt).model_copy(
-            update={
-                "state": _state_of(reason),
-                "end_reason": reason,
-                "failure_reason": failure_reason,
-                "ended_at": ended_at,
-                "output_uri": output_uri or run.output_uri,
-                "cost": bill((*self.earlier, attempt), prices=self.deployment.prices),
-            }
+
+    def _overstays(self, attempt: Attempt) -> bool:
+        """Whether the job has waited longer than its rung may, and nobody has asked it to end."""
+        if attempt.rung_left_at is not None or self.run.stop_requested_at is not None or self.job.status == "Stopping":
+            return False
+        waiting, rung = self._waiting_since(), self._rung()
+        if waiting is None or rung is None or rung.longest_wait_seconds is None:
+            return False
+        return self.now - waiting >= timedelta(seconds=rung.longest_wait_seconds)
+
+    def _waiting_since(self) -> datetime | None:
+        """When the wait that the job is in began; None when it has capacity."""
+        if self.job.secondary_status not in WAITING_STATUSES:
+            return None
+        since = self.job.created_at
+        for entry in self.job.transitions:
+            if entry.status in ON_INSTANCES_STATUSES:
+                since = entry.ended_at or entry.started_at
+        return since
+
+    def _rung(self) -> Rung | None:
+        request = _request_of(self.run)
+        rungs = () if request is None else rungs_of(request)
+        return rungs[self.attempt.rung] if self.attempt.rung < len(rungs) else None
+
+    def _rung_left(self) -> TimelineEntry:
+        return TimelineEntry(
+            run=self.run.run,
+            attempt=self.attempt.attempt,
+            at=self.now,
+            kind=TimelineKind.RUNG_LEFT,
+            text=f"Has waited long enough for {self._rung()}: its job is asked to end",
         )
-        return run, attempt
 
     def _entries(self, first: int, upto: int) -> Iterator[TimelineEntry]:
         for position in range(first, upto):
@@ -410,14 +440,153 @@ def _without_job(
     ]
 
 
+def _close(
+    *,
+    run: Run,
+    attempt: Attempt,
+    earlier: Sequence[Attempt],
+    deployment: Deployment,
+    now: datetime,
+    timeline: Sequence[TimelineEntry] = (),
+    told: Sequence[Notice] = (),
+) -> RunChange:
+    """End an attempt, and with it the run; or let the next one follow in the same transaction.
+
+    One transaction, so that the run never looks ended in between, and never lets go of its lineage (I1).
+    """
+    attempts = (*earlier, attempt)
+    request = _request_of(run)
+    after: NextJob | NoMoreJobs = NoMoreJobs()
+    if run.stop_requested_at is None and request is not None and attempt.job_request is not None:
+        after = next_job(request=request, attempts=attempts, prices=deployment.prices)
+    cost = bill(attempts, prices=deployment.prices)
+    if isinstance(after, NextJob) and request is not None:
+        return _followed(
+            run=run.model_copy(update={"cost": cost}),
+            attempt=attempt,
+            request=request,
+            job=after,
+            deployment=deployment,
+            now=now,
+            timeline=timeline,
+            told=told,
+        )
+    reason = attempt.end_reason or EndReason.PLATFORM_ERROR
+    run = run.model_copy(
+        update={
+            "state": _state_of(reason),
+            "end_reason": reason,
+            "failure_reason": attempt.failure_reason,
+            "no_more_jobs_because": after.because,
+            "ended_at": attempt.ended_at,
+            "updated_at": now,
+            "output_uri": attempt.output_uri or run.output_uri,
+            "cost": cost,
+        }
+    )
+    notice = notices.ending_notice(run=run, deployment=deployment.name, created_at=now)
+    return RunChange(
+        run=run,
+        attempt=attempt,
+        timeline=_once([*timeline, _ended_entry(run)]),
+        notices=(*told, *([] if notice is None else [notice])),
+    )
+
+
+def _followed(
+    *,
+    run: Run,
+    attempt: Attempt,
+    request: JobRequest,
+    job: NextJob,
+    deployment: Deployment,
+    now: datetime,
+    timeline: Sequence[TimelineEntry],
+    told: Sequence[Notice],
+) -> RunChange:
+    following = _following(run=run, attempt=attempt, request=request, job=job, now=now)
+    reason = attempt.end_reason or EndReason.PLATFORM_ERROR
+    notice = None
+    if job.position != attempt.rung and NoticeKind.NEXT_RUNG in run.notify:
+        notice = notices.next_rung_notice(
+            run=run, left=attempt, job=job, deployment=deployment.name, happened_at=now, created_at=now
+        )
+    entries = [
+        *timeline,
+        TimelineEntry(
+            run=run.run,
+            attempt=attempt.attempt,
+            at=attempt.ended_at or now,
+            kind=TimelineKind.ATTEMPT_ENDED,
+            text=_ENDED_TEXT[reason],
+        ),
+        TimelineEntry(
+            run=run.run,
+            attempt=following.attempt,
+            at=now,
+            kind=TimelineKind.ATTEMPT_BEGUN,
+            text=f"Attempt {following.attempt} looks for {job.rung}: {job.because}",
+        ),
+    ]
+    head = run.model_copy(
+        update={
+            "state": RunState.LAUNCHING,
+            "attempt": following.attempt,
+            "job_name": following.job_name,
+            "job_arn": None,
+            "capacity": following.capacity,
+            "instance_type": following.instance_type,
+            "updated_at": now,
+        }
+    )
+    return RunChange(
+        run=head,
+        attempt=attempt,
+        next_attempt=following,
+        timeline=_once(entries),
+        notices=(*told, *([] if notice is None else [notice])),
+    )
+
+
+def _following(*, run: Run, attempt: Attempt, request: JobRequest, job: NextJob, now: datetime) -> Attempt:
+    number = attempt.attempt + 1
+    return Attempt(
+        run=run.run,
+        attempt=number,
+        rung=job.position,
+        job_name=job_name_for(run=run.run, attempt=number),
+        capacity=job.rung.capacity,
+        instance_type=job.rung.instance_types[0],
+        instance_count=run.instance_count,
+        created_at=now,
+        job_request=follow_up_request(
+            previous=attempt.job_request or {},
+            request=request,
+            job=job,
+            run=run.run,
+            attempt=number,
+            launch_id=launch_id_for(run=run.run, attempt=number, token=run.token, created_at=now),
+        ),
+    )
+
+
+def _request_of(run: Run) -> JobRequest | None:
+    """The run's request; None when another version of Spotkeep wrote it with fields that this one does not know."""
+    try:
+        return JobRequest.model_validate(run.request)
+    except ValidationError:
+        return None
+
+
 def _ended_entry(run: Run) -> TimelineEntry:
     reason = run.end_reason or EndReason.PLATFORM_ERROR
+    because = f"; no job follows, for {run.no_more_jobs_because}" if run.no_more_jobs_because else ""
     return TimelineEntry(
         run=run.run,
         attempt=run.attempt,
         at=run.ended_at or run.updated_at,
         kind=TimelineKind.ENDED,
-        text=_ENDED_TEXT[reason],
+        text=f"{_ENDED_TEXT[reason]}{because}",
     )
 
 

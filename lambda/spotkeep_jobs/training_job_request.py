@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from spotkeep_jobs.ladder import NextJob, Rung
 from spotkeep_jobs.record import format_time
-from spotkeep_jobs.request import GitSource, JobRequest
+from spotkeep_jobs.request import MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS, GitSource, JobRequest
 
 CHECKPOINT_DIRECTORY: Final = "/opt/ml/checkpoints"
 INPUT_DIRECTORY: Final = "/opt/ml/input/data"
@@ -89,12 +90,13 @@ def has_local_disks(instance_type: str) -> bool:
 
 
 def build_training_job_request(
-    *, request: JobRequest, platform: JobPlatform, run: str, attempt: int, launch_id: str
+    *, request: JobRequest, job: NextJob, platform: JobPlatform, run: str, attempt: int, launch_id: str
 ) -> dict[str, Any]:
     """The parameters of CreateTrainingJob.
 
     Args:
         request: the validated request, defaults filled in: its image and at least one instance type are set.
+        job: where the job looks for capacity, and how long it may train.
         platform: what the deployment gives every job.
         run: the run's id, at most 52 characters.
         attempt: from 1.
@@ -114,13 +116,9 @@ def build_training_job_request(
         "Environment": _environment(request, run=run, attempt=attempt, launch_id=launch_id),
         "InputDataConfig": _channels(request, platform),
         "OutputDataConfig": {"S3OutputPath": output_prefix_for(run=run, platform=platform)},
-        "ResourceConfig": _resources(request, platform),
-        "StoppingCondition": {"MaxRuntimeInSeconds": request.max_run},
-        "EnableManagedSpotTraining": request.capacity == "spot",
+        **_place(request, job, kms_key_arn=platform.volume_kms_key_arn),
         "Tags": _tags(request, platform, run=run, attempt=attempt),
     }
-    if request.capacity == "spot":
-        parameters["StoppingCondition"]["MaxWaitTimeInSeconds"] = request.max_wait
     if request.checkpoints:
         parameters["CheckpointConfig"] = {
             "S3Uri": checkpoint_uri_for(request=request, run=run, platform=platform),
@@ -134,6 +132,31 @@ def build_training_job_request(
             "SecurityGroupIds": list(platform.security_group_ids),
         }
     return parameters
+
+
+def follow_up_request(
+    *, previous: Mapping[str, Any], request: JobRequest, job: NextJob, run: str, attempt: int, launch_id: str
+) -> dict[str, Any]:
+    """The parameters of a run's next job: the same work, with the same code and role, in another place.
+
+    Args:
+        previous: the parameters of the run's last job.
+        request: the run's validated request.
+        job: where the next one looks for capacity, and how long it may train.
+        run: the run's id.
+        attempt: the next job's number.
+        launch_id: see `launch_id_for`.
+    """
+    marks = {"SPOTKEEP_ATTEMPT": str(attempt), "SPOTKEEP_LAUNCH": launch_id}
+    return {
+        **previous,
+        **_place(request, job, kms_key_arn=previous["OutputDataConfig"].get("KmsKeyId")),
+        "TrainingJobName": job_name_for(run=run, attempt=attempt),
+        "Environment": {**previous["Environment"], **marks},
+        "Tags": [
+            {**tag, "Value": str(attempt)} if tag["Key"] == "spotkeep:attempt" else tag for tag in previous["Tags"]
+        ],
+    }
 
 
 def is_same_launch(*, environment: Mapping[str, str], parameters: Mapping[str, Any]) -> bool:
@@ -172,17 +195,38 @@ def _channel(name: str, uri: str, input_mode: str = "File") -> dict[str, Any]:
     }
 
 
-def _resources(request: JobRequest, platform: JobPlatform) -> dict[str, Any]:
+def _place(request: JobRequest, job: NextJob, *, kms_key_arn: str | None) -> dict[str, Any]:
+    """The parameters that differ from rung to rung."""
+    spot = job.rung.capacity == "spot"
+    stopping = {"MaxRuntimeInSeconds": job.max_run_seconds}
+    if spot:
+        stopping["MaxWaitTimeInSeconds"] = _max_wait_seconds(request, job)
+    return {
+        "ResourceConfig": _resources(request, job.rung, kms_key_arn=kms_key_arn),
+        "StoppingCondition": stopping,
+        "EnableManagedSpotTraining": spot,
+    }
+
+
+def _max_wait_seconds(request: JobRequest, job: NextJob) -> int:
+    if request.max_wait is not None:
+        # What is cut from max_run (by a budget, by earlier jobs) is not to be waited for instead.
+        return request.max_wait - (request.max_run - job.max_run_seconds)
+    # On a ladder each wait is ended by the rung's own rule; AWS's limit, which counts all of them, is out of the way.
+    return MAX_WAIT_SECONDS if request.checkpoints else NO_CHECKPOINTS_SPOT_SECONDS
+
+
+def _resources(request: JobRequest, rung: Rung, *, kms_key_arn: str | None) -> dict[str, Any]:
     resources: dict[str, Any] = {"InstanceCount": request.instance_count, "VolumeSizeInGB": request.volume_size_gb}
-    if len(request.types) == 1:
-        resources["InstanceType"] = request.types[0]
+    if len(rung.instance_types) == 1:
+        resources["InstanceType"] = rung.instance_types[0]
     else:
         # One count for the job: AWS refuses it in the preferences and beside them at once.
-        resources["InstancePreferences"] = [{"InstanceType": instance_type} for instance_type in request.types]
+        resources["InstancePreferences"] = [{"InstanceType": instance_type} for instance_type in rung.instance_types]
     if request.keep_alive:
         resources["KeepAlivePeriodInSeconds"] = request.keep_alive
-    if platform.volume_kms_key_arn and not any(map(has_local_disks, request.types)):
-        resources["VolumeKmsKeyId"] = platform.volume_kms_key_arn
+    if kms_key_arn and not any(map(has_local_disks, rung.instance_types)):
+        resources["VolumeKmsKeyId"] = kms_key_arn
     return resources
 
 

@@ -11,13 +11,14 @@ import difflib
 import re
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
 from spotkeep_jobs.durations import format_duration
 from spotkeep_jobs.errors import Problem, RequestRefusedError
+from spotkeep_jobs.ladder import first_job, price_of, rungs_of, shortest_job_seconds
 from spotkeep_jobs.request import (
     DAY_SECONDS,
     MAX_CHANNELS,
@@ -32,6 +33,7 @@ from spotkeep_jobs.request import (
     ChannelData,
     GitSource,
     JobRequest,
+    RungRequest,
 )
 
 MAX_PROBLEMS: Final = 200
@@ -98,12 +100,14 @@ class DeploymentDefaults:
         instance_type: the instance type of documents that name none.
         checkpoint_bucket: the bucket the execution role may write, under `runs/`.
         max_run_limit_seconds: the account's longest training job, where it is known.
+        prices: on-demand US dollars per instance and hour, by instance type.
     """
 
     image: str | None = None
     instance_type: str | None = None
     checkpoint_bucket: str | None = None
     max_run_limit_seconds: int | None = None
+    prices: Mapping[str, float] = field(default_factory=dict)
 
 
 NO_DEFAULTS: Final = DeploymentDefaults()
@@ -290,7 +294,7 @@ def _printable(part: object) -> str:
 
 
 def _fields_at(location: list[Any]) -> Mapping[str, Any]:
-    models: dict[Any, type[BaseModel]] = {"channels": Channel, "source": GitSource}
+    models: dict[Any, type[BaseModel]] = {"channels": Channel, "source": GitSource, "ladder": RungRequest}
     model = models.get(location[0], ChannelData) if len(location) > 1 else JobRequest
     return model.model_fields
 
@@ -316,15 +320,17 @@ def _fix(location: list[Any], *, missing: bool = False) -> str:
 def _with_defaults(request: JobRequest, *, given: set[Any], defaults: DeploymentDefaults) -> JobRequest:
     """Fill in what depends on other fields or on the deployment, so that the record says all that was decided."""
     limit = defaults.max_run_limit_seconds
-    types = request.types or ((defaults.instance_type,) if defaults.instance_type else ())
+    types = request.types or ((defaults.instance_type,) if defaults.instance_type and request.ladder is None else ())
     max_run = request.max_run if "max_run" in given or limit is None else min(request.max_run, limit)
     max_wait = request.max_wait
-    if max_wait is None and request.capacity == "spot":
+    if max_wait is None and request.capacity == "spot" and request.ladder is None:
         max_wait = min(max_run + DAY_SECONDS, MAX_WAIT_SECONDS if request.checkpoints else NO_CHECKPOINTS_SPOT_SECONDS)
     update: dict[str, Any] = {
         "image": request.image or defaults.image,
         "max_run": max_run,
         "max_wait": max_wait,
+        # A ladder says where to look; who writes one need not also say that it is to be used.
+        "capacity": "auto" if request.ladder is not None and "capacity" not in given else request.capacity,
     }
     if not (request.instance_types and request.instance_type):
         update |= {"instance_types": types or None, "instance_type": None}
@@ -356,7 +362,7 @@ def _image_is_known(request: JobRequest, _defaults: DeploymentDefaults) -> Itera
         )
 
 
-@_rule("instance_types", "instance_type", "capacity")
+@_rule("instance_types", "instance_type", "capacity", "ladder")
 def _instance_types_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     if request.instance_types and request.instance_type:
         yield Problem(
@@ -367,7 +373,15 @@ def _instance_types_fit(request: JobRequest, _defaults: DeploymentDefaults) -> I
         )
         return
     types = request.types
-    if not types:
+    if request.ladder is not None:
+        if types:
+            yield Problem(
+                field="instance_types",
+                found=", ".join(types),
+                problem="is given together with ladder, whose rungs name their own",
+                fix="Move the types into the rungs, or remove ladder.",
+            )
+    elif not types:
         yield Problem(
             field="instance_types",
             found="nothing",
@@ -386,18 +400,114 @@ def _instance_types_fit(request: JobRequest, _defaults: DeploymentDefaults) -> I
             field="instance_types",
             found=", ".join(types),
             problem="names several instance types; managed spot takes one",
-            fix=f"Keep one, for example {types[0]}, or choose capacity: on-demand, which tries up to "
-            f"{MAX_INSTANCE_TYPES} in order.",
+            fix=f"Choose capacity: auto, which tries one after the other, or keep one, for example {types[0]}.",
         )
+
+
+@_rule("capacity", "ladder", "longest_wait")
+def _ladder_fits(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.capacity != "auto":
+        for name in ("ladder", "longest_wait"):
+            if getattr(request, name) is not None:
+                yield Problem(
+                    field=name,
+                    found=shown(request.capacity),
+                    problem=f"is given with capacity: {request.capacity}, which looks in one place only",
+                    fix=f"Choose capacity: auto, or remove {name}.",
+                )
+        return
+    for number, rung in enumerate(request.ladder or ()):
+        place = f"ladder[{number}]"
+        if rung.instance_types and rung.instance_type:
+            yield Problem(
+                field=f"{place}.instance_type",
+                found=shown(rung.instance_type),
+                problem="is given together with instance_types",
+                fix="Give one of the two.",
+            )
+        elif not rung.types:
+            yield Problem(
+                field=f"{place}.instance_types",
+                found="nothing",
+                problem="is required",
+                fix="Name at least one instance type, for example ml.g5.xlarge.",
+            )
+        elif len(rung.types) > MAX_INSTANCE_TYPES:
+            yield Problem(
+                field=f"{place}.instance_types",
+                found=f"{len(rung.types)} types",
+                problem=f"names more than {MAX_INSTANCE_TYPES} instance types",
+                fix=f"Keep the best {MAX_INSTANCE_TYPES}, or add a rung.",
+            )
+
+
+@_rule("capacity", "ladder", "spot_only")
+def _spot_only_is_kept(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if not request.spot_only:
+        return
+    places = [f"ladder[{n}].capacity" for n, rung in enumerate(request.ladder or ()) if rung.capacity == "on-demand"]
+    for place in ["capacity", *places] if request.capacity == "on-demand" else places:
+        yield Problem(
+            field=place,
+            found="on-demand",
+            problem="is on demand, and spot_only forbids that",
+            fix="Make it spot, or remove spot_only.",
+        )
+
+
+@_rule("max_run", "max_total_run")
+def _total_covers_a_job(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.max_total_run is not None and request.max_total_run < request.max_run:
+        yield Problem(
+            field="max_total_run",
+            found=format_duration(request.max_total_run),
+            problem=f"is below max_run ({format_duration(request.max_run)}), which is for one job",
+            fix=f"Raise it to {format_duration(request.max_run)} or more, or lower max_run.",
+        )
+
+
+@_rule("checkpoints", "max_total_run", "max_run", "script_retries")
+def _following_jobs_need_checkpoints(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if not request.checkpoints and (request.max_total_run or 0) > request.max_run:
+        yield Problem(
+            field="max_total_run",
+            found=format_duration(request.max_total_run or 0),
+            problem="is given with checkpoints: false: each job would start over and end at max_run again",
+            fix="Let the script save checkpoints (checkpoints: true), or remove max_total_run.",
+        )
+
+
+@_rule("max_cost", "capacity", "ladder", "instance_types", "instance_type", "spot_only")
+def _cost_can_be_counted(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.max_cost is None:
+        return
+    types = {each for rung in rungs_of(request) for each in rung.instance_types}
+    unknown = sorted(each for each in types if price_of([each], prices=defaults.prices) is None)
+    if unknown:
+        yield Problem(
+            field="max_cost",
+            found=shown(request.max_cost),
+            problem=f"cannot be kept: this deployment does not know the price of {', '.join(unknown)}",
+            fix="Add the price to the setting `prices` of the deployment, or remove max_cost.",
+        )
+    elif request.types or request.ladder:
+        seconds = first_job(request, prices=defaults.prices).max_run_seconds
+        if seconds < shortest_job_seconds(request):
+            yield Problem(
+                field="max_cost",
+                found=shown(request.max_cost),
+                problem=f"pays for {seconds} s of the first job, which is not worth its start",
+                fix="Raise it, or choose a cheaper instance type.",
+            )
 
 
 @_rule("capacity", "keep_alive")
 def _no_warm_pool_on_spot(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    if request.capacity == "spot" and request.keep_alive:
+    if request.capacity != "on-demand" and request.keep_alive:
         yield Problem(
             field="keep_alive",
             found=format_duration(request.keep_alive),
-            problem="is given with capacity: spot; AWS keeps no warm pool for spot instances",
+            problem=f"is given with capacity: {request.capacity}; AWS keeps no warm pool for spot instances",
             fix="Either keep spot and remove keep_alive (cheaper), or keep keep_alive and choose capacity: on-demand "
             "(the next job starts faster).",
         )
@@ -412,10 +522,25 @@ def _no_wait_on_demand(request: JobRequest, _defaults: DeploymentDefaults) -> It
             problem="is given without spot; only a spot job waits for capacity",
             fix="Remove max_wait, or choose capacity: spot.",
         )
+    if request.capacity == "auto" and request.max_wait is not None:
+        yield Problem(
+            field="max_wait",
+            found=format_duration(request.max_wait),
+            problem="is given with a capacity ladder, where each rung has a longest wait of its own",
+            fix="Give longest_wait instead: how long to wait for capacity before the next rung.",
+        )
 
 
 @_rule("capacity", "max_run", "max_wait", "checkpoints")
 def _wait_exceeds_run(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.capacity == "auto" and not request.checkpoints and request.max_run >= NO_CHECKPOINTS_SPOT_SECONDS:
+        yield Problem(
+            field="max_run",
+            found=format_duration(request.max_run),
+            problem="is too long for spot without checkpoints: an interruption would start over, and AWS allows one "
+            "hour in all, waiting included",
+            fix="Let the script save checkpoints (checkpoints: true), or choose capacity: on-demand.",
+        )
     if request.capacity != "spot" or request.max_wait is None:
         return
     if not request.checkpoints and max(request.max_run + 1, request.max_wait) > NO_CHECKPOINTS_SPOT_SECONDS:
@@ -560,5 +685,5 @@ def _warnings(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[str
         and not request.image.startswith("public.ecr.aws/")
     ):
         yield f"image {request.image} is not in Amazon ECR; SageMaker pulls from other registries only inside a VPC."
-    if request.capacity == "spot" and not request.checkpoints:
+    if request.capacity != "on-demand" and not request.checkpoints:
         yield "spot without checkpoints starts over after an interruption."

@@ -94,6 +94,8 @@ class CapacityScript:
     Attributes:
         interruptions: Taken one after the other; each is used once.
         initial_wait_seconds: From the launch until the first capacity.
+        gives_up_after_seconds: Waiting this long for the first capacity ends the job with a CapacityError, as
+            SageMaker does when there is none to be had; None waits on.
 
     Raises:
         CapacityScriptError: A number is out of range.
@@ -101,10 +103,11 @@ class CapacityScript:
 
     interruptions: tuple[Interruption, ...] = ()
     initial_wait_seconds: float = 0.0
+    gives_up_after_seconds: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "interruptions", tuple(self.interruptions))
-        problems = _numbers(self, names=("initial_wait_seconds",))
+        problems = _numbers(self, names=("initial_wait_seconds", "gives_up_after_seconds"))
         problems += [
             f"interruptions must hold Interruption values, found {item!r}"
             for item in self.interruptions
@@ -122,6 +125,7 @@ class CapacityScript:
         return {
             "interruptions": [asdict(interruption) for interruption in self.interruptions],
             "initial_wait_seconds": self.initial_wait_seconds,
+            "gives_up_after_seconds": self.gives_up_after_seconds,
         }
 
     @classmethod

@@ -80,7 +80,7 @@ EXPECTED_ACTIONS = {
         "ecr:GetDownloadUrlForLayer",
     },
     "Launcher": {*OWN_LOG_AND_TRACES, *RUN_READING, *RUN_WRITING, *LAUNCHING, "sqs:SendMessage"},
-    "Tracker": {*TRACKING, "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage"},
+    "Tracker": {*TRACKING, *LAUNCHING, "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage"},
     "Reconciler": {*TRACKING, *LAUNCHING, "sqs:SendMessage"},
     "Users": {
         *RUN_READING,
@@ -224,7 +224,7 @@ def test_roles_trust_one_service_and_where_aws_offers_it_one_account(any_templat
     }
 
 
-@pytest.mark.parametrize("principal", ["Launcher", "Reconciler"])
+@pytest.mark.parametrize("principal", ["Launcher", "Tracker", "Reconciler"])
 class TestThoseThatLaunch:
     def test_pass_the_execution_role_and_only_to_sagemaker(self, templates: Templates, principal: str) -> None:
         statement = statement_with(templates, principal, "iam:PassRole")

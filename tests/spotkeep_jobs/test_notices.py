@@ -10,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
+from spotkeep_jobs.ladder import NextJob, Rung
 from spotkeep_jobs.notices import (
     COLUMNS,
     SUBJECT_CHARACTERS,
     Moment,
     ending_notice,
     interruption_notice,
+    next_rung_notice,
     resume_notice,
     spoken_duration,
     spoken_usd,
@@ -104,6 +106,11 @@ STORIES: dict[str, dict[str, Any]] = {
         "interruptions": 0,
         "failure_reason": "The account-level service limit 'ml.m5.xlarge for spot training job usage' is 0 Instances",
     },
+    "quota": {
+        "reason": EndReason.QUOTA, "cost": NEVER_RAN.model_copy(update={"waited_seconds": 0}), "interruptions": 0,
+        "failure_reason": "The account-level service limit 'ml.m5.xlarge for spot training job usage' is 0 Instances",
+        "no_more_jobs_because": "the ladder has no rung below on-demand ml.m5.xlarge",
+    },
     "stopped-by-user": {"reason": EndReason.STOPPED_BY_USER},
     "max-runtime": {"reason": EndReason.MAX_RUNTIME_EXCEEDED},
     "max-wait": {"reason": EndReason.MAX_WAIT_EXCEEDED, "cost": NEVER_RAN, "interruptions": 0},
@@ -131,6 +138,17 @@ class TestTheWords:
 
     def test_of_a_resume(self, make: Any, snapshot: SnapshotAssertion) -> None:
         assert as_mail(resume_notice(moment(make, nth=3), away_seconds=1840)) == snapshot
+
+    @pytest.mark.parametrize("capacity", ["spot", "on-demand"])
+    def test_of_the_next_rung(self, make: Any, capacity: Any, snapshot: SnapshotAssertion) -> None:
+        notice = next_rung_notice(
+            run=make.run(), left=make.attempt(), deployment="spotkeep", happened_at=make.noon, created_at=make.noon,
+            job=NextJob(
+                position=1, rung=Rung(capacity=capacity, instance_types=("ml.g5.xlarge",), longest_wait_seconds=1800),
+                max_run_seconds=3600, because="there was no capacity in time for spot ml.m5.xlarge",
+            ),
+        )  # fmt: skip
+        assert as_mail(notice) == snapshot
 
     @pytest.mark.parametrize("kind", [NoticeKind.COMPLETED, NoticeKind.FAILED, NoticeKind.STOPPED])
     def test_of_a_tuning_job(self, make: Any, kind: NoticeKind, snapshot: SnapshotAssertion) -> None:

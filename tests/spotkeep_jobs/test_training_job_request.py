@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spotkeep_jobs.ladder import first_job
 from spotkeep_jobs.training_job_request import (
     JobPlatform,
     build_training_job_request,
@@ -52,7 +53,12 @@ def built(*, platform: JobPlatform = PLATFORM, run: str = "first-1a2b3c4d", **fi
     document = {"name": "first", "command": "python train.py --epochs 3"} | fields
     request = validate(document, defaults=DEFAULTS).accepted()
     parameters = build_training_job_request(
-        request=request, platform=platform, run=run, attempt=2, launch_id="feedfacecafebeef"
+        request=request,
+        job=first_job(request, prices={}),
+        platform=platform,
+        run=run,
+        attempt=2,
+        launch_id="feedfacecafebeef",
     )
     assert complaints_of_botocore(parameters) == ""
     return parameters
@@ -252,7 +258,12 @@ def test_any_accepted_document_builds_a_request_botocore_accepts(document: dict[
         return
     platform = JobPlatform(**(vars(PLATFORM) | {"volume_kms_key_arn": KEY if with_key else None}))
     parameters = build_training_job_request(
-        request=validation.request, platform=platform, run="r" * 52, attempt=1, launch_id="0" * 16
+        request=validation.request,
+        job=first_job(validation.request, prices={}),
+        platform=platform,
+        run="r" * 52,
+        attempt=1,
+        launch_id="0" * 16,
     )
     assert complaints_of_botocore(parameters) == ""
     assert len(parameters["TrainingJobName"]) <= 63

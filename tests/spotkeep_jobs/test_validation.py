@@ -174,7 +174,35 @@ def test_keep_alive_above_an_hour_is_refused(keep_alive: object) -> None:
         ({"checkpoints": "yes"}, "checkpoints"),
         ({"notify": ["finished"]}, "notify[0]"),
         ({"notify": ["failed", "failed"]}, "notify"),
-        ({"capacity": "auto"}, "capacity"),
+        ({"capacity": "cheap"}, "capacity"),
+        ({"ladder": []}, "ladder"),
+        ({"ladder": [{"instance_type": "ml.g5.xlarge"}] * 11}, "ladder"),
+        ({"ladder": [{"capacity": "on-demand"}]}, "ladder[0].instance_types"),
+        ({"ladder": [{"instance_type": "g5.xlarge"}]}, "ladder[0].instance_type"),
+        (
+            {"ladder": [{"instance_types": ["ml.g5.xlarge"], "instance_type": "ml.g5.xlarge"}]},
+            "ladder[0].instance_type",
+        ),
+        ({"ladder": [{"instance_type": "ml.g5.xlarge", "longest_wait": "1m"}]}, "ladder[0].longest_wait"),
+        ({"ladder": [{"instance_type": "ml.g5.xlarge", "max_wait": "1h"}]}, "ladder[0].max_wait"),
+        ({"ladder": [{"instance_type": "ml.g5.xlarge"}], "instance_type": "ml.g5.xlarge"}, "instance_types"),
+        ({"ladder": [{"instance_type": "ml.g5.xlarge"}], "capacity": "spot"}, "ladder"),
+        ({"longest_wait": "1h"}, "longest_wait"),
+        ({"capacity": "auto", "max_wait": "2d"}, "max_wait"),
+        ({"capacity": "auto", "keep_alive": "10m"}, "keep_alive"),
+        ({"capacity": "auto", "checkpoints": False, "max_run": "2h"}, "max_run"),
+        ({"capacity": "on-demand", "spot_only": True}, "capacity"),
+        (
+            {"ladder": [{"instance_type": "ml.g5.xlarge", "capacity": "on-demand"}], "spot_only": True},
+            "ladder[0].capacity",
+        ),
+        ({"max_total_run": "1h"}, "max_total_run"),
+        ({"max_total_run": "2h", "max_run": "1h", "checkpoints": False, "capacity": "on-demand"}, "max_total_run"),
+        ({"max_cost": 10}, "max_cost"),
+        ({"max_cost": "10 USD"}, "max_cost"),
+        ({"max_cost": 0}, "max_cost"),
+        ({"max_attempts": 0}, "max_attempts"),
+        ({"script_retries": 11}, "script_retries"),
         ({"checkpoint_prefix": "s3://other/x/", "checkpoints": False, "capacity": "on-demand"}, "checkpoint_prefix"),
     ],
 )
@@ -206,7 +234,7 @@ def test_managed_spot_takes_one_instance_type_and_on_demand_five() -> None:
     field, text = the_problem(instance_types=types[:2])
     assert field == "instance_types"
     assert "managed spot takes one" in text
-    assert "on-demand" in text
+    assert "capacity: auto" in text
     assert judged(instance_types=types[:5], capacity="on-demand").accepted().types == tuple(types[:5])
     assert the_problem(instance_types=types, capacity="on-demand")[0] == "instance_types"
     assert the_problem(instance_types=[types[0]] * 2, capacity="on-demand")[0] == "instance_types"

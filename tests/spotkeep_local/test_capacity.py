@@ -24,7 +24,10 @@ interruptions = st.builds(
     capacity_returns_after_seconds=st.none() | seconds,
 )
 scripts = st.builds(
-    CapacityScript, interruptions=st.lists(interruptions, max_size=4).map(tuple), initial_wait_seconds=seconds
+    CapacityScript,
+    interruptions=st.lists(interruptions, max_size=4).map(tuple),
+    initial_wait_seconds=seconds,
+    gives_up_after_seconds=st.none() | seconds,
 )
 
 

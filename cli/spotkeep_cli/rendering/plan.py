@@ -9,6 +9,8 @@ from rich.text import Text
 
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.facts import Fact, facts
+from spotkeep_jobs.ladder import rungs_of
+from spotkeep_jobs.request import JobRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,21 +37,43 @@ def plan(judgement: Judgement, *, prepared: PreparedJob, where: str) -> Renderab
 
 
 def cost_ceiling_usd(request: Mapping[str, Any], *, usd_per_hour: float | None) -> float | None:
-    """The most a launch can cost in instance time: `max_run` on every instance at the on-demand price.
+    """The most a run can cost in instance time: all it may train, on every instance, at the on-demand price.
 
-    Spot is never dearer. Storage, requests and data transfer are not in it. None when the price is not known.
+    Never more than `max_cost`. Spot is never dearer. Storage, requests and data transfer are not in it. None when the
+    price is not known.
     """
     if usd_per_hour is None or not isinstance(request.get("max_run"), int):
         return None
-    hours = (request["max_run"] + int(request.get("keep_alive") or 0)) / _SECONDS_PER_HOUR
-    return float(hours * int(request.get("instance_count", 1)) * usd_per_hour)
+    trained = request.get("max_total_run") or request["max_run"]
+    hours = (trained + int(request.get("keep_alive") or 0)) / _SECONDS_PER_HOUR
+    ceiling = float(hours * int(request.get("instance_count", 1)) * usd_per_hour)
+    return ceiling if request.get("max_cost") is None else min(ceiling, float(request["max_cost"]))
+
+
+def places(request: Mapping[str, Any]) -> list[str]:
+    """Where a run looks for capacity, one line a rung.
+
+    Args:
+        request: The validated job document.
+    """
+    count = request.get("instance_count", 1)
+    counted = f"{count} x " if count > 1 else ""
+    storage = f"{request.get('volume_size_gb', 30)} GB each"
+    if request.get("capacity", "spot") != "auto":
+        types = request.get("instance_types") or [request.get("instance_type") or "the default type"]
+        return [f"{counted}{' or '.join(types)}, {request.get('capacity', 'spot')}, {storage}"]
+    return [
+        f"{'' if not number else 'then '}{counted}{' or '.join(rung.instance_types)}, {rung.capacity}, "
+        f"{storage}, for up to {quantities.duration(rung.longest_wait_seconds)} of waiting"
+        for number, rung in enumerate(rungs_of(JobRequest.model_validate(dict(request))))
+    ]
 
 
 def _rows(request: Mapping[str, Any], *, judgement: Judgement, prepared: PreparedJob, where: str) -> list[Fact]:
     rows: list[Fact] = [("deployment", where), ("command", _command(request.get("command")))]
     if source := _source(request, prepared=prepared):
         rows.append(("source", source))
-    rows.append(("runs on", _instances(request)))
+    rows += [("runs on" if not number else "", place) for number, place in enumerate(places(request))]
     rows.append(("at most", _limits(request)))
     if channels := request.get("channels"):
         rows += [("data", f"{channel['name']}: {channel['uri']}") for channel in channels]
@@ -79,16 +103,12 @@ def _source(request: Mapping[str, Any], *, prepared: PreparedJob) -> str:
     return str(source or "")
 
 
-def _instances(request: Mapping[str, Any]) -> str:
-    types = request.get("instance_types") or [request.get("instance_type") or "the default type"]
-    count = request.get("instance_count", 1)
-    counted = f"{count} x " if count > 1 else ""
-    capacity = request.get("capacity", "spot")
-    return f"{counted}{' or '.join(types)}, {capacity}, {request.get('volume_size_gb', 30)} GB each"
-
-
 def _limits(request: Mapping[str, Any]) -> str:
     parts = [f"{quantities.duration(request.get('max_run'))} of training"]
+    if request.get("max_total_run"):
+        parts = [f"{quantities.duration(request['max_total_run'])} of training", f"{parts[0]} a job"]
+    if request.get("script_retries"):
+        parts.append(f"{quantities.counted(request['script_retries'], 'new start')} of a script that fails")
     if request.get("max_wait"):
         parts.append(f"{quantities.duration(request['max_wait'])} in all, waiting included")
     if request.get("keep_alive"):
@@ -100,7 +120,7 @@ def _costs(request: Mapping[str, Any], *, judgement: Judgement) -> str:
     ceiling = cost_ceiling_usd(request, usd_per_hour=judgement.usd_per_hour)
     if ceiling is None:
         return "not known: the deployment has no price for this type"
-    spot = "; spot usually costs far less" if request.get("capacity") == "spot" else ""
+    spot = "; spot usually costs far less" if request.get("capacity") != "on-demand" else ""
     return (
         f"at most {quantities.dollars(ceiling)} of instance time "
         f"({quantities.dollars(judgement.usd_per_hour)} an hour on demand{spot})"

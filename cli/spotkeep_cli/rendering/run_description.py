@@ -31,6 +31,9 @@ _MARKS = {
     TimelineKind.TRAINING: ("▶", "green"),
     TimelineKind.STOP_REQUESTED: ("■", "yellow"),
     TimelineKind.STOPPING: ("■", "yellow"),
+    TimelineKind.RUNG_LEFT: ("↓", "yellow"),
+    TimelineKind.ATTEMPT_ENDED: ("■", "yellow"),
+    TimelineKind.ATTEMPT_BEGUN: ("↓", "yellow"),
     TimelineKind.ENDED: ("●", "bold"),
 }
 
@@ -93,6 +96,8 @@ def _facts(run: Run, *, now: datetime) -> RenderableType:
     rows.append(("model", run.output_uri or "not there yet" if not run.state.ended else run.output_uri or "none"))
     if run.failure_reason:
         rows.append(("said", run.failure_reason))
+    if run.no_more_jobs_because:
+        rows.append(("no job follows", run.no_more_jobs_because))
     return facts(rows)
 
 
@@ -105,6 +110,11 @@ def _attempts(attempts: Sequence[Attempt], *, width: int) -> RenderableType:
     columns = [
         Column(heading="#", cells=[str(attempt.attempt) for attempt in attempts], justify="right"),
         Column(heading="STATE", cells=[state_text(RunState(attempt.state.value)) for attempt in attempts]),
+        Column(
+            heading="RUNS ON",
+            cells=[f"{attempt.instance_type} {attempt.capacity}" for attempt in attempts],
+            importance=1,
+        ),
         Column(heading="TRAINING JOB", cells=[attempt.job_name for attempt in attempts], importance=0),
         Column(
             heading="STARTED",

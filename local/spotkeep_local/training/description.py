@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from spotkeep_local.training.job import TrainingJob, Transition
+from spotkeep_local.training.request_rules import instance_type
 
 _ECHOED = (
     "HyperParameters",
@@ -52,7 +53,14 @@ def describe(job: TrainingJob, *, now: float) -> dict[str, Any]:
         "EnableInterContainerTrafficEncryption": job.request.get("EnableInterContainerTrafficEncryption", False),
         "EnableManagedSpotTraining": job.spot,
         "ProfilingStatus": "Disabled",
-    } | {name: job.request[name] for name in _ECHOED if name in job.request}
+    } | {name: _echoed(job, name) for name in _ECHOED if name in job.request}
+
+
+def _echoed(job: TrainingJob, name: str) -> Any:
+    value = job.request[name]
+    if name == "ResourceConfig" and "InstancePreferences" in value:
+        return value | {"SelectedInstanceType": instance_type(job.request)}
+    return value
 
 
 def summarize(job: TrainingJob) -> dict[str, Any]:

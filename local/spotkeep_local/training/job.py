@@ -75,6 +75,11 @@ _MESSAGES = {
     SecondaryStatus.MAX_RUNTIME_EXCEEDED: "Training job runtime exceeded MaxRuntimeInSeconds provided",
     SecondaryStatus.MAX_WAIT_EXCEEDED: "Training job wait time exceeded MaxWaitTimeInSeconds provided",
 }
+CAPACITY_ERROR = (
+    "CapacityError: Unable to provision requested ML compute capacity. Please retry using a different ML instance type."
+)
+"""What SageMaker says when it gives up.
+Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DescribeTrainingJob.html (FailureReason)"""
 NO_CAPACITY_MESSAGE = "Insufficient capacity error from EC2 while launching instances, retrying!"
 
 _BILLED = frozenset(

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local.training.request_rules import DEFAULT_CHECKPOINT_PATH
+from spotkeep_local.training.request_rules import DEFAULT_CHECKPOINT_PATH, instance_type
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,13 +93,13 @@ def _input_data_configuration(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _resource_configuration(request: dict[str, Any]) -> dict[str, Any]:
-    instance_type = request["ResourceConfig"]["InstanceType"]
+    kind = instance_type(request)
     group = "homogeneousCluster"
     return {
         "current_host": HOST_NAME,
-        "current_instance_type": instance_type,
+        "current_instance_type": kind,
         "current_group_name": group,
         "hosts": [HOST_NAME],
-        "instance_groups": [{"instance_group_name": group, "instance_type": instance_type, "hosts": [HOST_NAME]}],
+        "instance_groups": [{"instance_group_name": group, "instance_type": kind, "hosts": [HOST_NAME]}],
         "network_interface_name": "lo",
     }

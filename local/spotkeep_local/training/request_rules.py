@@ -47,6 +47,13 @@ def is_spot(request: dict[str, Any]) -> bool:
     return bool(request.get("EnableManagedSpotTraining", False))
 
 
+def instance_type(request: dict[str, Any]) -> str:
+    """The type the job gets: here there is always capacity for the first preference."""
+    resources = request["ResourceConfig"]
+    preferences = resources.get("InstancePreferences")
+    return str(preferences[0]["InstanceType"] if preferences else resources["InstanceType"])
+
+
 def max_runtime_seconds(request: dict[str, Any]) -> int:
     """The runtime limit, with AWS's default of one day."""
     value = request.get("StoppingCondition", {}).get("MaxRuntimeInSeconds", DEFAULT_MAX_RUNTIME_SECONDS)
@@ -83,12 +90,16 @@ def _resources(request: dict[str, Any]) -> list[str]:
         for name, what in (
             ("InstanceGroups", "heterogeneous clusters"),
             ("TrainingPlanArn", "training plans"),
-            ("InstancePreferences", "instance preferences"),
         )
         if resources.get(name)
     ]
-    if "InstanceType" not in resources and "InstancePreferences" not in resources:
+    preferences = resources.get("InstancePreferences", [])
+    if "InstanceType" not in resources and not preferences:
         problems.append("ResourceConfig.InstanceType is required")
+    if preferences and "InstanceType" in resources:
+        problems.append("ResourceConfig.InstancePreferences cannot be given together with InstanceType")
+    if preferences and is_spot(request):
+        problems.append("ResourceConfig.InstancePreferences is not supported with EnableManagedSpotTraining")
     count = resources.get("InstanceCount", 1)
     if count < 1:
         problems.append(f"Invalid InstanceCount {count}. It must be at least 1")

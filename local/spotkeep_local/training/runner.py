@@ -24,6 +24,7 @@ from spotkeep_local.training.errors import JobFailedError
 from spotkeep_local.training.facts import ProcessLifetime
 from spotkeep_local.training.host import Host, end_orphans, resolve_isolation
 from spotkeep_local.training.job import (
+    CAPACITY_ERROR,
     NO_CAPACITY_MESSAGE,
     Ending,
     SecondaryStatus,
@@ -187,6 +188,7 @@ class JobRunner:
     def _train_to_the_end(self) -> Ending:
         job = self.job
         wait_seconds: float | None = 0.0
+        patience_seconds: float | None = None
         if self._recovered:
             self._end_what_a_dead_server_left()
             if job.ending:
@@ -196,9 +198,11 @@ class JobRunner:
             self._take_up_again()
         elif job.capacity_script:
             wait_seconds = job.capacity_script.initial_wait_seconds
+            patience_seconds = job.capacity_script.gives_up_after_seconds
         while True:
-            if (ending := self._wait_for_capacity(wait_seconds)) is not None:
+            if (ending := self._wait_for_capacity(wait_seconds, patience_seconds=patience_seconds)) is not None:
                 return ending
+            patience_seconds = None
             outcome = self._run_host()
             if isinstance(outcome, Ending):
                 return outcome
@@ -220,9 +224,10 @@ class JobRunner:
         ended = end_orphans(group=last.pid, identity=last.identity, job_arn=job.arn)
         self._change_lifetime(ended_at=time.time(), interrupted=True, notice=False, signal="SIGKILL" if ended else None)
 
-    def _wait_for_capacity(self, seconds: float | None) -> Ending | None:
-        """Waits; an ending when the job's time or its user's patience is over first."""
+    def _wait_for_capacity(self, seconds: float | None, *, patience_seconds: float | None = None) -> Ending | None:
+        """Waits; an ending when the job's time, its user's patience or SageMaker's is over first."""
         capacity_at = None if seconds is None else time.time() + seconds
+        given_up_at = None if patience_seconds is None else time.time() + patience_seconds
         if self.job.secondary is not SecondaryStatus.INTERRUPTED and seconds != 0:
             self._advance(SecondaryStatus.STARTING, message=NO_CAPACITY_MESSAGE)
         with self._changed:
@@ -233,9 +238,11 @@ class JobRunner:
                     raise _ShutdownError
                 if cause in _ENDING_OF:
                     return Ending(secondary=_ENDING_OF[cause])
+                if given_up_at is not None and now >= given_up_at:
+                    return Ending(secondary=SecondaryStatus.FAILED, failure_reason=CAPACITY_ERROR)
                 if capacity_at is not None and now >= capacity_at:
                     return None
-                self._changed.wait(self._seconds_until(now, capacity_at))
+                self._changed.wait(self._seconds_until(now, capacity_at, given_up_at))
 
     def _run_host(self) -> Ending | Interruption:
         """Runs the job on one host until the job is over or the host is lost."""
@@ -309,7 +316,7 @@ class JobRunner:
         assert host is not None  # noqa: S101 - just started
         with self._changed:
             while (cause := self._cause(time.time())) is None:
-                self._changed.wait(self._seconds_until(time.time(), None))
+                self._changed.wait(self._seconds_until(time.time()))
             interruption = self._striking
         if cause is _Cause.SHUTDOWN:
             raise _ShutdownError
@@ -446,9 +453,9 @@ class JobRunner:
         max_wait = self._job.request.get("StoppingCondition", {}).get("MaxWaitTimeInSeconds")
         return None if max_wait is None else self._job.created_at + float(max_wait)
 
-    def _seconds_until(self, now: float, also: float | None) -> float | None:
+    def _seconds_until(self, now: float, *also: float | None) -> float | None:
         job = self._job
-        moments = [also, self._give_up_at()]
+        moments = [*also, self._give_up_at()]
         if job.secondary in (SecondaryStatus.TRAINING, SecondaryStatus.DOWNLOADING):
             moments.append(now + max_runtime_seconds(job.request) - job.running_seconds(now))
             interruption = self._next_interruption()

@@ -54,6 +54,8 @@ def test_a_spot_request_is_fine():
         ("ResourceConfig.KeepAlivePeriodInSeconds", 3601, "must be at most 3600"),
         ("ResourceConfig.InstanceCount", 2, "the local AWS runs a job on one host"),
         ("ResourceConfig.InstanceType", None, "InstanceType is required"),
+        ("ResourceConfig.InstancePreferences", [{"InstanceType": "ml.m5.large"}], "not supported with EnableManaged"),
+        ("ResourceConfig.InstancePreferences", [{"InstanceType": "ml.m5.large"}], "together with InstanceType"),
         ("ResourceConfig.VolumeSizeInGB", 0, "Invalid VolumeSizeInGB 0"),
         ("ResourceConfig.InstanceGroups", [{}], "has no heterogeneous clusters"),
         ("ResourceConfig", None, "ResourceConfig is required"),

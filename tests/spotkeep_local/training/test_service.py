@@ -470,6 +470,21 @@ class TestLimits:
         assert "TrainingTimeInSeconds" not in ended
         assert "BillableTimeInSeconds" not in ended
 
+    def test_sagemaker_gives_up_when_there_is_no_capacity(self, training):
+        training.script_capacity("scarce", CapacityScript(initial_wait_seconds=3600, gives_up_after_seconds=0.1))
+        training.create("scarce-1", "")
+        ended = training.wait_ended("scarce-1")
+        assert (ended["TrainingJobStatus"], ended["SecondaryStatus"]) == ("Failed", "Failed")
+        assert ended["FailureReason"].startswith("CapacityError: Unable to provision")
+        assert "BillableTimeInSeconds" not in ended
+
+    def test_of_several_types_the_one_that_was_taken_is_told(self, training):
+        preferences = [{"InstanceType": "ml.m5.xlarge"}, {"InstanceType": "ml.m5.large"}]
+        resources = {"InstancePreferences": preferences, "InstanceCount": 1, "VolumeSizeInGB": 10}
+        training.create("choosy-1", "", spot=False, ResourceConfig=resources)
+        ended = training.wait_ended("choosy-1")
+        assert ended["ResourceConfig"] == resources | {"SelectedInstanceType": "ml.m5.xlarge"}
+
 
 class TestEvents:
     def test_every_change_of_the_secondary_status_is_told(self, training):

@@ -1,0 +1,89 @@
+"""A run on its ladder, for real: jobs follow each other on the same checkpoints, in the deployed app."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spotkeep_jobs.states import EndReason, RunState, TimelineKind
+from spotkeep_local.capacity import CapacityScript
+
+if TYPE_CHECKING:
+    from conftest import DeployedApp
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+_COUNT = """\
+import os, pathlib, sys, time
+from spotkeep import Checkpointer
+done = {"count": 0}
+with Checkpointer({"done": done}, every_steps=5) as checkpointer:
+    for step in checkpointer.steps(int(sys.argv[1])):
+        done["count"] += 1
+        time.sleep(0.05)
+if os.environ["SPOTKEEP_ATTEMPT"] in sys.argv[2:]:
+    sys.exit("this attempt was told to fail")
+pathlib.Path(os.environ["SM_MODEL_DIR"], "count.txt").write_text(str(done["count"]))
+"""
+
+
+def counting(app: DeployedApp, command: str, **fields: Any) -> dict[str, Any]:
+    run = f"ladder-{uuid.uuid4().hex[:8]}"
+    return {
+        "name": "ladder",
+        "run": run,
+        "command": f"python count.py {command}",
+        "source": app.upload_source(run, {"count.py": _COUNT}),
+        "environment": {"SPOTKEEP_PROGRESS_SECONDS": "0"},
+        "max_run": "10m",
+        **fields,
+    }
+
+
+def resumed_from(app: DeployedApp, run: str) -> list[int | None]:
+    return [entry.step for entry in app.runs.timeline(run) if entry.kind is TimelineKind.STEP_RESUMED]
+
+
+def test_no_capacity_on_spot_and_the_run_completes_on_demand(deployed_app: DeployedApp) -> None:
+    job = counting(
+        deployed_app, "10", capacity="auto", instance_types=["ml.m5.large", "ml.m5.xlarge"],
+        notify=["next-rung", "completed"],
+    )  # fmt: skip
+    scarce = CapacityScript(initial_wait_seconds=600, gives_up_after_seconds=0.5)
+    deployed_app.control.script_capacity(run=job["run"], script=scarce)
+    deployed_app.launch(**job)
+    deployed_app.wait_until(job["run"], lambda head: head.attempt == 2)
+    ended = deployed_app.wait_until_ended(job["run"])
+    assert (ended.state, ended.attempt) == (RunState.COMPLETED, 2)
+    attempts = deployed_app.runs.attempts(job["run"])
+    assert [attempt.end_reason for attempt in attempts] == [EndReason.CAPACITY, EndReason.COMPLETED]
+    assert [attempt.instance_type for attempt in attempts] == ["ml.m5.large", "ml.m5.xlarge"]
+    assert [notice.kind.value for notice in deployed_app.runs.notices(job["run"])] == ["next-rung", "completed"]
+
+
+def test_a_run_longer_than_a_job_goes_on_where_the_last_job_ended(deployed_app: DeployedApp) -> None:
+    job = counting(deployed_app, "100", max_run="3s", max_total_run="5m", max_wait="1h")
+    deployed_app.launch(**job)
+    ended = deployed_app.wait_until_ended(job["run"])
+    attempts = deployed_app.runs.attempts(job["run"])
+    assert (ended.state, len(attempts) > 1) == (RunState.COMPLETED, True)
+    assert {attempt.end_reason for attempt in attempts[:-1]} == {EndReason.MAX_RUNTIME_EXCEEDED}
+    steps = resumed_from(deployed_app, job["run"])
+    assert steps[0] == 0
+    assert steps == sorted(set(steps), key=lambda step: step or 0)
+    jobs = deployed_app.client("sagemaker")
+    times = [jobs.describe_training_job(TrainingJobName=attempt.job_name) for attempt in attempts]
+    for before, following in itertools.pairwise(times):
+        assert before["TrainingEndTime"] <= following["CreationTime"], json.dumps(times, default=str)
+
+
+def test_a_failed_script_is_started_again_as_often_as_it_may(deployed_app: DeployedApp) -> None:
+    job = counting(deployed_app, "10 1", script_retries=1)
+    deployed_app.launch(**job)
+    ended = deployed_app.wait_until_ended(job["run"])
+    assert (ended.state, ended.attempt) == (RunState.COMPLETED, 2)
+    assert resumed_from(deployed_app, job["run"]) == [0, 10]

@@ -1,0 +1,50 @@
+"""What a launch would do, in words: where the run looks for capacity, and what it can cost at most."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spotkeep_cli.rendering.plan import cost_ceiling_usd, places
+from spotkeep_jobs.validation import DeploymentDefaults, validate
+
+
+def accepted(**fields: Any) -> dict[str, Any]:
+    defaults = DeploymentDefaults(image="image", prices={"ml.g5.xlarge": 1.5, "ml.g5.2xlarge": 2.0})
+    document = {"name": "first", "command": "python train.py", "max_run": "2h"} | fields
+    return validate(document, defaults=defaults).accepted().as_document()
+
+
+def test_one_place_is_one_line() -> None:
+    assert places(accepted(instance_type="ml.g5.xlarge", instance_count=2)) == ["2 x ml.g5.xlarge, spot, 30 GB each"]
+
+
+def test_a_ladder_is_a_line_a_rung() -> None:
+    document = accepted(capacity="auto", instance_types=["ml.g5.xlarge", "ml.g5.2xlarge"], longest_wait="30m")
+    assert places(document) == [
+        "ml.g5.xlarge, spot, 30 GB each, for up to 30m of waiting",
+        "then ml.g5.2xlarge, spot, 30 GB each, for up to 30m of waiting",
+        "then ml.g5.xlarge or ml.g5.2xlarge, on-demand, 30 GB each, for up to 30m of waiting",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "dollars"),
+    [
+        ({}, 4.0),
+        ({"instance_count": 3}, 12.0),
+        ({"max_total_run": "10h"}, 20.0),
+        ({"max_total_run": "10h", "max_cost": 5}, 5.0),
+        ({"max_cost": 50}, 4.0),
+        ({"capacity": "on-demand", "keep_alive": "30m"}, 5.0),
+    ],
+)
+def test_the_ceiling_is_all_that_the_run_may_train_and_never_above_max_cost(
+    fields: dict[str, Any], dollars: float
+) -> None:
+    assert cost_ceiling_usd(accepted(instance_type="ml.g5.2xlarge", **fields), usd_per_hour=2.0) == dollars
+
+
+def test_an_unknown_price_is_said() -> None:
+    assert cost_ceiling_usd(accepted(instance_type="ml.g5.2xlarge"), usd_per_hour=None) is None
