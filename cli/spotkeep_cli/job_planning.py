@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_cli.errors import CommandLineError, NoConnectionError, RefusedError, UsageError
+from spotkeep_cli.errors import CommandLineError, NoConnectionError, UsageError
 from spotkeep_jobs.durations import format_duration, parse_duration
 from spotkeep_jobs.errors import DurationError
 
@@ -205,8 +205,8 @@ def _judge(
 ) -> tuple[Deployment | None, Judgement, list[str]]:
     from spotkeep_cli.job_file import read_job_file
     from spotkeep_cli.judgement import PLACEHOLDER_BUCKET, judge_by_launcher, judge_here
+    from spotkeep_cli.launcher_answer import refused
     from spotkeep_cli.preparation import prepare
-    from spotkeep_cli.problems import with_lines
 
     document = read_job_file(job_file, overrides=overrides)
     new_token = invocation.seams.new_token
@@ -222,9 +222,7 @@ def _judge(
         prepared = prepare(document, checkpoint_bucket=PLACEHOLDER_BUCKET, new_token=new_token)
         judgement = judge_here(prepared)
     if judgement.problems:
-        raise RefusedError(
-            f"{job_file} would be refused, nothing was planned", problems=with_lines(judgement.problems, document)
-        )
+        raise refused(list(judgement.problems), what="nothing was planned", document=document)
     return deployment, judgement, remarks
 
 
