@@ -52,7 +52,7 @@ rehearse: setup ## Deploy to a local AWS, train, interrupt, resume, notify: the 
 
 test: setup ## Every test (no AWS account, no network, no Docker)
 	@rm -rf $(STATE)/tmp
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist loadfile -m 'not torch'
 
 setup-torch: setup ## torch, Keras, Lightning and Hugging Face's Trainer, for their example and tests
 	@$(BIN)/python -c 'import torch' 2>/dev/null || { $(BIN)/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0'; }

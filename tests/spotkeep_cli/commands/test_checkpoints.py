@@ -364,7 +364,7 @@ EVERY_COMMAND = [
     "show hostile 5",
     "diff hostile 5 5",
     "export hostile 5 out.st --format safetensors",
-    "export hostile 5 out.pt --format torch",
+    pytest.param("export hostile 5 out.pt --format torch", marks=pytest.mark.torch),
 ]
 
 
