@@ -36,7 +36,7 @@ def run(script, options, environment, signal_name, at_step):
             os.kill(os.getpid(), getattr(signal, signal_name))
     events.report_progress = progress
     # The script saves as often as pays, which for so short a run is never.
-    resumable_training.Checkpointer = lambda state, every_seconds: Checkpointer(state, every_steps=2)
+    resumable_training.Checkpointer = lambda state, every_seconds, **more: Checkpointer(state, every_steps=2, **more)
     runpy.run_path(script, run_name="__main__")
 
 for line in sys.stdin:

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -180,7 +181,8 @@ def test_killed_at_random_moments_the_training_ends_as_if_nothing_had_happened(t
             time.sleep(0.005)
         time.sleep(seconds)
         for victim in victims:
-            os.kill(pids[victim], signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it may have come to its end
+                os.kill(pids[victim], signal.SIGKILL)
 
     for attempt in range(6):
         kill_some = partial(kill, victims=chance.choice([[0], [1], [0, 1]]), seconds=chance.random() * 0.3)

@@ -164,6 +164,16 @@ def test_gradients_that_are_added_up_are_not_torn_apart(tmp_path):
             assert run(directory, body=summed, batches_per_step=3) == expected
 
 
+def test_plain_values_are_put_back_into_the_scripts_own_dictionary(tmp_path):
+    for attempt in (1, 2):
+        state = {"best": 0.0}
+        training = ResumableTraining(state, directory=tmp_path)
+        for epoch in training.epochs(attempt):
+            assert state["best"] == epoch / 2
+            state["best"] = (epoch + 1) / 2
+        assert state == {"best": attempt / 2}
+
+
 def test_progress_tells_how_far_it_is(tmp_path, job_events):
     training = ResumableTraining({}, directory=tmp_path, batches_per_step=2)
     loader = training.loader([1, 2, 3])

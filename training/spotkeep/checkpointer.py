@@ -228,6 +228,8 @@ class Checkpointer:
                 self._second_tier.finish(lambda: self._notice_watch.seconds_left)
                 if self._history is not None and self._notice_watch.seconds_left > 0:
                     self._second_tier.send_history()
+            if isinstance(exception, SystemExit) and exception.code == EXIT_INTERRUPTED:
+                self._notice_watch.note_leaving()
             if self._leaving_agreed and isinstance(exception, SystemExit):
                 # A launcher ends all ranks when the first one leaves, and rank 0 may still have been uploading.
                 with contextlib.suppress(RankLostError):

@@ -168,6 +168,12 @@ class NoticeWatch:
         self._take(notice)
         self._wake(_LOOK)
 
+    def note_leaving(self) -> None:
+        """Let the runner know that the script leaves because of the notice, whatever its launcher makes of that."""
+        if self._file is not None and self._seen is not None:
+            with contextlib.suppress(OSError):
+                left_file(self._file).touch()
+
     def take_save_advice(self) -> bool:
         """Say, once, that a save is advised now: EC2 recommends a rebalance."""
         advised, self._save_advised = self._save_advised, False
@@ -308,6 +314,11 @@ def notice_seconds() -> float:
     except ValueError:
         return _DEFAULT_NOTICE_SECONDS
     return max(0.0, seconds) if math.isfinite(seconds) else _DEFAULT_NOTICE_SECONDS
+
+
+def left_file(notice_file: Path) -> Path:
+    """Name the file that says that the script has left because of the notice."""
+    return notice_file.with_name(notice_file.name + ".left")
 
 
 def write_notice(path: Path, notice: Notice) -> None:

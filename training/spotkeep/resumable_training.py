@@ -65,7 +65,7 @@ class ResumableTraining:
         progress = _Progress()
         # Every rank has random numbers and a place in the data of its own.
         own.update({_RANDOM: RandomStates(), _LOOP: progress})
-        self._checkpointer = Checkpointer(dict(state), per_rank=own, **options)
+        self._checkpointer = Checkpointer(state, per_rank=own, **options)
         self._loop = _Loop(self._checkpointer, progress, batches_per_step=batches_per_step)
 
     @property

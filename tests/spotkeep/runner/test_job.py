@@ -217,6 +217,17 @@ def test_after_a_notice_the_exit_code_is_75_and_nothing_counts_as_failed(start):
         shutil.rmtree(job.base)
 
 
+def test_a_launcher_with_an_exit_code_of_its_own_does_not_make_an_interruption_a_failure(start):
+    """As torchrun, which ends with 1 when a worker has left with 75."""
+    job = start(["sh", "-c", "python train.py || exit 1"], script=WAITS_FOR_NOTICE, SPOTKEEP_NOTICE_SECONDS="30")
+    job.wait_for_line("waiting")
+    job.process.send_signal(signal.SIGTERM)
+    job.wait_for("exit", code=75)
+    os.killpg(job.process.pid, signal.SIGKILL)
+    job.process.wait()
+    assert job.failure is None
+
+
 def test_a_script_that_fails_after_a_notice_has_failed(start):
     script = """
         import signal, sys, time

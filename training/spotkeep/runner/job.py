@@ -13,6 +13,7 @@ from pathlib import Path
 from spotkeep import events
 from spotkeep.checkpointer import EXIT_INTERRUPTED
 from spotkeep.errors import JobError
+from spotkeep.notice import left_file
 from spotkeep.version import __version__
 
 from .environment import find_hardware, job_environment
@@ -67,7 +68,9 @@ def _supervised(command: Sequence[str], layout: JobLayout, supervisor: Superviso
         _leave_failure(layout, str(error))
         sys.stderr.write(f"spotkeep: {error}\n")
         return error.exit_code
-    if supervisor.announced and outcome.exit_code in (EXIT_INTERRUPTED, _KILLED_BY_SIGTERM):
+    # A launcher of many workers (torchrun) has a code of its own for a worker that left with 75.
+    left = outcome.exit_code in (EXIT_INTERRUPTED, _KILLED_BY_SIGTERM) or left_file(notice_file).exists()
+    if supervisor.announced and outcome.exit_code and left:
         return EXIT_INTERRUPTED
     if outcome.exit_code:
         _leave_failure(
