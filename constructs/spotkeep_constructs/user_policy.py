@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aws_cdk import Aws
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
@@ -9,6 +10,7 @@ from spotkeep_constructs.checkpoint_bucket import CheckpointBucket
 from spotkeep_constructs.connection import grant_read_connection
 from spotkeep_constructs.job_function import JobFunction
 from spotkeep_constructs.run_table import RunTable
+from spotkeep_constructs.statements import allow
 from spotkeep_constructs.training_jobs import TrainingJobs
 
 
@@ -57,3 +59,11 @@ class UserPolicy(Construct):
         checkpoints.grant_put_sources(self.policy)
         jobs.grant_describe(self.policy)
         jobs.grant_read_logs(self.policy)
+        allow(
+            self.policy,
+            # What `spotkeep plan` looks at: the market, which belongs to nobody.
+            actions=["ec2:DescribeAvailabilityZones", "ec2:DescribeSpotPriceHistory", "ec2:GetSpotPlacementScores"],
+            resources=["*"],
+            conditions={"StringEquals": {"aws:RequestedRegion": Aws.REGION}},
+            wildcard="EC2 knows no resources for these; the region is the narrowest bound it takes.",
+        )

@@ -92,6 +92,9 @@ EXPECTED_ACTIONS = {
         "s3:AbortMultipartUpload",
         "kms:GenerateDataKey",
         "sagemaker:DescribeTrainingJob",
+        "ec2:DescribeAvailabilityZones",
+        "ec2:DescribeSpotPriceHistory",
+        "ec2:GetSpotPlacementScores",
     },
     "Reconciliation": {"lambda:InvokeFunction", "sqs:SendMessage"},
     "Spot": {
