@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from .chunk_checksums import chunk_checksums
+from .chunk_checksums import chunk_checksum
 from .manifest import CHUNK_BYTES
 from .shared_work import Piece, share
 from .state_encoding import Blob
@@ -24,8 +24,6 @@ from .storage import ALIGNMENT_BYTES, WRITE_BYTES
 
 # Below this, handing the interpreter's lock over costs more than the copy.
 _SMALL_COPY_BYTES = 2**14
-# More is out of the processor's cache before it is added up; less hands the interpreter's lock over more often.
-_CACHED_CHUNKS = 4
 _HUGE_PAGES = getattr(mmap, "MADV_HUGEPAGE", 14)
 _POPULATE_WRITE = 23  # Linux 5.14; Python has no name for it.
 _POPULATE_BYTES = 64 * 2**20
@@ -119,11 +117,10 @@ class Snapshot:
 
     def _copy_pieces(self, image: FileImage, contents: _Contents, pieces: Iterator[Piece]) -> None:
         for start, end in pieces:
-            for first in range(start, end, _CACHED_CHUNKS * CHUNK_BYTES):
-                chunks = image.raw[first : min(first + _CACHED_CHUNKS * CHUNK_BYTES, end)]
-                contents.copy_into(chunks, first)
-                number = first // CHUNK_BYTES
-                image.checksums[number : number + _CACHED_CHUNKS] = chunk_checksums(chunks, CHUNK_BYTES)
+            for first in range(start, end, CHUNK_BYTES):
+                chunk = image.raw[first : min(first + CHUNK_BYTES, end)]
+                contents.copy_into(chunk, first)
+                image.checksums[first // CHUNK_BYTES] = chunk_checksum(chunk)
             with self._progress:
                 self._copied.add(image.start + end)
                 self._progress.notify_all()
