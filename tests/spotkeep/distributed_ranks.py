@@ -91,7 +91,7 @@ def train(rank: int, job: dict, port: int) -> None:
     import torch
     import torch.distributed as dist
 
-    from spotkeep import Checkpointer, shared_directory
+    from spotkeep import Checkpointer, distributed, shared_directory
 
     world_size = job["world_size"]
     os.environ.update(
@@ -116,6 +116,9 @@ def train(rank: int, job: dict, port: int) -> None:
     directory = job["directory"][rank] if isinstance(job["directory"], list) else job["directory"]
     lay_traps(rank, job)
     shared_directory._PROBE_SECONDS = job.get("probe_seconds", 30)
+    distributed._ANSWER_SECONDS = job.get("answer_seconds", 60)
+    if rank == job.get("stays_away"):
+        return
     state = {"model": model, "optimizer": optimizer, "schedule": schedule}
     options = {"every_steps": 4, **job.get("options", {})}
     with Checkpointer(state, directory, per_rank=per_rank, **options) as checkpointer:

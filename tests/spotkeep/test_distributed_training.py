@@ -265,6 +265,12 @@ def test_another_number_of_ranks_may_take_what_all_have_in_common(train, tmp_pat
     assert CheckpointDirectory(tmp_path / "c").read_manifest(14).world_size == 3
 
 
+def test_a_rank_that_does_not_enter_is_not_waited_for_for_ever(train, tmp_path):
+    run = train(tmp_path / "c", stays_away=1, answer_seconds=1)
+    assert run.codes == [1, 0]
+    assert "every rank must enter its own Checkpointer" in run.output[0]
+
+
 def test_what_all_ranks_have_in_common_suits_any_number_of_them(train, tmp_path):
     for world_size, steps in ((2, 4), (3, 8), (1, 12), (2, 14)):
         run = train(tmp_path / "c", world_size=world_size, steps=steps, per_rank=False)
