@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import shutil
+import subprocess
 import sys
 import warnings
 from datetime import UTC, datetime
@@ -20,7 +21,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from benchmarks.checkpoint import contenders, memory
-from benchmarks.checkpoint.contenders import ASYNC_SAVES, BASELINE, CONTENDERS, OURS
+from benchmarks.checkpoint.contenders import ASYNC_SAVES, BASELINE, CONTENDERS, OURS, Contender
 from benchmarks.checkpoint.targets import TARGETS, Ratio
 from benchmarks.paired import Seconds
 
@@ -70,6 +71,8 @@ def main() -> int:
                 console,
                 memory_of=names if position == 0 and not options.quick else [OURS],
             )
+            for name, reason in document["left_out"].items():
+                console.print(f"left out: {name} ({reason})", markup=False, highlight=False)
             console.print(_contenders_table(gib, document))
             console.print(_limits_line(document), highlight=False)
             console.print(_targets_table(document))
@@ -119,17 +122,25 @@ def _measure(
         def say(what: str) -> None:
             progress.update(task, description=f"{state_bytes / _GIB:g} GiB: {what}", refresh=True)
 
-        memory_states = {}
+        memory_states: dict[str, float] = {}
+        left_out: dict[str, str] = {}
         for name in memory_of:
             say(f"memory of {name}")
-            found = memory.measure(name, state_bytes=state_bytes, directory=options.directory / "memory")
-            memory_states[name] = found["states"]
+            try:
+                found = memory.measure(name, state_bytes=state_bytes, directory=options.directory / "memory")
+                memory_states[name] = found["states"]
+            except subprocess.SubprocessError as error:
+                if name == OURS:
+                    raise
+                left_out[name] = f"measuring its memory: {error}"
             advance()
         workload = Workload(state_bytes=state_bytes)
         machine = Machine(options.directory, size_bytes=workload.state_bytes)
         directories = {name: options.directory / f"{number:02d}" for number, name in enumerate(names)}
-        entrants = {name: CONTENDERS[name](workload, directories[name]) for name in names}
+        entrants: dict[str, Contender] = {}
         try:
+            for name in [name for name in names if name not in left_out]:
+                entrants[name] = CONTENDERS[name](workload, directories[name])
             course = Course(workload, entrants, machine, advance=advance)
             say("warming up")
             course.warm_up()
@@ -143,14 +154,15 @@ def _measure(
             for entrant in entrants.values():
                 entrant.close()
             machine.clear()
-    saves = {name: course.saves[name].to_document() for name in names}
-    for name, states in memory_states.items():
-        saves[name]["memory_states"] = states
+    saves = {name: rounds.to_document() for name, rounds in course.saves.items()}
+    for name in saves.keys() & memory_states.keys():
+        saves[name]["memory_states"] = memory_states[name]
     ratios = _ratios(course, memory_states[OURS])
     return {
         "state_bytes": workload.state_bytes,
         "tensors": len(workload.flat_state),
         "saves": saves,
+        "left_out": {**left_out, **course.left_out},
         "best_async": _best_async(course),
         "restores": course.restores.to_document(),
         "cached_share_when_cold": round(course.cached_share_when_cold, 3),
@@ -159,26 +171,27 @@ def _measure(
     }
 
 
-def _best_async(course: Any) -> str:
-    return min(
-        (name for name in ASYNC_SAVES if name in course.saves), key=lambda name: course.saves[name]["extra"].median
-    )
+def _best_async(course: Any) -> str | None:
+    found = [name for name in ASYNC_SAVES if name in course.saves]
+    return min(found, key=lambda name: course.saves[name]["extra"].median, default=None)
 
 
 def _ratios(course: Any, memory_states: float) -> list[Ratio]:
-    ours, limits = course.saves[OURS], course.limits
+    ours, limits, best_async = course.saves[OURS], course.limits, _best_async(course)
 
     def against(key: str, figure: Seconds, other: Seconds) -> Ratio:
         return Ratio(key=key, median=figure.median / other.median, minimum=figure.minimum / other.minimum)
 
-    return [
+    ratios = [
         against("extra_time_vs_torch_save", ours["extra"], course.saves[BASELINE]["extra"]),
-        against("extra_time_vs_best_async", ours["extra"], course.saves[_best_async(course)]["extra"]),
         against("durable_vs_direct_write", ours["durable"], limits["direct_write"]),
         against("restore_warm_vs_read", course.restores["warm"], limits["read_warm"]),
         against("restore_cold_vs_direct_read", course.restores["cold"], limits["direct_read"]),
         Ratio(key="memory_vs_state", median=memory_states, minimum=memory_states),
     ]
+    if best_async is not None:
+        ratios.insert(1, against("extra_time_vs_best_async", ours["extra"], course.saves[best_async]["extra"]))
+    return ratios
 
 
 def _no_room(state_bytes: int, directory: Path) -> str | None:
@@ -226,7 +239,7 @@ def _limits_line(document: dict[str, Any]) -> str:
 
 def _targets_table(document: dict[str, Any]) -> Table:
     table = _table("figure", "measured", "of minima", "target", "")
-    for key in TARGETS:
+    for key in (key for key in TARGETS if key in document["ratios"]):
         ratio = document["ratios"][key]
         figures = (f"{ratio['value']:.2f}", f"{ratio['of_minima']:.2f}", f"at most {ratio['target']:g}")
         table.add_row(key, *figures, "met" if ratio["met"] else "not met")

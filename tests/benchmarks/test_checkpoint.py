@@ -73,3 +73,63 @@ def test_a_file_is_in_the_page_cache_or_not(tmp_path: Path) -> None:
     assert cached_share(path) == 1.0
     drop_from_cache(path)
     assert cached_share(path) < 1.0
+
+
+class _Failing:
+    """A contender that breaks in its third save."""
+
+    def __init__(self) -> None:
+        self.saves = 0
+        self.cleared = 0
+
+    def save(self) -> None:
+        self.saves += 1
+        if self.saves == 3:
+            raise RuntimeError("no such stager")
+
+    def durable_at(self) -> float:
+        return 0.0
+
+    def clear(self) -> None:
+        self.cleared += 1
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.torch
+def test_who_fails_is_left_out_with_the_reason_and_the_others_go_on(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from benchmarks.checkpoint.contenders import BASELINE, CONTENDERS
+    from benchmarks.checkpoint.measurement import Course
+    from benchmarks.checkpoint.workload import Workload
+
+    workload = Workload(state_bytes=2**22)
+    failing = _Failing()
+    entrants = {"failing": failing, BASELINE: CONTENDERS[BASELINE](workload, tmp_path / "baseline")}
+    course = Course(workload, entrants, Machine(tmp_path, size_bytes=2**22), advance=lambda: None)
+    course.warm_up()
+    for number in range(2):
+        course.measure_saves(number)
+    assert course.left_out == {"failing": "RuntimeError: no such stager"}
+    assert list(course.saves) == [BASELINE]
+    assert len(course.saves[BASELINE]["extra"].rounds) == 2
+    assert (failing.saves, failing.cleared) == (3, 3)
+
+
+@pytest.mark.torch
+def test_a_failure_of_what_every_ratio_needs_ends_the_benchmark(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from benchmarks.checkpoint.contenders import OURS
+    from benchmarks.checkpoint.measurement import Course
+    from benchmarks.checkpoint.workload import Workload
+
+    course = Course(
+        Workload(state_bytes=2**22),
+        {OURS: _Failing()},
+        Machine(tmp_path, size_bytes=2**22),
+        advance=lambda: None,
+    )
+    course.warm_up()
+    with pytest.raises(RuntimeError, match="no such stager"):
+        course.measure_saves(0)

@@ -91,7 +91,7 @@ def train(rank: int, job: dict, port: int) -> None:
     import torch
     import torch.distributed as dist
 
-    from spotkeep import Checkpointer, shared_directory
+    from spotkeep import Checkpointer, distributed, shared_directory
 
     world_size = job["world_size"]
     os.environ.update(
@@ -116,11 +116,14 @@ def train(rank: int, job: dict, port: int) -> None:
     directory = job["directory"][rank] if isinstance(job["directory"], list) else job["directory"]
     lay_traps(rank, job)
     shared_directory._PROBE_SECONDS = job.get("probe_seconds", 30)
+    distributed._ANSWER_SECONDS = job.get("answer_seconds", 60)
+    if rank == job.get("stays_away"):
+        return
     state = {"model": model, "optimizer": optimizer, "schedule": schedule}
     options = {"every_steps": 4, **job.get("options", {})}
     with Checkpointer(state, directory, per_rank=per_rank, **options) as checkpointer:
         began = checkpointer.step
-        for step in checkpointer.steps(job["steps"]):
+        for step in (own_loop if job.get("own_loop") else Checkpointer.steps)(checkpointer, job["steps"]):
             batch = torch.from_numpy(rng.normal(size=(4, 6)).astype("float32"))
             optimizer.zero_grad()
             model(batch).square().mean().backward()
@@ -139,6 +142,18 @@ def train(rank: int, job: dict, port: int) -> None:
     result = {"began": began, "weights": weights.hexdigest(), "own": own.hexdigest()}
     Path(f"{job['out']}.{rank}.json").write_text(json.dumps(result), encoding="utf-8")
     dist.destroy_process_group()
+
+
+def own_loop(checkpointer, total: int):
+    """A loop that counts its own steps, as docs/training-scripts.md shows it."""
+    done = checkpointer.step
+    while done < total:
+        yield done
+        done += 1
+        if checkpointer.interrupted or done % 4 == 0 or done == total:
+            checkpointer.save(done, wait=done % 8 == 0)
+        if checkpointer.interrupted:
+            raise SystemExit(75)
 
 
 def train_epochs(rank: int, job: dict, port: int) -> None:

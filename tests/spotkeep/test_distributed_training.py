@@ -208,6 +208,17 @@ def test_a_notice_that_reaches_one_rank_makes_all_save_that_step_and_leave(train
     assert again.state == undisturbed[2]
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_loop_that_counts_its_own_steps_saves_and_leaves_on_all_ranks(train, tmp_path, undisturbed, rank):
+    run = train(tmp_path / "c", own_loop=True, notice=[rank, 9])
+    assert run.codes == [75, 75], run.output
+    assert [event["step"] for event in run.events("saved")] == [4, 8, 10]
+    again = train(tmp_path / "c", own_loop=True)
+    assert again.codes == [0, 0], again.output
+    assert again.began == [10, 10]
+    assert again.state == undisturbed[2]
+
+
 @pytest.mark.parametrize("file", ["data-00000.bin", "data-00001.bin", "data-00002.bin", "manifest.json"])
 def test_damage_that_one_rank_finds_makes_all_fall_back(train, tmp_path, undisturbed, file):
     train(tmp_path / "c", steps=12)
@@ -263,6 +274,12 @@ def test_another_number_of_ranks_may_take_what_all_have_in_common(train, tmp_pat
     assert run.codes == [0, 0, 0], run.output
     assert run.began == [8, 8, 8]
     assert CheckpointDirectory(tmp_path / "c").read_manifest(14).world_size == 3
+
+
+def test_a_rank_that_does_not_enter_is_not_waited_for_for_ever(train, tmp_path):
+    run = train(tmp_path / "c", stays_away=1, answer_seconds=1)
+    assert run.codes == [1, 0]
+    assert "every rank must enter its own Checkpointer" in run.output[0]
 
 
 def test_what_all_ranks_have_in_common_suits_any_number_of_them(train, tmp_path):

@@ -18,9 +18,12 @@ import spotkeep
 from spotkeep import DamagedCheckpointError, NewerFormatError, RemoteError, SaveError, UsageError
 from spotkeep.checkpoint_directory import CheckpointDirectory
 from spotkeep.manifest import CHUNK_BYTES, Manifest, manifest_bytes
+from spotkeep.rank_shares import encode_share
 from spotkeep.remote_checkpoints import RemoteCheckpoints
 from spotkeep.retention import Best, Retention
 from spotkeep.s3_objects import S3Objects, S3Place
+from spotkeep.shared_directory import SharedDirectory
+from spotkeep.snapshot import Snapshot
 from spotkeep.state_encoding import encode_state
 from spotkeep.transfer import Pace, TransferCancelledError
 
@@ -90,6 +93,24 @@ def test_what_one_machine_sends_another_one_gets(machines, bucket):
     assert is_that_of(there, 3, state)
     for name in ("data-00000.bin", "manifest.json"):
         assert (there.path / "step-3" / name).read_bytes() == (here.path / "step-3" / name).read_bytes()
+
+
+def test_what_several_ranks_wrote_arrives_as_one(machines, world):
+    here, remote = machines("here")
+
+    def write(ranks):
+        encoded = encode_share({"w": np.arange(9)}, {"rng": np.full(3, ranks.rank)}, rank=ranks.rank)
+        snapshot = Snapshot()
+        images = snapshot.arrange(encoded.blobs)
+        snapshot.copy(encoded.blobs, images)
+        return SharedDirectory(here.path, ranks=ranks).write_images(images, encoded.document, step=3)
+
+    sizes = world(3).run(write)
+    assert send(remote, 3).total_bytes == sizes[0]
+    there, remote = machines("there")
+    assert remote.fetch(3, cancelled=NEVER) == sizes[0]
+    state = there.read(3).state
+    assert [state[f"rank {rank}"]["rng"].tolist() for rank in range(3)] == [[rank] * 3 for rank in range(3)]
 
 
 def test_the_manifest_goes_last(machines, network):

@@ -10,7 +10,7 @@ import ctypes
 import importlib
 import math
 import sys
-from typing import Any, Union
+from typing import Any, Callable, Union
 
 from .errors import MissingLibraryError
 
@@ -115,7 +115,38 @@ def numpy_bytes(array: Any, order: str) -> memoryview:
     return memoryview(flat.view(np.uint8).data if array.nbytes else b"")
 
 
-def dump_torch(tensor: Any) -> tuple[dict[str, Any], Buffer]:
+class DeviceBytes:
+    """The raw bytes of a dense tensor that is on a GPU, as many as `len` says."""
+
+    def __init__(self, tensor: Any) -> None:
+        self._tensor = tensor
+
+    def __len__(self) -> int:
+        size: int = self._tensor.numel() * self._tensor.element_size()
+        return size
+
+    def start_copy(self, target: memoryview) -> Callable[[], None]:
+        """Begin to copy the bytes to memory. Gives what waits until all copies from this GPU are done."""
+        torch: Any = sys.modules["torch"]
+        raw = self._tensor.reshape(-1).view(torch.uint8)
+        torch.frombuffer(target, dtype=torch.uint8).copy_(raw, non_blocking=True)
+
+        def wait() -> None:
+            torch.cuda.current_stream(self._tensor.device).synchronize()
+
+        return wait
+
+    def fetch(self) -> Buffer:
+        """Give the bytes now."""
+        return torch_bytes(self._tensor.cpu())
+
+
+def host_bytes(raw: Buffer | DeviceBytes) -> Buffer:
+    """Give bytes that may be on a GPU as bytes that are here."""
+    return raw.fetch() if isinstance(raw, DeviceBytes) else raw
+
+
+def dump_torch(tensor: Any) -> tuple[dict[str, Any], Buffer | DeviceBytes]:
     """Describe a torch tensor and give its raw bytes. It comes back on the CPU, without `requires_grad`.
 
     Raises:
@@ -135,8 +166,11 @@ def dump_torch(tensor: Any) -> tuple[dict[str, Any], Buffer]:
             "bytes: make it a dense tensor first"
         )
     _require_little_endian()
-    dense = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
-    return {"dtype": dtype, "shape": list(tensor.shape)}, torch_bytes(dense)
+    meta = {"dtype": dtype, "shape": list(tensor.shape)}
+    dense = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    if dense.device.type == "cuda" and dense.numel():
+        return meta, DeviceBytes(dense)
+    return meta, torch_bytes(dense.cpu())
 
 
 def torch_bytes(tensor: Any) -> memoryview:

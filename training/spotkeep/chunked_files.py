@@ -19,7 +19,7 @@ from .snapshot import copy_bytes, new_memory
 from .storage import WRITE_BYTES, LocalStorage, ReadableFile
 
 # More goes through memory that is new and out of the cache, less waits for the interpreter's lock more often.
-_READ_BYTES = 4 * CHUNK_BYTES
+_READ_BYTES = 2 * CHUNK_BYTES
 
 Target = tuple[int, memoryview]
 """Where in a file some bytes are, and the memory they belong to."""
@@ -76,7 +76,8 @@ def read_file(file: ReadableFile, checksums: Sequence[str], targets: Sequence[Ta
         AlteredChunkError: If a chunk is not what it was. Some targets have been filled then, the one of that chunk
             too.
     """
-    share(file.size, _READ_BYTES, lambda left: _Reader(file, checksums, targets).read(left))
+    cached = file.is_cached()
+    share(file.size, _READ_BYTES, lambda left: _Reader(file, checksums, targets).read(left, cached=cached))
 
 
 def read_part(file: ReadableFile, checksums: Sequence[str], offset: int, size: int) -> bytes:
@@ -89,7 +90,7 @@ def read_part(file: ReadableFile, checksums: Sequence[str], offset: int, size: i
     found = bytearray()
     for start in range(offset - offset % CHUNK_BYTES, offset + size, CHUNK_BYTES):
         chunk = memoryview(new_memory(min(CHUNK_BYTES, file.size - start)))
-        _fill(file, chunk, start, cached=file.is_cached(start))
+        _fill(file, chunk, start, cached=True)
         _verify(chunk, start, checksums)
         found += chunk[max(offset - start, 0) : offset + size - start]
     return bytes(found)
@@ -105,9 +106,9 @@ class _Reader:
         self._places = [place for place, _ in targets]
         self._memory = memoryview(b"")
 
-    def read(self, left: Iterator[Piece]) -> None:
+    def read(self, left: Iterator[Piece], *, cached: bool) -> None:
         for start, end in left:
-            if self._file.is_cached(start):
+            if cached:
                 self._read_cached(start, end)
             else:
                 self._read_around(start, end, cached=False)

@@ -23,7 +23,7 @@ from .errors import CheckpointError, DamagedCheckpointError, OtherRankError, Ran
 
 Json = Any
 
-_ANSWER_SECONDS = 3600.0
+_ANSWER_SECONDS = 1800.0
 
 
 class Ranks(Protocol):

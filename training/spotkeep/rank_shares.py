@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from .arrays import host_bytes
 from .errors import WorldSizeError
 from .manifest import (
     DataFile,
@@ -108,7 +109,7 @@ def random_digests(state: Mapping[str, Any]) -> dict[str, str]:
             encoded = encode_state({name: value})
             digest = hashlib.sha256(json.dumps(encoded.document).encode("ascii"))
             for blob in encoded.blobs:
-                digest.update(blob.raw)
+                digest.update(host_bytes(blob.raw))
             digests[name] = digest.hexdigest()
     return digests
 

@@ -11,21 +11,22 @@ import contextlib
 import mmap
 import sys
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Callable
 
-from .chunk_checksums import chunk_checksums
+from .arrays import DeviceBytes
+from .chunk_checksums import chunk_checksum
 from .manifest import CHUNK_BYTES
+from .page_lock import lock_pages
 from .shared_work import Piece, share
 from .state_encoding import Blob
 from .storage import ALIGNMENT_BYTES, WRITE_BYTES
 
 # Below this, handing the interpreter's lock over costs more than the copy.
 _SMALL_COPY_BYTES = 2**14
-# More is out of the processor's cache before it is added up; less hands the interpreter's lock over more often.
-_CACHED_CHUNKS = 4
 _HUGE_PAGES = getattr(mmap, "MADV_HUGEPAGE", 14)
 _POPULATE_WRITE = 23  # Linux 5.14; Python has no name for it.
 _POPULATE_BYTES = 64 * 2**20
@@ -60,6 +61,7 @@ class Snapshot:
 
     def __init__(self) -> None:
         self._memory: mmap.mmap | None = None
+        self._unlock: Callable[[], Any] | None = None
         self._copied: set[int] = set()
         self._abandoned = False
         self._progress = threading.Condition()
@@ -91,9 +93,11 @@ class Snapshot:
     def copy(self, blobs: Sequence[Blob], images: Sequence[FileImage]) -> None:
         """Copy the blobs in and add them up, telling those who wait. The state must not change meanwhile.
 
-        Two threads do that, and each adds a chunk up while the processor's cache still has it.
+        Two threads do that, and each adds a chunk up while the processor's cache still has it. What is on a GPU comes
+        first, all of it at once, into locked pages.
         """
         try:
+            self._copy_from_devices(blobs, images)
             for image in images:
                 contents = _Contents(blob for blob in blobs if blob.file_index == image.index)
                 share(len(image.raw), WRITE_BYTES, partial(self._copy_pieces, image, contents))
@@ -117,13 +121,25 @@ class Snapshot:
             if self._abandoned:
                 raise AbandonedSnapshotError("the copy of the state was broken off")
 
+    def _copy_from_devices(self, blobs: Sequence[Blob], images: Sequence[FileImage]) -> None:
+        raws = {image.index: image.raw for image in images}
+        waits = []
+        for blob in blobs:
+            if isinstance(blob.raw, DeviceBytes):
+                if self._unlock is None and self._memory is not None:
+                    # Memory that the driver refuses is not offered again.
+                    unlock = lock_pages(self._memory) or (lambda: None)
+                    self._unlock = weakref.finalize(self, unlock)
+                waits.append(blob.raw.start_copy(raws[blob.file_index][blob.offset : blob.offset + len(blob.raw)]))
+        for wait in waits:
+            wait()
+
     def _copy_pieces(self, image: FileImage, contents: _Contents, pieces: Iterator[Piece]) -> None:
         for start, end in pieces:
-            for first in range(start, end, _CACHED_CHUNKS * CHUNK_BYTES):
-                chunks = image.raw[first : min(first + _CACHED_CHUNKS * CHUNK_BYTES, end)]
-                contents.copy_into(chunks, first)
-                number = first // CHUNK_BYTES
-                image.checksums[number : number + _CACHED_CHUNKS] = chunk_checksums(chunks, CHUNK_BYTES)
+            for first in range(start, end, CHUNK_BYTES):
+                chunk = image.raw[first : min(first + CHUNK_BYTES, end)]
+                contents.copy_into(chunk, first)
+                image.checksums[first // CHUNK_BYTES] = chunk_checksum(chunk)
             with self._progress:
                 self._copied.add(image.start + end)
                 self._progress.notify_all()
@@ -132,6 +148,9 @@ class Snapshot:
         if size <= self.capacity_bytes:
             return
         # Let go of the old memory first: there are never two.
+        if self._unlock is not None:
+            self._unlock()
+            self._unlock = None
         self._memory = None
         try:
             self._memory = new_memory(size)
@@ -158,8 +177,9 @@ class _Contents:
             low, high = max(blob.offset, start), min(blob.offset + len(blob.raw), end)
             if low < high:
                 chunk[filled - start : low - start] = bytes(low - filled)
-                raw = memoryview(blob.raw)[low - blob.offset : high - blob.offset]
-                copy_bytes(chunk[low - start : high - start], raw)
+                if not isinstance(blob.raw, DeviceBytes):  # which is there already
+                    raw = memoryview(blob.raw)[low - blob.offset : high - blob.offset]
+                    copy_bytes(chunk[low - start : high - start], raw)
                 filled = high
         chunk[filled - start :] = bytes(end - filled)
 

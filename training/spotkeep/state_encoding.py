@@ -43,12 +43,12 @@ class Blob:
     Attributes:
         file_index: Number of the data file, from 0.
         offset: First byte within that file; a multiple of 64, and of 4096 for 4096 bytes or more.
-        raw: The bytes.
+        raw: The bytes, or where they are on a GPU.
     """
 
     file_index: int
     offset: int
-    raw: arrays.Buffer
+    raw: arrays.Buffer | arrays.DeviceBytes
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ class _Encoder:
         finally:
             self._open_containers.discard(id(value))
 
-    def _place(self, raw: arrays.Buffer) -> dict[str, int]:
+    def _place(self, raw: arrays.Buffer | arrays.DeviceBytes) -> dict[str, int]:
         alignment = _PAGE_BYTES if len(raw) >= _PAGE_BYTES else _ALIGNMENT_BYTES
         offset = -(-self._end // alignment) * alignment
         if offset and offset + len(raw) > self._max_file_bytes:

@@ -6,6 +6,7 @@ are loaded as before, and those that were trained on are passed over; then all g
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -40,41 +41,56 @@ _STATELESS = (
 )
 
 
-def resumable_callbacks(
-    callbacks: Sequence[Any] = (), *, state: Mapping[str, Any] | None = None, **options: Any
-) -> list[Any]:
-    """Give the callbacks for `fit`, with one more that restores, saves, and leaves on a notice with code 75.
+def fit_resumably(
+    model: Any, *data: Any, callbacks: Sequence[Any] = (), state: Mapping[str, Any] | None = None, **options: Any
+) -> Any:
+    """Call this instead of `model.fit(...)`: it goes on where an earlier attempt was interrupted.
 
     ```python
-    model.fit(x, y, epochs=10, callbacks=resumable_callbacks([EarlyStopping(patience=3)], every_seconds="auto"))
+    fit_resumably(model, x, y, epochs=10, callbacks=[EarlyStopping(patience=3)], every_seconds="auto")
     ```
 
-    Saved are the model's variables (seeds included), the optimizer's, the running metrics, the epoch and the batch in
-    it, the random states of Python, NumPy and torch, and what the callbacks keep: EarlyStopping, ReduceLROnPlateau,
-    ModelCheckpoint and History, and any other that has `state_dict` and `load_state_dict`.
+    On a notice the state is saved after the current batch and the script exits with code 75. Saved are the model's
+    variables (seeds included), the optimizer's, the running metrics, the epoch and the batch in it, the random states
+    of Python, NumPy and torch, and what the callbacks keep: EarlyStopping, ReduceLROnPlateau, ModelCheckpoint and
+    History, and any other that has `state_dict` and `load_state_dict`.
 
     Args:
-        callbacks: The other callbacks of this `fit`.
+        model: A compiled Keras model.
+        *data: As for `model.fit`.
+        callbacks: As for `model.fit`.
         state: More to save, as for `Checkpointer`.
-        **options: As for `Checkpointer`: `directory`, `every_steps`, `every_seconds`, `keep_last` and so on.
+        **options: As for `model.fit` and for `Checkpointer`: `epochs`, `validation_data`, ..., and `directory`,
+            `every_steps`, `every_seconds`, ...
+
+    Returns:
+        The history, as `model.fit` does.
 
     Raises:
-        UsageError: If Keras runs on another backend than torch, or another callback does the same work.
+        UsageError: If Keras runs on another backend than torch, or a callback does the same work.
+        SystemExit: With code 75, after a notice.
     """
     if keras.backend.backend() != "torch":
         raise UsageError(f"Keras runs on {keras.backend.backend()} and this works with torch; set KERAS_BACKEND=torch")
     others = list(callbacks)
     for callback in others:
-        name = type(callback).__name__
         if isinstance(callback, known.BackupAndRestore):
             raise UsageError("BackupAndRestore would begin at another epoch than the checkpoint; leave it out")
         if not (_has_state(callback) or _attributes(callback) or isinstance(callback, _STATELESS)):
             _logger.warning(
                 "what the callback %s keeps is not saved; if it keeps anything from one batch or epoch to the next, "
                 "give it state_dict and load_state_dict",
-                name,
+                type(callback).__name__,
             )
-    return [*others, _CheckpointCallback(others, dict(state or {}), options)]
+    ours = inspect.signature(Checkpointer).parameters
+    checkpoints = {name: value for name, value in options.items() if name in ours}
+    fitting = {name: value for name, value in options.items() if name not in ours}
+    # The last one: when it saves, the others have taken note of the batch.
+    last = _CheckpointCallback(others, dict(state or {}), checkpoints)
+    try:
+        return model.fit(*data, callbacks=[*others, last], **fitting)
+    finally:
+        last.close()
 
 
 class _CheckpointCallback(keras.callbacks.Callback):
@@ -90,6 +106,17 @@ class _CheckpointCallback(keras.callbacks.Callback):
         self._callbacks = _CallbackStates([])
         self._resumed: dict[str, Any] | None = None
         self._train_function: Any = None
+        self._entered = False
+
+    def close(self) -> None:
+        """Wait for a save that is running, and give the model back as it was."""
+        if self._entered:
+            self._entered = False
+            self._checkpointer.__exit__(None, None, None)
+        if self.model is not None:
+            self.model._initial_epoch = None
+            if self._train_function is not None:
+                self.model.train_function, self._train_function = self._train_function, None
 
     def on_train_begin(self, logs: Any = None) -> None:
         model = self.model
@@ -105,6 +132,7 @@ class _CheckpointCallback(keras.callbacks.Callback):
             "fit": self._position,
         }
         self._checkpointer = Checkpointer(state, **self._options).__enter__()
+        self._entered = True
         if self._checkpointer.interrupted:
             self._leave()
         if self._checkpointer.step:
@@ -156,9 +184,7 @@ class _CheckpointCallback(keras.callbacks.Callback):
 
     def on_train_end(self, logs: Any = None) -> None:
         self._position.stopped = self._position.stopped or self.model.stop_training
-        self.model._initial_epoch = None
         self._checkpointer.save_if_due(last=True)
-        self._checkpointer.__exit__(None, None, None)
 
     def _go_on(self) -> None:
         """Go on from the very state that was saved, now that the data is where it was."""
@@ -169,7 +195,6 @@ class _CheckpointCallback(keras.callbacks.Callback):
         restore_random_states(resumed["random"])
 
     def _leave(self) -> None:
-        self._checkpointer.__exit__(None, None, None)
         raise SystemExit(EXIT_INTERRUPTED)
 
 
