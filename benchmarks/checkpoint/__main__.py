@@ -63,7 +63,8 @@ def main() -> int:
             if problem is not None:
                 console.print(f"{gib:g} GiB left out: {problem}", highlight=False)
                 continue
-            names = [name for name in CONTENDERS if name not in left_out]
+            chosen = (OURS, BASELINE, *options.against)
+            names = [name for name in CONTENDERS if name in chosen and name not in left_out]
             results["sizes"][f"{gib:g}"] = document = _measure(
                 names,
                 int(gib * _GIB),
@@ -88,6 +89,14 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.checkpoint", description=__doc__)
     parser.add_argument("--sizes-gib", type=float, nargs="+", default=[0.25, 1, 2], help="states (default 0.25 1 2)")
     parser.add_argument("--rounds", type=int, default=5, help="counted rounds of each (default 5)")
+    parser.add_argument(
+        "--against",
+        nargs="+",
+        metavar="NAME",
+        choices=[name for name in CONTENDERS if name not in (OURS, BASELINE)],
+        default=list(CONTENDERS),
+        help="only these beside torch.save (default all): " + ", ".join(CONTENDERS),
+    )
     parser.add_argument("--quick", action="store_true", help="one small state, one round: shows that it runs")
     parser.add_argument(
         "--directory",
