@@ -7,7 +7,8 @@ STATE := .spotkeep
 STAMP := $(STATE)/setup.stamp
 COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --python-version 3.11
 
-# Nothing is written outside the checkout.
+# Nothing is written outside the checkout. A tool that finds no TMPDIR goes elsewhere: `setup` makes it.
+export TMPDIR := $(CURDIR)/$(STATE)/tmp
 export UV_CACHE_DIR := $(CURDIR)/$(STATE)/cache/uv
 export PIP_CACHE_DIR := $(CURDIR)/$(STATE)/cache/pip
 export npm_config_cache := $(CURDIR)/$(STATE)/cache/npm
@@ -27,13 +28,14 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Environment from the hashed lock, Node from its wheel, the pinned CDK CLI
+	@mkdir -p $(STATE)/tmp
 
 $(STAMP): pyproject.toml locks/bootstrap.txt locks/dev.txt package.json package-lock.json Makefile
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Spotkeep needs Python 3.11 or later; found $$($(PYTHON) --version 2>&1). Install one and run: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "$(PYTHON) has no venv module. On Debian: apt install python3-venv, then run make again" >&2; exit 1; }
-	@mkdir -p $(STATE)
+	@mkdir -p $(STATE)/tmp
 	@test -x $(BIN)/python || { echo "setup: creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "setup: installing the locked packages"
 	@{ $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/bootstrap.txt && \
@@ -51,7 +53,7 @@ rehearse: setup ## Deploy to a local AWS, train, interrupt, resume, notify: the 
 	@$(BIN)/spotkeep rehearse examples/digits/job.yaml
 
 test: setup ## Every test (no AWS account, no network, no Docker)
-	@rm -rf $(STATE)/tmp
+	@rm -rf $(STATE)/tests
 	$(BIN)/pytest -n 2 --dist loadfile -m 'not torch'
 
 setup-torch: setup ## torch, Keras, Lightning and Hugging Face's Trainer, for their example and tests

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 _TOOLS = Path(sys.prefix) / "bin"
 _STATE = Path(__file__).parent.parent / ".spotkeep"
 _CACHES = _STATE / "cache"
-_TEMPORARY = _STATE / "tmp"
-_LONGEST_TEMPORARY = 64
-"""A Unix socket's path has 108 bytes; what makes one in here adds up to 40."""
+_SCRATCH = _STATE / "tests"
+_LONGEST_FOR_SOCKETS = 64
+"""A Unix socket's path has 104 bytes; what makes one in here adds up to 40."""
 
 
 def _harmless_environment() -> dict[str, str]:
@@ -42,20 +43,27 @@ def _use_harmless_environment() -> None:
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         del os.environ[name]
     os.environ.update(_harmless_environment())
-    _keep_temporary_files_in_the_checkout()
+    _write_inside_the_checkout()
     # Unpacking the CDK's library takes seconds: once a checkout, not once a test.
-    os.environ.setdefault("JSII_RUNTIME_PACKAGE_CACHE_ROOT", str(_CACHES / "jsii"))
-    os.environ.setdefault("UV_CACHE_DIR", str(_CACHES / "uv"))
+    os.environ["JSII_RUNTIME_PACKAGE_CACHE_ROOT"] = str(_CACHES / "jsii")
+    os.environ["UV_CACHE_DIR"] = str(_CACHES / "uv")
 
 
-def _keep_temporary_files_in_the_checkout() -> None:
-    """Nothing is written outside the checkout, by the tests or by what they start, unless its path is too long."""
-    if "TMPDIR" in os.environ or len(str(_TEMPORARY)) > _LONGEST_TEMPORARY:
-        return
-    _TEMPORARY.mkdir(parents=True, exist_ok=True)
-    os.environ["TMPDIR"] = tempfile.tempdir = str(_TEMPORARY)
+def _write_inside_the_checkout() -> None:
+    """Nothing is written outside the checkout, by the tests or by what they start, however they are started."""
+    home, temporary = _SCRATCH / "home", _SCRATCH / "tmp"
+    for directory in (home, temporary):
+        directory.mkdir(parents=True, exist_ok=True)
+    for name in [name for name in os.environ if name.startswith("XDG_")]:
+        del os.environ[name]
+    os.environ["HOME"] = str(home)
     # What lies in there is no part of this repository.
-    os.environ["GIT_CEILING_DIRECTORIES"] = str(_TEMPORARY)
+    os.environ["GIT_CEILING_DIRECTORIES"] = str(_SCRATCH)
+    if len(str(temporary)) <= _LONGEST_FOR_SOCKETS or find_spec("torch") is None:
+        os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
+    else:
+        # The workers of a torch DataLoader talk through Unix sockets in the temporary directory.
+        os.environ.pop("TMPDIR", None)
 
 
 # While this file is imported, because the conftest files below it are imported before any hook runs, and some of them

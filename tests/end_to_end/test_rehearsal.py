@@ -45,15 +45,24 @@ def rehearse(
     app: DeployedApp, job: Path, tmp_path: Path, *arguments: str
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
     report = tmp_path / "report.json"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
     done = subprocess.run(
         [str(Path(sys.prefix) / "bin" / "spotkeep"), "rehearse", str(job), "--report", str(report), *arguments],
         cwd=PROJECT,
-        env={**os.environ, "SPOTKEEP_LOCAL_STATE": str(app.state_dir), "COLUMNS": "80"},
+        env={
+            **os.environ,
+            "SPOTKEEP_LOCAL_STATE": str(app.state_dir),
+            "COLUMNS": "80",
+            "HOME": str(elsewhere),
+            "TMPDIR": str(elsewhere),
+        },
         capture_output=True,
         text=True,
         timeout=240,
         check=False,
     )
+    assert list(elsewhere.iterdir()) == []
     return done, json.loads(report.read_text()) if report.exists() else {}
 
 

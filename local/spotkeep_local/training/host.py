@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _ENTER_HOST = Path(__file__).with_name("enter_host.py")
 _DRAIN_SECONDS = 5.0
+_LONGEST_FOR_SOCKETS = 64
+"""A Unix socket's path has 104 bytes; Python's multiprocessing adds up to 40 to the temporary directory's."""
 
 
 def resolve_isolation(wanted: Isolation) -> Isolation:
@@ -85,7 +88,8 @@ class Host:
         home, temporary = folder / "home", folder / "tmp"
         home.mkdir(parents=True, exist_ok=True)
         temporary.mkdir(exist_ok=True)
-        environment = {"HOME": str(home), "TMPDIR": str(temporary)} | dict(environment)
+        self._way = _short_way_to(temporary)
+        environment = {"HOME": str(home), "TMPDIR": str(self._way or temporary)} | dict(environment)
         if isolation is Isolation.NAMESPACE:
             command = [sys.executable, "-I", "-S", str(_ENTER_HOST), str(opt_ml.root), str(home), *command]
         else:
@@ -103,6 +107,7 @@ class Host:
                 start_new_session=True,
             )
         except OSError as error:
+            self._remove_way()
             raise JobFailedError(f"AlgorithmError: exec {command[0]!r}: {error.strerror}, exit code: 127") from error
         self._reader = threading.Thread(target=self._read, name=f"host-{self.pid}-output", daemon=True)
         self._waiter = threading.Thread(target=self._wait, name=f"host-{self.pid}-exit", daemon=True)
@@ -142,7 +147,32 @@ class Host:
         self._reader.join(_DRAIN_SECONDS)
         if self._reader.is_alive():
             _LOG.warning("a process of host %d left its group and keeps its output open", self.pid)
+        self._remove_way()
         self._on_exit(128 - code if code < 0 else code)
+
+    def _remove_way(self) -> None:
+        if self._way is not None:
+            shutil.rmtree(self._way.parent, ignore_errors=True)
+
+
+def _short_way_to(directory: Path) -> Path | None:
+    """A link to a directory whose own path is too long for the Unix sockets in it, as data loaders make them.
+
+    It lies with this process's temporary files, or in `/tmp` where their path is too long as well: short is what
+    it has to be, and the files themselves stay where they are.
+
+    Returns:
+        The link, alone in a directory of its own; None where none is needed.
+    """
+    if len(os.fsencode(directory)) <= _LONGEST_FOR_SOCKETS:
+        return None
+    for place in (tempfile.gettempdir(), "/tmp"):  # noqa: S108 - mkdtemp's own, private directory in it
+        way = Path(tempfile.mkdtemp(prefix="job-", dir=place)) / "tmp"
+        if len(os.fsencode(way)) <= _LONGEST_FOR_SOCKETS:
+            way.symlink_to(directory)
+            return way
+        way.parent.rmdir()
+    return None
 
 
 def end_orphans(*, group: int, identity: str, job_arn: str) -> bool:

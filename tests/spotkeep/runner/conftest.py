@@ -98,7 +98,9 @@ def start(pyz: Path, tmp_path: Path) -> Iterator[Callable[..., Job]]:
         **environment: str,
     ) -> Job:
         base = tmp_path / "ml"
-        base.mkdir(exist_ok=True)
+        temporary = tmp_path / "tmp"
+        for directory in (base, temporary):
+            directory.mkdir(exist_ok=True)
         if script is not None:
             (tmp_path / "train.py").write_text(textwrap.dedent(script))
         process = subprocess.Popen(
@@ -108,6 +110,8 @@ def start(pyz: Path, tmp_path: Path) -> Iterator[Callable[..., Job]]:
                 "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}",
                 "SAGEMAKER_BASE_DIR": str(base),
                 "SPOTKEEP_PROGRESS_SECONDS": "0",
+                # What a killed job leaves behind goes with its container; here, with the test.
+                "TMPDIR": str(temporary),
                 **environment,
             },
             stdout=subprocess.PIPE,

@@ -66,14 +66,18 @@ def members(archive: bytes) -> dict[str, bytes]:
 
 def test_the_environment_is_the_jobs_own(training, monkeypatch):
     monkeypatch.setenv("SECRET_OF_THE_SERVER", "1")
-    training.create("clean", "import json, os, sys; print(json.dumps([sys.prefix, dict(os.environ)]))")
+    training.create(
+        "clean",
+        "import json, os, sys, tempfile; "
+        "print(json.dumps([sys.prefix, os.path.realpath(tempfile.gettempdir()), dict(os.environ)]))",
+    )
     training.wait_ended("clean")
-    prefix, environment = json.loads(training.log("clean")[0])
+    prefix, temporary, environment = json.loads(training.log("clean")[0])
     assert "SECRET_OF_THE_SERVER" not in environment
     assert prefix == sys.prefix
     assert environment["AWS_ENDPOINT_URL"] == training.local.endpoint_url
     assert Path(environment["HOME"]).is_relative_to(training.folder)
-    assert Path(environment["TMPDIR"]).is_relative_to(training.folder)
+    assert Path(temporary).is_relative_to(training.folder)
 
 
 def test_boto3_in_a_script_reaches_the_local_aws(training):
@@ -100,6 +104,26 @@ def test_paths_below_opt_ml_work_however_the_job_gets_them(make_training, isolat
     assert ended["TrainingJobStatus"] == "Completed"
     archive = training.objects("out/")["out/paths/output/model.tar.gz"]
     assert members(archive) == {"from-shell": b"hello\n"}
+
+
+@pytest.mark.parametrize("isolation", ["auto", "relocated"])
+def test_processes_of_a_job_talk_to_each_other_however_long_the_path_to_it(make_training, isolation):
+    """As the workers of a data loader do: through Unix sockets in the temporary directory, of 104 bytes at most."""
+    training = make_training(isolation=isolation)
+    training.create(
+        "talks",
+        """
+import multiprocessing, tempfile
+
+if __name__ == "__main__":
+    with multiprocessing.Manager() as shared, tempfile.NamedTemporaryFile() as kept:
+        print(shared.list(["shared"]), kept.name)
+""",
+    )
+    assert training.wait_ended("talks")["TrainingJobStatus"] == "Completed"
+    said, _, temporary = training.log("talks")[0].rpartition(" ")
+    assert said == "['shared']"
+    assert not Path(temporary).exists()
 
 
 def test_nothing_is_left_on_the_machine(training):
