@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.torture.training import LINE_PREFIX, train
-from spotkeep.notice import NOTICE_FILE_VARIABLE
+from spotkeep.notices.notice import NOTICE_FILE_VARIABLE
 
 _EVENT_PREFIX = "spotkeep-event: "
 _ATTEMPT_SECONDS = 60.0

@@ -26,7 +26,8 @@ RUNS = """
 import json, os, runpy, signal, sys
 import numpy, sklearn.datasets, torch, torch._dynamo
 torch.set_num_threads(1)
-from spotkeep import Checkpointer, events, resumable_training
+from spotkeep import Checkpointer, events
+from spotkeep.loops import resumable_training
 
 def run(script, options, environment, signal_name, at_step):
     os.environ.update(environment)

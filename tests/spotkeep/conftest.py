@@ -19,10 +19,10 @@ import pytest
 from hypothesis import settings
 
 from spotkeep import events
-from spotkeep.checkpoint_directory import CheckpointDirectory
+from spotkeep.disk.checkpoint_directory import CheckpointDirectory
+from spotkeep.disk.storage import LocalStorage
+from spotkeep.disk.upload_markers import UploadWatch
 from spotkeep.errors import RankLostError
-from spotkeep.storage import LocalStorage
-from spotkeep.upload_markers import UploadWatch
 
 if TYPE_CHECKING:
     from spotkeep_local.lifecycle import LocalAws
@@ -360,7 +360,7 @@ class Killed(BaseException):
 
 
 class ThreadRanks:
-    """A rank that is a thread of this process; see `spotkeep.distributed.Ranks`."""
+    """A rank that is a thread of this process; see `spotkeep.ranks.distributed.Ranks`."""
 
     def __init__(self, world: World, rank: int) -> None:
         self.world = world

@@ -28,8 +28,8 @@ from spotkeep import (
     StateMismatchError,
     UsageError,
 )
-from spotkeep.manifest import CHUNK_BYTES
-from spotkeep.storage import LocalStorage
+from spotkeep.disk.manifest import CHUNK_BYTES
+from spotkeep.disk.storage import LocalStorage
 
 
 def interrupt():
@@ -524,7 +524,7 @@ def test_a_failure_beside_the_training_is_raised_where_it_is_waited_for(tmp_path
 
 def test_a_notice_too_short_for_the_disk_keeps_what_is_durable_and_says_so(tmp_path, monkeypatch, job_events):
     monkeypatch.setenv("SPOTKEEP_NOTICE_SECONDS", "0")
-    monkeypatch.setattr("spotkeep.notice._GRACE_SECONDS", 0.05)
+    monkeypatch.setattr("spotkeep.notices.notice._GRACE_SECONDS", 0.05)
     disk = HeldDisk(monkeypatch)
     training = Training()
 
@@ -548,7 +548,7 @@ def test_a_notice_too_short_for_the_disk_keeps_what_is_durable_and_says_so(tmp_p
 
 
 def test_auto_tells_its_interval_and_the_reason(tmp_path, monkeypatch, job_events):
-    monkeypatch.setattr("spotkeep.save_schedule._FIRST_SECONDS", 1e-9)
+    monkeypatch.setattr("spotkeep.schedule.save_schedule._FIRST_SECONDS", 1e-9)
     training = Training()
     with training.checkpointer(tmp_path, every_steps=None, every_seconds="auto") as checkpointer:
         for step in checkpointer.steps(4):
@@ -560,7 +560,7 @@ def test_auto_tells_its_interval_and_the_reason(tmp_path, monkeypatch, job_event
 
 
 def test_the_environment_says_what_auto_expects(tmp_path, monkeypatch, job_events):
-    monkeypatch.setattr("spotkeep.save_schedule._FIRST_SECONDS", 1e-9)
+    monkeypatch.setattr("spotkeep.schedule.save_schedule._FIRST_SECONDS", 1e-9)
     monkeypatch.setenv("SPOTKEEP_MEAN_SECONDS_BETWEEN_INTERRUPTIONS", "600")
     monkeypatch.setenv("SPOTKEEP_NOTICE_CHANCE", "0.25")
     with Training().checkpointer(tmp_path, every_steps=None, every_seconds="auto") as checkpointer:

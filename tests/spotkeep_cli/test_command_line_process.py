@@ -22,8 +22,8 @@ from typing import Any
 
 import pytest
 
-from spotkeep.checkpoint_directory import CheckpointDirectory
-from spotkeep.state_encoding import encode_state
+from spotkeep.disk.checkpoint_directory import CheckpointDirectory
+from spotkeep.state.encoding import encode_state
 from spotkeep_cli.errors import ExitCode
 from spotkeep_jobs.record import Attempt, Run
 from spotkeep_jobs.run_table import RunTable

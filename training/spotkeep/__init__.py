@@ -7,6 +7,7 @@ library is needed: NumPy and torch are used when the script already uses them.
 from __future__ import annotations
 
 from .checkpointer import EXIT_INTERRUPTED, Checkpointer, Epoch
+from .disk.retention import Best
 from .errors import (
     CheckpointError,
     DamagedCheckpointError,
@@ -24,10 +25,9 @@ from .errors import (
     WorldSizeError,
 )
 from .events import report_progress, report_resumed, report_saved
-from .random_states import RandomStates
-from .resumable_training import ResumableLoader, ResumableTraining
-from .retention import Best
-from .save_schedule import InterruptionOutlook
+from .loops.resumable_training import ResumableLoader, ResumableTraining
+from .schedule.save_schedule import InterruptionOutlook
+from .state.random_states import RandomStates
 from .version import __version__
 
 __all__ = [

@@ -20,21 +20,21 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from . import events
-from .background_save import BackgroundSaver, SaveOutcome
-from .checkpoint_directory import CheckpointDirectory, OpenCheckpoint
-from .distributed import OneRank, Ranks, join_ranks, together
+from .disk.background_save import BackgroundSaver, SaveOutcome
+from .disk.checkpoint_directory import CheckpointDirectory, OpenCheckpoint
+from .disk.manifest import Manifest, RankView
+from .disk.retention import MODES, Best, Retention
 from .errors import CheckpointError, DamagedCheckpointError, MixedStateError, RankLostError, SaveError, UsageError
-from .interruption_history import LEFT, NOTICED, InterruptionHistory, expect
-from .manifest import Manifest, RankView
-from .notice import Notice, NoticeWatch
-from .rank_shares import encode_share, view_for
-from .retention import MODES, Best, Retention
-from .save_schedule import InterruptionOutlook, Interval, SaveSchedule, rounded
-from .second_tier import SecondTier
-from .shared_directory import SharedDirectory
-from .state_encoding import encode_state
-from .state_restoring import check_state, require_fit, restore_state
-from .transfer import TransferCancelledError
+from .notices.notice import Notice, NoticeWatch
+from .ranks.distributed import OneRank, Ranks, join_ranks, together
+from .ranks.rank_shares import encode_share, view_for
+from .ranks.shared_directory import SharedDirectory
+from .remote.second_tier import SecondTier
+from .remote.transfer import TransferCancelledError
+from .schedule.interruption_history import LEFT, NOTICED, InterruptionHistory, expect
+from .schedule.save_schedule import InterruptionOutlook, Interval, SaveSchedule, rounded
+from .state.encoding import encode_state
+from .state.restoring import check_state, require_fit, restore_state
 
 EXIT_INTERRUPTED = 75
 """The exit code of a script that left because of a notice (EX_TEMPFAIL: try again)."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from spotkeep.inspection import Entry, InspectedCheckpoint
+    from spotkeep.disk.inspection import Entry, InspectedCheckpoint
     from spotkeep_cli.checkpoints.element_types import ElementType
 
 _PIECE_BYTES = 2**20

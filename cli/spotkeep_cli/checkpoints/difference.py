@@ -13,7 +13,7 @@ from spotkeep_cli.checkpoints.element_types import element_type
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spotkeep.inspection import Entry, InspectedCheckpoint, Span
+    from spotkeep.disk.inspection import Entry, InspectedCheckpoint, Span
 
 _PIECE_BYTES = 2**20
 """A multiple of every element's size but odd ones', which are compared as bytes are."""

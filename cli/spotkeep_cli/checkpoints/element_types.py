@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from spotkeep.inspection import Entry
+    from spotkeep.disk.inspection import Entry
 
 _NUMPY_NAMES = {
     "b1": "bool",

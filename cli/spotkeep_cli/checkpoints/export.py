@@ -11,9 +11,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
+from spotkeep.disk.inspection import Span
 from spotkeep.errors import DamagedCheckpointError, MissingLibraryError
-from spotkeep.inspection import Span
-from spotkeep.state_encoding import MalformedStateError, decode_state
+from spotkeep.state.encoding import MalformedStateError, decode_state
 from spotkeep_cli.checkpoints.array_bytes import row_major
 from spotkeep_cli.checkpoints.element_types import element_type
 from spotkeep_cli.checkpoints.plain_values import as_text
@@ -24,7 +24,7 @@ from spotkeep_cli.rendering.quantities import size as size_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from spotkeep.inspection import Entry, InspectedCheckpoint
+    from spotkeep.disk.inspection import Entry, InspectedCheckpoint
 
 
 class ExportFormat(StrEnum):

@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from spotkeep.disk.manifest import MANIFEST_NAME
+from spotkeep.disk.upload_markers import UPLOADED_SUFFIX, UPLOADING_SUFFIX
 from spotkeep.errors import DamagedCheckpointError, NewerFormatError
-from spotkeep.manifest import MANIFEST_NAME
-from spotkeep.upload_markers import UPLOADED_SUFFIX, UPLOADING_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spotkeep.manifest import Manifest
+    from spotkeep.disk.manifest import Manifest
     from spotkeep_cli.checkpoints.places import CheckpointPlace
 
 

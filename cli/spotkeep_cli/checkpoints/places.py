@@ -15,17 +15,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from spotkeep.disk.inspection import InspectedCheckpoint, checked_manifest
+from spotkeep.disk.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES
+from spotkeep.disk.upload_markers import UPLOADED_SUFFIX, UPLOADING_SUFFIX
 from spotkeep.errors import DamagedCheckpointError
-from spotkeep.inspection import InspectedCheckpoint, checked_manifest
-from spotkeep.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES
-from spotkeep.upload_markers import UPLOADED_SUFFIX, UPLOADING_SUFFIX
 from spotkeep_cli.errors import CommandLineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
-    from spotkeep.manifest import Manifest
+    from spotkeep.disk.manifest import Manifest
     from spotkeep_cli.deployment import StoredObjects
 
     ShowProgress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]

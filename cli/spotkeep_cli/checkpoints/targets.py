@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spotkeep.manifest import MANIFEST_NAME
+from spotkeep.disk.manifest import MANIFEST_NAME
 from spotkeep_cli.checkpoints.places import LocalPlace, StoredPlace
 from spotkeep_cli.errors import CheckpointNotFoundError, UsageError
 from spotkeep_cli.run_names import find_run

@@ -17,7 +17,7 @@ from spotkeep_cli.rendering.plain_text import printable
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from spotkeep.inspection import Entry
+    from spotkeep.disk.inspection import Entry
     from spotkeep_cli.checkpoints.difference import Change, Difference
 
 MOST_CHANGES = 2_000

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from spotkeep.inspection import Entry
-    from spotkeep.manifest import Manifest
+    from spotkeep.disk.inspection import Entry
+    from spotkeep.disk.manifest import Manifest
 
 MOST_ENTRIES = 2_000
 """More would not be read by a person; `--json` gives them all."""

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from spotkeep.notice import Notice, read_notice
+from spotkeep.notices.notice import Notice, read_notice
 from spotkeep.runner import supervision
 from spotkeep.runner.supervision import Supervisor
 

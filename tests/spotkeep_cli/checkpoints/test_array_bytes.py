@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep.checkpoint_directory import CheckpointDirectory
-from spotkeep.inspection import InspectedCheckpoint
-from spotkeep.state_encoding import encode_state
+from spotkeep.disk.checkpoint_directory import CheckpointDirectory
+from spotkeep.disk.inspection import InspectedCheckpoint
+from spotkeep.state.encoding import encode_state
 from spotkeep_cli.checkpoints.array_bytes import from_column_major, row_major
 from spotkeep_cli.checkpoints.element_types import element_type
 

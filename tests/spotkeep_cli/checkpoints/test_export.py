@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spotkeep.checkpoint_directory import CheckpointDirectory
+from spotkeep.disk.checkpoint_directory import CheckpointDirectory
+from spotkeep.disk.inspection import InspectedCheckpoint
 from spotkeep.errors import DamagedCheckpointError
-from spotkeep.inspection import InspectedCheckpoint
-from spotkeep.state_encoding import encode_state
+from spotkeep.state.encoding import encode_state
 from spotkeep_cli.checkpoints import safetensors_file
 from spotkeep_cli.checkpoints.export import Exported, ExportFormat, export
 from spotkeep_cli.errors import CommandLineError, UsageError

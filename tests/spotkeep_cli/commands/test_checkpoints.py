@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from spotkeep.checkpoint_directory import CheckpointDirectory
-from spotkeep.chunk_checksums import chunk_checksum
-from spotkeep.manifest import DataFile, Manifest, RankShare, manifest_bytes, parse_manifest
-from spotkeep.rank_shares import encode_share, own_state
-from spotkeep.snapshot import Snapshot
-from spotkeep.state_encoding import encode_state
+from spotkeep.disk.checkpoint_directory import CheckpointDirectory
+from spotkeep.disk.chunk_checksums import chunk_checksum
+from spotkeep.disk.manifest import DataFile, Manifest, RankShare, manifest_bytes, parse_manifest
+from spotkeep.disk.snapshot import Snapshot
+from spotkeep.ranks.rank_shares import encode_share, own_state
+from spotkeep.state.encoding import encode_state
 from spotkeep_cli.checkpoints import element_comparison
 from spotkeep_cli.errors import ExitCode
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from spotkeep.checkpointer import EXIT_INTERRUPTED, Checkpointer
 from spotkeep.errors import UsageError
-from spotkeep.random_states import RandomStates, capture_random_states, restore_random_states
+from spotkeep.state.random_states import RandomStates, capture_random_states, restore_random_states
 
 try:
     import keras

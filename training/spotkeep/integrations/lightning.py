@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any, Callable
 
-from spotkeep.batch_passes import pass_over
 from spotkeep.checkpointer import EXIT_INTERRUPTED, Checkpointer
 from spotkeep.errors import UsageError
-from spotkeep.random_states import (
+from spotkeep.loops.batch_passes import pass_over
+from spotkeep.state.random_states import (
     RandomLane,
     RandomStates,
     capture_random_states,
@@ -33,7 +33,7 @@ try:
     from lightning.pytorch.utilities.exceptions import SIGTERMException
     from torch.utils.data import DataLoader, IterableDataset
 
-    from spotkeep.torch_batches import KeyedCollate, KeyedDataset, KeyedIndex, copy_loader, loader_generators
+    from spotkeep.loops.torch_batches import KeyedCollate, KeyedDataset, KeyedIndex, copy_loader, loader_generators
 except ImportError as error:
     raise ImportError(f"spotkeep.integrations.lightning needs Lightning: install 'lightning>=2.4' ({error})") from error
 

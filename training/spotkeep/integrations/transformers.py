@@ -17,10 +17,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Callable
 
-from spotkeep.checkpoint_directory import CheckpointDirectory
 from spotkeep.checkpointer import EXIT_INTERRUPTED, Checkpointer
+from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.errors import DamagedCheckpointError, UsageError
-from spotkeep.random_states import RandomStates, capture_random_states, restore_random_states
+from spotkeep.state.random_states import RandomStates, capture_random_states, restore_random_states
 
 try:
     import torch
@@ -28,7 +28,7 @@ try:
     from transformers.trainer_callback import ExportableState
     from transformers.trainer_utils import TrainOutput
 
-    from spotkeep.torch_batches import KeyedCollate, KeyedDataset, KeyedIndex
+    from spotkeep.loops.torch_batches import KeyedCollate, KeyedDataset, KeyedIndex
 except ImportError as error:
     raise ImportError(
         f"spotkeep.integrations.transformers needs Hugging Face's Trainer: install 'transformers[torch]>=5' ({error})"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spotkeep.notice import NOTICE_FILE_VARIABLE
+from spotkeep.notices.notice import NOTICE_FILE_VARIABLE
 
 from .layout import JobConfiguration, JobLayout
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from spotkeep import events
 from spotkeep.checkpointer import EXIT_INTERRUPTED
 from spotkeep.errors import JobError
-from spotkeep.notice import left_file
+from spotkeep.notices.notice import left_file
 from spotkeep.version import __version__
 
 from .environment import find_hardware, job_environment

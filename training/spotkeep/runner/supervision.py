@@ -21,7 +21,7 @@ from types import FrameType
 from typing import IO, Any
 
 from spotkeep.errors import CommandError
-from spotkeep.notice import Notice, notice_seconds, write_notice
+from spotkeep.notices.notice import Notice, notice_seconds, write_notice
 
 _STDERR_FD = 2
 _TAIL_BYTES = 16 * 1024

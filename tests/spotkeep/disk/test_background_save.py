@@ -1,0 +1,92 @@
+"""One save at a time, beside the training."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from spotkeep.disk.background_save import BackgroundSaver
+from spotkeep.disk.checkpoint_directory import CheckpointDirectory
+from spotkeep.disk.storage import LocalStorage
+from spotkeep.errors import SaveError
+from spotkeep.state.encoding import encode_state
+
+
+class HeldDisk(LocalStorage):
+    """Lets nothing be written until it is let go."""
+
+    def __init__(self):
+        self.let_go = threading.Event()
+
+    def write_some(self, descriptor, raw, offset):
+        self.let_go.wait()
+        return super().write_some(descriptor, raw, offset)
+
+
+def start(saver, state, step=1):
+    saver.start(encode_state(state), step=step, reason="interval", epochs_completed=None, metrics={})
+
+
+@pytest.fixture
+def disk():
+    return HeldDisk()
+
+
+@pytest.fixture
+def directory(tmp_path, disk):
+    return CheckpointDirectory(tmp_path, storage=disk)
+
+
+def test_the_state_may_change_as_soon_as_start_returns(directory, disk):
+    weights = np.arange(3 * 2**20, dtype="f4")
+    expected = weights.copy()
+    saver = BackgroundSaver(directory, tidy=lambda: None)
+    start(saver, {"weights": weights, "plain": [1]})
+    weights[:] = -1
+    disk.let_go.set()
+    assert saver.wait_until_idle()
+    assert directory.read(1).state["weights"].tobytes() == expected.tobytes()
+
+
+def test_it_is_saving_until_the_outcome_is_known_and_tells_it_once(directory, disk):
+    tidied = []
+    saver = BackgroundSaver(directory, tidy=lambda: tidied.append(directory.steps()))
+    start(saver, {"a": np.ones(5)}, step=7)
+    assert saver.saving
+    assert not saver.wait(0.01)
+    assert not saver.wait_until_idle(0.01)
+    assert saver.collect() is None
+    disk.let_go.set()
+    assert saver.wait()
+    assert saver.wait_until_idle()
+    outcome = saver.collect()
+    assert (outcome.step, outcome.reason, outcome.problem) == (7, "interval", None)
+    assert outcome.size_bytes > 4096
+    assert saver.collect() is None
+    assert tidied == [[7]], "old ones go when the new one is durable"
+
+
+def test_a_failure_is_an_outcome_and_nothing_is_tidied(tmp_path, faulty_storage):
+    tidied = []
+    directory = CheckpointDirectory(tmp_path, storage=faulty_storage(free_bytes=10))
+    saver = BackgroundSaver(directory, tidy=lambda: tidied.append(1))
+    start(saver, {"a": np.ones(5)})
+    saver.wait_until_idle()
+    assert isinstance(saver.collect().problem, SaveError)
+    assert (tidied, directory.steps()) == ([], [])
+
+
+def test_a_copy_that_is_broken_off_leaves_no_checkpoint(directory, disk, monkeypatch):
+    def break_off(target, source):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("spotkeep.disk.snapshot.copy_bytes", break_off)
+    disk.let_go.set()
+    saver = BackgroundSaver(directory, tidy=lambda: None)
+    with pytest.raises(KeyboardInterrupt):
+        start(saver, {"a": np.ones(5)})
+    assert not saver.saving
+    assert saver.collect() is None
+    assert directory.steps() == []

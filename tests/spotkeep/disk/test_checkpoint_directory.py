@@ -1,0 +1,285 @@
+"""I2, whole or invisible: a checkpoint is complete and verified, or no reader ever takes it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spotkeep.disk.checkpoint_directory import CheckpointDirectory
+from spotkeep.disk.manifest import CHUNK_BYTES
+from spotkeep.disk.upload_markers import UPLOADED_SUFFIX, UPLOADING_SUFFIX
+from spotkeep.errors import DamagedCheckpointError, SaveError
+from spotkeep.state.encoding import encode_state
+
+
+def state_of(step):
+    return encode_state({"w": np.full(7, step, dtype="f4"), "v": np.arange(3) + step, "n": {"step": step}})
+
+
+def newest_good(directory):
+    """What a restart finds: the newest checkpoint that reads well, and what it holds."""
+    for step in directory.steps():
+        try:
+            found = directory.read(step)
+        except DamagedCheckpointError:
+            continue
+        assert found.state["n"] == {"step": step}
+        assert found.state["w"].tolist() == [step] * 7
+        assert found.state["v"].tolist() == [step, step + 1, step + 2]
+        return step
+    return None
+
+
+def write(directory, *steps):
+    for step in steps:
+        directory.write(state_of(step), step=step)
+
+
+def test_what_was_written_is_read(checkpoints):
+    directory = checkpoints()
+    size = directory.write(state_of(3), step=3, epochs_completed=1)
+    found = directory.read(3)
+    assert (found.step, found.epochs_completed) == (3, 1)
+    assert newest_good(directory) == 3
+    assert size == sum(path.stat().st_size for path in (directory.path / "step-3").iterdir())
+
+
+def test_steps_are_numbers_and_the_newest_comes_first(checkpoints):
+    directory = checkpoints()
+    write(directory, 999, 1000, 5)
+    assert directory.steps() == [1000, 999, 5]
+
+
+def test_everything_else_in_the_directory_is_passed_over(checkpoints):
+    directory = checkpoints()
+    write(directory, 5)
+    (directory.path / "step-9").mkdir()
+    (directory.path / "step-9" / "data-00000.bin").write_bytes(b"half")
+    for name in ("step-7.sagemaker-uploading", "step-x", "step-07", "notes.txt", f"manifest.json{UPLOADED_SUFFIX}"):
+        (directory.path / name).write_text("not a checkpoint")
+    (directory.path / "step-8").write_text("a file")
+    for marker in (UPLOADED_SUFFIX, UPLOADING_SUFFIX):
+        (directory.path / "step-5" / f"manifest.json{marker}").write_text("")
+    assert directory.steps() == [5]
+    assert newest_good(directory) == 5
+
+
+def test_an_empty_or_missing_directory_has_no_checkpoints(checkpoints):
+    assert checkpoints().steps() == []
+
+
+@pytest.mark.parametrize("repeat", [False, True], ids=["a new step", "a damaged step again"])
+def test_a_crash_before_any_file_operation_loses_nothing_that_was_written(
+    tmp_path, checkpoints, faulty_storage, crash, repeat
+):
+    before = tmp_path / "before"
+    directory = checkpoints()
+    write(directory, 1, 2)
+    if repeat:
+        write(directory, 3)
+        (directory.path / "step-3" / "data-00000.bin").write_bytes(b"damaged")
+    shutil.copytree(directory.path, before)
+
+    log = faulty_storage()
+    write(checkpoints(storage=log), 3)
+    assert newest_good(directory) == 3
+    for operation in range(len(log.log)):
+        shutil.rmtree(directory.path)
+        shutil.copytree(before, directory.path)
+        with pytest.raises(crash):
+            write(checkpoints(storage=faulty_storage(crash_before=operation)), 3)
+        after = checkpoints()
+        # The rename is the moment from which on it exists.
+        existed = "rename manifest.json" in log.log[:operation]
+        assert newest_good(after) == (3 if existed else 2), f"crash before {log.log[operation]}"
+        write(after, 3)
+        assert newest_good(after) == 3
+
+
+def test_a_crash_while_pruning_leaves_the_newest_two(tmp_path, checkpoints, faulty_storage, crash):
+    before = tmp_path / "before"
+    directory = checkpoints()
+    write(directory, 1, 2, 3, 4)
+    shutil.copytree(directory.path, before)
+    log = faulty_storage()
+    assert checkpoints(storage=log).prune(keep_last=2) == [2, 1]
+    for operation in range(len(log.log)):
+        shutil.rmtree(directory.path)
+        shutil.copytree(before, directory.path)
+        with pytest.raises(crash):
+            checkpoints(storage=faulty_storage(crash_before=operation)).prune(keep_last=2)
+        after = checkpoints()
+        assert after.steps()[:2] == [4, 3]
+        for step in after.steps():
+            after.verify(step)
+        checkpoints().prune(keep_last=2)
+        assert sorted(path.name for path in directory.path.iterdir()) == ["step-3", "step-4"]
+
+
+def test_the_data_is_on_the_disk_before_the_name_that_vouches_for_it(checkpoints, faulty_storage):
+    storage = faulty_storage()
+    write(checkpoints(storage=storage), 1)
+    order = [entry for entry in storage.log if not entry.startswith("write_some")]
+    renamed = order.index("rename manifest.json")
+    assert order.index("create data-00000.bin") < order.index("create manifest.json.draft") < renamed
+    assert order[renamed - 1] == "sync"
+    assert order[renamed - 2] == "sync_directory step-1"
+    assert "sync_directory step-1" in order[renamed:]
+    assert "sync_directory checkpoints" in order[renamed:]
+
+
+def test_a_full_disk_is_told_and_hurts_no_older_checkpoint(checkpoints, faulty_storage):
+    write(checkpoints(), 1)
+    needed = sum(path.stat().st_size for path in (checkpoints().path / "step-1").iterdir())
+    for free_bytes in [*range(0, needed, 250), needed - 1]:
+        with pytest.raises(SaveError, match="the disk is full: give the job a larger volume"):
+            write(checkpoints(storage=faulty_storage(free_bytes=free_bytes)), 2)
+        assert [path.name for path in checkpoints().path.iterdir()] == ["step-1"], "what was written of it is removed"
+    assert newest_good(checkpoints()) == 1
+
+
+def test_a_disk_that_takes_a_few_bytes_at_a_time_gets_all_of_them(checkpoints, faulty_storage):
+    write(checkpoints(storage=faulty_storage(piece_bytes=300)), 1)
+    assert newest_good(checkpoints()) == 1
+
+
+def test_any_flipped_bit_in_any_file_is_noticed_and_named(checkpoints):
+    directory = checkpoints()
+    write(directory, 1)
+    for path in sorted((directory.path / "step-1").iterdir()):
+        raw = path.read_bytes()
+        for position in [*range(0, len(raw), 7), len(raw) - 1]:
+            altered = bytearray(raw)
+            altered[position] ^= 1 << position % 8
+            path.write_bytes(altered)
+            for look in (directory.read, directory.verify, checkpoints().read):
+                with pytest.raises(DamagedCheckpointError) as damage:
+                    look(1)
+                assert damage.value.file == f"step-1/{path.name}"
+        path.write_bytes(raw)
+    assert newest_good(directory) == 1
+
+
+@pytest.mark.parametrize("change", [lambda raw: raw[:-1], lambda raw: raw + b"\0", lambda raw: b""])
+@pytest.mark.parametrize("name", ["data-00000.bin", "manifest.json"])
+def test_a_file_of_another_length_is_noticed(checkpoints, name, change):
+    directory = checkpoints()
+    write(directory, 1)
+    path = directory.path / "step-1" / name
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(DamagedCheckpointError):
+        directory.read(1)
+
+
+def test_a_missing_file_is_a_copy_that_was_cut_short(checkpoints):
+    directory = checkpoints()
+    write(directory, 1, 2)
+    (directory.path / "step-2" / "data-00000.bin").unlink()
+    with pytest.raises(DamagedCheckpointError, match="never written or copied whole"):
+        directory.read(2)
+    assert newest_good(directory) == 1
+
+
+def test_a_checkpoint_under_another_name_is_refused(checkpoints):
+    directory = checkpoints()
+    write(directory, 1)
+    (directory.path / "step-1").rename(directory.path / "step-100")
+    with pytest.raises(DamagedCheckpointError, match="it belongs to step 1"):
+        directory.read(100)
+
+
+@pytest.mark.parametrize("name", ["data-00000.bin", "manifest.json"])
+def test_links_and_pipes_are_not_followed(tmp_path, checkpoints, name):
+    directory = checkpoints()
+    write(directory, 1, 2)
+    outside = tmp_path / "outside"
+    (directory.path / "step-2" / name).rename(outside)
+    (directory.path / "step-2" / name).symlink_to(outside)
+    with pytest.raises(DamagedCheckpointError, match="not a regular file"):
+        directory.read(2)
+    (directory.path / "step-2" / name).unlink()
+    os.mkfifo(directory.path / "step-2" / name)
+    with pytest.raises(DamagedCheckpointError, match="not a regular file"):
+        directory.read(2)
+    (directory.path / "step-3").symlink_to(directory.path / "step-1")
+    assert 3 not in directory.steps()
+
+
+def test_a_file_larger_than_its_manifest_says_is_not_read_into_memory(checkpoints):
+    directory = checkpoints()
+    write(directory, 1)
+    with (directory.path / "step-1" / "data-00000.bin").open("r+b") as file:
+        file.truncate(2**40)
+    with pytest.raises(DamagedCheckpointError, match="more than the"):
+        directory.read(1)
+
+
+def test_pruning_keeps_the_newest(checkpoints):
+    directory = checkpoints()
+    write(directory, 1, 2, 3, 4, 5)
+    assert directory.prune(keep_last=3) == [2, 1]
+    assert directory.steps() == [5, 4, 3]
+    assert directory.prune(keep_last=1) == [3], "two always stay"
+    assert directory.steps() == [5, 4]
+
+
+@given(damaged=st.sets(st.integers(1, 6)), keep_last=st.integers(1, 4), restarted=st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_pruning_never_counts_a_damaged_checkpoint_as_kept(tmp_path_factory, damaged, keep_last, restarted):
+    path = tmp_path_factory.mktemp("pruning")
+    directory = CheckpointDirectory(path)
+    write(directory, *range(1, 7))
+    for step in damaged:
+        (path / f"step-{step}" / "data-00000.bin").write_bytes(b"damaged")
+    if restarted:
+        directory = CheckpointDirectory(path)
+    good = [step for step in range(6, 0, -1) if step not in damaged]
+    directory.prune(keep_last=keep_last)
+    kept = [step for step in directory.steps() if step not in damaged]
+    assert kept[: max(2, keep_last)] == good[: max(2, keep_last)]
+    if len(good) >= max(2, keep_last):
+        assert directory.steps()[-1] == good[max(2, keep_last) - 1], "nothing older than the last one kept is left"
+    shutil.rmtree(path)
+
+
+def mark_uploaded(directory, step, *, suffix=UPLOADED_SUFFIX):
+    for path in list((directory.path / f"step-{step}").iterdir()):
+        path.with_name(path.name + suffix).write_text("")
+
+
+def test_where_the_platform_copies_nothing_goes_before_its_successors_have_arrived(checkpoints):
+    directory = checkpoints(platform_copies=True)
+    write(directory, 1, 2, 3)
+    assert directory.prune(keep_last=2) == []
+    mark_uploaded(directory, 3)
+    assert directory.prune(keep_last=2) == [], "one copy is not two"
+    mark_uploaded(directory, 2)
+    assert directory.prune(keep_last=2) == [1]
+    assert sorted(path.name for path in directory.path.iterdir()) == ["step-2", "step-3"], "its markers go with it"
+
+
+def test_data_files_have_a_limit_and_load_one_after_the_other(checkpoints):
+    arrays = {f"a{index}": np.full(100, index, dtype="u1") for index in range(5)}
+    directory = checkpoints()
+    directory.write(encode_state(arrays, max_file_bytes=250), step=1)
+    names = sorted(path.name for path in (directory.path / "step-1").iterdir())
+    assert names == ["data-00000.bin", "data-00001.bin", "data-00002.bin", "manifest.json"]
+    restored = directory.read(1).state
+    assert {name: value.tolist() for name, value in restored.items()} == {n: v.tolist() for n, v in arrays.items()}
+
+
+def test_damage_says_where_in_the_file_it_is(checkpoints):
+    directory = checkpoints()
+    size = CHUNK_BYTES + 4096
+    directory.write(encode_state({"w": np.ones(size, dtype="u1")}), step=5)
+    with (directory.path / "step-5" / "data-00000.bin").open("r+b") as file:
+        file.seek(CHUNK_BYTES + 7)
+        file.write(b"\0")
+    with pytest.raises(DamagedCheckpointError) as failure:
+        directory.read(5)
+    assert failure.value.offsets == (CHUNK_BYTES, size)

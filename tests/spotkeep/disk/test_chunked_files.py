@@ -1,0 +1,187 @@
+"""Data files: written and read by two threads, verified whatever way the bytes come."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import mmap
+import os
+import threading
+
+import numpy as np
+import pytest
+
+from spotkeep.disk import storage as storage_module
+from spotkeep.disk.chunk_checksums import chunk_checksum
+from spotkeep.disk.chunked_files import AlteredChunkError, read_file, read_part, write_file
+from spotkeep.disk.manifest import CHUNK_BYTES
+from spotkeep.disk.storage import LocalStorage, ReadableFile
+
+WRITE = storage_module.WRITE_BYTES
+SIZE = 2 * WRITE + 4096
+
+
+@pytest.fixture(scope="module")
+def content():
+    memory = mmap.mmap(-1, SIZE)
+    memory[:] = np.random.default_rng(0).bytes(SIZE)
+    return memoryview(memory)
+
+
+@pytest.fixture
+def written(tmp_path, content):
+    path = tmp_path / "data"
+    write_file(LocalStorage(), path, content)
+    return path, checksums_of(content)
+
+
+@pytest.fixture(params=["page cache", "disk"])
+def cached(request, monkeypatch):
+    """Where the bytes are found, whatever the file system of the test does."""
+    monkeypatch.setattr(ReadableFile, "is_cached", lambda self: request.param == "page cache")
+
+
+def checksums_of(content):
+    return tuple(chunk_checksum(content[start : start + CHUNK_BYTES]) for start in range(0, len(content), CHUNK_BYTES))
+
+
+def opened(path):
+    return contextlib.closing(LocalStorage().open(path))
+
+
+def test_a_file_is_its_bytes(written, content):
+    assert written[0].read_bytes() == content
+
+
+def test_an_empty_file_has_no_chunks(tmp_path):
+    write_file(LocalStorage(), tmp_path / "data", memoryview(b""))
+    with opened(tmp_path / "data") as file:
+        read_file(file, ())
+
+
+@pytest.mark.usefixtures("cached")
+def test_targets_get_their_bytes_across_chunks_and_in_any_alignment(written, content):
+    path, checksums = written
+    places = [(3, 5), (8, 0), (4096, CHUNK_BYTES), (CHUNK_BYTES + 5000, CHUNK_BYTES - 1000), (SIZE - 1, 1)]
+    targets = [(offset, memoryview(bytearray(size + 1))[1:]) for offset, size in places]
+    with opened(path) as file:
+        read_file(file, checksums, targets)
+        for offset, target in targets:
+            assert target == content[offset : offset + len(target)]
+            assert read_part(file, checksums, offset, len(target)) == content[offset : offset + len(target)]
+
+
+@pytest.mark.usefixtures("cached")
+def test_a_damaged_chunk_is_named(written, content):
+    path, checksums = written
+    with path.open("r+b") as file:
+        file.seek(CHUNK_BYTES + 9)
+        file.write(bytes([content[CHUNK_BYTES + 9] ^ 1]))
+    target = bytearray(CHUNK_BYTES)
+    with opened(path) as file:
+        for read in (
+            lambda: read_file(file, checksums, [(CHUNK_BYTES, memoryview(target))]),
+            lambda: read_part(file, checksums, CHUNK_BYTES + 100, 1),
+        ):
+            with pytest.raises(AlteredChunkError, match="chunk 1 has checksum") as damage:
+                read()
+            assert damage.value.offsets == (CHUNK_BYTES, 2 * CHUNK_BYTES)
+
+
+@pytest.mark.usefixtures("cached")
+def test_a_file_that_shrinks_while_it_is_read_is_noticed(written):
+    path, checksums = written
+    with opened(path) as file:
+        os.truncate(path, CHUNK_BYTES + 7)
+        with pytest.raises(AlteredChunkError, match="cut short"):
+            read_file(file, checksums)
+
+
+def test_a_piece_is_written_when_it_is_there_and_not_before(tmp_path, content):
+    waited = []
+    lock = threading.Lock()
+
+    def wait(end):
+        with lock:
+            waited.append(end)
+
+    write_file(LocalStorage(), tmp_path / "data", content, wait=wait)
+    assert sorted(waited) == [WRITE, 2 * WRITE, SIZE]
+
+
+@pytest.mark.parametrize("failing", [0, WRITE, 2 * WRITE])
+def test_an_error_of_either_thread_reaches_who_asked(tmp_path, content, failing):
+    class Disk(LocalStorage):
+        def write_some(self, descriptor, raw, offset):
+            if offset == failing:
+                raise OSError(errno.EIO, "Input/output error")
+            return super().write_some(descriptor, raw, offset)
+
+    with pytest.raises(OSError, match="Input/output error"):
+        write_file(Disk(), tmp_path / "data", content)
+
+
+@pytest.mark.parametrize("piece", [1000, 4096, 100_000])
+def test_short_writes_are_continued_where_they_stopped(tmp_path, content, piece):
+    class Disk(LocalStorage):
+        def write_some(self, descriptor, raw, offset):
+            return super().write_some(
+                descriptor, raw[: max(piece, len(raw) // 3)] if piece < 5000 else raw[:piece], offset
+            )
+
+    write_file(Disk(), tmp_path / "data", content)
+    assert (tmp_path / "data").read_bytes() == content
+
+
+def test_a_file_system_without_direct_io_is_used_through_the_page_cache(tmp_path, content, monkeypatch):
+    really_open = os.open
+
+    def refuse_direct(path, flags, *rest, **options):
+        if flags & storage_module._DIRECT:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return really_open(path, flags, *rest, **options)
+
+    monkeypatch.setattr(os, "open", refuse_direct)
+    write_file(LocalStorage(), tmp_path / "data", content)
+    target = memoryview(bytearray(SIZE))
+    with opened(tmp_path / "data") as file:
+        read_file(file, checksums_of(content), [(0, target)])
+    assert target == content
+
+
+def test_a_write_that_is_not_aligned_enough_for_direct_io_goes_through_the_page_cache(tmp_path, content):
+    write_file(LocalStorage(), tmp_path / "data", content[1 : CHUNK_BYTES + 3])
+    assert (tmp_path / "data").read_bytes() == content[1 : CHUNK_BYTES + 3]
+
+
+@pytest.mark.parametrize("piece", [0, 1, 2])
+def test_a_read_that_fails_in_either_thread_reaches_who_asked(written, monkeypatch, piece):
+    path, checksums = written
+    really_read = ReadableFile.read_into
+
+    def read_into(self, target, offset, *, cached=True):
+        if offset == piece * WRITE:
+            raise OSError(errno.EIO, "Input/output error")
+        return really_read(self, target, offset, cached=cached)
+
+    monkeypatch.setattr(ReadableFile, "read_into", read_into)
+    with opened(path) as file, pytest.raises(OSError, match="Input/output error"):
+        read_file(file, checksums)
+
+
+@pytest.mark.usefixtures("cached")
+def test_short_reads_are_continued_where_they_stopped(written, content, monkeypatch):
+    path, checksums = written
+    really_read = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda fd, buffers, *rest: really_read(fd, [buffers[0][:100_001]], *rest))
+    target = memoryview(bytearray(SIZE))
+    with opened(path) as file:
+        read_file(file, checksums, [(0, target)])
+    assert target == content
+
+
+def test_what_the_page_cache_has_is_known(written):
+    path, _ = written
+    path.read_bytes()
+    with opened(path) as file:
+        assert file.is_cached()

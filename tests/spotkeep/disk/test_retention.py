@@ -1,0 +1,50 @@
+"""What stays: the newest, each n-th, the best."""
+
+from __future__ import annotations
+
+import pytest
+
+from spotkeep.disk.retention import Best, Candidate, Retention
+
+
+def candidates(**losses):
+    return [Candidate(step=int(name[1:]), metrics={"loss": loss}) for name, loss in losses.items()]
+
+
+NEWEST = candidates(s60=0.5, s50=0.4)
+OLDER = candidates(s40=0.3, s30=0.1, s20=0.2, s10=0.9)
+
+
+@pytest.mark.parametrize(("last", "stay"), [(1, 2), (2, 2), (5, 5)])
+def test_two_always_stay(last, stay):
+    assert Retention(last=last).newest == stay
+
+
+def test_nothing_else_stays_unless_asked_for():
+    assert Retention().spared(NEWEST, OLDER) == set()
+
+
+def test_each_nth_stays():
+    assert Retention(every=20).spared(NEWEST, OLDER) == {40, 20}
+
+
+@pytest.mark.parametrize(("mode", "best"), [("min", 30), ("max", 10)])
+def test_the_best_stays(mode, best):
+    assert Retention(best=Best("loss", mode)).spared(NEWEST, OLDER) == {best}
+
+
+def test_of_two_equally_good_ones_the_newer_is_the_best():
+    assert Retention(best=Best("loss")).spared(NEWEST, candidates(s40=0.2, s30=0.2)) == {40}
+
+
+def test_the_best_may_be_among_those_that_stay_anyway():
+    assert Retention(best=Best("loss")).spared(candidates(s60=0.0), OLDER) == set()
+
+
+def test_what_lacks_the_metric_or_is_damaged_is_not_the_best():
+    older = [
+        Candidate(step=40, metrics={"loss": float("nan")}),
+        Candidate(step=30),
+        Candidate(step=20, metrics={"loss": 0.0}, damaged=True),
+    ]
+    assert Retention(best=Best("loss"), every=20).spared([], older) == {40}

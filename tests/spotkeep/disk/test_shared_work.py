@@ -1,0 +1,67 @@
+"""Two threads that share the pieces of a length."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from spotkeep.disk.shared_work import pieces, share
+
+
+def test_a_length_is_cut_into_pieces():
+    assert list(pieces(10, 4)) == [(0, 4), (4, 8), (8, 10)]
+    assert list(pieces(0, 4)) == []
+
+
+@pytest.mark.parametrize("size", [0, 3, 4, 5, 400])
+def test_each_piece_is_done_once(size):
+    done = []
+    share(size, 4, done.extend)
+    assert sorted(done) == list(pieces(size, 4))
+
+
+def test_two_threads_are_at_it_at_once():
+    both = threading.Barrier(2, timeout=30)
+    share(8, 4, lambda left: [both.wait() for _ in left])
+
+
+def test_one_piece_needs_no_other_thread():
+    threads = []
+    share(4, 4, lambda left: threads.extend(threading.current_thread() for _ in left))
+    assert threads == [threading.current_thread()]
+
+
+@pytest.mark.parametrize("in_helper", [True, False])
+def test_a_failure_of_either_thread_ends_both_and_is_raised(in_helper):
+    asking = threading.current_thread()
+    both = threading.Barrier(2, timeout=30)
+    begun = []
+
+    def work(left):
+        for piece in left:
+            begun.append(piece)
+            if len(begun) <= 2:
+                both.wait()
+            if (threading.current_thread() is not asking) == in_helper:
+                raise KeyError(piece)
+
+    with pytest.raises(KeyError):
+        share(10**6, 4, work)
+    assert threading.active_count() == 1 or all(thread.name != "spotkeep-helper" for thread in threading.enumerate())
+
+
+def test_who_interrupts_the_asking_thread_finds_the_other_one_stopped(monkeypatch):
+    really_join = threading.Thread.join
+    interrupted = []
+
+    def join(self, timeout=None):
+        if self.name == "spotkeep-helper" and not interrupted:
+            interrupted.append(self)
+            raise KeyboardInterrupt
+        really_join(self, timeout)
+
+    monkeypatch.setattr(threading.Thread, "join", join)
+    with pytest.raises(KeyboardInterrupt):
+        share(8, 4, list)
+    assert not interrupted[0].is_alive()

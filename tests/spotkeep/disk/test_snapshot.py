@@ -1,0 +1,133 @@
+"""The copy of the state: laid out like the files, kept between saves, never half believed."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spotkeep.disk import snapshot as snapshot_module
+from spotkeep.disk.chunk_checksums import chunk_checksum
+from spotkeep.disk.manifest import CHUNK_BYTES
+from spotkeep.disk.snapshot import AbandonedSnapshotError, Snapshot
+from spotkeep.disk.storage import WRITE_BYTES
+from spotkeep.state.encoding import Blob, encode_state
+
+
+def taken(snapshot, blobs):
+    images = snapshot.arrange(blobs)
+    snapshot.copy(blobs, images)
+    return images
+
+
+def test_it_holds_every_blob_at_its_place_and_zeros_between():
+    snapshot = Snapshot()
+    taken(snapshot, [Blob(file_index=0, offset=0, raw=b"\xff" * 5000)])
+    blobs = [Blob(0, 64, b"abc"), Blob(0, 128, b"de"), Blob(1, 0, b"f")]
+    images = taken(snapshot, blobs)
+    assert [image.index for image in images] == [0, 1]
+    assert bytes(images[0].raw) == b"\0" * 64 + b"abc" + b"\0" * 61 + b"de" + b"\0" * (4096 - 130)
+    assert bytes(images[1].raw) == b"f" + b"\0" * 4095
+
+
+def test_files_are_whole_blocks():
+    images = taken(Snapshot(), encode_state({"w": np.ones(5000, dtype="u1"), "v": np.ones(9, dtype="u1")}).blobs)
+    assert [len(image.raw) for image in images] == [8192]
+
+
+def test_its_memory_is_kept_and_grows_only_when_it_must():
+    snapshot = Snapshot()
+    for size in (9000, 5000, 9000):
+        taken(snapshot, [Blob(0, 0, bytes(size))])
+        assert snapshot.capacity_bytes == 12288
+    taken(snapshot, [Blob(0, 0, bytes(20_000))])
+    assert snapshot.capacity_bytes == 20_480
+
+
+def test_what_is_there_can_be_written_before_the_rest_is(monkeypatch):
+    snapshot = Snapshot()
+    blobs = [Blob(0, 0, bytes(4096)), Blob(1, 0, b"x")]
+    images = snapshot.arrange(blobs)
+    first_is_written = threading.Event()
+    really_copy = snapshot_module.copy_bytes
+
+    def copy_bytes(target, source):
+        if bytes(source) == b"x":
+            assert first_is_written.wait(30)
+        really_copy(target, source)
+
+    monkeypatch.setattr(snapshot_module, "copy_bytes", copy_bytes)
+    seen = []
+
+    def write():
+        for image in images:
+            snapshot.wait(image.start + len(image.raw))
+            seen.append((bytes(image.raw[:1]), *image.checksums))
+            first_is_written.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    snapshot.copy(blobs, images)
+    writer.join()
+    assert seen == [(image_start, chunk_checksum(image_start.ljust(4096, b"\0"))) for image_start in (b"\0", b"x")]
+
+
+@given(st.lists(st.tuples(st.integers(0, 300_000), st.integers(0, 3 * CHUNK_BYTES)), max_size=12))
+@settings(max_examples=40)
+def test_blobs_of_any_size_at_any_place_are_copied_and_added_up(layout):
+    blobs, end, noise = [], 0, np.random.default_rng(0)
+    for gap, size in layout:
+        blobs.append(Blob(0, end + gap, noise.bytes(size)))
+        end += gap + size
+    expected = bytearray(end)
+    for blob in blobs:
+        expected[blob.offset : blob.offset + len(blob.raw)] = blob.raw
+    expected += bytes(-len(expected) % 4096)
+    snapshot = Snapshot()
+    taken(snapshot, [Blob(0, 0, b"\xff" * len(expected))])
+    for image in taken(snapshot, blobs):
+        assert image.raw == expected
+        chunks = (image.raw[start : start + CHUNK_BYTES] for start in range(0, len(expected), CHUNK_BYTES))
+        assert image.checksums == [chunk_checksum(chunk) for chunk in chunks]
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_failure_in_either_thread_breaks_the_copy_off(monkeypatch, failing):
+    def copy_bytes(target, source):
+        if bytes(source[:1]) == bytes([failing]):
+            raise OSError("the memory is gone")
+
+    monkeypatch.setattr(snapshot_module, "copy_bytes", copy_bytes)
+    snapshot = Snapshot()
+    blobs = [Blob(0, index * WRITE_BYTES, bytes([index]) * WRITE_BYTES) for index in range(2)]
+    images = snapshot.arrange(blobs)
+    with pytest.raises(OSError, match="the memory is gone"):
+        snapshot.copy(blobs, images)
+    with pytest.raises(AbandonedSnapshotError):
+        snapshot.wait(2 * WRITE_BYTES)
+
+
+def test_a_copy_that_is_broken_off_is_told_to_who_waits():
+    class Unreadable:
+        def __len__(self):
+            return 8
+
+    snapshot = Snapshot()
+    blobs = [Blob(0, 0, Unreadable())]  # type: ignore[arg-type]
+    images = snapshot.arrange(blobs)
+    with pytest.raises(TypeError):
+        snapshot.copy(blobs, images)
+    with pytest.raises(AbandonedSnapshotError):
+        snapshot.wait(1)
+
+
+def test_more_memory_than_there_is_is_an_error_of_its_own():
+    class Endless:
+        def __len__(self):
+            return 2**60
+
+    with pytest.raises(MemoryError, match="for a copy of the state"):
+        Snapshot().arrange([Blob(0, 0, Endless())])  # type: ignore[arg-type]

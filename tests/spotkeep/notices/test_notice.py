@@ -1,0 +1,326 @@
+"""A notice reaches the script by signal, by file or from EC2, whatever the script is doing; SIGTERM is given back."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import os
+import signal
+import socket
+import threading
+import time
+
+import pytest
+
+from spotkeep import UsageError
+from spotkeep.notices.notice import Notice, NoticeWatch, notice_seconds, read_notice, write_notice
+
+
+@pytest.fixture
+def watch():
+    watching = NoticeWatch()
+    watching.start()
+    yield watching
+    watching.stop()
+
+
+def test_there_is_none_until_it_comes(watch):
+    assert watch.notice() is None
+
+
+def test_sigterm_is_a_notice_of_two_minutes(watch):
+    before = time.time()
+    os.kill(os.getpid(), signal.SIGTERM)
+    notice = watch.notice()
+    assert notice.source == "SIGTERM"
+    assert before + 120 <= notice.deadline <= time.time() + 120
+
+
+def test_of_several_notices_the_one_that_ends_first_counts(watch, monkeypatch):
+    os.kill(os.getpid(), signal.SIGTERM)
+    first = watch.notice()
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert watch.notice() is first
+    left = watch.seconds_left
+    monkeypatch.setenv("SPOTKEEP_NOTICE_SECONDS", "30")
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert watch.notice().deadline < first.deadline
+    assert watch.seconds_left < left - 80
+
+
+def test_a_file_is_a_notice_for_whoever_gets_no_signal(tmp_path, monkeypatch):
+    path = tmp_path / "notice.json"
+    monkeypatch.setenv("SPOTKEEP_NOTICE_FILE", str(path))
+    seen = []
+
+    def work():
+        watching = NoticeWatch()
+        watching.start()
+        seen.append(watching.notice())
+        write_notice(path, Notice(source="EC2", deadline=2e9))
+        seen.append(watching.notice())
+        watching.stop()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [None, Notice(source="EC2", deadline=2e9)]
+    assert seen[1].seconds_left > 0
+
+
+def test_a_file_that_cannot_be_read_is_a_notice_all_the_same(tmp_path):
+    path = tmp_path / "notice.json"
+    path.write_text("{")
+    assert read_notice(path).seconds_left > 0
+
+
+def test_a_notice_that_is_over_has_no_seconds_left():
+    assert Notice(source="SIGTERM", deadline=time.time() - 5).seconds_left == 0
+
+
+@pytest.mark.parametrize(("given", "taken"), [("30", 30.0), ("-1", 0.0), ("soon", 120.0), ("inf", 120.0)])
+def test_how_long_a_notice_lasts_can_be_said(monkeypatch, given, taken):
+    monkeypatch.setenv("SPOTKEEP_NOTICE_SECONDS", given)
+    assert notice_seconds() == taken
+
+
+def test_a_handler_that_was_there_is_still_called_and_comes_back():
+    calls = []
+
+    def mine(signum, frame):
+        calls.append(signum)
+
+    original = signal.signal(signal.SIGTERM, mine)
+    try:
+        outer, inner = NoticeWatch(), NoticeWatch()
+        outer.start()
+        inner.start()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert calls == [signal.SIGTERM]
+        assert outer.notice() is not None
+        assert inner.notice() is not None
+        inner.stop()
+        outer.stop()
+        assert signal.getsignal(signal.SIGTERM) is mine
+    finally:
+        signal.signal(signal.SIGTERM, original)
+
+
+def test_a_handler_that_came_later_stays():
+    original = signal.getsignal(signal.SIGTERM)
+    watch = NoticeWatch()
+    watch.start()
+    later = signal.SIG_IGN
+    signal.signal(signal.SIGTERM, later)
+    watch.stop()
+    assert signal.getsignal(signal.SIGTERM) is later
+    signal.signal(signal.SIGTERM, original)
+
+
+def test_there_is_time_to_leave_and_a_moment_for_who_is_late(watch, monkeypatch):
+    assert watch.seconds_left == math.inf
+    monkeypatch.setenv("SPOTKEEP_NOTICE_SECONDS", "100")
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert 90 < watch.seconds_left <= 98
+    monkeypatch.setenv("SPOTKEEP_NOTICE_SECONDS", "0")
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert 0 < watch.seconds_left <= 5
+
+
+class Told:
+    """Counts what a watch tells, and waits for it."""
+
+    def __init__(self):
+        self.times = 0
+        self.changed = threading.Condition()
+
+    def __call__(self):
+        with self.changed:
+            self.times += 1
+            self.changed.notify_all()
+
+    def wait(self, times):
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.times >= times, 30)
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Starts watches with variables of their own, and stops them."""
+    watches = []
+
+    def start(told=None, **environment):
+        watches.append(NoticeWatch(on_change=told, environment=environment))
+        watches[-1].start()
+        return watches[-1]
+
+    yield start
+    for watch in reversed(watches):
+        watch.stop()
+    assert not [thread for thread in threading.enumerate() if thread.name == "spotkeep-notice"]
+
+
+def test_it_is_told_when_it_comes_and_when_the_time_to_act_is_over(started, monkeypatch):
+    monkeypatch.setenv("SPOTKEEP_NOTICE_SECONDS", "0")
+    monkeypatch.setattr("spotkeep.notices.notice._GRACE_SECONDS", 0.05)
+    told = Told()
+    watch = started(told)
+    os.kill(os.getpid(), signal.SIGTERM)
+    told.wait(2)
+    assert watch.seconds_left == 0
+
+
+def test_a_signal_is_noticed_while_the_main_thread_is_in_a_call_that_nothing_interrupts(started):
+    told = Told()
+    watch = started(told)
+    library = ctypes.CDLL(None)
+    mutex = ctypes.create_string_buffer(128)
+    held, seen = threading.Event(), []
+
+    def notice_comes():
+        library.pthread_mutex_lock(mutex)
+        held.set()
+        os.kill(os.getpid(), signal.SIGTERM)
+        told.wait(1)
+        seen.append(watch.notice())
+        library.pthread_mutex_unlock(mutex)
+
+    thread = threading.Thread(target=notice_comes)
+    thread.start()
+    held.wait()
+    library.pthread_mutex_lock(mutex)
+    thread.join()
+    assert [notice.source for notice in seen] == ["SIGTERM"]
+
+
+def test_a_file_is_noticed_without_being_asked_for(started, tmp_path):
+    told = Told()
+    path = tmp_path / "notice.json"
+    started(told, SPOTKEEP_NOTICE_FILE=str(path))
+    write_notice(path, Notice(source="SIGTERM", deadline=2e9))
+    told.wait(1)
+
+
+def test_outside_the_main_thread_it_is_said_that_no_signal_comes(started, caplog, tmp_path):
+    def start(**environment):
+        thread = threading.Thread(target=started, kwargs=environment)
+        thread.start()
+        thread.join()
+
+    start(SPOTKEEP_NOTICE_FILE=str(tmp_path / "notice.json"))
+    assert caplog.text == "", "there the file tells"
+    start()
+    assert "SIGTERM is not noticed here" in caplog.text
+
+
+def test_a_worker_that_was_forked_off_dies_of_sigterm_and_wakes_nobody(started):
+    told = Told()
+    outer, inner = started(told), started(told)
+    ready, is_ready = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(is_ready, b"!")
+        signal.pause()
+        os._exit(0)
+    os.read(ready, 1)
+    os.kill(child, signal.SIGTERM)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+    assert outer.notice() is inner.notice() is None
+    assert told.times == 0
+    os.close(ready)
+    os.close(is_ready)
+
+
+def test_an_event_loop_that_is_woken_by_signals_still_is(started):
+    awaited, wakeup = socket.socketpair()
+    with awaited, wakeup:
+        wakeup.setblocking(False)
+        signal.set_wakeup_fd(wakeup.fileno())
+        try:
+            watch = started()
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert awaited.recv(1) == bytes([signal.SIGTERM])
+            assert watch.notice() is not None
+            watch.stop()
+        finally:
+            assert signal.set_wakeup_fd(-1) == wakeup.fileno()
+
+
+def test_watches_may_stop_in_any_order():
+    calls = []
+    original = signal.signal(signal.SIGTERM, lambda *_: calls.append(1))
+    first, second = NoticeWatch(), NoticeWatch()
+    first.start()
+    second.start()
+    first.stop()
+    second.stop()
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert calls == [1], "nobody is there any more who would keep it to itself"
+    signal.signal(signal.SIGTERM, original)
+
+
+def ec2(metadata_service, **environment):
+    return {"AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata_service.url, **environment}
+
+
+def action(seconds):
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + seconds))
+    return json.dumps({"action": "terminate", "time": at}).encode()
+
+
+def test_what_ec2_announces_is_a_notice_with_its_own_deadline(started, metadata_service, tmp_path):
+    metadata_service.action = action(60)
+    told, path = Told(), tmp_path / "notice.json"
+    watch = started(told, **ec2(metadata_service, SPOTKEEP_NOTICE_FILE=str(path)))
+    told.wait(1)
+    assert watch.notice().source == "EC2 terminate"
+    assert 50 < watch.notice().seconds_left <= 61
+    assert read_notice(path) == watch.notice(), "the other processes of the job are told"
+
+
+def test_an_announcement_without_a_time_lasts_as_long_as_notices_do(started, metadata_service):
+    metadata_service.action = b'{"action": "stop", "time": "?"}'
+    told = Told()
+    watch = started(told, **ec2(metadata_service))
+    told.wait(1)
+    assert 110 < watch.notice().seconds_left <= 120
+
+
+def test_on_a_rebalance_a_save_is_advised_once(started, metadata_service):
+    metadata_service.rebalance = b'{"noticeTime": "2026-11-21T12:00:00Z"}'
+    watch = started(**ec2(metadata_service))
+    while not watch.take_save_advice():
+        time.sleep(0.01)
+    assert not watch.take_save_advice()
+    assert watch.notice() is None
+
+
+def test_a_rebalance_can_be_a_notice(started, metadata_service):
+    metadata_service.rebalance = b'{"noticeTime": "2026-11-21T12:00:00Z"}'
+    told = Told()
+    watch = started(told, **ec2(metadata_service, SPOTKEEP_REBALANCE="leave"))
+    told.wait(1)
+    assert watch.notice().source == "EC2 rebalance"
+
+
+def test_a_wish_about_rebalances_that_is_none_is_refused():
+    with pytest.raises(UsageError, match="save, leave, ignore"):
+        NoticeWatch(environment={"SPOTKEEP_REBALANCE": "yes"})
+
+
+@pytest.mark.parametrize("fault", ["hang", "cut", 401, 500, b"<html>"])
+def test_a_metadata_service_that_is_broken_neither_delays_nor_notices(started, metadata_service, fault, caplog):
+    metadata_service.token = metadata_service.action = fault
+    watch = started(**ec2(metadata_service))
+    assert watch.notice() is None
+    watch.stop()
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "null", '{"source": 1, "deadline": NaN}', '{"source": 1, "deadline": 1e999}', "[" * 9999]
+)
+def test_a_notice_file_of_any_content_is_a_notice_with_a_deadline(tmp_path, text):
+    path = tmp_path / "notice.json"
+    path.write_text(text)
+    assert 0 < read_notice(path).seconds_left <= 120

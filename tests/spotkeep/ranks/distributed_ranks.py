@@ -1,0 +1,294 @@
+"""The ranks of small data-parallel trainings, as real processes over gloo on this machine.
+
+Run as a script it imports torch once and then forks the ranks of one training after another, which takes milliseconds.
+One line of JSON in: what to run. Two lines out: the processes' numbers, and how they ended.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+
+
+def main() -> None:
+    import_what_training_takes()
+    for line in sys.stdin:
+        job = json.loads(line)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        pids = [fork(rank, job, port) for rank in range(job["world_size"])]
+        print(json.dumps(pids), flush=True)
+        print(json.dumps(ends_of(pids, limit_seconds=job["limit_seconds"])), flush=True)
+
+
+def import_what_training_takes() -> None:
+    """Once, before the ranks are forked: torch imports half of itself at the first step of an optimizer."""
+    import torch
+    import torch.distributed
+
+    import spotkeep.ranks.shared_directory  # noqa: F401
+
+    torch.set_num_threads(1)
+    layer = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.AdamW(layer.parameters())
+    layer(torch.ones(1)).sum().backward()
+    optimizer.step()
+
+
+def ends_of(pids: list[int], *, limit_seconds: float) -> list[int | str]:
+    ends: dict[int, int | str] = {}
+    limit = time.monotonic() + limit_seconds
+    while len(ends) < len(pids):
+        for pid in pids:
+            if pid in ends:
+                continue
+            found, status = os.waitpid(pid, os.WNOHANG)
+            if found:
+                ends[pid] = os.waitstatus_to_exitcode(status)
+            elif time.monotonic() > limit:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                ends[pid] = "did not end"
+        time.sleep(0.005)
+    return [ends[pid] for pid in pids]
+
+
+def fork(rank: int, job: dict, port: int) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 70
+    try:
+        out = os.open(f"{job['out']}.{rank}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(out, 1)
+        os.dup2(out, 2)
+        {"steps": train, "epochs": train_epochs, "shards": train_sharded}[job.get("kind", "steps")](rank, job, port)
+        code = 0
+    except SystemExit as leaving:
+        code = leaving.code if isinstance(leaving.code, int) else 1
+    except BaseException:  # noqa: BLE001 - a process ends here
+        traceback.print_exc()
+        code = 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def train(rank: int, job: dict, port: int) -> None:
+    import numpy as np
+    import torch
+    import torch.distributed as dist
+
+    from spotkeep import Checkpointer
+    from spotkeep.ranks import distributed, shared_directory
+
+    world_size = job["world_size"]
+    os.environ.update(
+        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), SPOTKEEP_EVENTS="stdout", **job.get("environment", {})
+    )
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=world_size)
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(
+        torch.nn.Linear(6, 12), torch.nn.BatchNorm1d(12), torch.nn.Dropout(0.3), torch.nn.Linear(12, 2)
+    )
+    model = torch.nn.parallel.DistributedDataParallel(net)
+    # DistributedDataParallel arranges its buckets anew after its first step, and with three or more ranks the last bit
+    # of a sum depends on them: so the first step is one that does not count.
+    model(torch.ones(4, 6)).sum().backward()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
+    torch.manual_seed(100 + rank)
+    rng = np.random.default_rng(rank)
+    seen = {"batches": []}
+    per_rank = {"torch": torch.default_generator, "rng": rng, "seen": seen} if job.get("per_rank", True) else {}
+    directory = job["directory"][rank] if isinstance(job["directory"], list) else job["directory"]
+    lay_traps(rank, job)
+    shared_directory._PROBE_SECONDS = job.get("probe_seconds", 30)
+    distributed._ANSWER_SECONDS = job.get("answer_seconds", 60)
+    if rank == job.get("stays_away"):
+        return
+    state = {"model": model, "optimizer": optimizer, "schedule": schedule}
+    options = {"every_steps": 4, **job.get("options", {})}
+    with Checkpointer(state, directory, per_rank=per_rank, **options) as checkpointer:
+        began = checkpointer.step
+        for step in (own_loop if job.get("own_loop") else Checkpointer.steps)(checkpointer, job["steps"]):
+            batch = torch.from_numpy(rng.normal(size=(4, 6)).astype("float32"))
+            optimizer.zero_grad()
+            model(batch).square().mean().backward()
+            optimizer.step()
+            schedule.step()
+            seen["batches"].append(step)
+            time.sleep(job.get("step_seconds", 0))
+            if [rank, step] == job.get("notice"):
+                os.kill(os.getpid(), signal.SIGTERM)
+            if [rank, step] == job.get("kill_in_step"):
+                os.kill(os.getpid(), signal.SIGKILL)
+    # Of a batch norm's averages rank 0's count: the next step begins with giving them to the others.
+    whole = net.state_dict() if rank == 0 else dict(net.named_parameters())
+    weights = hashlib.sha256(b"".join(part.detach().numpy().tobytes() for part in whole.values()))
+    own = hashlib.sha256(repr((rng.bit_generator.state, seen, torch.get_rng_state().tolist())).encode())
+    result = {"began": began, "weights": weights.hexdigest(), "own": own.hexdigest()}
+    Path(f"{job['out']}.{rank}.json").write_text(json.dumps(result), encoding="utf-8")
+    dist.destroy_process_group()
+
+
+def own_loop(checkpointer, total: int):
+    """A loop that counts its own steps, as docs/training-scripts.md shows it."""
+    done = checkpointer.step
+    while done < total:
+        yield done
+        done += 1
+        if checkpointer.interrupted or done % 4 == 0 or done == total:
+            checkpointer.save(done, wait=done % 8 == 0)
+        if checkpointer.interrupted:
+            raise SystemExit(75)
+
+
+def train_epochs(rank: int, job: dict, port: int) -> None:
+    """A script with loops of its own over a DataLoader that gives each rank its part of the data."""
+    import torch
+    import torch.distributed as dist
+    from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+    from spotkeep import ResumableTraining
+
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), SPOTKEEP_EVENTS="stdout")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=job["world_size"])
+    torch.manual_seed(0)
+    data = TensorDataset(torch.randn(40, 6))
+    net = torch.nn.Sequential(torch.nn.Linear(6, 12), torch.nn.Dropout(0.3), torch.nn.Linear(12, 2))
+    model = torch.nn.parallel.DistributedDataParallel(net)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    sampler = DistributedSampler(data, seed=3)
+    loader = DataLoader(data, batch_size=4, sampler=sampler)
+    torch.manual_seed(100 + rank)
+    training = ResumableTraining({"model": model, "optimizer": optimizer}, directory=job["directory"], every_steps=2)
+    loader = training.loader(loader)
+    steps = 0
+    for epoch in training.epochs(3):
+        sampler.set_epoch(epoch)
+        for (batch,) in loader:
+            optimizer.zero_grad()
+            model(batch).square().mean().backward()
+            optimizer.step()
+            steps += 1
+            if [rank, steps] == job.get("kill_in_step"):
+                os.kill(os.getpid(), signal.SIGKILL)
+            if [rank, steps] == job.get("notice"):
+                os.kill(os.getpid(), signal.SIGTERM)
+    weights = hashlib.sha256(b"".join(part.detach().numpy().tobytes() for part in net.parameters())).hexdigest()
+    own = hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest()
+    Path(f"{job['out']}.{rank}.json").write_text(json.dumps({"began": steps, "weights": weights, "own": own}))
+    dist.destroy_process_group()
+
+
+def train_sharded(rank: int, job: dict, port: int) -> None:
+    """A model of which each rank holds a part."""
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    from spotkeep import Checkpointer
+    from spotkeep.integrations.sharded import ShardedState
+
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), SPOTKEEP_EVENTS="stdout")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=job["world_size"])
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(6, 7), torch.nn.Tanh(), torch.nn.Linear(7, 3))
+    mesh = init_device_mesh("cpu", (job["world_size"],))
+    for layer in (net[0], net[2], net):
+        fully_shard(layer, mesh=mesh)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    torch.manual_seed(100 + rank)
+    if job.get("unwrapped"):
+        state, per_rank = {"model": net}, {}
+    else:
+        state = {}
+        per_rank = {"shards": ShardedState(net, optimizer), "torch": torch.default_generator}
+    with Checkpointer(state, job["directory"], every_steps=4, per_rank=per_rank) as checkpointer:
+        began = checkpointer.step
+        for step in checkpointer.steps(job["steps"]):
+            optimizer.zero_grad()
+            net(torch.randn(4, 6)).square().mean().backward()
+            optimizer.step()
+            if [rank, step] == job.get("kill_in_step"):
+                os.kill(os.getpid(), signal.SIGKILL)
+    parts = [part.to_local() for part in net.parameters()]
+    for own in optimizer.state.values():
+        parts += [own["exp_avg"].to_local(), own["exp_avg_sq"].to_local(), own["step"]]
+    digest = hashlib.sha256(b"".join(part.detach().numpy().tobytes() for part in parts)).hexdigest()
+    result = {"began": began, "weights": digest, "own": sum(part.numel() for part in net.parameters())}
+    Path(f"{job['out']}.{rank}.json").write_text(json.dumps(result), encoding="utf-8")
+    dist.destroy_process_group()
+
+
+def lay_traps(rank: int, job: dict) -> None:
+    """Let the process die, dawdle, or meet a full disk at a chosen point of a save."""
+    from spotkeep.disk.storage import LocalStorage
+    from spotkeep.ranks.shared_directory import SharedDirectory
+
+    trap = job.get("trap")
+    if trap is None or trap["rank"] != rank:
+        return
+    prepare, write, commit = SharedDirectory._prepare, SharedDirectory._write_data, SharedDirectory._commit
+    kind, step_of_trap = trap["kind"], trap["step"]
+
+    def die() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def prepared(self, step, document):
+        first = prepare(self, step, document)
+        if step == step_of_trap and kind == "killed before its data":
+            die()
+        if step == step_of_trap and kind == "slow":
+            time.sleep(0.5)
+        return first
+
+    def written(self, step, *arguments):
+        if step == step_of_trap and kind == "full disk":
+            LocalStorage.write_some = full
+        try:
+            file = write(self, step, *arguments)
+        finally:
+            LocalStorage.write_some = write_some
+        if step == step_of_trap and kind == "killed after its data":
+            die()
+        return file
+
+    def committed(self, step, *arguments, **options):
+        if step == step_of_trap and kind == "killed before the commit":
+            die()
+        size = commit(self, step, *arguments, **options)
+        if step == step_of_trap and kind == "killed after the commit":
+            die()
+        return size
+
+    write_some = LocalStorage.write_some
+
+    def full(*_arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    SharedDirectory._prepare = prepared
+    SharedDirectory._write_data = written
+    SharedDirectory._commit = committed
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT / "training"))
+    main()

@@ -1,0 +1,87 @@
+"""How the ranks talk to each other: what fails on one of them fails on all."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from spotkeep.errors import DamagedCheckpointError, OtherRankError, RankLostError, StateError, UsageError
+from spotkeep.ranks.distributed import join_ranks, together
+
+
+def test_together_gives_every_rank_what_each_gave(world):
+    assert world(3).run(lambda ranks: together(ranks, lambda: ranks.rank**2)) == [[0, 1, 4]] * 3
+
+
+def test_together_fails_on_all_ranks_when_it_fails_on_one(world):
+    def act(ranks):
+        if ranks.rank == 1:
+            raise StateError(["a lambda"])
+
+    zero, one, two = world(3).run(lambda ranks: together(ranks, lambda: act(ranks)))
+    assert isinstance(one, StateError)
+    assert str(zero) == str(two) == "rank 1: this state cannot be saved:\n  - a lambda"
+    assert isinstance(zero, OtherRankError)
+
+
+def test_damage_counts_only_when_nothing_worse_is_wrong(world):
+    problems = [None, DamagedCheckpointError("step-1/data-00000.bin", "altered"), None]
+
+    def act(ranks):
+        if problems[ranks.rank] is not None:
+            raise problems[ranks.rank]
+
+    for found in world(3).run(lambda ranks: together(ranks, lambda: act(ranks))):
+        assert isinstance(found, DamagedCheckpointError)
+        assert found.file == "step-1/data-00000.bin"
+    problems[2] = UsageError("no")
+    damaged, other, own = world(3).run(lambda ranks: together(ranks, lambda: act(ranks)))
+    assert isinstance(damaged, OtherRankError)
+    assert isinstance(other, OtherRankError)
+    assert own is problems[2]
+
+
+def test_a_rank_that_leaves_takes_the_others_along(world):
+    def act(ranks):
+        if ranks.rank == 0:
+            raise SystemExit(75)
+
+    assert [left.code for left in world(2).run(lambda ranks: together(ranks, lambda: act(ranks)))] == [75, 75]
+
+
+def test_a_rank_that_is_killed_fails_the_others(world):
+    def act(ranks):
+        if ranks.rank == 1:
+            raise world.Killed
+        return together(ranks, lambda: None)
+
+    zero, one = world(2).run(act)
+    assert isinstance(zero, RankLostError)
+    assert isinstance(one, world.Killed)
+
+
+def test_a_process_alone_talks_to_itself():
+    channels = join_ranks({})
+    assert (channels.training.rank, channels.training.world_size) == (0, 1)
+    assert channels.writing.exchange({"a": 1}) == [{"a": 1}]
+    assert channels.training.largest([3, 4]) == [3, 4]
+
+
+@pytest.mark.parametrize("environment", [{"WORLD_SIZE": "1", "RANK": "0"}, {"WORLD_SIZE": "2"}, {"WORLD_SIZE": "two"}])
+def test_an_environment_without_other_ranks_is_none(environment):
+    assert join_ranks(environment).training.world_size == 1
+
+
+def test_ranks_that_cannot_talk_are_refused():
+    with pytest.raises(UsageError, match=r"this is rank 3 of 8, and torch.distributed is not initialised"):
+        join_ranks({"WORLD_SIZE": "8", "RANK": "3"})
+
+
+def test_torch_is_not_imported_to_find_out():
+    code = (
+        "import sys; from spotkeep.ranks.distributed import join_ranks; "
+        "join_ranks({}); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

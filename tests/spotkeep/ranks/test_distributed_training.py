@@ -1,0 +1,359 @@
+"""Several ranks, real processes: they save together or not at all, and any of them may die at any moment.
+
+I2, whole or invisible, and I3, little is lost, hold for a data-parallel training as for a training of one process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from spotkeep.disk.checkpoint_directory import CheckpointDirectory
+from spotkeep.events import EVENT_PREFIX
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+STEPS = 14
+LIMIT_SECONDS = 40
+
+
+class Server:
+    """Runs the ranks of one training after another; see `distributed_ranks`."""
+
+    def __init__(self):
+        script = Path(__file__).parent / "distributed_ranks.py"
+        self._process = subprocess.Popen(
+            [sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def start(self, job):
+        self._process.stdin.write(json.dumps(job) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def ends(self):
+        return json.loads(self._process.stdout.readline())
+
+    def close(self):
+        self._process.stdin.close()
+        self._process.wait(LIMIT_SECONDS)
+        self._process.stdout.close()
+
+
+class Run:
+    """How one training ended."""
+
+    def __init__(self, out, codes):
+        self.codes = codes
+        self.output = [Path(f"{out}.{rank}").read_text() for rank in range(len(codes))]
+        self.results = [
+            json.loads(path.read_text()) if (path := Path(f"{out}.{rank}.json")).exists() else None
+            for rank in range(len(codes))
+        ]
+
+    def told(self, rank=0):
+        lines = self.output[rank].splitlines()
+        return [json.loads(line.removeprefix(EVENT_PREFIX)) for line in lines if line.startswith(EVENT_PREFIX)]
+
+    def events(self, kind):
+        return [event for event in self.told() if event["event"] == kind]
+
+    @property
+    def state(self):
+        """All that must be equal to the bit."""
+        return [(result["weights"], result["own"]) for result in self.results]
+
+    @property
+    def began(self):
+        return [result["began"] for result in self.results]
+
+
+class Trainings:
+    def __init__(self, server, folder):
+        self._server = server
+        self._folder = folder
+        self._count = 0
+
+    def run(self, directory, *, world_size=2, kill=None, **job):
+        """Run a training; `kill` gets the processes' numbers and rank 0's output while it runs."""
+        self._count += 1
+        out = self._folder / f"out-{self._count}"
+        directory = [str(one) for one in directory] if isinstance(directory, list) else str(directory)
+        whole = {"steps": STEPS, "limit_seconds": LIMIT_SECONDS, "world_size": world_size, "directory": directory}
+        pids = self._server.start({**whole, "out": str(out), **job})
+        if kill is not None:
+            kill(pids, Path(f"{out}.0"))
+        return Run(out, self._server.ends())
+
+
+@pytest.fixture(scope="module")
+def server():
+    server = Server()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def train(server, tmp_path):
+    return Trainings(server, tmp_path).run
+
+
+@pytest.fixture(scope="module")
+def undisturbed(server, tmp_path_factory):
+    """The end of a training that nothing happened to."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    trainings = Trainings(server, folder)
+    ends = {}
+    for world_size in (2, 3):
+        run = trainings.run(folder / f"of-{world_size}", world_size=world_size)
+        assert run.codes == [0] * world_size, run.output
+        ends[world_size] = run.state
+    return ends
+
+
+def steps_in(directory):
+    return CheckpointDirectory(directory).steps()
+
+
+def test_the_ranks_of_a_training_left_alone_write_one_lineage(train, tmp_path, undisturbed):
+    run = train(tmp_path / "c", world_size=3)
+    assert run.codes == [0, 0, 0], run.output
+    assert run.state == undisturbed[3]
+    assert len({own for _, own in run.state}) == 3, "each rank has its own random numbers"
+    assert [event["step"] for event in run.events("saved")] == [4, 8, 12, 14]
+    assert run.told(1) == run.told(2) == [], "one rank speaks for all"
+    assert steps_in(tmp_path / "c") == [14, 12, 8]
+    manifest = CheckpointDirectory(tmp_path / "c").read_manifest(12)
+    assert manifest.world_size == 3
+    assert [share.file_count for share in manifest.ranks] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "rank", "resumes_at"),
+    [
+        ("killed before its data", 0, 4),
+        ("killed before its data", 1, 4),
+        ("killed after its data", 0, 4),
+        ("killed after its data", 1, 4),
+        ("killed before the commit", 0, 4),
+        ("killed after the commit", 0, 8),
+    ],
+)
+def test_a_rank_that_is_killed_in_a_save_leaves_the_lineage_whole(train, tmp_path, undisturbed, kind, rank, resumes_at):
+    run = train(tmp_path / "c", trap={"rank": rank, "step": 8, "kind": kind})
+    assert run.codes[rank] == -signal.SIGKILL
+    assert run.codes[1 - rank] == 1, run.output[1 - rank]
+    again = train(tmp_path / "c")
+    assert again.codes == [0, 0], again.output
+    assert again.began == [resumes_at, resumes_at]
+    assert again.state == undisturbed[2]
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_a_rank_that_is_killed_in_a_step_takes_the_others_along_and_no_checkpoint(train, tmp_path, undisturbed, rank):
+    run = train(tmp_path / "c", world_size=3, kill_in_step=[rank, 9])
+    assert run.codes[rank] == -signal.SIGKILL
+    assert "did not end" not in run.codes
+    newest = steps_in(tmp_path / "c")[0]
+    assert newest in (4, 8), "that of step 8 may have been on its way"
+    again = train(tmp_path / "c", world_size=3)
+    assert again.began == [newest] * 3
+    assert again.state == undisturbed[3]
+
+
+def test_killed_at_random_moments_the_training_ends_as_if_nothing_had_happened(train, tmp_path, undisturbed):
+    chance = random.Random(11)  # noqa: S311
+    reached = 0
+
+    def kill(pids, output, victims, seconds):
+        while not output.exists() or '"resume"' not in output.read_text():
+            time.sleep(0.005)
+        time.sleep(seconds)
+        for victim in victims:
+            with suppress(ProcessLookupError):  # it may have come to its end
+                os.kill(pids[victim], signal.SIGKILL)
+
+    for attempt in range(6):
+        kill_some = partial(kill, victims=chance.choice([[0], [1], [0, 1]]), seconds=chance.random() * 0.3)
+        run = train(tmp_path / "c", kill=kill_some, step_seconds=0.005, options={"every_steps": 1})
+        assert "did not end" not in run.codes, attempt
+        newest = (steps_in(tmp_path / "c") or [0])[0]
+        told = max((event["step"] for event in run.events("saved")), default=0)
+        assert newest >= max(reached, told), "nothing that was durable is lost"
+        reached = newest
+    run = train(tmp_path / "c")
+    assert run.began == [reached, reached]
+    assert run.state == undisturbed[2]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_notice_that_reaches_one_rank_makes_all_save_that_step_and_leave(train, tmp_path, undisturbed, rank):
+    run = train(tmp_path / "c", notice=[rank, 5])
+    assert run.codes == [75, 75], run.output
+    assert [(event["step"], event["reason"]) for event in run.events("saved")] == [(4, "interval"), (6, "notice")]
+    assert [event["source"] for event in run.events("notice")] == ["SIGTERM" if rank == 0 else "another rank"]
+    again = train(tmp_path / "c")
+    assert again.began == [6, 6], "not a step is lost"
+    assert again.state == undisturbed[2]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_loop_that_counts_its_own_steps_saves_and_leaves_on_all_ranks(train, tmp_path, undisturbed, rank):
+    run = train(tmp_path / "c", own_loop=True, notice=[rank, 9])
+    assert run.codes == [75, 75], run.output
+    assert [event["step"] for event in run.events("saved")] == [4, 8, 10]
+    again = train(tmp_path / "c", own_loop=True)
+    assert again.codes == [0, 0], again.output
+    assert again.began == [10, 10]
+    assert again.state == undisturbed[2]
+
+
+@pytest.mark.parametrize("file", ["data-00000.bin", "data-00001.bin", "data-00002.bin", "manifest.json"])
+def test_damage_that_one_rank_finds_makes_all_fall_back(train, tmp_path, undisturbed, file):
+    train(tmp_path / "c", steps=12)
+    path = tmp_path / "c" / "step-12" / file
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 3] ^= 1
+    path.write_bytes(raw)
+    run = train(tmp_path / "c")
+    assert run.codes == [0, 0], run.output
+    assert run.began == [8, 8]
+    assert [event["file"] for event in run.events("fallback")] == [f"step-12/{file}"]
+    assert run.state == undisturbed[2]
+
+
+def test_a_slow_rank_delays_the_checkpoint_and_not_the_training(train, tmp_path):
+    run = train(tmp_path / "c", trap={"rank": 1, "step": 4, "kind": "slow"}, options={"every_steps": 4})
+    assert run.codes == [0, 0], run.output
+    told = {event["step"]: event["seconds"] for event in run.events("saved")}
+    assert list(told) == [4, 8, 12, 14]
+    assert told[4] > 0.5, "it is durable when the last rank's part is"
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_whose_disk_is_full_costs_that_checkpoint_and_nothing_else(train, tmp_path, undisturbed, rank):
+    run = train(tmp_path / "c", trap={"rank": rank, "step": 8, "kind": "full disk"})
+    assert run.codes == [0, 0], run.output
+    assert [event["step"] for event in run.events("saved")] == [4, 12, 14]
+    (failure,) = run.events("save-failed")
+    assert failure["step"] == 8
+    assert "the disk is full" in failure["problem"]
+    assert steps_in(tmp_path / "c") == [14, 12, 4]
+    assert all("no checkpoint of step 8" in output for output in run.output), "every rank tells"
+    assert run.state == undisturbed[2]
+
+
+def test_another_number_of_ranks_is_refused_with_what_cannot_be_divided(train, tmp_path, undisturbed):
+    train(tmp_path / "c", steps=8)
+    refused = train(tmp_path / "c", world_size=3)
+    assert refused.codes == [1, 1, 1]
+    for output in refused.output:
+        assert "WorldSizeError" in output
+        assert "was written by 2 ranks, and this training has 3 ranks" in output
+        assert "torch, rng, seen" in output
+    alone = train(tmp_path / "c", world_size=1)
+    assert "was written by 2 ranks, and this training has 1 process" in alone.output[0]
+    again = train(tmp_path / "c")
+    assert again.state == undisturbed[2], "refusing changed nothing"
+
+
+def test_another_number_of_ranks_may_take_what_all_have_in_common(train, tmp_path):
+    train(tmp_path / "c", steps=8)
+    run = train(tmp_path / "c", world_size=3, options={"allow_world_size_change": True})
+    assert run.codes == [0, 0, 0], run.output
+    assert run.began == [8, 8, 8]
+    assert CheckpointDirectory(tmp_path / "c").read_manifest(14).world_size == 3
+
+
+def test_a_rank_that_does_not_enter_is_not_waited_for_for_ever(train, tmp_path):
+    run = train(tmp_path / "c", stays_away=1, answer_seconds=1)
+    assert run.codes == [1, 0]
+    assert "every rank must enter its own Checkpointer" in run.output[0]
+
+
+def test_what_all_ranks_have_in_common_suits_any_number_of_them(train, tmp_path):
+    for world_size, steps in ((2, 4), (3, 8), (1, 12), (2, 14)):
+        run = train(tmp_path / "c", world_size=world_size, steps=steps, per_rank=False)
+        assert run.codes == [0] * world_size, run.output
+    assert run.began == [12, 12]
+
+
+def test_hosts_with_a_disk_each_save_together_where_the_platform_brings_them_together(train, tmp_path, undisturbed):
+    """SageMaker copies every host's directory to one place, and all of that to each host of the next attempt."""
+    hosts = [tmp_path / "host-0", tmp_path / "host-1"]
+    sagemaker = {"TRAINING_JOB_NAME": "digits-1"}
+    run = train(hosts, steps=8, environment=sagemaker)
+    assert run.codes == [0, 0], run.output
+    files = [sorted(path.name for path in (host / "step-8").iterdir()) for host in hosts]
+    assert files == [["data-00000.bin", "data-00001.bin", "manifest.json"], ["data-00002.bin"]]
+    for host, other in (hosts, hosts[::-1]):
+        subprocess.run(["cp", "-rn", f"{host}/.", other], check=True)
+    again = train(hosts, environment=sagemaker)
+    assert again.codes == [0, 0], again.output
+    assert again.began == [8, 8]
+    assert again.state == undisturbed[2]
+
+
+def test_hosts_with_a_disk_each_are_refused_where_nothing_brings_them_together(train, tmp_path):
+    run = train([tmp_path / "a", tmp_path / "b"], probe_seconds=0.2)
+    assert run.codes == [1, 1]
+    assert all("the ranks' checkpoint directories are not the same: rank 1 on" in output for output in run.output)
+    assert [path.name for path in (tmp_path / "a").iterdir()] == [], "the probe is gone"
+
+
+@pytest.mark.parametrize("disturbance", [{"kill_in_step": [1, 8]}, {"notice": [1, 8]}, {"notice": [0, 5]}], ids=str)
+def test_loops_over_each_ranks_part_of_the_data_go_on_in_the_middle(train, tmp_path, disturbance):
+    whole = train(tmp_path / "whole", kind="epochs")
+    assert whole.codes == [0, 0], whole.output
+    disturbed = train(tmp_path / "c", kind="epochs", **disturbance)
+    assert 0 not in disturbed.codes
+    again = train(tmp_path / "c", kind="epochs")
+    assert again.codes == [0, 0], again.output
+    assert again.began[0] < whole.began[0], "not from the beginning"
+    assert again.state == whole.state
+
+
+class TestShards:
+    """A model of which each rank holds a part."""
+
+    def test_a_training_goes_on_bit_for_bit(self, train, tmp_path):
+        whole = train(tmp_path / "whole", kind="shards")
+        assert whole.codes == [0, 0], whole.output
+        train(tmp_path / "c", kind="shards", kill_in_step=[1, 9])
+        newest = steps_in(tmp_path / "c")[0]
+        again = train(tmp_path / "c", kind="shards")
+        assert again.codes == [0, 0], again.output
+        assert again.began == [newest, newest]
+        assert again.state == whole.state
+
+    def test_each_rank_writes_its_part_and_nothing_twice(self, train, tmp_path):
+        train(tmp_path / "c", kind="shards", steps=4)
+        manifest = CheckpointDirectory(tmp_path / "c").read_manifest(4)
+        state = CheckpointDirectory(tmp_path / "c").read(4).state
+        shapes = [tuple(state[f"rank {rank}"]["shards"]["model"]["0.weight"].shape) for rank in (0, 1)]
+        assert shapes == [(4, 6), (3, 6)]
+        assert [share.file_count for share in manifest.ranks] == [1, 1] == [1] * len(manifest.files)
+
+    def test_another_number_of_ranks_is_refused(self, train, tmp_path):
+        train(tmp_path / "c", kind="shards", steps=4)
+        refused = train(tmp_path / "c", kind="shards", world_size=3)
+        assert refused.codes == [1, 1, 1]
+        assert all("cannot be divided anew: shards, torch" in output for output in refused.output)
+
+    def test_a_part_is_not_taken_for_the_whole(self, train, tmp_path):
+        refused = train(tmp_path / "c", kind="shards", unwrapped=True)
+        assert refused.codes == [1, 1]
+        for output in refused.output:
+            assert "state['model']['0.weight']: a DTensor is divided among the ranks" in output
+            assert "ShardedState(model, optimizer) in per_rank" in output

@@ -1,0 +1,266 @@
+"""Ranks that write a checkpoint together: whole or invisible, whatever goes wrong on whichever of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import partial
+
+import numpy as np
+import pytest
+
+from spotkeep.disk.checkpoint_directory import CheckpointDirectory
+from spotkeep.disk.inspection import InspectedCheckpoint
+from spotkeep.disk.snapshot import Snapshot
+from spotkeep.disk.upload_markers import UPLOADED_SUFFIX, UploadWatch
+from spotkeep.errors import SaveError, UsageError
+from spotkeep.ranks import shared_directory
+from spotkeep.ranks.rank_shares import encode_share, view_for
+from spotkeep.ranks.shared_directory import SharedDirectory
+
+SAGEMAKER = UploadWatch(platform_copies=True)
+
+
+def write(directory, ranks, step, *, metrics=None):
+    state = {"weights": np.full(5000, step), "count": step}
+    encoded = encode_share(state, {"rng": np.full(3, 10 * step + ranks.rank)}, rank=ranks.rank)
+    snapshot = Snapshot()
+    images = snapshot.arrange(encoded.blobs)
+    snapshot.copy(encoded.blobs, images)
+    directory.begin_save()
+    return directory.write_images(images, encoded.document, step=step, metrics=metrics)
+
+
+def read(path, step, rank, world_size):
+    found = CheckpointDirectory(path).open(
+        step, view=lambda one: view_for(one, rank=rank, world_size=world_size, per_rank=["rng"], change_allowed=False)
+    )
+    found.fill()
+    return found.state
+
+
+def test_one_manifest_vouches_for_what_all_have_written(world, tmp_path):
+    sizes = world(3).run(lambda ranks: write(SharedDirectory(tmp_path, ranks=ranks), ranks, 7, metrics={"loss": 0.5}))
+    assert len(set(sizes)) == 1
+    assert sizes[0] == sum(path.stat().st_size for path in (tmp_path / "step-7").iterdir())
+    for rank in range(3):
+        state = read(tmp_path, 7, rank, 3)
+        assert state["weights"].tolist() == [7] * 5000
+        assert state["rng"].tolist() == [70 + rank] * 3
+    whole = CheckpointDirectory(tmp_path).read(7)
+    assert whole.metrics == {"loss": 0.5}
+    assert [whole.state[f"rank {rank}"]["rng"][0] for rank in range(3)] == [70, 71, 72]
+    with InspectedCheckpoint(tmp_path, 7) as inspected:
+        assert [entry.name for entry in inspected.entries()] == [
+            *("weights", "count", "rank 0.rng", "rank 1.rng", "rank 2.rng")
+        ]
+        assert list(inspected.damage()) == []
+
+
+def test_a_step_that_was_begun_before_is_written_anew(world, tmp_path):
+    leftover = tmp_path / "step-7"
+    leftover.mkdir()
+    for index in range(9):
+        (leftover / f"data-{index:05d}.bin").write_bytes(b"of an earlier attempt")
+    world(2).run(lambda ranks: write(SharedDirectory(tmp_path, ranks=ranks), ranks, 7))
+    assert sorted(path.name for path in leftover.iterdir()) == [
+        *(f"data-{n:05d}.bin" for n in range(3)),
+        "manifest.json",
+    ]
+    CheckpointDirectory(tmp_path).verify(7)
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("cause", ["full", "gone"])
+def test_wherever_a_rank_fails_there_is_no_checkpoint_or_a_whole_one(
+    world, tmp_path, faulty_storage, crash, victim, cause
+):
+    outcomes = set()
+    for point in range(40):
+        path = tmp_path / f"{point}"
+        storages = [faulty_storage(), faulty_storage()]
+
+        def act(ranks, path=path, storages=storages, point=point):
+            directory = SharedDirectory(path, ranks=ranks, storage=storages[ranks.rank])
+            write(directory, ranks, 1)
+            if ranks.rank == victim:
+                storage = storages[victim]
+                storage._change = partial(change, ranks.world, storage, len(storage.log) + point)
+            return write(directory, ranks, 2)
+
+        def change(world, storage, last, operation, file):
+            storage.log.append(operation)
+            if len(storage.log) > last and cause == "gone":
+                world.barrier.abort()
+                raise crash
+            if len(storage.log) > last and not operation.startswith("remove"):
+                raise OSError(28, "No space left on device")
+
+        found = world(2).run(act)
+        there = CheckpointDirectory(path).steps()
+        outcomes.add(tuple(there))
+        for step in there:
+            CheckpointDirectory(path).verify(step)
+        assert 1 in there, "what was durable is not lost"
+        if cause == "full" and 2 not in there:
+            assert all(isinstance(one, SaveError) and "the disk is full" in str(one) for one in found)
+        if all(isinstance(one, int) for one in found):
+            assert there == [2, 1]
+            break
+    else:
+        pytest.fail("it never went well")
+    assert outcomes == {(1,), (2, 1)}
+
+
+def test_a_rank_that_cannot_begin_lets_the_others_know(world, tmp_path):
+    problem = MemoryError("no room for a copy")
+
+    def act(ranks):
+        directory = SharedDirectory(tmp_path, ranks=ranks)
+        if ranks.rank == 1:
+            directory.begin_save()
+            directory.decline(problem)
+            return "declined"
+        return write(directory, ranks, 3)
+
+    failed, declined = world(2).run(act)
+    assert declined == "declined"
+    assert isinstance(failed, SaveError)
+    assert "rank 1: MemoryError: no room for a copy" in str(failed)
+    assert CheckpointDirectory(tmp_path).steps() == []
+    assert [path.name for path in tmp_path.iterdir()] == []
+
+
+def test_a_rank_that_took_part_has_nothing_to_decline(world, tmp_path):
+    def act(ranks):
+        directory = SharedDirectory(tmp_path, ranks=ranks)
+        write(directory, ranks, 3)
+        directory.decline(RuntimeError("the copy was broken off"))
+        return "over"
+
+    assert world(2).run(act) == ["over", "over"]
+
+
+def test_one_rank_prunes(world, tmp_path):
+    def act(ranks):
+        directory = SharedDirectory(tmp_path, ranks=ranks)
+        removed = []
+        for step in range(1, 6):
+            write(directory, ranks, step)
+            removed += directory.prune(keep_last=2)
+        return removed
+
+    assert world(2).run(act) == [[1, 2, 3], []]
+    assert CheckpointDirectory(tmp_path).steps() == [5, 4]
+
+
+class TestHostsWithADiskEach:
+    """As on SageMaker, where the platform brings together what the hosts have written."""
+
+    def directory(self, ranks, folder):
+        return SharedDirectory(folder / f"host-{ranks.rank // 2}", ranks=ranks, uploads=SAGEMAKER)
+
+    def test_each_host_makes_its_own_place_and_the_first_has_the_manifest(self, world, tmp_path):
+        world(4).run(lambda ranks: write(self.directory(ranks, tmp_path), ranks, 1))
+        names = [sorted(path.name for path in (tmp_path / f"host-{host}/step-1").iterdir()) for host in (0, 1)]
+        assert names == [
+            ["data-00000.bin", "data-00001.bin", "data-00002.bin", "manifest.json"],
+            ["data-00003.bin", "data-00004.bin"],
+        ]
+
+    def mark(self, folder, host, step):
+        for path in list((folder / f"host-{host}" / f"step-{step}").iterdir()):
+            (path.parent / (path.name + UPLOADED_SUFFIX)).touch()
+
+    def test_nothing_goes_before_newer_ones_have_arrived_from_every_host(self, world, tmp_path):
+        def act(ranks):
+            directory = self.directory(ranks, tmp_path)
+            removed = []
+            for step in range(1, 8):
+                write(directory, ranks, step)
+                ranks.exchange(None)
+                if ranks.rank == 0:
+                    self.mark(tmp_path, 0, step)
+                if ranks.rank == 2 and step >= 4:
+                    self.mark(tmp_path, 1, step)
+                ranks.exchange(None)
+                removed.append(directory.prune(keep_last=2))
+                ranks.exchange(None)
+            return removed
+
+        removed = world(4).run(act)
+        assert removed[0][:4] == [[], [], [], []], "the second host's have not arrived"
+        assert removed[0][-1] != []
+        assert removed[1] == removed[2] == removed[3] == [[]] * 7
+        here, there = (sorted(path.name for path in (tmp_path / f"host-{host}").iterdir()) for host in (0, 1))
+        assert here == ["step-6", "step-7"]
+        assert set(here) <= set(there)
+        assert "step-1" not in there, "it follows at the next save"
+
+    def test_elsewhere_they_are_refused(self, world, tmp_path, monkeypatch):
+        monkeypatch.setattr(shared_directory, "_PROBE_SECONDS", 0.05)
+        found = world(3).run(lambda ranks: SharedDirectory(tmp_path / f"{ranks.rank // 2}", ranks=ranks))
+        assert all(isinstance(one, UsageError) and "rank 2 on " in str(one) for one in found)
+        assert list((tmp_path / "0").iterdir()) == []
+
+
+def test_hosts_that_share_a_file_system_are_known_by_what_they_see(world, tmp_path, monkeypatch):
+    machines = iter(["a", "b"])
+    lock = threading.Lock()
+
+    def machine():
+        with lock:
+            return next(machines)
+
+    monkeypatch.setattr(shared_directory, "_machine", machine)
+    sizes = world(2).run(lambda ranks: write(SharedDirectory(tmp_path, ranks=ranks), ranks, 1))
+    assert all(isinstance(size, int) for size in sizes)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-1"], "the probe is gone"
+
+
+def test_a_network_file_system_may_show_it_a_little_later(tmp_path):
+    probe = tmp_path / "probe"
+    late = threading.Timer(0.2, probe.touch)
+    late.start()
+    assert shared_directory._appears(probe, shared_directory.LocalStorage())
+    late.join()
+
+
+def test_the_rank_that_commits_counts_what_is_durable_even_when_another_is_gone_since(world, tmp_path):
+    def act(ranks):
+        directory = SharedDirectory(tmp_path, ranks=ranks)
+        write(directory, ranks, 1)
+        commit = directory._commit_share
+
+        def die_then(*arguments, **options):
+            if ranks.rank == 1:
+                # Rank 0 has everything it needs; wait for the manifest, then die.
+                while not (tmp_path / "step-2" / "manifest.json").exists():
+                    time.sleep(0.001)
+                raise world.Killed
+            return commit(*arguments, **options)
+
+        directory._commit_share = die_then
+        return write(directory, ranks, 2)
+
+    committed, killed = world(2).run(act)
+    assert isinstance(killed, world.Killed)
+    assert committed > 0
+    assert CheckpointDirectory(tmp_path).steps() == [2, 1]
+
+
+def test_random_numbers_that_are_not_common_to_all_ranks_are_told_once(world, tmp_path, caplog):
+    def act(ranks):
+        directory = SharedDirectory(tmp_path, ranks=ranks)
+        state = {"rng": np.random.default_rng(ranks.rank), "shuffle": np.random.default_rng(0), "count": ranks.rank}
+        for step in (1, 2):
+            encoded = encode_share(state, {}, rank=ranks.rank)
+            snapshot = Snapshot()
+            images = snapshot.arrange(encoded.blobs)
+            snapshot.copy(encoded.blobs, images)
+            directory.write_images(images, encoded.document, step=step)
+
+    assert world(2).run(act) == [None, None]
+    (warning,) = caplog.messages
+    assert "the random numbers of state['rng'] are not the same on ranks 0 and 1" in warning
+    assert "Pass them in per_rank" in warning

@@ -1,0 +1,304 @@
+"""A state becomes a document and raw bytes, and comes back as it was: type for type, bit for bit."""
+
+from __future__ import annotations
+
+import enum
+import json
+import math
+import random
+import struct
+from collections import Counter, OrderedDict, namedtuple
+
+import hypothesis.extra.numpy as npst
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spotkeep.errors import StateError
+from spotkeep.state.encoding import MalformedStateError, decode_state, encode_state
+
+DTYPES = st.one_of(
+    npst.boolean_dtypes(),
+    npst.integer_dtypes(endianness="?"),
+    npst.unsigned_integer_dtypes(endianness="?"),
+    npst.floating_dtypes(endianness="?"),
+    npst.complex_number_dtypes(endianness="?"),
+    npst.datetime64_dtypes(endianness="?"),
+    npst.timedelta64_dtypes(endianness="?"),
+    npst.byte_string_dtypes(endianness="?", max_len=5),
+    npst.unicode_string_dtypes(endianness="?", max_len=5),
+)
+ARRAYS = DTYPES.flatmap(
+    lambda dtype: npst.arrays(dtype, npst.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4))
+)
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.integers(min_value=-(2**5000), max_value=2**5000),
+    st.floats(),
+    st.complex_numbers(),
+    st.text(st.characters()),
+    st.text(st.characters(categories=["Cs"])),
+    st.binary(),
+)
+KEYS = st.one_of(
+    st.text(), st.integers(), st.none(), st.booleans(), st.floats(allow_nan=False), st.tuples(st.text(), st.integers())
+)
+VALUES = st.recursive(
+    st.one_of(SCALARS, ARRAYS),
+    lambda inside: st.one_of(
+        st.lists(inside, max_size=4), st.lists(inside, max_size=4).map(tuple), st.dictionaries(KEYS, inside, max_size=4)
+    ),
+    max_leaves=15,
+)
+STATES = st.dictionaries(st.text(), VALUES, max_size=4)
+
+
+def round_trip(state, *, max_file_bytes=2**30):
+    encoded = encode_state(state, max_file_bytes=max_file_bytes)
+    document = json.loads(json.dumps(encoded.document, allow_nan=False))
+    files: dict[int, bytes] = {}
+    for blob in encoded.blobs:
+        written = files.get(blob.file_index, b"")
+        assert blob.offset >= len(written), "blobs never overlap"
+        assert blob.offset % 64 == 0
+        files[blob.file_index] = written.ljust(blob.offset, b"\0") + bytes(blob.raw)
+    return decode_state(document, lambda index, offset, size: files[index][offset : offset + size])
+
+
+def identical(left, right):
+    """Equal in type, structure and every bit; NaN is identical to itself."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, dict):
+        return len(left) == len(right) and all(
+            identical(a, b) and identical(left[a], right[b]) for a, b in zip(left, right, strict=True)
+        )
+    if isinstance(left, (list, tuple)):
+        return len(left) == len(right) and all(map(identical, left, right))
+    if isinstance(left, float):
+        return struct.pack("d", left) == struct.pack("d", right)
+    if isinstance(left, complex):
+        return struct.pack("dd", left.real, left.imag) == struct.pack("dd", right.real, right.imag)
+    if isinstance(left, (np.ndarray, np.generic)):
+        return left.dtype == right.dtype and left.shape == right.shape and left.tobytes() == right.tobytes()
+    return left == right
+
+
+@given(state=STATES)
+def test_every_state_comes_back_as_it_was(state):
+    assert identical(round_trip(state), state)
+
+
+@given(state=STATES, max_file_bytes=st.integers(1, 500))
+@settings(max_examples=50)
+def test_the_limit_of_a_file_changes_nothing_but_the_files(state, max_file_bytes):
+    assert identical(round_trip(state, max_file_bytes=max_file_bytes), state)
+
+
+@given(array=ARRAYS.filter(lambda array: array.ndim >= 2))
+def test_views_and_orders_in_memory_are_stored_by_value(array):
+    for view in (array.T, array[::-1], array[:, ::2], np.asfortranarray(array)):
+        restored = round_trip({"view": view})["view"]
+        assert identical(restored, np.array(view, order="K"))
+
+
+def test_the_order_in_memory_comes_back_because_it_decides_the_last_bit_of_a_sum():
+    array = np.asfortranarray(np.random.default_rng(0).normal(size=(37, 51)))
+    restored = round_trip({"a": array})["a"]
+    assert restored.flags.f_contiguous
+    assert not restored.flags.c_contiguous
+    assert restored.sum() == array.sum()
+
+
+def test_restored_arrays_can_be_written_to():
+    restored = round_trip({"a": np.arange(5)})["a"]
+    restored += 1
+    assert restored.tolist() == [1, 2, 3, 4, 5]
+
+
+def test_structured_arrays_and_numpy_scalars_come_back():
+    records = np.array([(1, 2.5, [1, 2])], dtype=[("id", ">i4"), ("x", "<f8"), ("pair", "u1", (2,))])
+    nested = np.zeros(2, dtype=[("a", [("b", "i2")])])
+    state = {"records": records, "nested": nested, "scalar": np.float32(0.1), "when": np.datetime64("2026-11-21")}
+    assert identical(round_trip(state), state)
+
+
+@pytest.mark.parametrize(
+    "generator",
+    [
+        np.random.default_rng(3),
+        np.random.Generator(np.random.MT19937(3)),
+        np.random.Generator(np.random.Philox(3)),
+        np.random.RandomState(3),
+        random.Random(3),  # noqa: S311 - nothing secret
+    ],
+    ids=lambda generator: type(getattr(generator, "bit_generator", generator)).__name__,
+)
+def test_random_generators_are_saved_as_their_state(generator):
+    first = round_trip({"rng": generator})["rng"]
+    again = round_trip({"rng": generator})["rng"]
+    assert json.dumps(repr(first)) == json.dumps(repr(again))
+    generator.random()
+    assert repr(round_trip({"rng": generator})["rng"]) != repr(first)
+
+
+def test_objects_with_a_state_dict_are_saved_as_what_it_says():
+    class Schedule:
+        def state_dict(self):
+            return OrderedDict(epoch=3, milestones=Counter({10: 1}))
+
+        def load_state_dict(self, state):
+            raise AssertionError("saving loads nothing")
+
+    restored = round_trip({"schedule": Schedule()})["schedule"]
+    assert restored == {"epoch": 3, "milestones": Counter({10: 1})}
+    assert type(restored["milestones"]) is Counter
+
+
+class Colour(enum.IntEnum):
+    RED = 1
+
+
+Point = namedtuple("Point", "x y")
+
+
+class Inner:
+    def state_dict(self):
+        return {"fine": 1, "inner": Inner()}
+
+    def load_state_dict(self, state):
+        raise AssertionError("saving loads nothing")
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (np.array([object()]), "holds Python objects"),
+        (np.array([{}], dtype=[("a", "O")]), "holds Python objects"),
+        (np.ma.masked_array([1], mask=[True]), "MaskedArray cannot be saved"),
+        (object(), "object cannot be saved"),
+        ({1, 2}, "set cannot be saved"),
+        (lambda: 1, "function cannot be saved"),
+        (np.random.Generator, "type cannot be saved"),
+        (Colour.RED, "convert it to one before saving"),
+        (Point(1, 2), "come back as a plain tuple"),
+        ({frozenset(): 1}, "the key frozenset() is a frozenset"),
+        (Inner(), "state['x']['inner']"),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
+)
+def test_what_cannot_come_back_is_refused_with_its_place(value, told):
+    with pytest.raises(StateError) as refusal:
+        encode_state({"x": value})
+    (problem,) = refusal.value.problems
+    assert problem.startswith("state['x']")
+    assert told in problem
+
+
+def test_all_problems_are_told_at_once():
+    with pytest.raises(StateError) as refusal:
+        encode_state({"a": object(), "b": [1, {2}], "c": {"d": np.array([None])}})
+    assert [problem.split(":")[0] for problem in refusal.value.problems] == [
+        "state['a']",
+        "state['b'][1]",
+        "state['c']['d']",
+    ]
+
+
+def test_a_state_that_contains_itself_or_is_too_deep_is_refused():
+    ring: list[object] = []
+    ring.append(ring)
+    deep: list[object] = []
+    for _ in range(200):
+        deep = [deep]
+    with pytest.raises(StateError, match="contains itself"):
+        encode_state({"ring": ring})
+    with pytest.raises(StateError, match="nested deeper"):
+        encode_state({"deep": deep})
+    shared = [1]
+    assert round_trip({"twice": [shared, shared]}) == {"twice": [[1], [1]]}
+
+
+def array_document(*, dtype, shape, order, size):
+    meta = {"dtype": dtype, "shape": shape, "order": order, "file": 0, "offset": 0, "size": size}
+    return {"dict": [["a", {"ndarray": meta}]]}
+
+
+NONSENSE = [
+    None,
+    [],
+    {"list": []},
+    {"dict": [["a"]]},
+    {"dict": [[1, 2]]},
+    {"dict": [["a", {"exec": "print(1)"}]]},
+    {"dict": [["a", {"int": 5}]]},
+    {"dict": [["a", {"int": "0xzz"}]]},
+    {"dict": [["a", {"float": "00"}]]},
+    {"dict": [["a", {"complex": "00"}]]},
+    {"dict": [["a", {"str": "ff"}]]},
+    {"dict": [["a", {"tuple": 1}]]},
+    {"dict": [[[], 1]]},
+    {"dict": [["a", {"bytes": {"file": 0, "offset": 0}}]]},
+    {"dict": [["a", {"bytes": {"file": 0, "offset": -1, "size": 1}}]]},
+    {"dict": [["a", {"bytes": {"file": True, "offset": 0, "size": 1}}]]},
+    array_document(dtype="O", shape=[1], order="C", size=8),
+    array_document(dtype="<f8", shape=[2], order="C", size=8),
+    array_document(dtype="<f8", shape=[1], order="X", size=8),
+    array_document(dtype="<f8", shape=[-1], order="C", size=8),
+    array_document(dtype="<f8", shape=1, order="C", size=8),
+    array_document(dtype="no", shape=[1], order="C", size=8),
+    {
+        "dict": [
+            ["a", {"ndarray": {"dtype": [["a", "O"]], "shape": [1], "order": "C", "file": 0, "offset": 0, "size": 8}}]
+        ]
+    },
+    array_document(dtype=7, shape=[1], order="C", size=8),
+    {
+        "dict": [
+            [
+                "a",
+                {
+                    "ndarray": {
+                        "dtype": "<f8",
+                        "shape": [0, 2**62, 2**62],
+                        "order": "C",
+                        "file": 0,
+                        "offset": 0,
+                        "size": 0,
+                    }
+                },
+            ]
+        ]
+    },
+]
+
+
+@pytest.mark.parametrize("document", NONSENSE, ids=str)
+def test_nonsense_is_an_error_and_nothing_else(document):
+    with pytest.raises(MalformedStateError):
+        decode_state(document, lambda index, offset, size: bytes(size))
+
+
+def test_a_document_cannot_unfold_a_small_file_into_a_large_memory():
+    array = {"ndarray": {"dtype": "u1", "shape": [64], "order": "C", "file": 0, "offset": 0, "size": 64}}
+    with pytest.raises(MalformedStateError, match="share the same bytes"):
+        decode_state({"dict": [["a", [array] * 1000]]}, lambda index, offset, size: bytes(size))
+
+
+def test_a_document_nested_without_end_is_an_error():
+    document: object = []
+    for _ in range(100_000):
+        document = [document]
+    with pytest.raises(MalformedStateError, match="nested too deeply"):
+        decode_state({"dict": [["a", document]]}, lambda index, offset, size: bytes(size))
+    while document:  # unfolded by hand: freeing it whole would recurse as well
+        (document,) = document
+
+
+def test_nan_keeps_its_bits():
+    strange = struct.unpack(">d", bytes.fromhex("7ff8dead0000beef"))[0]
+    assert math.isnan(strange)
+    assert identical(round_trip({"x": strange}), {"x": strange})

@@ -1,0 +1,118 @@
+"""torch's modules, optimizers, schedules and tensors come back bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from spotkeep import Checkpointer, MissingLibraryError, StateError, StateMismatchError
+from spotkeep.disk.checkpoint_directory import CheckpointDirectory
+from spotkeep.state.encoding import encode_state
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+DTYPES = [
+    *("bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64"),
+    *("float16", "bfloat16", "float32", "float64", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2"),
+]
+
+
+def round_trip(tmp_path, state):
+    directory = CheckpointDirectory(tmp_path / "checkpoints")
+    directory.write(encode_state(state), step=1)
+    return directory.read(1).state
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 3), (2, 3, 4)], ids=str)
+@pytest.mark.parametrize("name", DTYPES)
+def test_tensors_of_every_dtype_and_shape(tmp_path, name, shape):
+    dtype = getattr(torch, name)
+    count = int(np.prod(shape)) * dtype.itemsize
+    raw = torch.randint(0, 2 if name == "bool" else 256, (count,), dtype=torch.uint8)
+    tensor = raw.view(dtype).reshape(shape) if count else torch.empty(shape, dtype=dtype)
+    restored = round_trip(tmp_path, {"t": tensor})["t"]
+    assert (restored.dtype, restored.shape) == (tensor.dtype, tensor.shape)
+    assert torch.equal(restored.reshape(-1).view(torch.uint8), tensor.reshape(-1).view(torch.uint8))
+
+
+def test_views_conjugates_and_parameters_are_stored_by_value(tmp_path):
+    base = torch.arange(12.0).reshape(3, 4)
+    state = {
+        "turned": base.T,
+        "every second": base[:, ::2],
+        "conjugate": torch.tensor([1 + 2j]).conj(),
+        "negative": torch.tensor([1 + 2j]).conj().imag,
+        "parameter": torch.nn.Parameter(base),
+    }
+    restored = round_trip(tmp_path, state)
+    for name, value in state.items():
+        assert torch.equal(restored[name], value.detach()), name
+        assert not restored[name].requires_grad
+
+
+@pytest.mark.parametrize("tensor", [torch.zeros(3).to_sparse(), torch.zeros(3, device="meta")], ids=["sparse", "meta"])
+def test_tensors_without_plain_bytes_are_refused(tensor):
+    with pytest.raises(StateError, match="make it a dense tensor first"):
+        encode_state({"t": tensor})
+
+
+def build(optimizer_class):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(5, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 2)
+    )
+    optimizer = optimizer_class(model.parameters(), lr=0.01)
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones=[4, 4, 9])
+    return {
+        "model": model,
+        "optimizer": optimizer,
+        "schedule": schedule,
+        "random": torch.default_generator,
+        "average": torch.zeros(2),
+    }
+
+
+def take_step(parts):
+    parts["optimizer"].zero_grad()
+    output = parts["model"](torch.randn(6, 5))
+    output.square().mean().backward()
+    parts["optimizer"].step()
+    parts["schedule"].step()
+    parts["average"].mul_(0.9).add_(output.detach().mean(dim=0))
+
+
+@pytest.mark.parametrize("optimizer_class", [torch.optim.SGD, torch.optim.AdamW, torch.optim.Adagrad])
+def test_a_training_that_was_interrupted_ends_where_none_was(tmp_path, optimizer_class):
+    whole = build(optimizer_class)
+    for _ in range(12):
+        take_step(whole)
+    expected = {name: value.clone() for name, value in whole["model"].state_dict().items()}
+    for stop_at in (3, 5, 10, 12):
+        parts = build(optimizer_class)
+        with Checkpointer(parts, tmp_path, every_steps=1) as checkpointer:
+            for _ in checkpointer.steps(stop_at):
+                take_step(parts)
+    for name, value in parts["model"].state_dict().items():
+        assert torch.equal(value, expected[name]), name
+    assert torch.equal(parts["average"], whole["average"])
+    assert parts["schedule"].get_last_lr() == whole["schedule"].get_last_lr()
+
+
+def test_a_tensor_of_another_shape_does_not_fit(tmp_path):
+    with Checkpointer({"t": torch.zeros(3)}, tmp_path) as checkpointer:
+        checkpointer.save(1)
+    with pytest.raises(StateMismatchError, match="float32 of shape"):
+        Checkpointer({"t": torch.zeros(4)}, tmp_path).restore()
+    with pytest.raises(StateMismatchError, match="the checkpoint has a Tensor, the script a ndarray"):
+        Checkpointer({"t": np.zeros(3)}, tmp_path).restore()
+    with pytest.raises(StateMismatchError, match="refused what was saved"):
+        Checkpointer({"t": torch.nn.Linear(2, 2)}, tmp_path).restore()
+
+
+def test_without_torch_a_checkpoint_with_tensors_says_what_is_missing(tmp_path, monkeypatch):
+    directory = CheckpointDirectory(tmp_path)
+    directory.write(encode_state({"t": torch.zeros(3)}), step=1)
+    monkeypatch.setitem(__import__("sys").modules, "torch", None)
+    with pytest.raises(MissingLibraryError, match="use an image that has it"):
+        directory.read(1)

@@ -1,0 +1,455 @@
+"""A directory of checkpoints: write one whole, read one verified, list them, prune old ones.
+
+One checkpoint is a directory `step-<n>` that holds data files and, written last, a manifest. Other names in the
+directory (SageMaker's marker files, leftovers, strangers) are passed over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Callable
+
+from spotkeep.errors import CheckpointError, DamagedCheckpointError, SaveError
+from spotkeep.state.encoding import EncodedState, Json, MalformedStateError, decode_state
+from spotkeep.version import __version__
+
+from .chunked_files import AlteredChunkError, Target, read_file, read_part, write_file
+from .manifest import (
+    MANIFEST_NAME,
+    MAX_MANIFEST_BYTES,
+    DataFile,
+    MalformedManifestError,
+    Manifest,
+    RankShare,
+    RankView,
+    data_file_name,
+    manifest_bytes,
+    parse_manifest,
+)
+from .retention import Best, Candidate, Retention
+from .snapshot import FileImage, Snapshot
+from .storage import LocalStorage, ReadableFile
+from .upload_markers import UploadWatch
+
+_logger = logging.getLogger("spotkeep")
+
+_STEP_NAME = re.compile(r"step-(0|[1-9][0-9]{0,17})")
+_MANIFEST_DRAFT = MANIFEST_NAME + ".draft"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A verified checkpoint.
+
+    Attributes:
+        step: Completed steps.
+        epochs_completed: Completed epochs, when the training counts them.
+        state: The plain values.
+        metrics: What the script had logged.
+    """
+
+    step: int
+    epochs_completed: int | None
+    state: dict[str, Any]
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+def _everything(manifest: Manifest) -> RankView:
+    return RankView(manifest.whole_state())
+
+
+class OpenCheckpoint:
+    """A checkpoint whose manifest is verified and whose arrays and tensors are still to be filled.
+
+    Attributes:
+        manifest: What it says about itself.
+        state: Its values. The memory of arrays and tensors holds anything until `fill` has returned.
+    """
+
+    def __init__(self, manifest: Manifest, state: dict[str, Any], fill: Callable[[], None]) -> None:
+        self.manifest = manifest
+        self.state = state
+        self._fill = fill
+
+    def fill(self) -> None:
+        """Read and verify every byte, straight into the arrays and tensors.
+
+        Raises:
+            DamagedCheckpointError: If anything is wrong. Some of them have been filled then.
+        """
+        self._fill()
+
+
+class CheckpointDirectory:
+    """The checkpoints of one run on this machine.
+
+    Args:
+        path: Where they are; made when the first one is written.
+        storage: The file operations.
+        uploads: Knows which files the platform has already copied to safety.
+    """
+
+    def __init__(self, path: Path, *, storage: LocalStorage | None = None, uploads: UploadWatch | None = None) -> None:
+        self.path = path
+        self._storage = storage or LocalStorage()
+        self._uploads = uploads or UploadWatch.for_this_job()
+        # What was found good, and how its files looked then: re-reading gigabytes to prune would cost too much.
+        self._found_good: dict[int, tuple[Any, ...]] = {}
+
+    @staticmethod
+    def name(step: int) -> str:
+        """Name the checkpoint of this step."""
+        return f"step-{step}"
+
+    def steps(self) -> list[int]:
+        """List the steps that have a directory with a manifest, newest first. Nothing is verified."""
+        return [step for step in self._step_directories() if MANIFEST_NAME in self._storage.names(self._at(step))]
+
+    def write(
+        self,
+        encoded: EncodedState,
+        *,
+        step: int,
+        epochs_completed: int | None = None,
+        metrics: Mapping[str, float] | None = None,
+    ) -> int:
+        """Write one checkpoint, whole or not at all. Gives its size in bytes.
+
+        Raises:
+            SaveError: If the disk refuses; nothing older is touched, and what was written of this one is removed.
+        """
+        snapshot = Snapshot()
+        images = snapshot.arrange(encoded.blobs)
+        snapshot.copy(encoded.blobs, images)
+        return self.write_images(
+            images, encoded.document, step=step, epochs_completed=epochs_completed, metrics=metrics
+        )
+
+    def write_images(
+        self,
+        images: Sequence[FileImage],
+        document: Json,
+        *,
+        step: int,
+        epochs_completed: int | None = None,
+        metrics: Mapping[str, float] | None = None,
+        wait: Callable[[int], None] | None = None,
+    ) -> int:
+        """Write one checkpoint from its files' content. Gives its size in bytes.
+
+        Args:
+            images: The data files, in order.
+            document: The state document.
+            step: Completed steps.
+            epochs_completed: Completed epochs.
+            metrics: What the script had logged.
+            wait: Returns when all bytes of the snapshot before a place are there; may raise.
+
+        Raises:
+            SaveError: If the disk refuses; nothing older is touched, and what was written of this one is removed.
+        """
+        try:
+            self._make_place(step)
+            files = [self._write_data(step, data_file_name(image.index), image, wait) for image in images]
+            return self._commit(
+                step, files, document, epochs_completed=epochs_completed, metrics=metrics or {}, ranks=()
+            )
+        except Exception as error:
+            self._abandon(step)
+            if isinstance(error, OSError):
+                raise SaveError(self._refusal(step, error)) from error
+            raise
+
+    def read_manifest(self, step: int) -> Manifest:
+        """Read and verify what one checkpoint says about itself.
+
+        Raises:
+            DamagedCheckpointError: If it is missing or altered.
+            NewerFormatError: If a newer library wrote it.
+        """
+        name = f"{self.name(step)}/{MANIFEST_NAME}"
+        try:
+            raw = self._storage.read(self._at(step) / MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
+            manifest = parse_manifest(bytes(raw))
+        except (OSError, ValueError) as error:
+            raise _damage(name, error) from error
+        except MalformedManifestError as error:
+            raise DamagedCheckpointError(name, str(error)) from error
+        if manifest.step != step:
+            raise DamagedCheckpointError(name, f"it belongs to step {manifest.step}")
+        return manifest
+
+    def open(
+        self, step: int, *, live: Mapping[str, Any] | None = None, view: Callable[[Manifest], RankView] = _everything
+    ) -> OpenCheckpoint:
+        """Read what a checkpoint holds without the content of its arrays and tensors, which `fill` reads.
+
+        Args:
+            step: Which one.
+            live: The objects of a script: its arrays and tensors are filled where they have the form of the saved ones.
+            view: Which part of it; only the files of that part are verified.
+
+        Raises:
+            DamagedCheckpointError: If anything is wrong so far; names the file and the problem. Nothing was changed.
+            NewerFormatError: If a newer library wrote it.
+        """
+        self._found_good.pop(step, None)
+        manifest = self.read_manifest(step)
+        fingerprint = self._fingerprint(step, manifest)
+        seen = view(manifest)
+        content = _Content(self, step, manifest, seen.file_indices)
+        try:
+            state = decode_state(seen.state, content.read, fill=content.fill_later, live=live)
+        except MalformedStateError as error:
+            raise DamagedCheckpointError(f"{self.name(step)}/{MANIFEST_NAME}", str(error)) from error
+
+        def fill() -> None:
+            content.fill()
+            # Of several ranks each looks at its own part; if one finds damage there, all of them `distrust` it.
+            self._found_good[step] = fingerprint
+
+        return OpenCheckpoint(manifest, state, fill)
+
+    def read(self, step: int) -> Checkpoint:
+        """Read one checkpoint and verify every byte of it.
+
+        Raises:
+            DamagedCheckpointError: If anything about it is wrong; names the file and the problem.
+            NewerFormatError: If a newer library wrote it.
+        """
+        found = self.open(step)
+        found.fill()
+        manifest = found.manifest
+        return Checkpoint(
+            step=step, epochs_completed=manifest.epochs_completed, state=found.state, metrics=manifest.metrics
+        )
+
+    def verify(self, step: int, *, view: Callable[[Manifest], RankView] = _everything) -> None:
+        """Verify every byte of one checkpoint, or of a part of it, without building its values.
+
+        Raises:
+            DamagedCheckpointError: If anything about it is wrong.
+            NewerFormatError: If a newer library wrote it.
+        """
+        manifest = self.read_manifest(step)
+        fingerprint = self._fingerprint(step, manifest)
+        if self._found_good.get(step) == fingerprint:
+            return
+        self._found_good.pop(step, None)
+        file_indices = view(manifest).file_indices
+        _Content(self, step, manifest, file_indices).fill()
+        if file_indices is None:
+            self._found_good[step] = fingerprint
+
+    def distrust(self, step: int) -> None:
+        """Take a checkpoint for damaged until it is verified anew: somebody else has found something wrong with it."""
+        self._found_good.pop(step, None)
+
+    def prune(self, *, keep_last: int = 3, keep_every: int | None = None, best: Best | None = None) -> list[int]:
+        """Remove what need not stay. Gives the steps removed.
+
+        The newest `keep_last` good ones stay, at least two, and so does everything newer than the oldest one of them;
+        of what is older, what `Retention` spares. Where a platform copies the directory (and mirrors deletions),
+        nothing goes before two of those that stay have been copied.
+        """
+        retention = Retention(last=keep_last, every=keep_every, best=best)
+        kept: list[int] = []
+        candidates = iter(self._step_directories())
+        for step in candidates:
+            try:
+                self.verify(step)
+            except CheckpointError:
+                continue
+            kept.append(step)
+            if len(kept) == retention.newest:
+                break
+        else:
+            return []
+        durable = [step for step in kept if self._outlives_us(step)]
+        if len(durable) < 2:
+            return []
+        older = list(candidates)
+        spared = retention.spared([self._candidate(step) for step in kept], [self._candidate(step) for step in older])
+        removed = []
+        for step in older:
+            if step in spared:
+                continue
+            try:
+                self._clear(self._at(step))
+            except OSError as error:
+                _logger.warning("could not remove the old checkpoint %s: %s", self.name(step), error)
+                continue
+            self._found_good.pop(step, None)
+            removed.append(step)
+        return removed
+
+    def open_data(self, step: int, file: DataFile) -> ReadableFile:
+        """Open one data file of the right size.
+
+        Raises:
+            DamagedCheckpointError: If it is missing, of another size, or not a plain file.
+        """
+        name = f"{self.name(step)}/{file.name}"
+        try:
+            found = self._storage.open(self._at(step) / file.name)
+        except OSError as error:
+            raise _damage(name, error) from error
+        if found.size != file.size:
+            found.close()
+            more = "more than the" if found.size > file.size else "instead of"
+            raise DamagedCheckpointError(name, f"{found.size:,} bytes, {more} {file.size:,} it was written with")
+        return found
+
+    def _outlives_us(self, step: int) -> bool:
+        """Say whether a checkpoint is where the loss of this machine does not matter, if there is such a place."""
+        return self._uploads.is_durable(self._at(step), self._storage)
+
+    def _candidate(self, step: int) -> Candidate:
+        try:
+            return Candidate(step=step, metrics=self.read_manifest(step).metrics)
+        except CheckpointError:
+            # What cannot say how good it was is not spared for it, and a damaged one is not spared at all.
+            return Candidate(step=step, metrics={}, damaged=True)
+
+    def _at(self, step: int) -> Path:
+        return self.path / self.name(step)
+
+    def _step_directories(self) -> list[int]:
+        found = (_STEP_NAME.fullmatch(name) for name in self._storage.names(self.path))
+        steps = (int(match.group(1)) for match in found if match)
+        return sorted((step for step in steps if self._storage.is_directory(self._at(step))), reverse=True)
+
+    def _clear(self, target: Path) -> None:
+        # The manifest goes first: whatever stops us then, no reader takes the rest for a checkpoint.
+        if self._storage.is_directory(target) and MANIFEST_NAME in self._storage.names(target):
+            self._storage.remove_file(target / MANIFEST_NAME)
+            self._storage.sync_directory(target)
+        self._storage.remove_tree(target)
+
+    def _make_place(self, step: int) -> None:
+        """Make an empty directory for a checkpoint."""
+        target = self._at(step)
+        self._storage.make_directory(self.path)
+        self._clear(target)
+        self._storage.make_directory(target)
+
+    def _write_data(self, step: int, name: str, image: FileImage, wait: Callable[[int], None] | None) -> DataFile:
+        wait_here = None if wait is None else (lambda end: wait(image.start + end))
+        write_file(self._storage, self._at(step) / name, image.raw, wait=wait_here)
+        return DataFile(name=name, size=len(image.raw), chunks=tuple(image.checksums))
+
+    def _commit(
+        self,
+        step: int,
+        files: Sequence[DataFile],
+        document: Json,
+        *,
+        epochs_completed: int | None,
+        metrics: Mapping[str, float],
+        ranks: Sequence[RankShare],
+    ) -> int:
+        """Write the manifest. Gives the size of the checkpoint in bytes."""
+        target = self._at(step)
+        manifest = Manifest(
+            step=step,
+            epochs_completed=epochs_completed,
+            created=round(time.time(), 3),
+            library=f"spotkeep {__version__}",
+            files=tuple(files),
+            state=document,
+            metrics=metrics,
+            ranks=tuple(ranks),
+        )
+        raw = manifest_bytes(manifest)
+        self._storage.write(target / _MANIFEST_DRAFT, raw)
+        # The data's entries must be on the disk before the name that vouches for them is.
+        self._storage.sync_directory(target)
+        self._storage.rename(target / _MANIFEST_DRAFT, target / MANIFEST_NAME)
+        self._storage.sync_directory(target)
+        self._storage.sync_directory(self.path)
+        self._found_good[step] = self._fingerprint(step, manifest)
+        return len(raw) + sum(file.size for file in files)
+
+    def _abandon(self, step: int) -> None:
+        """Remove what there is of a checkpoint that will not be."""
+        self._found_good.pop(step, None)
+        with contextlib.suppress(OSError):
+            self._clear(self._at(step))
+
+    def _fingerprint(self, step: int, manifest: Manifest) -> tuple[Any, ...]:
+        names = [MANIFEST_NAME, *(file.name for file in manifest.files)]
+        return tuple(self._storage.fingerprint(self._at(step) / name) for name in names)
+
+    def _refusal(self, step: int, error: OSError) -> str:
+        hint = "older checkpoints are as they were"
+        if error.errno == errno.ENOSPC:
+            hint = "the disk is full: give the job a larger volume (volume_size_gb) or keep fewer checkpoints"
+        return f"the checkpoint of step {step} could not be written to {self.path}: {error.strerror or error}; {hint}"
+
+
+class _Content:
+    """The data files of one checkpoint: each is read once, and its chunks go to the memory that waits for them."""
+
+    def __init__(
+        self, directory: CheckpointDirectory, step: int, manifest: Manifest, file_indices: Sequence[int] | None
+    ) -> None:
+        self._directory = directory
+        self._step = step
+        chosen = range(len(manifest.files)) if file_indices is None else file_indices
+        self._files = {index: manifest.files[index] for index in chosen}
+        self._targets: dict[int, list[Target]] = {}
+        # Before any memory is taken: what the manifest promises is really there.
+        for file in self._files.values():
+            directory.open_data(step, file).close()
+
+    def read(self, file_index: int, offset: int, size: int) -> bytes:
+        """Read and verify some bytes now."""
+        file = self._file(file_index, offset, size)
+        with self._opened(file) as opened:
+            return read_part(opened, file.chunks, offset, size)
+
+    def fill_later(self, file_index: int, offset: int, memory: memoryview) -> None:
+        """Remember whose memory gets which bytes."""
+        self._file(file_index, offset, len(memory))
+        self._targets.setdefault(file_index, []).append((offset, memory))
+
+    def fill(self) -> None:
+        """Read and verify every file, and fill what waits for it."""
+        for index, file in self._files.items():
+            with self._opened(file) as opened:
+                read_file(opened, file.chunks, self._targets.get(index, ()))
+
+    def _file(self, index: int, offset: int, size: int) -> DataFile:
+        file = self._files.get(index)
+        if file is None:
+            raise MalformedStateError(f"it refers to the data file {index}, which does not exist")
+        if offset + size > file.size:
+            raise MalformedStateError(f"it refers to bytes beyond the end of {file.name}")
+        return file
+
+    @contextlib.contextmanager
+    def _opened(self, file: DataFile) -> Iterator[ReadableFile]:
+        name = f"{self._directory.name(self._step)}/{file.name}"
+        with contextlib.closing(self._directory.open_data(self._step, file)) as opened:
+            try:
+                yield opened
+            except AlteredChunkError as error:
+                raise DamagedCheckpointError(name, str(error), offsets=error.offsets) from error
+            except OSError as error:
+                raise _damage(name, error) from error
+
+
+def _damage(name: str, error: Exception) -> DamagedCheckpointError:
+    """Say what is wrong with a file that could not be opened or read."""
+    if isinstance(error, FileNotFoundError):
+        return DamagedCheckpointError(name, "missing: it was never written or copied whole")
+    if isinstance(error, OSError) and error.errno == errno.ELOOP:
+        return DamagedCheckpointError(name, "not a regular file")
+    return DamagedCheckpointError(name, f"cannot be read: {error}")

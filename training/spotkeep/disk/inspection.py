@@ -1,0 +1,479 @@
+"""Look into one checkpoint without loading it: what it holds, whether every byte is right, the bytes of one array.
+
+For tools that people use on checkpoints of any origin. Nothing is believed before it is checked, no link is followed,
+no library is imported, and memory holds the manifest and one chunk, however large the data files claim to be.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Callable
+
+from spotkeep.errors import DamagedCheckpointError
+from spotkeep.state.encoding import MalformedStateError, decode_state
+
+from .chunk_checksums import chunk_checksum
+from .manifest import (
+    CHUNK_BYTES,
+    MANIFEST_NAME,
+    MAX_MANIFEST_BYTES,
+    DataFile,
+    MalformedManifestError,
+    Manifest,
+    parse_manifest,
+)
+
+MAX_ENTRIES = 1_000_000
+"""A state of more entries is taken for an attack on memory: the largest models have some ten thousand tensors."""
+
+_MAX_NAME_CHARACTERS = 2**28
+_MAX_DEPTH = 200
+_FILE_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+_DIRECTORY_FLAGS = _FILE_FLAGS | getattr(os, "O_DIRECTORY", 0)
+
+_PLAIN_KINDS = frozenset(("int", "float", "complex", "str"))
+_BYTE_KINDS = frozenset(("bytes", "bytearray"))
+_ARRAY_KINDS = frozenset(("ndarray", "scalar", "tensor"))
+_NUMPY_DTYPE = re.compile(r"[<>|]([biufcmMSUV])([0-9]{1,9})(\[[0-9a-zA-Z]{1,8}\])?")
+_TORCH_ITEM_BYTES = {
+    **dict.fromkeys(("bool", "uint8", "int8", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"), 1),
+    **dict.fromkeys(("int16", "uint16", "float16", "bfloat16"), 2),
+    **dict.fromkeys(("int32", "uint32", "float32", "complex32"), 4),
+    **dict.fromkeys(("int64", "uint64", "float64", "complex64"), 8),
+    "complex128": 16,
+}
+
+
+@dataclass(frozen=True)
+class Span:
+    """A place in the data files.
+
+    Attributes:
+        file_index: Number of the data file, from 0.
+        offset: First byte within it.
+        size: How many bytes.
+    """
+
+    file_index: int
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One value of a state.
+
+    Attributes:
+        names: The keys and indices that lead to it, from the top.
+        kind: `tensor`, `ndarray`, `scalar` (NumPy's), `bytes`, `bytearray`, or `value` for everything plain.
+        dtype: As it is stored; a structured one as JSON. None unless it is an array.
+        shape: Of an array, else None.
+        order: `F` for an array in Fortran's order, else `C`.
+        item_bytes: Bytes of one element, where the dtype is one that this module can size.
+        span: Where its bytes are; None for a plain value.
+        value: The plain value.
+    """
+
+    names: tuple[str, ...]
+    kind: str
+    dtype: str | None = None
+    shape: tuple[int, ...] | None = None
+    order: str = "C"
+    item_bytes: int | None = None
+    span: Span | None = None
+    value: Any = None
+
+    @property
+    def name(self) -> str:
+        """Its names, joined by dots; unique within a state."""
+        return ".".join(self.names)
+
+
+class InspectedCheckpoint:
+    """One checkpoint, open to be looked at. Use it in a `with` block.
+
+    Args:
+        directory: The directory of checkpoints.
+        step: Which one.
+
+    Attributes:
+        step: Completed steps.
+        manifest: What it says about itself, checked.
+
+    Raises:
+        DamagedCheckpointError: If it is not there, or has no sound manifest.
+        NewerFormatError: If a newer library wrote it.
+    """
+
+    def __init__(self, directory: Path, step: int) -> None:
+        self.step = step
+        self._name = f"step-{step}"
+        self._descriptor = self._open_directory(directory / self._name)
+        self._file: tuple[int, int] | None = None
+        self._chunk: tuple[tuple[int, int], bytes] | None = None
+        try:
+            self.manifest = self._read_manifest()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> InspectedCheckpoint:
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close its files."""
+        self._close_file()
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def entries(self) -> list[Entry]:
+        """List what the state holds, in its order, without reading any data.
+
+        Raises:
+            DamagedCheckpointError: If the state's document makes no sense, or refers to what is not there.
+        """
+        try:
+            return outline(self.manifest)
+        except MalformedStateError as error:
+            raise DamagedCheckpointError(f"{self._name}/{MANIFEST_NAME}", str(error)) from error
+
+    def damage(self, on_bytes: Callable[[int], None] | None = None) -> Iterator[DamagedCheckpointError]:
+        """Verify every byte, and name all that is wrong: each file, each run of damaged chunks.
+
+        Args:
+            on_bytes: Called with how many more bytes were looked at.
+        """
+        for index, file in enumerate(self.manifest.files):
+            try:
+                found = self._open_file(index)
+            except DamagedCheckpointError as error:
+                yield error
+                continue
+            yield from self._size_damage(file, found)
+            yield from self._chunk_damage(file, found, on_bytes)
+        try:
+            self.entries()
+        except DamagedCheckpointError as error:
+            yield error
+
+    def pieces(self, span: Span, piece_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
+        """Give the bytes of one entry in pieces of one size (the last may be shorter), each verified on the way.
+
+        Raises:
+            DamagedCheckpointError: If a chunk that they touch is damaged.
+        """
+        end = span.offset + span.size
+        for start in range(span.offset, end, piece_bytes):
+            yield b"".join(self._verified(span.file_index, start, min(start + piece_bytes, end)))
+
+    def _verified(self, index: int, start: int, end: int) -> Iterator[bytes]:
+        while start < end:
+            number, inside = divmod(start, CHUNK_BYTES)
+            stop = min(end, (number + 1) * CHUNK_BYTES)
+            yield self._verified_chunk(index, number)[inside : inside + stop - start]
+            start = stop
+
+    def _verified_chunk(self, index: int, number: int) -> bytes:
+        if self._chunk is not None and self._chunk[0] == (index, number):
+            return self._chunk[1]
+        file = self.manifest.files[index]
+        for error in self._size_damage(file, self._open_file(index)):
+            raise error
+        raw, expected = self._read_chunk(file, number), file.chunks[number]
+        if chunk_checksum(raw) != expected:
+            raise self._altered(file, number, number + 1)
+        self._chunk = (index, number), raw
+        return raw
+
+    def _size_damage(self, file: DataFile, found: int) -> Iterator[DamagedCheckpointError]:
+        if found != file.size:
+            yield DamagedCheckpointError(
+                f"{self._name}/{file.name}",
+                f"{found:,} bytes instead of {file.size:,}",
+                offsets=(min(found, file.size), max(found, file.size)),
+            )
+
+    def _chunk_damage(
+        self, file: DataFile, found: int, on_bytes: Callable[[int], None] | None
+    ) -> Iterator[DamagedCheckpointError]:
+        first_bad: int | None = None
+        # What is cut off was named already.
+        whole = [n for n in range(len(file.chunks)) if n * CHUNK_BYTES + _chunk_size(file, n) <= found]
+        for number in whole:
+            raw = self._read_chunk(file, number)
+            if on_bytes is not None:
+                on_bytes(len(raw))
+            good = chunk_checksum(raw) == file.chunks[number]
+            if good and first_bad is not None:
+                yield self._altered(file, first_bad, number)
+                first_bad = None
+            elif not good and first_bad is None:
+                first_bad = number
+        if first_bad is not None:
+            yield self._altered(file, first_bad, len(whole))
+
+    def _altered(self, file: DataFile, first: int, end: int) -> DamagedCheckpointError:
+        which = f"chunk {first} does" if end == first + 1 else f"chunks {first} to {end - 1} do"
+        return DamagedCheckpointError(
+            f"{self._name}/{file.name}",
+            f"altered: {which} not have the checksum that was written",
+            offsets=(first * CHUNK_BYTES, min(end * CHUNK_BYTES, file.size)),
+        )
+
+    def _read_chunk(self, file: DataFile, number: int) -> bytes:
+        assert self._file is not None  # noqa: S101 - the caller opened it
+        start, size = number * CHUNK_BYTES, _chunk_size(file, number)
+        parts = []
+        try:
+            while size > 0:
+                part = os.pread(self._file[1], size, start)
+                if not part:
+                    break
+                parts.append(part)
+                start, size = start + len(part), size - len(part)
+        except OSError as error:
+            raise self._unreadable(file.name, error) from error
+        return b"".join(parts)
+
+    def _open_file(self, index: int) -> int:
+        """Open one data file, close the one before; gives its size."""
+        if self._file is None or self._file[0] != index:
+            self._close_file()
+            self._file = index, self._open(self.manifest.files[index].name)
+        return os.fstat(self._file[1]).st_size
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            os.close(self._file[1])
+            self._file = None
+
+    def _read_manifest(self) -> Manifest:
+        name = f"{self._name}/{MANIFEST_NAME}"
+        descriptor = self._open(MANIFEST_NAME)
+        with os.fdopen(descriptor, "rb") as file:
+            size = os.fstat(descriptor).st_size
+            if size > MAX_MANIFEST_BYTES:
+                raise DamagedCheckpointError(name, f"{size:,} bytes, more than the {MAX_MANIFEST_BYTES:,} allowed")
+            raw = file.read(MAX_MANIFEST_BYTES)
+        return checked_manifest(raw, self.step)
+
+    def _open(self, name: str) -> int:
+        try:
+            descriptor = os.open(name, _FILE_FLAGS, dir_fd=self._descriptor)
+        except OSError as error:
+            raise self._unreadable(name, error) from error
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise DamagedCheckpointError(f"{self._name}/{name}", "not a regular file")
+        return descriptor
+
+    def _open_directory(self, path: Path) -> int:
+        try:
+            return os.open(path, _DIRECTORY_FLAGS)
+        except OSError as error:
+            if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                raise DamagedCheckpointError(self._name, "not a directory (links are not followed)") from error
+            raise DamagedCheckpointError(self._name, f"cannot be read: {error.strerror}") from error
+
+    def _unreadable(self, name: str, error: OSError) -> DamagedCheckpointError:
+        problem = f"cannot be read: {error.strerror}"
+        if error.errno == errno.ENOENT:
+            problem = "missing: it was never written or copied whole"
+        elif error.errno == errno.ELOOP:
+            problem = "not a regular file (links are not followed)"
+        return DamagedCheckpointError(f"{self._name}/{name}", problem)
+
+
+def checked_manifest(raw: bytes, step: int) -> Manifest:
+    """Read the manifest of one step from the bytes of its file.
+
+    Raises:
+        DamagedCheckpointError: If they are not a manifest, or that of another step.
+        NewerFormatError: If a newer library wrote it.
+    """
+    name = f"step-{step}/{MANIFEST_NAME}"
+    try:
+        manifest = parse_manifest(raw)
+    except MalformedManifestError as error:
+        raise DamagedCheckpointError(name, str(error)) from error
+    if manifest.step != step:
+        raise DamagedCheckpointError(name, f"it belongs to step {manifest.step}")
+    return manifest
+
+
+def outline(manifest: Manifest) -> list[Entry]:
+    """List what a state holds, in its order. Pure: it reads no data.
+
+    Lists and tuples of plain values are one entry; an empty container is an entry too.
+
+    Raises:
+        MalformedStateError: If the document makes no sense, refers to bytes that no file has, or is beyond all measure.
+    """
+    entries: list[Entry] = []
+    times_seen: dict[str, int] = {}
+    room = _MAX_NAME_CHARACTERS
+    last_end = (0, 0)
+    for entry in _walk(manifest.whole_state(), ()):
+        if len(entries) == MAX_ENTRIES:
+            raise MalformedStateError(f"the state has more than {MAX_ENTRIES:,} entries")
+        if entry.span is not None and entry.span.size:
+            last_end = _end_of(entry.span, manifest, last_end)
+        name = entry.name
+        room -= len(name)
+        if room < 0:
+            raise MalformedStateError("the names in the state are too long")
+        times_seen[name] = times_seen.get(name, 0) + 1
+        entries.append(_named_apart(entry, times_seen[name]))
+    return entries
+
+
+def _walk(node: Any, names: tuple[str, ...]) -> Iterator[Entry]:
+    if len(names) > _MAX_DEPTH:
+        raise MalformedStateError("the state is nested too deeply")
+    kind, body = _kind(node)
+    if kind in ("dict", "counter"):
+        if not isinstance(body, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in body):
+            raise MalformedStateError("a mapping has no pairs")
+        for key, item in body:
+            yield from _walk(item, (*names, _key_text(key)))
+        if not body:
+            yield Entry(names=names, kind="value", value={})
+    elif kind in ("list", "tuple") and _holds_entries(node, 0):
+        for index, item in enumerate(body):
+            yield from _walk(item, (*names, str(index)))
+    elif kind in _BYTE_KINDS:
+        yield Entry(names=names, kind=kind, span=_span(body))
+    elif kind in _ARRAY_KINDS:
+        yield _array(kind, body, names)
+    else:
+        yield Entry(names=names, kind="value", value=_plain(node))
+
+
+def _kind(node: Any) -> tuple[str, Any]:
+    if isinstance(node, list):
+        return "list", node
+    if not isinstance(node, dict):
+        return "value", node
+    if len(node) != 1:
+        raise MalformedStateError(f"a value is {str(node)[:80]!r}, which is no kind of value")
+    kind, body = next(iter(node.items()))
+    if kind == "tuple" and not isinstance(body, list):
+        raise MalformedStateError("a tuple has no items")
+    return kind, body
+
+
+def _holds_entries(node: Any, depth: int) -> bool:
+    """Say whether a list or tuple has more than plain values in it, so that its items are worth an entry each."""
+    if depth > _MAX_DEPTH:
+        raise MalformedStateError("the state is nested too deeply")
+    kind, body = _kind(node)
+    if kind in ("list", "tuple"):
+        return any(_holds_entries(item, depth + 1) for item in body if isinstance(item, (list, dict)))
+    return kind != "value" and kind not in _PLAIN_KINDS
+
+
+def _array(kind: str, body: Any, names: tuple[str, ...]) -> Entry:
+    span = _span(body)
+    shape, dtype, order = body.get("shape"), body.get("dtype"), body.get("order", "C")
+    if not isinstance(shape, list) or len(shape) > 64 or not all(type(n) is int and 0 <= n < 2**63 for n in shape):
+        raise MalformedStateError(f"an array's shape is {str(shape)[:80]!r}, not a list of sizes")
+    if order not in ("C", "F") or not isinstance(dtype, (str, list)):
+        raise MalformedStateError(f"an array's dtype or order makes no sense: {str(dtype)[:80]!r}, {str(order)[:80]!r}")
+    item_bytes = _TORCH_ITEM_BYTES.get(str(dtype)) if kind == "tensor" else _numpy_item_bytes(dtype)
+    if item_bytes is None and (kind == "tensor" or isinstance(dtype, str)):
+        raise MalformedStateError(f"an array's dtype is {str(dtype)[:80]!r}, which is not known")
+    if item_bytes is not None and math.prod(shape) * item_bytes != span.size:
+        raise MalformedStateError(f"an array of shape {shape} and dtype {dtype} does not have {span.size} bytes")
+    return Entry(
+        names=names,
+        kind=kind,
+        dtype=dtype if isinstance(dtype, str) else json.dumps(dtype),
+        shape=tuple(shape),
+        order=order,
+        item_bytes=item_bytes,
+        span=span,
+    )
+
+
+def _numpy_item_bytes(dtype: Any) -> int | None:
+    match = _NUMPY_DTYPE.fullmatch(dtype) if isinstance(dtype, str) else None
+    if match is None:
+        return None
+    return int(match.group(2)) * (4 if match.group(1) == "U" else 1)
+
+
+def _span(body: Any) -> Span:
+    if not isinstance(body, dict):
+        raise MalformedStateError("an array has no description")
+    numbers = [_count(body, name) for name in ("file", "offset", "size")]
+    return Span(*numbers)
+
+
+def _count(body: dict[str, Any], name: str) -> int:
+    number = body.get(name)
+    if type(number) is not int or not 0 <= number < 2**63:
+        raise MalformedStateError(f"an array's {name} is {str(number)[:80]!r}")
+    return number
+
+
+def _end_of(span: Span, manifest: Manifest, last_end: tuple[int, int]) -> tuple[int, int]:
+    """Check one place against the files and the place before it; gives where it ends."""
+    if span.file_index >= len(manifest.files):
+        raise MalformedStateError(f"it refers to the data file {span.file_index}, which does not exist")
+    file = manifest.files[span.file_index]
+    if span.offset + span.size > file.size:
+        raise MalformedStateError(f"it refers to bytes beyond the end of {file.name}")
+    if (span.file_index, span.offset) < last_end:
+        raise MalformedStateError("two arrays share the same bytes")
+    return span.file_index, span.offset + span.size
+
+
+def _named_apart(entry: Entry, times_seen: int) -> Entry:
+    """Tell `0` from `"0"`, and `a.b` from `a` and `b`."""
+    if times_seen == 1:
+        return entry
+    *above, last = entry.names or ("",)
+    return replace(entry, names=(*above, f"{last}~{times_seen}"))
+
+
+def _key_text(node: Any) -> str:
+    if isinstance(node, str):
+        return node
+    kind, _ = _kind(node)
+    if kind in _BYTE_KINDS:
+        return kind
+    try:
+        return str(_plain(node))
+    except ValueError:
+        # Python refuses to write very long numbers in decimal digits.
+        return f"a long {kind}"
+
+
+def _plain(node: Any) -> Any:
+    return decode_state({"dict": [["value", node]]}, _no_bytes)["value"]
+
+
+def _no_bytes(*_place: int) -> bytes:
+    raise MalformedStateError("an array stands where a plain value is expected")
+
+
+def _chunk_size(file: DataFile, number: int) -> int:
+    return min(CHUNK_BYTES, file.size - number * CHUNK_BYTES)

@@ -1,0 +1,278 @@
+"""The manifest: the file that makes a directory of bytes a checkpoint. Pure text in, values out.
+
+It is written last, so a directory without one is not a checkpoint. Its first bytes are a digest of the rest, so a
+manifest that was cut short or altered is noticed before anything in it is believed. See docs/checkpoint-format.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from spotkeep.errors import NewerFormatError
+
+from .chunk_checksums import CHECKSUM_NAME
+
+MANIFEST_NAME = "manifest.json"
+FORMAT_VERSION = 2
+CHUNK_BYTES = 2**20
+MAX_MANIFEST_BYTES = 256 * 2**20
+
+_HEAD = b'{"sha256":"'
+_NECK = b'","manifest":'
+_TAIL = b"}\n"
+_FILE_NAME = re.compile(r"data-[0-9]{5}\.bin")
+_CHUNK_CHECKSUM = re.compile(r"[0-9a-f]{8}")
+
+
+class MalformedManifestError(Exception):
+    """These bytes are not a manifest; the message says why."""
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One file of raw bytes.
+
+    Attributes:
+        name: Its name in the checkpoint's directory, `data-00000.bin` and so on.
+        size: Its length in bytes.
+        chunks: The checksum of each MiB (`chunk_checksums`), eight hexadecimal digits each.
+    """
+
+    name: str
+    size: int
+    chunks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RankShare:
+    """What one rank of a distributed training has for itself: its random numbers, its place in the data, its shards.
+
+    Attributes:
+        file_count: How many of the data files are its own.
+        state: Its state document; the file numbers in it are those of the checkpoint.
+    """
+
+    file_count: int
+    state: Any
+
+
+@dataclass(frozen=True)
+class RankView:
+    """What one rank reads of a checkpoint.
+
+    Attributes:
+        state: The state document: what all ranks have in common, and what is the rank's own.
+        file_indices: Numbers of the data files that it may refer to; None for all.
+    """
+
+    state: Any
+    file_indices: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a checkpoint says about itself.
+
+    Attributes:
+        step: Completed steps.
+        epochs_completed: Completed epochs, when the training counts them.
+        created: Seconds since the epoch.
+        library: Who wrote it, for example `spotkeep 0.1.0`.
+        files: The data files, in order: those of the state, then those of each rank.
+        state: The state document of `state_encoding`. Of several ranks, what all of them have in common.
+        metrics: What the script had logged.
+        ranks: What each rank has for itself; empty when one process wrote all of it.
+    """
+
+    step: int
+    epochs_completed: int | None
+    created: float
+    library: str
+    files: tuple[DataFile, ...]
+    state: Any
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    ranks: tuple[RankShare, ...] = ()
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks wrote it."""
+        return len(self.ranks) or 1
+
+    def view(self, rank: int) -> RankView:
+        """Give what one of the ranks that wrote it reads."""
+        if not self.ranks:
+            return RankView(self.state)
+        common = self.common_view().file_indices or ()
+        first = len(common) + sum(share.file_count for share in self.ranks[:rank])
+        own = range(first, first + self.ranks[rank].file_count)
+        state = {"dict": [*state_pairs(self.state), *state_pairs(self.ranks[rank].state)]}
+        return RankView(state, (*common, *own))
+
+    def common_view(self) -> RankView:
+        """Give what all ranks have in common."""
+        count = len(self.files) - sum(share.file_count for share in self.ranks)
+        return RankView(self.state, tuple(range(count)))
+
+    def whole_state(self) -> Any:
+        """Give one state document of everything; what is a rank's own stands under `rank 0`, `rank 1` and so on."""
+        if not self.ranks:
+            return self.state
+        pairs = list(state_pairs(self.state))
+        taken = {name for name, _ in pairs if isinstance(name, str)}
+        for rank, share in enumerate(self.ranks):
+            name = f"rank {rank}"
+            while name in taken:
+                name += "~"
+            pairs += [[name, share.state]] if list(state_pairs(share.state)) else []
+        return {"dict": pairs}
+
+
+def data_file_name(index: int) -> str:
+    """Name the data file with this number."""
+    return f"data-{index:05d}.bin"
+
+
+def files_document(files: Sequence[DataFile]) -> list[dict[str, Any]]:
+    """Write data files as they stand in a manifest."""
+    return [{"name": file.name, "size": file.size, "chunks": list(file.chunks)} for file in files]
+
+
+def parse_files(document: Any, *, first: int = 0) -> tuple[DataFile, ...]:
+    """Read what `files_document` wrote.
+
+    Args:
+        document: Anything.
+        first: The number of the first file.
+
+    Raises:
+        MalformedManifestError: If it is not what `files_document` writes.
+    """
+    _expect(isinstance(document, list), "files", document)
+    return tuple(_data_file(first + index, file) for index, file in enumerate(document))
+
+
+def state_pairs(state: Any) -> Iterator[Any]:
+    """Give the names and values at the top of a state document; nothing where there is no such thing."""
+    pairs = state.get("dict") if isinstance(state, dict) else None
+    return (pair for pair in (pairs if isinstance(pairs, list) else ()) if isinstance(pair, list) and len(pair) == 2)
+
+
+def with_files_from(state: Any, first: int) -> Any:
+    """Give a state document whose file numbers begin with `first` instead of 0."""
+    if isinstance(state, list):
+        return [with_files_from(item, first) for item in state]
+    if not isinstance(state, dict):
+        return state
+    if "file" in state:
+        # The description of an array, the only object that names a file.
+        return {**state, "file": state["file"] + first}
+    return {kind: with_files_from(body, first) for kind, body in state.items()}
+
+
+def manifest_bytes(manifest: Manifest) -> bytes:
+    """Write a manifest as the bytes of its file."""
+    document = {
+        "format": FORMAT_VERSION,
+        "library": manifest.library,
+        "step": manifest.step,
+        "epochs_completed": manifest.epochs_completed,
+        "created": manifest.created,
+        "metrics": dict(manifest.metrics),
+        "checksum": CHECKSUM_NAME,
+        "chunk_bytes": CHUNK_BYTES,
+        "files": files_document(manifest.files),
+        "state": manifest.state,
+    }
+    if manifest.ranks:
+        document["ranks"] = [{"files": share.file_count, "state": share.state} for share in manifest.ranks]
+    body = json.dumps(document, separators=(",", ":"), allow_nan=False).encode("ascii")
+    return _HEAD + hashlib.sha256(body).hexdigest().encode("ascii") + _NECK + body + _TAIL
+
+
+def parse_manifest(raw: bytes) -> Manifest:
+    """Read a manifest from the bytes of its file.
+
+    Raises:
+        MalformedManifestError: If they are not what `manifest_bytes` writes.
+        NewerFormatError: If they are whole, but in a format from the future.
+    """
+    start = len(_HEAD) + 64 + len(_NECK)
+    digest, body = raw[len(_HEAD) : len(_HEAD) + 64], raw[start : -len(_TAIL)]
+    framed = raw.startswith(_HEAD) and raw[start - len(_NECK) : start] == _NECK and raw.endswith(_TAIL)
+    if not framed or hashlib.sha256(body).hexdigest().encode("ascii") != digest:
+        raise MalformedManifestError("the manifest is cut short or altered: its digest does not match")
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise MalformedManifestError(f"the manifest is not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise MalformedManifestError("the manifest is not a JSON object")
+    version = document.get("format")
+    if type(version) is int and version > FORMAT_VERSION:
+        raise NewerFormatError(
+            f"a checkpoint has format {version}, written by {document.get('library')}; this library knows formats up "
+            f"to {FORMAT_VERSION}. Resume with the newer library."
+        )
+    return _checked(document)
+
+
+def _checked(document: dict[str, Any]) -> Manifest:
+    _expect(document.get("format") == FORMAT_VERSION, "format", document.get("format"))
+    _expect(document.get("checksum") == CHECKSUM_NAME, "checksum", document.get("checksum"))
+    _expect(document.get("chunk_bytes") == CHUNK_BYTES, "chunk_bytes", document.get("chunk_bytes"))
+    step, epochs, created = document.get("step"), document.get("epochs_completed"), document.get("created")
+    _expect(type(step) is int and step >= 0, "step", step)
+    _expect(epochs is None or (type(epochs) is int and epochs >= 0), "epochs_completed", epochs)
+    _expect(type(created) in (int, float), "created", created)
+    metrics = document.get("metrics")
+    _expect(
+        isinstance(metrics, dict) and all(type(value) in (int, float) for value in metrics.values()), "metrics", metrics
+    )
+    files = parse_files(document.get("files"))
+    ranks = _ranks(document.get("ranks", []))
+    _expect(sum(share.file_count for share in ranks) <= len(files), "ranks' files", document.get("ranks"))
+    return Manifest(
+        step=int(step or 0),
+        epochs_completed=epochs,
+        created=float(created or 0),
+        library=str(document.get("library")),
+        files=files,
+        state=document.get("state"),
+        metrics=metrics or {},
+        ranks=ranks,
+    )
+
+
+def _ranks(document: Any) -> tuple[RankShare, ...]:
+    _expect(isinstance(document, list) and len(document) != 1, "ranks", document)
+    shares = []
+    for share in document:
+        _expect(isinstance(share, dict), "ranks", share)
+        count, state = share.get("files"), share.get("state")
+        _expect(type(count) is int and count >= 0, "ranks' files", count)
+        # A rank's own part has names that the others' common part has not; `decode_state` looks at the rest.
+        _expect(isinstance(state, dict) and isinstance(state.get("dict"), list), "ranks' state", state)
+        shares.append(RankShare(file_count=count, state=state))
+    return tuple(shares)
+
+
+def _data_file(index: int, file: Any) -> DataFile:
+    _expect(isinstance(file, dict), "files", file)
+    name, size, chunks = file.get("name"), file.get("size"), file.get("chunks")
+    _expect(isinstance(name, str) and _FILE_NAME.fullmatch(name), "file name", name)
+    _expect(name == data_file_name(index), "file name", name)
+    _expect(type(size) is int and size >= 0, "file size", size)
+    _expect(isinstance(chunks, list) and len(chunks) == -(-size // CHUNK_BYTES), "file's chunks", name)
+    for chunk in chunks:
+        _expect(isinstance(chunk, str) and _CHUNK_CHECKSUM.fullmatch(chunk), "chunk's checksum", chunk)
+    return DataFile(name=name, size=size, chunks=tuple(chunks))
+
+
+def _expect(sensible: object, field: str, found: Any) -> None:
+    if not sensible:
+        raise MalformedManifestError(f"the manifest's {field} is {str(found)[:80]!r}, which makes no sense")

@@ -1,0 +1,206 @@
+"""One copy of the state in memory that is kept and used again: what is written while the training goes on.
+
+Fresh memory costs many times what a copy into used memory does, because the system hands it out page by page. So the
+memory is taken once, touched, and kept: one state's worth, the only memory beyond the state that saving takes.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import mmap
+import sys
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Callable
+
+from spotkeep.state.arrays import DeviceBytes
+from spotkeep.state.encoding import Blob
+
+from .chunk_checksums import chunk_checksum
+from .manifest import CHUNK_BYTES
+from .page_lock import lock_pages
+from .shared_work import Piece, share
+from .storage import ALIGNMENT_BYTES, WRITE_BYTES
+
+# Below this, handing the interpreter's lock over costs more than the copy.
+_SMALL_COPY_BYTES = 2**14
+_HUGE_PAGES = getattr(mmap, "MADV_HUGEPAGE", 14)
+_POPULATE_WRITE = 23  # Linux 5.14; Python has no name for it.
+_POPULATE_BYTES = 64 * 2**20
+
+
+class AbandonedSnapshotError(Exception):
+    """The copy was broken off, so there is nothing whole to write."""
+
+
+@dataclass(frozen=True)
+class FileImage:
+    """The content of one data file.
+
+    Attributes:
+        index: Its number.
+        raw: Its bytes; a multiple of 4096, aligned in memory. They are there as far as `Snapshot.wait` says.
+        start: Where it begins in the snapshot.
+        checksums: Those of its chunks, there when their bytes are.
+    """
+
+    index: int
+    raw: memoryview
+    start: int
+    checksums: list[str] = field(repr=False, compare=False)
+
+
+class Snapshot:
+    """A copy of the blobs of a state, laid out as the data files will be.
+
+    The training's thread calls `arrange` and `copy`. Others may write what `wait` says is there.
+    """
+
+    def __init__(self) -> None:
+        self._memory: mmap.mmap | None = None
+        self._unlock: Callable[[], Any] | None = None
+        self._copied: set[int] = set()
+        self._abandoned = False
+        self._progress = threading.Condition()
+
+    @property
+    def capacity_bytes(self) -> int:
+        """How much memory is held."""
+        return 0 if self._memory is None else len(self._memory)
+
+    def arrange(self, blobs: Sequence[Blob]) -> list[FileImage]:
+        """Lay the files out, without their content. Whoever wrote the images of before has finished.
+
+        Raises:
+            MemoryError: If there is not enough memory.
+        """
+        ends: dict[int, int] = {}
+        for blob in blobs:
+            ends[blob.file_index] = blob.offset + len(blob.raw)
+        sizes = {index: -(-end // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for index, end in sorted(ends.items())}
+        self._hold(sum(sizes.values()))
+        self._copied, self._abandoned = set(), False
+        images, start = [], 0
+        for index, size in sizes.items():
+            raw = memoryview(self._memory or b"")[start : start + size]
+            images.append(FileImage(index=index, raw=raw, start=start, checksums=[""] * -(-size // CHUNK_BYTES)))
+            start += size
+        return images
+
+    def copy(self, blobs: Sequence[Blob], images: Sequence[FileImage]) -> None:
+        """Copy the blobs in and add them up, telling those who wait. The state must not change meanwhile.
+
+        Two threads do that, and each adds a chunk up while the processor's cache still has it. What is on a GPU comes
+        first, all of it at once, into locked pages.
+        """
+        try:
+            self._copy_from_devices(blobs, images)
+            for image in images:
+                contents = _Contents(blob for blob in blobs if blob.file_index == image.index)
+                share(len(image.raw), WRITE_BYTES, partial(self._copy_pieces, image, contents))
+        except BaseException:
+            with self._progress:
+                self._abandoned = True
+                self._progress.notify_all()
+            raise
+
+    def wait(self, end: int) -> None:
+        """Wait until a piece that the data files are written in is copied.
+
+        Args:
+            end: Where it ends in the snapshot.
+
+        Raises:
+            AbandonedSnapshotError: If it never will be.
+        """
+        with self._progress:
+            self._progress.wait_for(lambda: self._abandoned or end in self._copied)
+            if self._abandoned:
+                raise AbandonedSnapshotError("the copy of the state was broken off")
+
+    def _copy_from_devices(self, blobs: Sequence[Blob], images: Sequence[FileImage]) -> None:
+        raws = {image.index: image.raw for image in images}
+        waits = []
+        for blob in blobs:
+            if isinstance(blob.raw, DeviceBytes):
+                if self._unlock is None and self._memory is not None:
+                    # Memory that the driver refuses is not offered again.
+                    unlock = lock_pages(self._memory) or (lambda: None)
+                    self._unlock = weakref.finalize(self, unlock)
+                waits.append(blob.raw.start_copy(raws[blob.file_index][blob.offset : blob.offset + len(blob.raw)]))
+        for wait in waits:
+            wait()
+
+    def _copy_pieces(self, image: FileImage, contents: _Contents, pieces: Iterator[Piece]) -> None:
+        for start, end in pieces:
+            for first in range(start, end, CHUNK_BYTES):
+                chunk = image.raw[first : min(first + CHUNK_BYTES, end)]
+                contents.copy_into(chunk, first)
+                image.checksums[first // CHUNK_BYTES] = chunk_checksum(chunk)
+            with self._progress:
+                self._copied.add(image.start + end)
+                self._progress.notify_all()
+
+    def _hold(self, size: int) -> None:
+        if size <= self.capacity_bytes:
+            return
+        # Let go of the old memory first: there are never two.
+        if self._unlock is not None:
+            self._unlock()
+            self._unlock = None
+        self._memory = None
+        try:
+            self._memory = new_memory(size)
+        except OSError as error:
+            raise MemoryError(f"no {size:,} bytes of memory for a copy of the state: {error}") from error
+        # Where the system cannot hand memory out at once, the first copy takes it page by page.
+        with contextlib.suppress(OSError, ValueError):
+            for start in range(0, size, _POPULATE_BYTES):
+                self._memory.madvise(_POPULATE_WRITE, start, min(_POPULATE_BYTES, size - start))
+
+
+class _Contents:
+    """What one data file holds."""
+
+    def __init__(self, blobs: Iterator[Blob]) -> None:
+        self._blobs = list(blobs)
+        self._offsets = [blob.offset for blob in self._blobs]
+
+    def copy_into(self, chunk: memoryview, start: int) -> None:
+        """Fill a chunk that begins at `start`: blobs, and zeros between."""
+        filled, end = start, start + len(chunk)
+        first = max(bisect.bisect_right(self._offsets, start) - 1, 0)
+        for blob in self._blobs[first : bisect.bisect_left(self._offsets, end)]:
+            low, high = max(blob.offset, start), min(blob.offset + len(blob.raw), end)
+            if low < high:
+                chunk[filled - start : low - start] = bytes(low - filled)
+                if not isinstance(blob.raw, DeviceBytes):  # which is there already
+                    raw = memoryview(blob.raw)[low - blob.offset : high - blob.offset]
+                    copy_bytes(chunk[low - start : high - start], raw)
+                filled = high
+        chunk[filled - start :] = bytes(end - filled)
+
+
+def new_memory(size: int) -> mmap.mmap:
+    """Take memory from the system, aligned for direct I/O, in large pages where it has them.
+
+    Raises:
+        OSError: If there is not enough.
+    """
+    memory = mmap.mmap(-1, size)
+    with contextlib.suppress(OSError):
+        memory.madvise(_HUGE_PAGES)
+    return memory
+
+
+def copy_bytes(target: memoryview, source: Any) -> None:
+    """Copy bytes, letting other threads run meanwhile where NumPy is there to do it."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or len(target) < _SMALL_COPY_BYTES:
+        target[:] = source
+    else:
+        numpy.copyto(numpy.frombuffer(target, dtype="u1"), numpy.frombuffer(source, dtype="u1"))

@@ -1,0 +1,257 @@
+"""The few file operations that a checkpoint rests on: the one seam between the format and a disk.
+
+Reading trusts nothing: no link is followed, only regular files are opened, and a size is known before a byte is read.
+Large files go past the page cache (O_DIRECT) where the file system has that: the bytes of a checkpoint are read once,
+if ever, and would push out the training's data. Blocks are not allocated beforehand: on ext4 that made a write half as
+fast, because each block is then marked as written one by one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from spotkeep.state.arrays import Buffer
+
+ALIGNMENT_BYTES = 4096
+"""What direct I/O wants of a place in a file, a place in memory, and a length."""
+
+WRITE_BYTES = 16 * 2**20
+"""What large files are written in: more gains nothing on the disks tried, less leaves them waiting."""
+
+_CLOEXEC = getattr(os, "O_CLOEXEC", 0)
+_DIRECT = getattr(os, "O_DIRECT", 0)
+_READ_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | _CLOEXEC
+_NO_WAIT = getattr(os, "RWF_NOWAIT", 0)
+_PROBES = 8
+_NOT_CACHED = (errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+
+
+class NotARegularFileError(OSError):
+    """Something that is not a plain file stands where one is expected: a link, a directory, a device, a pipe."""
+
+
+class ReadableFile:
+    """A regular file that is open for reading, any part of it, from any thread.
+
+    Attributes:
+        size: Its length in bytes when it was opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, _READ_FLAGS)
+        self._direct = -1
+        try:
+            found = _regular(path, os.fstat(self._descriptor))
+            self.size = found.st_size
+            if _DIRECT and self.size >= ALIGNMENT_BYTES:
+                # A file system without direct I/O refuses; then the page cache is the way.
+                with contextlib.suppress(OSError):
+                    self._direct = os.open(path, _READ_FLAGS | _DIRECT)
+                    if not os.path.samestat(os.fstat(self._direct), found):
+                        self._close_direct()
+        except BaseException:
+            self.close()
+            raise
+
+    def is_cached(self) -> bool:
+        """Say whether the page cache seems to have this file, or is the only way to read it.
+
+        A few places are tried and no more: asking makes Linux read what it does not have, whatever one does then.
+        """
+        if self._direct < 0 or not _NO_WAIT:
+            return self._direct < 0
+        return all(self._has_cached(self.size * number // _PROBES) for number in range(_PROBES))
+
+    def _has_cached(self, offset: int) -> bool:
+        try:
+            os.preadv(self._descriptor, [bytearray(1)], offset, _NO_WAIT)
+        except OSError as error:
+            if error.errno not in _NOT_CACHED:
+                raise
+            return False
+        return True
+
+    def read_into(self, target: memoryview, offset: int, *, cached: bool = True) -> int:
+        """Fill `target` with the bytes from `offset` on. Gives how many there were; fewer only at the end of the file.
+
+        Args:
+            target: The memory to fill.
+            offset: Where the bytes are.
+            cached: Read through the page cache. Otherwise past it, as far as `target` and `offset` are aligned.
+        """
+        filled = 0
+        while filled < len(target):
+            got = self._read_some(target[filled:], offset + filled, cached=cached)
+            if not got:
+                break
+            filled += got
+        return filled
+
+    def close(self) -> None:
+        """Close it."""
+        self._close_direct()
+        os.close(self._descriptor)
+
+    def _read_some(self, target: memoryview, offset: int, *, cached: bool) -> int:
+        if not cached and self._direct >= 0 and not (offset | len(target)) % ALIGNMENT_BYTES:
+            try:
+                return os.preadv(self._direct, [target], offset)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+        return os.preadv(self._descriptor, [target], offset)
+
+    def _close_direct(self) -> None:
+        if self._direct >= 0:
+            os.close(self._direct)
+            self._direct = -1
+
+
+class LocalStorage:
+    """Files on a local disk. Every method raises OSError when the disk refuses."""
+
+    def make_directory(self, path: Path) -> None:
+        """Make a directory and its parents; an existing one is fine."""
+        path.mkdir(parents=True, exist_ok=True)
+
+    def names(self, path: Path) -> list[str]:
+        """List a directory; one that does not exist is empty."""
+        try:
+            return sorted(entry.name for entry in path.iterdir())
+        except FileNotFoundError:
+            return []
+
+    def is_directory(self, path: Path) -> bool:
+        """Say whether this is a directory itself, not a link to one."""
+        return path.is_dir() and not path.is_symlink()
+
+    @contextlib.contextmanager
+    def create(self, path: Path, *, direct: bool = False) -> Iterator[int]:
+        """Make a new file and give its descriptor; it is closed, not synced, at the end of the block.
+
+        Args:
+            path: Where; nothing may be there.
+            direct: Go past the page cache if the file system can. Then every write is aligned, in memory too.
+        """
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _CLOEXEC
+        descriptor = -1
+        if direct and _DIRECT:
+            try:
+                descriptor = os.open(path, flags | _DIRECT, 0o644)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                # Some file systems make the file before they refuse.
+                self.remove_file(path)
+        if descriptor < 0:
+            descriptor = os.open(path, flags, 0o644)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def write(self, path: Path, raw: Buffer) -> int:
+        """Write a new file and wait until the disk has it. Gives its size in bytes."""
+        with self.create(path) as descriptor:
+            self.write_at(descriptor, memoryview(raw), 0)
+            self.sync(descriptor)
+        return len(raw)
+
+    def write_at(self, descriptor: int, raw: memoryview, offset: int) -> None:
+        """Write all of these bytes to a place in a file."""
+        while len(raw):
+            written = self.write_some(descriptor, raw, offset)
+            raw, offset = raw[written:], offset + written
+            if len(raw) and written % ALIGNMENT_BYTES:
+                # The rest is not aligned any more.
+                _leave_direct_mode(descriptor)
+
+    def write_some(self, descriptor: int, raw: memoryview, offset: int) -> int:
+        """Write as many of these bytes as the system takes at once; gives how many."""
+        try:
+            return os.pwrite(descriptor, raw, offset)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+        # Not aligned as direct I/O wants it. Another thread may have found that out for this file already.
+        _leave_direct_mode(descriptor)
+        return os.pwrite(descriptor, raw, offset)
+
+    def sync(self, descriptor: int) -> None:
+        """Wait until the disk has what was written."""
+        os.fsync(descriptor)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Give a file its final name, at once and whole."""
+        source.replace(target)
+
+    def sync_directory(self, path: Path) -> None:
+        """Wait until the disk has a directory's entries."""
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            self.sync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def fingerprint(self, path: Path) -> tuple[int, int, int] | None:
+        """Give numbers that change when a file is replaced or written to, or None when there is no such file.
+
+        They are its inode, its size, and the time of the last write in nanoseconds.
+        """
+        try:
+            found = os.lstat(path)
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    def open(self, path: Path) -> ReadableFile:
+        """Open a regular file for reading.
+
+        Raises:
+            NotARegularFileError: If it is anything else.
+        """
+        return ReadableFile(path)
+
+    def read(self, path: Path, *, max_bytes: int) -> bytearray:
+        """Read a whole regular file.
+
+        Raises:
+            NotARegularFileError: If it is anything else.
+            ValueError: If it is larger than `max_bytes`.
+        """
+        with contextlib.closing(self.open(path)) as file:
+            if file.size > max_bytes:
+                raise ValueError(f"{file.size:,} bytes, more than the {max_bytes:,} expected")
+            raw = bytearray(file.size)
+            filled = file.read_into(memoryview(raw), 0)
+            return raw if filled == file.size else raw[:filled]
+
+    def remove_file(self, path: Path) -> None:
+        """Remove a file; one that does not exist is fine."""
+        path.unlink(missing_ok=True)
+
+    def remove_tree(self, path: Path) -> None:
+        """Remove whatever this is, without following links."""
+        if path.is_symlink() or path.is_file():
+            path.unlink(missing_ok=True)
+        elif path.exists():
+            shutil.rmtree(path)
+
+
+def _regular(path: Path, found: os.stat_result) -> os.stat_result:
+    if not stat.S_ISREG(found.st_mode):
+        raise NotARegularFileError(f"{path.name} is not a regular file")
+    return found
+
+
+def _leave_direct_mode(descriptor: int) -> None:
+    """Write through the page cache from now on."""
+    import fcntl
+
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~_DIRECT)

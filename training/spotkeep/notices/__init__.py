@@ -1,0 +1,1 @@
+"""What announces an interruption: signals, a file, an instance's metadata."""

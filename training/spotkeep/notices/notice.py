@@ -1,0 +1,344 @@
+"""The interruption notice: how a script learns that its machine will soon be gone.
+
+It arrives in three ways, and any is enough. SIGTERM sets a flag (in the main thread, where Python delivers signals). A
+notice file is there for every process of the job, whatever lies between it and the signal: a shell that does not pass
+it on, a launcher with many workers, a thread. On an EC2 instance the metadata service announces it; who reads it there
+leaves the notice file for the others.
+
+A thread of the watch's own looks after all of this, because the training's thread may be busy for minutes: in a step
+that is one long call, Python does not even run the handler of a signal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import math
+import os
+import selectors
+import signal
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Callable, Optional, Union
+
+from spotkeep.errors import UsageError
+
+from .instance_metadata import InstanceMetadata, SpotAction, metadata_endpoint, poll_metadata
+
+NOTICE_FILE_VARIABLE = "SPOTKEEP_NOTICE_FILE"
+NOTICE_SECONDS_VARIABLE = "SPOTKEEP_NOTICE_SECONDS"
+REBALANCE_VARIABLE = "SPOTKEEP_REBALANCE"
+REBALANCE_MODES = ("save", "leave", "ignore")
+
+_DEFAULT_NOTICE_SECONDS = 120.0
+_MAX_FILE_BYTES = 4096
+_LOOK_SECONDS = 1.0
+_LEAVE_SECONDS = 2.0
+_GRACE_SECONDS = 5.0
+_STOP, _LOOK = b"\0", b"\xff"
+
+_Handler = Union[Callable[[int, Optional[FrameType]], Any], int, None]
+
+_logger = logging.getLogger("spotkeep")
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A warning that this machine will be taken away.
+
+    Attributes:
+        source: Who said so, for example `SIGTERM`.
+        deadline: When it ends, seconds since the epoch.
+    """
+
+    source: str
+    deadline: float
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until the machine is gone; never negative."""
+        return max(0.0, self.deadline - time.time())
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A notice, and until when it is acted on, by a clock that nobody sets."""
+
+    notice: Notice
+    box_ends: float
+
+
+class NoticeWatch:
+    """Watches for a notice while it is started. Safe to start in any thread; signals reach only the main one.
+
+    Of several notices the one that ends first counts.
+
+    Args:
+        on_change: Called in the watch's own thread when there is a notice, when there is one that ends sooner, and when
+            the time to act on it is over.
+        environment: Where the settings are; the process's own by default.
+
+    Raises:
+        UsageError: If a setting makes no sense.
+    """
+
+    def __init__(
+        self, *, on_change: Callable[[], None] | None = None, environment: Mapping[str, str] | None = None
+    ) -> None:
+        environment = os.environ if environment is None else environment
+        self._on_change = on_change
+        self._rebalance_mode = environment.get(REBALANCE_VARIABLE) or "save"
+        if self._rebalance_mode not in REBALANCE_MODES:
+            raise UsageError(
+                f"{REBALANCE_VARIABLE} is {self._rebalance_mode!r}; set it to one of {', '.join(REBALANCE_MODES)}"
+            )
+        endpoint = metadata_endpoint(environment)
+        self._metadata = None if endpoint is None else InstanceMetadata(endpoint)
+        path = environment.get(NOTICE_FILE_VARIABLE)
+        self._file = Path(path) if path else None
+        self._seen: _Seen | None = None
+        self._save_advised = False
+        self._previous: _Handler = None
+        self._installed: _Handler = None
+        self._previous_wakeup = -1
+        self._wakeup: socket.socket | None = None
+        self._thread: threading.Thread | None = None
+        self._stopping = threading.Event()
+
+    def start(self) -> None:
+        """Take over SIGTERM and begin to look. A handler that was there before is still called."""
+        if self._thread is not None:
+            return
+        self._stopping = threading.Event()
+        awaited, self._wakeup = socket.socketpair()
+        for end in (awaited, self._wakeup):
+            end.setblocking(False)
+        if threading.current_thread() is threading.main_thread():
+            self._installed = self._on_signal
+            self._previous = signal.signal(signal.SIGTERM, self._on_signal)
+            self._previous_wakeup = signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
+            if self._previous_wakeup != -1:
+                # Somebody (an event loop) is woken by signals already, and more than one cannot be.
+                signal.set_wakeup_fd(self._previous_wakeup)
+        elif self._file is None and self._metadata is None:
+            _logger.warning(
+                "this is not the main thread, so SIGTERM is not noticed here: enter the Checkpointer in the main "
+                "thread, or start the script with `spotkeep.pyz run`"
+            )
+        _watching.add(self)
+        self._thread = self._start_thread("spotkeep-notice", self._watch, awaited)
+        if self._metadata is not None:
+            self._start_thread("spotkeep-metadata", self._poll_metadata, self._metadata, self._stopping)
+
+    def stop(self) -> None:
+        """Give SIGTERM back, unless somebody else has taken it meanwhile, and end the threads."""
+        if self._thread is None or self._wakeup is None:
+            return
+        _watching.discard(self)
+        if threading.current_thread() is threading.main_thread():
+            self._give_signals_back()
+        self._stopping.set()
+        self._wake(_STOP)
+        self._thread.join()
+        self._thread = None
+        self._wakeup.close()
+
+    def notice(self) -> Notice | None:
+        """Give the notice, once there is one."""
+        self._look_at_file()
+        return None if self._seen is None else self._seen.notice
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds that are left to act; infinite without a notice.
+
+        A little of the notice is kept for leaving. Who is still there when a notice is over may be so for a moment
+        longer: so there are always some seconds from when the notice is seen.
+        """
+        return math.inf if self._seen is None else max(self._seen.box_ends - time.monotonic(), 0.0)
+
+    def take(self, notice: Notice) -> None:
+        """Take a notice that came to somebody else."""
+        self._take(notice)
+        self._wake(_LOOK)
+
+    def note_leaving(self) -> None:
+        """Let the runner know that the script leaves because of the notice, whatever its launcher makes of that."""
+        if self._file is not None and self._seen is not None:
+            with contextlib.suppress(OSError):
+                left_file(self._file).touch()
+
+    def take_save_advice(self) -> bool:
+        """Say, once, that a save is advised now: EC2 recommends a rebalance."""
+        advised, self._save_advised = self._save_advised, False
+        return advised
+
+    def _take(self, notice: Notice) -> None:
+        # No lock: a signal's handler interrupts whoever holds it. At worst one of two notices of the same moment wins.
+        seen = self._seen
+        if seen is None or notice.deadline < seen.notice.deadline:
+            ends = time.monotonic() + max(notice.seconds_left - _LEAVE_SECONDS, _GRACE_SECONDS)
+            self._seen = _Seen(notice, ends if seen is None else min(ends, seen.box_ends))
+
+    def _on_signal(self, signum: int, frame: FrameType | None) -> None:
+        if self._installed is None:
+            # Stopped while somebody who came later had the signal, and given it back by them since.
+            signal.signal(signum, self._previous if self._previous is not None else signal.SIG_DFL)
+            signal.raise_signal(signum)
+            return
+        # Nothing but a flag: the handler may interrupt anything, a print in the middle included.
+        self._take(_notice_from_now("SIGTERM"))
+        self._wake(_LOOK)
+        if callable(self._previous):
+            self._previous(signum, frame)
+
+    def _look_at_file(self) -> None:
+        if self._file is not None and self._seen is None and self._file.exists():
+            self._take(read_notice(self._file))
+
+    def _watch(self, awaited: socket.socket) -> None:
+        told: _Seen | None = None
+        time_up_told = False
+        with awaited, selectors.DefaultSelector() as selector:
+            selector.register(awaited, selectors.EVENT_READ)
+            while True:
+                selector.select(_LOOK_SECONDS if time_up_told else min(_LOOK_SECONDS, self.seconds_left))
+                with contextlib.suppress(BlockingIOError):
+                    # Python writes the number of each signal there, at once, whatever the main thread is doing.
+                    if signal.SIGTERM in awaited.recv(4096):
+                        self._take(_notice_from_now("SIGTERM"))
+                if self._stopping.is_set():
+                    return
+                self._look_at_file()
+                if self._seen is not told:
+                    told = self._seen
+                    self._tell()
+                if told is not None and not time_up_told and self.seconds_left <= 0:
+                    time_up_told = True
+                    self._tell()
+
+    def _tell(self) -> None:
+        if self._on_change is not None:
+            # Standard output may be gone; the watch goes on.
+            with contextlib.suppress(OSError, ValueError):
+                self._on_change()
+
+    def _poll_metadata(self, metadata: InstanceMetadata, stopping: threading.Event) -> None:
+        mode = self._rebalance_mode
+        poll_metadata(
+            metadata,
+            stopping=stopping,
+            on_action=self._on_action,
+            on_rebalance=None if mode == "ignore" else self._on_rebalance,
+        )
+
+    def _on_action(self, action: SpotAction) -> None:
+        seconds = notice_seconds() if action.seconds_left is None else action.seconds_left
+        self._announce(Notice(source=f"EC2 {action.action}", deadline=time.time() + seconds))
+
+    def _on_rebalance(self) -> None:
+        if self._rebalance_mode == "leave":
+            self._announce(_notice_from_now("EC2 rebalance"))
+        else:
+            self._save_advised = True
+
+    def _announce(self, notice: Notice) -> None:
+        self._take(notice)
+        if self._file is not None and not self._file.exists():
+            try:
+                write_notice(self._file, notice)
+            except OSError as error:
+                _logger.warning("other processes of the job are not told of the notice: %s", error)
+        self._wake(_LOOK)
+
+    def _wake(self, byte: bytes) -> None:
+        with contextlib.suppress(OSError):
+            if self._wakeup is not None:
+                self._wakeup.send(byte)
+
+    @staticmethod
+    def _start_thread(name: str, target: Callable[..., None], *arguments: Any) -> threading.Thread:
+        thread = threading.Thread(target=target, args=arguments, name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def _give_signals_back(self) -> None:
+        if self._installed is None:
+            return
+        if signal.getsignal(signal.SIGTERM) == self._installed:
+            signal.signal(signal.SIGTERM, self._previous if self._previous is not None else signal.SIG_DFL)
+        if self._wakeup is not None and self._previous_wakeup == -1:
+            current = signal.set_wakeup_fd(-1)
+            if current not in (-1, self._wakeup.fileno()):
+                signal.set_wakeup_fd(current)
+        self._installed = None
+
+    def _forget_after_fork(self) -> None:
+        self._installed = self._thread = None
+        if self._wakeup is not None:
+            self._wakeup.close()
+            self._wakeup = None
+
+
+_watching: weakref.WeakSet[NoticeWatch] = weakref.WeakSet()
+
+
+def _forget_all_after_fork() -> None:
+    """Let a worker that was forked off die of SIGTERM as always, and not wake the parent's watch."""
+    if not _watching:
+        return
+    while isinstance(owner := getattr(signal.getsignal(signal.SIGTERM), "__self__", None), NoticeWatch):
+        signal.signal(signal.SIGTERM, owner._previous if owner._previous is not None else signal.SIG_DFL)
+    awoken = signal.set_wakeup_fd(-1)
+    if awoken not in (-1, *(watch._wakeup.fileno() for watch in _watching if watch._wakeup is not None)):
+        signal.set_wakeup_fd(awoken)
+    for watch in list(_watching):
+        watch._forget_after_fork()
+    _watching.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all_after_fork)
+
+
+def notice_seconds() -> float:
+    """Give how long a notice lasts, in seconds: SPOTKEEP_NOTICE_SECONDS, or SageMaker's 120."""
+    try:
+        seconds = float(os.environ.get(NOTICE_SECONDS_VARIABLE, _DEFAULT_NOTICE_SECONDS))
+    except ValueError:
+        return _DEFAULT_NOTICE_SECONDS
+    return max(0.0, seconds) if math.isfinite(seconds) else _DEFAULT_NOTICE_SECONDS
+
+
+def left_file(notice_file: Path) -> Path:
+    """Name the file that says that the script has left because of the notice."""
+    return notice_file.with_name(notice_file.name + ".left")
+
+
+def write_notice(path: Path, notice: Notice) -> None:
+    """Leave a notice for every process of the job, at once and whole."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}.draft")
+    draft.write_text(json.dumps({"source": notice.source, "deadline": notice.deadline}), encoding="utf-8")
+    draft.replace(path)
+
+
+def read_notice(path: Path) -> Notice:
+    """Read what `write_notice` left; a file that cannot be read is still a notice."""
+    try:
+        with path.open("rb") as file:
+            document = json.loads(file.read(_MAX_FILE_BYTES))
+        notice = Notice(source=str(document["source"]), deadline=float(document["deadline"]))
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        notice = _notice_from_now(path.name)
+    return notice if math.isfinite(notice.deadline) else _notice_from_now(notice.source)
+
+
+def _notice_from_now(source: str) -> Notice:
+    return Notice(source=source, deadline=time.time() + notice_seconds())

@@ -1,0 +1,1 @@
+"""Several processes that train one model, and save and restore it together."""

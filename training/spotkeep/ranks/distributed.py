@@ -1,0 +1,222 @@
+"""How the ranks of a distributed training talk to each other about checkpoints.
+
+Two process groups of gloo's, apart from the training's own: one for the thread that trains, one for the thread that
+writes. What the writer waits for can so neither mix with nor wait behind the training's collectives (NCCL's run in the
+order of the GPU's stream). A rank that is killed is noticed at once, because its connections close, and whoever notices
+closes its own: nobody waits for the dead. Files would not do as the channel: each host of a SageMaker job has its own
+disk. Messages are JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Callable, Protocol
+
+from spotkeep.errors import CheckpointError, DamagedCheckpointError, OtherRankError, RankLostError, UsageError
+from spotkeep.state.arrays import torch_bytes
+
+Json = Any
+
+_ANSWER_SECONDS = 1800.0
+
+
+class Ranks(Protocol):
+    """The processes of one training, each of which makes the same calls in the same order."""
+
+    @property
+    def rank(self) -> int:
+        """The number of this process, from 0."""
+
+    @property
+    def world_size(self) -> int:
+        """How many there are."""
+
+    def exchange(self, message: Json) -> list[Json]:
+        """Tell all, and give what each one told, in the order of the ranks.
+
+        Raises:
+            RankLostError: If one of them is gone.
+        """
+
+    def largest(self, numbers: Sequence[int]) -> list[int]:
+        """Give the largest number that any rank has in each place. Cheap enough for every step.
+
+        Raises:
+            RankLostError: If one of them is gone.
+        """
+
+
+class OneRank:
+    """A training of one process, which has nobody to talk to."""
+
+    rank = 0
+    world_size = 1
+
+    def exchange(self, message: Json) -> list[Json]:
+        """See `Ranks.exchange`."""
+        return [message]
+
+    def largest(self, numbers: Sequence[int]) -> list[int]:
+        """See `Ranks.largest`."""
+        return list(numbers)
+
+
+class TorchRanks:
+    """The ranks of `torch.distributed`, over a process group of gloo's that nobody else uses.
+
+    Args:
+        torch: The library.
+        group: The process group, on the CPU.
+    """
+
+    def __init__(self, torch: Any, group: Any) -> None:
+        self._torch = torch
+        self._distributed = torch.distributed
+        self._group = group
+        self.rank: int = self._distributed.get_rank(group)
+        self.world_size: int = self._distributed.get_world_size(group)
+
+    def exchange(self, message: Json) -> list[Json]:
+        """See `Ranks.exchange`."""
+        raw = json.dumps(message, separators=(",", ":")).encode("ascii")
+        sizes = [int(size) for size in self._gather(self._numbers([len(raw)]))]
+        room = self._torch.zeros(max(sizes), dtype=self._torch.uint8, device="cpu")
+        torch_bytes(room)[: len(raw)] = raw
+        return [json.loads(bytes(torch_bytes(told)[:size])) for told, size in zip(self._gather(room), sizes)]
+
+    def largest(self, numbers: Sequence[int]) -> list[int]:
+        """See `Ranks.largest`."""
+        values = self._numbers(numbers)
+        self._call(self._distributed.all_reduce, values, op=self._distributed.ReduceOp.MAX)
+        return [int(value) for value in values]
+
+    def _numbers(self, numbers: Sequence[int]) -> Any:
+        # A script may have made the GPU its default device.
+        return self._torch.tensor(numbers, dtype=self._torch.int64, device="cpu")
+
+    def _gather(self, tensor: Any) -> list[Any]:
+        gathered = [self._torch.empty_like(tensor) for _ in range(self.world_size)]
+        self._call(self._distributed.all_gather, gathered, tensor)
+        return gathered
+
+    def _call(self, collective: Callable[..., None], *arguments: Any, **options: Any) -> None:
+        problem = "it was lost before"
+        if self._group is not None:
+            try:
+                collective(*arguments, group=self._group, **options)
+            except (RuntimeError, ValueError) as error:
+                problem = str(error)
+            else:
+                return
+            # Only those who wait for the lost rank itself have noticed. The others wait for this one, so close it, and
+            # let nothing keep it open: the traceback of the error would.
+            with contextlib.suppress(RuntimeError, ValueError):
+                self._distributed.destroy_process_group(self._group)
+            self._group = None
+        raise RankLostError(f"another rank of this training is gone, or does not answer: {problem}")
+
+
+@dataclass(frozen=True)
+class Channels:
+    """How this process talks to the others.
+
+    Attributes:
+        training: For the thread that trains.
+        writing: For the thread that writes.
+    """
+
+    training: Ranks
+    writing: Ranks
+
+
+def join_ranks(environment: Mapping[str, str] | None = None) -> Channels:
+    """Meet the other ranks, where `torch.distributed` says that there are any. Every rank must call it.
+
+    Raises:
+        UsageError: If the environment says that there are others and `torch.distributed` is not initialised, or not
+            every rank comes.
+    """
+    environment = os.environ if environment is None else environment
+    torch = sys.modules.get("torch")
+    distributed = getattr(torch, "distributed", None)
+    if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
+        _require_alone(environment)
+        return Channels(OneRank(), OneRank())
+    if distributed.get_world_size() == 1:
+        return Channels(OneRank(), OneRank())
+    try:
+        groups = [distributed.new_group(backend="gloo", timeout=timedelta(seconds=_ANSWER_SECONDS)) for _ in range(2)]
+    except RuntimeError as error:
+        raise UsageError(
+            f"the ranks could not meet: {error}; every rank must enter its own Checkpointer, at the same place of the "
+            "script"
+        ) from error
+    return Channels(*(TorchRanks(torch, group) for group in groups))
+
+
+def together(ranks: Ranks, act: Callable[[], Json]) -> list[Json]:
+    """Do something on every rank: it succeeds on all of them, or fails on all of them.
+
+    Returns:
+        What it gave on each rank; JSON values.
+
+    Raises:
+        OtherRankError: If it went wrong on another rank only.
+        DamagedCheckpointError: If nothing is wrong but damage, wherever that was found.
+        RankLostError: If a rank is gone.
+        BaseException: What went wrong on this rank.
+    """
+    if ranks.world_size == 1:
+        return [act()]
+    answer, problem = None, None
+    try:
+        answer = act()
+    except RankLostError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - it is raised again below, when the others know
+        problem = error
+    told = ranks.exchange([answer, None if problem is None else _description(problem)])
+    troubles = [(rank, trouble) for rank, (_, trouble) in enumerate(told) if trouble is not None]
+    if not troubles:
+        return [answer for answer, _ in told]
+    # Damage has a remedy, an older checkpoint, so it counts only when nothing else is wrong.
+    serious = [(rank, trouble) for rank, trouble in troubles if trouble["kind"] != "damage"]
+    rank, trouble = (serious or troubles)[0]
+    if problem is not None and (not serious or not isinstance(problem, DamagedCheckpointError)):
+        raise problem
+    if trouble["kind"] == "exit":
+        raise SystemExit(trouble["code"])
+    if trouble["kind"] == "damage":
+        raise DamagedCheckpointError(trouble["file"], f"{trouble['problem']} (as rank {rank} sees it)")
+    raise OtherRankError(f"rank {rank}: {trouble['message']}")
+
+
+def _description(problem: BaseException) -> dict[str, Any]:
+    if isinstance(problem, DamagedCheckpointError):
+        return {"kind": "damage", "file": problem.file, "problem": problem.problem}
+    if isinstance(problem, SystemExit):
+        return {"kind": "exit", "code": problem.code if isinstance(problem.code, int) else 1}
+    if isinstance(problem, CheckpointError):
+        return {"kind": "error", "message": str(problem)}
+    return {"kind": "error", "message": f"{type(problem).__name__}: {problem}"}
+
+
+def _require_alone(environment: Mapping[str, str]) -> None:
+    """Refuse to be one of several writers that do not know of each other."""
+    try:
+        world_size = int(environment.get("WORLD_SIZE", "1"))
+    except ValueError:
+        return
+    if world_size > 1 and "RANK" in environment:
+        raise UsageError(
+            f"the environment says that this is rank {environment['RANK']} of {world_size}, and torch.distributed is "
+            "not initialised, so the ranks cannot agree on a checkpoint: call "
+            "torch.distributed.init_process_group() before entering the Checkpointer, or unset RANK and WORLD_SIZE if "
+            "this process trains alone"
+        )

@@ -1,0 +1,308 @@
+"""A directory of checkpoints that several ranks write together: each its part, and rank 0 the manifest, last.
+
+A save goes in three rounds, each of which ends when all ranks have done their part, or fails on all of them:
+
+1. the place is made (by one rank of each host), and it is known how many files each rank will write;
+2. every rank writes its files and makes them durable;
+3. rank 0 writes the manifest, which vouches for the files of all.
+
+A rank that is killed breaks the round: there is no checkpoint before the manifest, and a whole one after it.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Callable
+
+from spotkeep.disk.checkpoint_directory import CheckpointDirectory
+from spotkeep.disk.manifest import MANIFEST_NAME, data_file_name
+from spotkeep.disk.retention import Best
+from spotkeep.disk.snapshot import FileImage
+from spotkeep.disk.storage import LocalStorage
+from spotkeep.disk.upload_markers import UploadWatch
+from spotkeep.errors import OtherRankError, RankLostError, SaveError, UsageError
+from spotkeep.state.encoding import Json
+
+from .distributed import Ranks, together
+from .rank_shares import ShareDocument, WrittenShare, first_files, merged, own_state
+
+_logger = logging.getLogger("spotkeep")
+
+_PROBE_PREFIX = ".spotkeep-probe-"
+_PROBE_SECONDS = 30.0
+_PROBE_PAUSE_SECONDS = 0.1
+
+
+class SharedDirectory(CheckpointDirectory):
+    """The checkpoints of one run, written by several ranks.
+
+    All ranks have the same directory: one host, or a file system that the hosts share. Where the platform copies the
+    directories of all hosts to one place and back (SageMaker), each host may have one of its own.
+
+    Args:
+        path: Where they are.
+        ranks: The others, for the thread that writes.
+        storage: The file operations.
+        uploads: Knows which files the platform has already copied to safety.
+
+    Raises:
+        UsageError: If the ranks' directories are not the same, and nothing brings together what is in them.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        ranks: Ranks,
+        storage: LocalStorage | None = None,
+        uploads: UploadWatch | None = None,
+    ) -> None:
+        super().__init__(path, storage=storage, uploads=uploads)
+        self._ranks = ranks
+        # One rank of each disk makes and removes directories there.
+        self._leader = _meet(path, ranks, self._storage, platform_copies=self._uploads.platform_copies)
+        self._pruned: list[int] = []  # by rank 0, and not yet by hosts with a disk of their own
+        self._waiting_elsewhere: set[int] = set()  # what other hosts' platform has not copied yet
+        self._lock = threading.Lock()
+        self._took_part = False
+        self._warned_of: set[str] = set()
+
+    def begin_save(self) -> None:
+        """Say that all ranks are about to save."""
+        self._took_part = False
+
+    def decline(self, problem: BaseException) -> None:
+        """Take part in a save in the place of `write_images`, which could not be called: no rank saves then."""
+        if self._took_part:
+            return
+
+        def fail() -> Json:
+            raise problem
+
+        try:
+            together(self._ranks, fail)
+        except BaseException as error:
+            if error is not problem:
+                raise
+
+    def write_images(
+        self,
+        images: Sequence[FileImage],
+        document: Json,
+        *,
+        step: int,
+        epochs_completed: int | None = None,
+        metrics: Mapping[str, float] | None = None,
+        wait: Callable[[int], None] | None = None,
+    ) -> int:
+        """Write this rank's part of a checkpoint. Every rank must call it, or `decline`.
+
+        Args:
+            images: The data files of this rank, in order.
+            document: The `ShareDocument` of this rank.
+            step: Completed steps.
+            epochs_completed: Completed epochs.
+            metrics: What the script had logged; rank 0's count.
+            wait: Returns when all bytes of the snapshot before a place are there; may raise.
+
+        Returns:
+            The size of the whole checkpoint in bytes.
+
+        Raises:
+            SaveError: If a disk refuses, that of another rank included. No rank has a new checkpoint then, and nothing
+                older is touched.
+            RankLostError: If a rank is gone.
+        """
+        self._took_part = True
+        try:
+            first = self._prepare(step, document)
+            shares = self._write_share(step, images, document, first=first, wait=wait)
+            return self._commit_share(step, document, shares, epochs_completed=epochs_completed, metrics=metrics or {})
+        except RankLostError:
+            # Others may still be writing. What is there has no manifest, so no reader takes it.
+            self.distrust(step)
+            raise
+        except Exception as error:
+            if self._leads:
+                self._abandon(step)
+            if isinstance(error, OtherRankError):
+                raise SaveError(f"there is no checkpoint of step {step}, because of {error}") from error
+            raise
+
+    def prune(self, *, keep_last: int = 3, keep_every: int | None = None, best: Best | None = None) -> list[int]:
+        """See `CheckpointDirectory.prune`. Rank 0 decides; hosts with a disk of their own follow at the next save."""
+        if self._ranks.rank != 0:
+            return []
+        removed = super().prune(keep_last=keep_last, keep_every=keep_every, best=best)
+        with self._lock:
+            self._pruned += removed
+        return removed
+
+    def _outlives_us(self, step: int) -> bool:
+        return super()._outlives_us(step) and step not in self._waiting_elsewhere
+
+    @property
+    def _leads(self) -> bool:
+        return self._leader == self._ranks.rank
+
+    def _prepare(self, step: int, document: ShareDocument) -> int:
+        """Make the place. Gives the number of this rank's first file."""
+        first_here = self._leads and self._ranks.rank != 0
+
+        def prepare() -> Json:
+            if self._leads:
+                self._trying(step, lambda: self._make_place(step))
+            with self._lock:
+                pruned = list(self._pruned)
+            return {
+                "files": document.common_files + document.own_files,
+                "pruned": pruned,
+                "waiting": self._waiting_here() if first_here else [],
+                "random_states": dict(document.random_states),
+            }
+
+        told = together(self._ranks, prepare)
+        self._warn_of_differences([one["random_states"] for one in told])
+        with self._lock:
+            self._pruned = self._pruned[len(told[0]["pruned"]) :]
+            self._waiting_elsewhere = {other for one in told for other in one["waiting"]}
+        if first_here:
+            for old in told[0]["pruned"]:
+                self._abandon(old)
+        return first_files([one["files"] for one in told])[self._ranks.rank]
+
+    def _warn_of_differences(self, digests: Sequence[Mapping[str, str]]) -> None:
+        """Say, once, that a random generator is not what all ranks have in common."""
+        for name, digest in digests[0].items():
+            others = [rank for rank, one in enumerate(digests) if one.get(name) != digest]
+            if others and self._ranks.rank == 0 and name not in self._warned_of:
+                self._warned_of.add(name)
+                _logger.warning(
+                    "the random numbers of state[%r] are not the same on ranks 0 and %d, and only those of rank 0 are "
+                    "saved: after an interruption every rank would go on with them, and the run would end differently "
+                    "than an uninterrupted one. Pass them in per_rank",
+                    name,
+                    others[0],
+                )
+
+    def _waiting_here(self) -> list[int]:
+        steps = self._step_directories()
+        return [step for step in steps if not self._uploads.has_part_arrived(self._at(step), self._storage)]
+
+    def _write_share(
+        self,
+        step: int,
+        images: Sequence[FileImage],
+        document: ShareDocument,
+        *,
+        first: int,
+        wait: Callable[[int], None] | None,
+    ) -> list[Json]:
+        def write() -> Json:
+            files = tuple(self._write_data(step, data_file_name(first + image.index), image, wait) for image in images)
+            if files:
+                self._storage.sync_directory(self._at(step))
+            own = own_state(document, first=first)
+            return WrittenShare(files, document.own_files, own).as_message()
+
+        return together(self._ranks, lambda: self._trying(step, write))
+
+    def _commit_share(
+        self,
+        step: int,
+        document: ShareDocument,
+        told: Sequence[Json],
+        *,
+        epochs_completed: int | None,
+        metrics: Mapping[str, float],
+    ) -> int:
+        durable: list[int] = []
+
+        def commit() -> Json:
+            if self._ranks.rank != 0:
+                return None
+            firsts = first_files([len(one["files"]) for one in told])
+            shares = [WrittenShare.from_message(one, first=first) for one, first in zip(told, firsts)]
+            files, ranks = merged(shares)
+            size = self._trying(
+                step,
+                lambda: self._commit(
+                    step, files, document.common, epochs_completed=epochs_completed, metrics=metrics, ranks=ranks
+                ),
+            )
+            durable.append(size)
+            return size
+
+        try:
+            size: int = together(self._ranks, commit)[0]
+        except RankLostError:
+            # Whatever became of the others: a manifest that is there vouches for what all of them have written.
+            if not durable and MANIFEST_NAME not in self._storage.names(self._at(step)):
+                raise
+            size = durable[0] if durable else 0
+        return size
+
+    def _trying(self, step: int, act: Callable[[], Any]) -> Any:
+        try:
+            return act()
+        except OSError as error:
+            raise SaveError(self._refusal(step, error)) from error
+
+
+def _meet(path: Path, ranks: Ranks, storage: LocalStorage, *, platform_copies: bool) -> int:
+    """Find out which ranks have the same directory. Gives the first one of those that have this rank's."""
+
+    def identity() -> Json:
+        storage.make_directory(path)
+        found = path.stat()
+        return [_machine(), found.st_dev, found.st_ino]
+
+    hosts = ranks.exchange(socket.gethostname())
+    identities = together(ranks, identity)
+    leaders = [identities.index(one) for one in identities]
+    strangers = sorted(set(leaders) - {0})
+    if not strangers:
+        return 0
+    if platform_copies:
+        return leaders[ranks.rank]
+    # On another machine, the same file system has another identity: see whether what one writes the other finds.
+    probe = path / (_PROBE_PREFIX + ranks.exchange(secrets.token_hex(16))[0])
+    try:
+        together(ranks, lambda: storage.write(probe, b"") if ranks.rank == 0 else None)
+        seen = ranks.exchange(ranks.rank not in strangers or _appears(probe, storage))
+    finally:
+        if ranks.rank == 0:
+            storage.remove_file(probe)
+    blind = [rank for rank in strangers if not seen[rank]]
+    if blind:
+        others = ", ".join(f"rank {rank} on {hosts[rank]}" for rank in blind)
+        raise UsageError(
+            f"the ranks' checkpoint directories are not the same: {others} does not find in {path} what rank 0 "
+            "writes there; put it on a file system that all hosts share, or on SageMaker into the checkpoint directory "
+            "that the platform copies"
+        )
+    return 0
+
+
+def _appears(probe: Path, storage: LocalStorage) -> bool:
+    """Wait for a file that another host has written: a network file system shows it a little later."""
+    ends = time.monotonic() + _PROBE_SECONDS
+    while probe.name not in storage.names(probe.parent):
+        if time.monotonic() > ends:
+            return False
+        time.sleep(_PROBE_PAUSE_SECONDS)
+    return True
+
+
+def _machine() -> str:
+    """Name this machine, so that no other one has the name: containers of one machine see the same disks."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return socket.gethostname()

@@ -1,0 +1,232 @@
+"""One upload at a time, beside the training: the newest checkpoint next, and on a notice what can still arrive."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Callable
+
+from spotkeep.disk.retention import Retention
+from spotkeep.errors import CheckpointError, RemoteError, UsageError
+
+from .remote_checkpoints import RemoteCheckpoints, Upload
+from .transfer import Pace, TransferCancelledError
+
+PACE_VARIABLE = "SPOTKEEP_UPLOAD_MB_PER_SECOND"
+
+_LOOK_SECONDS = 0.2
+_FIRST_PAUSE_SECONDS = 5.0
+_LONGEST_PAUSE_SECONDS = 300.0
+_ATTEMPTS_AT_THE_END = 3
+
+_logger = logging.getLogger("spotkeep")
+
+
+@dataclass(frozen=True)
+class UploadOutcome:
+    """How an upload ended.
+
+    Attributes:
+        step: Completed steps of the checkpoint.
+        seconds: How long it took.
+        size_bytes: How large the checkpoint is.
+        problem: What went wrong, None when it is there whole.
+    """
+
+    step: int
+    seconds: float
+    size_bytes: int
+    problem: Exception | None = None
+
+
+class BackgroundUpload:
+    """Uploads checkpoints while the training goes on.
+
+    A checkpoint that waits is superseded by a newer one; one that is on its way is not, or a slow network would never
+    bring one home. What failed is tried again, ever more seldom, until a newer one takes its place.
+
+    Args:
+        remote: Where to.
+        retention: What stays there.
+        pace: How fast.
+        on_outcome: Told how each upload ended, in the uploading thread.
+    """
+
+    def __init__(
+        self,
+        remote: RemoteCheckpoints,
+        *,
+        retention: Retention,
+        pace: Pace,
+        on_outcome: Callable[[UploadOutcome], None],
+    ) -> None:
+        self._remote = remote
+        self._retention = retention
+        self._pace = pace
+        self._on_outcome = on_outcome
+        self._changed = threading.Condition()
+        self._waiting: int | None = None
+        self._running: Upload | None = None
+        self._thread: threading.Thread | None = None
+        self._stopped = False
+        self._failures = 0
+        self._sent_bytes = 0
+        self._sent_seconds = 0.0
+
+    def offer(self, step: int) -> None:
+        """Upload this checkpoint next. It is durable on this machine."""
+        with self._changed:
+            self._waiting = step
+            self._failures = 0
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="spotkeep-upload", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def finish(self, seconds_left: Callable[[], float]) -> bool:
+        """Wait until everything has arrived. Says whether it has.
+
+        Without a limit it gives up when several attempts in a row have failed. From the moment there is one, the pace
+        is lifted (the training does not need the network any more), and of two checkpoints the one is uploaded that can
+        still arrive.
+
+        Args:
+            seconds_left: How long at most, asked again and again: a notice may come meanwhile.
+        """
+        chosen = False
+        while True:
+            seconds = seconds_left()
+            with self._changed:
+                if self._idle:
+                    return True
+                if seconds <= 0 or (math.isinf(seconds) and self._failures >= _ATTEMPTS_AT_THE_END):
+                    return False
+                if not chosen and math.isfinite(seconds):
+                    chosen = True
+                    self._pace.lift()
+                    self._choose(seconds)
+                    self._changed.notify_all()
+                self._changed.wait(min(_LOOK_SECONDS, seconds))
+
+    def stop(self) -> None:
+        """Begin nothing more, and break off what is running."""
+        with self._changed:
+            self._stopped = True
+            self._waiting = None
+            if self._running is not None:
+                self._running.cancelled.set()
+            self._changed.notify_all()
+
+    @property
+    def _idle(self) -> bool:
+        return self._waiting is None and self._running is None
+
+    def _choose(self, seconds: float) -> None:
+        """Break the running upload off if the waiting one can arrive in time without it, and only then."""
+        if self._running is None or self._waiting is None:
+            return
+        try:
+            waiting_bytes = self._remote.size(self._waiting)
+        except CheckpointError:
+            return
+        # With a pace this is the pace: then the choice is a cautious one.
+        rate = self._sent_bytes / self._sent_seconds if self._sent_seconds > 0 else None
+        left_bytes = self._running.total_bytes - self._running.done_bytes
+        if switch_pays(running_bytes=left_bytes, waiting_bytes=waiting_bytes, bytes_per_second=rate, seconds=seconds):
+            self._running.cancelled.set()
+
+    def _work(self) -> None:
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopped or self._waiting is not None)
+                if self._stopped or self._waiting is None:
+                    return
+                step, self._waiting = self._waiting, None
+                try:
+                    self._running = self._remote.open(step)
+                except CheckpointError as error:
+                    # Not there any more, or damaged: nothing that trying again would change.
+                    _logger.warning("the checkpoint of step %d cannot be uploaded: %s", step, error)
+                    self._changed.notify_all()
+                    continue
+                upload = self._running
+            outcome = self._upload(upload)
+            if outcome is not None and outcome.problem is None:
+                self._prune()
+            with self._changed:
+                self._running = None
+                failed = outcome is not None and outcome.problem is not None
+                self._failures = self._failures + 1 if failed else 0
+                if failed and self._waiting is None and not self._stopped:
+                    self._waiting = step
+                self._changed.notify_all()
+                if failed:
+                    # Whoever wants it sooner (a newer checkpoint, a notice) changes something.
+                    self._changed.wait(pause)
+                    pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+                else:
+                    pause = _FIRST_PAUSE_SECONDS
+
+    def _upload(self, upload: Upload) -> UploadOutcome | None:
+        began = time.monotonic()
+        problem: Exception | None = None
+        try:
+            self._remote.send(upload, pace=self._pace)
+        except TransferCancelledError:
+            return None
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the training goes on
+            problem = error
+        finally:
+            upload.close()
+            seconds = time.monotonic() - began
+            self._sent_bytes += upload.sent_bytes
+            self._sent_seconds += seconds
+        outcome = UploadOutcome(step=upload.step, seconds=seconds, size_bytes=upload.total_bytes, problem=problem)
+        # Standard output may be gone; the uploads go on.
+        with contextlib.suppress(OSError, ValueError):
+            self._on_outcome(outcome)
+        return outcome
+
+    def _prune(self) -> None:
+        try:
+            self._remote.prune(self._retention)
+        except RemoteError as error:
+            _logger.warning("old checkpoints in S3 could not be removed: %s", error)
+
+
+def switch_pays(*, running_bytes: int, waiting_bytes: int, bytes_per_second: float | None, seconds: float) -> bool:
+    """Say whether to break an upload off for a newer one: both cannot arrive in time any more, the newer one can.
+
+    Args:
+        running_bytes: What is left of the running one.
+        waiting_bytes: The size of the newer one.
+        bytes_per_second: As measured so far; None when nothing was.
+        seconds: What is left.
+    """
+    if not bytes_per_second:
+        return False
+    reach = bytes_per_second * seconds
+    return running_bytes + waiting_bytes > reach >= waiting_bytes
+
+
+def upload_pace(environment: Mapping[str, str] | None = None) -> Pace:
+    """Give the pace that SPOTKEEP_UPLOAD_MB_PER_SECOND asks for (megabytes of 1,000,000 bytes).
+
+    Raises:
+        UsageError: If it is no number above zero.
+    """
+    text = (os.environ if environment is None else environment).get(PACE_VARIABLE, "")
+    try:
+        rate = float(text) if text else None
+    except ValueError:
+        rate = math.nan
+    if rate is not None and not 0 < rate < math.inf:
+        raise UsageError(f"{PACE_VARIABLE} is {text!r}; set it to a number above zero")
+    return Pace(None if rate is None else rate * 1e6)

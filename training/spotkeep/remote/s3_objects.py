@@ -1,0 +1,258 @@
+"""The few calls to Amazon S3 that a second tier of checkpoints needs: the only module that knows boto3.
+
+boto3 is imported on use; every AWS training image has it. Every byte that is sent carries its CRC-32, which S3 compares
+before it accepts them. Throttles, faults and cut connections are retried by the SDK, in its standard mode.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import importlib
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spotkeep.errors import MissingLibraryError, RemoteError, UsageError
+from spotkeep.state.arrays import Buffer
+
+_URI = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(.*))?", re.DOTALL)
+_CONNECT_SECONDS = 5
+_READ_SECONDS = 30
+_ATTEMPTS = 8
+_NOT_FOUND = ("404", "NoSuchKey", "NotFound")
+_GONE = ("NoSuchUpload", *_NOT_FOUND)
+
+
+@dataclass(frozen=True)
+class S3Place:
+    """Where in S3: a bucket and a prefix that ends with a slash or is empty."""
+
+    bucket: str
+    prefix: str
+
+    @classmethod
+    def parse(cls, uri: str) -> S3Place:
+        """Read `s3://bucket/prefix`.
+
+        Raises:
+            UsageError: If it is no such address.
+        """
+        match = _URI.fullmatch(uri)
+        prefix = "" if match is None else (match.group(2) or "").strip("/")
+        if match is None or any(part in ("", ".", "..") for part in prefix.split("/") if prefix):
+            raise UsageError(f"{uri!r} is not a place for checkpoints; pass s3://bucket/prefix")
+        return cls(bucket=match.group(1), prefix=prefix + "/" if prefix else "")
+
+    def __str__(self) -> str:
+        return f"s3://{self.bucket}/{self.prefix}"
+
+
+@dataclass(frozen=True)
+class S3Object:
+    """An object as a listing shows it: its key and its size in bytes."""
+
+    key: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of an upload that S3 has.
+
+    Attributes:
+        number: From 1.
+        etag: What S3 calls it by.
+        crc32: Of its bytes, Base64; None where S3 does not tell.
+        size: Its length in bytes.
+    """
+
+    number: int
+    etag: str
+    crc32: str | None
+    size: int
+
+    def is_that_of(self, raw: Buffer) -> bool:
+        """Say whether these are its bytes: by the checksum, or by the tag, which is an MD5 where there is no key."""
+        if self.size != len(raw):
+            return False
+        if self.crc32 is not None:
+            return self.crc32 == crc32(raw)
+        return self.etag.strip('"') == hashlib.md5(raw, usedforsecurity=False).hexdigest()
+
+
+class S3Objects:
+    """The objects of one bucket.
+
+    Args:
+        bucket: Its name.
+        client: A boto3 client; made from the environment by default.
+
+    Raises:
+        MissingLibraryError: If boto3 is not installed.
+    """
+
+    def __init__(self, bucket: str, *, client: Any | None = None) -> None:
+        self._bucket = bucket
+        self._client = client or _client()
+
+    def listing(self, prefix: str) -> Iterator[S3Object]:
+        """List the objects below a prefix."""
+        with _telling(f"s3://{self._bucket}/{prefix} cannot be listed"):
+            for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix):
+                for found in page.get("Contents", ()):
+                    yield S3Object(key=found["Key"], size=found["Size"])
+
+    def labels(self, key: str) -> tuple[int, Mapping[str, str]] | None:
+        """Give an object's size and the labels it was written with, None when there is no such object."""
+        with _telling(f"{self._name(key)} cannot be looked at"):
+            try:
+                found = self._client.head_object(Bucket=self._bucket, Key=key)
+            except self._client.exceptions.ClientError as error:
+                if error.response["Error"]["Code"] in _NOT_FOUND:
+                    return None
+                raise
+            return found["ContentLength"], found.get("Metadata", {})
+
+    def read(self, key: str, *, start: int, size: int) -> bytes:
+        """Read a range of an object; fewer bytes than asked for only when it ends there.
+
+        Raises:
+            RemoteError: If it cannot be read; `missing` when there is no such object, or none of that size.
+        """
+        with _telling(f"{self._name(key)} cannot be read"), contextlib.ExitStack() as stack:
+            found = self._client.get_object(
+                Bucket=self._bucket, Key=key, Range=f"bytes={start}-{start + max(size, 1) - 1}"
+            )
+            body = stack.enter_context(contextlib.closing(found["Body"]))
+            # A server that ignores the range must not fill the memory.
+            raw: bytes = body.read(size)
+            return raw
+
+    def write(self, key: str, raw: Buffer, *, labels: Mapping[str, str]) -> None:
+        """Write a whole object."""
+        with _telling(f"{self._name(key)} cannot be written"):
+            self._client.put_object(
+                Bucket=self._bucket, Key=key, Body=bytes(raw), Metadata=dict(labels), ChecksumCRC32=crc32(raw)
+            )
+
+    def delete(self, key: str) -> None:
+        """Delete an object; one that does not exist is fine."""
+        with _telling(f"{self._name(key)} cannot be deleted"):
+            self._client.delete_object(Bucket=self._bucket, Key=key)
+
+    def begin_upload(self, key: str, *, labels: Mapping[str, str]) -> str:
+        """Begin an object that is sent in parts. Gives the upload's id."""
+        with _telling(f"{self._name(key)} cannot be written"):
+            begun = self._client.create_multipart_upload(
+                Bucket=self._bucket, Key=key, Metadata=dict(labels), ChecksumAlgorithm="CRC32"
+            )
+            upload: str = begun["UploadId"]
+            return upload
+
+    def unfinished_uploads(self, prefix: str) -> list[tuple[str, str]]:
+        """List what was begun below a prefix and never finished: keys and ids of uploads, the newest first."""
+        with _telling(f"the unfinished uploads of s3://{self._bucket}/{prefix} cannot be listed"):
+            pages = self._client.get_paginator("list_multipart_uploads").paginate(Bucket=self._bucket, Prefix=prefix)
+            found = [upload for page in pages for upload in page.get("Uploads", ())]
+            found.sort(key=lambda upload: upload["Initiated"], reverse=True)
+            return [(upload["Key"], upload["UploadId"]) for upload in found]
+
+    def parts(self, key: str, upload: str) -> list[Part]:
+        """List the parts that S3 has of an upload; none when there is no such upload any more."""
+        with _telling(f"the parts of {self._name(key)} cannot be listed"):
+            try:
+                pages = self._client.get_paginator("list_parts").paginate(Bucket=self._bucket, Key=key, UploadId=upload)
+                return [
+                    Part(part["PartNumber"], part["ETag"], part.get("ChecksumCRC32"), part["Size"])
+                    for page in pages
+                    for part in page.get("Parts", ())
+                ]
+            except self._client.exceptions.ClientError as error:
+                if error.response["Error"]["Code"] in _GONE:
+                    return []
+                raise
+
+    def write_part(self, key: str, upload: str, *, number: int, raw: Buffer) -> Part:
+        """Send one part."""
+        with _telling(f"part {number} of {self._name(key)} cannot be written"):
+            checksum = crc32(raw)
+            sent = self._client.upload_part(
+                Bucket=self._bucket,
+                Key=key,
+                UploadId=upload,
+                PartNumber=number,
+                Body=bytes(raw),
+                ChecksumCRC32=checksum,
+            )
+            return Part(number=number, etag=sent["ETag"], crc32=checksum, size=len(raw))
+
+    def finish_upload(self, key: str, upload: str, parts: Sequence[Part]) -> None:
+        """Make the object of its parts, whatever their order here; S3 compares their checksums once more."""
+        ordered = sorted(parts, key=lambda part: part.number)
+        with _telling(f"{self._name(key)} cannot be put together"):
+            self._client.complete_multipart_upload(
+                Bucket=self._bucket,
+                Key=key,
+                UploadId=upload,
+                MultipartUpload={
+                    "Parts": [
+                        {"PartNumber": part.number, "ETag": part.etag}
+                        | ({} if part.crc32 is None else {"ChecksumCRC32": part.crc32})
+                        for part in ordered
+                    ]
+                },
+            )
+
+    def abort_upload(self, key: str, upload: str) -> None:
+        """Throw the parts of an upload away; one that does not exist any more is fine."""
+        with _telling(f"the upload of {self._name(key)} cannot be aborted"):
+            try:
+                self._client.abort_multipart_upload(Bucket=self._bucket, Key=key, UploadId=upload)
+            except self._client.exceptions.ClientError as error:
+                if error.response["Error"]["Code"] not in _GONE:
+                    raise
+
+    def _name(self, key: str) -> str:
+        return f"s3://{self._bucket}/{key}"
+
+
+def crc32(raw: Buffer) -> str:
+    """Give the CRC-32 as S3 writes it: four big-endian bytes in Base64."""
+    return base64.b64encode(zlib.crc32(raw).to_bytes(4, "big")).decode("ascii")
+
+
+def _client() -> Any:
+    try:
+        boto3 = importlib.import_module("boto3")
+        configuration = importlib.import_module("botocore.config")
+    except ImportError as error:
+        raise MissingLibraryError(
+            "checkpoints in S3 need boto3, which is not installed here: pip install boto3"
+        ) from error
+    return boto3.session.Session().client(
+        "s3",
+        config=configuration.Config(
+            connect_timeout=_CONNECT_SECONDS,
+            read_timeout=_READ_SECONDS,
+            retries={"mode": "standard", "max_attempts": _ATTEMPTS},
+        ),
+    )
+
+
+@contextlib.contextmanager
+def _telling(what: str) -> Iterator[None]:
+    """Turn the SDK's many errors into one that says what could not be done."""
+    try:
+        yield
+    except (RemoteError, GeneratorExit):
+        raise
+    except Exception as error:
+        if not type(error).__module__.startswith(("botocore", "boto3", "urllib3")) and not isinstance(error, OSError):
+            raise
+        response = getattr(error, "response", None)
+        code = response.get("Error", {}).get("Code", "") if isinstance(response, dict) else ""
+        raise RemoteError(f"{what}: {error}", missing=code in (*_NOT_FOUND, "InvalidRange")) from error

@@ -1,0 +1,167 @@
+"""What becomes of checkpoints that are durable on this machine: they go to S3, by us or by the platform.
+
+Where nothing copies the directory, a remote place may be named, and the library uploads there and restores from there.
+Under SageMaker the platform copies; then only its marker files are watched.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from typing import Callable
+
+from spotkeep import events
+from spotkeep.disk.checkpoint_directory import CheckpointDirectory
+from spotkeep.disk.retention import Retention
+from spotkeep.disk.storage import LocalStorage
+from spotkeep.disk.upload_markers import LateUploadAlarm, UploadWatch
+from spotkeep.errors import RemoteError
+from spotkeep.schedule.interruption_history import HISTORY_NAME, MAX_HISTORY_BYTES
+
+from .background_upload import BackgroundUpload, UploadOutcome, upload_pace
+from .remote_checkpoints import RemoteCheckpoints
+from .s3_objects import S3Place
+
+URI_VARIABLE = "SPOTKEEP_CHECKPOINT_URI"
+_LOOK_SECONDS = 30.0
+
+_logger = logging.getLogger("spotkeep")
+
+
+class SecondTier:
+    """Brings checkpoints to a place that outlives this machine, or watches how the platform does.
+
+    Args:
+        directory: The checkpoints on this machine.
+        remote: `s3://bucket/prefix`; None for what SPOTKEEP_CHECKPOINT_URI says, if anything.
+        retention: What stays there.
+
+    Raises:
+        UsageError: If the address or the pace makes no sense.
+        MissingLibraryError: If boto3 is needed and not installed.
+    """
+
+    def __init__(self, directory: CheckpointDirectory, *, remote: str | None, retention: Retention) -> None:
+        uri = remote or os.environ.get(URI_VARIABLE) or None
+        self._directory = directory
+        self._storage = LocalStorage()
+        self._markers = UploadWatch.for_this_job()
+        self._alarm = LateUploadAlarm()
+        self._alarm_lock = threading.Lock()
+        self._looked_at = float("-inf")
+        self._taken: int | None = None
+        self.remote: RemoteCheckpoints | None = None
+        self._upload: BackgroundUpload | None = None
+        if uri is not None:
+            self.remote = RemoteCheckpoints(S3Place.parse(uri), directory)
+            self._upload = BackgroundUpload(
+                self.remote, retention=retention, pace=upload_pace(), on_outcome=self._on_outcome
+            )
+
+    def leave_to_another_rank(self) -> None:
+        """Do nothing from now on: of several ranks, one sees to it."""
+        self.remote = self._upload = None
+        self._markers = UploadWatch(platform_copies=False)
+
+    def saved(self, step: int) -> None:
+        """Take a checkpoint that has become durable on this machine. Taking it twice does nothing."""
+        with self._alarm_lock:
+            if step == self._taken:
+                return
+            self._taken = step
+        if self._upload is not None:
+            self._upload.offer(step)
+        if self._upload is not None or self._markers.platform_copies:
+            with self._alarm_lock:
+                self._alarm.saved(step, time.monotonic())
+
+    def look(self) -> None:
+        """Warn when what should have arrived has not. Cheap: it looks twice a minute."""
+        now = time.monotonic()
+        if now - self._looked_at < _LOOK_SECONDS:
+            return
+        self._looked_at = now
+        with self._alarm_lock:
+            if self._upload is None and self._markers.platform_copies:
+                for step in self._alarm.waiting:
+                    if self._markers.has_arrived(self._directory.path / self._directory.name(step), self._storage):
+                        self._alarm.uploaded(step, now)
+                        break
+            late = self._alarm.late(now)
+        if late is not None:
+            newest = "none" if late.uploaded_step is None else f"that of step {late.uploaded_step}"
+            _logger.warning(
+                "checkpoints have been waiting for %.0f s to reach S3, where %.0f s are usual at most; the newest one "
+                "there is %s, the newest one on this machine that of step %d",
+                late.seconds,
+                late.expected_seconds,
+                newest,
+                late.step,
+            )
+            events.emit(
+                "upload-late",
+                step=late.step,
+                uploaded_step=late.uploaded_step,
+                seconds=round(late.seconds),
+                expected_seconds=round(late.expected_seconds),
+            )
+
+    def finish(self, seconds_left: Callable[[], float]) -> None:
+        """Wait until all has arrived that can arrive in the time that is left, and say so if something has not.
+
+        Args:
+            seconds_left: How long at most; asked again and again.
+        """
+        if self._upload is None:
+            return
+        with self._alarm_lock:
+            if self._alarm.waiting:
+                _logger.info("waiting until the checkpoint of step %d has reached S3", self._alarm.waiting[0])
+        if self._upload.finish(seconds_left):
+            return
+        with self._alarm_lock:
+            waiting, uploaded = self._alarm.waiting, self._alarm.uploaded_step
+        step = waiting[0] if waiting else None
+        newest = "none" if uploaded is None else f"that of step {uploaded}"
+        problem = f"it has not arrived in time; the newest checkpoint in S3 is {newest}"
+        _logger.error("the checkpoint of step %s is not in S3: %s", step, problem)
+        events.emit("upload-failed", step=step, problem=problem)
+
+    def stop(self) -> None:
+        """Upload nothing more."""
+        if self._upload is not None:
+            self._upload.stop()
+
+    def fetch_history(self) -> None:
+        """Get the history of interruptions where this machine has none.
+
+        Raises:
+            RemoteError: If S3 cannot be read.
+        """
+        if self.remote is not None and HISTORY_NAME not in self._storage.names(self._directory.path):
+            raw = self.remote.fetch_note(HISTORY_NAME, max_bytes=MAX_HISTORY_BYTES)
+            if raw is not None:
+                self._storage.make_directory(self._directory.path)
+                self._storage.write(self._directory.path / HISTORY_NAME, raw)
+
+    def send_history(self) -> None:
+        """Bring the history of interruptions to S3, if there is one."""
+        if self.remote is None or HISTORY_NAME not in self._storage.names(self._directory.path):
+            return
+        try:
+            path = self._directory.path / HISTORY_NAME
+            self.remote.send_note(HISTORY_NAME, bytes(self._storage.read(path, max_bytes=MAX_HISTORY_BYTES)))
+        except (OSError, ValueError, RemoteError) as error:
+            _logger.debug("the history of interruptions was not sent: %s", error)
+
+    def _on_outcome(self, outcome: UploadOutcome) -> None:
+        if outcome.problem is not None:
+            _logger.error("the checkpoint of step %d was not uploaded: %s", outcome.step, outcome.problem)
+            events.emit("upload-failed", step=outcome.step, problem=str(outcome.problem))
+            return
+        with self._alarm_lock:
+            self._alarm.uploaded(outcome.step, time.monotonic())
+        self.send_history()
+        events.emit("uploaded", step=outcome.step, seconds=round(outcome.seconds, 4), bytes=outcome.size_bytes)

@@ -1,0 +1,256 @@
+"""NumPy arrays and torch tensors as raw bytes and back, without importing either before they are needed.
+
+A value can only be an array or a tensor when its library is already imported, so saving looks into `sys.modules`;
+loading imports the library that the checkpoint names, because the state could not be given back without it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import math
+import sys
+from typing import Any, Callable, Union
+
+from spotkeep.errors import MissingLibraryError
+
+Buffer = Union[bytes, bytearray, memoryview]
+
+_MAX_DIMENSIONS = 64
+_TORCH_DTYPES = frozenset(
+    (
+        *("bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64"),
+        *("float16", "bfloat16", "float32", "float64", "complex32", "complex64", "complex128"),
+        *("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"),
+    )
+)
+
+
+class UnsupportedArrayError(Exception):
+    """An array or tensor has a type that raw bytes cannot carry; the message says which."""
+
+
+class InvalidArrayError(Exception):
+    """A stored description of an array makes no sense; the message says why."""
+
+
+def is_numpy_array(value: Any) -> bool:
+    """Say whether this is a plain NumPy array (a memory map counts, other subclasses do not)."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and (type(value) is numpy.ndarray or isinstance(value, numpy.memmap))
+
+
+def is_numpy_scalar(value: Any) -> bool:
+    """Say whether this is a NumPy scalar such as `numpy.float32(1)`."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.generic)
+
+
+def is_torch_tensor(value: Any) -> bool:
+    """Say whether this is a torch tensor or parameter."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def dump_numpy(array: Any) -> tuple[dict[str, Any], Buffer]:
+    """Describe a NumPy array or scalar and give its raw bytes.
+
+    Raises:
+        UnsupportedArrayError: If its elements are Python objects, or a type that its description would not restore.
+    """
+    import numpy as np
+
+    array = np.asarray(array)
+    dtype = array.dtype
+    if dtype.hasobject:
+        raise UnsupportedArrayError(
+            f"an array of dtype {dtype} holds Python objects, which cannot be stored as raw bytes: "
+            "convert it to numbers or fixed-length strings, or keep the values in a list"
+        )
+    description = dtype.descr if dtype.names else dtype.str
+    if np.dtype(description) != dtype:
+        raise UnsupportedArrayError(
+            f"an array of dtype {dtype} cannot be described portably: convert it to a plain dtype first"
+        )
+    fortran = array.flags.f_contiguous and not array.flags.c_contiguous
+    # The order in memory decides the order of summation, and with it the last bit of a result.
+    raw = np.ascontiguousarray(array.T if fortran else array).reshape(-1)
+    meta = {"dtype": description, "shape": list(array.shape), "order": "F" if fortran else "C"}
+    return meta, (raw.view(np.uint8).data if raw.nbytes else b"")
+
+
+def new_numpy(meta: dict[str, Any], size: int, *, like: Any = None) -> Any:
+    """Give an array for what `dump_numpy` described: `like` itself where that has the very form, else a new one.
+
+    Raises:
+        InvalidArrayError: If the description makes no sense or does not match the number of bytes.
+    """
+    np = _import("numpy", needed_for="arrays")
+    shape = _shape(meta)
+    order = meta.get("order")
+    if order not in ("C", "F"):
+        raise InvalidArrayError(f"an array's order is {order!r}, neither C nor F")
+    try:
+        description = meta["dtype"]
+        dtype = np.dtype(description if isinstance(description, str) else _descr(description))
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise InvalidArrayError(f"an array's dtype cannot be read: {error}") from error
+    if dtype.hasobject:
+        raise InvalidArrayError("an array's dtype holds Python objects, which a checkpoint never does")
+    if math.prod(shape) * dtype.itemsize != size:
+        raise InvalidArrayError(f"an array of shape {shape} and dtype {dtype} does not have {size} bytes")
+    alike = is_numpy_array(like) and like.dtype == dtype and list(like.shape) == shape and like.flags.writeable
+    if alike and (like.flags.c_contiguous if order == "C" else like.flags.f_contiguous):
+        return like
+    try:
+        return np.empty(shape, dtype=dtype, order=order)
+    except (ValueError, OverflowError, MemoryError) as error:
+        raise InvalidArrayError(f"an array of shape {shape} cannot be made: {error}") from error
+
+
+def numpy_bytes(array: Any, order: str) -> memoryview:
+    """Give the memory of an array that `new_numpy` gave, to be filled."""
+    np = sys.modules["numpy"]
+    flat = (array.T if order == "F" else array).reshape(-1)
+    return memoryview(flat.view(np.uint8).data if array.nbytes else b"")
+
+
+class DeviceBytes:
+    """The raw bytes of a dense tensor that is on a GPU, as many as `len` says."""
+
+    def __init__(self, tensor: Any) -> None:
+        self._tensor = tensor
+
+    def __len__(self) -> int:
+        size: int = self._tensor.numel() * self._tensor.element_size()
+        return size
+
+    def start_copy(self, target: memoryview) -> Callable[[], None]:
+        """Begin to copy the bytes to memory. Gives what waits until all copies from this GPU are done."""
+        torch: Any = sys.modules["torch"]
+        raw = self._tensor.reshape(-1).view(torch.uint8)
+        torch.frombuffer(target, dtype=torch.uint8).copy_(raw, non_blocking=True)
+
+        def wait() -> None:
+            torch.cuda.current_stream(self._tensor.device).synchronize()
+
+        return wait
+
+    def fetch(self) -> Buffer:
+        """Give the bytes now."""
+        return torch_bytes(self._tensor.cpu())
+
+
+def host_bytes(raw: Buffer | DeviceBytes) -> Buffer:
+    """Give bytes that may be on a GPU as bytes that are here."""
+    return raw.fetch() if isinstance(raw, DeviceBytes) else raw
+
+
+def dump_torch(tensor: Any) -> tuple[dict[str, Any], Buffer | DeviceBytes]:
+    """Describe a torch tensor and give its raw bytes. It comes back on the CPU, without `requires_grad`.
+
+    Raises:
+        UnsupportedArrayError: If the tensor is sparse, quantized, on the meta device, divided among ranks, or of an
+            unknown dtype.
+    """
+    torch = sys.modules["torch"]
+    if type(tensor).__module__.startswith("torch.distributed."):
+        raise UnsupportedArrayError(
+            f"a {type(tensor).__name__} is divided among the ranks: pass the model and its optimizer as "
+            "spotkeep.integrations.sharded.ShardedState(model, optimizer) in per_rank"
+        )
+    dtype = str(tensor.dtype).replace("torch.", "", 1)
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta or dtype not in _TORCH_DTYPES:
+        raise UnsupportedArrayError(
+            f"a tensor of dtype {dtype}, layout {tensor.layout}, device {tensor.device} cannot be stored as raw "
+            "bytes: make it a dense tensor first"
+        )
+    _require_little_endian()
+    meta = {"dtype": dtype, "shape": list(tensor.shape)}
+    dense = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    if dense.device.type == "cuda" and dense.numel():
+        return meta, DeviceBytes(dense)
+    return meta, torch_bytes(dense.cpu())
+
+
+def torch_bytes(tensor: Any) -> memoryview:
+    """Give the memory of a dense tensor on the CPU, to be read or filled."""
+    size = tensor.numel() * tensor.element_size()
+    if not size:
+        return memoryview(b"")
+    raw = (ctypes.c_char * size).from_address(tensor.data_ptr())
+    raw.keeps_alive = tensor  # the memory belongs to the tensor
+    return memoryview(raw).cast("B")
+
+
+def new_torch(meta: dict[str, Any], size: int, *, like: Any = None) -> Any:
+    """Give a tensor on the CPU for what `dump_torch` described: the memory of `like` where that fits, else a new one.
+
+    Raises:
+        InvalidArrayError: If the description makes no sense or does not match the number of bytes.
+    """
+    torch = _import("torch", needed_for="tensors")
+    _require_little_endian()
+    shape, name = _shape(meta), meta.get("dtype")
+    dtype = getattr(torch, name, None) if isinstance(name, str) and name in _TORCH_DTYPES else None
+    if dtype is None:
+        raise InvalidArrayError(f"a tensor's dtype is {name!r}, which this torch does not know")
+    if math.prod(shape) * dtype.itemsize != size:
+        raise InvalidArrayError(f"a tensor of shape {shape} and dtype {name} does not have {size} bytes")
+    if is_torch_tensor(like) and like.dtype == dtype and list(like.shape) == shape and _is_plain(like, torch):
+        return like.detach()
+    try:
+        return torch.empty(shape, dtype=dtype)
+    except (RuntimeError, OverflowError, TypeError) as error:
+        raise InvalidArrayError(f"a tensor of shape {shape} cannot be made: {error}") from error
+
+
+def _is_plain(tensor: Any, torch: Any) -> bool:
+    """Say whether a tensor's memory is its elements in order, so that they can be read straight into it."""
+    return (
+        type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        and tensor.layout == torch.strided
+        and tensor.device.type == "cpu"
+        and tensor.is_contiguous()
+        and not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+    )
+
+
+def _shape(meta: dict[str, Any]) -> list[int]:
+    shape = meta.get("shape")
+    if (
+        not isinstance(shape, list)
+        or len(shape) > _MAX_DIMENSIONS
+        or not all(type(size) is int and 0 <= size < 2**63 for size in shape)
+    ):
+        raise InvalidArrayError(f"an array's shape is {shape!r}, not a list of sizes")
+    return shape
+
+
+def _descr(description: Any) -> Any:
+    """JSON turns the tuples of a structured dtype into lists; NumPy wants the tuples."""
+    if not isinstance(description, list):
+        raise TypeError(f"a structured dtype is {description!r}, not a list of fields")
+    fields = []
+    for field in description:
+        if not isinstance(field, list) or len(field) not in (2, 3):
+            raise TypeError(f"a field of a structured dtype is {field!r}")
+        name, kind = field[0], field[1]
+        name = tuple(name) if isinstance(name, list) else name
+        kind = kind if isinstance(kind, str) else _descr(kind)
+        fields.append((name, kind, *(tuple(shape) for shape in field[2:])))
+    return fields
+
+
+def _import(name: str, *, needed_for: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise MissingLibraryError(
+            f"the checkpoint holds {needed_for}, and {name} is not installed here ({error}); use an image that has it"
+        ) from error
+
+
+def _require_little_endian() -> None:
+    if sys.byteorder != "little":
+        raise UnsupportedArrayError("tensors are stored little-endian, and this machine is big-endian")

@@ -1,0 +1,382 @@
+"""A training state as a JSON document plus raw bytes, and back. Pure: it touches no file.
+
+The document holds the structure and the small values; whatever is large (arrays, tensors, bytes) becomes a blob that
+the document refers to by its place. Nothing in the document can name code: decoding builds plain values only.
+
+| value | in the document |
+|---|---|
+| None, bool, str, int below 2^53, finite float | itself |
+| list | a JSON array |
+| anything else | an object with one key that names the kind, for example `{"tuple": [...]}` |
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections import Counter, OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Callable
+
+from spotkeep.errors import StateError
+
+from . import arrays
+
+Json = Any
+
+_ALIGNMENT_BYTES = 64
+_PAGE_BYTES = 4096
+_MAX_DEPTH = 100
+_PLAIN_INT = 2**53
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_HASHABLE_KEYS = (str, int, float, complex, bool, bytes, tuple, type(None))
+
+
+class MalformedStateError(Exception):
+    """A state document makes no sense; the message says why."""
+
+
+@dataclass(frozen=True)
+class Blob:
+    """Raw bytes and the place where they go.
+
+    Attributes:
+        file_index: Number of the data file, from 0.
+        offset: First byte within that file; a multiple of 64, and of 4096 for 4096 bytes or more.
+        raw: The bytes, or where they are on a GPU.
+    """
+
+    file_index: int
+    offset: int
+    raw: arrays.Buffer | arrays.DeviceBytes
+
+
+@dataclass(frozen=True)
+class EncodedState:
+    """A state, ready to be written.
+
+    Attributes:
+        document: The JSON document.
+        blobs: The raw bytes, in the order of files and offsets, never overlapping.
+    """
+
+    document: Json
+    blobs: tuple[Blob, ...]
+
+
+def encode_state(state: dict[str, Any], *, max_file_bytes: int = 2**30) -> EncodedState:
+    """Turn a state into a document and blobs.
+
+    Args:
+        state: Names and values; anything that `docs/checkpoint-format.md` lists.
+        max_file_bytes: A data file that holds something does not grow beyond this.
+
+    Raises:
+        StateError: If anything in it cannot be saved; names every such entry.
+    """
+    encoder = _Encoder(max_file_bytes)
+    document = encoder.encode(state, "state", depth=0, live=True)
+    if encoder.problems:
+        raise StateError(encoder.problems)
+    return EncodedState(document=document, blobs=tuple(encoder.blobs))
+
+
+def decode_state(
+    document: Json,
+    read: Callable[[int, int, int], arrays.Buffer],
+    *,
+    fill: Callable[[int, int, memoryview], None] | None = None,
+    live: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Turn a document back into plain values.
+
+    Args:
+        document: What `encode_state` made, or anything else that was found in its place.
+        read: Gives the bytes for (file index, offset, size); may raise.
+        fill: Told (file index, offset, memory) for each array and tensor, to fill the memory now or later. Default: it
+            is filled at once with what `read` gives.
+        live: The objects of a script. Where an array or tensor of theirs has the form of the saved one, that one is
+            filled and given back, instead of a new one.
+
+    Raises:
+        MalformedStateError: If the document is not one that `encode_state` makes.
+    """
+
+    def fill_now(file_index: int, offset: int, memory: memoryview) -> None:
+        memory[:] = read(file_index, offset, len(memory))
+
+    try:
+        state = _Decoder(read, fill or fill_now).decode(document, live)
+    except RecursionError as error:
+        raise MalformedStateError("the state is nested too deeply") from error
+    if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
+        raise MalformedStateError("the state is not a mapping of names")
+    return state
+
+
+def stateful_kind(value: Any) -> str | None:
+    """Say how an object gives and takes its state: `state_dict`, `bit_generator`, `set_state`, `setstate`, or None."""
+    if isinstance(value, type):
+        return None
+    if callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None)):
+        return "state_dict"
+    if isinstance(getattr(getattr(value, "bit_generator", None), "state", None), dict):
+        return "bit_generator"
+    if callable(getattr(value, "get_state", None)) and callable(getattr(value, "set_state", None)):
+        return "set_state"
+    if callable(getattr(value, "getstate", None)) and callable(getattr(value, "setstate", None)):
+        return "setstate"
+    return None
+
+
+def object_state(value: Any) -> Any:
+    """Ask an object of any `stateful_kind` for its state."""
+    kind = stateful_kind(value)
+    if kind == "state_dict":
+        return value.state_dict()
+    if kind == "bit_generator":
+        return value.bit_generator.state
+    return value.get_state() if kind == "set_state" else value.getstate()
+
+
+def set_object_state(value: Any, state: Any) -> None:
+    """Give an object of any `stateful_kind` its state back."""
+    kind = stateful_kind(value)
+    if kind == "state_dict":
+        value.load_state_dict(state)
+    elif kind == "bit_generator":
+        value.bit_generator.state = state
+    elif kind == "set_state":
+        value.set_state(state)
+    else:
+        value.setstate(state)
+
+
+class _Encoder:
+    def __init__(self, max_file_bytes: int) -> None:
+        self.problems: list[str] = []
+        self.blobs: list[Blob] = []
+        self._max_file_bytes = max_file_bytes
+        self._file_index = 0
+        self._end = 0
+        self._open_containers: set[int] = set()
+
+    def encode(self, value: Any, path: str, *, depth: int, live: bool) -> Json:
+        if value is None or type(value) is bool:
+            return value
+        if type(value) is int:
+            return value if -_PLAIN_INT < value < _PLAIN_INT else {"int": hex(value)}
+        if type(value) is float:
+            # NaN, the infinities: JSON has none, and a NaN's bits matter to a bit-for-bit resume.
+            return value if value - value == 0 else {"float": struct.pack(">d", value).hex()}
+        if type(value) is complex:
+            return {"complex": struct.pack(">dd", value.real, value.imag).hex()}
+        if type(value) is str:
+            # JSON joins a pair of lone surrogates into one character.
+            if _SURROGATE.search(value):
+                return {"str": value.encode("utf-8", "surrogatepass").hex()}
+            return value
+        if type(value) in (bytes, bytearray):
+            return {type(value).__name__: self._place(value)}
+        if arrays.is_numpy_array(value) or arrays.is_numpy_scalar(value) or arrays.is_torch_tensor(value):
+            return self._encode_array(value, path)
+        if type(value) in (list, tuple, dict, OrderedDict, Counter):
+            return self._encode_container(value, path, depth=depth, live=live)
+        if live and stateful_kind(value) is not None:
+            return self.encode(object_state(value), path, depth=depth + 1, live=False)
+        self._refuse(path, value)
+        return None
+
+    def _encode_array(self, value: Any, path: str) -> Json:
+        try:
+            if arrays.is_torch_tensor(value):
+                meta, raw = arrays.dump_torch(value)
+                kind = "tensor"
+            else:
+                meta, raw = arrays.dump_numpy(value)
+                kind = "scalar" if arrays.is_numpy_scalar(value) else "ndarray"
+        except arrays.UnsupportedArrayError as error:
+            self.problems.append(f"{path}: {error}")
+            return None
+        return {kind: {**meta, **self._place(raw)}}
+
+    def _encode_container(self, value: Any, path: str, *, depth: int, live: bool) -> Json:
+        if id(value) in self._open_containers:
+            self.problems.append(f"{path}: it contains itself, which a checkpoint cannot hold")
+            return None
+        if depth >= _MAX_DEPTH:
+            self.problems.append(f"{path}: nested deeper than {_MAX_DEPTH} levels")
+            return None
+        self._open_containers.add(id(value))
+        try:
+            if type(value) in (list, tuple):
+                items = [
+                    self.encode(item, f"{path}[{index}]", depth=depth + 1, live=live)
+                    for index, item in enumerate(value)
+                ]
+                return items if type(value) is list else {"tuple": items}
+            pairs = []
+            for key, item in value.items():
+                if not isinstance(key, _HASHABLE_KEYS):
+                    self.problems.append(
+                        f"{path}: the key {key!r} is {with_article(_type_name(key))}; use str, int, float or tuple"
+                    )
+                    continue
+                inside = f"{path}[{key!r}]"
+                pairs.append(
+                    [
+                        self.encode(key, f"{inside} (the key)", depth=depth + 1, live=False),
+                        self.encode(item, inside, depth=depth + 1, live=live),
+                    ]
+                )
+            return {"counter" if type(value) is Counter else "dict": pairs}
+        finally:
+            self._open_containers.discard(id(value))
+
+    def _place(self, raw: arrays.Buffer | arrays.DeviceBytes) -> dict[str, int]:
+        alignment = _PAGE_BYTES if len(raw) >= _PAGE_BYTES else _ALIGNMENT_BYTES
+        offset = -(-self._end // alignment) * alignment
+        if offset and offset + len(raw) > self._max_file_bytes:
+            self._file_index, offset = self._file_index + 1, 0
+        self._end = offset + len(raw)
+        if len(raw):
+            self.blobs.append(Blob(file_index=self._file_index, offset=offset, raw=raw))
+        return {"file": self._file_index, "offset": offset, "size": len(raw)}
+
+    def _refuse(self, path: str, value: Any) -> None:
+        hint = "pass numbers, strings, arrays, containers of these, or an object with state_dict and load_state_dict"
+        for plain in (bool, int, float, str, bytes, tuple, list, dict):
+            if isinstance(value, plain):
+                hint = f"it would come back as a plain {plain.__name__}, so convert it to one before saving"
+                break
+        self.problems.append(f"{path}: {with_article(_type_name(value))} cannot be saved; {hint}")
+
+
+class _Decoder:
+    """Builds values from a document that may be hostile: every claim is checked before it is used."""
+
+    def __init__(
+        self, read: Callable[[int, int, int], arrays.Buffer], fill: Callable[[int, int, memoryview], None]
+    ) -> None:
+        self._read = read
+        self._fill = fill
+        self._last_end = (0, 0)
+
+    def decode(self, node: Json, live: Any = None) -> Any:
+        if node is None or isinstance(node, (bool, int, float, str)):
+            return node
+        if stateful_kind(live) is not None and not arrays.is_torch_tensor(live):
+            live = object_state(live)
+        if isinstance(node, list):
+            return [self.decode(item, item_live) for item, item_live in zip(node, _items(live, len(node)))]
+        if not isinstance(node, dict) or len(node) != 1:
+            raise MalformedStateError(f"a value is {str(node)[:80]!r}, which is no kind of value")
+        kind, body = next(iter(node.items()))
+        decode_kind: Callable[[Json], Any] | None = {
+            "int": self._int,
+            "float": self._float,
+            "complex": self._complex,
+            "str": self._str,
+            "bytes": lambda body: bytes(self._blob(body)),
+            "bytearray": lambda body: bytearray(self._blob(body)),
+            "tuple": lambda body: self._tuple(body, live),
+            "dict": lambda body: self._dict(body, live),
+            "counter": lambda body: Counter(self._dict(body, None)),
+            "ndarray": lambda body: self._ndarray(body, live),
+            "scalar": self._scalar,
+            "tensor": lambda body: self._tensor(body, live),
+        }.get(kind)
+        if decode_kind is None:
+            raise MalformedStateError(f"a value is of the unknown kind {kind[:80]!r}")
+        try:
+            return decode_kind(body)
+        except (ValueError, TypeError, struct.error, arrays.InvalidArrayError) as error:
+            raise MalformedStateError(f"a value of kind {kind!r} cannot be read: {error}") from error
+
+    def _int(self, body: Json) -> int:
+        return int(_text(body), 16)
+
+    def _float(self, body: Json) -> float:
+        number: float = struct.unpack(">d", bytes.fromhex(_text(body)))[0]
+        return number
+
+    def _complex(self, body: Json) -> complex:
+        return complex(*struct.unpack(">dd", bytes.fromhex(_text(body))))
+
+    def _str(self, body: Json) -> str:
+        return bytes.fromhex(_text(body)).decode("utf-8", "surrogatepass")
+
+    def _tuple(self, body: Json, live: Any) -> tuple[Any, ...]:
+        if not isinstance(body, list):
+            raise MalformedStateError("a tuple has no items")
+        return tuple(self.decode(item, item_live) for item, item_live in zip(body, _items(live, len(body))))
+
+    def _dict(self, body: Json, live: Any) -> dict[Any, Any]:
+        if not isinstance(body, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in body):
+            raise MalformedStateError("a mapping has no pairs")
+        known = live if isinstance(live, Mapping) else {}
+        pairs = ((self.decode(key), item) for key, item in body)
+        return {key: self.decode(item, known.get(key)) for key, item in pairs}
+
+    def _ndarray(self, body: Json, live: Any) -> Any:
+        file_index, offset, size = self._place(body)
+        array = arrays.new_numpy(body, size, like=live)
+        if size:
+            self._fill(file_index, offset, arrays.numpy_bytes(array, body["order"]))
+        return array
+
+    def _scalar(self, body: Json) -> Any:
+        raw = self._blob(body)
+        array = arrays.new_numpy(body, len(raw))
+        arrays.numpy_bytes(array, body["order"])[:] = raw
+        return array[()]
+
+    def _tensor(self, body: Json, live: Any) -> Any:
+        file_index, offset, size = self._place(body)
+        tensor = arrays.new_torch(body, size, like=live)
+        if size:
+            self._fill(file_index, offset, arrays.torch_bytes(tensor))
+        return tensor
+
+    def _blob(self, body: Json) -> arrays.Buffer:
+        file_index, offset, size = self._place(body)
+        return self._read(file_index, offset, size) if size else b""
+
+    def _place(self, body: Json) -> tuple[int, int, int]:
+        if not isinstance(body, dict):
+            raise MalformedStateError("an array has no description")
+        file_index, offset, size = (_count(body, name) for name in ("file", "offset", "size"))
+        # In order and apart, as they were written: a small file cannot be unfolded into a large memory.
+        if (file_index, offset) < self._last_end:
+            raise MalformedStateError("two arrays share the same bytes")
+        if size:
+            self._last_end = (file_index, offset + size)
+        return file_index, offset, size
+
+
+def _items(live: Any, count: int) -> Sequence[Any]:
+    return live if isinstance(live, (list, tuple)) and len(live) == count else [None] * count
+
+
+def _text(body: Json) -> str:
+    if not isinstance(body, str):
+        raise MalformedStateError(f"expected text, found {str(body)[:80]!r}")
+    return body
+
+
+def _count(body: dict[str, Json], name: str) -> int:
+    number = body.get(name)
+    if type(number) is not int or number < 0:
+        raise MalformedStateError(f"an array's {name} is {str(number)[:80]!r}")
+    return number
+
+
+def _type_name(value: Any) -> str:
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def with_article(name: str) -> str:
+    """Put the article before a type's name: an int, a str."""
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"

@@ -1,0 +1,159 @@
+"""The random numbers of a whole process as one object: Python's, NumPy's, and torch's on the CPU and on each GPU.
+
+Only libraries that the script has imported are looked at. What an object of its own draws from (a
+`numpy.random.Generator`, a `torch.Generator`) is not among them: that object goes into the state itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import logging
+import random
+import struct
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+from spotkeep.errors import MissingLibraryError
+
+_logger = logging.getLogger("spotkeep")
+
+
+class RandomStates:
+    """Every global random state, for the state of a `Checkpointer`.
+
+    ```python
+    state = {"model": model, "optimizer": optimizer, "random": spotkeep.RandomStates()}
+    ```
+    """
+
+    def state_dict(self) -> dict[str, Any]:
+        """Give the states as they are now."""
+        return capture_random_states()
+
+    def load_state_dict(self, states: dict[str, Any]) -> None:
+        """Go back to states that `state_dict` gave.
+
+        Raises:
+            MissingLibraryError: If they are those of a library that is not installed here.
+        """
+        restore_random_states(states)
+
+
+class RandomLane:
+    """Random states apart from those of the process: inside a `with` block they are drawn from instead of them.
+
+    Args:
+        states: Where it begins, as `capture_random_states` gives it.
+    """
+
+    def __init__(self, states: dict[str, Any]) -> None:
+        self._states = states
+        self._outside: dict[str, Any] = {}
+
+    def __enter__(self) -> None:
+        self._outside = capture_random_states(devices=False)
+        restore_random_states(self._states)
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._states = capture_random_states(devices=False)
+        restore_random_states(self._outside)
+
+
+def capture_random_states(*, devices: bool = True) -> dict[str, Any]:
+    """Give the global random states as plain values and arrays.
+
+    Args:
+        devices: Those of GPUs too, where torch has begun to use them.
+    """
+    version, words, gauss = random.getstate()
+    states: dict[str, Any] = {
+        "python": {"version": version, "words": struct.pack(f"<{len(words)}I", *words), "gauss": gauss}
+    }
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        states["numpy"] = numpy_random.get_state(legacy=False)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        states["torch"] = torch.get_rng_state()
+        if devices and torch.cuda.is_initialized():
+            states["cuda"] = torch.cuda.get_rng_state_all()
+    return states
+
+
+def restore_random_states(states: dict[str, Any]) -> None:
+    """Set the global random states to what `capture_random_states` gave.
+
+    Raises:
+        MissingLibraryError: If they are those of a library that is not installed here.
+    """
+    python = states["python"]
+    words = struct.unpack(f"<{len(python['words']) // 4}I", python["words"])
+    random.setstate((python["version"], words, python["gauss"]))
+    if "numpy" in states:
+        _import("numpy.random").set_state(states["numpy"])
+    if "torch" in states:
+        torch = _import("torch")
+        torch.set_rng_state(states["torch"])
+        if "cuda" in states:
+            _restore_gpus(torch, states["cuda"])
+
+
+@contextmanager
+def seeded_random_numbers(key: bytes) -> Iterator[None]:
+    """Draw random numbers that follow from any bytes inside a `with` block, and leave those of the process alone."""
+    outside = capture_random_states(devices=False)
+    try:
+        _seed(key)
+        yield
+    finally:
+        restore_random_states(outside)
+
+
+def seeded_random_states(key: bytes) -> dict[str, Any]:
+    """Give random states that follow from any bytes."""
+    with seeded_random_numbers(key):
+        return capture_random_states(devices=False)
+
+
+def _seed(key: bytes) -> None:
+    digest = hashlib.blake2b(key, digest_size=64).digest()
+    random.seed(digest[:16])
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed(struct.unpack("<4I", digest[16:32]))
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        # torch.manual_seed would queue a call for each GPU that is not used yet, every time.
+        torch.default_generator.manual_seed(struct.unpack("<Q", digest[32:40])[0] >> 1)
+
+
+def _restore_gpus(torch: Any, saved: list[Any]) -> None:
+    count = torch.cuda.device_count()
+    if count != len(saved):
+        _logger.warning(
+            "the checkpoint has the random states of %d GPUs and there are %d here: random numbers drawn on a GPU may "
+            "differ from those of an undisturbed run",
+            len(saved),
+            count,
+        )
+    for device, state in enumerate(saved[:count]):
+        torch.cuda.set_rng_state(state, device)
+
+
+def _import(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise MissingLibraryError(
+            f"the checkpoint holds random states of {name}, which is not installed here ({error}); use an image that "
+            "has it"
+        ) from error
