@@ -75,8 +75,7 @@ def test_the_pace_is_kept_on_average(sizes, rate):
         for size in sizes:
             pace.wait(size, cancelled=clock)
     # The last part has just been let through, and takes its own time.
-    assert clock.now - 100 >= sum(sizes[:-1]) / rate * 0.999999
-    assert clock.now - 100 <= sum(sizes[:-1]) / rate * 1.000001 + 1e-6
+    assert clock.now - 100 == pytest.approx(sum(sizes[:-1]) / rate, rel=1e-6, abs=1e-9)
 
 
 def test_a_pace_that_is_lifted_waits_no_more(monkeypatch):
