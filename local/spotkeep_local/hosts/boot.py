@@ -166,7 +166,10 @@ def _populate_devices(dev: Path) -> None:
         (dev / name).chmod(0o666)
     for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
         (dev / name).symlink_to(f"/proc/self/fd{target}")
-    for name, kind, options in (("pts", "devpts", "newinstance,ptmxmode=0666,mode=0620"), ("shm", "tmpfs", "mode=1777")):
+    for name, kind, options in (
+        ("pts", "devpts", "newinstance,ptmxmode=0666,mode=0620"),
+        ("shm", "tmpfs", "mode=1777"),
+    ):
         (dev / name).mkdir()
         _mount(kind, dev / name, kind, _MS_NOSUID, options)
     (dev / "ptmx").symlink_to("pts/ptmx")
@@ -188,7 +191,12 @@ def _write_settings(environment: dict[str, str]) -> None:
 
 def _replace_power_commands() -> None:
     """The machine's own ask a service manager that does not run here; these ask the kernel to end the namespace."""
-    for name, request in (("shutdown", _POWER_OFF), ("poweroff", _POWER_OFF), ("halt", _POWER_OFF), ("reboot", _RESTART)):
+    for name, request in (
+        ("shutdown", _POWER_OFF),
+        ("poweroff", _POWER_OFF),
+        ("halt", _POWER_OFF),
+        ("reboot", _RESTART),
+    ):
         command = Path("/usr/sbin") / name
         command.unlink(missing_ok=True)
         call = f"import ctypes, os; os.sync(); ctypes.CDLL(None).reboot({request})"
@@ -234,11 +242,11 @@ class _Init:
 
     def run(self) -> int:
         while True:
-            ready, _, _ = select.select([self._control, self._wake_up], [], [], 5.0)
+            ready, _, _ = select.select([self._control.fileno(), self._wake_up], [], [], 5.0)
             if self._wake_up in ready:
                 os.read(self._wake_up, 4096)
             self._reap()
-            if self._control in ready:
+            if self._control.fileno() in ready:
                 message = self._control.recv(4096)
                 if not message:
                     return 0

@@ -1,7 +1,7 @@
 """Cuts the power of a mounted file system: nothing that it has not yet written ever reaches its device.
 
 Killing an instance's processes is not a power cut: the kernel then unmounts its file systems and writes what they hold
-in memory. Shutting a file system down without flushing its journal is what ext4 and XFS offer for tests of exactly this.
+in memory. Shutting a file system down without flushing its journal is what ext4 and XFS offer for tests of just this.
 
 Source: the kernel's `EXT4_IOC_SHUTDOWN` and `XFS_IOC_GOINGDOWN` (the same number), as xfstests' `godown` uses them.
 """

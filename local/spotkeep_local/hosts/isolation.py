@@ -74,9 +74,7 @@ def host_platform(*, wanted: Isolation, folder: Path) -> HostPlatform:
         return HostPlatform(isolation=Isolation.NAMESPACE, reason=None, images=BlockImages(folder / "blocks"))
     if wanted is Isolation.NAMESPACE:
         raise HostRefusedError(f"{reason}; use isolation `auto` or `relocated`")
-    return HostPlatform(
-        isolation=Isolation.RELOCATED, reason=reason, images=DirectoryImages(folder / "directories")
-    )
+    return HostPlatform(isolation=Isolation.RELOCATED, reason=reason, images=DirectoryImages(folder / "directories"))
 
 
 def _refusal(folder: Path) -> str | None:

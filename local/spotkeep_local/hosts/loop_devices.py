@@ -57,7 +57,6 @@ class LoopDevice:
         finally:
             os.close(descriptor)
 
-
     def wait_until_free(self, *, seconds: float) -> bool:
         """Waits until nothing reads or writes the image any more, once the device was released.
 
