@@ -1,4 +1,4 @@
-"""The daemon: ministack and the training service behind one loopback port.
+"""The daemon: ministack, the training service and EC2's fleets behind one loopback port.
 
 `lifecycle.start` runs it as `python -m spotkeep_local.server`, with a socket that already listens (so nobody can
 take the port in between, and early requests wait instead of failing). It keeps every file below its state
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import fcntl
+import functools
 import json
 import logging
 import os
@@ -183,29 +184,54 @@ async def _serve(
     from hypercorn.config import Config
 
     from spotkeep_local import ministack_seams
+    from spotkeep_local.clients import local_client
+    from spotkeep_local.ec2 import events as ec2_events
+    from spotkeep_local.ec2.service import Ec2Service
+    from spotkeep_local.ec2.surroundings import MinistackSurroundings
     from spotkeep_local.training.service import TrainingService
 
     ministack_seams.check()
     loop = asyncio.get_running_loop()
     saver = StateSaver(store=_MinistackState(directory.services), delay_seconds=options.save_delay_seconds)
 
-    def publish_event(detail: Mapping[str, Any], detail_type: str, resources: Sequence[str]) -> None:
-        ministack_seams.publish_event(
-            source="aws.sagemaker", detail_type=detail_type, detail=detail, resources=resources
-        )
+    def publish_event(source: str, detail: Mapping[str, Any], detail_type: str, resources: Sequence[str]) -> None:
+        ministack_seams.publish_event(source=source, detail_type=detail_type, detail=detail, resources=resources)
         saver.note_change()
 
     training = TrainingService(
         state_dir=directory.training,
         endpoint_url=record.endpoint_url,
         options=options,
-        publish_event=publish_event,
+        publish_event=functools.partial(publish_event, "aws.sagemaker"),
     )
     ministack_seams.register_service(
         "sagemaker",
         handler=training.handle_request,
         target_prefixes=["SageMaker.", "SpotkeepLocal."],
         host_patterns=[r"api\.sagemaker\."],
+    )
+
+    where = {"endpoint_url": record.endpoint_url, "region": options.region, "account_id": options.account_id}
+    surroundings = MinistackSurroundings(
+        iam=local_client("iam", **where), cloudwatch=local_client("cloudwatch", **where), region=options.region
+    )
+
+    ec2 = Ec2Service(
+        state_dir=directory.ec2,
+        endpoint_port=record.port,
+        options=options,
+        surroundings=surroundings,
+        publish_event=lambda detail, detail_type, resources: publish_event(
+            ec2_events.source_of(detail_type), detail, detail_type, resources
+        ),
+        ministack=ministack_seams.handler_of("ec2"),
+    )
+    ministack_seams.replace_handler("ec2", ec2.handle_request)
+    ministack_seams.register_service(
+        "spotkeep-ec2-control",
+        handler=ec2.handle_control_request,
+        target_prefixes=["SpotkeepLocalEc2."],
+        host_patterns=[],
     )
 
     stop = asyncio.Event()
@@ -215,11 +241,15 @@ async def _serve(
     def when_started() -> None:
         saver.start()
         # In a thread: what it finds unfinished it takes up again by calling S3, that is: this very server.
-        loop.run_in_executor(None, training.start).add_done_callback(when_training_started)
+        loop.run_in_executor(None, start_services).add_done_callback(when_services_started)
 
-    def when_training_started(started: asyncio.Future[None]) -> None:
+    def start_services() -> None:
+        training.start()
+        ec2.start()
+
+    def when_services_started(started: asyncio.Future[None]) -> None:
         if error := started.exception():
-            _log.error("the training service did not start", exc_info=error)
+            _log.error("a service did not start", exc_info=error)
             stop.set()
         else:
             application.ready = True
@@ -228,6 +258,7 @@ async def _serve(
     async def shutdown_trigger() -> None:
         await stop.wait()
         # While requests are still answered: what the jobs upload as they end belongs in the last save.
+        await asyncio.to_thread(ec2.stop)
         await asyncio.to_thread(training.stop)
         await asyncio.to_thread(saver.stop)
 
