@@ -186,8 +186,11 @@ async def _serve(
     from spotkeep_local import ministack_seams
     from spotkeep_local.clients import local_client
     from spotkeep_local.ec2 import events as ec2_events
+    from spotkeep_local.ec2.cloudformation import VolumeResource
     from spotkeep_local.ec2.service import Ec2Service
     from spotkeep_local.ec2.surroundings import MinistackSurroundings
+    from spotkeep_local.fis.cloudformation import ExperimentTemplateResource
+    from spotkeep_local.fis.service import FisService
     from spotkeep_local.training.service import TrainingService
 
     ministack_seams.check()
@@ -234,6 +237,20 @@ async def _serve(
         host_patterns=[],
     )
 
+    fis = FisService(state_dir=directory.fis, cloud=ec2.cloud, instances=ec2.instances)
+    ministack_seams.register_service("fis", handler=fis.handle_request, target_prefixes=[], host_patterns=[r"fis\."])
+    volume, template = VolumeResource(ec2), ExperimentTemplateResource(fis)
+    ministack_seams.add_resource_type(
+        "AWS::EC2::Volume",
+        create=volume.create,
+        update=volume.update,
+        delete=volume.delete,
+        snapshot=volume.snapshot,
+    )
+    ministack_seams.add_resource_type(
+        "AWS::FIS::ExperimentTemplate", create=template.create, update=template.update, delete=template.delete
+    )
+
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -246,6 +263,7 @@ async def _serve(
     def start_services() -> None:
         training.start()
         ec2.start()
+        fis.start()
 
     def when_services_started(started: asyncio.Future[None]) -> None:
         if error := started.exception():
@@ -258,6 +276,7 @@ async def _serve(
     async def shutdown_trigger() -> None:
         await stop.wait()
         # While requests are still answered: what the jobs upload as they end belongs in the last save.
+        await asyncio.to_thread(fis.stop)
         await asyncio.to_thread(ec2.stop)
         await asyncio.to_thread(training.stop)
         await asyncio.to_thread(saver.stop)

@@ -67,6 +67,11 @@ class StateDirectory:
         return self.root / "ec2"
 
     @property
+    def fis(self) -> Path:
+        """The journal of experiment templates and experiments."""
+        return self.root / "fis"
+
+    @property
     def jobs(self) -> Path:
         """The journal of the training jobs."""
         return self.training / "jobs"

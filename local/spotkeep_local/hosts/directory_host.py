@@ -7,6 +7,7 @@ appear as links in `<SPOTKEEP_LOCAL_INSTANCE_ROOT>/dev/disk/by-id`. It shares fi
 from __future__ import annotations
 
 import contextlib
+import getpass
 import json
 import os
 import shutil
@@ -126,7 +127,19 @@ def _start(
     script.write_text(specification.user_data if specification.user_data.startswith("#!") else "#!/bin/sh\n")
     script.chmod(0o700)
     environment = instance_environment(endpoint_port=specification.endpoint_port, metadata_endpoint=metadata_endpoint)
-    environment |= {"HOME": str(home), "SPOTKEEP_LOCAL_INSTANCE_ROOT": str(folder / "root")}
+    root = folder / "root"
+    environment |= {
+        "HOME": str(home),
+        "SPOTKEEP_LOCAL_INSTANCE_ROOT": str(root),
+        # Where the agent finds and puts what is in /dev, /opt and /run of a real instance, and as whom it trains.
+        "SPOTKEEP_VOLUMES": "directories",
+        "SPOTKEEP_DEVICES": str(root / "dev/disk/by-id"),
+        "SPOTKEEP_MOUNT_POINT": str(root / "opt/ml"),
+        "SPOTKEEP_STATE": str(root / "run/spotkeep"),
+        "SPOTKEEP_USER": getpass.getuser(),
+    }
+    for parent in ("opt", "run"):
+        (root / parent).mkdir()
     specification.console.touch(mode=0o600)
     with specification.console.open("ab") as console:
         return subprocess.Popen(
