@@ -101,7 +101,11 @@ def _scalar(text: str, type_name: str) -> str | int:
 
 @functools.cache
 def _pattern(uri: str) -> re.Pattern[str]:
-    return re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>[^/]+)", re.escape(uri)))
+    def placeholder(match: re.Match[str]) -> str:
+        # The router has decoded the path already: an ARN in it has its slash back.
+        return f"(?P<{match[1]}>{'.+' if match[1].endswith('Arn') else '[^/]+'})"
+
+    return re.compile(re.sub(r"\\\{(\w+)\\\}", placeholder, re.escape(uri)))
 
 
 def _address(operation: OperationModel) -> re.Pattern[str]:

@@ -194,11 +194,16 @@ class Ec2:
                     self.client.terminate_instances(InstanceIds=[instance["InstanceId"]])
 
 
+@pytest.fixture(scope="session")
+def shared_ec2(local_aws: LocalAws) -> Ec2:
+    """One client for all tests: reading EC2's service model takes its time."""
+    return Ec2(local_aws)
+
+
 @pytest.fixture
-def ec2(local_aws: LocalAws) -> Iterator[Ec2]:
-    land = Ec2(local_aws)
-    yield land
-    land.tidy_up()
+def ec2(shared_ec2: Ec2) -> Iterator[Ec2]:
+    yield shared_ec2
+    shared_ec2.tidy_up()
 
 
 @pytest.fixture
