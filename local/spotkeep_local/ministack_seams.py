@@ -19,7 +19,6 @@ from ministack.core import persistence as _persistence  # type: ignore[import-un
 from ministack.core import router as _router
 from ministack.services import ec2 as _ec2  # type: ignore[import-untyped]
 from ministack.services import eventbridge as _eventbridge
-from ministack.services.cloudformation import provisioners as _provisioners  # type: ignore[import-untyped]
 
 from spotkeep_local.errors import IncompatibleMinistackError
 
@@ -56,11 +55,15 @@ def check() -> None:
     if version != EXPECTED_VERSION:
         problems.insert(0, f"the version is {version}")
     if problems:
-        raise IncompatibleMinistackError(
-            f"the local AWS extends ministack {EXPECTED_VERSION} from the inside, but "
-            + "; ".join(problems)
-            + f". Install ministack=={EXPECTED_VERSION} (`make setup`), or adapt ministack_seams.py"
-        )
+        raise _incompatible(problems)
+
+
+def _incompatible(problems: Sequence[str]) -> IncompatibleMinistackError:
+    return IncompatibleMinistackError(
+        f"the local AWS extends ministack {EXPECTED_VERSION} from the inside, but "
+        + "; ".join(problems)
+        + f". Install ministack=={EXPECTED_VERSION} (`make setup`), or adapt ministack_seams.py"
+    )
 
 
 def _moved_seams() -> Sequence[str]:
@@ -81,9 +84,6 @@ def _moved_seams() -> Sequence[str]:
         problems.append("eventbridge._put_events no longer takes allow_aws_source")
     if list(inspect.signature(getattr(_persistence, "save_all", check)).parameters) != ["services"]:
         problems.append("persistence.save_all no longer takes the services to save")
-    handlers = getattr(_provisioners, "_RESOURCE_HANDLERS", None)
-    if not (isinstance(handlers, dict) and {"create", "update", "delete"} <= set(handlers.get("AWS::EC2::Subnet", {}))):
-        problems.append("provisioners._RESOURCE_HANDLERS no longer maps a resource type to its functions")
     problems += [
         f"ec2.{name} is gone"
         for name in ("_subnets", "_launch_templates", "_ensure_defaults_initialized")
@@ -131,6 +131,28 @@ def replace_handler(name: str, handler: RequestHandler) -> None:
     _app.SERVICE_HANDLERS[name] = handler
 
 
+def on_first_request(name: str, prepare: Callable[[], None]) -> None:
+    """Has something done before one of ministack's services answers for the first time.
+
+    Args:
+        name: The service, for example `cloudformation`.
+        prepare: What is too slow to be done at every start.
+    """
+    handler = handler_of(name)
+    prepared = False
+
+    async def prepared_handler(
+        method: str, path: str, headers: Mapping[str, str], body: bytes, query_params: Mapping[str, list[str]]
+    ) -> tuple[int, dict[str, str], bytes]:
+        nonlocal prepared
+        if not prepared:
+            prepare()
+            prepared = True
+        return await handler(method, path, headers, body, query_params)
+
+    replace_handler(name, prepared_handler)
+
+
 def add_resource_type(
     resource_type: str,
     *,
@@ -148,11 +170,20 @@ def add_resource_type(
             replaces the resource.
         delete: Of a physical id and its properties; nothing happens when it is not there.
         snapshot: Called before the deletion where the deletion policy is Snapshot.
+
+    Raises:
+        IncompatibleMinistackError: ministack keeps resource types elsewhere by now.
     """
+    # Late: this module of ministack's imports every service, which takes longer than all of the start.
+    from ministack.services.cloudformation import provisioners  # type: ignore[import-untyped]
+
+    known = getattr(provisioners, "_RESOURCE_HANDLERS", None)
+    if not (isinstance(known, dict) and {"create", "update", "delete"} <= set(known.get("AWS::EC2::Subnet", ()))):
+        raise _incompatible(["provisioners._RESOURCE_HANDLERS no longer maps a resource type to its functions"])
     handlers: dict[str, Any] = {"create": create, "update": update, "delete": delete}
     if snapshot is not None:
         handlers["snapshot"] = snapshot
-    _provisioners._RESOURCE_HANDLERS[resource_type] = handlers
+    known[resource_type] = handlers
 
 
 def subnets() -> list[dict[str, Any]]:

@@ -239,17 +239,21 @@ async def _serve(
 
     fis = FisService(state_dir=directory.fis, cloud=ec2.cloud, instances=ec2.instances)
     ministack_seams.register_service("fis", handler=fis.handle_request, target_prefixes=[], host_patterns=[r"fis\."])
-    volume, template = VolumeResource(ec2), ExperimentTemplateResource(fis)
-    ministack_seams.add_resource_type(
-        "AWS::EC2::Volume",
-        create=volume.create,
-        update=volume.update,
-        delete=volume.delete,
-        snapshot=volume.snapshot,
-    )
-    ministack_seams.add_resource_type(
-        "AWS::FIS::ExperimentTemplate", create=template.create, update=template.update, delete=template.delete
-    )
+
+    def add_resource_types() -> None:
+        volume, template = VolumeResource(ec2), ExperimentTemplateResource(fis)
+        ministack_seams.add_resource_type(
+            "AWS::EC2::Volume",
+            create=volume.create,
+            update=volume.update,
+            delete=volume.delete,
+            snapshot=volume.snapshot,
+        )
+        ministack_seams.add_resource_type(
+            "AWS::FIS::ExperimentTemplate", create=template.create, update=template.update, delete=template.delete
+        )
+
+    ministack_seams.on_first_request("cloudformation", add_resource_types)
 
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -6,6 +6,7 @@ is done.
 
 from __future__ import annotations
 
+import functools
 import json
 import secrets
 import threading
@@ -156,7 +157,7 @@ class Cloud:
         folder: Of its files.
         region: Of its resources.
         account_id: Of its resources.
-        platform: What its hosts are.
+        find_platform: Finds out what its hosts are; called when there is need of one.
         endpoint_port: Of the local AWS, which its hosts reach.
         latencies: How long things take.
         surroundings: The rest of the local AWS.
@@ -170,7 +171,7 @@ class Cloud:
         folder: Path,
         region: str,
         account_id: str,
-        platform: HostPlatform,
+        find_platform: Callable[[], HostPlatform],
         endpoint_port: int,
         latencies: Latencies,
         surroundings: Surroundings,
@@ -179,7 +180,7 @@ class Cloud:
     ) -> None:
         self.region = region
         self.account_id = account_id
-        self.platform = platform
+        self._find_platform = find_platform
         self.endpoint_port = endpoint_port
         self.latencies = latencies
         self.surroundings = surroundings
@@ -215,6 +216,15 @@ class Cloud:
         )
         self._market_file = folder / "market.json"
         self._market = self._read_market()
+
+    @functools.cached_property
+    def platform(self) -> HostPlatform:
+        """What its hosts are.
+
+        Raises:
+            HostRefusedError: The options demand what the machine refuses.
+        """
+        return self._find_platform()
 
     @property
     def market(self) -> Market:

@@ -69,6 +69,6 @@ def page(
 
 def _read_token(token: str) -> str:
     try:
-        return base64.urlsafe_b64decode(token).decode()
+        return base64.b64decode(token, altchars=b"-_", validate=True).decode()
     except ValueError as error:
         raise invalid("The NextToken is not valid") from error

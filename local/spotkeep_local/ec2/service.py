@@ -25,6 +25,7 @@ from spotkeep_local.ec2.spot_prices import SpotPrices
 from spotkeep_local.ec2.tags import Tags, is_ours
 from spotkeep_local.ec2.throttling import Throttle
 from spotkeep_local.ec2.volumes import Volumes
+from spotkeep_local.hosts.errors import HostRefusedError
 from spotkeep_local.hosts.isolation import host_platform
 from spotkeep_local.state_change_events import PublishEvent, StateChangeEvents
 
@@ -64,6 +65,7 @@ class Ec2Service:
         ministack: Callable[..., Awaitable[Answer]],
     ) -> None:
         self._ministack = ministack
+        self._images_folder = state_dir / "images"
         self._events = StateChangeEvents(publish_event)
         self._started = threading.Event()
         self._throttle = Throttle()
@@ -71,7 +73,7 @@ class Ec2Service:
             folder=state_dir,
             region=options.region,
             account_id=options.account_id,
-            platform=host_platform(wanted=options.isolation, folder=state_dir / "images"),
+            find_platform=lambda: host_platform(wanted=options.isolation, folder=self._images_folder),
             endpoint_port=endpoint_port,
             latencies=Latencies(options.time_scale),
             surroundings=surroundings,
@@ -109,7 +111,8 @@ class Ec2Service:
         """Takes up what an earlier server left: its hosts are gone, its volumes are free, its fleets replenish."""
         self._events.start()
         with self.cloud.lock:
-            self._remove_stray_images()
+            if self._images_folder.exists():
+                self._remove_stray_images()
             self.instances.end_what_a_dead_server_left()
         self._controller.start()
         self._started.set()
@@ -165,7 +168,10 @@ class Ec2Service:
         if request.pop("DryRun", False):
             raise Ec2Error("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", status=412)
         with self.cloud.lock:
-            return self._operations[operation](request)
+            try:
+                return self._operations[operation](request)
+            except HostRefusedError as error:
+                raise Ec2Error("InternalError", str(error), status=500) from error
 
     def control(self, target: str, body: bytes) -> Answer:
         """Answers one request to the control plane."""
@@ -177,7 +183,7 @@ class Ec2Service:
                 raise invalid(f"the control plane of EC2 has no operation {operation!r} for {document!r}")
             with self.cloud.lock:
                 answer = self._control[operation](document)
-        except (Ec2Error, MarketError, CapacityScriptError, ValueError) as error:
+        except (Ec2Error, HostRefusedError, MarketError, CapacityScriptError, ValueError) as error:
             refusal = {"__type": type(error).__name__, "message": str(error)}
             return 400, dict(_JSON), json.dumps(refusal).encode()
         return 200, dict(_JSON), json.dumps(answer).encode()

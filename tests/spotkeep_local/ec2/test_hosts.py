@@ -145,7 +145,8 @@ def test_a_host_reaches_the_local_aws_with_its_role_s_credentials_and_nothing_el
     iam.create_role(RoleName="trainer", AssumeRolePolicyDocument="{}")
     iam.create_instance_profile(InstanceProfileName="trainer-profile")
     iam.add_role_to_instance_profile(InstanceProfileName="trainer-profile", RoleName="trainer")
-    body = "metadata iam/security-credentials/; echo; aws sts get-caller-identity --query Account --output text\n"
+    body = "metadata iam/security-credentials/; echo; export AWS_DEFAULT_REGION=$(metadata placement/region)\n"
+    body += "aws sts get-caller-identity --query Account --output text\n"
     body += "curl -s -m 1 http://192.0.2.1/ || echo UNREACHABLE; ip route | wc -l; echo DONE; sleep 600\n"
     instance = hosts.run(f"#!/bin/bash\n{hosts.metadata}\n{body}", IamInstanceProfile={"Name": "trainer-profile"})
     hosts.wait_for_line(instance, "DONE")
