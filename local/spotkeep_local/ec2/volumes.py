@@ -56,6 +56,8 @@ class Volumes:
                     refuse_other_request(token, before=volume.request, request=request)
                     return self._describe(volume)
         zone = self._zone(request)
+        if request.get("MultiAttachEnabled"):
+            raise Ec2Error("UnsupportedOperation", "The local AWS attaches a volume to one instance at a time")
         now = cloud.now()
         snapshot = None
         if "SnapshotId" in request:

@@ -51,6 +51,7 @@ def test_the_same_client_token_is_the_same_volume(ec2: Ec2) -> None:
             {"AvailabilityZone": "us-east-1a", "Size": 1, "VolumeInitializationRate": 100},
             "InvalidParameterCombination",
         ),
+        ({"AvailabilityZone": "us-east-1a", "Size": 4, "MultiAttachEnabled": True}, "UnsupportedOperation"),
         ({"AvailabilityZone": "us-east-1a", "Size": 1, "DryRun": True}, "DryRunOperation"),
     ],
 )
