@@ -7,9 +7,9 @@ appear as links in `<SPOTKEEP_LOCAL_INSTANCE_ROOT>/dev/disk/by-id`. It shares fi
 from __future__ import annotations
 
 import contextlib
-import getpass
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _TETHER = Path(__file__).with_name("tether.py")
 _SETTLE_SECONDS = 10.0
+SHUTDOWN_FLAG = "shutdown-requested"
+"""The file that says that the instance wants to be shut down."""
 
 
 class DirectoryHost:
@@ -127,23 +129,17 @@ def _start(
     script.write_text(specification.user_data if specification.user_data.startswith("#!") else "#!/bin/sh\n")
     script.chmod(0o700)
     environment = instance_environment(endpoint_port=specification.endpoint_port, metadata_endpoint=metadata_endpoint)
-    root = folder / "root"
+    commands = folder / "bin"
+    _write_power_commands(commands, flag=folder / SHUTDOWN_FLAG)
     environment |= {
+        "PATH": f"{commands}:{environment['PATH']}",
         "HOME": str(home),
-        "SPOTKEEP_LOCAL_INSTANCE_ROOT": str(root),
-        # Where the agent finds and puts what is in /dev, /opt and /run of a real instance, and as whom it trains.
-        "SPOTKEEP_VOLUMES": "directories",
-        "SPOTKEEP_DEVICES": str(root / "dev/disk/by-id"),
-        "SPOTKEEP_MOUNT_POINT": str(root / "opt/ml"),
-        "SPOTKEEP_STATE": str(root / "run/spotkeep"),
-        "SPOTKEEP_USER": getpass.getuser(),
+        "SPOTKEEP_LOCAL_INSTANCE_ROOT": str(folder / "root"),
     }
-    for parent in ("opt", "run"):
-        (root / parent).mkdir()
     specification.console.touch(mode=0o600)
     with specification.console.open("ab") as console:
         return subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_TETHER), str(control.fileno()), str(script)],
+            [sys.executable, "-I", "-S", str(_TETHER), str(control.fileno()), str(folder / SHUTDOWN_FLAG), str(script)],
             cwd=home,
             env=host_environment(specification, environment),
             stdin=subprocess.DEVNULL,
@@ -152,3 +148,12 @@ def _start(
             pass_fds=[control.fileno()],
             start_new_session=True,
         )
+
+
+def _write_power_commands(folder: Path, *, flag: Path) -> None:
+    """The machine's own would shut the machine down; these end the instance."""
+    folder.mkdir()
+    for name in ("shutdown", "poweroff", "halt", "reboot"):
+        command = folder / name
+        command.write_text(f"#!/bin/sh\nexec touch {shlex.quote(str(flag))}\n")
+        command.chmod(0o755)

@@ -1,9 +1,10 @@
 """Ties a process group to the server: a program, run once for each host that has no namespaces of its own.
 
 It starts the user data in its own group and waits. When the server dies, its end of the control socket closes, and
-this kills the whole group, itself last.
+this kills the whole group, itself last. So it does when the flag appears, which the instance's own `shutdown` makes.
 
-Usage: `python -I -S tether.py CONTROL_DESCRIPTOR COMMAND [ARGUMENT ...]`. It runs without our packages on its path.
+Usage: `python -I -S tether.py CONTROL_DESCRIPTOR SHUTDOWN_FLAG COMMAND [ARGUMENT ...]`. It runs without our
+packages on its path.
 """
 
 from __future__ import annotations
@@ -43,13 +44,16 @@ def _shut_down(process: subprocess.Popen[bytes], seconds: float) -> None:
 def main(arguments: list[str]) -> None:
     """Runs the command, and ends with everything that it started; never returns."""
     control = socket.socket(fileno=int(arguments[0]))
-    process = subprocess.Popen(arguments[1:], stdin=subprocess.DEVNULL)
+    flag = Path(arguments[1])
+    process = subprocess.Popen(arguments[2:], stdin=subprocess.DEVNULL)
     told = False
     while True:
         if process.poll() is not None and not told:
             told = True
             with contextlib.suppress(OSError):
                 control.sendall(json.dumps({"user_data_exit_code": process.returncode}).encode() + b"\n")
+        if flag.exists():
+            _kill_everything()
         ready, _, _ = select.select([control], [], [], _POLL_SECONDS)
         if ready:
             message = control.recv(4096)

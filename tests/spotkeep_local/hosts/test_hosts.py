@@ -115,6 +115,12 @@ def test_a_power_cut_ends_everything_at_once(machine: Machine) -> None:
     wait_until(lambda: not _left_of("i-0"))
 
 
+def test_a_host_shuts_itself_down(machine: Machine) -> None:
+    _, console = machine.start("#!/bin/sh\necho GOING\nshutdown -h now\nsleep 600\n")
+    wait_until(lambda: machine.endings == [HostEnd.FROM_INSIDE])
+    assert console()[0] == "GOING"
+
+
 def test_a_shutdown_asks_first(machine: Machine) -> None:
     host, console = machine.start("#!/bin/sh\ntrap 'echo TOLD; exit 0' TERM\necho READY\nwhile :; do sleep 0.1; done\n")
     wait_until(lambda: "READY" in console())
