@@ -163,6 +163,8 @@ def add_resource_type(
 ) -> None:
     """Lets CloudFormation make a type of resource that ministack lacks.
 
+    The functions are called from a thread of their own, so they may block, and call this server.
+
     Args:
         resource_type: For example `AWS::EC2::Volume`.
         create: From logical id, properties and stack name to physical id and attributes.
@@ -175,11 +177,16 @@ def add_resource_type(
         IncompatibleMinistackError: ministack keeps resource types elsewhere by now.
     """
     # Late: this module of ministack's imports every service, which takes longer than all of the start.
-    from ministack.services.cloudformation import provisioners  # type: ignore[import-untyped]
+    from ministack.services.cloudformation import provisioners, stacks  # type: ignore[import-untyped]
 
     known = getattr(provisioners, "_RESOURCE_HANDLERS", None)
     if not (isinstance(known, dict) and {"create", "update", "delete"} <= set(known.get("AWS::EC2::Subnet", ()))):
         raise _incompatible(["provisioners._RESOURCE_HANDLERS no longer maps a resource type to its functions"])
+    blocks = getattr(stacks, "_runs_on_worker_thread", None)
+    if blocks is None or list(inspect.signature(blocks).parameters) != ["resource_type"]:
+        raise _incompatible(["stacks._runs_on_worker_thread no longer says which types of resource block"])
+    ours = resource_type
+    stacks._runs_on_worker_thread = lambda resource_type: resource_type == ours or blocks(resource_type)
     handlers: dict[str, Any] = {"create": create, "update": update, "delete": delete}
     if snapshot is not None:
         handlers["snapshot"] = snapshot

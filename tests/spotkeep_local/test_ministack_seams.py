@@ -98,27 +98,33 @@ def test_a_type_of_resource_is_made_by_whom_we_say(tmp_path: Path) -> None:
 def create(logical_id, properties, stack_name): return "id-1", {"Arn": "arn"}
 def update(physical_id, old, new, stack_name): return physical_id, {"Arn": new["Arn"]}
 def delete(physical_id, properties): print("deleted", physical_id)
-seams.add_resource_type("AWS::Test::Thing", create=create, update=update, delete=delete)
+for name in ("AWS::Test::Thing", "AWS::Test::Other"):
+    seams.add_resource_type(name, create=create, update=update, delete=delete)
 print(provisioners._provision_resource("AWS::Test::Thing", "Thing", {}, "stack"))
 print(provisioners._update_resource("AWS::Test::Thing", "id-1", {"Arn": "a"}, {"Arn": "b"}, "stack", "Thing"))
 provisioners._delete_resource("AWS::Test::Thing", "id-1", {})
+from ministack.services.cloudformation import stacks
+print([stacks._runs_on_worker_thread(name) for name in ("AWS::Test::Thing", "AWS::Test::Other", "AWS::S3::Bucket")])
 """
     assert in_a_fresh_process(script, tmp_path).splitlines() == [
         "('id-1', {'Arn': 'arn'})",
         "('id-1', {'Arn': 'b'})",
         "deleted id-1",
+        "[True, True, False]",
     ]
 
 
-def test_resource_types_that_moved_are_named_when_one_is_added(tmp_path: Path) -> None:
-    script = """
-del provisioners._RESOURCE_HANDLERS
+@pytest.mark.parametrize("name", ["provisioners._RESOURCE_HANDLERS", "stacks._runs_on_worker_thread"])
+def test_what_moved_is_named_when_a_type_of_resource_is_added(tmp_path: Path, name: str) -> None:
+    script = f"""
+from ministack.services.cloudformation import stacks
+del {name}
 try:
     seams.add_resource_type("AWS::Test::Thing", create=print, update=print, delete=print)
 except IncompatibleMinistackError as error:
     print(error)
 """
-    assert "provisioners._RESOURCE_HANDLERS no longer maps" in in_a_fresh_process(script, tmp_path)
+    assert f"{name} no longer" in in_a_fresh_process(script, tmp_path)
 
 
 def test_what_is_slow_is_done_before_the_first_request_and_once(tmp_path: Path) -> None:
