@@ -21,7 +21,7 @@ from typing import Any
 from spotkeep.state.arrays import DeviceBytes
 from spotkeep.state.encoding import Blob
 
-from .chunk_checksums import chunk_checksum
+from .chunk_checksums import chunk_checksums
 from .manifest import CHUNK_BYTES
 from .page_lock import lock_pages
 from .shared_work import Piece, share
@@ -29,6 +29,9 @@ from .storage import ALIGNMENT_BYTES, WRITE_BYTES
 
 # Below this, handing the interpreter's lock over costs more than the copy.
 _SMALL_COPY_BYTES = 2**14
+# Whole chunks, copied and then added up: few calls, since each may have to wait for the interpreter's lock, and little
+# enough for the second to find in the processor's cache what the first has put there.
+_AT_ONCE_BYTES = 4 * CHUNK_BYTES
 _HUGE_PAGES = getattr(mmap, "MADV_HUGEPAGE", 14)
 _NOT_FOR_CHILDREN = getattr(mmap, "MADV_DONTFORK", 10)
 _POPULATE_WRITE = 23  # Linux 5.14; Python has no name for it.
@@ -139,10 +142,12 @@ class Snapshot:
 
     def _copy_pieces(self, image: FileImage, contents: _Contents, pieces: Iterator[Piece]) -> None:
         for start, end in pieces:
-            for first in range(start, end, CHUNK_BYTES):
-                chunk = image.raw[first : min(first + CHUNK_BYTES, end)]
-                contents.copy_into(chunk, first)
-                image.checksums[first // CHUNK_BYTES] = chunk_checksum(chunk)
+            for first in range(start, end, _AT_ONCE_BYTES):
+                block = image.raw[first : min(first + _AT_ONCE_BYTES, end)]
+                contents.copy_into(block, first)
+                number = first // CHUNK_BYTES
+                checksums = chunk_checksums(block, CHUNK_BYTES)
+                image.checksums[number : number + len(checksums)] = checksums
             with self._progress:
                 self._copied.add(image.start + end)
                 self._progress.notify_all()
@@ -199,19 +204,19 @@ class _Contents:
         self._blobs = list(blobs)
         self._offsets = [blob.offset for blob in self._blobs]
 
-    def copy_into(self, chunk: memoryview, start: int) -> None:
-        """Fill a chunk that begins at `start`: blobs, and zeros between."""
-        filled, end = start, start + len(chunk)
+    def copy_into(self, block: memoryview, start: int) -> None:
+        """Fill a block that begins at `start`: blobs, and zeros between."""
+        filled, end = start, start + len(block)
         first = max(bisect.bisect_right(self._offsets, start) - 1, 0)
         for blob in self._blobs[first : bisect.bisect_left(self._offsets, end)]:
             low, high = max(blob.offset, start), min(blob.offset + len(blob.raw), end)
             if low < high:
-                chunk[filled - start : low - start] = bytes(low - filled)
+                block[filled - start : low - start] = bytes(low - filled)
                 if not isinstance(blob.raw, DeviceBytes):  # which is there already
                     raw = memoryview(blob.raw)[low - blob.offset : high - blob.offset]
-                    copy_bytes(chunk[low - start : high - start], raw)
+                    copy_bytes(block[low - start : high - start], raw)
                 filled = high
-        chunk[filled - start :] = bytes(end - filled)
+        block[filled - start :] = bytes(end - filled)
 
 
 def new_memory(size: int) -> mmap.mmap:
