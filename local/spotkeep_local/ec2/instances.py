@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import logging
+import shutil
 import signal
 import threading
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +35,7 @@ INTERRUPTED = ("Server.SpotInstanceTermination", "Spot instance termination")
 SERVER_DIED = ("Server.InternalError", "The local AWS ended while the instance ran")
 _CONSOLE_BYTES = 64 * 1024
 _REMEMBERED_SECONDS = 3600.0
+_DEATH_SECONDS = 10.0
 
 
 class Instances:
@@ -295,8 +298,16 @@ class Instances:
                 continue
             if instance.host_process is not None:
                 process_identity.signal_if_same(*instance.host_process, signal.SIGKILL)
+                self._wait_for_the_end_of(*instance.host_process)
+            shutil.rmtree(self._specification(instance).folder, ignore_errors=True)
             code, reason = SERVER_DIED
             self._ended(replace(instance, reason_code=instance.reason_code or code, reason=instance.reason or reason))
+
+    @staticmethod
+    def _wait_for_the_end_of(pid: int, started: str) -> None:
+        give_up_at = time.monotonic() + _DEATH_SECONDS
+        while process_identity.is_same_process(pid, started) and time.monotonic() < give_up_at:
+            time.sleep(0.02)
 
     def _live_spot(self, instance_id: str) -> Instance:
         instance = self._cloud.instances[instance_id]

@@ -111,9 +111,11 @@ class Ec2Service:
         """Takes up what an earlier server left: its hosts are gone, its volumes are free, its fleets replenish."""
         self._events.start()
         with self.cloud.lock:
-            if self._images_folder.exists():
-                self._remove_stray_images()
             self.instances.end_what_a_dead_server_left()
+            if self._images_folder.exists():
+                if not self.cloud.platform.images.wait_until_unused(seconds=_START_SECONDS):
+                    _LOG.warning("a loop device of an earlier server still uses a volume's image")
+                self._remove_stray_images()
         self._controller.start()
         self._started.set()
 

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Protocol
 
+from spotkeep_local.hosts import loop_devices
+
 _GIB = 1 << 30
 
 
@@ -37,6 +39,10 @@ class Images(Protocol):
 
     def ids(self) -> set[str]:
         """All there are."""
+        ...
+
+    def wait_until_unused(self, *, seconds: float) -> bool:
+        """Waits until nothing of a server that was killed uses any; False when that takes longer."""
         ...
 
 
@@ -87,6 +93,10 @@ class BlockImages:
             draft.unlink()
         return {path.stem for path in self._folder.glob("*.img")}
 
+    def wait_until_unused(self, *, seconds: float) -> bool:
+        """See `Images`."""
+        return loop_devices.wait_until_unused(self._folder, seconds=seconds)
+
 
 class DirectoryImages:
     """Directories. Their size is not enforced.
@@ -132,3 +142,7 @@ class DirectoryImages:
         for draft in self._folder.glob("*.draft"):
             shutil.rmtree(draft, ignore_errors=True)
         return {path.name for path in self._folder.iterdir() if path.is_dir()}
+
+    def wait_until_unused(self, *, seconds: float) -> bool:  # noqa: ARG002 - the processes are waited for
+        """See `Images`."""
+        return True

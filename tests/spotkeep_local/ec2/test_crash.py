@@ -54,6 +54,7 @@ def test_a_killed_server_leaves_nothing_running_and_the_next_goes_on(
 
     again = Ec2(start(isolation))
     assert again.state(first) == "terminated"
+    assert not (local.state_dir / "ec2/hosts" / first).exists()
     assert again.instance(first)["StateReason"]["Code"] == "Server.InternalError"
     found = again.describe_volume(volume)
     assert (found["State"], found["Tags"]) == ("available", [{"Key": "run", "Value": "7"}])

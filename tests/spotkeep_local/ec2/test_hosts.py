@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -163,6 +164,14 @@ def test_what_a_host_does_to_its_files_and_processes_stays_in_it(hosts: Ec2) -> 
     assert not Path("/etc/of-a-host").exists()
     assert not Path("/of-a-host").exists()
     assert "somebody-in-a-host" not in Path("/etc/passwd").read_text()
+
+
+def test_an_unprivileged_user_of_a_host_has_its_python_too(hosts: Ec2) -> None:
+    asks = "import sys, getpass, botocore; print(getpass.getuser(), sys.prefix)"
+    body = f"useradd trainer && runuser -u trainer -- python3 -c '{asks}'; echo DONE; sleep 600\n"
+    instance = hosts.run(f"#!/bin/sh\n{body}")
+    hosts.wait_for_line(instance, "DONE")
+    assert f"trainer {sys.prefix}" in hosts.console(instance).splitlines()
 
 
 def test_nothing_of_an_ended_host_is_left(hosts: Ec2) -> None:
