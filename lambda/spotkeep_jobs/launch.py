@@ -10,6 +10,9 @@ the record holds the exact CreateTrainingJob request under a deterministic name.
 - A launcher that died between record and create leaves a run in LAUNCHING: the next call with the token, or the
   reconciler, calls `complete_launch`.
 - A stop that meets a launch halfway is recorded first; whoever creates the job afterwards sees it and stops the job.
+- A run without a job ends only when nobody can be creating one any more. Whoever wrote an attempt may create its job;
+  anybody else first records that they set out to. So a refusal, or a stop, sees who else is at it, and leaves the end
+  to the reconciler until they are over.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from spotkeep_jobs.errors import (
     TrainingJobNotFoundError,
 )
 from spotkeep_jobs.ladder import first_job, price_of, rungs_of, shortest_job_seconds
-from spotkeep_jobs.record import Attempt, Run
+from spotkeep_jobs.record import Attempt, Run, RunChange
 from spotkeep_jobs.request import MAX_RUNGS, JobRequest
 from spotkeep_jobs.run_table import (
     AttemptStillLiveError,
@@ -58,7 +61,7 @@ from spotkeep_jobs.training_job_request import (
 from spotkeep_jobs.validation import DeploymentDefaults, Validation, shown, validate
 
 LAUNCH_SETTLES: Final = timedelta(minutes=5)
-"""A launcher that has not created its job after this long is dead: longer than the function may run."""
+"""Who set out to create a job this long ago is dead: longer than any function may run, by a minute for their clocks."""
 
 _REFUSED: Final = frozenset({EndReason.LAUNCH_REFUSED, EndReason.QUOTA})
 _QUOTA_CODE: Final = "ResourceLimitExceeded"
@@ -154,7 +157,8 @@ class Launcher:
         run, replayed = self._open(request, run=run_id, token=token, warnings=validation.warnings)
         if replayed:
             _refuse_other_document(run, request, left_out=_left_out(document))
-        return Launched(run=self._complete(run, doing="launching"), replayed=replayed, warnings=validation.warnings)
+        run = self._complete(run, doing="launching", wrote=None if replayed else run.attempt)
+        return Launched(run=run, replayed=replayed, warnings=validation.warnings)
 
     def validate(self, document: object) -> tuple[JobRequest, tuple[str, ...]]:
         """Judge a document as `launch` would, without launching.
@@ -198,7 +202,7 @@ class Launcher:
             except RunChangedError:
                 self._pause(attempt)
                 continue
-            return Launched(run=self._complete(run, doing="resuming"), replayed=False)
+            return Launched(run=self._complete(run, doing="resuming", wrote=run.attempt), replayed=False)
         raise LaunchUnfinishedError(run=run_id, doing="resuming", cause=RunChangedError(run_id))
 
     def stop(self, run_id: str) -> Run:
@@ -365,10 +369,10 @@ class Launcher:
         except LineageTakenError as error:
             raise RequestRefusedError([_lineage_taken(error.checkpoint_uri, error.owned_by)]) from None
 
-    def _complete(self, run: Run, *, doing: str) -> Run:
+    def _complete(self, run: Run, *, doing: str, wrote: int | None = None) -> Run:
         try:
             run = complete_launch(
-                run.run, table=self._table, jobs=self._jobs, deployment=self._deployment, now=self._now
+                run.run, table=self._table, jobs=self._jobs, deployment=self._deployment, now=self._now, wrote=wrote
             )
         except (SageMakerError, RunChangedError) as error:
             raise LaunchUnfinishedError(run=run.run, doing=doing, cause=error) from error
@@ -381,7 +385,13 @@ class Launcher:
 
 
 def complete_launch(
-    run: str, *, table: RunTable, jobs: TrainingJobs, deployment: Deployment, now: Callable[[], datetime]
+    run: str,
+    *,
+    table: RunTable,
+    jobs: TrainingJobs,
+    deployment: Deployment,
+    now: Callable[[], datetime],
+    wrote: int | None = None,
 ) -> Run:
     """Finish what a launcher began: create a recorded run's job, or stop it if its user asked for that.
 
@@ -394,6 +404,7 @@ def complete_launch(
         jobs: where its job is or will be.
         deployment: its name and prices, for the record and the notice of a run that ends here.
         now: the time, aware.
+        wrote: the attempt that the caller has just recorded, if it has: its job is the caller's to create.
 
     Returns:
         The head afterwards. A job that SageMaker refuses for good has ended the run with LAUNCH_REFUSED.
@@ -403,7 +414,7 @@ def complete_launch(
         RunChangedError: the run kept changing under every try.
         SageMakerError: SageMaker did not answer for certain, or may not be asked; call again later.
     """
-    return _Completion(table=table, jobs=jobs, deployment=deployment, now=now).complete(run)
+    return _Completion(table=table, jobs=jobs, deployment=deployment, now=now).complete(run, wrote=wrote)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -413,7 +424,7 @@ class _Completion:
     deployment: Deployment
     now: Callable[[], datetime]
 
-    def complete(self, run: str) -> Run:
+    def complete(self, run: str, *, wrote: int | None) -> Run:
         for _ in range(_COMPLETION_TRIES):
             head = self.table.get(run)
             if head is None:
@@ -430,24 +441,41 @@ class _Completion:
                     return self._stop(head, attempt)
                 if attempt.job_arn is not None:
                     return head
-                head = self._create(head, attempt)
+                head = self._create(head, attempt, wrote_it=attempt.attempt == wrote)
             except RunChangedError:
                 continue
-            if head.attempt == attempt.attempt:
+            if head.attempt == attempt.attempt or head.job_arn is not None:
                 return head
             # Refused for its quota, and the ladder goes on: the next attempt's job is created in the next round.
+            wrote = head.attempt
         raise RunChangedError(run)
 
-    def _create(self, head: Run, attempt: Attempt) -> Run:
+    def _create(self, head: Run, attempt: Attempt, *, wrote_it: bool) -> Run:
+        alone = attempt.create_begun_at is None if wrote_it else self._is_settled(attempt)
+        if not wrote_it:
+            begun = {"create_begun_at": self.now()}
+            attempt = attempt.model_copy(update=begun)
+            change = RunChange(run=head.model_copy(update={"updated_at": attempt.create_begun_at}), attempt=attempt)
+            head = self.table.commit(change)
         try:
             job_arn = self.jobs.create(_recorded_parameters(attempt))
         except (TrainingJobNameTakenError, SageMakerRefusedError) as error:
             # A refusal too may be our own doing: a lost first call has the job, and with it the last of the quota.
             job = self.jobs.describe(attempt.job_name)
-            if job is None or not _is_ours(job, attempt):
-                return self._refused(head, attempt, error=error, taken_by=job)
-            job_arn = job.arn
+            if job is not None and _is_ours(job, attempt):
+                return self._created(head, attempt, job_arn=job.arn)
+            if not alone:
+                raise SageMakerBusyError(
+                    operation=error.operation,
+                    code=error.code,
+                    reason=f"refused ({error.reason}), while another call for the run may still be accepted",
+                ) from error
+            return self._refused(head, attempt, error=error, taken_by=job)
         return self._created(head, attempt, job_arn=job_arn)
+
+    def _is_settled(self, attempt: Attempt) -> bool:
+        """Whether whoever set out to create the attempt's job is over: it exists by now, or nobody will create it."""
+        return self.now() - (attempt.create_begun_at or attempt.created_at) >= LAUNCH_SETTLES
 
     def _created(self, head: Run, attempt: Attempt, *, job_arn: str) -> Run:
         recorded = self.table.record_job_created(run=head.run, attempt=attempt.attempt, job_arn=job_arn, now=self.now())
@@ -487,7 +515,7 @@ class _Completion:
         job = self.jobs.describe(attempt.job_name)
         if job is not None and _is_ours(job, attempt):
             return self._created(head, attempt, job_arn=job.arn)
-        if self.now() - attempt.created_at < LAUNCH_SETTLES:
+        if not self._is_settled(attempt):
             return head  # A launcher may be about to create the job; it will see the stop and stop it.
         return self.table.commit(
             ended_without_job(

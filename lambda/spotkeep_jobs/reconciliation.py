@@ -46,7 +46,7 @@ class Sweep:
     Attributes:
         runs: How many runs were looked at.
         changes: How many changes were written.
-        completed: How many half-done launches and stops were finished.
+        completed: How many half-done launches were finished.
         tuning_jobs: How many tuning jobs were looked at.
         notices_sent: How many notices went out.
         left: How many runs there was no time for; the next sweep begins with them.
@@ -112,14 +112,9 @@ class Reconciler:
         sweep.changes += observed.changes if observed is not None else 0
 
     def _is_half_done(self, observed: Observation) -> bool:
-        """Whether a launch, or a stop, did not get through to SageMaker and nobody is at work on it any more."""
-        run, job = observed.run, observed.job
-        if run.state.ended or self._clock() - run.updated_at < LAUNCH_SETTLES:
-            return False
-        if run.job_arn is None:
-            return True
-        asked_to_stop = run.stop_requested_at is not None
-        return asked_to_stop and job is not None and not job.ended and job.status != "Stopping"
+        """Whether a launch did not get through to SageMaker and nobody is at work on it any more."""
+        run = observed.run
+        return not run.state.ended and run.job_arn is None and self._clock() - run.updated_at >= LAUNCH_SETTLES
 
     def _look_at(self, sweep: Sweep, tuning_job: str) -> None:
         sweep.tuning_jobs += 1

@@ -162,6 +162,8 @@ class Attempt(Record):
     instance_type: str
     instance_count: int = 1
     created_at: UtcTime
+    create_begun_at: UtcTime | None = None
+    """When somebody other than its writer last set out to create its job."""
     launched_at: UtcTime | None = None
     """When the job's ARN was recorded."""
     started_at: UtcTime | None = None

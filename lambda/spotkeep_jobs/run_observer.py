@@ -1,7 +1,8 @@
 """Brings one run's record up to what SageMaker says: read, describe, decide, write; again if somebody was faster.
 
-What a change asks of SageMaker (the next job of a ladder, the end of a job that waited too long) is done after it is
-written, by the same code that completes a launch; whoever dies in between leaves it to the next observation or sweep.
+What the record asks of SageMaker (the next job of a ladder, the end of a job that waited too long, or that a user
+stopped and whose launcher died of it) is done after it is written, by the same code that completes a launch; whoever
+dies in between leaves it to the next observation or sweep.
 
 The tracker calls it for every event, the reconciler for every run in flight. Both do the same, so it does not matter
 which of them comes first, or how often.
@@ -101,16 +102,18 @@ class RunObserver:
                 deployment=self._deployment,
                 now=self._clock(),
             )
+            wrote: int | None = None
             try:
                 for change in changes:
                     head = self._table.commit(change)
                     attempt = change.next_attempt or change.attempt
+                    wrote = None if change.next_attempt is None else attempt.attempt
                     changes_written += 1
             except RunChangedError:
                 continue
             if _asks_for_action(head, attempt, job):
                 head = complete_launch(
-                    run, table=self._table, jobs=self._jobs, deployment=self._deployment, now=self._clock
+                    run, table=self._table, jobs=self._jobs, deployment=self._deployment, now=self._clock, wrote=wrote
                 )
             return Observation(run=head, job=job, changes=changes_written)
         raise RunChangedError(run)
@@ -120,8 +123,8 @@ def _asks_for_action(run: Run, attempt: Attempt, job: TrainingJob | None) -> boo
     if run.state.ended or job is None:
         return False
     follows = attempt.job_arn is None and job.ended
-    leaves = attempt.rung_left_at is not None and not job.ended and job.status != "Stopping"
-    return follows or leaves
+    shall_end = run.stop_requested_at is not None or attempt.rung_left_at is not None
+    return follows or (shall_end and not job.ended and job.status != "Stopping")
 
 
 def run_of_job(job_name: str) -> str | None:

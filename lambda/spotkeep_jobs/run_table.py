@@ -240,7 +240,7 @@ class RunTable:
 
         Returns:
             The head. When its `stop_requested_at` is set, the user asked to stop while the job was being created:
-            the caller then stops the job.
+            the caller then stops the job. So it does when the run has ended or gone on, which leaves it unchanged.
 
         Raises:
             RunNotFoundError: No such run or attempt.
@@ -251,7 +251,7 @@ class RunTable:
             recorded = self.attempt(run, attempt)
             if recorded is None:
                 raise RunNotFoundError(run, attempt=attempt)
-            if recorded.job_arn is not None or head.attempt != attempt:
+            if recorded.job_arn is not None or head.attempt != attempt or head.state.ended:
                 return head
             change = RunChange(
                 run=head.model_copy(update={"job_arn": job_arn, "updated_at": now}),

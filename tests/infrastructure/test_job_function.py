@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from benchmarks.control.story import LARGEST_SKEW_SECONDS, TIMEOUT_SECONDS
 from spotkeep_constructs.errors import PropertyError
 from spotkeep_constructs.job_function import code_bytes
+from spotkeep_jobs.launch import LAUNCH_SETTLES
+from spotkeep_jobs.outbox import STALE_AFTER
 
 from .conftest import ROOT
 
@@ -37,6 +40,15 @@ def test_every_function_runs_its_handler_on_the_runtime_the_layer_is_built_for(
     assert properties["TracingConfig"] == {"Mode": "Active"}
     assert len(properties["Layers"]) == 1
     assert "ReservedConcurrentExecutions" not in properties
+
+
+def test_i1_i4_no_function_outlives_what_others_take_for_its_death(templates: Templates) -> None:
+    """Who set out to create a job, or to send a notice, is taken for dead after a while: no function lives that long."""
+    timeouts = {name: templates.only("AWS::Lambda::Function", named=name)["Timeout"] for name in FUNCTIONS}
+    assert {name.lower(): seconds for name, seconds in timeouts.items()} == TIMEOUT_SECONDS
+    longest = max(timeouts.values()) + 2 * LARGEST_SKEW_SECONDS
+    assert longest <= LAUNCH_SETTLES.total_seconds()
+    assert longest <= STALE_AFTER.total_seconds()
 
 
 def test_the_processor_and_the_launchers_concurrency_are_settings(templates_with_everything: Templates) -> None:
