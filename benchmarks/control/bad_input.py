@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -47,6 +48,7 @@ _HOSTILE: Final = (
     "{{7*7}}", "<script>", "$(reboot)", "`id`", "%s%n", "\r\n\r\nSubject: x", "NaN", "-0", "1e309", "null", "s3://",
     "s3://b/../..", "arn:aws:iam::1:role/x", "ml.", "x" * 70_000, "é" * 2_000, "0" * 5_000,
 )  # fmt: skip
+_HOSTILE_NAMES: Final = tuple(word for word in _HOSTILE if not re.fullmatch(r"[A-Za-z0-9]{1,43}", word))
 
 scalars = (
     st.none()
@@ -68,8 +70,8 @@ not_an_object = scalars | st.lists(junk, max_size=4) | deep
 # Each of these alone makes a document bad.
 _not_text = st.none() | st.booleans() | st.integers() | st.lists(junk, max_size=3) | st.dictionaries(st.text(), junk)
 _bad_fields: Final[dict[str, st.SearchStrategy[Any]]] = {
-    "name": st.none() | st.integers() | st.sampled_from(_HOSTILE) | st.just("-x") | st.just("a" * 44),
-    "command": st.integers() | st.just("") | st.just([]) | st.lists(st.integers(), min_size=1),
+    "name": st.none() | st.integers() | st.sampled_from(_HOSTILE_NAMES) | st.just("-x") | st.just("a" * 44),
+    "command": st.integers() | st.just("") | st.just([]) | st.lists(st.none() | st.lists(junk), min_size=1),
     "capacity": st.integers() | st.sampled_from(_HOSTILE) | st.just("spot-ish"),
     "instance_type": st.integers() | st.sampled_from(_HOSTILE) | st.just("p4d.24xlarge"),
     "instance_count": st.integers(max_value=0) | st.integers(21) | st.text(max_size=4) | st.booleans() | st.floats(),
@@ -80,7 +82,7 @@ _bad_fields: Final[dict[str, st.SearchStrategy[Any]]] = {
     "channels": st.integers() | st.just({"train": SECRET}) | st.just({"spotkeep": "s3://b/x/"}),
     "notify": st.integers() | st.lists(st.integers(), min_size=1) | st.just([*NoticeKind, "at-night"]),
     "tags": st.integers() | st.just({"aws:x": "y"}),
-    "run": st.integers() | st.just("a" * 53) | st.sampled_from(_HOSTILE[2:]),
+    "run": st.integers() | st.just("a" * 53) | st.sampled_from(_HOSTILE_NAMES),
     "token": st.integers() | st.just("x" * 100_000),
     "checkpoint_prefix": st.integers() | st.just("s3://other/../x/") | st.just("/local/") | st.just("s3://"),
 }
@@ -111,7 +113,8 @@ def bad_documents(draw: st.DrawFn) -> Any:
 
 
 _bad_actions = st.fixed_dictionaries(
-    {"action": st.sampled_from(["stop", "resume", "describe"])}, optional={"run": scalars, "environment": junk}
+    {"action": st.sampled_from(["stop", "resume", "describe", "replay-notices"])},
+    optional={"run": scalars, "environment": junk},
 )
 bad_requests = not_an_object | junk | bad_documents() | _bad_actions
 

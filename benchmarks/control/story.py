@@ -36,7 +36,7 @@ from spotkeep_jobs.record import Run
 from spotkeep_jobs.run_observer import RunObserver
 from spotkeep_jobs.run_table import RunChangedError, RunTable
 from spotkeep_jobs.sagemaker_api import SageMakerTrainingJobs
-from spotkeep_jobs.states import EndReason, NoticeState, RunState
+from spotkeep_jobs.states import EndReason, NoticeKind, NoticeState, RunState
 from spotkeep_jobs.tracking import Deployment
 from spotkeep_jobs.tracking_functions import Tracking
 from spotkeep_jobs.training_job_request import JobPlatform
@@ -61,7 +61,7 @@ QUIET_SECONDS: Final = 20 * 60
 """Longer than any function lives, any claim lasts, and a vanished job is looked for."""
 STEPS_BETWEEN_QUIETS: Final = 12
 
-_EVERYTHING: Final = ["completed", "failed", "stopped", "interrupted", "resumed", "next-rung"]
+_EVERYTHING: Final = [kind.value for kind in NoticeKind]
 _SHARED: Final = "s3://checkpoints/runs/shared/checkpoints/"
 DOCUMENTS: Final[dict[str, dict[str, Any]]] = {
     "plain": {"capacity": "spot"},

@@ -150,7 +150,7 @@ def feed(function: str, tell: Told, *, inputs: int, first_seed: int) -> Found:
         try:
             seed(first_seed + round_number)(bad_input.trial(function, fed=fed, how=how))()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the verdict
-            return Found(trials=fed.inputs, problems=(_words_of(error),), figures=fed.answers)
+            return Found(trials=fed.inputs, problems=(_words_of(error),), figures=dict(fed.answers))
         tell(fed.inputs - before)
         round_number += 1
     return Found(trials=fed.inputs, figures=dict(sorted(fed.answers.items())))

@@ -1,6 +1,7 @@
 """The Lambda entry point: parses the payload, calls the use case, answers, and says what happened in logs and metrics.
 
-A payload is a job document, or a word about a run: `{"action": "validate" | "stop" | "resume" | "describe", ...}`.
+A payload is a job document, or a word about a run:
+`{"action": "validate" | "stop" | "resume" | "describe" | "replay-notices", ...}`.
 What the user can correct is answered (`"ok": false`). What AWS could not do for certain is raised, so that an
 asynchronous invocation is retried by Lambda, with the same request id and therefore the same token.
 
@@ -39,7 +40,7 @@ metrics = Metrics(
     service=os.environ.get("POWERTOOLS_SERVICE_NAME", "launcher"),
 )
 
-_RUN_ACTIONS = ("stop", "resume", "describe")
+_RUN_ACTIONS = ("stop", "resume", "describe", "replay-notices")
 ACTIONS = ("launch", "validate", *_RUN_ACTIONS)
 
 
@@ -118,6 +119,11 @@ def _act(action: str, run: str, *, launcher: Launcher) -> answers.Answer:
     if action == "describe":
         _count("RunDescribed")
         return answers.described(launcher.describe(run))
+    if action == "replay-notices":
+        notice_ids = launcher.replay_notices(run)
+        _count("NoticesReplayed")
+        logger.info(action, notice_ids=notice_ids)
+        return answers.replayed(run, notice_ids)
     if action == "stop":
         answer = answers.stopping(launcher.stop(run))
         _count("StopRequested")

@@ -220,6 +220,20 @@ class Launcher:
             raise LaunchUnfinishedError(run=run_id, doing="stopping", cause=error) from error
         return self._complete(run, doing="stopping")
 
+    def replay_notices(self, run_id: str) -> tuple[str, ...]:
+        """Put what nobody could tell of a run, or of a tuning job, into the outbox again.
+
+        Returns:
+            The ids of the notices that go out again, each once; empty when none was dead.
+
+        Raises:
+            RequestRefusedError: there is nothing to tell of such a run, sent or not.
+        """
+        notices = self._table.notices(run_id) or self._table.tuning_notices(run_id)
+        if not notices and self._table.get(run_id) is None:
+            raise RequestRefusedError([_unknown_run(run_id)])
+        return tuple(notice.notice_id for notice in notices if self._table.revive_notice(notice))
+
     def describe(self, run_id: str) -> Run:
         """The head of a run.
 

@@ -49,6 +49,7 @@ class Sweep:
         completed: How many half-done launches were finished.
         tuning_jobs: How many tuning jobs were looked at.
         notices_sent: How many notices went out.
+        notices_dead: How many were refused for the last time.
         left: How many runs there was no time for; the next sweep begins with them.
         failures: What failed, and why.
     """
@@ -58,6 +59,7 @@ class Sweep:
     completed: int = 0
     tuning_jobs: int = 0
     notices_sent: int = 0
+    notices_dead: int = 0
     left: int = 0
     failures: dict[str, str] = field(default_factory=dict)
 
@@ -123,6 +125,7 @@ class Reconciler:
     def _send(self, sweep: Sweep) -> None:
         delivery = self._outbox.deliver_all()
         sweep.notices_sent = len(delivery.sent)
+        sweep.notices_dead = len(delivery.dead)
         for number, failure in enumerate(delivery.failures, start=1):
             sweep.failures[f"notice {number}"] = failure
 

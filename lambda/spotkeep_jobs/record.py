@@ -172,6 +172,8 @@ class Attempt(Record):
     ended_at: UtcTime | None = None
     output_uri: str | None = None
     interruptions: int = 0
+    long_wait_told: int | None = None
+    """After which interruption (0: before the first capacity) a long wait was told last."""
     recorded_transitions: int = 0
     """How many of SageMaker's transitions are in the timeline."""
     usage: JobUsage | None = None
@@ -210,6 +212,8 @@ class Notice(Record):
     body: str
     attributes: dict[str, str]
     """SNS message attributes, for filter policies."""
+    facts: dict[str, Any] = {}
+    """What a program wants to know beside the text: where the checkpoints are; of an ending the bill and the model."""
     happened_at: UtcTime
     created_at: UtcTime
     claimed_at: UtcTime | None = None

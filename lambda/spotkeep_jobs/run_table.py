@@ -44,10 +44,11 @@ DEFAULT_RETENTION_DAYS: Final = 90
 _LISTING: Final = "run"
 _RUN_IN_FLIGHT: Final = "1"
 _NOTICE_IN_FLIGHT: Final = "notice"
+_NOTICE_DEAD: Final = "dead-notice"
 _TUNING_IN_FLIGHT: Final = "tuning"
 _KEYS: Final = ("pk", "sk", "listing", "in_flight", "expires_at")
 # Documents of users (or of SageMaker) keep their exact numbers and empty values as text.
-_TEXT_FIELDS: Final = ("request", "job_request")
+_TEXT_FIELDS: Final = ("request", "job_request", "facts")
 # A run lives 28 days of training and as long a wait at most: what is written beside its head outlives the head.
 _LONGEST_RUN: Final = timedelta(days=56)
 _COMMON_RETRIES: Final = 8
@@ -394,13 +395,36 @@ class RunTable:
         sent = notice.model_copy(update={"state": NoticeState.SENT, "sent_at": now, "message_id": message_id})
         return self._replace_notice(sent, seen=notice)
 
-    def release_notice(self, notice: Notice) -> bool:
+    def release_notice(self, notice: Notice, *, to: NoticeState = NoticeState.PENDING) -> bool:
         """Give a claimed notice back, because sending it failed: the next deliverer need not wait.
+
+        Args:
+            notice: As it was claimed.
+            to: PENDING, or DEAD when nobody shall try again.
 
         Returns:
             False when somebody else claimed it meanwhile.
         """
-        return self._replace_notice(notice.model_copy(update={"state": NoticeState.PENDING}), seen=notice)
+        return self._replace_notice(notice.model_copy(update={"state": to}), seen=notice)
+
+    def revive_notice(self, notice: Notice) -> bool:
+        """Put a dead notice into the outbox again, as if it had never been tried.
+
+        Args:
+            notice: As it was read.
+
+        Returns:
+            False when it is not dead, or not any more: it is sent once, however many people ask.
+        """
+        if notice.state is not NoticeState.DEAD:
+            return False
+        again = notice.model_copy(update={"state": NoticeState.PENDING, "deliveries": 0, "claimed_at": None})
+        return self._replace_notice(again, seen=notice)
+
+    def dead_notices(self, *, limit: int = 500) -> list[Notice]:
+        """Notices that nobody tries to send any more, oldest first (eventually consistent)."""
+        items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _NOTICE_DEAD, forward=True)
+        return [notice for notice, _ in zip((_parse(Notice, item) for item in items), range(limit), strict=False)]
 
     def unsent_notices(self, *, limit: int = 100) -> list[Notice]:
         """Notices that are not sent yet, of all runs and tuning jobs, oldest first (eventually consistent)."""
@@ -525,7 +549,7 @@ class RunTable:
             "expires_at": self._outlives_head(notice.created_at),
         }
         if notice.state is not NoticeState.SENT:
-            item["in_flight"] = _NOTICE_IN_FLIGHT
+            item["in_flight"] = _NOTICE_DEAD if notice.state is NoticeState.DEAD else _NOTICE_IN_FLIGHT
         return item
 
     def _outlives_head(self, at: datetime) -> int:

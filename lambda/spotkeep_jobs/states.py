@@ -139,6 +139,12 @@ class NoticeKind(StrEnum):
     RESUMED = "resumed"
     NEXT_RUNG = "next-rung"
     """No capacity where the run looked for it; it looks elsewhere."""
+    WAITING_TOO_LONG = "waiting-too-long"
+    """It has waited for capacity longer than the deployment calls long; it waits on."""
+    ON_DEMAND = "on-demand"
+    """A run that looked for spot capacity trains on demand now, at the full price."""
+    BUDGET_NEAR = "budget-near"
+    """Most of the run's max_cost is spent, and another job of it begins."""
 
 
 class NoticeState(StrEnum):
@@ -149,3 +155,5 @@ class NoticeState(StrEnum):
     SENDING = "sending"
     """One deliverer claimed it. Stale after a while: then the next deliverer claims it again."""
     SENT = "sent"
+    DEAD = "dead"
+    """Refused so often that nobody tries any more, until a person asks for it (`spotkeep notices replay`)."""

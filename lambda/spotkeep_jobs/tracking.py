@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 VANISHED_AFTER: Final = timedelta(minutes=10)
 """A job that SageMaker accepted this long ago and does not know (any more) is gone."""
 
+DEFAULT_LONG_WAIT: Final = timedelta(hours=2)
+BUDGET_NEAR: Final = 0.8
+"""The part of max_cost whose spending is worth a notice."""
+
 # DynamoDB takes 100 writes in a transaction; head, attempt, lineage and notices need their share.
 _ENTRIES_AT_ONCE: Final = 20
 
@@ -91,10 +95,12 @@ class Deployment:
     Attributes:
         name: For the notices.
         prices: On-demand US dollars per instance and hour, by instance type.
+        long_wait: A wait for capacity that is worth a notice.
     """
 
     name: str
     prices: Mapping[str, float]
+    long_wait: timedelta = DEFAULT_LONG_WAIT
 
 
 def decide(
@@ -246,6 +252,9 @@ class _Decision:
         if self._overstays(attempt):
             attempt = attempt.model_copy(update={"rung_left_at": self.now})
             entries.append(self._rung_left())
+        elif (told_long := self._waits_long(attempt)) is not None:
+            attempt = attempt.model_copy(update={"long_wait_told": attempt.interruptions})
+            told.append(told_long)
         head = self._with_attempt(run, attempt).model_copy(update={"state": state})
         change = RunChange(run=head, attempt=attempt, timeline=_once(entries), notices=tuple(told))
         if not _says_nothing_new(change, self.run, self.attempt):
@@ -330,6 +339,22 @@ class _Decision:
             return False
         return self.now - waiting >= timedelta(seconds=rung.longest_wait_seconds)
 
+    def _waits_long(self, attempt: Attempt) -> Notice | None:
+        """The notice of a wait that is long by now; None when it is not, was told, or nobody asked."""
+        since = self._waiting_since()
+        if since is None or NoticeKind.WAITING_TOO_LONG not in self.run.notify or self.run.stop_requested_at:
+            return None
+        if attempt.long_wait_told == attempt.interruptions or self.now - since < self.deployment.long_wait:
+            return None
+        return notices.long_wait_notice(
+            run=self.run,
+            attempt=attempt,
+            deployment=self.deployment.name,
+            nth=attempt.interruptions,
+            waited_seconds=(self.now - since).total_seconds(),
+            happened_at=self.now,
+        )
+
     def _waiting_since(self) -> datetime | None:
         """When the wait that the job is in began; None when it has capacity."""
         if self.job.secondary_status not in WAITING_STATUSES:
@@ -403,6 +428,21 @@ class _Decision:
             if transition.status == "Training" and interrupted and NoticeKind.RESUMED in self.run.notify:
                 away = transition.started_at - interrupted.started_at
                 yield notices.resume_notice(moment, away_seconds=away.total_seconds())
+            if transition.status == "Training" and not interrupted and self._is_dearer(attempt, position):
+                yield notices.on_demand_notice(
+                    run=self.run,
+                    attempt=attempt,
+                    deployment=self.deployment.name,
+                    happened_at=transition.started_at,
+                    now=self.now,
+                )
+
+    def _is_dearer(self, attempt: Attempt, position: int) -> bool:
+        """Whether the training that begins here is the attempt's first, on demand, of a run that looked for spot."""
+        first = all(entry.status != "Training" for entry in self.job.transitions[:position])
+        looked_for_spot = any(before.capacity == "spot" for before in self.earlier)
+        asked = NoticeKind.ON_DEMAND in self.run.notify
+        return asked and first and looked_for_spot and attempt.capacity == "on-demand"
 
     def _follows_interruption(self, position: int) -> StatusTransition | None:
         """The interruption that the training at this position ends, if it ends one."""
@@ -506,10 +546,24 @@ def _followed(
 ) -> RunChange:
     following = _following(run=run, attempt=attempt, request=request, job=job, now=now)
     reason = attempt.end_reason or EndReason.PLATFORM_ERROR
-    notice = None
+    told = list(told)
     if job.position != attempt.rung and NoticeKind.NEXT_RUNG in run.notify:
-        notice = notices.next_rung_notice(
-            run=run, left=attempt, job=job, deployment=deployment.name, happened_at=now, created_at=now
+        told.append(
+            notices.next_rung_notice(
+                run=run, left=attempt, job=job, deployment=deployment.name, happened_at=now, created_at=now
+            )
+        )
+    spent = None if run.cost is None else run.cost.billed_usd
+    if request.max_cost and spent and NoticeKind.BUDGET_NEAR in run.notify and spent >= BUDGET_NEAR * request.max_cost:
+        told.append(
+            notices.budget_notice(
+                run=run,
+                attempt=attempt.attempt,
+                spent_usd=spent,
+                max_cost_usd=request.max_cost,
+                deployment=deployment.name,
+                now=now,
+            )
         )
     entries = [
         *timeline,
@@ -544,7 +598,7 @@ def _followed(
         attempt=attempt,
         next_attempt=following,
         timeline=_once(entries),
-        notices=(*told, *([] if notice is None else [notice])),
+        notices=tuple(told),
     )
 
 

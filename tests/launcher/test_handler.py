@@ -76,6 +76,10 @@ class ScriptedLauncher:
         self._called("resume", run)
         return Launched(run=self.run, replayed=self.replayed)
 
+    def replay_notices(self, run: str) -> tuple[str, ...]:
+        self._called("replay-notices", run)
+        return (f"{run}/completed/1",)
+
     def stop(self, run: str) -> Run:
         self._called("stop", run)
         return self.run.model_copy(update={"state": RunState.STOPPING})
@@ -148,14 +152,14 @@ def test_validating_answers_with_the_defaults_filled_in(launcher: ScriptedLaunch
     assert answer["warnings"] == ["mind this"]
 
 
-@pytest.mark.parametrize("action", ["stop", "resume", "describe"])
+@pytest.mark.parametrize("action", ["stop", "resume", "describe", "replay-notices"])
 def test_an_action_on_a_run_takes_the_run(launcher: ScriptedLauncher, action: str) -> None:
     answer = invoke({"action": action, "run": "first"})
     assert launcher.calls == [(action, "first")]
     assert (answer["ok"], answer["run"]) == (True, "first")
 
 
-@pytest.mark.parametrize("action", ["stop", "resume", "describe"])
+@pytest.mark.parametrize("action", ["stop", "resume", "describe", "replay-notices"])
 def test_an_action_on_a_run_takes_nothing_else(launcher: ScriptedLauncher, action: str) -> None:
     assert refused_fields(invoke({"action": action, "force": True})) == ["'force'", "run"]
     assert refused_fields(invoke({"action": action, "run": ["first"]})) == ["run"]
