@@ -68,6 +68,10 @@ _ENDINGS: Final = {
         subject="waited too long",
         sentence="was ended: it waited for capacity longer than it may.",
     ),
+    EndReason.DEADLINE: _Ending(
+        subject="could not go on demand",
+        sentence="left spot capacity for its deadline, and was ended before it could go on demand.",
+    ),
 }
 
 _NOTICE_OF_STATE: Final = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from spotkeep_planner.errors import DecisionTableError
@@ -164,6 +164,13 @@ class DecisionTable:
         moving_usd = zones[best].spot_price * (together_h + restart_h) + slack_usd
         return best if moving_usd < zones[using_zone].spot_price * together_h else using_zone
 
+    def as_one_source(self) -> DecisionTable:
+        """The same policy where the cloud chooses the zone, as managed spot does: what it says of zones is left out."""
+        longest = tuple((row[-1],) for row in self.lasting_s[0])
+        return replace(
+            self, zones=("any",), horizons_s=self.horizons_s[-1:], lasting_s=(longest,), restart_usd=((0.0,),)
+        )
+
     def as_document(self) -> dict[str, Any]:
         """The table as JSON: seconds are whole."""
         return {
@@ -234,6 +241,8 @@ class DecisionTable:
 
     def _why_spot(self, *, using: Choice, using_zone: int | None, zone: int | None, slack_s: float) -> str:
         name = self.zones[zone] if zone is not None else "?"
+        if len(self.zones) == 1:
+            return f"spot is there, {_hours(slack_s)} to spare"
         if using is Choice.SPOT and zone == using_zone:
             return f"spot in {name} is there, {_hours(slack_s)} to spare"
         if using is Choice.SPOT and using_zone is not None:
