@@ -8,7 +8,7 @@ Managed spot looks for capacity by itself and in every zone at once: the policy 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.durations import format_duration
@@ -16,7 +16,7 @@ from spotkeep_jobs.progress import WorkLeft, work_left
 from spotkeep_jobs.record import Plan, Progress, Steered
 from spotkeep_jobs.request import JobRequest
 from spotkeep_planner.errors import DecisionTableError
-from spotkeep_planner.steering.decision_table import DecisionTable, ZoneView
+from spotkeep_planner.steering.decision_table import DecisionTable, ZoneView, spoken_time
 from spotkeep_planner.steering.guard import Choice, Clock, is_safe, last_safe_wait_s
 
 if TYPE_CHECKING:
@@ -94,24 +94,32 @@ def no_time_for_spot(request: JobRequest, *, deadline_at: datetime | None, now: 
     return f"the deadline leaves no time to try spot: {_spare(clock)} to spare"
 
 
-def on_demand_at_the_latest(run: Run, request: JobRequest, *, now: datetime) -> datetime | None:
-    """The last safe moment for on-demand, should nothing more be done until then; None without a deadline."""
-    if run.deadline_at is None:
-        return None
-    left = work_left(run.progress, work_seconds=request.work_seconds)
-    clock = _clock(run.deadline_at, request, left=left, standing=Standing(using=Choice.WAIT, since=now, now=now))
-    seconds = last_safe_wait_s(clock) - clock.decision_interval_s
-    return now if seconds <= 0 else datetime.fromtimestamp(now.timestamp() + seconds, tz=now.tzinfo)
+def on_demand_at_the_latest(
+    request: JobRequest, *, deadline_at: datetime, now: datetime, progress: Progress | None = None
+) -> datetime:
+    """When the guard would send a run on demand, should nothing more be done until then; not before now.
+
+    Args:
+        request: Its validated request.
+        deadline_at: When it must be done.
+        now: The time.
+        progress: What its jobs have said.
+    """
+    left = work_left(progress, work_seconds=request.work_seconds)
+    clock = _clock(deadline_at, request, left=left, standing=Standing(using=Choice.WAIT, since=now, now=now))
+    return now + timedelta(seconds=max(0.0, last_safe_wait_s(clock) - clock.decision_interval_s))
 
 
 def _clock(deadline_at: datetime, request: JobRequest, *, left: WorkLeft, standing: Standing) -> Clock:
     restart_s = float(request.restart_seconds)
     lasted_s = (standing.now - standing.since).total_seconds()
+    # Without capacity what was not durable is lost.
+    left_seconds = left.if_lost_seconds if standing.using is Choice.WAIT else left.seconds
     # On demand a job that reaches max_run is followed by another, which starts anew.
     cuts = max(0, -(-int(left.if_lost_seconds) // request.max_run) - 1)
     return Clock(
         time_left_s=(deadline_at - standing.now).total_seconds(),
-        work_left_s=left.seconds + cuts * restart_s,
+        work_left_s=left_seconds + cuts * restart_s,
         work_left_if_lost_s=left.if_lost_seconds + cuts * restart_s,
         restart_s=restart_s + HANDOVER_SECONDS,
         restart_left_s=0.0 if standing.using is Choice.WAIT or left.known else max(0.0, restart_s - lasted_s),
@@ -152,4 +160,4 @@ def _table_of(plan: Plan) -> DecisionTable | None:
 
 
 def _spare(clock: Clock) -> str:
-    return f"{max(0.0, clock.time_left_s - clock.work_left_s) / 3600:.1f} h"
+    return spoken_time(max(0.0, clock.time_left_s - clock.work_left_s))

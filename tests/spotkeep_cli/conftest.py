@@ -17,7 +17,7 @@ from spotkeep_cli.deployment import ConnectionOptions, LogLine, StoredObject
 from spotkeep_cli.errors import NoConnectionError
 from spotkeep_cli.main import app
 from spotkeep_cli.seams import Seams
-from spotkeep_jobs.record import Attempt, Cost, Run, TimelineEntry
+from spotkeep_jobs.record import Attempt, Cost, Plan, Run, TimelineEntry
 from spotkeep_jobs.states import AttemptState, EndReason, RunState, TimelineKind
 
 # How long an example takes says more about the machine's other work than about the code.
@@ -51,6 +51,7 @@ class FakeRuns:
     heads: dict[str, list[Run]] = field(default_factory=dict)
     timelines: dict[str, list[TimelineEntry]] = field(default_factory=dict)
     tries: dict[str, list[Attempt]] = field(default_factory=dict)
+    plans: dict[str, Plan] = field(default_factory=dict)
     failures: int = 0
 
     def add(self, *versions: Run, timeline: Sequence[TimelineEntry] = (), attempts: Sequence[Attempt] = ()) -> None:
@@ -80,6 +81,9 @@ class FakeRuns:
 
     def attempts(self, run: str) -> Any:
         return self.tries[run]
+
+    def plan(self, run: str) -> Any:
+        return self.plans.get(run)
 
 
 @dataclass
