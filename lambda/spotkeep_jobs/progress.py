@@ -45,10 +45,10 @@ def follow(progress: Progress | None, events: Iterable[JobEvent]) -> Progress | 
         progress: What was known before; events up to then are passed over.
         events: In order of time, by the job's clock.
     """
+    read_to = -math.inf if progress is None else progress.read_to
     for event in events:
-        if not 0 <= event.at < _LATEST_TIME or (progress is not None and event.at <= progress.read_to):
-            continue
-        progress = _after(progress, event)
+        if 0 <= event.at < _LATEST_TIME and event.at > read_to:
+            progress = _after(progress, event)
     return progress
 
 
