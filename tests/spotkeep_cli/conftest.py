@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import hypothesis
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -19,10 +18,6 @@ from spotkeep_cli.main import app
 from spotkeep_cli.seams import Seams
 from spotkeep_jobs.record import Attempt, Cost, Notice, Plan, Run, TimelineEntry
 from spotkeep_jobs.states import AttemptState, EndReason, NoticeState, RunState, TimelineKind
-
-# How long an example takes says more about the machine's other work than about the code.
-hypothesis.settings.register_profile("without-deadlines", deadline=None)
-hypothesis.settings.load_profile("without-deadlines")
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 BUCKET = "spotkeep-checkpoints-123456789012"

@@ -134,6 +134,8 @@ def _limits(request: Mapping[str, Any]) -> str:
     parts = [f"{quantities.duration(request.get('max_run'))} of training"]
     if request.get("max_total_run"):
         parts = [f"{quantities.duration(request['max_total_run'])} of training", f"{parts[0]} a job"]
+    elif request.get("deadline") is not None:
+        parts = [f"{parts[0]} a job, as many as its deadline asks for"]
     if request.get("script_retries"):
         parts.append(f"{quantities.counted(request['script_retries'], 'new start')} of a script that fails")
     if request.get("max_wait"):
