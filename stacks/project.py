@@ -13,7 +13,7 @@ class Project:
 
     Attributes:
         functions: Source root of the functions.
-        training_package: The library that runs inside jobs.
+        training: Source root of what runs inside jobs and on instances.
         lock: Hashed requirements of the functions.
         layers: Keeps built dependency layers, one folder a hash.
         archives: Keeps packed code, one folder a hash.
@@ -22,7 +22,7 @@ class Project:
     """
 
     functions: Path
-    training_package: Path
+    training: Path
     lock: Path
     layers: Path
     archives: Path
@@ -39,7 +39,7 @@ class Project:
         state = root / ".spotkeep"
         return cls(
             functions=root / "lambda",
-            training_package=root / "training" / "spotkeep",
+            training=root / "training",
             lock=root / "locks" / "lambda.txt",
             layers=state / "layers",
             archives=state / "archives",
