@@ -226,7 +226,23 @@ def learn(world: World, id_: str, agent: Situation, action: do.Action, result: R
     after = absorb(agent, action, result)
     if after.leaving is not None:
         machine = replace(machine, training=False)  # the agent ends it before anything else
-    return world.with_machine(replace(machine, agent=after))
+    world = world.with_machine(replace(machine, agent=after))
+    if not (world.budget.agent_crashes or world.budget.notices):
+        return _settle(world, id_, after)
+    return world
+
+
+def _settle(world: World, id_: str, agent: Situation) -> World:
+    """Take the steps that touch nothing but the agent's own view: no other step can tell whether they were taken."""
+    while True:
+        action = decide(agent, now=_clock_of(world, agent))
+        if not isinstance(action, (do.Wait, do.GiveUp, do.LookHere, do.Inspect, do.Check)):
+            return world
+        world, result = perform(world, id_, action)
+        agent = absorb(agent, action, result)
+        machine = next(machine for machine in world.machines if machine.id == id_)
+        training = machine.training and agent.leaving is None
+        world = world.with_machine(replace(machine, agent=agent, training=training))
 
 
 def _is_aws(action: do.Action) -> bool:

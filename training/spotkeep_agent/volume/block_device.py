@@ -7,6 +7,7 @@ Sources: "Map NVMe disks to volumes" and "Make an Amazon EBS volume available fo
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import subprocess
@@ -29,6 +30,8 @@ _END_SECONDS = 5.0
 _NOTHING_FOUND = 2  # blkid(8)
 _REPAIRED = (0, 1, 2)  # e2fsck(8): no errors, errors corrected, corrected and a reboot advised for a root file system
 _EXT = ("ext2", "ext3", "ext4")
+
+_logger = logging.getLogger("spotkeep.agent")
 
 
 class BlockDeviceMachine:
@@ -115,10 +118,13 @@ class BlockDeviceMachine:
         # Believe the kernel, not the exit code: what is not mounted would be the root disk.
         if self._mounted_device() != device:
             raise VolumeError(f"{volume} is not mounted on {self._mount_point}, although mount reported no error")
-        if kind in _EXT:
-            _run(["resize2fs", device])
-        elif kind == "xfs":
-            _run(["xfs_growfs", str(self._mount_point)])
+        grow = {"xfs": ["xfs_growfs", str(self._mount_point)]}.get(kind, ["resize2fs", device])
+        if kind in (*_EXT, "xfs"):
+            try:
+                _run(grow)
+            except VolumeError as error:
+                # It is whole and mounted, only not as large as it could be.
+                _logger.warning("%s was not grown to its volume: %s", volume, error)
 
     def unmount(self) -> None:
         """End what uses it, flush it, unmount it."""
