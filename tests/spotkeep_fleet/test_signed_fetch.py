@@ -86,7 +86,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    do_GET = do_PUT = _answer
+    do_GET = do_PUT = _answer  # noqa: N815
 
     def log_message(self, *arguments: Any) -> None:
         pass

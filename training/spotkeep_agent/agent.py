@@ -35,7 +35,7 @@ from .settings import AgentSettings
 from .training.checkpoint_copies import CheckpointCopies
 from .training.process import TrainingProcess, runner_command, training_environment
 from .training.supplies import Supplies, clear_failure, read_failure
-from .training.user import find_user
+from .training.user import current_user, find_user
 from .volume import actions as do
 from .volume.block_device import BlockDeviceMachine
 from .volume.carrier import Carrier
@@ -176,7 +176,7 @@ class Agent:
         self._open_outside()
         record = self._custody.record
         self._board.follow_rebalance(record.job.rebalance)
-        user = find_user(self._settings.user)
+        user = current_user() if self._settings.directories else find_user(self._settings.user)
         base = self._settings.mount_point
         if base.stat().st_uid != user.uid:
             self._machine.own(base, uid=user.uid, gid=user.gid)
@@ -396,12 +396,12 @@ class Agent:
     def _leave(self, leaving: Leaving) -> Leaving:
         notice = self._board.notice
         interrupted = notice is not None and not self._over()
-        if interrupted:
+        if self._custody.situation.holds_lease:
+            count = self._custody.record.training.interruptions + interrupted
             try:
-                count = self._custody.record.training.interruptions + 1
                 self._report(interruptions=count)
-            except (LeaseLostError, ConnectionError, AssertionError) as error:
-                _logger.debug("the interruption is not recorded: %s", error)
+            except (LeaseLostError, ConnectionError) as error:
+                _logger.warning("how far it came is not recorded: %s", error)
         ends = time.monotonic() + (divide(notice.seconds_left).let_go if notice is not None else notice_seconds())
         left = self._custody.leave(why=leaving.why, failed=leaving.failed, seconds_left=lambda: ends - time.monotonic())
         self._open_outside()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import uuid
 from collections.abc import Iterator
@@ -132,7 +133,7 @@ def test_an_event_reaches_the_bus(calls: AwsCalls, endpoint: str) -> None:
     name = f"agent-{uuid.uuid4().hex[:8]}"
     url = queues.create_queue(QueueName=name)["QueueUrl"]
     arn = queues.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-    events.put_rule(Name=name, EventPattern='{"source": ["spotkeep.agent"], "detail": {"run": ["%s"]}}' % name)
+    events.put_rule(Name=name, EventPattern=json.dumps({"source": ["spotkeep.agent"], "detail": {"run": [name]}}))
     events.put_targets(Rule=name, Targets=[{"Id": "queue", "Arn": arn}])
     EventBus(calls, bus="default", about={"run": name}).put("finished", exit_code=0)
     found = queues.receive_message(QueueUrl=url, WaitTimeSeconds=5)["Messages"]

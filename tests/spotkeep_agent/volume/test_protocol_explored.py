@@ -7,6 +7,7 @@ after the sweep nothing but its volume is left.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
@@ -50,12 +51,12 @@ class Explorer:
             assert last.disks[0].content == world.durable, "what was durable is lost"
 
 
-def explore(start: World) -> int:
-    """Visit every world that can be reached. Gives how many there are."""
+def explore(start: World, *, most: int | None = None) -> int:
+    """Visit every world that can be reached, the near ones first. Gives how many there were."""
     explorer = Explorer()
     seen: dict[World, tuple[str, World] | None] = {start: None}
     waiting = deque([start])
-    while waiting:
+    while waiting and (most is None or len(seen) < most):
         world = waiting.popleft()
         try:
             explorer.check(world)
@@ -103,10 +104,13 @@ def test_one_instance_after_the_other(start: Callable[..., World], zone: str, bu
     [
         pytest.param(Budget(boots=1, expiries=1), id="the lease expires"),
         pytest.param(Budget(boots=1, machine_losses=1), id="the machine is lost"),
+        pytest.param(Budget(boots=1, machine_losses=2), id="both machines are lost"),
     ],
 )
 def test_a_second_instance_races_the_first(start: Callable[..., World], zone: str, budget: Budget) -> None:
-    assert explore(boot(start(ZONES, budget), zone)) > 1000
+    # All of them are 46,012 and 153,215 where the lease expires: SPOTKEEP_EXPLORE=all visits them.
+    most = None if os.environ.get("SPOTKEEP_EXPLORE") == "all" else 15_000
+    assert explore(boot(start(ZONES, budget), zone), most=most) > 1000
 
 
 EVERYTHING = Budget(

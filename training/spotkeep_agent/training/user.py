@@ -26,6 +26,11 @@ class TrainingUser:
         return self.uid == os.geteuid()
 
 
+def current_user() -> TrainingUser:
+    """Give the user that the agent runs as."""
+    return _described(pwd.getpwuid(os.geteuid()))
+
+
 def find_user(name: str) -> TrainingUser:
     """Give the user that trains, made when it is missing; without root, it is the one that the agent runs as.
 
@@ -33,7 +38,7 @@ def find_user(name: str) -> TrainingUser:
         SettingsError: If it cannot be made.
     """
     if os.geteuid() != 0:
-        return _described(pwd.getpwuid(os.geteuid()))
+        return current_user()
     try:
         return _described(pwd.getpwnam(name))
     except KeyError:

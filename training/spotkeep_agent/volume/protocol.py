@@ -112,6 +112,7 @@ class Situation:
         bearable: Whether the trouble may last for ever.
         leaving: Set once this instance goes.
         mount_stuck: Whether the file system could not be unmounted.
+        forgotten: Whether the run has no record.
         ready: Whether training may go on.
         done_with: What of the retired is deleted, or cannot be.
         undeletable: What cannot be deleted now.
@@ -137,6 +138,7 @@ class Situation:
     bearable: bool = True
     leaving: Leaving | None = None
     mount_stuck: bool = False
+    forgotten: bool = False
     ready: bool = False
     done_with: frozenset[str] = frozenset()
     undeletable: frozenset[str] = frozenset()
@@ -266,7 +268,7 @@ def _leave(s: Situation, leaving: Leaving) -> Action:
         # Whether the lease is still ours is not known: what is here goes all the same, then it is read.
         if s.here is not None and s.here.mounted is not None and not s.mount_stuck:
             return Unmount(s.here.mounted)
-        return ReadRecord()
+        return Leave(leaving.why, leaving.failed) if s.forgotten else ReadRecord()
     if s.here is None:
         return LookHere()
     action = _clear_out(s, s.record, s.here)
@@ -640,7 +642,8 @@ def _after_wait(s: Situation, wait: Wait) -> Situation:
 def _after(s: Situation, action: Action, value: Any) -> Situation:
     if isinstance(action, ReadRecord):
         if value is None:
-            return leave(s, why="the run has no fleet record: it was not launched, or is forgotten", failed=True)
+            why = "the run has no fleet record: it was not launched, or is forgotten"
+            return leave(replace(s, forgotten=True), why=why, failed=True)
         return replace(s, record=value)
     if isinstance(action, WriteRecord):
         return _after_write(s, action)
