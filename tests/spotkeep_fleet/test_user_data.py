@@ -61,21 +61,23 @@ esac
 """
     )
     python.chmod(0o755)
-    (tools / "sleep").write_text("#!/bin/sh\n")
-    (tools / "sleep").chmod(0o755)
+    for name, text in {"sleep": "", "shutdown": f'echo shutdown "$@" >> {tmp_path}/calls\n'}.items():
+        (tools / name).write_text(f"#!/bin/sh\n{text}")
+        (tools / name).chmod(0o755)
     script = tmp_path / "user-data"
     script.write_text(user_data(INPUTS))
     ended = subprocess.run(
         ["/bin/sh", str(script)],
-        env={"PATH": f"{tools}:/usr/bin:/bin", "SPOTKEEP_LOCAL_INSTANCE_ROOT": str(tmp_path)},
+        env={"PATH": f"{tools}:/usr/bin:/bin", "SPOTKEEP_LOCAL_INSTANCE_ROOT": str(tmp_path / "root")},
         check=False,
     )
     assert ended.returncode == 3
-    home = tmp_path / "opt/spotkeep"
+    home = tmp_path / "root/opt/spotkeep"
     assert (tmp_path / "calls").read_text().splitlines() == [
         f"{home}/fetch.py s3://assets/0123.pyz {'ab' * 32} us-east-1 {home}/spotkeep.pyz",
         f"{home}/spotkeep.pyz agent",
         f"{home}/spotkeep.pyz agent",
+        "shutdown -h now",
     ]
     assert (home / "agent.env").read_text().splitlines() == [
         "SPOTKEEP_DEPLOYMENT=spotkeep",

@@ -203,14 +203,17 @@ class Agent:
             environment = training_environment(
                 inherited=self._environment, record=record, base=base, notice_file=notice_file, user=user
             )
-            process = TrainingProcess(
-                runner_command(record.job),
-                environment=environment,
-                directory=base,
-                user=user,
-                on_line=self._on_line,
-                on_event=self._on_event,
-            )
+            try:
+                process = TrainingProcess(
+                    runner_command(record.job),
+                    environment=environment,
+                    directory=base,
+                    user=user,
+                    on_line=self._on_line,
+                    on_event=self._on_event,
+                )
+            except OSError as error:
+                return Leaving(f"the training cannot be started as {user.name}: {error}", failed=True)
             self._phase("start")
             self._put("training", restored_step=restored, phases=self._phases)
             try:

@@ -19,7 +19,8 @@ _TEMPLATE = """\
 # Spotkeep: fetches the agent, checks that it is the one that was deployed, and starts it.
 # When the agent has left, the instance goes: the fleet replaces it if the run goes on.
 set -eu
-home=${SPOTKEEP_LOCAL_INSTANCE_ROOT:-}@home@
+root=${SPOTKEEP_LOCAL_INSTANCE_ROOT:-}
+home=$root@home@
 mkdir -p "$home"
 cat > "$home/agent.env" <<'END_OF_ENVIRONMENT'
 @environment@
@@ -29,7 +30,7 @@ cat > "$home/fetch.py" <<'END_OF_FETCH'
 END_OF_FETCH
 python=$(command -v python3)
 "$python" "$home/fetch.py" @uri@ @sha256@ @region@ "$home/spotkeep.pyz"
-if [ -z "${SPOTKEEP_LOCAL_INSTANCE_ROOT:-}" ] && [ "$(cat /proc/1/comm 2>/dev/null)" = systemd ]; then
+if [ -z "$root" ] && [ "$(cat /proc/1/comm 2>/dev/null)" = systemd ]; then
   cat > /etc/systemd/system/spotkeep-agent.service <<END_OF_UNIT
 [Unit]
 Description=Spotkeep agent
@@ -55,15 +56,18 @@ set -a
 . "$home/agent.env"
 set +a
 tries=0
-while :; do
+while [ $tries -lt 10 ]; do
   code=0
   "$python" "$home/spotkeep.pyz" agent || code=$?
-  tries=$((tries + 1))
   # 0: it has left. 3: it has left, and something is wrong. Anything else is a crash of the agent itself.
-  case $code in 0|3) exit $code ;; esac
-  [ $tries -lt 10 ] || exit $code
+  case $code in 0|3) break ;; esac
+  tries=$((tries + 1))
   sleep 2
 done
+shutdown=$(command -v shutdown || :)
+# On a machine that others share, nothing but the instance's own may end it.
+case $shutdown in "${root%/root}"/*) "$shutdown" -h now ;; esac
+exit $code
 """
 
 
