@@ -87,7 +87,7 @@ def synthesize(directory: Path, settings: dict[str, Any]) -> Templates:
     project = Project.at(ROOT)
     scratch = Project(
         functions=project.functions,
-        training_package=project.training_package,
+        training=project.training,
         lock=project.lock,
         layers=directory / "layers",
         archives=directory / "archives",

@@ -199,8 +199,8 @@ def test_a_run_goes_through_both_kinds_of_interruption_and_both_zones(hosts: Hos
     other = next(found for found in ZONES if found != zone)
 
     # With a notice, and no capacity left here: the volume goes to the other zone through a snapshot.
+    hosts.control.interrupt(first["InstanceId"], notice=True, notice_seconds=30)
     hosts.control.change_pool(market.PoolChange(zone=zone, capacity=0))
-    hosts.control.interrupt(first["InstanceId"], notice=True)
     second = hosts.instance(fleet, other_than=(first["InstanceId"],))
     assert second["Placement"]["AvailabilityZone"] == other
     hosts.wait_for(second, '"event":"resume"')
