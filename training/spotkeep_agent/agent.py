@@ -41,7 +41,6 @@ from .volume.block_device import BlockDeviceMachine
 from .volume.carrier import Carrier
 from .volume.custody import Custody, LeaseLostError
 from .volume.machine import VolumeMachine
-from .volume.ownership import give_tree
 from .volume.protocol import Leaving
 from .volume.volume_directory import DirectoryMachine
 
@@ -184,10 +183,10 @@ class Agent:
             restored = self._bring_supplies(record)
         except (SourceUnavailableError, CheckpointError) as error:
             return Leaving(str(error), failed=True)
-        if not user.is_us:
-            for path in (base / "input", base / "checkpoints"):
-                if path.exists():
-                    give_tree(path, uid=user.uid, gid=user.gid)
+        except OSError as error:
+            return Leaving(f"the volume cannot be written: {error}", failed=True)
+        if restored is not None:
+            self._machine.own(base / "checkpoints", uid=user.uid, gid=user.gid)
         self._phase("supplies")
         notice_folder = self._settings.state / "job"
         notice_folder.mkdir(exist_ok=True)

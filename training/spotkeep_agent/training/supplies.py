@@ -33,23 +33,22 @@ class Supplies:
         self._base = base
         self._breaking_off = breaking_off
 
-    def bring(self, job: InstanceJob) -> list[Path]:
-        """Bring all that the job names. Gives what was written, for the training's user to own.
+    def bring(self, job: InstanceJob) -> None:
+        """Bring all that the job names. Everybody may read it.
 
         Raises:
             SourceUnavailableError: If something cannot be had.
+            OSError: If the volume cannot be written.
         """
         configuration = self._base / "input/config"
         configuration.mkdir(parents=True, exist_ok=True)
         path = configuration / "hyperparameters.json"
         path.write_text(json.dumps(dict(job.hyperparameters)), encoding="utf-8")
-        written = [self._base / "input"]
         if job.source is not None and job.source.uri is not None:
             self._bring_source(job.source)
         for name, uri in job.channels.items():
             if not self._breaking_off():
                 self._bring_channel(name, uri)
-        return written
 
     def send_model(self, uri: str) -> str | None:
         """Pack the model directory and send it. Gives the archive's address, None when there is no model.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
+from spotkeep.errors import CheckpointError
 from spotkeep_agent.aws.fleet_records import FleetRecords, RecordChangedError
 from spotkeep_agent.aws.volumes import Volumes
 from spotkeep_agent.errors import AwsRefusedError, AwsUnavailableError, DamagedFilesystemError, VolumeError
@@ -57,7 +58,7 @@ class Carrier:
             return Refused("Record", str(error))
         except AwsRefusedError as error:
             return Refused(error.code, str(error))
-        except AwsUnavailableError as error:
+        except (AwsUnavailableError, CheckpointError) as error:
             return Unavailable(str(error))
 
     def _perform(self, action: do.Action, spec: VolumeSpec | None) -> Any:

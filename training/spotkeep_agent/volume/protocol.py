@@ -102,6 +102,7 @@ class Situation:
         instances: States of the instances that were looked at; `None` for one that is gone without a trace.
         confirmed: Volumes attached here, after whose attachment the lease was still ours.
         made: What was created and is not recorded yet: operation and id.
+        spent: An operation whose idempotency token stands for other parameters.
         filesystems: Types of the file systems found, by volume; empty for none.
         checked: Volumes whose file system was checked.
         damaged: A volume whose file system is damaged, and how.
@@ -128,6 +129,7 @@ class Situation:
     instances: tuple[tuple[str, str | None], ...] = ()
     confirmed: frozenset[str] = frozenset()
     made: tuple[int, str] | None = None
+    spent: int | None = None
     filesystems: tuple[tuple[str, str], ...] = ()
     checked: frozenset[str] = frozenset()
     damaged: tuple[str, str] | None = None
@@ -338,6 +340,9 @@ def _move(s: Situation, record: FleetRecord, move: Move, now: float) -> Action:
         return GiveUp(f"no usable volume could be made in {move.failures} attempts: {record.problem or 'see the log'}")
     if move.successor is not None:
         return _with_successor(s, record, move, now)
+    if s.spent == move.operation:
+        problem = "the volume was asked for before, with other parameters"
+        return _write(s, _begun_again(record, move, zone=s.zone, keep_snapshot=True, failed=problem), problem, now)
     snapshot: Snapshot | None = None
     if move.source == VOLUME and move.snapshot is None:
         return _make_snapshot(s, record, move, now)
@@ -730,10 +735,13 @@ def _after_refusal(s: Situation, action: Action, refused: Refused) -> Situation:
         # Going on without the volume would train on the root disk, and lose it all with the instance.
         return leave(s, why=f"volume {action.volume}: {refused.message}", failed=True)
     if isinstance(action, Unmount):
-        return leave(replace(s, mount_stuck=True), why=f"volume {action.volume}: {refused.message}", failed=True)
+        stuck = Leaving(f"volume {action.volume}: {refused.message}", failed=True)
+        return replace(s, mount_stuck=True, leaving=stuck)
     if isinstance(action, DeleteVolume):
         return replace(s, undeletable=s.undeletable | {action.volume})
     if isinstance(action, DeleteSnapshot):
         return replace(s, undeletable=s.undeletable | {action.snapshot})
+    if isinstance(action, CreateVolume) and refused.code == "IdempotentParameterMismatch":
+        return replace(s, spent=action.operation)
     trouble = f"{type(action).__name__} is refused: {refused.code} {refused.message}".rstrip()
     return replace(s, volumes=None, snapshots=None, instances=(), trouble=trouble, bearable=False)
