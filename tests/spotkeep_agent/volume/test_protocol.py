@@ -26,7 +26,7 @@ def record(**changes: Any) -> FleetRecord:
 
 
 def situation(**changes: Any) -> Situation:
-    return Situation(instance="i-1", zone="a", fence=3, here=Here(), **{"record": record(), **changes})
+    return Situation(instance="i-1", zone="a", fence=3, **{"here": Here(), "record": record(), **changes})
 
 
 def until(s: Situation, kind: type, *, answers: dict[type, Any], most: int = 60) -> tuple[Situation, Any]:
