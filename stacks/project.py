@@ -13,6 +13,7 @@ class Project:
 
     Attributes:
         functions: Source root of the functions.
+        planner: Source root of the planner, whose steering the functions carry.
         training: Source root of what runs inside jobs and on instances.
         lock: Hashed requirements of the functions.
         layers: Keeps built dependency layers, one folder a hash.
@@ -22,6 +23,7 @@ class Project:
     """
 
     functions: Path
+    planner: Path
     training: Path
     lock: Path
     layers: Path
@@ -39,6 +41,7 @@ class Project:
         state = root / ".spotkeep"
         return cls(
             functions=root / "lambda",
+            planner=root / "planner",
             training=root / "training",
             lock=root / "locks" / "lambda.txt",
             layers=state / "layers",

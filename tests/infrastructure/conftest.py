@@ -87,6 +87,7 @@ def synthesize(directory: Path, settings: dict[str, Any]) -> Templates:
     project = Project.at(ROOT)
     scratch = Project(
         functions=project.functions,
+        planner=project.planner,
         training=project.training,
         lock=project.lock,
         layers=directory / "layers",
