@@ -16,6 +16,7 @@ import textwrap
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.record import FINISHED, FleetRecord, decode, encode, opened
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_fleet.user_data import BootInputs, user_data
+from spotkeep_local import lifecycle
+from spotkeep_local.options import Isolation, ServerOptions
 
 fleet_control = pytest.importorskip("spotkeep_local.fleet_control", reason="the local AWS has no hosts")
 market = pytest.importorskip("spotkeep_local.ec2.market", reason="the local AWS has no hosts")
@@ -169,6 +172,10 @@ class Hosts:
         found = self.ec2.describe_volumes(Filters=[{"Name": f"tag:{RUN_TAG}", "Values": [self.run]}])
         return list(found["Volumes"])
 
+    def log(self) -> list[str]:
+        found = self.session.client("logs").filter_log_events(logGroupName=self.group)
+        return [event["message"] for event in found["events"]]
+
     def close(self) -> None:
         self.ec2.delete_fleets(FleetIds=self.fleets, TerminateInstances=True)
 
@@ -182,19 +189,39 @@ def _reachable(text: str) -> str:
 
 @pytest.fixture
 def hosts(local_aws: Any) -> Iterator[Hosts]:
-    hosts = Hosts(local_aws)
-    platform = hosts.control.platform()
+    """Hosts with namespaces and block devices."""
+    platform = fleet_control.FleetControl(local_aws.endpoint_url).platform()
     if platform.isolation != "namespace":
         pytest.skip(f"no hosts with block devices here: {platform.reason}")
+    hosts = Hosts(local_aws)
     yield hosts
     hosts.close()
 
 
+@pytest.fixture
+def relocated_hosts(tmp_path: Path) -> Iterator[Hosts]:
+    """Hosts that are process groups, with directories for volumes: what a machine without root has."""
+    options = replace(ServerOptions.fast(), isolation=Isolation.RELOCATED)
+    local = lifecycle.start(tmp_path / "aws", port=lifecycle.free_port(), options=options)
+    hosts = Hosts(local)
+    yield hosts
+    hosts.close()
+    lifecycle.stop(tmp_path / "aws")
+
+
+def test_without_root_the_same_run_goes_through_the_same(relocated_hosts: Hosts) -> None:
+    goes_through_both_kinds_of_interruption_and_both_zones(relocated_hosts)
+
+
 def test_a_run_goes_through_both_kinds_of_interruption_and_both_zones(hosts: Hosts) -> None:
+    goes_through_both_kinds_of_interruption_and_both_zones(hosts)
+    assert any("trained by spotkeep" in line for line in hosts.log())
+
+
+def goes_through_both_kinds_of_interruption_and_both_zones(hosts: Hosts) -> None:
     fleet = hosts.launch(pause=0.2)
     first = hosts.instance(fleet)
     hosts.wait_for(first, '"event":"saved"')
-    assert "trained by spotkeep" in hosts.console(first)
     zone = first["Placement"]["AvailabilityZone"]
     other = next(found for found in ZONES if found != zone)
 
