@@ -418,11 +418,11 @@ class Agent:
         return record is not None and (record.training.over or record.ended)
 
     def _linger(self) -> None:
-        """Stay until the fleet is deleted, or the time is over: who goes by itself is replaced."""
-        if self._board.notice is not None:
-            # EC2 takes the machine. When it does not, it goes by itself, and the fleet replaces it.
-            time.sleep(min(self._board.notice.seconds_left + 30.0, self._settings.linger_seconds))
-        elif self._over():
+        """Stay until the fleet is deleted when nothing is left to train: who goes by itself is replaced.
+
+        After a notice the instance goes at once: the sooner it is gone, the sooner the fleet replaces it.
+        """
+        if self._over():
             self._board.seen.wait(self._settings.linger_seconds)
 
 

@@ -47,7 +47,7 @@ Restart=on-failure
 RestartPreventExitStatus=3
 RestartSec=2
 KillMode=mixed
-TimeoutStopSec=110
+TimeoutStopSec=130
 END_OF_UNIT
   systemctl daemon-reload
   exec systemctl start --no-block spotkeep-agent.service
