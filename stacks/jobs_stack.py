@@ -63,9 +63,7 @@ class JobsStack(Stack):
         )
         jobs = TrainingJobs(self, "TrainingJobs", deployment=settings.deployment)
         self.default_image = settings.default_image.replace("{region}", Aws.REGION)
-        self.bundle = TrainingBundle(
-            self, "TrainingBundle", package=project.training_package, archives=project.archives
-        )
+        self.bundle = TrainingBundle(self, "TrainingBundle", sources=project.training, archives=project.archives)
         self.execution_role = ExecutionRole(
             self,
             "ExecutionRole",

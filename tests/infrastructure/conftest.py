@@ -88,7 +88,7 @@ def synthesize(directory: Path, settings: dict[str, Any]) -> Templates:
     scratch = Project(
         functions=project.functions,
         planner=project.planner,
-        training_package=project.training_package,
+        training=project.training,
         lock=project.lock,
         layers=directory / "layers",
         archives=directory / "archives",
