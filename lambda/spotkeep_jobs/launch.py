@@ -32,8 +32,10 @@ from spotkeep_jobs.errors import (
     TrainingJobNotFoundError,
 )
 from spotkeep_jobs.ladder import first_job, price_of, rungs_of, shortest_job_seconds
+from spotkeep_jobs.pool_actions import PoolActions
+from spotkeep_jobs.pool_watch import PoolWatch
 from spotkeep_jobs.record import Attempt, Run
-from spotkeep_jobs.request import MAX_RUNGS, JobRequest
+from spotkeep_jobs.request import MAX_KEEP_ALIVE_SECONDS, MAX_RUNGS, JobRequest
 from spotkeep_jobs.run_table import (
     AttemptStillLiveError,
     LineageTakenError,
@@ -101,7 +103,12 @@ class Launched:
 
 
 class Launcher:
-    """Acts on runs, on the run table and the training jobs it is given."""
+    """Acts on runs, on the run table and the training jobs it is given.
+
+    Attributes:
+        pools: Acts on the warm pools that runs leave.
+        now: The time.
+    """
 
     def __init__(
         self,
@@ -130,8 +137,19 @@ class Launcher:
         self._platform = platform
         self._defaults = defaults
         self._deployment = Deployment(name=platform.deployment, prices=prices)
-        self._now = now
+        self.now = now
         self._sleep = sleep
+        longest = defaults.max_keep_alive_seconds
+        # The looks it changes the time of were planned by others, and find the new time when they come.
+        watch = PoolWatch(table=table, jobs=jobs, schedules=None, deployment=self._deployment, clock=now)
+        self.pools = PoolActions(
+            table=table,
+            jobs=jobs,
+            watch=watch,
+            platform=platform,
+            longest_seconds=MAX_KEEP_ALIVE_SECONDS if longest is None else longest,
+            now=now,
+        )
 
     def launch(self, document: object, *, default_token: str) -> Launched:
         """Launch the run a document asks for, or answer with the one its token launched before.
@@ -209,7 +227,7 @@ class Launcher:
             LaunchUnfinishedError: AWS did not answer for certain; the reconciler stops the job.
         """
         try:
-            run = self._table.request_stop(run=run_id, now=self._now())
+            run = self._table.request_stop(run=run_id, now=self.now())
         except RunNotFoundError:
             raise RequestRefusedError([_unknown_run(run_id)]) from None
         except RunChangedError as error:
@@ -304,7 +322,7 @@ class Launcher:
     def _new_attempt(
         self, request: JobRequest, *, run: str, number: int, token: str, spent_usd: float = 0.0
     ) -> Attempt:
-        now = self._now()
+        now = self.now()
         job = first_job(request, prices=self._deployment.prices, spent_usd=spent_usd)
         if job.max_run_seconds < shortest_job_seconds(request):
             raise RequestRefusedError([_spent(request, spent_usd=spent_usd)])
@@ -368,7 +386,7 @@ class Launcher:
     def _complete(self, run: Run, *, doing: str) -> Run:
         try:
             run = complete_launch(
-                run.run, table=self._table, jobs=self._jobs, deployment=self._deployment, now=self._now
+                run.run, table=self._table, jobs=self._jobs, deployment=self._deployment, now=self.now
             )
         except (SageMakerError, RunChangedError) as error:
             raise LaunchUnfinishedError(run=run.run, doing=doing, cause=error) from error

@@ -17,6 +17,8 @@ from spotkeep_jobs.launch import LAUNCH_SETTLES
 
 if TYPE_CHECKING:
     from spotkeep_jobs.outbox import Outbox
+    from spotkeep_jobs.pool_watch import PoolWatch
+    from spotkeep_jobs.record import Pool
     from spotkeep_jobs.run_observer import Observation, RunObserver
     from spotkeep_jobs.run_table import RunTable
     from spotkeep_jobs.tuning_jobs import TuningObserver
@@ -47,6 +49,7 @@ class Sweep:
         runs: How many runs were looked at.
         changes: How many changes were written.
         completed: How many half-done launches and stops were finished.
+        pools: How many warm pools were looked at.
         tuning_jobs: How many tuning jobs were looked at.
         notices_sent: How many notices went out.
         left: How many runs there was no time for; the next sweep begins with them.
@@ -56,6 +59,7 @@ class Sweep:
     runs: int = 0
     changes: int = 0
     completed: int = 0
+    pools: int = 0
     tuning_jobs: int = 0
     notices_sent: int = 0
     left: int = 0
@@ -70,6 +74,7 @@ class Reconciler:
         *,
         table: RunTable,
         observer: RunObserver,
+        pools: PoolWatch,
         tuning: TuningObserver,
         outbox: Outbox,
         complete_launch: LaunchCompleter,
@@ -77,6 +82,7 @@ class Reconciler:
     ) -> None:
         self._table = table
         self._observer = observer
+        self._pools = pools
         self._tuning = tuning
         self._outbox = outbox
         self._complete_launch = complete_launch
@@ -97,6 +103,9 @@ class Reconciler:
                 sweep.left += 1
                 continue
             self._isolated(sweep, f"run {run}", partial(self._reconcile, sweep, run))
+        for pool in list(self._table.kept_pools()):
+            if has_time():
+                self._isolated(sweep, f"warm pool of {pool.job_name}", partial(self._look_at_pool, sweep, pool))
         for name in list(self._table.watched_tuning_jobs()):
             if has_time():
                 self._isolated(sweep, f"tuning job {name}", partial(self._look_at, sweep, name))
@@ -120,6 +129,12 @@ class Reconciler:
             return True
         asked_to_stop = run.stop_requested_at is not None
         return asked_to_stop and job is not None and not job.ended and job.status != "Stopping"
+
+    def _look_at_pool(self, sweep: Sweep, pool: Pool) -> None:
+        """Also makes schedules that were lost, and ends a pool that is idle for too long."""
+        sweep.pools += 1
+        look = self._pools.look(run=pool.run, attempt=pool.attempt)
+        sweep.changes += look.changes if look is not None else 0
 
     def _look_at(self, sweep: Sweep, tuning_job: str) -> None:
         sweep.tuning_jobs += 1

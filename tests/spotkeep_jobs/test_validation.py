@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -49,7 +50,13 @@ def test_a_name_and_a_command_are_enough() -> None:
     assert (request.instance_count, request.volume_size_gb) == (1, 30)
     assert (request.max_run, request.max_wait, request.keep_alive) == (86_400, 172_800, 0)
     assert request.checkpoints is True
-    assert [str(kind) for kind in request.notify] == ["completed", "failed", "stopped"]
+    assert [str(kind) for kind in request.notify] == [
+        "completed",
+        "failed",
+        "stopped",
+        "pool-expiring",
+        "pool-expired",
+    ]
 
 
 def test_the_account_limit_lowers_the_default_of_max_run_but_not_a_wish() -> None:
@@ -474,3 +481,25 @@ def test_what_was_accepted_is_accepted_again_as_recorded() -> None:
     ).accepted()
     recorded = json.loads(json.dumps(request.as_document()))
     assert validate(recorded, defaults=DEFAULTS).accepted() == request
+
+
+class TestWarmPoolsAndTeams:
+    def test_a_pool_is_kept_no_longer_than_the_deployment_allows(self) -> None:
+        defaults = replace(DEFAULTS, max_keep_alive_seconds=900)
+        document = {**MINIMAL, "capacity": "on-demand", "keep_alive": "30m"}
+        [problem] = validate(document, defaults=defaults).problems
+        assert (problem.field, problem.found) == ("keep_alive", "30m")
+        assert "15m" in problem.problem
+        assert validate({**document, "keep_alive": "15m"}, defaults=defaults).problems == ()
+
+    def test_a_team_is_one_with_a_role_of_its_own(self) -> None:
+        defaults = replace(DEFAULTS, teams=("vision", "speech"))
+        assert validate({**MINIMAL, "team": "vision"}, defaults=defaults).accepted().team == "vision"
+        [problem] = validate({**MINIMAL, "team": "visoin"}, defaults=defaults).problems
+        assert (problem.field, problem.fix) == ("team", "Did you mean `vision`?")
+        [problem] = validate({**MINIMAL, "team": "vision"}, defaults=replace(DEFAULTS, teams=())).problems
+        assert "isolated_teams" in problem.fix
+
+    def test_without_a_deployment_any_team_may_be_right(self) -> None:
+        assert validate({**MINIMAL, "team": "vision"}, defaults=DEFAULTS).accepted().team == "vision"
+        assert [p.field for p in validate({**MINIMAL, "team": "Vision Lab"}, defaults=DEFAULTS).problems] == ["team"]
