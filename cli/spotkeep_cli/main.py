@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from spotkeep_cli.commands import checkpoints as checkpoint_commands
 from spotkeep_cli.commands import describe, doctor, launch, logs, plan, ps, rehearse, resume, savings, schema, stop
 from spotkeep_cli.commands import local as local_commands
+from spotkeep_cli.commands import pool as pool_commands
 from spotkeep_cli.deployment import ConnectionOptions
 from spotkeep_cli.errors import CommandLineError, ExitCode, RefusedError, UsageError
 from spotkeep_cli.seams import Invocation, Seams
@@ -103,6 +104,7 @@ app.command(rich_help_panel=_RUNS)(logs.logs)
 app.command(rich_help_panel=_RUNS)(stop.stop)
 app.command(rich_help_panel=_RUNS)(resume.resume)
 app.command(rich_help_panel=_RUNS)(savings.savings)
+app.add_typer(pool_commands.app, name="pool", rich_help_panel=_RUNS)
 app.add_typer(checkpoint_commands.app, name="checkpoints", rich_help_panel=_RUNS)
 app.command(rich_help_panel=_JOB_FILES)(doctor.doctor)
 app.command(rich_help_panel=_JOB_FILES)(plan.plan)

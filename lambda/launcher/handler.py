@@ -164,11 +164,9 @@ def _act_on_pools(action: str, document: Any, *, launcher: Launcher) -> answers.
 
 def _matches(request: JobRequest, *, launcher: Launcher) -> tuple[Sequence[PoolMatch], tuple[str, ...]]:
     """The pools held against a job; a judgement of the job does not fail because they could not be looked at."""
-    if request.capacity != "on-demand":
-        return (), ()
     try:
         return launcher.pools.match(request), ()
-    except (SageMakerError, RunChangedError) as error:
+    except (SageMakerError, RunChangedError, ClientError, BotoCoreError) as error:
         logger.warning("warm pools not looked at", problem=str(error))
         return (), ("the warm pools could not be looked at; the job may take one all the same",)
 

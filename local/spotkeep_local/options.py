@@ -46,6 +46,8 @@ class ServerOptions:
         stop_grace_seconds: Between SIGTERM and SIGKILL when a job is stopped or out of time.
             Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StopTrainingJob.html
         isolation: How a job gets its `/opt/ml`.
+        warm_pool_quota: How many instances may be in warm pools. A new AWS account has 0: jobs then run and leave no
+            pool.
 
     Raises:
         OptionsError: Values are out of range; names every one.
@@ -59,6 +61,7 @@ class ServerOptions:
     upload_delay_seconds: float = 0.0
     stop_grace_seconds: float = 120.0
     isolation: Isolation = Isolation.AUTO
+    warm_pool_quota: int = 10
 
     def __post_init__(self) -> None:
         problems = [
@@ -73,6 +76,9 @@ class ServerOptions:
             or not isinstance(value, int | float)
             or not low <= value <= high
         ]
+        quota = self.warm_pool_quota
+        if isinstance(quota, bool) or not isinstance(quota, int) or quota < 0:
+            problems.append(f"warm_pool_quota must be a number of instances from 0, found {quota!r}")
         if not _REGION.fullmatch(str(self.region)):
             problems.append(f"region must look like us-east-1, found {self.region!r}")
         if not _ACCOUNT.fullmatch(str(self.account_id)):

@@ -18,7 +18,8 @@ from .conftest import ROOT
 if TYPE_CHECKING:
     from .conftest import Templates
 
-FUNCTIONS = ("Launcher", "Tracker", "Reconciler")
+FUNCTIONS = ("Launcher", "Tracker", "WarmPools", "Reconciler")
+PACKAGES = {"WarmPools": "warm_pools"}
 
 
 def variables_of(templates: Templates, function: str) -> dict[str, Any]:
@@ -33,7 +34,7 @@ def test_every_function_runs_its_handler_on_the_runtime_the_layer_is_built_for(
     properties = templates.only("AWS::Lambda::Function", named=function)
     assert properties["Runtime"] == "python3.13"
     assert properties["Architectures"] == ["x86_64"]
-    assert properties["Handler"] == f"{function.lower()}.handler.handler"
+    assert properties["Handler"] == f"{PACKAGES.get(function, function.lower())}.handler.handler"
     assert properties["TracingConfig"] == {"Mode": "Active"}
     assert len(properties["Layers"]) == 1
     assert "ReservedConcurrentExecutions" not in properties
@@ -63,6 +64,7 @@ def test_the_launchers_environment(templates: Templates) -> None:
         "SPOTKEEP_DEFAULT_IMAGE",
         "SPOTKEEP_DEFAULT_INSTANCE_TYPE",
         "SPOTKEEP_MAX_RUN_LIMIT_SECONDS",
+        "SPOTKEEP_MAX_KEEP_ALIVE_SECONDS",
         "SPOTKEEP_PRICES",
         "SPOTKEEP_RUN_RETENTION_DAYS",
         "POWERTOOLS_SERVICE_NAME",
@@ -79,9 +81,13 @@ def test_optional_settings_reach_the_launcher(templates_with_everything: Templat
     assert variables["SPOTKEEP_SECURITY_GROUP_IDS"] == "sg-0aaaaaaaaaaaaaaa1"
     assert "SPOTKEEP_VOLUME_KMS_KEY_ARN" in variables
     assert json.loads(variables["SPOTKEEP_PRICES"]) == {"ml.m5.xlarge": 0.23}
+    assert variables["SPOTKEEP_MAX_KEEP_ALIVE_SECONDS"] == "1800"
+    teams = json.dumps(variables["SPOTKEEP_TEAM_ROLE_ARNS"])
+    assert "ExecutionRolevisionRole" in teams
+    assert "ExecutionRolespeechRole" in teams
 
 
-@pytest.mark.parametrize("function", ["Tracker", "Reconciler"])
+@pytest.mark.parametrize("function", ["Tracker", "WarmPools", "Reconciler"])
 def test_the_environment_of_those_that_follow_jobs(templates: Templates, function: str) -> None:
     assert {name for name in variables_of(templates, function) if name.startswith("SPOTKEEP_")} == {
         "SPOTKEEP_DEPLOYMENT",
@@ -89,7 +95,20 @@ def test_the_environment_of_those_that_follow_jobs(templates: Templates, functio
         "SPOTKEEP_NOTICE_TOPIC_ARN",
         "SPOTKEEP_PRICES",
         "SPOTKEEP_RUN_RETENTION_DAYS",
+        "SPOTKEEP_POOL_REMINDER_SECONDS",
+        "SPOTKEEP_POOL_SCHEDULE_GROUP",
+        "SPOTKEEP_POOL_SCHEDULE_ROLE_ARN",
+        "SPOTKEEP_POOL_SCHEDULE_DEAD_LETTER_ARN",
+        "SPOTKEEP_WARM_POOLS_FUNCTION_ARN",
     }
+
+
+@pytest.mark.parametrize("function", ["Tracker", "WarmPools", "Reconciler"])
+def test_the_rules_for_pools_reach_those_that_follow_them(templates_with_everything: Templates, function: str) -> None:
+    variables = variables_of(templates_with_everything, function)
+    assert variables["SPOTKEEP_POOL_REMINDER_SECONDS"] == "300"
+    assert variables["SPOTKEEP_POOL_IDLE_LIMIT_SECONDS"] == "1200"
+    assert variables["SPOTKEEP_POOL_IDLE_LIMIT_USD"] == "2.5"
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -97,14 +116,14 @@ def test_logs_end_and_leave_with_the_function(
     templates: Templates, templates_with_everything: Templates, function: str
 ) -> None:
     group = templates.only("AWS::Logs::LogGroup", named=f"{function}Log")
-    assert group["LogGroupName"] == f"/aws/lambda/spotkeep-{function.lower()}"
+    assert group["LogGroupName"] == f"/aws/lambda/spotkeep-{PACKAGES.get(function, function.lower())}"
     assert group["RetentionInDays"] == 90
     assert templates_with_everything.only("AWS::Logs::LogGroup", named=f"{function}Log")["RetentionInDays"] == 30
     used = templates.only("AWS::Lambda::Function", named=function)["LoggingConfig"]["LogGroup"]["Ref"]
     assert used.startswith(f"{function}Log")
 
 
-@pytest.mark.parametrize("function", ["Launcher", "Reconciler"])
+@pytest.mark.parametrize("function", ["Launcher", "WarmPools", "Reconciler"])
 def test_what_fails_after_two_retries_waits_in_the_functions_queue(templates: Templates, function: str) -> None:
     invocation = templates.only("AWS::Lambda::EventInvokeConfig", named=function)
     assert invocation["MaximumRetryAttempts"] == 2
@@ -146,7 +165,7 @@ def test_rounds_of_the_reconciler_never_overlap(templates: Templates) -> None:
     assert templates.only("AWS::Lambda::Function", named="Reconciler")["Timeout"] < 5 * 60
 
 
-@pytest.mark.parametrize("package", ["launcher", "tracker", "reconciler"])
+@pytest.mark.parametrize("package", ["launcher", "tracker", "warm_pools", "reconciler"])
 def test_an_archive_holds_the_functions_package_and_the_shared_one(package: str) -> None:
     with zipfile.ZipFile(io.BytesIO(code_bytes(ROOT / "lambda", package))) as archive:
         names = archive.namelist()

@@ -77,7 +77,6 @@ class ScriptedLauncher:
 
     def __init__(self) -> None:
         self.pools = ScriptedPools()
-        self.capacity = "spot"
         self.calls: list[tuple[Any, ...]] = []
         self.fails: Exception | None = None
         self.replayed = False
@@ -102,7 +101,7 @@ class ScriptedLauncher:
 
     def validate(self, document: object) -> tuple[JobRequest, tuple[str, ...]]:
         self._called("validate", document)
-        return JobRequest.model_validate({**DOCUMENT, "capacity": self.capacity}), ("mind this",)
+        return JobRequest.model_validate(DOCUMENT), ("mind this",)
 
     def usd_per_hour(self, request: JobRequest) -> float | None:
         return 0.23 if request.name == "first" else None
@@ -186,8 +185,7 @@ def test_validating_answers_with_the_defaults_filled_in(launcher: ScriptedLaunch
     assert answer["warnings"] == ["mind this"]
 
 
-def test_a_job_on_demand_is_held_against_the_pools_there_are(launcher: ScriptedLauncher) -> None:
-    launcher.capacity = "on-demand"
+def test_a_job_is_held_against_the_pools_there_are(launcher: ScriptedLauncher) -> None:
     [match] = invoke({"action": "validate", **DOCUMENT})["pools"]
     assert (match["fits"], match["differences"]) == (True, [])
     assert (match["pool"]["run"], match["pool"]["seconds_left"], match["pool"]["idle_so_far_usd"]) == (
@@ -198,16 +196,10 @@ def test_a_job_on_demand_is_held_against_the_pools_there_are(launcher: ScriptedL
 
 
 def test_pools_that_cannot_be_looked_at_are_a_warning_not_a_refusal(launcher: ScriptedLauncher) -> None:
-    launcher.capacity = "on-demand"
     launcher.pools.fails = SageMakerBusyError(operation="DescribeTrainingJob", code="Throttling", reason="slow down")
     answer = invoke({"action": "validate", **DOCUMENT})
     assert (answer["ok"], answer["pools"]) == (True, [])
     assert "could not be looked at" in answer["warnings"][-1]
-
-
-def test_a_spot_job_is_held_against_none(launcher: ScriptedLauncher) -> None:
-    assert invoke({"action": "validate", **DOCUMENT})["pools"] == []
-    assert launcher.pools.calls == []
 
 
 def test_pools_are_listed_extended_and_ended(launcher: ScriptedLauncher) -> None:

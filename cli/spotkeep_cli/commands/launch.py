@@ -1,9 +1,18 @@
 """`spotkeep launch job.yaml`: shows the plan, asks, launches, follows."""
 
+from typing import Annotated
+
 import typer
 
 from spotkeep_cli.commands.parameters import AsJson, AssumeYes, Detach, JobFile, Overrides, invocation_of
 from spotkeep_cli.terminal import Terminal
+
+Like = Annotated[
+    str | None,
+    typer.Option(
+        "--like", metavar="RUN", help="Take over what a job needs to fit that run's warm pool.", show_default=False
+    ),
+]
 
 
 def launch(
@@ -11,6 +20,7 @@ def launch(
     job_file: JobFile,
     *,
     overrides: Overrides = None,
+    like: Like = None,
     yes: AssumeYes = False,
     detach: Detach = False,
     as_json: AsJson = False,
@@ -19,21 +29,33 @@ def launch(
     from spotkeep_cli.following_to_the_end import follow_to_the_end
     from spotkeep_cli.job_file import read_job_file
     from spotkeep_cli.judgement import judge_by_launcher
+    from spotkeep_cli.kept_pools import overrides_like
     from spotkeep_cli.launcher_answer import read_answer, refused
     from spotkeep_cli.preparation import prepare
     from spotkeep_cli.rendering.plan import plan
     from spotkeep_cli.rendering.problem_list import problem_list
+    from spotkeep_cli.run_names import find_run
 
     invocation = invocation_of(context)
     terminal = Terminal(as_json=as_json)
     document = read_job_file(job_file, overrides=overrides or ())
     deployment = invocation.deployment()
+    if like is not None:
+        other = find_run(deployment.runs, like, command=invocation.options.command)
+        document = document.with_fields(overrides_like(other, document))
     prepared = prepare(document, checkpoint_bucket=deployment.checkpoint_bucket, new_token=invocation.seams.new_token)
     judgement = judge_by_launcher(deployment, prepared)
     if judgement.problems:
         raise refused(list(judgement.problems), what="nothing was launched", document=document)
     where = "the local AWS" if invocation.options.local else deployment.region
-    terminal.show(plan(judgement, prepared=prepared, where=f"{invocation.options.deployment} in {where}"))
+    terminal.show(
+        plan(
+            judgement,
+            prepared=prepared,
+            where=f"{invocation.options.deployment} in {where}",
+            now=invocation.seams.now(),
+        )
+    )
     if judgement.warnings:
         terminal.show(problem_list(document.located(judgement.warnings), mark="!", style="yellow"))
     terminal.confirm("Launch it?", assume_yes=yes)

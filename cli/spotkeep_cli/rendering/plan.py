@@ -9,11 +9,13 @@ from rich.text import Text
 
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.facts import Fact, facts
+from spotkeep_cli.rendering.pool_list import match_in_a_plan
 from spotkeep_jobs.ladder import rungs_of
 from spotkeep_jobs.request import JobRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from rich.console import RenderableType
 
@@ -23,17 +25,18 @@ if TYPE_CHECKING:
 _SECONDS_PER_HOUR = 3600
 
 
-def plan(judgement: Judgement, *, prepared: PreparedJob, where: str) -> RenderableType:
+def plan(judgement: Judgement, *, prepared: PreparedJob, where: str, now: datetime) -> RenderableType:
     """The plan of a launch.
 
     Args:
         judgement: The request with its defaults, and the price.
         prepared: The job with its packed source.
         where: The deployment in words: `spotkeep in us-east-1`.
+        now: The time, for what is left of a warm pool.
     """
     request = judgement.request
     heading = Text.assemble((str(prepared.payload.get("run", "")), "bold"), "  would be launched")
-    return Group(heading, facts(_rows(request, judgement=judgement, prepared=prepared, where=where)))
+    return Group(heading, facts(_rows(request, judgement=judgement, prepared=prepared, where=where, now=now)))
 
 
 def cost_ceiling_usd(request: Mapping[str, Any], *, usd_per_hour: float | None) -> float | None:
@@ -69,11 +72,15 @@ def places(request: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _rows(request: Mapping[str, Any], *, judgement: Judgement, prepared: PreparedJob, where: str) -> list[Fact]:
+def _rows(
+    request: Mapping[str, Any], *, judgement: Judgement, prepared: PreparedJob, where: str, now: datetime
+) -> list[Fact]:
     rows: list[Fact] = [("deployment", where), ("command", _command(request.get("command")))]
     if source := _source(request, prepared=prepared):
         rows.append(("source", source))
     rows += [("runs on" if not number else "", place) for number, place in enumerate(places(request))]
+    if request.get("capacity") == "on-demand" and (judgement.pools or request.get("keep_alive")):
+        rows.append(("warm pool", match_in_a_plan(judgement.pools, now=now)))
     rows.append(("at most", _limits(request)))
     if channels := request.get("channels"):
         rows += [("data", f"{channel['name']}: {channel['uri']}") for channel in channels]
