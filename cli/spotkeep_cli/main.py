@@ -12,7 +12,20 @@ import typer
 from typer.core import TyperGroup
 
 from spotkeep_cli.commands import checkpoints as checkpoint_commands
-from spotkeep_cli.commands import describe, doctor, launch, logs, plan, ps, rehearse, resume, savings, schema, stop
+from spotkeep_cli.commands import (
+    describe,
+    doctor,
+    launch,
+    logs,
+    plan,
+    ps,
+    rehearse,
+    rehearse_pool,
+    resume,
+    savings,
+    schema,
+    stop,
+)
 from spotkeep_cli.commands import local as local_commands
 from spotkeep_cli.commands import pool as pool_commands
 from spotkeep_cli.deployment import ConnectionOptions
@@ -109,6 +122,7 @@ app.add_typer(checkpoint_commands.app, name="checkpoints", rich_help_panel=_RUNS
 app.command(rich_help_panel=_JOB_FILES)(doctor.doctor)
 app.command(rich_help_panel=_JOB_FILES)(plan.plan)
 app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse)
+app.command(rich_help_panel=_JOB_FILES)(rehearse_pool.rehearse_pool)
 app.command(rich_help_panel=_JOB_FILES)(schema.schema)
 app.add_typer(local_commands.app, name="local", rich_help_panel=_LOCAL)
 

@@ -35,6 +35,7 @@ def launch(
     from spotkeep_cli.rendering.plan import plan
     from spotkeep_cli.rendering.problem_list import problem_list
     from spotkeep_cli.run_names import find_run
+    from spotkeep_cli.spot_or_pool import LOOKED_AT, advice_for
 
     invocation = invocation_of(context)
     terminal = Terminal(as_json=as_json)
@@ -56,6 +57,11 @@ def launch(
             now=invocation.seams.now(),
         )
     )
+    advice = advice_for(
+        dict(judgement.request), runs=deployment.runs.list(limit=LOOKED_AT), usd_per_hour=judgement.usd_per_hour
+    )
+    if advice is not None:
+        terminal.show(f"Spot or pool: {advice}.")
     if judgement.warnings:
         terminal.show(problem_list(document.located(judgement.warnings), mark="!", style="yellow"))
     terminal.confirm("Launch it?", assume_yes=yes)

@@ -1,0 +1,44 @@
+"""What a rehearsal of a warm pool found: the notice of the first job, the checks, the verdict."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.padding import Padding
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from spotkeep_rehearsal.pool_rehearsal import PoolReport
+
+
+def pool_report(report: PoolReport) -> Iterator[RenderableType]:
+    """The parts of the report, to be printed one below the other."""
+    evidence = report.evidence
+    for notice in evidence.notices:
+        if notice.run == evidence.first.run and notice.status == "completed":
+            yield Text("\nThe notice of the first job, as the subscriber got it", style="bold")
+            yield from (
+                Text(f"  │ {line}".rstrip()) for line in (f"Subject: {notice.subject}", "", *_body(notice.body))
+            )
+    yield Text("\nWhat a warm pool is for", style="bold")
+    for check in report.checks:
+        mark, style = ("✓", "green") if check.passed else ("✗", "red")
+        yield Text.assemble((f"  {mark} ", style), check.expected)
+        yield Padding(Text(check.found, style="dim"), (0, 0, 0, 6))
+    yield Text()
+    gain = evidence.first.seconds - evidence.second.seconds
+    if report.passed:
+        yield Text.assemble(
+            ("PASS", "bold green"), f"  The second job started {gain:.1f} s sooner, and each ending was told once."
+        )
+    else:
+        failed = sum(not check.passed for check in report.checks)
+        yield Text.assemble(("FAIL", "bold red"), f"  {failed} of {len(report.checks)} did not hold.")
+
+
+def _body(body: str) -> list[str]:
+    return body.rstrip().splitlines()
