@@ -103,7 +103,7 @@ def _checks(evidence: PoolEvidence) -> Iterator[Check]:
     reminders, expiries = (_told(evidence, kind) for kind in (NoticeKind.POOL_EXPIRING, NoticeKind.POOL_EXPIRED))
     yield Check(
         expected="the end of the second pool is announced once, before it comes",
-        found=f"{len(reminders)} reminders",
+        found=f"{len(reminders)} told",
         passed=[notice.run for notice in reminders] == [second.run]
         and evidence.notices.index(reminders[0]) < min(map(evidence.notices.index, expiries), default=1_000_000),
     )

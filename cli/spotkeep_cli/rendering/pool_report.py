@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.padding import Padding
+from rich.console import Group
+from rich.table import Table
 from rich.text import Text
+
+from spotkeep_cli.rendering.rehearsal_view import received_notice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -13,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from spotkeep_rehearsal.pool_rehearsal import PoolReport
+    from spotkeep_rehearsal.pool_verdict import Check
 
 
 def pool_report(report: PoolReport) -> Iterator[RenderableType]:
@@ -21,14 +25,10 @@ def pool_report(report: PoolReport) -> Iterator[RenderableType]:
     for notice in evidence.notices:
         if notice.run == evidence.first.run and notice.status == "completed":
             yield Text("\nThe notice of the first job, as the subscriber got it", style="bold")
-            yield from (
-                Text(f"  │ {line}".rstrip()) for line in (f"Subject: {notice.subject}", "", *_body(notice.body))
-            )
+            yield received_notice(notice)
     yield Text("\nWhat a warm pool is for", style="bold")
     for check in report.checks:
-        mark, style = ("✓", "green") if check.passed else ("✗", "red")
-        yield Text.assemble((f"  {mark} ", style), check.expected)
-        yield Padding(Text(check.found, style="dim"), (0, 0, 0, 6))
+        yield _checked(check)
     yield Text()
     gain = evidence.first.seconds - evidence.second.seconds
     if report.passed:
@@ -40,5 +40,8 @@ def pool_report(report: PoolReport) -> Iterator[RenderableType]:
         yield Text.assemble(("FAIL", "bold red"), f"  {failed} of {len(report.checks)} did not hold.")
 
 
-def _body(body: str) -> list[str]:
-    return body.rstrip().splitlines()
+def _checked(check: Check) -> RenderableType:
+    row = Table.grid(padding=(0, 1))
+    mark = Text("  ✓", style="green") if check.passed else Text("  ✗", style="red")
+    row.add_row(mark, Group(Text(check.expected), Text(check.found, style="dim")))
+    return row

@@ -106,18 +106,16 @@ def report_of(report: Report) -> Sequence[RenderableType]:
         _losses(report.verdict.interruptions),
     ]
     if notice is not None:
-        parts += ["", _heading("The notice, as the subscriber got it"), _mail(notice)]
+        parts += ["", _heading("The notice, as the subscriber got it"), received_notice(notice)]
     parts += ["", _heading("The bill"), bill(report.head), "", *_verdict(report)]
     return parts
 
 
-def _mail(notice: ReceivedNotice) -> RenderableType:
-    # A bar at the left instead of a box: addresses stay whole, so that they can be copied.
-    return received_notice(notice)
-
-
 def received_notice(notice: ReceivedNotice) -> RenderableType:
-    """A notice as its subscriber got it, its long lines whole: they are there to be copied."""
+    """A notice as its subscriber got it.
+
+    A bar at the left instead of a box: addresses stay whole, so that they can be copied.
+    """
     lines = [
         Text.assemble(("Subject: ", "dim"), (notice.subject, "bold")),
         Text(),
