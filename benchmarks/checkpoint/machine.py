@@ -26,7 +26,9 @@ class Machine:
     def __init__(self, directory: Path, *, size_bytes: int) -> None:
         self._path = directory / "machine.bin"
         self._size = size_bytes - size_bytes % mmap.PAGESIZE
-        self._memory = mmap.mmap(-1, self._size)
+        self._memory = mmap.mmap(-1, self._size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        # In large pages, which the system gives to private memory alone: writing small ones takes the processor longer.
+        self._memory.madvise(getattr(mmap, "MADV_HUGEPAGE", 14))
         self._view = memoryview(self._memory)
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         ctypes.memset(self._address, 0x55, self._size)

@@ -95,6 +95,10 @@ def _torture(options: argparse.Namespace, recording: Recording, console: Console
         for name, (count, stage) in stages.items():
             task = progress.add_task(name, total=count)
             results[name] = stage(lambda _found, task=task: progress.advance(task))  # type: ignore[misc]
+            if not console.is_terminal:
+                # A log has no bars: whoever reads it sees how far it is.
+                broken = len(results[name].problems)
+                progress.console.print(f"{name}: {results[name].trials:,} trials, {broken} problems", highlight=False)
     return results
 
 

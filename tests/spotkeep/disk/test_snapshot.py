@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+import re
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +19,23 @@ from spotkeep.disk.manifest import CHUNK_BYTES
 from spotkeep.disk.snapshot import AbandonedSnapshotError, Snapshot
 from spotkeep.disk.storage import WRITE_BYTES
 from spotkeep.state.encoding import Blob, encode_state
+
+
+def large_pages():
+    """Whether Linux gives large pages to who asks for them."""
+    setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    return setting.exists() and "[never]" not in setting.read_text()
+
+
+def kilobytes_in_large_pages(address):
+    """How much of the mapping at an address lies in large pages."""
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if mapping := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
+            inside = int(mapping[1], 16) <= address < int(mapping[2], 16)
+        elif inside and line.startswith("AnonHugePages:"):
+            return int(line.split()[1])
+    raise AssertionError("no mapping at that address")
 
 
 def taken(snapshot, blobs):
@@ -45,6 +66,27 @@ def test_its_memory_is_kept_and_grows_only_when_it_must():
         assert snapshot.capacity_bytes == 12288
     taken(snapshot, [Blob(0, 0, bytes(20_000))])
     assert snapshot.capacity_bytes == 20_480
+
+
+@pytest.mark.skipif(not large_pages(), reason="this system has no large pages to give")
+def test_its_memory_lies_in_large_pages():
+    images = taken(Snapshot(), [Blob(0, 0, bytes(32 * 2**20))])
+    address = ctypes.addressof(ctypes.c_char.from_buffer(images[0].raw))
+    # Not all of it: the system may be out of free large pages, and the ends need not fit one.
+    assert kilobytes_in_large_pages(address) >= 8 * 1024
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_child_shares_none_of_its_memory_and_can_take_its_own():
+    snapshot = Snapshot()
+    parents = taken(snapshot, [Blob(0, 0, b"parent")])
+    child = os.fork()
+    if not child:
+        images = taken(snapshot, [Blob(0, 0, b"child")])
+        os._exit(0 if bytes(images[0].raw[:5]) == b"child" and images[0].raw is not parents[0].raw else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert bytes(parents[0].raw[:6]) == b"parent"
+    assert taken(snapshot, [Blob(0, 0, b"again")])[0].raw[:5] == b"again"
 
 
 def test_what_is_there_can_be_written_before_the_rest_is(monkeypatch):
