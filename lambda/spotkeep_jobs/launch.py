@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -58,6 +58,7 @@ from spotkeep_jobs.training_job_request import (
     run_id_for,
 )
 from spotkeep_jobs.validation import DeploymentDefaults, Validation, shown, validate
+from spotkeep_jobs.warm_pool import PoolRules
 
 LAUNCH_SETTLES: Final = timedelta(minutes=5)
 """A launcher that has not created its job after this long is dead: longer than the function may run."""
@@ -140,8 +141,14 @@ class Launcher:
         self.now = now
         self._sleep = sleep
         longest = defaults.max_keep_alive_seconds
-        # The looks it changes the time of were planned by others, and find the new time when they come.
-        watch = PoolWatch(table=table, jobs=jobs, schedules=None, deployment=self._deployment, clock=now)
+        # It acts for users and watches over nothing: others remind, keep the limits, and find a new time later.
+        watch = PoolWatch(
+            table=table,
+            jobs=jobs,
+            schedules=None,
+            deployment=replace(self._deployment, pool_rules=PoolRules(reminder_lead_seconds=0)),
+            clock=now,
+        )
         self.pools = PoolActions(
             table=table,
             jobs=jobs,

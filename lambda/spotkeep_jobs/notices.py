@@ -326,7 +326,7 @@ def _warm_pool(pool: Pool | None) -> list[str]:
         cost = f"{spoken_usd(price * count)} an hour, {spoken_usd(most)} at most"
     until = f"until {_clock(pool.kept_until)} ({kept})"
     text = f"{_machines(pool)}, kept warm for the next job {until} and billed: {cost}."
-    return ["", "Warm pool", *(f"  {line}" for line in textwrap.wrap(text, COLUMNS - 2)), *_pool_commands(pool)]
+    return ["", "Warm pool", *(f"  {line}" for line in textwrap.wrap(text, COLUMNS - 2)), "", *_pool_commands(pool)]
 
 
 def _machines(pool: Pool) -> str:

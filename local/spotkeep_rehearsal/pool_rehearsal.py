@@ -88,7 +88,7 @@ class PoolRehearsalPlan:
     state_dir: Path
     name: str
     deployment: str = "spotkeep"
-    faster: float = 60.0
+    faster: float = 40.0
     timeout_seconds: float = 300.0
     keep_running: bool = False
 

@@ -24,7 +24,7 @@ def rehearse_pool(
     job_file: JobFile,
     *,
     overrides: Overrides = None,
-    faster: Faster = 60.0,
+    faster: Faster = 40.0,
     timeout: Timeout = 300.0,
     keep_running: KeepRunning = False,
     report_path: ReportPath = None,
