@@ -326,7 +326,7 @@ def _warm_pool(pool: Pool | None) -> list[str]:
         cost = f"{spoken_usd(price * count)} an hour, {spoken_usd(most)} at most"
     until = f"until {_clock(pool.kept_until)} ({kept})"
     text = f"{_machines(pool)}, kept warm for the next job {until} and billed: {cost}."
-    return ["", "Warm pool", *(f"  {line}" for line in textwrap.wrap(text, COLUMNS - 2)), "", *_pool_commands(pool)]
+    return ["", "Warm pool", *(f"  {line}" for line in _wrapped(text, columns=COLUMNS - 2)), "", *_pool_commands(pool)]
 
 
 def _machines(pool: Pool) -> str:
@@ -517,10 +517,10 @@ def _signed(lines: list[str], *, deployment: str, notice_id: str) -> str:
     return "\n".join(lines + signature) + "\n"
 
 
-def _wrapped(text: str) -> list[str]:
+def _wrapped(text: str, *, columns: int = COLUMNS) -> list[str]:
     # A date and its time, a number and its unit, stay on one line.
     kept = re.sub(r"(?<=\d) (?=\d|UTC|h\b|min\b|s\b|d\b|%)", "\u00a0", text)
-    lines = textwrap.wrap(kept, COLUMNS, break_long_words=False, break_on_hyphens=False)
+    lines = textwrap.wrap(kept, columns, break_long_words=False, break_on_hyphens=False)
     return [line.replace("\u00a0", " ") for line in lines]
 
 
