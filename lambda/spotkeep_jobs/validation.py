@@ -711,6 +711,11 @@ def _warnings(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[str
             f"keep_alive {format_duration(request.keep_alive)} is billed after the job ends, and a new account's "
             "warm-pool quota is 0: the job then runs and no pool is kept."
         )
+        if len(request.types) > 1:
+            yield (
+                "keep_alive with several instance types: AWS does not say whether such a job takes a warm pool. Name "
+                "the one type whose pools it shall take and leave."
+            )
     if (
         request.image is not None
         and ".dkr.ecr." not in request.image

@@ -492,6 +492,12 @@ class TestWarmPoolsAndTeams:
         assert "15m" in problem.problem
         assert validate({**document, "keep_alive": "15m"}, defaults=defaults).problems == ()
 
+    def test_several_types_with_a_pool_are_warned_of(self) -> None:
+        several = {"capacity": "on-demand", "keep_alive": "5m", "instance_types": ["ml.m5.xlarge", "ml.c5.xlarge"]}
+        assert any("several instance types" in warning for warning in judged(**several).warnings)
+        single = several | {"instance_types": ["ml.m5.xlarge"]}
+        assert not any("several instance types" in warning for warning in judged(**single).warnings)
+
     def test_a_team_is_one_with_a_role_of_its_own(self) -> None:
         defaults = replace(DEFAULTS, teams=("vision", "speech"))
         assert validate({**MINIMAL, "team": "vision"}, defaults=defaults).accepted().team == "vision"
