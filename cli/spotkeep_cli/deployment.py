@@ -13,13 +13,14 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from spotkeep_jobs.record import Attempt, Pool, Run, TimelineEntry
+    from spotkeep_jobs.record import Attempt, Notice, Plan, Pool, Run, TimelineEntry
     from spotkeep_jobs.states import RunState
 
     # Named here because `RunReader.list` hides the builtin within its class.
     Runs = list[Run]
     Attempts = list[Attempt]
     Timeline = list[TimelineEntry]
+    Notices = list[Notice]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,11 +114,23 @@ class RunReader(Protocol):
     def timeline(self, run: str) -> Timeline:
         """What happened to a run, oldest first."""
 
+    def plan(self, run: str) -> Plan | None:
+        """What a run was planned with, if it was."""
+
     def attempts(self, run: str) -> Attempts:
         """A run's attempts, first to last."""
 
     def pool(self, run: str, attempt: int) -> Pool | None:
         """The warm pool that an attempt's job left."""
+
+    def notices(self, run: str) -> Notices:
+        """A run's notices, sent or not, in the order of what they tell."""
+
+    def unsent_notices(self, *, limit: int = 100) -> Notices:
+        """Notices on their way out, oldest first."""
+
+    def dead_notices(self, *, limit: int = 500) -> Notices:
+        """Notices that nobody tries to send any more."""
 
 
 class Deployment(Protocol):

@@ -39,6 +39,11 @@ def described(run: Run) -> Answer:
     return {"ok": True, **_where(run), "record": run.model_dump(mode="json"), "next": _next(run)}
 
 
+def replayed(run: str, notice_ids: Sequence[str]) -> Answer:
+    """Notices that go out again within minutes."""
+    return {"ok": True, "run": run, "notices": list(notice_ids)}
+
+
 def valid(
     request: JobRequest,
     warnings: Sequence[str],

@@ -1,7 +1,8 @@
 """The Lambda entry point: parses the payload, calls the use case, answers, and says what happened in logs and metrics.
 
-A payload is a job document, or a word about a run or its warm pool:
-`{"action": "validate" | "stop" | "resume" | "describe" | "pools" | "extend-pool" | "stop-pool", ...}`.
+A payload is a job document, or a word about a run or its warm pool: `{"action": "validate" | "stop" | "resume" |
+"describe" | "replay-notices" | "pools" | "extend-pool" | "stop-pool", ...}`.
+Beside a job document there may be a `plan`, which the command line makes: what the run is forecast with and steered by.
 What the user can correct is answered (`"ok": false`). What AWS could not do for certain is raised, so that an
 asynchronous invocation is retried by Lambda, with the same request id and therefore the same token.
 
@@ -22,6 +23,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 from botocore.exceptions import BotoCoreError, ClientError
 
 from launcher import answers
+from launcher.plan import plan_of
 from launcher.settings import LauncherSettings
 from spotkeep_jobs.aws_errors import is_temporary
 from spotkeep_jobs.durations import parse_duration
@@ -44,7 +46,7 @@ metrics = Metrics(
     service=os.environ.get("POWERTOOLS_SERVICE_NAME", "launcher"),
 )
 
-_RUN_ACTIONS = ("stop", "resume", "describe")
+_RUN_ACTIONS = ("stop", "resume", "describe", "replay-notices")
 _POOL_ACTIONS = ("pools", "extend-pool", "stop-pool")
 ACTIONS = ("launch", "validate", *_RUN_ACTIONS, *_POOL_ACTIONS)
 
@@ -110,6 +112,9 @@ def answer_to(event: object, *, launcher: Launcher, request_id: str) -> answers.
         return _act(action, _run_of(document), launcher=launcher)
     if action in _POOL_ACTIONS:
         return _act_on_pools(action, document, launcher=launcher)
+    document, plan, problems = plan_of(document)
+    if problems:
+        raise _refused_with(problems, document, launcher=launcher)
     if action == "validate":
         request, warnings = launcher.validate(document)
         _count("DocumentValidated")
@@ -121,11 +126,20 @@ def answer_to(event: object, *, launcher: Launcher, request_id: str) -> answers.
             matches=matches,
             now=launcher.now(),
         )
-    launch = launcher.launch(document, default_token=request_id)
+    launch = launcher.launch(document, default_token=request_id, plan=plan)
     logger.append_keys(run=launch.run.run, attempt=launch.run.attempt)
     logger.info("replayed" if launch.replayed else "launched", job_arn=launch.run.job_arn, owner=launch.run.owner)
     _count("LaunchReplayed" if launch.replayed else "LaunchAccepted")
     return answers.launched(launch)
+
+
+def _refused_with(problems: Sequence[Problem], document: object, *, launcher: Launcher) -> RequestRefusedError:
+    """A plan that cannot be used, and all that is wrong with the document beside it (I7)."""
+    try:
+        _, warnings = launcher.validate(document)
+    except RequestRefusedError as error:
+        return RequestRefusedError([*error.problems, *problems], warnings=error.warnings)
+    return RequestRefusedError(problems, warnings=warnings)
 
 
 def _act(action: str, run: str, *, launcher: Launcher) -> answers.Answer:
@@ -133,6 +147,11 @@ def _act(action: str, run: str, *, launcher: Launcher) -> answers.Answer:
     if action == "describe":
         _count("RunDescribed")
         return answers.described(launcher.describe(run))
+    if action == "replay-notices":
+        notice_ids = launcher.replay_notices(run)
+        _count("NoticesReplayed")
+        logger.info(action, notice_ids=notice_ids)
+        return answers.replayed(run, notice_ids)
     if action == "stop":
         answer = answers.stopping(launcher.stop(run))
         _count("StopRequested")

@@ -89,6 +89,7 @@ def _report(sweep: Sweep) -> None:
         "RunChanged": sweep.changes,
         "HalfDoneCompleted": sweep.completed,
         "NoticeSent": sweep.notices_sent,
+        "NoticeDead": sweep.notices_dead,
         "SweepFailures": len(sweep.failures),
         "SweepLeft": sweep.left,
     }

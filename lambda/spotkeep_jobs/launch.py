@@ -10,6 +10,9 @@ the record holds the exact CreateTrainingJob request under a deterministic name.
 - A launcher that died between record and create leaves a run in LAUNCHING: the next call with the token, or the
   reconciler, calls `complete_launch`.
 - A stop that meets a launch halfway is recorded first; whoever creates the job afterwards sees it and stops the job.
+- A run without a job ends only when nobody can be creating one any more. Whoever wrote an attempt may create its job;
+  anybody else first records that they set out to. So a refusal, or a stop, sees who else is at it, and leaves the end
+  to the reconciler until they are over.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from spotkeep_jobs.errors import (
 from spotkeep_jobs.ladder import first_job, price_of, rungs_of, shortest_job_seconds
 from spotkeep_jobs.pool_actions import PoolActions
 from spotkeep_jobs.pool_watch import PoolWatch
-from spotkeep_jobs.record import Attempt, Run
+from spotkeep_jobs.record import Attempt, Plan, Run, RunChange, Steered, TimelineEntry
 from spotkeep_jobs.request import MAX_KEEP_ALIVE_SECONDS, MAX_RUNGS, JobRequest
 from spotkeep_jobs.run_table import (
     AttemptStillLiveError,
@@ -46,7 +49,8 @@ from spotkeep_jobs.run_table import (
 )
 from spotkeep_jobs.sagemaker_api import TrainingJob, TrainingJobs
 from spotkeep_jobs.states import EndReason, RunState
-from spotkeep_jobs.tracking import Deployment, ended_without_job
+from spotkeep_jobs.steering import no_time_for_spot
+from spotkeep_jobs.tracking import Deployment, ended_without_job, steered_entry
 from spotkeep_jobs.training_job_request import (
     JobPlatform,
     build_training_job_request,
@@ -61,7 +65,7 @@ from spotkeep_jobs.validation import DeploymentDefaults, Validation, shown, vali
 from spotkeep_jobs.warm_pool import PoolRules
 
 LAUNCH_SETTLES: Final = timedelta(minutes=5)
-"""A launcher that has not created its job after this long is dead: longer than the function may run."""
+"""Who set out to create a job this long ago is dead: longer than any function may run, by a minute for their clocks."""
 
 _REFUSED: Final = frozenset({EndReason.LAUNCH_REFUSED, EndReason.QUOTA})
 _QUOTA_CODE: Final = "ResourceLimitExceeded"
@@ -158,28 +162,30 @@ class Launcher:
             now=now,
         )
 
-    def launch(self, document: object, *, default_token: str) -> Launched:
+    def launch(self, document: object, *, default_token: str, plan: Plan | None = None) -> Launched:
         """Launch the run a document asks for, or answer with the one its token launched before.
 
         Args:
             document: a job document, of any type.
             default_token: the token of a document that has none.
+            plan: what the run was planned with, and is steered by if it has a deadline.
 
         Raises:
             RequestRefusedError: nothing was launched; it carries every problem.
             LaunchUnfinishedError: AWS did not answer for certain; call again with the same token.
         """
-        validation = validate(document, defaults=self._defaults)
+        validation = self._judged(document, default_token=default_token)
         request = self._accepted(validation, default_token=default_token)
         token = request.token or default_token
         run_id = request.run or run_id_for(name=request.name, token=token)
         request = request.model_copy(update={"run": run_id, "token": token})
         if self._overlaps(request):
             raise RequestRefusedError(self._taken(request), warnings=validation.warnings)
-        run, replayed = self._open(request, run=run_id, token=token, warnings=validation.warnings)
+        run, replayed = self._open(request, run=run_id, token=token, plan=plan, warnings=validation.warnings)
         if replayed:
             _refuse_other_document(run, request, left_out=_left_out(document))
-        return Launched(run=self._complete(run, doing="launching"), replayed=replayed, warnings=validation.warnings)
+        run = self._complete(run, doing="launching", wrote=None if replayed else run.attempt)
+        return Launched(run=run, replayed=replayed, warnings=validation.warnings)
 
     def validate(self, document: object) -> tuple[JobRequest, tuple[str, ...]]:
         """Judge a document as `launch` would, without launching.
@@ -190,7 +196,7 @@ class Launcher:
         Raises:
             RequestRefusedError: it would be refused; it carries every problem.
         """
-        validation = validate(document, defaults=self._defaults)
+        validation = validate(document, defaults=self._defaults, now=self.now())
         request = self._accepted(validation)
         if problems := self._taken(request):
             raise RequestRefusedError(problems, warnings=validation.warnings)
@@ -223,7 +229,7 @@ class Launcher:
             except RunChangedError:
                 self._pause(attempt)
                 continue
-            return Launched(run=self._complete(run, doing="resuming"), replayed=False)
+            return Launched(run=self._complete(run, doing="resuming", wrote=run.attempt), replayed=False)
         raise LaunchUnfinishedError(run=run_id, doing="resuming", cause=RunChangedError(run_id))
 
     def stop(self, run_id: str) -> Run:
@@ -241,6 +247,20 @@ class Launcher:
             raise LaunchUnfinishedError(run=run_id, doing="stopping", cause=error) from error
         return self._complete(run, doing="stopping")
 
+    def replay_notices(self, run_id: str) -> tuple[str, ...]:
+        """Put what nobody could tell of a run, or of a tuning job, into the outbox again.
+
+        Returns:
+            The ids of the notices that go out again, each once; empty when none was dead.
+
+        Raises:
+            RequestRefusedError: there is nothing to tell of such a run, sent or not.
+        """
+        notices = self._table.notices(run_id) or self._table.tuning_notices(run_id)
+        if not notices and self._table.get(run_id) is None:
+            raise RequestRefusedError([_unknown_run(run_id)])
+        return tuple(notice.notice_id for notice in notices if self._table.revive_notice(notice))
+
     def describe(self, run_id: str) -> Run:
         """The head of a run.
 
@@ -251,6 +271,17 @@ class Launcher:
         if run is None:
             raise RequestRefusedError([_unknown_run(run_id)])
         return run
+
+    def _judged(self, document: object, *, default_token: str) -> Validation:
+        """The judgement of a document; of a launch that is repeated as it was: its deadline has come closer since."""
+        validation = validate(document, defaults=self._defaults, now=self.now())
+        draft = validation.draft
+        if validation.request is not None or draft is None or draft.deadline is None:
+            return validation
+        token = draft.token or default_token
+        recorded = self._table.get(draft.run or run_id_for(name=draft.name, token=token))
+        repeated = recorded is not None and recorded.token == token
+        return validate(document, defaults=self._defaults) if repeated else validation
 
     def _accepted(self, validation: Validation, *, default_token: str | None = None) -> JobRequest:
         """The request; refused with what the document has wrong and with what others have taken, all at once (I7)."""
@@ -290,11 +321,14 @@ class Launcher:
             if prefix.startswith(run.checkpoint_uri) or run.checkpoint_uri.startswith(prefix)
         ]
 
-    def _open(self, request: JobRequest, *, run: str, token: str, warnings: tuple[str, ...]) -> tuple[Run, bool]:
+    def _open(
+        self, request: JobRequest, *, run: str, token: str, plan: Plan | None, warnings: tuple[str, ...]
+    ) -> tuple[Run, bool]:
         head, attempt = self._new_run(request, run=run, token=token)
+        timeline = _steered_from_the_start(head, attempt)
         for attempt_number in range(_TRIES):
             try:
-                opened = self._table.open_run(run=head, attempt=attempt)
+                opened = self._table.open_run(run=head, attempt=attempt, plan=plan, timeline=timeline)
             except RunExistsError:
                 raise RequestRefusedError(self._taken(request) or [_run_exists(run)], warnings=warnings) from None
             except LineageTakenError as error:
@@ -307,7 +341,10 @@ class Launcher:
         raise LaunchUnfinishedError(run=run, doing="launching", cause=RunChangedError(run))
 
     def _new_run(self, request: JobRequest, *, run: str, token: str) -> tuple[Run, Attempt]:
-        attempt = self._new_attempt(request, run=run, number=1, token=token)
+        now = self.now()
+        deadline_at = request.deadline_at(now)
+        no_spot = no_time_for_spot(request, deadline_at=deadline_at, now=now)
+        attempt = self._new_attempt(request, run=run, number=1, token=token, on_demand_because=no_spot)
         head = Run(
             run=run,
             name=request.name,
@@ -321,21 +358,33 @@ class Launcher:
             checkpoint_uri=checkpoint_uri_for(request=request, run=run, platform=self._platform),
             output_prefix=output_prefix_for(run=run, platform=self._platform),
             notify=request.notify,
+            deadline_at=deadline_at,
+            steered=_steered(no_spot, at=now),
             token=token,
             request=request.as_document(),
         )
         return head, attempt
 
     def _new_attempt(
-        self, request: JobRequest, *, run: str, number: int, token: str, spent_usd: float = 0.0
+        self,
+        request: JobRequest,
+        *,
+        run: str,
+        number: int,
+        token: str,
+        spent_usd: float = 0.0,
+        on_demand_because: str | None = None,
     ) -> Attempt:
         now = self.now()
-        job = first_job(request, prices=self._deployment.prices, spent_usd=spent_usd)
+        job = first_job(
+            request, prices=self._deployment.prices, spent_usd=spent_usd, on_demand_because=on_demand_because
+        )
         if job.max_run_seconds < shortest_job_seconds(request):
             raise RequestRefusedError([_spent(request, spent_usd=spent_usd)])
         return Attempt(
             run=run,
             attempt=number,
+            rung=job.position,
             job_name=job_name_for(run=run, attempt=number),
             capacity=job.rung.capacity,
             instance_type=job.rung.instance_types[0],
@@ -380,20 +429,29 @@ class Launcher:
         if overlaps := self._overlaps(request):
             raise RequestRefusedError(overlaps)
         spent = run.cost.billed_usd if run.cost is not None else None
+        now = self.now()
+        deadline_at = request.deadline_at(now)
+        no_spot = no_time_for_spot(request, deadline_at=deadline_at, now=now)
         attempt = self._new_attempt(
-            request, run=run.run, number=run.attempt + 1, token=run.token, spent_usd=spent or 0.0
+            request,
+            run=run.run,
+            number=run.attempt + 1,
+            token=run.token,
+            spent_usd=spent or 0.0,
+            on_demand_because=no_spot,
         )
+        run = run.model_copy(update={"deadline_at": deadline_at, "steered": _steered(no_spot, at=now)})
         try:
-            return self._table.begin_attempt(run=run, attempt=attempt)
+            return self._table.begin_attempt(run=run, attempt=attempt, timeline=_steered_from_the_start(run, attempt))
         except AttemptStillLiveError:
             raise RunChangedError(run.run) from None
         except LineageTakenError as error:
             raise RequestRefusedError([_lineage_taken(error.checkpoint_uri, error.owned_by)]) from None
 
-    def _complete(self, run: Run, *, doing: str) -> Run:
+    def _complete(self, run: Run, *, doing: str, wrote: int | None = None) -> Run:
         try:
             run = complete_launch(
-                run.run, table=self._table, jobs=self._jobs, deployment=self._deployment, now=self.now
+                run.run, table=self._table, jobs=self._jobs, deployment=self._deployment, now=self.now, wrote=wrote
             )
         except (SageMakerError, RunChangedError) as error:
             raise LaunchUnfinishedError(run=run.run, doing=doing, cause=error) from error
@@ -406,7 +464,13 @@ class Launcher:
 
 
 def complete_launch(
-    run: str, *, table: RunTable, jobs: TrainingJobs, deployment: Deployment, now: Callable[[], datetime]
+    run: str,
+    *,
+    table: RunTable,
+    jobs: TrainingJobs,
+    deployment: Deployment,
+    now: Callable[[], datetime],
+    wrote: int | None = None,
 ) -> Run:
     """Finish what a launcher began: create a recorded run's job, or stop it if its user asked for that.
 
@@ -419,6 +483,7 @@ def complete_launch(
         jobs: where its job is or will be.
         deployment: its name and prices, for the record and the notice of a run that ends here.
         now: the time, aware.
+        wrote: the attempt that the caller has just recorded, if it has: its job is the caller's to create.
 
     Returns:
         The head afterwards. A job that SageMaker refuses for good has ended the run with LAUNCH_REFUSED.
@@ -428,7 +493,7 @@ def complete_launch(
         RunChangedError: the run kept changing under every try.
         SageMakerError: SageMaker did not answer for certain, or may not be asked; call again later.
     """
-    return _Completion(table=table, jobs=jobs, deployment=deployment, now=now).complete(run)
+    return _Completion(table=table, jobs=jobs, deployment=deployment, now=now).complete(run, wrote=wrote)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -438,7 +503,7 @@ class _Completion:
     deployment: Deployment
     now: Callable[[], datetime]
 
-    def complete(self, run: str) -> Run:
+    def complete(self, run: str, *, wrote: int | None) -> Run:
         for _ in range(_COMPLETION_TRIES):
             head = self.table.get(run)
             if head is None:
@@ -455,24 +520,41 @@ class _Completion:
                     return self._stop(head, attempt)
                 if attempt.job_arn is not None:
                     return head
-                head = self._create(head, attempt)
+                head = self._create(head, attempt, wrote_it=attempt.attempt == wrote)
             except RunChangedError:
                 continue
-            if head.attempt == attempt.attempt:
+            if head.attempt == attempt.attempt or head.job_arn is not None:
                 return head
             # Refused for its quota, and the ladder goes on: the next attempt's job is created in the next round.
+            wrote = head.attempt
         raise RunChangedError(run)
 
-    def _create(self, head: Run, attempt: Attempt) -> Run:
+    def _create(self, head: Run, attempt: Attempt, *, wrote_it: bool) -> Run:
+        alone = attempt.create_begun_at is None if wrote_it else self._is_settled(attempt)
+        if not wrote_it:
+            begun = {"create_begun_at": self.now()}
+            attempt = attempt.model_copy(update=begun)
+            change = RunChange(run=head.model_copy(update={"updated_at": attempt.create_begun_at}), attempt=attempt)
+            head = self.table.commit(change)
         try:
             job_arn = self.jobs.create(_recorded_parameters(attempt))
         except (TrainingJobNameTakenError, SageMakerRefusedError) as error:
             # A refusal too may be our own doing: a lost first call has the job, and with it the last of the quota.
             job = self.jobs.describe(attempt.job_name)
-            if job is None or not _is_ours(job, attempt):
-                return self._refused(head, attempt, error=error, taken_by=job)
-            job_arn = job.arn
+            if job is not None and _is_ours(job, attempt):
+                return self._created(head, attempt, job_arn=job.arn)
+            if not alone:
+                raise SageMakerBusyError(
+                    operation=error.operation,
+                    code=error.code,
+                    reason=f"refused ({error.reason}), while another call for the run may still be accepted",
+                ) from error
+            return self._refused(head, attempt, error=error, taken_by=job)
         return self._created(head, attempt, job_arn=job_arn)
+
+    def _is_settled(self, attempt: Attempt) -> bool:
+        """Whether whoever set out to create the attempt's job is over: it exists by now, or nobody will create it."""
+        return self.now() - (attempt.create_begun_at or attempt.created_at) >= LAUNCH_SETTLES
 
     def _created(self, head: Run, attempt: Attempt, *, job_arn: str) -> Run:
         recorded = self.table.record_job_created(run=head.run, attempt=attempt.attempt, job_arn=job_arn, now=self.now())
@@ -512,7 +594,7 @@ class _Completion:
         job = self.jobs.describe(attempt.job_name)
         if job is not None and _is_ours(job, attempt):
             return self._created(head, attempt, job_arn=job.arn)
-        if self.now() - attempt.created_at < LAUNCH_SETTLES:
+        if not self._is_settled(attempt):
             return head  # A launcher may be about to create the job; it will see the stop and stop it.
         return self.table.commit(
             ended_without_job(
@@ -531,6 +613,19 @@ class _Completion:
 
     def _earlier(self, head: Run) -> list[Attempt]:
         return [attempt for attempt in self.table.attempts(head.run) if attempt.attempt < head.attempt]
+
+
+def _steered(on_demand_because: str | None, *, at: datetime) -> Steered | None:
+    if on_demand_because is None:
+        return None
+    return Steered(choice="on-demand", reason=on_demand_because, decided_at=at)
+
+
+def _steered_from_the_start(run: Run, attempt: Attempt) -> tuple[TimelineEntry, ...]:
+    if run.steered is None:
+        return ()
+    text = f"On demand from the start: {run.steered.reason}"
+    return (steered_entry(run=run.run, attempt=attempt.attempt, text=text, at=run.steered.decided_at),)
 
 
 def _recorded_parameters(attempt: Attempt) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ import re
 import textwrap
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from spotkeep_jobs.ladder import NextJob
 from spotkeep_jobs.record import Attempt, Cost, Notice, Pool, Run
@@ -67,6 +67,10 @@ _ENDINGS: Final = {
     EndReason.MAX_WAIT_EXCEEDED: _Ending(
         subject="waited too long",
         sentence="was ended: it waited for capacity longer than it may.",
+    ),
+    EndReason.DEADLINE: _Ending(
+        subject="could not go on demand",
+        sentence="left spot capacity for its deadline, and was ended before it could go on demand.",
     ),
 }
 
@@ -221,6 +225,153 @@ def next_rung_notice(
             "Next",
             *_commands(
                 (f"spotkeep describe {run.run}", "where it stands"), (f"spotkeep stop {run.run}", "end it instead")
+            ),
+        ],
+    )
+
+
+def long_wait_notice(
+    *, run: Run, attempt: Attempt, deployment: str, nth: int, waited_seconds: float, happened_at: datetime
+) -> Notice:
+    """Tell that a run has been waiting for capacity for long, and waits on.
+
+    Args:
+        run: The head.
+        attempt: Its attempt.
+        deployment: The deployment's name.
+        nth: After which interruption of the attempt it waits; 0 before its first capacity.
+        waited_seconds: Since when.
+        happened_at: When that was seen.
+    """
+    where = f"{attempt.capacity} {attempt.instance_type}"
+    return _notice(
+        run=run,
+        deployment=deployment,
+        kind=NoticeKind.WAITING_TOO_LONG,
+        attempt=attempt.attempt,
+        nth=nth,
+        happened_at=happened_at,
+        created_at=happened_at,
+        subject="is waiting long for capacity",
+        paragraphs=[
+            *_wrapped(
+                f"Your run {run.name} has been waiting for {where} for {spoken_duration(waited_seconds)} and waits on: "
+                "AWS has none to spare. With capacity it "
+                f"{_goes_on(run) if nth or attempt.attempt > 1 else 'begins'}. Waiting costs nothing."
+            ),
+            "",
+            "Next",
+            *_commands(
+                (f"spotkeep describe {run.run}", "where it stands"),
+                (f"spotkeep stop {run.run}", "end it, to look elsewhere"),
+            ),
+        ],
+    )
+
+
+def on_demand_notice(*, run: Run, attempt: Attempt, deployment: str, happened_at: datetime, now: datetime) -> Notice:
+    """Tell that a run which looked for spot capacity trains on demand, at the full price.
+
+    Args:
+        run: The head.
+        attempt: The attempt that has the capacity.
+        deployment: The deployment's name.
+        happened_at: When it began to train.
+        now: When the notice is written.
+    """
+    return _notice(
+        run=run,
+        deployment=deployment,
+        kind=NoticeKind.ON_DEMAND,
+        attempt=attempt.attempt,
+        happened_at=happened_at,
+        created_at=now,
+        subject="trains on demand",
+        paragraphs=[
+            *_wrapped(
+                f"Your run {run.name} trains on demand since {_clock(happened_at)}, on {run.instance_count} x "
+                f"{attempt.instance_type}, at the full price: there was no spot capacity for it. It will not be "
+                "interrupted."
+            ),
+            "",
+            "Next",
+            *_commands(
+                (f"spotkeep describe {run.run}", "what it has cost so far"), (f"spotkeep stop {run.run}", "end it")
+            ),
+        ],
+    )
+
+
+def max_cost_notice(
+    *, run: Run, attempt: int, spent_usd: float, max_cost_usd: float, deployment: str, now: datetime
+) -> Notice:
+    """Tell that most of a run's max_cost is spent while it goes on.
+
+    Args:
+        run: The head.
+        attempt: The attempt that ended.
+        spent_usd: What the run has cost so far.
+        max_cost_usd: What it may cost.
+        deployment: The deployment's name.
+        now: When it was seen.
+    """
+    return _budget_notice(
+        run=run,
+        attempt=attempt,
+        deployment=deployment,
+        now=now,
+        subject="has spent most of its max_cost",
+        text=f"Your run {run.name} has cost {spoken_usd(spent_usd)} of the {spoken_usd(max_cost_usd)} it may "
+        "(max_cost). It goes on with another job, which ends when the rest is spent; its checkpoints stay.",
+    )
+
+
+def budget_notice(
+    *, run: Run, attempt: int, nth: int, spent: str, budget_usd: float, over: bool, deployment: str, now: datetime
+) -> Notice:
+    """Tell that a run's budget is nearly spent, or spent; which ends nothing.
+
+    Args:
+        run: The head.
+        attempt: Its current attempt.
+        nth: 1 for nearly, 2 for spent.
+        spent: What the run has cost so far, in words: `at most 12.50 USD`.
+        budget_usd: What it is meant to cost.
+        over: Whether it has cost that.
+        deployment: The deployment's name.
+        now: When it was seen.
+    """
+    return _budget_notice(
+        run=run,
+        attempt=attempt,
+        nth=nth,
+        deployment=deployment,
+        now=now,
+        subject="has spent its budget" if over else "has spent most of its budget",
+        text=f"Your run {run.name} has cost {spent} of the {spoken_usd(budget_usd)} it is meant to (budget). It goes "
+        "on: a budget is told and ends nothing, max_cost does.",
+    )
+
+
+def _budget_notice(
+    *, run: Run, attempt: int, deployment: str, now: datetime, subject: str, text: str, nth: int = 0
+) -> Notice:
+    return _notice(
+        run=run,
+        deployment=deployment,
+        kind=NoticeKind.BUDGET_NEAR,
+        attempt=attempt,
+        nth=nth,
+        happened_at=now,
+        created_at=now,
+        subject=subject,
+        paragraphs=[
+            *_wrapped(text),
+            "",
+            "Next",
+            *_commands(
+                (f"spotkeep describe {run.run}", "where it stands"),
+                (f"spotkeep stop {run.run}", "end it; it saves first"),
             ),
         ],
     )
@@ -496,9 +647,25 @@ def _notice(
         subject=_subject(deployment, run.run, subject),
         body=_signed(paragraphs, deployment=deployment, notice_id=notice_id),
         attributes=attributes | ({"reason": reason} if reason else {}),
+        facts=_facts_for_programs(run),
         happened_at=happened_at,
         created_at=created_at,
     )
+
+
+def _facts_for_programs(run: Run) -> dict[str, Any]:
+    facts: dict[str, Any] = {"job_name": run.job_name, "checkpoint_uri": run.checkpoint_uri}
+    if not run.state.ended:
+        # No more of a run that goes on: whoever composes the notice, and when, it says the same.
+        return facts
+    return facts | {
+        "state": run.state.value,
+        "instance_type": run.instance_type,
+        "instance_count": run.instance_count,
+        "interruptions": run.interruptions,
+        "output_uri": run.output_uri,
+        "cost": None if run.cost is None else run.cost.model_dump(mode="json"),
+    }
 
 
 def _subject(deployment: str, what: str, words: str) -> str:

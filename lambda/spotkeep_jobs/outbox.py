@@ -1,9 +1,10 @@
 """Sends what the outbox holds, each notice once (I4).
 
 A notice is written in the transaction that moves its run, so none is ever forgotten. Whoever comes by claims it,
-publishes it, and marks it sent. Two deliverers cannot hold one notice: the claim is conditional. One hole is left that
-no protocol over SNS can close: a deliverer that dies between publishing and marking. Its claim gets stale, the notice
-goes out again, and carries the same notice id, by which a subscriber can tell.
+publishes it, and marks it sent; one that is refused for hours is put aside as dead. Two deliverers cannot hold one
+notice: the claim is conditional. One hole is left that no protocol over SNS can close: a deliverer that dies between
+publishing and marking. Its claim gets stale, the notice goes out again, and carries the same notice id, by which a
+subscriber can tell.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 STALE_AFTER: Final = timedelta(minutes=15)
 """Longer than a function can live: an older claim is a dead deliverer's."""
+FEWEST_TRIES: Final = 24
+LONGEST_TRIED: Final = timedelta(hours=2)
+"""A notice that the topic has refused so often, and is so old, is put aside: a sweep comes every five minutes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,10 +36,12 @@ class Delivery:
     Attributes:
         sent: Ids of the notices that went out.
         failures: Of those that did not, why; they stay in the outbox.
+        dead: Ids of the notices that were refused for the last time.
     """
 
     sent: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
+    dead: tuple[str, ...] = ()
 
 
 class Outbox:
@@ -66,8 +72,9 @@ class Outbox:
     def _deliver(self, notices: Iterable[Notice]) -> Delivery:
         sent: list[str] = []
         failures: list[str] = []
+        dead: list[str] = []
         for notice in notices:
-            if notice.state is NoticeState.SENT:
+            if notice.state in (NoticeState.SENT, NoticeState.DEAD):
                 continue
             claimed = self._table.claim_notice(notice, now=self._clock(), stale_after=STALE_AFTER)
             if claimed is None:
@@ -75,9 +82,12 @@ class Outbox:
             try:
                 message_id = self._topic.publish(claimed)
             except NoticeNotSentError as error:
-                self._table.release_notice(claimed)
+                old = self._clock() - claimed.created_at >= LONGEST_TRIED
+                last = old and claimed.deliveries >= FEWEST_TRIES
+                if self._table.release_notice(claimed, to=NoticeState.DEAD if last else NoticeState.PENDING) and last:
+                    dead.append(claimed.notice_id)
                 failures.append(str(error))
                 continue
             self._table.mark_sent(claimed, message_id=message_id, now=self._clock())
             sent.append(claimed.notice_id)
-        return Delivery(sent=tuple(sent), failures=tuple(failures))
+        return Delivery(sent=tuple(sent), failures=tuple(failures), dead=tuple(dead))

@@ -48,10 +48,11 @@ class Sweep:
     Attributes:
         runs: How many runs were looked at.
         changes: How many changes were written.
-        completed: How many half-done launches and stops were finished.
+        completed: How many half-done launches were finished.
         pools: How many warm pools were looked at.
         tuning_jobs: How many tuning jobs were looked at.
         notices_sent: How many notices went out.
+        notices_dead: How many were refused for the last time.
         left: How many runs there was no time for; the next sweep begins with them.
         failures: What failed, and why.
     """
@@ -62,6 +63,7 @@ class Sweep:
     pools: int = 0
     tuning_jobs: int = 0
     notices_sent: int = 0
+    notices_dead: int = 0
     left: int = 0
     failures: dict[str, str] = field(default_factory=dict)
 
@@ -121,14 +123,9 @@ class Reconciler:
         sweep.changes += observed.changes if observed is not None else 0
 
     def _is_half_done(self, observed: Observation) -> bool:
-        """Whether a launch, or a stop, did not get through to SageMaker and nobody is at work on it any more."""
-        run, job = observed.run, observed.job
-        if run.state.ended or self._clock() - run.updated_at < LAUNCH_SETTLES:
-            return False
-        if run.job_arn is None:
-            return True
-        asked_to_stop = run.stop_requested_at is not None
-        return asked_to_stop and job is not None and not job.ended and job.status != "Stopping"
+        """Whether a launch did not get through to SageMaker and nobody is at work on it any more."""
+        run = observed.run
+        return not run.state.ended and run.job_arn is None and self._clock() - run.updated_at >= LAUNCH_SETTLES
 
     def _look_at_pool(self, sweep: Sweep, pool: Pool) -> None:
         """Also makes schedules that were lost, and ends a pool that is idle for too long."""
@@ -143,6 +140,7 @@ class Reconciler:
     def _send(self, sweep: Sweep) -> None:
         delivery = self._outbox.deliver_all()
         sweep.notices_sent = len(delivery.sent)
+        sweep.notices_dead = len(delivery.dead)
         for number, failure in enumerate(delivery.failures, start=1):
             sweep.failures[f"notice {number}"] = failure
 

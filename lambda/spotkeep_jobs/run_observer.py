@@ -1,8 +1,8 @@
 """Brings one run's record up to what SageMaker says: read, describe, decide, write; again if somebody was faster.
 
-What a change asks of AWS (the next job of a ladder, the end of a job that waited too long, the looks at a warm pool)
-is done after it is written, by the same code that completes a launch; whoever dies in between leaves it to the next
-observation or sweep.
+What the record asks of AWS (the next job of a ladder, the end of a job that waited too long, or that a user stopped and
+whose launcher died of it, the looks at a warm pool) is done after it is written, by the same code that completes a
+launch; whoever dies in between leaves it to the next observation or sweep.
 
 The tracker calls it for every event, the reconciler for every run in flight. Both do the same, so it does not matter
 which of them comes first, or how often.
@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.job_events import JobLog
 from spotkeep_jobs.launch import complete_launch
+from spotkeep_jobs.progress import follow
 from spotkeep_jobs.run_table import RunChangedError, RunTable
+from spotkeep_jobs.steering import Steering
 from spotkeep_jobs.tracking import Deployment, decide
 
 if TYPE_CHECKING:
@@ -96,20 +98,24 @@ class RunObserver:
                 return Observation(run=head, job=None, changes=changes_written)
             *earlier, attempt = self._table.attempts(run)[: head.attempt]
             job = self._jobs.describe(attempt.job_name)
+            log = self._log(head, job)
             changes = decide(
                 run=head,
                 attempt=attempt,
                 earlier=earlier,
                 job=job,
-                log=self._logs.read(attempt.job_name) if job is not None and job.ended else JobLog(),
+                log=log,
+                steering=self._steering(head, log),
                 deployment=self._deployment,
                 now=self._clock(),
                 chain_since=self._chain_before(job),
             )
+            wrote: int | None = None
             try:
                 for change in changes:
                     head = self._table.commit(change)
                     attempt = change.next_attempt or change.attempt
+                    wrote = None if change.next_attempt is None else attempt.attempt
                     changes_written += 1
                     if change.pool is not None:
                         self._pools.plan(change.pool)
@@ -117,7 +123,7 @@ class RunObserver:
                 continue
             if _asks_for_action(head, attempt, job):
                 head = complete_launch(
-                    run, table=self._table, jobs=self._jobs, deployment=self._deployment, now=self._clock
+                    run, table=self._table, jobs=self._jobs, deployment=self._deployment, now=self._clock, wrote=wrote
                 )
             return Observation(run=head, job=job, changes=changes_written)
         raise RunChangedError(run)
@@ -128,13 +134,28 @@ class RunObserver:
             return None
         return self._pools.chain_before(job)
 
+    def _log(self, run: Run, job: TrainingJob | None) -> JobLog:
+        """All of an ended job's log; of a live one what is new, where a deadline asks how far it is."""
+        if job is None:
+            return JobLog()
+        if job.ended:
+            return self._logs.read(job.name)
+        if run.deadline_at is None or not any(entry.status == "Training" for entry in job.transitions):
+            return JobLog()
+        return self._logs.read(job.name, since=None if run.progress is None else run.progress.read_to)
+
+    def _steering(self, run: Run, log: JobLog) -> Steering | None:
+        if run.deadline_at is None:
+            return None
+        return Steering(plan=self._table.plan(run.run), progress=follow(run.progress, log.events))
+
 
 def _asks_for_action(run: Run, attempt: Attempt, job: TrainingJob | None) -> bool:
     if run.state.ended or job is None:
         return False
     follows = attempt.job_arn is None and job.ended
-    leaves = attempt.rung_left_at is not None and not job.ended and job.status != "Stopping"
-    return follows or leaves
+    shall_end = run.stop_requested_at is not None or attempt.rung_left_at is not None
+    return follows or (shall_end and not job.ended and job.status != "Stopping")
 
 
 def run_of_job(job_name: str) -> str | None:

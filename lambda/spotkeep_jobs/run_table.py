@@ -7,6 +7,7 @@ a repeated launch with the first one's run, a lineage claim lets one live run at
 Items (`pk` / `sk`):
     run#<run>              head                               the run; in both indexes
     run#<run>              attempt#0001                       one training job
+    run#<run>              plan                               what it was forecast with, and is steered by
     run#<run>              pool#0001                          the warm pool that a training job left
     run#<run>              event#<time>#<attempt>#<kind>      the timeline
     run#<run>              notice#<kind>#<attempt>[-<nth>]    the outbox
@@ -33,6 +34,7 @@ from spotkeep_jobs.errors import RunTableError
 from spotkeep_jobs.record import (
     Attempt,
     Notice,
+    Plan,
     Pool,
     PoolChange,
     Record,
@@ -56,11 +58,12 @@ DEFAULT_RETENTION_DAYS: Final = 90
 _LISTING: Final = "run"
 _RUN_IN_FLIGHT: Final = "1"
 _NOTICE_IN_FLIGHT: Final = "notice"
+_NOTICE_DEAD: Final = "dead-notice"
 _TUNING_IN_FLIGHT: Final = "tuning"
 _POOL_IN_FLIGHT: Final = "pool"
 _KEYS: Final = ("pk", "sk", "listing", "in_flight", "expires_at")
 # Documents of users (or of SageMaker) keep their exact numbers and empty values as text.
-_TEXT_FIELDS: Final = ("request", "job_request")
+_TEXT_FIELDS: Final = ("request", "job_request", "facts", "table")
 # A run lives 28 days of training and as long a wait at most: what is written beside its head outlives the head.
 _LONGEST_RUN: Final = timedelta(days=56)
 _COMMON_RETRIES: Final = 8
@@ -150,12 +153,16 @@ class RunTable:
 
     # Launching
 
-    def open_run(self, *, run: Run, attempt: Attempt) -> Opened:
+    def open_run(
+        self, *, run: Run, attempt: Attempt, plan: Plan | None = None, timeline: Sequence[TimelineEntry] = ()
+    ) -> Opened:
         """Record a new run with its first attempt, its token and its lineage, all or nothing.
 
         Args:
             run: The new head, state LAUNCHING.
             attempt: Its first attempt, state LAUNCHING.
+            plan: What it was planned with, if it was.
+            timeline: What there is to tell beside that it was opened.
 
         Returns:
             The run; with `replayed` set, the one that the same token opened before.
@@ -179,6 +186,8 @@ class RunTable:
                     self._claim_lineage(run),
                     self._put(self._attempt_item(attempt)),
                     self._put(self._timeline_item(opened)),
+                    *(self._put(self._timeline_item(entry)) for entry in timeline),
+                    *(self._plan_writes(run, plan)),
                 ]
             )
         except _Cancelled as cancelled:
@@ -191,12 +200,13 @@ class RunTable:
             raise RunChangedError(run.run) from cancelled
         return Opened(run=run, attempt=attempt, replayed=False)
 
-    def begin_attempt(self, *, run: Run, attempt: Attempt) -> Run:
+    def begin_attempt(self, *, run: Run, attempt: Attempt, timeline: Sequence[TimelineEntry] = ()) -> Run:
         """Record the next attempt of an ended run on the same lineage.
 
         Args:
             run: The head as it was read; it must have ended.
             attempt: The new attempt, numbered `run.attempt + 1`, state LAUNCHING.
+            timeline: What there is to tell beside that it begins.
 
         Returns:
             The new head.
@@ -240,6 +250,7 @@ class RunTable:
                     self._claim_lineage(run),
                     self._put(self._attempt_item(attempt), condition="attribute_not_exists(pk)"),
                     self._put(self._timeline_item(begun)),
+                    *(self._put(self._timeline_item(entry)) for entry in timeline),
                 ]
             )
         except _Cancelled as cancelled:
@@ -253,7 +264,7 @@ class RunTable:
 
         Returns:
             The head. When its `stop_requested_at` is set, the user asked to stop while the job was being created:
-            the caller then stops the job.
+            the caller then stops the job. So it does when the run has ended or gone on, which leaves it unchanged.
 
         Raises:
             RunNotFoundError: No such run or attempt.
@@ -264,7 +275,7 @@ class RunTable:
             recorded = self.attempt(run, attempt)
             if recorded is None:
                 raise RunNotFoundError(run, attempt=attempt)
-            if recorded.job_arn is not None or head.attempt != attempt:
+            if recorded.job_arn is not None or head.attempt != attempt or head.state.ended:
                 return head
             change = RunChange(
                 run=head.model_copy(update={"job_arn": job_arn, "updated_at": now}),
@@ -435,13 +446,36 @@ class RunTable:
         sent = notice.model_copy(update={"state": NoticeState.SENT, "sent_at": now, "message_id": message_id})
         return self._replace_notice(sent, seen=notice)
 
-    def release_notice(self, notice: Notice) -> bool:
+    def release_notice(self, notice: Notice, *, to: NoticeState = NoticeState.PENDING) -> bool:
         """Give a claimed notice back, because sending it failed: the next deliverer need not wait.
+
+        Args:
+            notice: As it was claimed.
+            to: PENDING, or DEAD when nobody shall try again.
 
         Returns:
             False when somebody else claimed it meanwhile.
         """
-        return self._replace_notice(notice.model_copy(update={"state": NoticeState.PENDING}), seen=notice)
+        return self._replace_notice(notice.model_copy(update={"state": to}), seen=notice)
+
+    def revive_notice(self, notice: Notice) -> bool:
+        """Put a dead notice into the outbox again, as if it had never been tried.
+
+        Args:
+            notice: As it was read.
+
+        Returns:
+            False when it is not dead, or not any more: it is sent once, however many people ask.
+        """
+        if notice.state is not NoticeState.DEAD:
+            return False
+        again = notice.model_copy(update={"state": NoticeState.PENDING, "deliveries": 0, "claimed_at": None})
+        return self._replace_notice(again, seen=notice)
+
+    def dead_notices(self, *, limit: int = 500) -> list[Notice]:
+        """Notices that nobody tries to send any more, oldest first (eventually consistent)."""
+        items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _NOTICE_DEAD, forward=True)
+        return [notice for notice, _ in zip((_parse(Notice, item) for item in items), range(limit), strict=False)]
 
     def unsent_notices(self, *, limit: int = 100) -> list[Notice]:
         """Notices that are not sent yet, of all runs and tuning jobs, oldest first (eventually consistent)."""
@@ -500,6 +534,10 @@ class RunTable:
     def attempt(self, run: str, attempt: int) -> Attempt | None:
         """One attempt of a run (strongly consistent), or None."""
         return self._read(Attempt, f"run#{run}", f"attempt#{attempt:04d}")
+
+    def plan(self, run: str) -> Plan | None:
+        """What a run was planned with, or None."""
+        return self._read(Plan, f"run#{run}", "plan")
 
     def attempts(self, run: str) -> list[Attempt]:
         """Every attempt of a run, first to last."""
@@ -567,6 +605,11 @@ class RunTable:
             "expires_at": self._outlives_head(attempt.created_at),
         }
 
+    def _plan_writes(self, run: Run, plan: Plan | None) -> Iterator[_Write]:
+        if plan is not None:
+            keys = {"pk": f"run#{run.run}", "sk": "plan", "expires_at": self._outlives_head(run.created_at)}
+            yield self._put(_fields(plan) | keys)
+
     def _next_attempt(self, change: RunChange) -> Iterator[_Write]:
         if change.next_attempt is not None:
             yield self._put(self._attempt_item(change.next_attempt), condition="attribute_not_exists(pk)")
@@ -606,7 +649,7 @@ class RunTable:
             "expires_at": self._outlives_head(notice.created_at),
         }
         if notice.state is not NoticeState.SENT:
-            item["in_flight"] = _NOTICE_IN_FLIGHT
+            item["in_flight"] = _NOTICE_DEAD if notice.state is NoticeState.DEAD else _NOTICE_IN_FLIGHT
         return item
 
     def _outlives_head(self, at: datetime) -> int:

@@ -33,6 +33,13 @@ if TYPE_CHECKING:
 ENDED_STATUSES = frozenset({"Completed", "Failed", "Stopped"})
 """Statuses after which a job never runs again. `Deleting` follows one of them."""
 
+_METHODS = {
+    "CreateTrainingJob": "create_training_job",
+    "DescribeTrainingJob": "describe_training_job",
+    "StopTrainingJob": "stop_training_job",
+    "UpdateTrainingJob": "update_training_job",
+}
+
 CREATE_ATTEMPTS = 5
 _CONNECT_TIMEOUT_SECONDS = 3
 _READ_TIMEOUT_SECONDS = 8
@@ -184,14 +191,8 @@ class SageMakerTrainingJobs:
     def _call(self, operation: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
-        methods: dict[str, Any] = {
-            "CreateTrainingJob": self._client.create_training_job,
-            "DescribeTrainingJob": self._client.describe_training_job,
-            "StopTrainingJob": self._client.stop_training_job,
-            "UpdateTrainingJob": self._client.update_training_job,
-        }
         try:
-            answer: Mapping[str, Any] = methods[operation](**parameters)
+            answer: Mapping[str, Any] = getattr(self._client, _METHODS[operation])(**parameters)
         except ClientError as error:
             raise _typed(operation, error.response) from error
         except ParamValidationError as error:

@@ -80,6 +80,10 @@ class EndReason(StrEnum):
     MAX_WAIT_EXCEEDED = "MAX_WAIT_EXCEEDED"
     """SageMaker's limit for waiting and running, or the longest wait of the attempt's rung."""
 
+    # Set by the tracker, by the run's policy.
+    DEADLINE = "DEADLINE"
+    """The deadline asked for on-demand capacity: the job on spot was stopped so that one on demand can follow."""
+
     # Set by SageMaker.
     CAPACITY = "CAPACITY"
     """CapacityError: no instances of the type, and SageMaker gave up."""
@@ -111,6 +115,12 @@ class TimelineKind(StrEnum):
     """The job waited longer than its rung may; it is stopped so that the next can be tried."""
     ATTEMPT_ENDED = "attempt-ended"
     """A job ended and another one follows it."""
+
+    # Set by the tracker, by the run's policy.
+    STEERED = "steered"
+    """Whether it stays on spot, waits for it or goes on demand has changed, and why."""
+    BUDGET = "budget"
+    """The run's budget is nearly spent, or spent."""
 
     # Set by the tracker from SageMaker's transitions.
     STARTING = "starting"
@@ -148,6 +158,12 @@ class NoticeKind(StrEnum):
     RESUMED = "resumed"
     NEXT_RUNG = "next-rung"
     """No capacity where the run looked for it; it looks elsewhere."""
+    WAITING_TOO_LONG = "waiting-too-long"
+    """It has waited for capacity longer than the deployment calls long; it waits on."""
+    ON_DEMAND = "on-demand"
+    """A run that looked for spot capacity trains on demand now, at the full price."""
+    BUDGET_NEAR = "budget-near"
+    """Most of the run's max_cost is spent, and another job of it begins."""
     POOL_EXPIRING = "pool-expiring"
     """The warm pool of an ended job will be gone soon."""
     POOL_EXPIRED = "pool-expired"
@@ -162,6 +178,8 @@ class NoticeState(StrEnum):
     SENDING = "sending"
     """One deliverer claimed it. Stale after a while: then the next deliverer claims it again."""
     SENT = "sent"
+    DEAD = "dead"
+    """Refused so often that nobody tries any more, until a person asks for it (`spotkeep notices replay`)."""
 
 
 class PoolState(StrEnum):

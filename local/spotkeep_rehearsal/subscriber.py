@@ -1,4 +1,4 @@
-"""A subscriber to the notices: a queue on the topic, read as a mail client would read its mailbox."""
+"""A subscriber to the notices: a queue on the topic, read as a program would read it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Subscriber:
 
 
 def parse_notice(envelope: Mapping[str, Any]) -> ReceivedNotice:
-    """Read a notice from the JSON that SNS delivers to a queue.
+    """Read a notice from the JSON that SNS delivers to a queue: an envelope, and in it the notice for programs.
 
     Source: https://docs.aws.amazon.com/sns/latest/dg/sns-message-and-json-formats.html
     """
@@ -67,6 +67,6 @@ def parse_notice(envelope: Mapping[str, Any]) -> ReceivedNotice:
         run=attributes.get("run", ""),
         status=attributes.get("status", ""),
         subject=envelope.get("Subject", ""),
-        body=envelope["Message"],
+        body=json.loads(envelope["Message"])["text"],
         received_at=envelope["Timestamp"],
     )

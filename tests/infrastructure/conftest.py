@@ -92,6 +92,7 @@ def synthesize(directory: Path, settings: dict[str, Any]) -> Templates:
     project = Project.at(ROOT)
     scratch = Project(
         functions=project.functions,
+        planner=project.planner,
         training_package=project.training_package,
         lock=project.lock,
         layers=directory / "layers",

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import operator
-import re
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,6 +12,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from benchmarks.control.dynamodb import InMemoryDynamoDb, client_error
 from spotkeep_jobs.job_events import JobLog, parse_log
 from spotkeep_jobs.outbox import Outbox
 from spotkeep_jobs.pool_matching import traits_of
@@ -28,89 +27,6 @@ from spotkeep_jobs.warm_pool import PoolRules
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 TABLE = "runs"
-
-
-def client_error(operation: str, code: str, **more: Any) -> ClientError:
-    answer: Any = {"Error": {"Code": code, "Message": code}, **more}
-    return ClientError(answer, operation)
-
-
-class InMemoryDynamoDb:
-    """The five calls of a DynamoDB client that the run table makes, with the conditions it uses.
-
-    `test_run_table.py` runs every test against this and against the local AWS, so that this stays true.
-    """
-
-    def __init__(self) -> None:
-        self.items: dict[tuple[str, str], dict[str, Any]] = {}
-        self.before_call: Callable[[str], None] = lambda operation: None
-
-    def get_item(self, *, TableName: str, Key: dict[str, Any], ConsistentRead: bool) -> dict[str, Any]:  # noqa: N803
-        self.before_call("GetItem")
-        item = self.items.get(_key(Key))
-        return {} if item is None else {"Item": item}
-
-    def put_item(self, **write: Any) -> None:
-        self.before_call("PutItem")
-        if not self._holds(_key(write["Item"]), write):
-            raise client_error("PutItem", "ConditionalCheckFailedException")
-        self.items[_key(write["Item"])] = write["Item"]
-
-    def delete_item(self, *, TableName: str, Key: dict[str, Any]) -> None:  # noqa: N803
-        self.before_call("DeleteItem")
-        self.items.pop(_key(Key), None)
-
-    def transact_write_items(self, *, TransactItems: Sequence[dict[str, Any]]) -> None:  # noqa: N803
-        self.before_call("TransactWriteItems")
-        writes = [next(iter(item.items())) for item in TransactItems]
-        keys = [_key(write["Item"] if kind == "Put" else write["Key"]) for kind, write in writes]
-        assert len(keys) <= 100, "DynamoDB takes 100 writes in a transaction"
-        assert len(set(keys)) == len(keys), "DynamoDB takes one write of an item in a transaction"
-        held = [self._holds(key, write) for key, (_, write) in zip(keys, writes, strict=True)]
-        if not all(held):
-            reasons = [{"Code": "None" if fine else "ConditionalCheckFailed"} for fine in held]
-            raise client_error("TransactWriteItems", "TransactionCanceledException", CancellationReasons=reasons)
-        for key, (kind, write) in zip(keys, writes, strict=True):
-            if kind == "Put":
-                self.items[key] = write["Item"]
-            else:
-                self.items.pop(key, None)
-
-    def query(self, **query: Any) -> dict[str, Any]:
-        self.before_call("Query")
-        values = [next(iter(value.values())) for value in query["ExpressionAttributeValues"].values()]
-        if "IndexName" in query:
-            key = query["ExpressionAttributeNames"]["#key"]
-            sort = {"by-created": "created_at", "in-flight": "updated_at"}[query["IndexName"]]
-            found = [item for item in self.items.values() if item.get(key, {}).get("S") == values[0]]
-        else:
-            sort = "sk"
-            found = [item for (pk, sk), item in self.items.items() if pk == values[0] and sk.startswith(values[1])]
-        found.sort(key=lambda item: str(item[sort]["S"]), reverse=not query.get("ScanIndexForward", True))
-        return {"Items": found}
-
-    def _holds(self, key: tuple[str, str], write: dict[str, Any]) -> bool:
-        item = self.items.get(key)
-        condition: str | None = write.get("ConditionExpression")
-        if condition is None:
-            return True
-        names = write.get("ExpressionAttributeNames", {})
-        values = write.get("ExpressionAttributeValues", {})
-        return any(
-            all(self._term_holds(term, item, names, values) for term in alternative.split(" AND "))
-            for alternative in condition.split(" OR ")
-        )
-
-    @staticmethod
-    def _term_holds(term: str, item: dict[str, Any] | None, names: dict[str, str], values: dict[str, Any]) -> bool:
-        if term == "attribute_not_exists(pk)":
-            return item is None
-        left, right = re.fullmatch(r"(\S+) = (\S+)", term).groups()  # type: ignore[union-attr]
-        return item is not None and operator.eq(item.get(names.get(left, left)), values[right])
-
-
-def _key(item: dict[str, Any]) -> tuple[str, str]:
-    return item["pk"]["S"], item["sk"]["S"]
 
 
 @dataclass
@@ -145,7 +61,7 @@ class FakeJobLogs:
 
     lines: dict[str, list[str]] = field(default_factory=dict)
 
-    def read(self, job_name: str, /) -> JobLog:
+    def read(self, job_name: str, /, *, since: float | None = None) -> JobLog:
         return parse_log(self.lines.get(job_name, []))
 
 

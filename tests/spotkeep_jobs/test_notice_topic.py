@@ -35,9 +35,10 @@ def test_a_subscriber_gets_the_notice_if_its_filter_policy_lets_it_through(local
     message_id = SnsNoticeTopic(sns, topic_arn=topic).publish(notice)
     [received] = sqs.receive_message(QueueUrl=queues["ada"], WaitTimeSeconds=5)["Messages"]
     envelope = json.loads(received["Body"])
-    assert (envelope["MessageId"], envelope["Subject"], envelope["Message"]) == (
-        message_id, notice.subject, notice.body,
-    )  # fmt: skip
+    assert (envelope["MessageId"], envelope["Subject"]) == (message_id, notice.subject)
+    document = json.loads(envelope["Message"])
+    assert (document["version"], document["text"], document["owner"]) == (1, notice.body, "ada")
+    assert document["facts"]["checkpoint_uri"] == "s3://bucket/runs/digits-1a2b3c4d/checkpoints/"
     assert envelope["MessageAttributes"]["notice_id"]["Value"] == notice.notice_id
     assert "Messages" not in sqs.receive_message(QueueUrl=queues["bob"])
 
@@ -53,3 +54,21 @@ def test_what_sns_does_not_take_is_said_with_its_reason(make: Any, notice: Notic
     for fault in (make.error("Publish", "Throttled"), EndpointConnectionError(endpoint_url="https://sns")):
         with pytest.raises(NoticeNotSentError, match="stays in the outbox"):
             SnsNoticeTopic(Refusing(fault), topic_arn="arn").publish(notice)  # type: ignore[arg-type]
+
+
+def test_people_get_text_programs_json_and_channels_what_amazon_q_shows(notice: Notice) -> None:
+    sent: dict[str, Any] = {}
+
+    class Keeping:
+        def publish(self, **request: Any) -> dict[str, str]:
+            sent.update(request)
+            return {"MessageId": "m"}
+
+    SnsNoticeTopic(Keeping(), topic_arn="arn").publish(notice)  # type: ignore[arg-type]
+    assert sent["MessageStructure"] == "json"
+    bodies = json.loads(sent["Message"])
+    assert bodies["default"] == notice.body
+    assert bodies["sqs"] == bodies["lambda"]
+    chat = json.loads(bodies["https"])
+    assert (chat["version"], chat["source"], chat["content"]["title"]) == ("1.0", "custom", notice.subject)
+    assert len(sent["Message"].encode()) < 256 * 1024

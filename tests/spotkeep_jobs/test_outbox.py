@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from spotkeep_jobs.notice_topic import NoticeNotSentError
-from spotkeep_jobs.outbox import STALE_AFTER
+from spotkeep_jobs.outbox import FEWEST_TRIES, LONGEST_TRIED, STALE_AFTER
 from spotkeep_jobs.states import NoticeState
 
 RUN = "digits-1a2b3c4d"
@@ -115,3 +115,21 @@ def test_oldest_happenings_go_out_first(world: Any, make: Any) -> None:
     world.runs.observe(run.run)
     world.outbox.deliver_all()
     assert [notice.kind.value for notice in world.topic.published] == ["interrupted", "resumed", "completed"]
+
+
+def test_what_is_refused_for_hours_is_put_aside_and_goes_out_once_when_it_is_asked_for(told: Any) -> None:
+    told.topic.before_call = refuse
+    dead = [told.outbox.deliver_all().dead for _ in range(FEWEST_TRIES)]
+    assert dead == [()] * FEWEST_TRIES
+    told.clock.pass_by(seconds=LONGEST_TRIED.total_seconds())
+    assert told.outbox.deliver_all().dead == (f"{RUN}/completed/1",)
+    assert told.outbox.deliver_all().failures == ()
+    assert states(told) == [NoticeState.DEAD]
+    [notice] = told.table.dead_notices()
+    told.topic.before_call = lambda operation: None
+    assert told.outbox.deliver_all().sent == ()
+    assert [told.table.revive_notice(notice) for _ in range(3)] == [True, False, False]
+    assert told.outbox.deliver_run(RUN).sent == (f"{RUN}/completed/1",)
+    assert told.outbox.deliver_all().sent == ()
+    assert not told.table.revive_notice(told.table.notices(RUN)[0])
+    assert told.table.dead_notices() == []

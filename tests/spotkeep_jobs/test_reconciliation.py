@@ -93,17 +93,18 @@ def test_a_launch_that_was_cut_short_is_completed_but_not_while_its_launcher_may
     assert (sweeping.completed, sweep.completed) == (["half"], 1)
 
 
-def test_a_stop_that_never_reached_sagemaker_is_asked_again(sweeping: Sweeping, make: Any) -> None:
+def test_a_stop_that_never_reached_sagemaker_is_asked_again_whatever_else_has_changed(
+    sweeping: Sweeping, make: Any
+) -> None:
     launch(sweeping.world, make, "a", ("Training", 1.0))
     sweeping.world.table.request_stop(run="a", now=make.noon)
-    sweeping.reconciler.sweep()
-    sweeping.world.clock.pass_by(seconds=LAUNCH_SETTLES.total_seconds())
-    sweeping.reconciler.sweep()
-    assert sweeping.completed == ["a"]
+    sweeping.world.jobs.known["a-1"] = make.job(("Training", 1.0), ("Interrupted", 2.0), name="a-1")
+    assert sweeping.reconciler.sweep().changes == 1
+    assert sweeping.world.jobs.stopped == ["a-1"]
     sweeping.world.jobs.known["a-1"] = make.job(("Training", 1.0), name="a-1", status="Stopping")
     sweeping.world.clock.pass_by(hours=1)
     sweeping.reconciler.sweep()
-    assert sweeping.completed == ["a"]
+    assert sweeping.world.jobs.stopped == ["a-1"]
 
 
 def test_without_time_it_stops_looking_and_still_sends(sweeping: Sweeping, make: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from spotkeep_local.lifecycle import LocalAws
 from spotkeep_rehearsal.subscriber import Subscriber
 
@@ -14,7 +16,7 @@ def test_a_subscriber_gets_subject_text_and_attributes(local_aws: LocalAws) -> N
     sns.publish(
         TopicArn=topic,
         Subject="digits-1 completed",
-        Message="It is done.",
+        Message=json.dumps({"text": "It is done."}),
         MessageAttributes={
             "run": {"DataType": "String", "StringValue": "digits-1"},
             "status": {"DataType": "String", "StringValue": "completed"},

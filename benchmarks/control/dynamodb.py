@@ -1,0 +1,131 @@
+"""DynamoDB in memory: the five calls that the run table makes, with the conditions it uses.
+
+`tests/spotkeep_jobs/test_run_table.py` runs every test against this and against the local AWS, so that it stays true.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+Item = dict[str, Any]
+Key = tuple[str, str]
+
+_SORT_KEYS = {"by-created": "created_at", "in-flight": "updated_at"}
+
+
+def client_error(operation: str, code: str, **more: Any) -> ClientError:
+    """An error as a boto3 client raises it."""
+    answer: Any = {"Error": {"Code": code, "Message": code}, **more}
+    return ClientError(answer, operation)
+
+
+class InMemoryDynamoDb:
+    """A DynamoDB client, as far as the run table knows one.
+
+    Attributes:
+        items: What is stored, by partition and sort key.
+        before_call: Called with the operation's name; may raise.
+    """
+
+    def __init__(self) -> None:
+        self.items: dict[Key, Item] = {}
+        self.before_call: Callable[[str], None] = lambda operation: None
+        self._partitions: dict[str, dict[str, Item]] = {}
+        self._seen_by_indexes: dict[Key, Item] | None = None
+
+    def let_indexes_lag(self) -> None:
+        """From now on secondary indexes show what is stored now: they are eventually consistent."""
+        self._seen_by_indexes = dict(self.items)
+
+    def let_indexes_catch_up(self) -> None:
+        """Secondary indexes show what is stored."""
+        self._seen_by_indexes = None
+
+    def get_item(self, *, TableName: str, Key: Item, ConsistentRead: bool) -> Item:  # noqa: N803
+        """One item, or none."""
+        self.before_call("GetItem")
+        item = self.items.get(_key(Key))
+        return {} if item is None else {"Item": item}
+
+    def put_item(self, **write: Any) -> None:
+        """Write an item whole."""
+        self.before_call("PutItem")
+        if not self._holds(_key(write["Item"]), write):
+            raise client_error("PutItem", "ConditionalCheckFailedException")
+        self._put(write["Item"])
+
+    def delete_item(self, *, TableName: str, Key: Item) -> None:  # noqa: N803
+        """Remove an item, if it is there."""
+        self.before_call("DeleteItem")
+        self._remove(_key(Key))
+
+    def transact_write_items(self, *, TransactItems: Sequence[Item]) -> None:  # noqa: N803
+        """Write all or nothing."""
+        self.before_call("TransactWriteItems")
+        writes = [next(iter(item.items())) for item in TransactItems]
+        keys = [_key(write["Item"] if kind == "Put" else write["Key"]) for kind, write in writes]
+        assert len(keys) <= 100, "DynamoDB takes 100 writes in a transaction"
+        assert len(set(keys)) == len(keys), "DynamoDB takes one write of an item in a transaction"
+        held = [self._holds(key, write) for key, (_, write) in zip(keys, writes, strict=True)]
+        if not all(held):
+            reasons = [{"Code": "None" if fine else "ConditionalCheckFailed"} for fine in held]
+            raise client_error("TransactWriteItems", "TransactionCanceledException", CancellationReasons=reasons)
+        for key, (kind, write) in zip(keys, writes, strict=True):
+            if kind == "Put":
+                self._put(write["Item"])
+            else:
+                self._remove(key)
+
+    def query(self, **query: Any) -> Item:
+        """The items of a partition, or of an index's, in the order of the sort key."""
+        self.before_call("Query")
+        values = [next(iter(value.values())) for value in query["ExpressionAttributeValues"].values()]
+        if "IndexName" in query:
+            key, sort = query["ExpressionAttributeNames"]["#key"], _SORT_KEYS[query["IndexName"]]
+            shown = self.items if self._seen_by_indexes is None else self._seen_by_indexes
+            found = [item for item in shown.values() if item.get(key, {}).get("S") == values[0]]
+        else:
+            sort = "sk"
+            partition = self._partitions.get(values[0], {})
+            found = [item for key, item in partition.items() if key.startswith(values[1])]
+        found.sort(key=lambda item: str(item[sort]["S"]), reverse=not query.get("ScanIndexForward", True))
+        return {"Items": found}
+
+    def _put(self, item: Item) -> None:
+        partition, sort = _key(item)
+        self.items[partition, sort] = item
+        self._partitions.setdefault(partition, {})[sort] = item
+
+    def _remove(self, key: Key) -> None:
+        self.items.pop(key, None)
+        self._partitions.get(key[0], {}).pop(key[1], None)
+
+    def _holds(self, key: Key, write: Item) -> bool:
+        item = self.items.get(key)
+        condition: str | None = write.get("ConditionExpression")
+        if condition is None:
+            return True
+        names = write.get("ExpressionAttributeNames", {})
+        values = write.get("ExpressionAttributeValues", {})
+        return any(
+            all(_term_holds(term, item, names, values) for term in alternative.split(" AND "))
+            for alternative in condition.split(" OR ")
+        )
+
+
+def _term_holds(term: str, item: Item | None, names: Mapping[str, str], values: Item) -> bool:
+    if term == "attribute_not_exists(pk)":
+        return item is None
+    match = re.fullmatch(r"(\S+) = (\S+)", term)
+    assert match is not None, f"no condition of the run table: {term}"
+    left, right = match.groups()
+    return item is not None and operator.eq(item.get(names.get(left, left)), values[right])
+
+
+def _key(item: Item) -> Key:
+    return item["pk"]["S"], item["sk"]["S"]

@@ -1,0 +1,290 @@
+"""A model of what the functions talk to: SageMaker's training jobs, the notice topic, the jobs' logs, and time.
+
+It keeps what really happened (who trained which step, what was billed), so that the record can be held against it. The
+methods that a boto3 client has are spelled as there, and raise what it raises.
+
+Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DescribeTrainingJob.html
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from botocore.exceptions import ClientError
+
+from benchmarks.control.dynamodb import InMemoryDynamoDb, client_error
+from benchmarks.control.processes import Process, Trouble
+from spotkeep_jobs.job_events import JobLog, parse_log
+
+NOON: Final = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+SPOT_SHARE: Final = 0.3
+"""What spot capacity bills of the time it trained for."""
+SAVE_EVERY_STEPS: Final = 5
+SECONDS_PER_STEP: Final = 1
+REPLICA_LAG_SECONDS: Final = 60
+"""How old an answer of DescribeTrainingJob may be."""
+
+_WAITING: Final = ("Starting", "Interrupted")
+
+
+@dataclass
+class ModelJob:
+    """A training job as it really is. Times are seconds of the story."""
+
+    name: str
+    request: Mapping[str, Any]
+    created: float
+    lineage: str
+    run: str
+    status: str = "InProgress"
+    secondary: str = "Starting"
+    transitions: list[dict[str, Any]] = field(default_factory=list)
+    answers: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    trained_seconds: int = 0
+    on_instances: bool = False
+    failure: str | None = None
+    position: int = 0
+    last_changed: float = 0.0
+
+    @property
+    def arn(self) -> str:
+        return f"arn:aws:sagemaker:us-east-1:123456789012:training-job/{self.name}"
+
+    @property
+    def live(self) -> bool:
+        """Whether it runs, or may run."""
+        return self.status in ("InProgress", "Stopping")
+
+    @property
+    def spot(self) -> bool:
+        return bool(self.request.get("EnableManagedSpotTraining"))
+
+    @property
+    def billable_seconds(self) -> int:
+        return round(self.trained_seconds * (SPOT_SHARE if self.spot else 1.0))
+
+    @property
+    def interruptions(self) -> int:
+        return sum(entry["Status"] == "Interrupted" for entry in self.transitions)
+
+
+class Service:
+    """The AWS of a story."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.dynamodb = InMemoryDynamoDb()
+        self.jobs: dict[str, ModelJob] = {}
+        self.deleted: list[ModelJob] = []
+        self.events: list[dict[str, Any]] = []
+        self.published: Counter[str] = Counter()
+        self.excused: Counter[str] = Counter()
+        self.messages: list[dict[str, Any]] = []
+        self.calls: Counter[str] = Counter()
+        self.quota_is_used_up = False
+        self.replicas_lag = False
+        self.durable: dict[str, int] = {}
+        self.highest: dict[str, int] = {}
+        self.redone: Counter[str] = Counter()
+
+    # What the functions see
+
+    def clock(self) -> datetime:
+        """The time, as the process that asks believes it to be."""
+        process = Process.current()
+        return NOON + timedelta(seconds=self.seconds + (process.skew if process else 0.0))
+
+    def read(self, job_name: str, /, *, since: float | None = None) -> JobLog:
+        """The seam to the jobs' logs."""
+        return self._called("FilterLogEvents", lambda: self._log_of(job_name, since=since))  # type: ignore[no-any-return]
+
+    def create_training_job(self, **request: Any) -> dict[str, Any]:
+        return self._called("CreateTrainingJob", lambda: self._create(request))  # type: ignore[no-any-return]
+
+    def describe_training_job(self, *, TrainingJobName: str) -> dict[str, Any]:  # noqa: N803
+        return self._called("DescribeTrainingJob", lambda: self._describe(TrainingJobName))  # type: ignore[no-any-return]
+
+    def stop_training_job(self, *, TrainingJobName: str) -> None:  # noqa: N803
+        self._called("StopTrainingJob", lambda: self._stop(TrainingJobName))
+
+    def publish(self, **message: Any) -> dict[str, str]:
+        notice_id = message["MessageAttributes"]["notice_id"]["StringValue"]
+        answer: dict[str, str] = self._called("Publish", lambda: self._publish(notice_id, message), hands=notice_id)
+        return answer
+
+    def __getattr__(self, operation: str) -> Callable[..., Any]:
+        """Every other client method is DynamoDB's."""
+        act = getattr(self.dynamodb, operation)
+        return lambda **parameters: self._called(operation, lambda: act(**parameters))
+
+    # What happens to jobs
+
+    def gets_capacity(self, job: ModelJob) -> None:
+        self._change(job, "Downloading", after=20)
+        job.on_instances = True
+        self._change(job, "Training", after=10)
+        job.trained_seconds += 10
+        job.position = self.durable.get(job.lineage, 0)
+        self.highest[job.run] = max(self.highest.get(job.run, job.position), job.position)
+        self._log(job, "start")
+        self._log(job, "resume", step=job.position)
+
+    def trains(self, job: ModelJob, steps: int) -> None:
+        for _ in range(steps):
+            self.seconds += SECONDS_PER_STEP
+            job.trained_seconds += SECONDS_PER_STEP
+            job.position += 1
+            if job.position <= self.highest[job.run]:
+                self.redone[job.run] += 1
+            self.highest[job.run] = max(self.highest[job.run], job.position)
+            self._log(job, "progress", step=job.position)
+            if job.position % SAVE_EVERY_STEPS == 0:
+                self.durable[job.lineage] = job.position
+
+    def is_interrupted(self, job: ModelJob) -> None:
+        job.on_instances = False
+        self._change(job, "Interrupted", after=1)
+
+    def ends(self, job: ModelJob, status: str, *, secondary: str | None = None, failure: str | None = None) -> None:
+        job.on_instances = False
+        job.status = status
+        job.failure = failure
+        self._change(job, secondary or status, after=1)
+
+    def is_deleted(self, job: ModelJob) -> None:
+        self.deleted.append(self.jobs.pop(job.name))
+
+    # Within
+
+    def _called(self, operation: str, act: Callable[[], Any], *, hands: str | None = None) -> Any:
+        self.calls[operation] += 1
+        process = Process.current()
+        if process is None:
+            return act()
+        recording, process.in_hand = process.in_hand, None
+        try:
+            answer = process.call(operation, act, _throttled)
+        finally:
+            # SNS has no transaction with the record: who is hit in between cannot know, and the notice goes out again.
+            if process.trouble_met in (Trouble.REFUSED, Trouble.DEATH) and recording:
+                self.excused[recording] += 1
+            if process.trouble_met is Trouble.ANSWER_LOST and hands:
+                self.excused[hands] += 1
+        process.in_hand = hands
+        return answer
+
+    def _create(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        name = str(request["TrainingJobName"])
+        if name in self.jobs:
+            raise client_error("CreateTrainingJob", "ResourceInUse")
+        if self.quota_is_used_up:
+            raise client_error("CreateTrainingJob", "ResourceLimitExceeded")
+        job = ModelJob(
+            name=name,
+            request=request,
+            created=self.seconds,
+            lineage=request["CheckpointConfig"]["S3Uri"],
+            run=request["Environment"]["SPOTKEEP_RUN"],
+        )
+        self.jobs[name] = job
+        self._change(job, "Starting", after=0)
+        return {"TrainingJobArn": job.arn}
+
+    def _describe(self, name: str) -> dict[str, Any]:
+        job = self.jobs.get(name)
+        until = self.seconds - (REPLICA_LAG_SECONDS if self.replicas_lag else 0)
+        known = [] if job is None else [answer for at, answer in job.answers if at <= until]
+        if not known:
+            raise ClientError(
+                {"Error": {"Code": "ValidationException", "Message": "Requested resource not found."}},
+                "DescribeTrainingJob",
+            )
+        return known[-1]
+
+    def _stop(self, name: str) -> None:
+        job = self.jobs.get(name)
+        if job is None:
+            raise ClientError(
+                {"Error": {"Code": "ValidationException", "Message": "Requested resource not found."}},
+                "StopTrainingJob",
+            )
+        if job.status != "InProgress":
+            message = f"The request was rejected because the training job is in status {job.status}"
+            raise ClientError({"Error": {"Code": "ValidationException", "Message": message}}, "StopTrainingJob")
+        job.status = "Stopping"
+        self._change(job, "Stopping", after=0)
+
+    def _publish(self, notice_id: str, message: dict[str, Any]) -> dict[str, str]:
+        self.published[notice_id] += 1
+        self.messages.append(message)
+        return {"MessageId": f"message-{len(self.messages)}"}
+
+    def _change(self, job: ModelJob, secondary: str, *, after: float) -> None:
+        self.seconds += after
+        now = NOON + timedelta(seconds=self.seconds)
+        if job.transitions:
+            job.transitions[-1] = {**job.transitions[-1], "EndTime": now}
+        job.secondary = secondary
+        job.transitions.append({"Status": secondary, "StartTime": now, "StatusMessage": ""})
+        job.answers.append((self.seconds, self._answer(job, now)))
+        self.events.append(
+            {
+                "source": "aws.sagemaker",
+                "detail-type": "SageMaker Training Job State Change",
+                "detail": {"TrainingJobName": job.name, "TrainingJobStatus": job.status},
+            }
+        )
+
+    def _answer(self, job: ModelJob, now: datetime) -> dict[str, Any]:
+        answer = {
+            "TrainingJobName": job.name,
+            "TrainingJobArn": job.arn,
+            "TrainingJobStatus": job.status,
+            "SecondaryStatus": job.secondary,
+            "CreationTime": NOON + timedelta(seconds=job.created),
+            "LastModifiedTime": now,
+            "ResourceConfig": {
+                "InstanceType": _type_of(job.request),
+                "InstanceCount": job.request["ResourceConfig"]["InstanceCount"],
+            },
+            "SecondaryStatusTransitions": list(job.transitions),
+            "Environment": dict(job.request["Environment"]),
+        }
+        if not job.live:
+            answer["TrainingEndTime"] = now
+            if job.failure:
+                answer["FailureReason"] = job.failure
+            if job.trained_seconds:
+                answer["TrainingTimeInSeconds"] = job.trained_seconds
+                answer["BillableTimeInSeconds"] = job.billable_seconds
+        return answer
+
+    def _log_of(self, job_name: str, *, since: float | None) -> JobLog:
+        job = self.jobs.get(job_name)
+        log = parse_log([] if job is None else job.lines)
+        return replace(log, events=tuple(event for event in log.events if since is None or event.at >= since))
+
+    def _log(self, job: ModelJob, event: str, **fields: Any) -> None:
+        at = (NOON + timedelta(seconds=self.seconds)).timestamp()
+        job.lines.append(f"spotkeep-event: {json.dumps({'event': event, 'time': at, **fields})}")
+
+
+def is_waiting(job: ModelJob) -> bool:
+    """Whether a job has no capacity, and nobody asked it to end."""
+    return job.status == "InProgress" and job.secondary in _WAITING
+
+
+def _type_of(request: Mapping[str, Any]) -> str:
+    resources = request["ResourceConfig"]
+    preferences = resources.get("InstancePreferences")
+    return str(preferences[0]["InstanceType"] if preferences else resources["InstanceType"])
+
+
+def _throttled(operation: str) -> ClientError:
+    return client_error(operation, "ThrottlingException")

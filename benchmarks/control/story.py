@@ -1,0 +1,505 @@
+"""Stories of launcher, tracker and reconciler, told by Hypothesis on a model of the service, and judged at every step.
+
+A step is something a user asks for, something that happens to a job, an event that arrives (or arrives again, or late,
+or never), a sweep, time that passes, or one of the functions' processes that is held between two calls, meets a
+throttle, or dies. What must hold (the promises of the project's design):
+
+I1  At most one live job writes a lineage, and it is the current attempt of a run that has not ended.
+I4  Each ending is told once; nothing is told twice, but where a deliverer was hit between publishing and recording.
+I6  No job lives whose run has ended; no run that has ended holds a lineage.
+I8  What an ended run was billed, and which steps it trained twice, is what happened.
+
+After one quiet reconciliation the record equals what happened, and nothing is left to tell.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, ClassVar, Final
+
+from botocore.exceptions import ClientError
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from benchmarks.control.processes import Process, Trouble
+from benchmarks.control.service import ModelJob, Service, is_waiting
+from launcher import handler as launcher_handler
+from reconciler.handler import reconciler_on
+from spotkeep_jobs.errors import RequestRefusedError, SageMakerBusyError
+from spotkeep_jobs.launch import Launcher, LaunchUnfinishedError
+from spotkeep_jobs.notice_topic import SnsNoticeTopic
+from spotkeep_jobs.outbox import Outbox
+from spotkeep_jobs.pool_watch import PoolWatch
+from spotkeep_jobs.record import Run
+from spotkeep_jobs.run_observer import RunObserver
+from spotkeep_jobs.run_table import RunChangedError, RunTable
+from spotkeep_jobs.sagemaker_api import SageMakerTrainingJobs
+from spotkeep_jobs.states import EndReason, NoticeKind, NoticeState, RunState
+from spotkeep_jobs.tracking import Deployment
+from spotkeep_jobs.tracking_functions import Tracking
+from spotkeep_jobs.training_job_request import JobPlatform
+from spotkeep_jobs.tuning_jobs import SageMakerTuningJobs, TuningObserver
+from spotkeep_jobs.validation import DeploymentDefaults
+from tracker import handler as tracker_handler
+from tracker.hints import batch_of
+
+PRICES: Final = {"ml.m5.xlarge": 0.23, "ml.g5.xlarge": 1.4}
+PLATFORM: Final = JobPlatform(
+    deployment="spotkeep",
+    checkpoint_bucket="checkpoints",
+    execution_role_arn="arn:aws:iam::123456789012:role/spotkeep-execution",
+    training_bundle_uri="s3://assets/0123abcd.pyz",
+)
+DEFAULTS: Final = DeploymentDefaults(image="image", instance_type="ml.m5.xlarge", checkpoint_bucket="checkpoints")
+TIMEOUT_SECONDS: Final = {"launcher": 60, "tracker": 120, "reconciler": 240}
+"""As the stacks set them; a test holds them against the templates."""
+LARGEST_SKEW_SECONDS: Final = 30
+"""How far a function's clock may be off, either way."""
+QUIET_SECONDS: Final = 20 * 60
+"""Longer than any function lives, any claim lasts, and a vanished job is looked for."""
+STEPS_BETWEEN_QUIETS: Final = 12
+
+_EVERYTHING: Final = [kind.value for kind in NoticeKind]
+_SHARED: Final = "s3://checkpoints/runs/shared/checkpoints/"
+DOCUMENTS: Final[dict[str, dict[str, Any]]] = {
+    "plain": {"capacity": "spot"},
+    "shared": {"capacity": "spot", "checkpoint_prefix": _SHARED},
+    "sharing": {"capacity": "on-demand", "checkpoint_prefix": _SHARED},
+    "ladder": {
+        "capacity": "auto",
+        "instance_types": ["ml.m5.xlarge", "ml.g5.xlarge"],
+        "longest_wait": "30m",
+        "max_attempts": 5,
+        "checkpoint_prefix": _SHARED,
+    },
+    "patient": {"capacity": "auto", "script_retries": 1, "max_run": "1h", "max_total_run": "3h", "max_cost": 50},
+}
+_ALLOWED: Final = (
+    RequestRefusedError,
+    LaunchUnfinishedError,
+    SageMakerBusyError,
+    RunChangedError,
+    ClientError,
+)
+"""What a function may raise under trouble; anything else is a fault of ours."""
+_ENDINGS: Final = {RunState.COMPLETED: "completed", RunState.FAILED: "failed", RunState.STOPPED: "stopped"}
+_ENDS: Final = (
+    "Completed", "AlgorithmError", "CapacityError", "InternalServerError", "MaxRuntimeExceeded", "MaxWaitTimeExceeded"
+)  # fmt: skip
+"""A job's good end, the classes of its failures, and its limits."""
+
+names = st.sampled_from(sorted(DOCUMENTS))
+skews = st.integers(-LARGEST_SKEW_SECONDS, LARGEST_SKEW_SECONDS)
+pauses = st.none() | st.integers(0, 12)
+"""Before which call a process is held; None lets it run to its end."""
+troubles = st.none() | st.tuples(st.integers(0, 10), st.sampled_from(sorted(Trouble)).map(Trouble))
+"""Which call of a process meets trouble, and which."""
+
+
+class ControlPlaneStory(RuleBasedStateMachine):
+    """One story.
+
+    Attributes:
+        steps_taken: Over all stories of the class.
+        happenings: What happened in them, counted.
+    """
+
+    steps_taken: ClassVar[int] = 0
+    happenings: ClassVar[Counter[str]] = Counter()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.service = Service()
+        self.processes: list[Process] = []
+        self.endings: dict[tuple[str, int], RunState] = {}
+        self.steps_since_quiet = 0
+        deployment = Deployment(name="spotkeep", prices=PRICES)
+        self.table = RunTable(client=self.service, table_name="runs")  # type: ignore[arg-type]
+        # What looks at the record without being part of the story.
+        self.record = RunTable(client=self.service.dynamodb, table_name="runs")  # type: ignore[arg-type]
+        jobs = SageMakerTrainingJobs(self.service)  # type: ignore[arg-type]
+        clock = self.service.clock
+        pools = PoolWatch(table=self.table, jobs=jobs, schedules=None, deployment=deployment, clock=clock)
+        self.tracking = Tracking(
+            deployment=deployment,
+            clock=clock,
+            table=self.table,
+            jobs=jobs,
+            runs=RunObserver(
+                table=self.table, jobs=jobs, logs=self.service, deployment=deployment, clock=clock, pools=pools
+            ),
+            pools=pools,
+            tuning=TuningObserver(
+                table=self.table,
+                jobs=SageMakerTuningJobs(self.service),  # type: ignore[arg-type]
+                deployment="spotkeep",
+                clock=clock,
+            ),
+            outbox=Outbox(
+                table=self.table,
+                topic=SnsNoticeTopic(self.service, topic_arn="topic"),  # type: ignore[arg-type]
+                clock=clock,
+            ),
+        )
+        self.launcher = Launcher(
+            table=self.table,
+            jobs=jobs,
+            platform=PLATFORM,
+            defaults=DEFAULTS,
+            prices=PRICES,
+            now=clock,
+            sleep=lambda _seconds: None,
+        )
+
+    # What users ask for
+
+    @initialize(names=st.lists(names, min_size=1, max_size=3, unique=True))
+    def some_users_have_launched(self, names: list[str]) -> None:
+        for name in names:
+            self.a_user_launches(name=name, skew=0, hold=None, trouble=None)
+
+    @rule(name=names, skew=skews, hold=pauses, trouble=troubles)
+    def a_user_launches(self, name: str, skew: int, hold: int | None, trouble: tuple[int, Trouble] | None) -> None:
+        document = {"name": name, "run": name, "token": name, "command": "x", "notify": _EVERYTHING, **DOCUMENTS[name]}
+        self._invoke("launcher", functools.partial(self._answer, document), skew=skew, hold=hold, trouble=trouble)
+
+    @rule(name=names, skew=skews, hold=pauses, trouble=troubles, action=st.sampled_from(["stop", "resume"]))
+    def a_user_asks(
+        self, name: str, action: str, skew: int, hold: int | None, trouble: tuple[int, Trouble] | None
+    ) -> None:
+        document = {"action": action, "run": name}
+        self._invoke("launcher", functools.partial(self._answer, document), skew=skew, hold=hold, trouble=trouble)
+
+    # What arrives, and when
+
+    @precondition(lambda self: self.service.events)
+    @rule(
+        which=st.lists(st.integers(0, 200), min_size=1, max_size=3),
+        skew=skews,
+        hold=pauses,
+        trouble=troubles,
+    )
+    def events_arrive(self, which: list[int], skew: int, hold: int | None, trouble: tuple[int, Trouble] | None) -> None:
+        """Some of those sent so far, in any order, whether or not they have arrived before."""
+        sent = self.service.events
+        self._track([sent[-1 - number % len(sent)] for number in which], skew=skew, hold=hold, trouble=trouble)
+
+    @precondition(lambda self: self.service.events)
+    @rule(skew=skews)
+    def the_last_event_arrives(self, skew: int) -> None:
+        self._track([self.service.events[-1]], skew=skew, hold=None, trouble=None)
+
+    @rule(skew=skews, hold=pauses, trouble=troubles)
+    def a_sweep_begins(self, skew: int, hold: int | None, trouble: tuple[int, Trouble] | None) -> None:
+        self._invoke("reconciler", self._sweep, skew=skew, hold=hold, trouble=trouble)
+
+    # What becomes of processes that are held
+
+    @precondition(lambda self: self.processes)
+    @rule(which=st.integers(0, 20), calls=pauses)
+    def a_process_goes_on(self, which: int, calls: int | None) -> None:
+        self._held(which).go_on(calls)
+
+    @precondition(lambda self: self.processes)
+    @rule(which=st.integers(0, 20), trouble=st.sampled_from(sorted(Trouble)).map(Trouble))
+    def a_process_meets_trouble(self, which: int, trouble: Trouble) -> None:
+        self._held(which).meet(trouble)
+
+    # What happens to jobs
+
+    @precondition(lambda self: any(is_waiting(job) for job in self.service.jobs.values()))
+    @rule(which=st.integers(0, 20))
+    def a_job_gets_capacity(self, which: int) -> None:
+        self.service.gets_capacity(self._one_of(is_waiting, which))
+
+    @precondition(lambda self: any(job.on_instances for job in self.service.jobs.values()))
+    @rule(which=st.integers(0, 20), steps=st.integers(1, 12))
+    def a_job_trains(self, which: int, steps: int) -> None:
+        self.service.trains(self._one_of(lambda job: job.on_instances, which), steps)
+
+    @precondition(lambda self: any(_can_be_taken(job) for job in self.service.jobs.values()))
+    @rule(which=st.integers(0, 20))
+    def a_job_is_interrupted(self, which: int) -> None:
+        self.service.is_interrupted(self._one_of(_can_be_taken, which))
+
+    @precondition(lambda self: any(job.status == "InProgress" for job in self.service.jobs.values()))
+    @rule(
+        which=st.integers(0, 20),
+        how=st.sampled_from(_ENDS),
+    )
+    def a_job_ends(self, which: int, how: str) -> None:
+        job = self._one_of(lambda job: job.status == "InProgress", which)
+        if how == "CapacityError" and job.trained_seconds:
+            how = "InternalServerError"
+        if how == "Completed" and not job.on_instances:
+            how = "MaxWaitTimeExceeded"
+        if how == "Completed":
+            self.service.ends(job, "Completed")
+        elif how.startswith("Max"):
+            self.service.ends(job, "Stopped", secondary=how)
+        else:
+            self.service.ends(job, "Failed", failure=f"{how}: words")
+
+    @precondition(lambda self: any(job.status == "Stopping" for job in self.service.jobs.values()))
+    @rule(which=st.integers(0, 20))
+    def a_job_that_stops_is_over(self, which: int) -> None:
+        self.service.ends(self._one_of(lambda job: job.status == "Stopping", which), "Stopped")
+
+    @precondition(lambda self: any(self._can_be_deleted(job) for job in self.service.jobs.values()))
+    @rule(which=st.integers(0, 20))
+    def somebody_deletes_a_job(self, which: int) -> None:
+        self.service.is_deleted(self._one_of(self._can_be_deleted, which))
+
+    # What happens around them
+
+    @rule(seconds=st.sampled_from([5, 61, 301, 31 * 60]))
+    def time_passes(self, seconds: int) -> None:
+        self.service.seconds += seconds
+
+    @rule(used_up=st.booleans())
+    def the_quota_changes(self, used_up: bool) -> None:  # noqa: FBT001 - drawn
+        self.service.quota_is_used_up = used_up
+
+    @rule(lags=st.booleans())
+    def replicas_lag_or_catch_up(self, lags: bool) -> None:  # noqa: FBT001 - drawn
+        self.service.replicas_lag = lags
+        if lags:
+            self.service.dynamodb.let_indexes_lag()
+        else:
+            self.service.dynamodb.let_indexes_catch_up()
+
+    @precondition(lambda self: self.steps_since_quiet >= STEPS_BETWEEN_QUIETS)
+    @rule(die=st.booleans())
+    def all_is_quiet_and_a_sweep_runs(self, die: bool) -> None:  # noqa: FBT001 - drawn
+        """The trouble is over; then the record equals what happened."""
+        for process in self.processes:
+            if die:
+                process.die()
+            else:
+                process.go_on()
+        self._settle()
+        self.service.replicas_lag = False
+        self.service.dynamodb.let_indexes_catch_up()
+        self.service.seconds += QUIET_SECONDS
+        self._invoke("reconciler", self._sweep, skew=0, hold=None, trouble=None)
+        self.happenings["quiet reconciliations"] += 1
+        self.steps_since_quiet = 0
+        self._record_equals_what_happened()
+
+    def teardown(self) -> None:
+        """Every story ends quietly."""
+        try:
+            if not self._failed:
+                self.all_is_quiet_and_a_sweep_runs(die=True)
+        finally:
+            for process in self.processes:
+                process.die()
+
+    # What must hold at every step
+
+    @invariant()
+    def i1_i4_i6_i8_hold(self) -> None:
+        self._failed = True
+        self._settle()
+        type(self).steps_taken += 1
+        self.steps_since_quiet += 1
+        self.told_of_step()
+        runs = {run.run: run for run in self._runs()}
+        self._i1_one_writer(runs)
+        self._i4_told_once(runs)
+        self._i6_nothing_bills_on(runs)
+        for run in runs.values():
+            if run.state.ended:
+                self._i8_honest_bill(run)
+        self._failed = False
+
+    _failed = False
+
+    def _i1_one_writer(self, runs: dict[str, Run]) -> None:
+        live = [job for job in self.service.jobs.values() if job.live]
+        lineages = [job.lineage for job in live]
+        assert len(set(lineages)) == len(lineages), f"two live jobs write one lineage: {[job.name for job in live]}"
+        for job in live:
+            head = runs[job.run]
+            assert head.job_name == job.name, f"{job.name} lives, but the run's job is {head.job_name}"
+
+    def _i4_told_once(self, runs: dict[str, Run]) -> None:
+        for notice_id, times in self.service.published.items():
+            allowed = 1 + self.service.excused[notice_id]
+            assert times <= allowed, f"{notice_id} was told {times} times"
+        for run in runs.values():
+            if run.state.ended:
+                self.happenings["endings"] += (run.run, run.attempt) not in self.endings
+                seen = self.endings.setdefault((run.run, run.attempt), run.state)
+                assert seen is run.state, f"the ending of {run.run} changed from {seen} to {run.state}"
+        for (name, attempt), state in self.endings.items():
+            told = {kind for kind in _ENDINGS.values() if self.service.published[f"{name}/{kind}/{attempt}"]}
+            assert told <= {_ENDINGS[state]}, f"{name} ended {state} and was told to have {told}"
+
+    def _i6_nothing_bills_on(self, runs: dict[str, Run]) -> None:
+        for job in self.service.jobs.values():
+            if job.live:
+                assert not runs[job.run].state.ended, f"{job.name} lives, but its run is {runs[job.run].state}"
+        for run in runs.values():
+            owner = self.record.lineage_owner(run.checkpoint_uri)
+            assert (owner == run.run) == (not run.state.ended), f"{run.run} is {run.state}; its lineage is {owner}'s"
+
+    def _i8_honest_bill(self, run: Run) -> None:
+        jobs = self._jobs_of(run)
+        if any(job in self.service.deleted for job in jobs):
+            return  # What nobody can say any more is said to be unknown.
+        assert run.cost is not None, f"{run.run} has no bill"
+        assert run.cost.billed_seconds == sum(job.billable_seconds for job in jobs)
+        assert run.cost.training_seconds == sum(job.trained_seconds for job in jobs)
+        assert run.cost.redone_steps == self.service.redone[run.run]
+        paid = sum(job.billable_seconds * PRICES[self._type_of(job)] / 3600 for job in jobs)
+        assert run.cost.billed_usd is not None
+        assert abs(run.cost.billed_usd - paid) < 1e-5
+        assert run.cost.saved_seconds == run.cost.clean_on_demand_seconds - run.cost.billed_seconds
+        assert run.cost.clean_on_demand_seconds <= run.cost.training_seconds
+
+    # What holds after a quiet sweep
+
+    def _record_equals_what_happened(self) -> None:
+        for run in self._runs():
+            job = self.service.jobs.get(run.job_name)
+            if run.state.ended:
+                self._ending_is_true(run, job)
+            else:
+                self._state_is_true(run, job)
+            attempts = self.record.attempts(run.run)
+            assert [attempt.attempt for attempt in attempts] == list(range(1, run.attempt + 1))
+            assert all(attempt.state.ended for attempt in attempts[:-1])
+            known = [each for each in self._jobs_of(run) if each not in self.service.deleted]
+            for each in known:
+                [recorded] = [attempt for attempt in attempts if attempt.job_name == each.name]
+                assert recorded.interruptions == each.interruptions, f"{each.name}'s interruptions"
+            left = [notice.notice_id for notice in self.record.notices(run.run) if notice.state is not NoticeState.SENT]
+            assert not left, f"not told: {left}"
+        for (name, attempt), state in self.endings.items():
+            notice_id = f"{name}/{_ENDINGS[state]}/{attempt}"
+            assert self.service.published[notice_id] >= 1, f"never told: {notice_id}"
+
+    def _ending_is_true(self, run: Run, job: ModelJob | None) -> None:
+        if job is None:
+            reasons = {EndReason.JOB_VANISHED, EndReason.STOPPED_BY_USER, EndReason.QUOTA}
+            was_seen = any(deleted.name == run.job_name for deleted in self.service.deleted)
+            assert was_seen or run.end_reason in reasons, f"{run.run} has no job and ended with {run.end_reason}"
+            return
+        assert not job.live
+        truth = {"Completed": RunState.COMPLETED, "Failed": RunState.FAILED, "Stopped": RunState.STOPPED}[job.status]
+        assert run.state is truth, f"{job.name} is {job.status}, {run.run} is {run.state}"
+
+    def _state_is_true(self, run: Run, job: ModelJob | None) -> None:
+        assert job is not None, f"{run.run} is {run.state} and has no job"
+        assert job.live, f"{run.run} is {run.state}, its job is {job.status}"
+        assert run.job_arn == job.arn
+        if run.stop_requested_at is not None:
+            assert (run.state, job.status) == (RunState.STOPPING, "Stopping")
+            return
+        as_seen = {
+            "Starting": {RunState.WAITING},
+            "Training": {RunState.TRAINING},
+            "Interrupted": {RunState.INTERRUPTED},
+            "Stopping": {RunState.STOPPING, RunState.WAITING, RunState.INTERRUPTED},
+        }[job.secondary]
+        if job.created == self.service.seconds:
+            as_seen = {RunState.LAUNCHING}  # This very sweep created it.
+        assert run.state in as_seen, f"{job.name} is {job.secondary}, {run.run} is {run.state}"
+
+    # How it is told
+
+    def _invoke(
+        self,
+        function: str,
+        work: Callable[[], object],
+        *,
+        skew: int,
+        hold: int | None,
+        trouble: tuple[int, Trouble] | None,
+    ) -> None:
+        process = Process(
+            function, work, began=self.service.seconds, timeout=TIMEOUT_SECONDS[function], skew=float(skew)
+        )
+        self.processes.append(process)
+        if trouble is not None:
+            process.go_on(trouble[0])
+            process.meet(trouble[1])
+        process.go_on(hold)
+        self._settle()
+
+    def _track(
+        self, events: list[dict[str, Any]], *, skew: int, hold: int | None, trouble: tuple[int, Trouble] | None
+    ) -> None:
+        records = [{"messageId": f"m{number}", "body": event} for number, event in enumerate(events)]
+        self._invoke("tracker", functools.partial(self._follow, records), skew=skew, hold=hold, trouble=trouble)
+
+    def _follow(self, records: list[dict[str, Any]]) -> None:
+        batch = batch_of({"Records": [{**record, "body": json.dumps(record["body"])} for record in records]})
+        assert batch is not None
+        assert not batch.problems
+        for hint in batch.messages:
+            try:
+                tracker_handler.follow(hint, tracking=self.tracking)
+            except _ALLOWED:
+                continue  # The queue would bring it again; here it is lost.
+
+    def _sweep(self) -> object:
+        return reconciler_on(self.tracking).sweep()
+
+    def _answer(self, document: dict[str, Any]) -> object:
+        return launcher_handler.answer_to(document, launcher=self.launcher, request_id="request")
+
+    def _settle(self) -> None:
+        """End who is past their time, judge who is over, forget them."""
+        for module in (launcher_handler, tracker_handler):
+            module.metrics.clear_metrics()
+        for process in self.processes:
+            if self.service.seconds - process.began >= process.timeout:
+                process.die()
+        over = [process for process in self.processes if process.ended]
+        self.processes = [process for process in self.processes if not process.ended]
+        for process in over:
+            self.happenings["invocations"] += 1
+            self.happenings["troubled or killed"] += process.hit
+            if process.error is not None and not isinstance(process.error, _ALLOWED):
+                raise process.error
+            failures = getattr(process.answer, "failures", None) or {}
+            unexpected = [why for why in failures.values() if not why.startswith(_EXPECTED_FAILURES)]
+            assert not unexpected, unexpected
+
+    def _held(self, which: int) -> Process:
+        return self.processes[which % len(self.processes)]
+
+    def _one_of(self, judge: Callable[[ModelJob], bool], which: int) -> ModelJob:
+        fitting = [job for job in self.service.jobs.values() if judge(job)]
+        return fitting[which % len(fitting)]
+
+    def _can_be_deleted(self, job: ModelJob) -> bool:
+        attempt = self.record.attempt(job.run, int(job.name.rpartition("-")[2]))
+        return not job.live and attempt is not None and attempt.job_arn is not None
+
+    def _runs(self) -> list[Run]:
+        """Every run there is, read where no index lags."""
+        keys = [partition for partition, sort in self.service.dynamodb.items if sort == "head"]
+        return [run for key in keys if (run := self.record.get(key.removeprefix("run#"))) is not None]
+
+    def _jobs_of(self, run: Run) -> list[ModelJob]:
+        return [job for job in (*self.service.jobs.values(), *self.service.deleted) if job.run == run.run]
+
+    @staticmethod
+    def _type_of(job: ModelJob) -> str:
+        return str(job.answers[-1][1]["ResourceConfig"]["InstanceType"])
+
+    def told_of_step(self) -> None:
+        """Called after every step."""
+
+
+_EXPECTED_FAILURES: Final = ("SageMakerBusyError", "RunChangedError", "ClientError", "notice ")
+
+
+def _can_be_taken(job: ModelJob) -> bool:
+    return job.on_instances and job.spot and job.status == "InProgress"

@@ -1,0 +1,200 @@
+"""Tortures the control plane and gives a verdict: ``python -m benchmarks.control.torture``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import platform
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import get_state_machine_test
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from benchmarks.control import bad_input
+from benchmarks.control.story import ControlPlaneStory
+
+PROJECT: Final = Path(__file__).parents[2]
+STEPS_A_STORY: Final = 50
+_WORDS_OF_A_PROBLEM: Final = 6_000
+
+Told = Callable[[int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What one kind of torture found.
+
+    Attributes:
+        trials: How many steps, or inputs.
+        problems: One text for each thing that must not be, with the way to it.
+        figures: Counts worth telling.
+    """
+
+    trials: int
+    problems: tuple[str, ...] = ()
+    figures: dict[str, int] = field(default_factory=dict)
+
+
+def main() -> int:
+    """Tell stories, feed bad input, print a table, write JSON. Returns 0 when nothing broke, 1 otherwise."""
+    options = _options()
+    logging.disable(logging.CRITICAL)
+    console = Console()
+    started = time.monotonic()
+    stages: dict[str, tuple[int, Callable[[Told], Found]]] = {
+        "stories": (options.steps, partial(tell_stories, steps=options.steps, first_seed=options.seed)),
+        **{
+            f"bad input: {function}": (
+                options.inputs,
+                partial(feed, function, inputs=options.inputs, first_seed=options.seed),
+            )
+            for function in bad_input.FUNCTIONS
+        },
+    }
+    results = _run(stages, console)
+    problems = [problem for found in results.values() for problem in found.problems]
+    document = {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": {"system": platform.platform(), "python": platform.python_version()},
+        "seed": options.seed,
+        "seconds": round(time.monotonic() - started, 1),
+        "unbroken": not problems,
+        "kinds": {name: asdict(found) for name, found in results.items()},
+    }
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(json.dumps(document, indent=2) + "\n")
+    console.print(_table(results))
+    for problem in problems:
+        console.print(f"BROKEN  {problem}", style="red", markup=False, highlight=False)
+    verdict = "nothing broke" if not problems else f"{len(problems)} problems"
+    total = sum(found.trials for found in results.values())
+    console.print(f"\n{verdict}: {total:,} steps and inputs, {document['seconds']:,} s")
+    console.print(f"All figures: {options.output}")
+    return 0 if not problems else 1
+
+
+def tell_stories(tell: Told, *, steps: int, first_seed: int) -> Found:
+    """Tell stories until so many steps are taken, or one breaks.
+
+    Args:
+        tell: Called with the number of steps since it was last called.
+        steps: At least so many.
+        first_seed: What chance starts from.
+    """
+
+    class Story(ControlPlaneStory):
+        """Counts for itself."""
+
+        steps_taken = 0
+        happenings: ClassVar[Counter[str]] = Counter()
+
+        def told_of_step(self) -> None:
+            tell(1)
+
+    round_number = 0
+    while Story.steps_taken < steps:
+        examples = max(1, min(200, (steps - Story.steps_taken) // STEPS_A_STORY + 1))
+        how = settings(
+            max_examples=examples,
+            stateful_step_count=STEPS_A_STORY,
+            deadline=None,
+            database=None,
+            derandomize=False,
+            report_multiple_bugs=False,
+            print_blob=False,
+            suppress_health_check=list(HealthCheck),
+        )
+        try:
+            seed(first_seed + round_number)(get_state_machine_test(Story, settings=how))()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the verdict
+            return Found(trials=Story.steps_taken, problems=(_words_of(error),), figures=dict(Story.happenings))
+        round_number += 1
+    return Found(trials=Story.steps_taken, figures=dict(sorted(Story.happenings.items())))
+
+
+def feed(function: str, tell: Told, *, inputs: int, first_seed: int) -> Found:
+    """Feed one function with bad input.
+
+    Args:
+        function: One of `bad_input.FUNCTIONS`.
+        tell: Called with the number of inputs since it was last called.
+        inputs: How many.
+        first_seed: What chance starts from.
+    """
+    fed = bad_input.Fed()
+    round_number = 0
+    while fed.inputs < inputs:
+        before = fed.inputs
+        how = settings(
+            max_examples=min(500, inputs - before),
+            deadline=None,
+            database=None,
+            phases=[Phase.generate, Phase.shrink],
+            report_multiple_bugs=False,
+            print_blob=False,
+            suppress_health_check=list(HealthCheck),
+        )
+        try:
+            seed(first_seed + round_number)(bad_input.trial(function, fed=fed, how=how))()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the verdict
+            return Found(trials=fed.inputs, problems=(_words_of(error),), figures=dict(fed.answers))
+        tell(fed.inputs - before)
+        round_number += 1
+    return Found(trials=fed.inputs, figures=dict(sorted(fed.answers.items())))
+
+
+def _run(stages: dict[str, tuple[int, Callable[[Told], Found]]], console: Console) -> dict[str, Found]:
+    columns: tuple[Any, ...] = (
+        TextColumn("{task.description:<26}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    results = {}
+    with Progress(*columns, console=console, transient=True) as progress:
+        for name, (count, stage) in stages.items():
+            task = progress.add_task(name, total=count)
+            results[name] = stage(lambda done, task=task: progress.advance(task, done))  # type: ignore[misc]
+    return results
+
+
+def _table(results: dict[str, Found]) -> Table:
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+    table.add_column("what was done")
+    table.add_column("steps, inputs", justify="right")
+    table.add_column("problems", justify="right")
+    table.add_column("of these")
+    for name, found in results.items():
+        figures = ", ".join(f"{count:,} {what}" for what, count in found.figures.items())
+        table.add_row(name, f"{found.trials:,}", f"{len(found.problems):,}", figures)
+    return table
+
+
+def _words_of(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))[-_WORDS_OF_A_PROBLEM:]
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.control.torture", description=__doc__)
+    parser.add_argument("--steps", type=int, default=25_000, help="steps of stories (default 25000)")
+    parser.add_argument("--inputs", type=int, default=10_000, help="bad inputs to each function (default 10000)")
+    parser.add_argument("--seed", type=int, default=1, help="what chance starts from (default 1)")
+    parser.add_argument("--output", type=Path, default=PROJECT / ".spotkeep" / "torture" / "control.json")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

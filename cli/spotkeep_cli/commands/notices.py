@@ -1,0 +1,91 @@
+"""`spotkeep notices ls|replay`: what was told, what could not be, and telling that again."""
+
+from typing import Annotated
+
+import typer
+
+from spotkeep_cli.commands.parameters import AsJson, AssumeYes, invocation_of
+from spotkeep_cli.run_names import find_run
+from spotkeep_cli.terminal import NextStep, Terminal
+
+MOST_WAITING = 500
+
+app = typer.Typer(no_args_is_help=True, help="What was told of runs, and what could not be.")
+
+
+@app.command("ls")
+def list_notices(
+    context: typer.Context,
+    *,
+    run_name: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="Every notice of this run.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List a run's notices; without a run, those that have not gone out yet, and those that could not."""
+    from spotkeep_cli.rendering.notice_list import notice_list
+    from spotkeep_jobs.states import NoticeState
+
+    invocation = invocation_of(context)
+    runs = invocation.deployment().runs
+    terminal = Terminal(as_json=as_json)
+    if run_name is None:
+        found = [*runs.dead_notices(), *runs.unsent_notices(limit=MOST_WAITING)]
+    else:
+        found = runs.notices(find_run(runs, run_name, command=invocation.options.command).run)
+    if as_json:
+        terminal.give_json([notice.model_dump(mode="json") for notice in found])
+        return
+    if not found:
+        terminal.show("Everything has been told." if run_name is None else "There was nothing to tell yet.")
+        terminal.show_next(NextStep(command=invocation.command("ps"), what="runs at work"))
+        return
+    terminal.show(notice_list(found, width=terminal.people.width))
+    dead = next((notice for notice in found if notice.state is NoticeState.DEAD), None)
+    if dead is not None:
+        what = "send what could not be sent"
+        terminal.show_next(NextStep(command=invocation.command(f"notices replay {dead.subject_id}"), what=what))
+    else:
+        described = NextStep(command=invocation.command(f"describe {found[0].subject_id}"), what="what happened to it")
+        terminal.show_next(described)
+
+
+@app.command()
+def replay(
+    context: typer.Context,
+    *,
+    subject: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="Only what is to be told of this one.", show_default=False)
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Whatever could not be told.")] = False,
+    yes: AssumeYes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Send again what could not be sent: each notice goes out once, however often this is called."""
+    from spotkeep_cli.errors import UsageError
+    from spotkeep_cli.launcher_answer import read_answer
+
+    if (subject is None) == (not everything):
+        raise UsageError("name a run, or give --all", hint="see what could not be sent: spotkeep notices ls")
+    invocation = invocation_of(context)
+    deployment = invocation.deployment()
+    terminal = Terminal(as_json=as_json)
+    dead = [notice for notice in deployment.runs.dead_notices() if everything or notice.subject_id == subject]
+    if dead:
+        terminal.confirm(f"Send {_counted(len(dead))} again?", assume_yes=yes)
+    replayed: list[str] = []
+    for name in sorted({notice.subject_id for notice in dead}):
+        answer = deployment.invoke_launcher({"action": "replay-notices", "run": name})
+        replayed += read_answer(answer, what=f"the notices of {name} were not sent again")["notices"]
+    if as_json:
+        terminal.give_json({"ok": True, "notices": replayed})
+        return
+    if not replayed:
+        terminal.show("There is nothing that could not be sent.")
+    else:
+        terminal.show(f"{_counted(len(replayed))}: out again within five minutes, each once.")
+    terminal.show_next(NextStep(command=invocation.command("notices ls"), what="what has not gone out yet"))
+
+
+def _counted(notices: int) -> str:
+    return "1 notice" if notices == 1 else f"{notices} notices"

@@ -1,0 +1,107 @@
+"""I1, I4, I6 and I8 under any story, in a short form, and proof that it would notice.
+
+`make torture-control` tells many more.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from benchmarks.control import story
+from benchmarks.control.story import ControlPlaneStory
+from spotkeep_jobs import cost, launch, run_observer, run_table, tracking
+from spotkeep_jobs.run_table import RunTable
+
+ROOT = Path(__file__).parents[2]
+
+
+def tell(*, stories: int, **how: Any) -> None:
+    class Story(ControlPlaneStory):
+        steps_taken = 0
+        happenings: ClassVar[Counter[str]] = Counter()
+
+    run_state_machine_as_test(
+        Story,
+        settings=settings(
+            max_examples=stories, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck), **how
+        ),
+    )
+
+
+def test_i1_i4_i6_i8_whatever_happens_in_whatever_order() -> None:
+    tell(stories=40)
+
+
+def test_the_long_form_gives_a_verdict_and_its_figures(tmp_path: Path) -> None:
+    verdict = tmp_path / "control.json"
+    command = [sys.executable, "-m", "benchmarks.control.torture", "--steps", "200", "--inputs", "50", "--output"]
+    done = subprocess.run([*command, verdict], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(verdict.read_text())
+    assert told["unbroken"]
+    assert told["kinds"]["stories"]["trials"] >= 200
+    assert told["kinds"]["bad input: launcher"]["figures"]["refused"] >= 50
+    assert "nothing broke" in done.stdout
+
+
+def sent_notices_are_offered_again(patch: pytest.MonkeyPatch) -> None:
+    """A notice that went out goes back into the outbox."""
+    patch.setattr(RunTable, "mark_sent", lambda self, notice, **how: self.release_notice(notice))
+
+
+def endings_keep_their_lineage(patch: pytest.MonkeyPatch) -> None:
+    """A run that has ended goes on owning its checkpoints."""
+    patch.setattr(run_table.RunChange, "ends_run", property(lambda change: False))
+
+
+def stops_are_only_recorded(patch: pytest.MonkeyPatch) -> None:
+    """A user's stop whose launcher died is never told to SageMaker."""
+    patch.setattr(run_observer, "_asks_for_action", lambda run, attempt, job: False)
+    patch.setattr(launch._Completion, "_stop", lambda self, head, attempt: head)
+
+
+def only_the_last_attempt_is_billed(patch: pytest.MonkeyPatch) -> None:
+    """What earlier attempts cost is forgotten."""
+    patch.setattr(tracking, "bill", lambda attempts, **how: cost.bill(attempts[-1:], **how))
+
+
+def a_resume_does_not_look(patch: pytest.MonkeyPatch) -> None:
+    """A next attempt begins whatever the last one does."""
+    patch.setattr(launch.Launcher, "_refuse_unless_over", lambda self, run: None)
+    patch.setattr(story, "_ALLOWED", (*story._ALLOWED, run_table.AttemptStillLiveError))
+
+    def begin(self: RunTable, *, run: Any, attempt: Any) -> Any:
+        return BEGIN_ATTEMPT(self, run=run.model_copy(update={"state": "STOPPED"}), attempt=attempt)
+
+    patch.setattr(RunTable, "begin_attempt", begin)
+    patch.setattr(RunTable, "_claim_lineage", lambda self, run: self._put({"pk": f"lineage#{run.checkpoint_uri}",
+                                                                           "sk": "claim", "run": run.run}))  # fmt: skip
+
+
+BEGIN_ATTEMPT = RunTable.begin_attempt
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        sent_notices_are_offered_again,
+        endings_keep_their_lineage,
+        stops_are_only_recorded,
+        only_the_last_attempt_is_billed,
+        a_resume_does_not_look,
+    ],
+)
+def test_a_fault_is_noticed(fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    fault(monkeypatch)
+    with pytest.raises(AssertionError):
+        tell(stories=400, database=None, phases=[Phase.generate], derandomize=True)

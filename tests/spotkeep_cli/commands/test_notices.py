@@ -1,0 +1,65 @@
+"""`spotkeep notices`: what has not been told is seen, and told again on demand."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from spotkeep_cli.errors import ExitCode
+from spotkeep_jobs.notices import ending_notice
+from spotkeep_jobs.states import NoticeState
+
+
+@pytest.fixture
+def told(deployment: Any, make: Any) -> Any:
+    """A deployment with a notice that was sent, one that waits, and two that could not be sent."""
+    states = {
+        "digits-1a2b3c4d": NoticeState.SENT,
+        "digits-22222222": NoticeState.PENDING,
+        "digits-33333333": NoticeState.DEAD,
+        "digits-44444444": NoticeState.DEAD,
+    }
+    for run, state in states.items():
+        head = make.completed(run)
+        deployment.runs.add(head)
+        notice = ending_notice(run=head, deployment="spotkeep", created_at=make.now)
+        assert notice is not None
+        deployment.runs.told.append(notice.model_copy(update={"state": state, "deliveries": 25}))
+    deployment.answers["replay-notices"] = {"ok": True, "run": "r", "notices": ["digits-33333333/completed/1"]}
+    return deployment
+
+
+def test_without_a_run_it_lists_what_was_not_told_dead_ones_first(spotkeep: Any, told: Any) -> None:
+    shown = spotkeep("notices", "ls")
+    rows = [line.split()[0] for line in shown.stdout.splitlines() if line.startswith("digits")]
+    assert rows == ["digits-33333333", "digits-44444444", "digits-22222222"]
+    assert "could not be sent" in shown.stdout
+    assert "notices replay digits-33333333" in shown.stdout + shown.stderr
+
+
+def test_of_a_run_it_lists_everything(spotkeep: Any, told: Any) -> None:
+    [notice] = json.loads(spotkeep("notices", "ls", "digits-1a", "--json").stdout)
+    assert (notice["subject_id"], notice["state"]) == ("digits-1a2b3c4d", "sent")
+
+
+def test_nothing_to_tell_is_said(spotkeep: Any, deployment: Any) -> None:
+    assert "Everything has been told" in spotkeep("notices", "ls").stdout
+    assert "nothing that could not be sent" in spotkeep("notices", "replay", "--all").stdout
+
+
+def test_replay_asks_the_launcher_once_for_each_run(spotkeep: Any, told: Any) -> None:
+    done = spotkeep("notices", "replay", "--all", "--yes")
+    assert told.invocations == [
+        {"action": "replay-notices", "run": "digits-33333333"},
+        {"action": "replay-notices", "run": "digits-44444444"},
+    ]
+    assert "2 notices: out again" in done.stdout
+    spotkeep("notices", "replay", "digits-44444444", "--yes", "--json")
+    assert told.invocations[2:] == [{"action": "replay-notices", "run": "digits-44444444"}]
+
+
+def test_replay_needs_to_know_what(spotkeep: Any, told: Any) -> None:
+    assert spotkeep("notices", "replay").exit_code == ExitCode.USAGE
+    assert told.invocations == []
