@@ -54,7 +54,7 @@ PLATFORM: Final = JobPlatform(
     training_bundle_uri="s3://assets/0123abcd.pyz",
 )
 DEFAULTS: Final = DeploymentDefaults(image="image", instance_type="ml.m5.xlarge", checkpoint_bucket="checkpoints")
-TIMEOUT_SECONDS: Final = {"launcher": 60, "tracker": 120, "reconciler": 240}
+TIMEOUT_SECONDS: Final = {"launcher": 60, "tracker": 120, "warm_pools": 60, "reconciler": 240}
 """As the stacks set them; a test holds them against the templates."""
 LARGEST_SKEW_SECONDS: Final = 30
 """How far a function's clock may be off, either way."""
