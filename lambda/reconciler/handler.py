@@ -36,6 +36,7 @@ def reconciler_on(parts: Tracking) -> Reconciler:
     return Reconciler(
         table=parts.table,
         observer=parts.runs,
+        pools=parts.pools,
         tuning=parts.tuning,
         outbox=parts.outbox,
         complete_launch=functools.partial(
@@ -71,6 +72,7 @@ def handler(event: object, context: LambdaContext) -> dict[str, Any]:  # noqa: A
         "runs": sweep.runs,
         "changes": sweep.changes,
         "completed": sweep.completed,
+        "pools": sweep.pools,
         "tuning_jobs": sweep.tuning_jobs,
         "notices_sent": sweep.notices_sent,
         "left": sweep.left,
@@ -82,6 +84,7 @@ def _report(sweep: Sweep) -> None:
     for what, why in sweep.failures.items():
         logger.error("not reconciled", what=what, problem=why)
     counts = {
+        "PoolsKept": sweep.pools,
         "RunsInFlight": sweep.runs + sweep.left,
         "RunChanged": sweep.changes,
         "HalfDoneCompleted": sweep.completed,

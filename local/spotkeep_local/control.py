@@ -48,6 +48,14 @@ class LocalControl:
         """
         self._connection.call("EventFaults", faults.to_document())
 
+    def warm_pool_quota(self, instances: int) -> None:
+        """How many instances may be in warm pools from now on; 0, as in a new AWS account, keeps none.
+
+        Raises:
+            ControlError: The local AWS refused, or is not there.
+        """
+        self._connection.call("WarmPoolQuota", {"instances": instances})
+
     def job_facts(self, job_name: str) -> JobFacts:
         """What really happened to a training job's processes.
 

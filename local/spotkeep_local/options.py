@@ -49,6 +49,8 @@ class ServerOptions:
         isolation: How a job gets its `/opt/ml`, and whether an EC2 instance is a host with namespaces and loop devices
             (`namespace`) or a process group with directories for volumes (`relocated`).
         time_scale: How many times faster than AWS the local EC2 is: notices, launches, volumes, snapshots.
+        warm_pool_quota: How many instances may be in warm pools. A new AWS account has 0: jobs then run and leave no
+            pool.
 
     Raises:
         OptionsError: Values are out of range; names every one.
@@ -63,6 +65,7 @@ class ServerOptions:
     stop_grace_seconds: float = 120.0
     isolation: Isolation = Isolation.AUTO
     time_scale: float = 1.0
+    warm_pool_quota: int = 10
 
     def __post_init__(self) -> None:
         problems = [
@@ -80,6 +83,9 @@ class ServerOptions:
         scale = self.time_scale
         if isinstance(scale, bool) or not isinstance(scale, int | float) or not 1 <= scale <= _FASTEST:
             problems.append(f"time_scale must be a number from 1 to {_FASTEST}, found {scale!r}")
+        quota = self.warm_pool_quota
+        if isinstance(quota, bool) or not isinstance(quota, int) or quota < 0:
+            problems.append(f"warm_pool_quota must be a number of instances from 0, found {quota!r}")
         if not _REGION.fullmatch(str(self.region)):
             problems.append(f"region must look like us-east-1, found {self.region!r}")
         if not _ACCOUNT.fullmatch(str(self.account_id)):

@@ -30,6 +30,7 @@ class Sweeping:
         return Reconciler(
             table=world.table,
             observer=world.runs,
+            pools=world.pools,
             tuning=TuningObserver(table=world.table, jobs=self, deployment="spotkeep", clock=world.clock),
             outbox=world.outbox,
             complete_launch=self.completed.append,
