@@ -21,7 +21,7 @@ from spotkeep_jobs.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
     from botocore.config import Config
@@ -31,6 +31,7 @@ ENDED_STATUSES = frozenset({"Completed", "Failed", "Stopped"})
 """Statuses after which a job never runs again. `Deleting` follows one of them."""
 
 CREATE_ATTEMPTS = 5
+_JOBS_A_PAGE = 100
 _CONNECT_TIMEOUT_SECONDS = 3
 _READ_TIMEOUT_SECONDS = 8
 
@@ -78,8 +79,25 @@ class TrainingJob:
         return self.status in ENDED_STATUSES or self.status == "Deleting"
 
 
+@dataclass(frozen=True, kw_only=True)
+class JobSummary:
+    """A line of ListTrainingJobs: a hundred come in one call, but say little."""
+
+    name: str
+    arn: str
+    last_modified_at: datetime | None
+
+
 class TrainingJobs(Protocol):
     """The seam: what Spotkeep asks of SageMaker."""
+
+    def in_progress(self) -> Iterator[JobSummary]:
+        """Every job of the account and region that is InProgress, whosever it is.
+
+        Raises:
+            SageMakerError: SageMaker refused or could not answer.
+        """
+        ...
 
     def create(self, request: Mapping[str, Any], /) -> str:
         """Create a training job and return its ARN.
@@ -129,6 +147,21 @@ class SageMakerTrainingJobs:
         except TrainingJobNotFoundError:
             return None
 
+    def in_progress(self) -> Iterator[JobSummary]:
+        """List the jobs in progress; see `TrainingJobs.in_progress`."""
+        query: dict[str, Any] = {"StatusEquals": "InProgress", "MaxResults": _JOBS_A_PAGE}
+        while True:
+            page = self._call("ListTrainingJobs", query)
+            for entry in page["TrainingJobSummaries"]:
+                yield JobSummary(
+                    name=entry["TrainingJobName"],
+                    arn=entry["TrainingJobArn"],
+                    last_modified_at=entry.get("LastModifiedTime"),
+                )
+            if not page.get("NextToken"):
+                return
+            query["NextToken"] = page["NextToken"]
+
     def stop(self, job_name: str, /) -> bool:
         """Ask a job to stop; see `TrainingJobs.stop`."""
         try:
@@ -145,6 +178,7 @@ class SageMakerTrainingJobs:
         methods: dict[str, Any] = {
             "CreateTrainingJob": self._client.create_training_job,
             "DescribeTrainingJob": self._client.describe_training_job,
+            "ListTrainingJobs": self._client.list_training_jobs,
             "StopTrainingJob": self._client.stop_training_job,
         }
         try:

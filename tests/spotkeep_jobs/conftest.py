@@ -18,7 +18,7 @@ from spotkeep_jobs.outbox import Outbox
 from spotkeep_jobs.record import Attempt, Notice, Run
 from spotkeep_jobs.run_observer import RunObserver
 from spotkeep_jobs.run_table import RunTable
-from spotkeep_jobs.sagemaker_api import StatusTransition, TrainingJob
+from spotkeep_jobs.sagemaker_api import JobSummary, StatusTransition, TrainingJob
 from spotkeep_jobs.tracking import Deployment
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -39,6 +39,11 @@ class FakeTrainingJobs:
     def describe(self, job_name: str, /) -> TrainingJob | None:
         self.before_call("DescribeTrainingJob")
         return self.known.get(job_name)
+
+    def in_progress(self) -> Iterator[JobSummary]:
+        for job in self.known.values():
+            if job.status == "InProgress":
+                yield JobSummary(name=job.name, arn=job.arn, last_modified_at=job.last_modified_at)
 
     def stop(self, job_name: str, /) -> bool:
         self.stopped.append(job_name)
