@@ -45,6 +45,7 @@ def function_platform(
         target=target,
         layer=layer.layer,
         source_root=project.functions,
+        planner_root=project.planner,
         archives=project.archives,
         log_retention=_RETENTIONS[settings.log_retention_days],
     )

@@ -13,6 +13,7 @@ class Project:
 
     Attributes:
         functions: Source root of the functions.
+        planner: Source root of the planner, whose steering the functions carry.
         training_package: The library that runs inside jobs.
         lock: Hashed requirements of the functions.
         layers: Keeps built dependency layers, one folder a hash.
@@ -22,6 +23,7 @@ class Project:
     """
 
     functions: Path
+    planner: Path
     training_package: Path
     lock: Path
     layers: Path
@@ -39,6 +41,7 @@ class Project:
         state = root / ".spotkeep"
         return cls(
             functions=root / "lambda",
+            planner=root / "planner",
             training_package=root / "training" / "spotkeep",
             lock=root / "locks" / "lambda.txt",
             layers=state / "layers",

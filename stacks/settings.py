@@ -190,7 +190,7 @@ SlackChannel = Annotated[
 TeamsChannel = Annotated[
     str,
     _checked(
-        rf"{_GUID}/{_GUID}/19%3[aA].+",
+        rf"{_GUID}/{_GUID}/[\w=+/.,-]*%3[aA][\w=+/.,-]*%40[\w=+/.,-]*",
         problem="is not a Teams tenant, team and channel",
         fix="Give their ids from the channel's link: tenant/team/19%3a...%40thread.tacv2.",
     ),

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from spotkeep_local import lifecycle
@@ -16,6 +17,10 @@ from spotkeep_local.options import ServerOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+# How long an example takes says more about the machine's other work than about the code.
+hypothesis.settings.register_profile("without-deadlines", deadline=None)
+hypothesis.settings.load_profile("without-deadlines")
 
 _TOOLS = Path(sys.prefix) / "bin"
 _STATE = Path(__file__).parent.parent / ".spotkeep"

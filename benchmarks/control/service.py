@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -100,9 +100,9 @@ class Service:
         process = Process.current()
         return NOON + timedelta(seconds=self.seconds + (process.skew if process else 0.0))
 
-    def read(self, job_name: str, /) -> JobLog:
+    def read(self, job_name: str, /, *, since: float | None = None) -> JobLog:
         """The seam to the jobs' logs."""
-        return self._called("FilterLogEvents", lambda: self._log_of(job_name))  # type: ignore[no-any-return]
+        return self._called("FilterLogEvents", lambda: self._log_of(job_name, since=since))  # type: ignore[no-any-return]
 
     def create_training_job(self, **request: Any) -> dict[str, Any]:
         return self._called("CreateTrainingJob", lambda: self._create(request))  # type: ignore[no-any-return]
@@ -282,9 +282,10 @@ class Service:
                 answer["BillableTimeInSeconds"] = job.billable_seconds
         return answer
 
-    def _log_of(self, job_name: str) -> JobLog:
+    def _log_of(self, job_name: str, *, since: float | None) -> JobLog:
         job = self.jobs.get(job_name)
-        return parse_log([] if job is None else job.lines)
+        log = parse_log([] if job is None else job.lines)
+        return replace(log, events=tuple(event for event in log.events if since is None or event.at >= since))
 
     def _log(self, job: ModelJob, event: str, **fields: Any) -> None:
         at = (NOON + timedelta(seconds=self.seconds)).timestamp()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from spotkeep_jobs.record import Attempt, Notice, Run, TimelineEntry
+    from spotkeep_jobs.record import Attempt, Notice, Plan, Run, TimelineEntry
     from spotkeep_jobs.states import RunState
 
     # Named here because `RunReader.list` hides the builtin within its class.
@@ -113,6 +113,9 @@ class RunReader(Protocol):
 
     def timeline(self, run: str) -> Timeline:
         """What happened to a run, oldest first."""
+
+    def plan(self, run: str) -> Plan | None:
+        """What a run was planned with, if it was."""
 
     def attempts(self, run: str) -> Attempts:
         """A run's attempts, first to last."""

@@ -41,7 +41,7 @@ def follow_to_the_end(
         terminal: Where to show it.
         detach: Whether to leave at once.
 
-    With `--json`, standard output gets the answer (detached) or the run as it ended.
+    With `--json`, standard output gets the answer (detached) or the run as it ended, and the forecast there was.
 
     Raises:
         RunFailedError: It failed.
@@ -62,7 +62,7 @@ def follow_to_the_end(
         terminal.show(f"\nDetached. {run} goes on without you.")
         terminal.show_next(*_come_back(run, invocation=invocation))
         return
-    _conclude(ended, invocation=invocation, terminal=terminal)
+    _conclude(ended, forecast=answer.get("forecast"), invocation=invocation, terminal=terminal)
 
 
 def _watch(run: str, *, attempt: int, invocation: Invocation, deployment: Deployment, terminal: Terminal) -> Run | None:
@@ -85,9 +85,9 @@ def _watch(run: str, *, attempt: int, invocation: Invocation, deployment: Deploy
     return last
 
 
-def _conclude(run: Run, *, invocation: Invocation, terminal: Terminal) -> None:
+def _conclude(run: Run, *, forecast: object, invocation: Invocation, terminal: Terminal) -> None:
     if terminal.as_json:
-        terminal.give_json(run.model_dump(mode="json"))
+        terminal.give_json(run.model_dump(mode="json") | ({} if forecast is None else {"forecast": forecast}))
     else:
         terminal.show("")
         terminal.show(_verdict(run))

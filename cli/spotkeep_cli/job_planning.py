@@ -6,24 +6,29 @@ deployment's own runs of the same type; and from the published interruption band
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_cli.errors import CommandLineError, NoConnectionError, UsageError
 from spotkeep_jobs.durations import format_duration, parse_duration
 from spotkeep_jobs.errors import DurationError
+from spotkeep_jobs.request import DEFAULT_RESTART_SECONDS
 
 if TYPE_CHECKING:
     from spotkeep_cli.deployment import Deployment
     from spotkeep_cli.judgement import Judgement
     from spotkeep_cli.seams import Invocation
+    from spotkeep_jobs.record import Attempt, Run
     from spotkeep_planner.capacity_model import Spells
     from spotkeep_planner.planning import Knowledge, Plan
 
 TICK_S = 300.0
 """Between two decisions, where no trace says otherwise: how often the reconciler looks."""
+DEFAULT_BAND = ">20%"
+DEFAULT_SAVE_S = 30
 _MOST_RUNS = 200
 _PICTURES = (".png", ".svg", ".pdf")
 
@@ -32,17 +37,17 @@ _PICTURES = (".png", ".svg", ".pdf")
 class PlanOptions:
     """What was asked for, parsed. Durations in seconds; None where the job file decides."""
 
-    deadline_s: int | None
-    work_s: int | None
-    restart_s: int
-    save_s: int
-    traces: Path | None
-    zones: tuple[str, ...]
-    on_demand_price: float | None
-    band: str
-    compare: bool
-    plot: Path | None
-    seed: int
+    deadline_s: int | None = None
+    work_s: int | None = None
+    restart_s: int | None = None
+    save_s: int = DEFAULT_SAVE_S
+    traces: Path | None = None
+    zones: tuple[str, ...] = ()
+    on_demand_price: float | None = None
+    band: str = DEFAULT_BAND
+    compare: bool = False
+    plot: Path | None = None
+    seed: int = 0
 
     @classmethod
     def parse(
@@ -50,7 +55,7 @@ class PlanOptions:
         *,
         deadline: str | None,
         work: str | None,
-        restart: str,
+        restart: str | None,
         save: str,
         traces: Path | None,
         zones: tuple[str, ...],
@@ -76,7 +81,7 @@ class PlanOptions:
         return cls(
             deadline_s=None if deadline is None else _duration("--deadline", deadline),
             work_s=None if work is None else _duration("--work", work),
-            restart_s=_duration("--restart", restart),
+            restart_s=None if restart is None else _duration("--restart", restart),
             save_s=_duration("--save", save),
             traces=traces,
             zones=zones,
@@ -145,6 +150,34 @@ def plan_job(
         UsageError: It cannot be planned like this: no deadline, one that is too short, a trace with faults.
         CommandLineError: The planner's packages are not installed, or the picture cannot be written.
     """
+    deployment, judgement, remarks = _judge(job_file, overrides=overrides, invocation=invocation)
+    planned = plan_request(judgement, options=options, deployment=deployment, invocation=invocation, remarks=remarks)
+    if options.plot is not None:
+        _draw(planned.types[0], path=options.plot, name=planned.name)
+    return planned
+
+
+def plan_request(
+    judgement: Judgement,
+    *,
+    options: PlanOptions,
+    deployment: Deployment | None,
+    invocation: Invocation,
+    remarks: Sequence[str] = (),
+) -> PlannedJobFile:
+    """Plans a job that was judged.
+
+    Args:
+        judgement: The job, accepted.
+        options: What was asked for.
+        deployment: Where it would run; None where there is none.
+        invocation: The outside world.
+        remarks: What could not be found out so far.
+
+    Raises:
+        UsageError: It cannot be planned like this: no deadline, one that is too short, a trace with faults.
+        CommandLineError: The planner's packages are not installed.
+    """
     try:
         from spotkeep_planner import planning
     except ImportError as error:
@@ -156,22 +189,27 @@ def plan_job(
 
     if options.band not in planning.BANDS_BY_WORD:
         raise UsageError(f"--band {options.band!r} is no band", hint=f"one of {', '.join(planning.BANDS_BY_WORD)}")
-    deployment, judgement, remarks = _judge(job_file, overrides=overrides, invocation=invocation)
     request = judgement.request
-    work_s = options.work_s or int(request["max_run"])
-    deadline_s = options.deadline_s or request.get("max_wait")
+    deadline_s = options.deadline_s or _deadline_s(request, now=invocation.seams.now()) or request.get("max_wait")
     if deadline_s is None:
-        raise UsageError("when must it be done?", hint="for example: --deadline 60h")
-    types = request.get("instance_types") or [request["instance_type"]]
+        raise UsageError("when must it be done?", hint="for example: --deadline 60h, or deadline: 60h in the job file")
+    work_s, work_from = _work(request, options=options)
+    types = types_of(request)
     try:
-        job = PlannedJob(work_s=work_s, deadline_s=deadline_s, restart_s=options.restart_s)
+        job = PlannedJob(
+            work_s=work_s,
+            deadline_s=deadline_s,
+            restart_s=options.restart_s
+            if options.restart_s is not None
+            else request.get("restart") or DEFAULT_RESTART_SECONDS,
+        )
         known = _Knowing(
             options=options,
             invocation=invocation,
             deployment=deployment,
             usd_per_hour=judgement.usd_per_hour,
             instances=int(request.get("instance_count", 1)),
-            remarks=remarks,
+            remarks=list(remarks),
         )
         planned = [
             PlannedType(
@@ -189,15 +227,42 @@ def plan_job(
     except PlannerError as error:
         raise UsageError(str(error), hint="docs/planning.md says what a plan needs") from error
     planned.sort(key=lambda each: each.plan.forecasts[0].cost_usd.mean)
-    if options.plot is not None:
-        _draw(planned[0], path=options.plot, name=str(request["name"]))
     return PlannedJobFile(
         name=str(request["name"]),
         instances=known.instances,
         types=tuple(planned),
-        work_from="--work" if options.work_s else "max_run, its upper limit: give --work for a closer forecast",
+        work_from=work_from,
         remarks=tuple(known.remarks),
     )
+
+
+def types_of(request: Mapping[str, Any]) -> list[str]:
+    """The instance types a job may get on spot (or at all, where it asks for none), in its own order.
+
+    Args:
+        request: The validated job document.
+    """
+    if not request.get("ladder"):
+        return list(request.get("instance_types") or [request["instance_type"]])
+    rungs = request["ladder"]
+    spot = [rung for rung in rungs if rung.get("capacity", "spot") == "spot"] or rungs
+    return list(dict.fromkeys(each for rung in spot for each in rung.get("instance_types") or [rung["instance_type"]]))
+
+
+def _deadline_s(request: Mapping[str, Any], *, now: datetime) -> float | None:
+    deadline = request.get("deadline")
+    if isinstance(deadline, str):
+        return (datetime.fromisoformat(deadline) - now).total_seconds()
+    return deadline
+
+
+def _work(request: Mapping[str, Any], *, options: PlanOptions) -> tuple[int, str]:
+    if options.work_s:
+        return options.work_s, "--work"
+    if request.get("work"):
+        return int(request["work"]), "work, as the job file says"
+    limit = "max_total_run" if request.get("max_total_run") else "max_run"
+    return int(request[limit]), f"{limit}, its upper limit: give --work, or work in the job file, for a closer forecast"
 
 
 def _judge(
@@ -297,14 +362,25 @@ class _Knowing:
         from spotkeep_cli.seen_capacity import seen_spells
         from spotkeep_planner.history.own_runs import spells_of
 
-        runs = [
-            run
-            for run in self.deployment.runs.list(limit=_MOST_RUNS)
-            if run.instance_type == instance_type and run.capacity == "spot"
-        ]
         now = self.invocation.seams.now()
-        seen = [spell for run in runs for spell in seen_spells(self.deployment.runs.timeline(run.run), now=now)]
+        seen = []
+        for run in self.deployment.runs.list(limit=_MOST_RUNS):
+            watched = self._spot_attempts(run, instance_type)
+            if watched:
+                timeline = [entry for entry in self.deployment.runs.timeline(run.run) if entry.attempt in watched]
+                seen += seen_spells(timeline, now=now)
         return spells_of(seen) if seen else None
+
+    def _spot_attempts(self, run: Run, instance_type: str) -> set[int]:
+        """The attempts of a run that saw the spot capacity of a type: a run that went on demand has seen it go."""
+        if self.deployment is None:
+            return set()
+        attempts: Sequence[Run | Attempt] = [run] if run.attempt == 1 else self.deployment.runs.attempts(run.run)
+        return {
+            attempt.attempt
+            for attempt in attempts
+            if attempt.capacity == "spot" and attempt.instance_type == instance_type
+        }
 
 
 def _draw(planned: PlannedType, *, path: Path, name: str) -> None:

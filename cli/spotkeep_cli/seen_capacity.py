@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from spotkeep_planner.history.own_runs import SeenSpell
 
 _GOT_CAPACITY = (TimelineKind.DOWNLOADING, TimelineKind.TRAINING, TimelineKind.RESUMED)
-_LEFT_CAPACITY = (TimelineKind.STOPPING, TimelineKind.UPLOADING, TimelineKind.ENDED)
+_LEFT_CAPACITY = (TimelineKind.STOPPING, TimelineKind.UPLOADING, TimelineKind.ATTEMPT_ENDED, TimelineKind.ENDED)
 
 
 def seen_spells(timeline: Sequence[TimelineEntry], *, now: datetime) -> list[SeenSpell]:

@@ -21,6 +21,8 @@ from spotkeep_constructs.lambda_target import RUNTIME, LambdaTarget
 from spotkeep_constructs.statements import allow
 
 SHARED_PACKAGE = "spotkeep_jobs"
+STEERING = ("spotkeep_planner/__init__.py", "spotkeep_planner/errors.py", "spotkeep_planner/steering/")
+"""Of the planner, what steers a run: the rest needs packages that the functions do not have."""
 FAILURE_RETENTION_DAYS = 14
 RETRY_ATTEMPTS = 2
 LONGEST_RETRY = Duration.hours(6)
@@ -34,6 +36,7 @@ class FunctionPlatform:
         target: What the functions are built for.
         layer: Their third-party dependencies.
         source_root: The directory `lambda/`, which holds one package a function.
+        planner_root: The directory `planner/`, whose steering the functions carry.
         archives: Directory that keeps built archives.
         log_retention: How long their logs are kept.
     """
@@ -41,15 +44,17 @@ class FunctionPlatform:
     target: LambdaTarget
     layer: lambda_.ILayerVersion
     source_root: Path
+    planner_root: Path
     archives: Path
     log_retention: logs.RetentionDays
 
 
-def code_bytes(source_root: Path, package: str) -> bytes:
-    """Packs a function's package together with the one that all functions share.
+def code_bytes(source_root: Path, package: str, *, planner_root: Path) -> bytes:
+    """Packs a function's package together with what all functions share.
 
     Args:
         source_root: The directory `lambda/`.
+        planner_root: The directory `planner/`.
         package: The function's package, which holds handler.py.
 
     Returns:
@@ -68,6 +73,8 @@ def code_bytes(source_root: Path, package: str) -> bytes:
                 fix="Name one of its folders, such as launcher.",
             )
         files |= python_sources(source_root / name)
+    planner = python_sources(planner_root / "spotkeep_planner")
+    files |= {name: content for name, content in planner.items() if name.startswith(STEERING)}
     return zip_bytes(files)
 
 
@@ -137,7 +144,7 @@ class JobFunction(Construct):
         self.package = package
         self.timeout = timeout
         name = f"{deployment}-{package}"
-        content = code_bytes(platform.source_root, package)
+        content = code_bytes(platform.source_root, package, planner_root=platform.planner_root)
         digest = sha256(content)
         archive = keep(platform.archives / digest, f"{package}.zip", content)
 

@@ -2,6 +2,7 @@
 
 A payload is a job document, or a word about a run:
 `{"action": "validate" | "stop" | "resume" | "describe" | "replay-notices", ...}`.
+Beside a job document there may be a `plan`, which the command line makes: what the run is forecast with and steered by.
 What the user can correct is answered (`"ok": false`). What AWS could not do for certain is raised, so that an
 asynchronous invocation is retried by Lambda, with the same request id and therefore the same token.
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 from botocore.exceptions import BotoCoreError, ClientError
 
 from launcher import answers
+from launcher.plan import plan_of
 from launcher.settings import LauncherSettings
 from spotkeep_jobs.aws_errors import is_temporary
 from spotkeep_jobs.errors import Problem, RequestRefusedError
@@ -103,15 +105,27 @@ def answer_to(event: object, *, launcher: Launcher, request_id: str) -> answers.
     action, document = _parsed(event)
     if action in _RUN_ACTIONS:
         return _act(action, _run_of(document), launcher=launcher)
+    document, plan, problems = plan_of(document)
+    if problems:
+        raise _refused_with(problems, document, launcher=launcher)
     if action == "validate":
         request, warnings = launcher.validate(document)
         _count("DocumentValidated")
         return answers.valid(request, warnings, usd_per_hour=launcher.usd_per_hour(request))
-    launch = launcher.launch(document, default_token=request_id)
+    launch = launcher.launch(document, default_token=request_id, plan=plan)
     logger.append_keys(run=launch.run.run, attempt=launch.run.attempt)
     logger.info("replayed" if launch.replayed else "launched", job_arn=launch.run.job_arn, owner=launch.run.owner)
     _count("LaunchReplayed" if launch.replayed else "LaunchAccepted")
     return answers.launched(launch)
+
+
+def _refused_with(problems: Sequence[Problem], document: object, *, launcher: Launcher) -> RequestRefusedError:
+    """A plan that cannot be used, and all that is wrong with the document beside it (I7)."""
+    try:
+        _, warnings = launcher.validate(document)
+    except RequestRefusedError as error:
+        return RequestRefusedError([*error.problems, *problems], warnings=error.warnings)
+    return RequestRefusedError(problems, warnings=warnings)
 
 
 def _act(action: str, run: str, *, launcher: Launcher) -> answers.Answer:

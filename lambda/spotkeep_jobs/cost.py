@@ -187,6 +187,35 @@ def bill(attempts: Sequence[Attempt], *, prices: Mapping[str, float]) -> Cost | 
     )
 
 
+def spent_so_far_usd(
+    *,
+    earlier: Sequence[Attempt],
+    attempt: Attempt,
+    job: TrainingJob,
+    prices: Mapping[str, float],
+    spot_usd_per_hour: float | None,
+    now: datetime,
+) -> float | None:
+    """What a run has cost, its live job included. SageMaker says what that is billed only when it is over.
+
+    Args:
+        earlier: The attempts before it.
+        attempt: The live attempt.
+        job: What SageMaker says of its job.
+        prices: On-demand US dollars per instance and hour, by instance type.
+        spot_usd_per_hour: What spot was planned to cost; None for the on-demand price, which is an upper bound.
+        now: The time.
+    """
+    before = bill(earlier, prices=prices) if earlier else None
+    price = prices.get(attempt.instance_type)
+    if attempt.capacity == "spot" and spot_usd_per_hour is not None:
+        price = spot_usd_per_hour
+    if price is None or (earlier and (before is None or before.billed_usd is None)):
+        return None
+    seconds = _seconds_in(job.transitions, ON_INSTANCES_STATUSES, ended_at=now) * attempt.instance_count
+    return (before.billed_usd or 0.0 if before is not None else 0.0) + seconds * price / _SECONDS_PER_HOUR
+
+
 def count_interruptions(transitions: Sequence[StatusTransition]) -> int:
     """How often a job lost its capacity."""
     return sum(transition.status == "Interrupted" for transition in transitions)

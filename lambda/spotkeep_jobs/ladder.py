@@ -11,7 +11,8 @@ on-demand jobs only)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final
 
 from spotkeep_jobs.cost import bill
@@ -31,8 +32,8 @@ class Rung:
     Attributes:
         capacity: Spot or on-demand.
         instance_types: Best first. Spot has one; on-demand takes the first it can get.
-        longest_wait_seconds: How long to wait for capacity at a time before the next rung; None where AWS's own limit
-            (max_wait) ends the waiting.
+        longest_wait_seconds: How long to wait for capacity at a time before the next rung; None where something else
+            ends the waiting: AWS's own limit (max_wait), or the run's deadline.
     """
 
     capacity: Capacity
@@ -81,9 +82,9 @@ def rungs_of(request: JobRequest) -> tuple[Rung, ...]:
         return (Rung(capacity=request.capacity, instance_types=request.types),)
     wait = request.longest_wait or DEFAULT_LONGEST_WAIT_SECONDS
     if request.ladder is None:
-        spot = tuple(Rung(capacity="spot", instance_types=(each,), longest_wait_seconds=wait) for each in request.types)
+        spot = [Rung(capacity="spot", instance_types=(each,), longest_wait_seconds=wait) for each in request.types]
         on_demand = Rung(capacity="on-demand", instance_types=request.types, longest_wait_seconds=wait)
-        return spot if request.spot_only else (*spot, on_demand)
+        return _until_the_deadline(request, spot if request.spot_only else [*spot, on_demand])
     rungs: list[Rung] = []
     for asked in request.ladder:
         groups = [(each,) for each in asked.types] if asked.capacity == "spot" else [asked.types]
@@ -91,40 +92,76 @@ def rungs_of(request: JobRequest) -> tuple[Rung, ...]:
             Rung(capacity=asked.capacity, instance_types=types, longest_wait_seconds=asked.longest_wait or wait)
             for types in groups
         ]
-    return tuple(rungs)
+    return _until_the_deadline(request, rungs)
 
 
-def first_job(request: JobRequest, *, prices: Mapping[str, float], spent_usd: float = 0.0) -> NextJob:
+def _until_the_deadline(request: JobRequest, rungs: Sequence[Rung]) -> tuple[Rung, ...]:
+    """With a deadline, a clock does not send a run on demand, nor end it there: the policy and the guard decide."""
+    if request.deadline is None:
+        return tuple(rungs)
+    below = [*(rung.capacity for rung in rungs[1:]), "on-demand"]
+    return tuple(
+        replace(rung, longest_wait_seconds=None) if next_capacity == "on-demand" else rung
+        for rung, next_capacity in zip(rungs, below, strict=True)
+    )
+
+
+def on_demand_below(rungs: Sequence[Rung], position: int) -> int | None:
+    """The first rung on demand at or below a position; None where there is none."""
+    return next((at for at in range(position, len(rungs)) if rungs[at].capacity == "on-demand"), None)
+
+
+def first_job(
+    request: JobRequest, *, prices: Mapping[str, float], spent_usd: float = 0.0, on_demand_because: str | None = None
+) -> NextJob:
     """The run's first job, or the first after somebody resumed it.
 
     Args:
         request: The validated request.
         prices: On-demand US dollars per instance and hour, by instance type.
         spent_usd: What the run has cost so far.
+        on_demand_because: Why spot is not even tried; None where it is.
 
     Returns:
         Its `max_run_seconds` are below `shortest_job_seconds` when max_cost pays for no more.
     """
-    rung = rungs_of(request)[0]
+    rungs = rungs_of(request)
+    position = (on_demand_below(rungs, 0) or 0) if on_demand_because is not None else 0
+    rung = rungs[position]
     affordable = _affordable_seconds(request, rung, spent_usd=spent_usd, prices=prices)
     seconds = request.max_run if affordable is None else min(request.max_run, affordable)
-    return NextJob(position=0, rung=rung, max_run_seconds=seconds, because="the run was asked for")
+    because = on_demand_because or "the run was asked for"
+    return NextJob(position=position, rung=rung, max_run_seconds=seconds, because=because)
 
 
-def next_job(*, request: JobRequest, attempts: Sequence[Attempt], prices: Mapping[str, float]) -> NextJob | NoMoreJobs:
+def next_job(
+    *,
+    request: JobRequest,
+    attempts: Sequence[Attempt],
+    prices: Mapping[str, float],
+    deadline_at: datetime | None = None,
+) -> NextJob | NoMoreJobs:
     """Say what follows the run's last job, which has ended.
 
     Args:
         request: The validated request.
         attempts: All attempts of the run, first to last; the last one has its end and its usage.
         prices: On-demand US dollars per instance and hour, by instance type.
+        deadline_at: When the run must be done, if so. It may train until then: work done twice must not cost it its
+            end.
     """
     last = attempts[-1]
     rungs = rungs_of(request)
     position = min(last.rung, len(rungs) - 1)
     trained = _trained_seconds(attempts)
-    allowed = request.max_total_run or request.max_run
+    allowed = request.max_total_run or (request.max_run if deadline_at is None else None)
+    trained_of_allowed = f"trained {format_duration(int(trained))}" + (
+        "" if allowed is None else f" of {format_duration(allowed)}"
+    )
+    on_demand = on_demand_below(rungs, position)
     match last.end_reason:
+        case EndReason.DEADLINE if on_demand is not None:
+            position, because = on_demand, last.left_spot_because or "the deadline asks for it"
         case reason if reason in _NO_CAPACITY and len(rungs) > 1:
             if position + 1 == len(rungs):
                 return NoMoreJobs(because=f"the ladder has no rung below {rungs[position]}")
@@ -135,16 +172,18 @@ def next_job(*, request: JobRequest, attempts: Sequence[Attempt], prices: Mappin
             if failed > request.script_retries:
                 return NoMoreJobs(because=f"the script has failed {failed} times (script_retries)")
             because = f"the script failed and may be started again ({failed} of {request.script_retries})"
-        case EndReason.MAX_RUNTIME_EXCEEDED if request.max_total_run or request.max_cost:
-            because = f"the run has trained {format_duration(int(trained))} of {format_duration(allowed)}"
+        case EndReason.MAX_RUNTIME_EXCEEDED if deadline_at and last.ended_at and last.ended_at >= deadline_at:
+            return NoMoreJobs(because="its deadline has passed")
+        case EndReason.MAX_RUNTIME_EXCEEDED if request.max_total_run or request.max_cost or deadline_at:
+            because = f"the run has {trained_of_allowed}"
         case _:
             return NoMoreJobs()
     if len(attempts) >= request.max_attempts:
         return NoMoreJobs(because=f"the run has had its {request.max_attempts} jobs (max_attempts)")
     rung = rungs[position]
     shortest = shortest_job_seconds(request)
-    seconds = min(request.max_run, int(allowed - trained))
-    if seconds < shortest:
+    seconds = request.max_run if allowed is None else min(request.max_run, int(allowed - trained))
+    if allowed is not None and seconds < shortest:
         return NoMoreJobs(because=f"the run has trained the {format_duration(allowed)} it may")
     if request.max_cost is not None:
         cost = bill(attempts, prices=prices)

@@ -35,7 +35,7 @@ from spotkeep_jobs.errors import (
     TrainingJobNotFoundError,
 )
 from spotkeep_jobs.ladder import first_job, price_of, rungs_of, shortest_job_seconds
-from spotkeep_jobs.record import Attempt, Run, RunChange
+from spotkeep_jobs.record import Attempt, Plan, Run, RunChange, Steered, TimelineEntry
 from spotkeep_jobs.request import MAX_RUNGS, JobRequest
 from spotkeep_jobs.run_table import (
     AttemptStillLiveError,
@@ -47,7 +47,8 @@ from spotkeep_jobs.run_table import (
 )
 from spotkeep_jobs.sagemaker_api import TrainingJob, TrainingJobs
 from spotkeep_jobs.states import EndReason, RunState
-from spotkeep_jobs.tracking import Deployment, ended_without_job
+from spotkeep_jobs.steering import no_time_for_spot
+from spotkeep_jobs.tracking import Deployment, ended_without_job, steered_entry
 from spotkeep_jobs.training_job_request import (
     JobPlatform,
     build_training_job_request,
@@ -136,25 +137,26 @@ class Launcher:
         self._now = now
         self._sleep = sleep
 
-    def launch(self, document: object, *, default_token: str) -> Launched:
+    def launch(self, document: object, *, default_token: str, plan: Plan | None = None) -> Launched:
         """Launch the run a document asks for, or answer with the one its token launched before.
 
         Args:
             document: a job document, of any type.
             default_token: the token of a document that has none.
+            plan: what the run was planned with, and is steered by if it has a deadline.
 
         Raises:
             RequestRefusedError: nothing was launched; it carries every problem.
             LaunchUnfinishedError: AWS did not answer for certain; call again with the same token.
         """
-        validation = validate(document, defaults=self._defaults)
+        validation = self._judged(document, default_token=default_token)
         request = self._accepted(validation, default_token=default_token)
         token = request.token or default_token
         run_id = request.run or run_id_for(name=request.name, token=token)
         request = request.model_copy(update={"run": run_id, "token": token})
         if self._overlaps(request):
             raise RequestRefusedError(self._taken(request), warnings=validation.warnings)
-        run, replayed = self._open(request, run=run_id, token=token, warnings=validation.warnings)
+        run, replayed = self._open(request, run=run_id, token=token, plan=plan, warnings=validation.warnings)
         if replayed:
             _refuse_other_document(run, request, left_out=_left_out(document))
         run = self._complete(run, doing="launching", wrote=None if replayed else run.attempt)
@@ -169,7 +171,7 @@ class Launcher:
         Raises:
             RequestRefusedError: it would be refused; it carries every problem.
         """
-        validation = validate(document, defaults=self._defaults)
+        validation = validate(document, defaults=self._defaults, now=self._now())
         request = self._accepted(validation)
         if problems := self._taken(request):
             raise RequestRefusedError(problems, warnings=validation.warnings)
@@ -245,6 +247,17 @@ class Launcher:
             raise RequestRefusedError([_unknown_run(run_id)])
         return run
 
+    def _judged(self, document: object, *, default_token: str) -> Validation:
+        """The judgement of a document; of a launch that is repeated as it was: its deadline has come closer since."""
+        validation = validate(document, defaults=self._defaults, now=self._now())
+        draft = validation.draft
+        if validation.request is not None or draft is None or draft.deadline is None:
+            return validation
+        token = draft.token or default_token
+        recorded = self._table.get(draft.run or run_id_for(name=draft.name, token=token))
+        repeated = recorded is not None and recorded.token == token
+        return validate(document, defaults=self._defaults) if repeated else validation
+
     def _accepted(self, validation: Validation, *, default_token: str | None = None) -> JobRequest:
         """The request; refused with what the document has wrong and with what others have taken, all at once (I7)."""
         if validation.request is not None:
@@ -283,11 +296,14 @@ class Launcher:
             if prefix.startswith(run.checkpoint_uri) or run.checkpoint_uri.startswith(prefix)
         ]
 
-    def _open(self, request: JobRequest, *, run: str, token: str, warnings: tuple[str, ...]) -> tuple[Run, bool]:
+    def _open(
+        self, request: JobRequest, *, run: str, token: str, plan: Plan | None, warnings: tuple[str, ...]
+    ) -> tuple[Run, bool]:
         head, attempt = self._new_run(request, run=run, token=token)
+        timeline = _steered_from_the_start(head, attempt)
         for attempt_number in range(_TRIES):
             try:
-                opened = self._table.open_run(run=head, attempt=attempt)
+                opened = self._table.open_run(run=head, attempt=attempt, plan=plan, timeline=timeline)
             except RunExistsError:
                 raise RequestRefusedError(self._taken(request) or [_run_exists(run)], warnings=warnings) from None
             except LineageTakenError as error:
@@ -300,7 +316,10 @@ class Launcher:
         raise LaunchUnfinishedError(run=run, doing="launching", cause=RunChangedError(run))
 
     def _new_run(self, request: JobRequest, *, run: str, token: str) -> tuple[Run, Attempt]:
-        attempt = self._new_attempt(request, run=run, number=1, token=token)
+        now = self._now()
+        deadline_at = request.deadline_at(now)
+        no_spot = no_time_for_spot(request, deadline_at=deadline_at, now=now)
+        attempt = self._new_attempt(request, run=run, number=1, token=token, on_demand_because=no_spot)
         head = Run(
             run=run,
             name=request.name,
@@ -314,21 +333,33 @@ class Launcher:
             checkpoint_uri=checkpoint_uri_for(request=request, run=run, platform=self._platform),
             output_prefix=output_prefix_for(run=run, platform=self._platform),
             notify=request.notify,
+            deadline_at=deadline_at,
+            steered=_steered(no_spot, at=now),
             token=token,
             request=request.as_document(),
         )
         return head, attempt
 
     def _new_attempt(
-        self, request: JobRequest, *, run: str, number: int, token: str, spent_usd: float = 0.0
+        self,
+        request: JobRequest,
+        *,
+        run: str,
+        number: int,
+        token: str,
+        spent_usd: float = 0.0,
+        on_demand_because: str | None = None,
     ) -> Attempt:
         now = self._now()
-        job = first_job(request, prices=self._deployment.prices, spent_usd=spent_usd)
+        job = first_job(
+            request, prices=self._deployment.prices, spent_usd=spent_usd, on_demand_because=on_demand_because
+        )
         if job.max_run_seconds < shortest_job_seconds(request):
             raise RequestRefusedError([_spent(request, spent_usd=spent_usd)])
         return Attempt(
             run=run,
             attempt=number,
+            rung=job.position,
             job_name=job_name_for(run=run, attempt=number),
             capacity=job.rung.capacity,
             instance_type=job.rung.instance_types[0],
@@ -373,11 +404,20 @@ class Launcher:
         if overlaps := self._overlaps(request):
             raise RequestRefusedError(overlaps)
         spent = run.cost.billed_usd if run.cost is not None else None
+        now = self._now()
+        deadline_at = request.deadline_at(now)
+        no_spot = no_time_for_spot(request, deadline_at=deadline_at, now=now)
         attempt = self._new_attempt(
-            request, run=run.run, number=run.attempt + 1, token=run.token, spent_usd=spent or 0.0
+            request,
+            run=run.run,
+            number=run.attempt + 1,
+            token=run.token,
+            spent_usd=spent or 0.0,
+            on_demand_because=no_spot,
         )
+        run = run.model_copy(update={"deadline_at": deadline_at, "steered": _steered(no_spot, at=now)})
         try:
-            return self._table.begin_attempt(run=run, attempt=attempt)
+            return self._table.begin_attempt(run=run, attempt=attempt, timeline=_steered_from_the_start(run, attempt))
         except AttemptStillLiveError:
             raise RunChangedError(run.run) from None
         except LineageTakenError as error:
@@ -548,6 +588,19 @@ class _Completion:
 
     def _earlier(self, head: Run) -> list[Attempt]:
         return [attempt for attempt in self.table.attempts(head.run) if attempt.attempt < head.attempt]
+
+
+def _steered(on_demand_because: str | None, *, at: datetime) -> Steered | None:
+    if on_demand_because is None:
+        return None
+    return Steered(choice="on-demand", reason=on_demand_because, decided_at=at)
+
+
+def _steered_from_the_start(run: Run, attempt: Attempt) -> tuple[TimelineEntry, ...]:
+    if run.steered is None:
+        return ()
+    text = f"On demand from the start: {run.steered.reason}"
+    return (steered_entry(run=run.run, attempt=attempt.attempt, text=text, at=run.steered.decided_at),)
 
 
 def _recorded_parameters(attempt: Attempt) -> Mapping[str, Any]:

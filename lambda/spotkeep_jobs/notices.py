@@ -68,6 +68,10 @@ _ENDINGS: Final = {
         subject="waited too long",
         sentence="was ended: it waited for capacity longer than it may.",
     ),
+    EndReason.DEADLINE: _Ending(
+        subject="could not go on demand",
+        sentence="left spot capacity for its deadline, and was ended before it could go on demand.",
+    ),
 }
 
 _NOTICE_OF_STATE: Final = {
@@ -296,7 +300,7 @@ def on_demand_notice(*, run: Run, attempt: Attempt, deployment: str, happened_at
     )
 
 
-def budget_notice(
+def max_cost_notice(
     *, run: Run, attempt: int, spent_usd: float, max_cost_usd: float, deployment: str, now: datetime
 ) -> Notice:
     """Tell that most of a run's max_cost is spent while it goes on.
@@ -309,22 +313,64 @@ def budget_notice(
         deployment: The deployment's name.
         now: When it was seen.
     """
+    return _budget_notice(
+        run=run,
+        attempt=attempt,
+        deployment=deployment,
+        now=now,
+        subject="has spent most of its max_cost",
+        text=f"Your run {run.name} has cost {spoken_usd(spent_usd)} of the {spoken_usd(max_cost_usd)} it may "
+        "(max_cost). It goes on with another job, which ends when the rest is spent; its checkpoints stay.",
+    )
+
+
+def budget_notice(
+    *, run: Run, attempt: int, nth: int, spent: str, budget_usd: float, over: bool, deployment: str, now: datetime
+) -> Notice:
+    """Tell that a run's budget is nearly spent, or spent; which ends nothing.
+
+    Args:
+        run: The head.
+        attempt: Its current attempt.
+        nth: 1 for nearly, 2 for spent.
+        spent: What the run has cost so far, in words: `at most 12.50 USD`.
+        budget_usd: What it is meant to cost.
+        over: Whether it has cost that.
+        deployment: The deployment's name.
+        now: When it was seen.
+    """
+    return _budget_notice(
+        run=run,
+        attempt=attempt,
+        nth=nth,
+        deployment=deployment,
+        now=now,
+        subject="has spent its budget" if over else "has spent most of its budget",
+        text=f"Your run {run.name} has cost {spent} of the {spoken_usd(budget_usd)} it is meant to (budget). It goes "
+        "on: a budget is told and ends nothing, max_cost does.",
+    )
+
+
+def _budget_notice(
+    *, run: Run, attempt: int, deployment: str, now: datetime, subject: str, text: str, nth: int = 0
+) -> Notice:
     return _notice(
         run=run,
         deployment=deployment,
         kind=NoticeKind.BUDGET_NEAR,
         attempt=attempt,
+        nth=nth,
         happened_at=now,
         created_at=now,
-        subject="has spent most of its budget",
+        subject=subject,
         paragraphs=[
-            *_wrapped(
-                f"Your run {run.name} has cost {spoken_usd(spent_usd)} of the {spoken_usd(max_cost_usd)} it may "
-                "(max_cost). It goes on with another job, which ends when the rest is spent; its checkpoints stay."
-            ),
+            *_wrapped(text),
             "",
             "Next",
-            *_commands((f"spotkeep describe {run.run}", "where it stands")),
+            *_commands(
+                (f"spotkeep describe {run.run}", "where it stands"),
+                (f"spotkeep stop {run.run}", "end it; it saves first"),
+            ),
         ],
     )
 

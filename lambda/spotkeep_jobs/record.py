@@ -100,6 +100,62 @@ class JobUsage(Record):
     """False when the job's log could not be read to its end: redone work may be undercounted."""
 
 
+class Progress(Record):
+    """How far a run is, by its own word; see `progress`."""
+
+    step: int
+    """Completed steps, at the last report."""
+    total_steps: int | None = None
+    """Steps of the whole training; None where the job does not say."""
+    durable_step: int = 0
+    """The step of the newest checkpoint that is taken to be in S3."""
+    reported_at: UtcTime
+    read_to: float
+    """Epoch seconds of the last event that is in here, by the job's clock."""
+    timed_steps: int = 0
+    timed_seconds: float = 0.0
+    """How long the steps took whose time is known."""
+    at_work: bool = True
+    """Whether the process that reported last is still the one that works."""
+    unsettled_step: int | None = None
+    unsettled_at: float | None = None
+    """A checkpoint on the job's disk that may not have reached S3."""
+    tells_uploads: bool = False
+    """Whether the job says when a checkpoint has reached S3."""
+
+
+class Steered(Record):
+    """The decision a run is under: written when the choice changes."""
+
+    choice: Literal["wait", "spot", "on-demand"]
+    reason: str
+    decided_at: UtcTime
+
+
+class Spread(Record):
+    """A figure of a forecast: the middle, and the range that eight in ten futures fall into."""
+
+    p10: float
+    p50: float
+    p90: float
+
+
+class Plan(Record):
+    """What the run was forecast with, and is steered by: the solved policy as a table, beside the head."""
+
+    made_at: UtcTime
+    table: dict[str, Any]
+    """As `steering.decision_table` writes it."""
+    cost_usd: Spread | None = None
+    """Of all instances; None where no price was known."""
+    finish_seconds: Spread
+    """From the launch."""
+    chance_of_on_demand: float
+    spot_usd_per_hour: float | None = None
+    """Of one instance."""
+    rests_on: tuple[str, ...] = ()
+
+
 class Run(Record):
     """The head of a run: what the user asked for and where it stands.
 
@@ -134,6 +190,12 @@ class Run(Record):
     output_uri: str | None = None
     """The model archive, once it is known."""
     notify: tuple[NoticeKind, ...] = DEFAULT_NOTIFY
+    deadline_at: UtcTime | None = None
+    progress: Progress | None = None
+    """Followed in runs with a deadline."""
+    steered: Steered | None = None
+    budget_told_percent: int = 0
+    """Up to which share of its budget the timeline has told."""
     interruptions: int = 0
     """Over all attempts."""
     cost: Cost | None = None
@@ -168,7 +230,9 @@ class Attempt(Record):
     """When the job's ARN was recorded."""
     started_at: UtcTime | None = None
     rung_left_at: UtcTime | None = None
-    """When it had waited longer than its rung may, and its job was asked to end."""
+    """When it had waited longer than its rung may, or left spot for its deadline, and its job was asked to end."""
+    left_spot_because: str | None = None
+    """Why the policy (or the guard) sent the run on demand; None where it did not."""
     ended_at: UtcTime | None = None
     output_uri: str | None = None
     interruptions: int = 0

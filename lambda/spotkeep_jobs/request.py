@@ -16,6 +16,7 @@ import shlex
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
@@ -41,6 +42,10 @@ DEFAULT_LONGEST_WAIT_SECONDS: Final = 3_600
 SHORTEST_WAIT_SECONDS: Final = 300
 """The reconciler looks every five minutes: a shorter wait could not be kept."""
 MAX_COST_USD: Final = 1_000_000
+MAX_DEADLINE_SECONDS: Final = 365 * DAY_SECONDS
+DEFAULT_RESTART_SECONDS: Final = 720
+"""Start-up (AWS measures 2 to 3 minutes), the end of the job before, and the loading of a large checkpoint."""
+MAX_RESTART_SECONDS: Final = DAY_SECONDS
 MAX_VOLUME_GB: Final = 16_384
 MAX_HYPERPARAMETERS: Final = 100
 MAX_ENVIRONMENT: Final = 100
@@ -75,6 +80,7 @@ _ARCHIVES: Final = (".tar.gz", ".tgz", ".zip")
 _LINE_ENDS: Final = frozenset("\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029")
 _SIZE: Final = re.compile(r"(\d{1,9})\s*(g|gb|gib|t|tb|tib)", re.IGNORECASE | re.ASCII)
 _BIG_BITS: Final = 4_096
+_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 _LONGEST_COMMAND: Final = MAX_COMMAND_WORDS * 260
 
 
@@ -113,20 +119,45 @@ def _name(*, what: str, longest: int) -> BeforeValidator:
 
 
 def _duration(*, lowest: int, highest: int) -> BeforeValidator:
-    def check(value: object) -> int:
-        try:
-            seconds = parse_duration(value)
-        except DurationError as error:
-            raise _wrong(error.problem, error.fix) from None
-        if not lowest <= seconds <= highest:
-            shown = format_duration(seconds) if seconds <= 10 * MAX_WAIT_SECONDS else "far too long"
-            raise _wrong(
-                f"is out of range ({shown}): {format_duration(lowest)} to {format_duration(highest)} are allowed",
-                f"Choose a duration from {format_duration(lowest)} to {format_duration(highest)}. {FORMS}",
-            )
-        return seconds
+    return BeforeValidator(lambda value: _seconds(value, lowest=lowest, highest=highest))
 
-    return BeforeValidator(check)
+
+def _seconds(value: object, *, lowest: int, highest: int) -> int:
+    try:
+        seconds = parse_duration(value)
+    except DurationError as error:
+        raise _wrong(error.problem, error.fix) from None
+    if not lowest <= seconds <= highest:
+        shown = format_duration(seconds) if seconds <= 10 * MAX_WAIT_SECONDS else "far too long"
+        raise _wrong(
+            f"is out of range ({shown}): {format_duration(lowest)} to {format_duration(highest)} are allowed",
+            f"Choose a duration from {format_duration(lowest)} to {format_duration(highest)}. {FORMS}",
+        )
+    return seconds
+
+
+_SOME_TIME: Final = "2026-12-01T08:00:00Z"
+
+
+def _deadline(value: object) -> int | datetime:
+    """Seconds from the launch, or a time in UTC."""
+    if isinstance(value, datetime):
+        at = value
+    elif isinstance(value, str) and _DATE.match(value.strip()):
+        try:
+            at = datetime.fromisoformat(value.strip())
+        except ValueError:
+            raise _wrong("is not a time", f"Write it as {_SOME_TIME}, or as a duration from the launch: 60h") from None
+        if _DATE.fullmatch(value.strip()):
+            raise _wrong("is a day without a time", f"Write {value.strip()}T08:00:00Z, for example")
+    else:
+        return _seconds(value, lowest=1, highest=MAX_DEADLINE_SECONDS)
+    if at.tzinfo is None:
+        raise _wrong("is a time without a time zone", f"Write Z for UTC ({_SOME_TIME}), or an offset such as +01:00")
+    try:
+        return at.astimezone(UTC)
+    except OverflowError:
+        raise _wrong("is a time no calendar holds", f"Write a time such as {_SOME_TIME}") from None
 
 
 def _whole(*, lowest: int, highest: int, unit: str) -> BeforeValidator:
@@ -446,6 +477,16 @@ _DURATION_SCHEMA: Final = WithJsonSchema(
     },
     mode="validation",
 )
+_DEADLINE_SCHEMA: Final = WithJsonSchema(
+    {
+        "anyOf": [
+            {"type": "integer", "minimum": 1, "description": "seconds from the launch"},
+            {"type": "string", "pattern": r"^\s*\d+\s*$|^\s*(\d+d)?\s*(\d+h)?\s*(\d+m)?\s*(\d+s)?\s*$"},
+            {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}"},
+        ]
+    },
+    mode="validation",
+)
 _TEXTS_SCHEMA: Final = WithJsonSchema(
     {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}, mode="validation"
 )
@@ -595,6 +636,23 @@ class JobRequest(_Document):
     )
     """US dollars the run may cost. Each job's max_run is cut to what is left at the on-demand price; a spot job that
     ends there with money left is followed by the next."""
+    deadline: Annotated[int | datetime, BeforeValidator(_deadline), _DEADLINE_SCHEMA] | None = Field(
+        default=None, examples=["60h", "2026-12-01T08:00:00Z"]
+    )
+    """When the work must be done: a duration from the launch (or the resume), or a time with its zone. The run is then
+    steered: it stays on spot as long as that is safe and pays, and goes on demand in time. Needs on-demand capacity."""
+    budget: Annotated[float, BeforeValidator(_us_dollars)] | None = Field(
+        default=None, examples=[40], json_schema_extra={"exclusiveMinimum": 0, "maximum": MAX_COST_USD}
+    )
+    """US dollars the run is meant to cost. It is told when they are nearly spent, and goes on; max_cost ends it."""
+    work: Annotated[int, _duration(lowest=1, highest=MAX_DEADLINE_SECONDS), _DURATION_SCHEMA] | None = Field(
+        default=None, examples=["48h"]
+    )
+    """How long the training takes without interruptions, for plans and deadlines. Default: max_total_run or max_run."""
+    restart: Annotated[int, _duration(lowest=1, highest=MAX_RESTART_SECONDS), _DURATION_SCHEMA] | None = Field(
+        default=None, examples=["20m"]
+    )
+    """From asking for capacity to working, checkpoint loaded, at most; for plans and deadlines. Default: 12m."""
     max_run: Annotated[int, _duration(lowest=1, highest=MAX_RUN_SECONDS), _DURATION_SCHEMA] = Field(
         default=DEFAULT_MAX_RUN_SECONDS, examples=["4h", "90m", 5400]
     )
@@ -650,6 +708,32 @@ class JobRequest(_Document):
         if self.instance_types:
             return self.instance_types
         return (self.instance_type,) if self.instance_type else ()
+
+    @property
+    def work_seconds(self) -> int:
+        """How long the training takes without interruptions; at most, where nobody said so."""
+        return self.work or self.max_total_run or self.max_run
+
+    @property
+    def restart_seconds(self) -> int:
+        """How long it takes from asking for capacity to working."""
+        return self.restart or DEFAULT_RESTART_SECONDS
+
+    @property
+    def seconds_on_demand(self) -> int:
+        """How long the work takes on demand, from its launch: a start for each job that `max_run` cuts it into."""
+        jobs = -(-self.work_seconds // self.max_run)
+        return self.work_seconds + jobs * self.restart_seconds
+
+    def deadline_at(self, begun_at: datetime) -> datetime | None:
+        """When the work must be done; None when it need not be.
+
+        Args:
+            begun_at: When the run was launched, or resumed.
+        """
+        if isinstance(self.deadline, int):
+            return begun_at + timedelta(seconds=self.deadline)
+        return self.deadline
 
     def as_document(self) -> dict[str, Any]:
         """The request as JSON, fields without a value left out. Reading it again gives the same request."""

@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.job_events import JobLog
 from spotkeep_jobs.launch import complete_launch
+from spotkeep_jobs.progress import follow
 from spotkeep_jobs.record import format_time
 from spotkeep_jobs.run_table import RunChangedError, RunTable
+from spotkeep_jobs.steering import Steering
 from spotkeep_jobs.tracking import Deployment, decide
 
 if TYPE_CHECKING:
@@ -96,6 +98,8 @@ class RunObserver:
         summary = None if head is None else in_progress.get(head.job_name)
         if head is None or summary is None or head.job_arn != summary.arn or head.stop_requested_at is not None:
             return False
+        if head.deadline_at is not None:
+            return False  # Its plan asks how far it is, whatever SageMaker says.
         attempt = self._table.attempt(run, head.attempt)
         if attempt is None or attempt.rung_left_at is not None or attempt.seen_modified_at is None:
             return False
@@ -114,12 +118,14 @@ class RunObserver:
                 return Observation(run=head, job=None, changes=changes_written, notices=tuple(notices))
             *earlier, attempt = self._table.attempts(run)[: head.attempt]
             job = self._jobs.describe(attempt.job_name)
+            log = self._log(head, job)
             changes = decide(
                 run=head,
                 attempt=attempt,
                 earlier=earlier,
                 job=job,
-                log=self._logs.read(attempt.job_name) if job is not None and job.ended else JobLog(),
+                log=log,
+                steering=self._steering(head, log),
                 deployment=self._deployment,
                 now=self._clock(),
             )
@@ -139,6 +145,21 @@ class RunObserver:
                 )
             return Observation(run=head, job=job, changes=changes_written, notices=tuple(notices))
         raise RunChangedError(run)
+
+    def _log(self, run: Run, job: TrainingJob | None) -> JobLog:
+        """All of an ended job's log; of a live one what is new, where a deadline asks how far it is."""
+        if job is None:
+            return JobLog()
+        if job.ended:
+            return self._logs.read(job.name)
+        if run.deadline_at is None or not any(entry.status == "Training" for entry in job.transitions):
+            return JobLog()
+        return self._logs.read(job.name, since=None if run.progress is None else run.progress.read_to)
+
+    def _steering(self, run: Run, log: JobLog) -> Steering | None:
+        if run.deadline_at is None:
+            return None
+        return Steering(plan=self._table.plan(run.run), progress=follow(run.progress, log.events))
 
 
 def _asks_for_action(run: Run, attempt: Attempt, job: TrainingJob | None) -> bool:

@@ -7,6 +7,7 @@ a repeated launch with the first one's run, a lineage claim lets one live run at
 Items (`pk` / `sk`):
     run#<run>              head                               the run; in both indexes
     run#<run>              attempt#0001                       one training job
+    run#<run>              plan                               what it was forecast with, and is steered by
     run#<run>              event#<time>#<attempt>#<kind>      the timeline
     run#<run>              notice#<kind>#<attempt>[-<nth>]    the outbox
     tuning#<job>           notice#<kind>#0001                 the outbox, for tuning jobs
@@ -28,7 +29,7 @@ from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from botocore.exceptions import ClientError
 
 from spotkeep_jobs.errors import RunTableError
-from spotkeep_jobs.record import Attempt, Notice, Record, Run, RunChange, TimelineEntry, format_time
+from spotkeep_jobs.record import Attempt, Notice, Plan, Record, Run, RunChange, TimelineEntry, format_time
 from spotkeep_jobs.states import AttemptState, NoticeState, RunState, TimelineKind
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ _NOTICE_DEAD: Final = "dead-notice"
 _TUNING_IN_FLIGHT: Final = "tuning"
 _KEYS: Final = ("pk", "sk", "listing", "in_flight", "expires_at")
 # Documents of users (or of SageMaker) keep their exact numbers and empty values as text.
-_TEXT_FIELDS: Final = ("request", "job_request", "facts")
+_TEXT_FIELDS: Final = ("request", "job_request", "facts", "table")
 # A run lives 28 days of training and as long a wait at most: what is written beside its head outlives the head.
 _LONGEST_RUN: Final = timedelta(days=56)
 _COMMON_RETRIES: Final = 8
@@ -138,12 +139,16 @@ class RunTable:
 
     # Launching
 
-    def open_run(self, *, run: Run, attempt: Attempt) -> Opened:
+    def open_run(
+        self, *, run: Run, attempt: Attempt, plan: Plan | None = None, timeline: Sequence[TimelineEntry] = ()
+    ) -> Opened:
         """Record a new run with its first attempt, its token and its lineage, all or nothing.
 
         Args:
             run: The new head, state LAUNCHING.
             attempt: Its first attempt, state LAUNCHING.
+            plan: What it was planned with, if it was.
+            timeline: What there is to tell beside that it was opened.
 
         Returns:
             The run; with `replayed` set, the one that the same token opened before.
@@ -167,6 +172,8 @@ class RunTable:
                     self._claim_lineage(run),
                     self._put(self._attempt_item(attempt)),
                     self._put(self._timeline_item(opened)),
+                    *(self._put(self._timeline_item(entry)) for entry in timeline),
+                    *(self._plan_writes(run, plan)),
                 ]
             )
         except _Cancelled as cancelled:
@@ -179,12 +186,13 @@ class RunTable:
             raise RunChangedError(run.run) from cancelled
         return Opened(run=run, attempt=attempt, replayed=False)
 
-    def begin_attempt(self, *, run: Run, attempt: Attempt) -> Run:
+    def begin_attempt(self, *, run: Run, attempt: Attempt, timeline: Sequence[TimelineEntry] = ()) -> Run:
         """Record the next attempt of an ended run on the same lineage.
 
         Args:
             run: The head as it was read; it must have ended.
             attempt: The new attempt, numbered `run.attempt + 1`, state LAUNCHING.
+            timeline: What there is to tell beside that it begins.
 
         Returns:
             The new head.
@@ -228,6 +236,7 @@ class RunTable:
                     self._claim_lineage(run),
                     self._put(self._attempt_item(attempt), condition="attribute_not_exists(pk)"),
                     self._put(self._timeline_item(begun)),
+                    *(self._put(self._timeline_item(entry)) for entry in timeline),
                 ]
             )
         except _Cancelled as cancelled:
@@ -480,6 +489,10 @@ class RunTable:
         """One attempt of a run (strongly consistent), or None."""
         return self._read(Attempt, f"run#{run}", f"attempt#{attempt:04d}")
 
+    def plan(self, run: str) -> Plan | None:
+        """What a run was planned with, or None."""
+        return self._read(Plan, f"run#{run}", "plan")
+
     def attempts(self, run: str) -> list[Attempt]:
         """Every attempt of a run, first to last."""
         return [_parse(Attempt, item) for item in self._query_run(f"run#{run}", "attempt#")]
@@ -545,6 +558,11 @@ class RunTable:
             "sk": f"attempt#{attempt.attempt:04d}",
             "expires_at": self._outlives_head(attempt.created_at),
         }
+
+    def _plan_writes(self, run: Run, plan: Plan | None) -> Iterator[_Write]:
+        if plan is not None:
+            keys = {"pk": f"run#{run.run}", "sk": "plan", "expires_at": self._outlives_head(run.created_at)}
+            yield self._put(_fields(plan) | keys)
 
     def _next_attempt(self, change: RunChange) -> Iterator[_Write]:
         if change.next_attempt is not None:

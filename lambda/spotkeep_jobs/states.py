@@ -80,6 +80,10 @@ class EndReason(StrEnum):
     MAX_WAIT_EXCEEDED = "MAX_WAIT_EXCEEDED"
     """SageMaker's limit for waiting and running, or the longest wait of the attempt's rung."""
 
+    # Set by the tracker, by the run's policy.
+    DEADLINE = "DEADLINE"
+    """The deadline asked for on-demand capacity: the job on spot was stopped so that one on demand can follow."""
+
     # Set by SageMaker.
     CAPACITY = "CAPACITY"
     """CapacityError: no instances of the type, and SageMaker gave up."""
@@ -111,6 +115,12 @@ class TimelineKind(StrEnum):
     """The job waited longer than its rung may; it is stopped so that the next can be tried."""
     ATTEMPT_ENDED = "attempt-ended"
     """A job ended and another one follows it."""
+
+    # Set by the tracker, by the run's policy.
+    STEERED = "steered"
+    """Whether it stays on spot, waits for it or goes on demand has changed, and why."""
+    BUDGET = "budget"
+    """The run's budget is nearly spent, or spent."""
 
     # Set by the tracker from SageMaker's transitions.
     STARTING = "starting"

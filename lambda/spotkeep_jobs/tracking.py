@@ -14,20 +14,23 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
-from spotkeep_jobs import notices
+from spotkeep_jobs import notices, steering
 from spotkeep_jobs.cost import (
     ON_INSTANCES_STATUSES,
     WAITING_STATUSES,
     bill,
     count_interruptions,
+    spent_so_far_usd,
     usage_of,
 )
 from spotkeep_jobs.job_events import JobEventKind, JobLog
-from spotkeep_jobs.ladder import NextJob, NoMoreJobs, Rung, next_job, rungs_of
+from spotkeep_jobs.ladder import NextJob, NoMoreJobs, Rung, next_job, on_demand_below, rungs_of
 from spotkeep_jobs.record import Attempt, Notice, Run, RunChange, TimelineEntry
 from spotkeep_jobs.request import JobRequest
 from spotkeep_jobs.states import AttemptState, EndReason, NoticeKind, RunState, TimelineKind
+from spotkeep_jobs.steering import Standing, Steering
 from spotkeep_jobs.training_job_request import follow_up_request, is_same_launch, job_name_for, launch_id_for
+from spotkeep_planner.steering.guard import Choice
 
 if TYPE_CHECKING:
     from spotkeep_jobs.sagemaker_api import StatusTransition, TrainingJob
@@ -73,6 +76,7 @@ _ENDED_TEXT: Final = {
     EndReason.STOPPED_BY_USER: "Stopped by a user",
     EndReason.MAX_RUNTIME_EXCEEDED: "Ended at its time limit (max_run)",
     EndReason.MAX_WAIT_EXCEEDED: "Ended: waited for capacity longer than it may",
+    EndReason.DEADLINE: "Ended: left spot to be done in time",
     EndReason.CAPACITY: "Failed: no capacity of this instance type",
     EndReason.INPUT_ERROR: "Failed: SageMaker could not prepare the job",
     EndReason.PLATFORM_ERROR: "Failed inside SageMaker",
@@ -85,7 +89,14 @@ _STATE_OF: Final = {
     EndReason.STOPPED_BY_USER: RunState.STOPPED,
     EndReason.MAX_RUNTIME_EXCEEDED: RunState.STOPPED,
     EndReason.MAX_WAIT_EXCEEDED: RunState.STOPPED,
+    EndReason.DEADLINE: RunState.STOPPED,
 }
+_STEERED_TEXT: Final = {
+    Choice.WAIT: "Waits for spot",
+    Choice.SPOT: "Stays on spot",
+    Choice.ON_DEMAND: "Stays on demand",
+}
+_BUDGET_TOLD_AT_PERCENT: Final = (100, 80)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +121,7 @@ def decide(
     earlier: Sequence[Attempt] = (),
     job: TrainingJob | None,
     log: JobLog,
+    steering: Steering | None = None,
     deployment: Deployment,
     now: datetime,
 ) -> list[RunChange]:
@@ -121,6 +133,7 @@ def decide(
         earlier: The attempts before it.
         job: What SageMaker says of the attempt's job; None when it knows no such job.
         log: The job's own events; looked at only when the job has ended.
+        steering: What a run with a deadline is steered by.
         deployment: Names and prices.
         now: The time of the decision.
 
@@ -142,6 +155,7 @@ def decide(
             earlier=tuple(earlier),
             job=job,
             log=log,
+            steering=steering,
             deployment=deployment,
             now=now,
         ).changes()
@@ -206,6 +220,7 @@ class _Decision:
     earlier: tuple[Attempt, ...]
     job: TrainingJob
     log: JobLog
+    steering: Steering | None
     deployment: Deployment
     now: datetime
 
@@ -237,6 +252,8 @@ class _Decision:
                 )
                 run = run.model_copy(update={"version": run.version + 1})
             attempt = self._ended(attempt)
+            if self.steering is not None:
+                run = run.model_copy(update={"progress": self.steering.progress})
             yield _close(
                 run=self._with_attempt(run, attempt),
                 attempt=attempt,
@@ -249,6 +266,11 @@ class _Decision:
             return
         state = self._live_state()
         attempt = attempt.model_copy(update={"state": AttemptState(state.value)})
+        run = run.model_copy(update={"state": state})
+        run, attempt, steered = self._steered(run, attempt)
+        run, budget_entries, budget_told = self._with_budget(run, attempt)
+        entries += [*steered, *budget_entries]
+        told += budget_told
         if self._overstays(attempt):
             attempt = attempt.model_copy(update={"rung_left_at": self.now})
             entries.append(self._rung_left())
@@ -261,7 +283,7 @@ class _Decision:
                 "look_again_at": self._look_again_at(attempt),
             }
         )
-        head = self._with_attempt(run, attempt).model_copy(update={"state": state})
+        head = self._with_attempt(run, attempt)
         change = RunChange(run=head, attempt=attempt, timeline=_once(entries), notices=tuple(told))
         if not _says_nothing_new(change, self.run, self.attempt):
             yield change
@@ -322,8 +344,8 @@ class _Decision:
     def _ended(self, attempt: Attempt) -> Attempt:
         reason = end_reason_of(self.job)
         if reason is EndReason.STOPPED_BY_USER and attempt.rung_left_at and self.run.stop_requested_at is None:
-            # We asked for this end, because the wait was too long for the rung.
-            reason = EndReason.MAX_WAIT_EXCEEDED
+            # We asked for this end, because the wait was too long for the rung, or the deadline too near.
+            reason = EndReason.MAX_WAIT_EXCEEDED if attempt.left_spot_because is None else EndReason.DEADLINE
         ended_at = _end_of(self.job) or self.now
         return attempt.model_copy(
             update={
@@ -337,6 +359,84 @@ class _Decision:
                 "usage": usage_of(job=self.job, log=self.log, earlier=self.earlier, ended_at=ended_at),
             }
         )
+
+    def _steered(self, run: Run, attempt: Attempt) -> tuple[Run, Attempt, list[TimelineEntry]]:
+        """What the run's policy and its guard say now; an entry only where that is something else than before."""
+        request, standing = _request_of(run), self._standing()
+        if self.steering is None or request is None:
+            return run, attempt, []
+        run = run.model_copy(update={"progress": self.steering.progress})
+        leaving = attempt.rung_left_at or run.stop_requested_at or self.job.status == "Stopping"
+        decided = None if leaving or standing is None else steering.decide(run, request, self.steering, standing)
+        if decided is None:
+            return run, attempt, []
+        text = f"{_STEERED_TEXT[Choice(decided.choice)]}: {decided.reason}"
+        if decided.choice == Choice.ON_DEMAND.value and attempt.capacity == "spot":
+            if on_demand_below(rungs_of(request), attempt.rung) is None:
+                return run, attempt, []
+            attempt = attempt.model_copy(update={"rung_left_at": self.now, "left_spot_because": decided.reason})
+            text = f"Leaves spot for on-demand: {decided.reason}"
+        elif run.steered is not None and run.steered.choice == decided.choice:
+            return run, attempt, []
+        entry = steered_entry(run=run.run, attempt=attempt.attempt, text=text, at=self.now)
+        return run.model_copy(update={"steered": decided}), attempt, [entry]
+
+    def _standing(self) -> Standing | None:
+        """What the run uses; None where SageMaker's word for it says neither."""
+        if self.attempt.capacity == "on-demand":
+            return Standing(using=Choice.ON_DEMAND, since=self.job.created_at, now=self.now)
+        waiting = self._waiting_since()
+        if waiting is not None:
+            return Standing(using=Choice.WAIT, since=waiting, now=self.now)
+        if self.job.secondary_status not in ON_INSTANCES_STATUSES:
+            return None
+        since = self.now
+        for entry in reversed(self.job.transitions):
+            if entry.status not in ON_INSTANCES_STATUSES:
+                break
+            since = entry.started_at
+        return Standing(using=Choice.SPOT, since=since, now=self.now)
+
+    def _with_budget(self, run: Run, attempt: Attempt) -> tuple[Run, list[TimelineEntry], list[Notice]]:
+        request = _request_of(run)
+        if request is None or request.budget is None:
+            return run, [], []
+        plan = None if self.steering is None else self.steering.plan
+        spot_usd = None if plan is None else plan.spot_usd_per_hour
+        spent = spent_so_far_usd(
+            earlier=self.earlier,
+            attempt=attempt,
+            job=self.job,
+            prices=self.deployment.prices,
+            spot_usd_per_hour=spot_usd,
+            now=self.now,
+        )
+        if spent is None:
+            return run, [], []
+        percent = next((share for share in _BUDGET_TOLD_AT_PERCENT if spent >= request.budget * share / 100), 0)
+        if percent <= run.budget_told_percent:
+            return run, [], []
+        how = "at most" if attempt.capacity == "spot" and spot_usd is None else "about"
+        text = (
+            f"{how.capitalize()} {spent:.2f} USD are spent, {100 * spent / request.budget:.0f}% of its budget of "
+            f"{request.budget:.2f} USD; it goes on"
+        )
+        entry = TimelineEntry(run=run.run, attempt=attempt.attempt, at=self.now, kind=TimelineKind.BUDGET, text=text)
+        told = []
+        if NoticeKind.BUDGET_NEAR in run.notify:
+            told.append(
+                notices.budget_notice(
+                    run=run,
+                    attempt=attempt.attempt,
+                    nth=len(_BUDGET_TOLD_AT_PERCENT) - _BUDGET_TOLD_AT_PERCENT.index(percent),
+                    spent=f"{how} {notices.spoken_usd(spent)}",
+                    budget_usd=request.budget,
+                    over=percent >= 100,
+                    deployment=self.deployment.name,
+                    now=self.now,
+                )
+            )
+        return run.model_copy(update={"budget_told_percent": percent}), [entry], told
 
     def _overstays(self, attempt: Attempt) -> bool:
         """Whether the job has waited longer than its rung may, and nobody has asked it to end."""
@@ -475,6 +575,11 @@ class _Decision:
         return None
 
 
+def steered_entry(*, run: str, attempt: int, text: str, at: datetime) -> TimelineEntry:
+    """An entry of the timeline about what the policy decided."""
+    return TimelineEntry(run=run, attempt=attempt, at=at, kind=TimelineKind.STEERED, text=text)
+
+
 _HAS_MODEL: Final = frozenset(
     # A stopped job uploads what is in /opt/ml/model within its last two minutes.
     {EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.MAX_RUNTIME_EXCEEDED}
@@ -519,7 +624,7 @@ def _close(
     request = _request_of(run)
     after: NextJob | NoMoreJobs = NoMoreJobs()
     if run.stop_requested_at is None and request is not None and attempt.job_request is not None:
-        after = next_job(request=request, attempts=attempts, prices=deployment.prices)
+        after = next_job(request=request, attempts=attempts, prices=deployment.prices, deadline_at=run.deadline_at)
     cost = bill(attempts, prices=deployment.prices)
     if isinstance(after, NextJob) and request is not None:
         return _followed(
@@ -577,7 +682,7 @@ def _followed(
     spent = None if run.cost is None else run.cost.billed_usd
     if request.max_cost and spent and NoticeKind.BUDGET_NEAR in run.notify and spent >= BUDGET_NEAR * request.max_cost:
         told.append(
-            notices.budget_notice(
+            notices.max_cost_notice(
                 run=run,
                 attempt=attempt.attempt,
                 spent_usd=spent,

@@ -6,6 +6,7 @@ SageMaker writes every training job of an account into one log group, a stream f
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -23,13 +24,19 @@ LOG_GROUP: Final = "/aws/sagemaker/TrainingJobs"
 _STREAMS_AT_ONCE: Final = 100
 _MAX_STREAMS: Final = 500
 _MAX_PAGES: Final = 60
+_CLOCKS_DIFFER_SECONDS: Final = 60
 
 
 class JobLogs(Protocol):
     """The seam: what Spotkeep asks of the logs."""
 
-    def read(self, job_name: str, /) -> JobLog:
-        """The events that a job wrote into its log; an unreadable log is an incomplete one, not an error."""
+    def read(self, job_name: str, /, *, since: float | None = None) -> JobLog:
+        """The events that a job wrote into its log; an unreadable log is an incomplete one, not an error.
+
+        Args:
+            job_name: The training job.
+            since: Epoch seconds; what was logged well before is left out. None: everything.
+        """
         ...
 
 
@@ -39,21 +46,21 @@ class CloudWatchJobLogs:
     def __init__(self, client: CloudWatchLogsClient) -> None:
         self._client = client
 
-    def read(self, job_name: str, /) -> JobLog:
+    def read(self, job_name: str, /, *, since: float | None = None) -> JobLog:
         """The events of a job's first host; see `JobLogs.read`.
 
         Bounded: a log beyond 60 pages (some 60 MB of event lines) or 500 restarts is read in part.
         """
         messages: list[str] = []
         try:
-            complete = self._read_into(messages, job_name)
+            complete = self._read_into(messages, job_name, since=since)
         except (ClientError, BotoCoreError) as error:
             if _says_no_such_log(error):
                 return JobLog()
             complete = False
         return parse_log(messages, complete=complete)
 
-    def _read_into(self, messages: list[str], job_name: str) -> bool:
+    def _read_into(self, messages: list[str], job_name: str, *, since: float | None) -> bool:
         streams = list(self._streams(f"{job_name}/algo-1-"))
         pages_left = _MAX_PAGES
         for first in range(0, len(streams), _STREAMS_AT_ONCE):
@@ -62,6 +69,8 @@ class CloudWatchJobLogs:
                 "logStreamNames": streams[first : first + _STREAMS_AT_ONCE],
                 "filterPattern": f'"{MARKER}"',
             }
+            if since is not None:
+                query["startTime"] = max(0, math.floor((since - _CLOCKS_DIFFER_SECONDS) * 1_000))
             while True:
                 if pages_left == 0:
                     return False

@@ -12,6 +12,7 @@ import re
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
@@ -64,6 +65,11 @@ _OTHER_NAMES: Final = {
     "usespot": "capacity",
     "usespotinstances": "capacity",
     "enablemanagedspottraining": "capacity",
+    "due": "deadline",
+    "dueby": "deadline",
+    "finishby": "deadline",
+    "maxbudget": "budget",
+    "expectedruntime": "work",
     "timeout": "max_run",
     "maxruntime": "max_run",
     "maxruntimeinseconds": "max_run",
@@ -140,12 +146,15 @@ class Validation:
         return self.request
 
 
-def validate(document: object, *, defaults: DeploymentDefaults = NO_DEFAULTS) -> Validation:
+def validate(
+    document: object, *, defaults: DeploymentDefaults = NO_DEFAULTS, now: datetime | None = None
+) -> Validation:
     """Judge a job document as a whole.
 
     Args:
         document: whatever was sent, of any type.
         defaults: what the deployment fills in and insists on.
+        now: when the run would be launched: a deadline is then judged. None for a document that was accepted before.
     """
     if not isinstance(document, Mapping):
         problem = Problem(
@@ -160,6 +169,8 @@ def validate(document: object, *, defaults: DeploymentDefaults = NO_DEFAULTS) ->
     for reads, rule in _RULES:
         if unread.isdisjoint(reads):
             problems.extend(rule(request, defaults))
+    if now is not None and unread.isdisjoint(_DEADLINE_READS):
+        problems.extend(_deadline_can_be_kept(request, now=now))
     warnings = tuple(_warnings(request, defaults)) if not unread else ()
     if len(problems) > MAX_PROBLEMS:
         more = Problem(
@@ -323,14 +334,16 @@ def _with_defaults(request: JobRequest, *, given: set[Any], defaults: Deployment
     types = request.types or ((defaults.instance_type,) if defaults.instance_type and request.ladder is None else ())
     max_run = request.max_run if "max_run" in given or limit is None else min(request.max_run, limit)
     max_wait = request.max_wait
-    if max_wait is None and request.capacity == "spot" and request.ladder is None:
+    # A ladder says where to look; who writes one need not also say that it is to be used. A deadline needs one.
+    laddered = request.ladder is not None or (request.deadline is not None and not request.spot_only)
+    capacity = "auto" if laddered and "capacity" not in given else request.capacity
+    if max_wait is None and capacity == "spot":
         max_wait = min(max_run + DAY_SECONDS, MAX_WAIT_SECONDS if request.checkpoints else NO_CHECKPOINTS_SPOT_SECONDS)
     update: dict[str, Any] = {
         "image": request.image or defaults.image,
         "max_run": max_run,
         "max_wait": max_wait,
-        # A ladder says where to look; who writes one need not also say that it is to be used.
-        "capacity": "auto" if request.ladder is not None and "capacity" not in given else request.capacity,
+        "capacity": capacity,
     }
     if not (request.instance_types and request.instance_type):
         update |= {"instance_types": types or None, "instance_type": None}
@@ -481,9 +494,7 @@ def _following_jobs_need_checkpoints(request: JobRequest, _defaults: DeploymentD
 def _cost_can_be_counted(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
     if request.max_cost is None:
         return
-    types = {each for rung in rungs_of(request) for each in rung.instance_types}
-    unknown = sorted(each for each in types if price_of([each], prices=defaults.prices) is None)
-    if unknown:
+    if unknown := _unpriced_types(request, defaults):
         yield Problem(
             field="max_cost",
             found=shown(request.max_cost),
@@ -499,6 +510,91 @@ def _cost_can_be_counted(request: JobRequest, defaults: DeploymentDefaults) -> I
                 problem=f"pays for {seconds} s of the first job, which is not worth its start",
                 fix="Raise it, or choose a cheaper instance type.",
             )
+
+
+@_rule("budget", "capacity", "ladder", "instance_types", "instance_type", "spot_only")
+def _budget_can_be_counted(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.budget is None:
+        return
+    if unknown := _unpriced_types(request, defaults):
+        yield Problem(
+            field="budget",
+            found=shown(request.budget),
+            problem=f"cannot be counted: this deployment does not know the price of {', '.join(unknown)}",
+            fix="Add the price to the setting `prices` of the deployment, or remove budget.",
+        )
+
+
+def _unpriced_types(request: JobRequest, defaults: DeploymentDefaults) -> list[str]:
+    types = {each for rung in rungs_of(request) for each in rung.instance_types}
+    return sorted(each for each in types if price_of([each], prices=defaults.prices) is None)
+
+
+@_rule("deadline", "capacity", "ladder", "spot_only", "checkpoints")
+def _deadline_has_a_way_out(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.deadline is None:
+        return
+    if request.capacity == "spot" or request.spot_only:
+        yield Problem(
+            field="deadline",
+            found=_deadline_shown(request),
+            problem="cannot be promised on spot alone: on-demand capacity takes over when time runs short",
+            fix="Remove spot_only." if request.spot_only else "Choose capacity: auto, or leave capacity out.",
+        )
+    elif request.ladder is not None and request.ladder[-1].capacity != "on-demand":
+        yield Problem(
+            field=f"ladder[{len(request.ladder) - 1}].capacity",
+            found=request.ladder[-1].capacity,
+            problem="is the last rung of a run with a deadline, which must be on demand",
+            fix="Add a rung with capacity: on-demand.",
+        )
+    if request.capacity == "auto" and not request.checkpoints:
+        yield Problem(
+            field="deadline",
+            found=_deadline_shown(request),
+            problem="is given with checkpoints: false: what is done on spot could not be taken along on demand",
+            fix="Let the script save checkpoints (checkpoints: true), or choose capacity: on-demand.",
+        )
+
+
+@_rule("work", "max_run", "max_total_run")
+def _work_fits_its_limits(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    allowed = request.max_total_run or request.max_run
+    if request.work is not None and request.work > allowed:
+        yield Problem(
+            field="work",
+            found=format_duration(request.work),
+            problem=f"is above the {format_duration(allowed)} that the run may train "
+            f"({'max_total_run' if request.max_total_run else 'max_run'})",
+            fix=f"Raise that to more than {format_duration(request.work)}, or lower work.",
+        )
+
+
+_DEADLINE_READS: Final = ("deadline", "work", "restart", "max_run", "max_total_run")
+
+
+def _deadline_can_be_kept(request: JobRequest, *, now: datetime) -> Iterator[Problem]:
+    """On demand from the very start, with no interruption: what is earlier than that cannot be promised."""
+    at = request.deadline_at(now)
+    needed = request.seconds_on_demand
+    if at is None or (at - now).total_seconds() >= needed:
+        return
+    work = "work" if request.work else "max_total_run" if request.max_total_run else "max_run"
+    better = "" if request.work else f", or say how long the training really takes (work; now {work} is taken for it)"
+    earliest = (now + timedelta(seconds=needed)).astimezone(UTC)
+    yield Problem(
+        field="deadline",
+        found=_deadline_shown(request),
+        problem=f"cannot be kept even on demand: {format_duration(request.work_seconds)} of work and "
+        f"{format_duration(needed - request.work_seconds)} to start take {format_duration(needed)}",
+        fix=f"Give {format_duration(needed)} or more (the earliest end is {earliest:%Y-%m-%d %H:%M} UTC){better}.",
+    )
+
+
+def _deadline_shown(request: JobRequest) -> str:
+    if isinstance(request.deadline, int):
+        return format_duration(request.deadline)
+    return "nothing" if request.deadline is None else f"{request.deadline:%Y-%m-%d %H:%M} UTC"
 
 
 @_rule("capacity", "keep_alive")
@@ -685,5 +781,18 @@ def _warnings(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[str
         and not request.image.startswith("public.ecr.aws/")
     ):
         yield f"image {request.image} is not in Amazon ECR; SageMaker pulls from other registries only inside a VPC."
+    price = price_of([each for rung in rungs_of(request) for each in rung.instance_types], prices=defaults.prices)
+    if price is not None:
+        on_demand_usd = request.seconds_on_demand / 3_600 * price * request.instance_count
+        if request.deadline is not None and request.max_cost is not None and request.max_cost < on_demand_usd:
+            yield (
+                f"max_cost {request.max_cost:.2f} USD may end the run before its deadline is kept: all of its work on "
+                f"demand would cost {on_demand_usd:.2f} USD."
+            )
+        if request.capacity == "on-demand" and request.budget is not None and request.budget < on_demand_usd:
+            yield (
+                f"budget {request.budget:.2f} USD is below what the work costs on demand, which is "
+                f"{on_demand_usd:.2f} USD."
+            )
     if request.capacity != "on-demand" and not request.checkpoints:
         yield "spot without checkpoints starts over after an interruption."

@@ -32,7 +32,9 @@ EVERYTHING_SET: dict[str, Any] = {
     "prices": {"ml.m5.xlarge": 0.23},
     "owner_emails": {"ada": "ada@example.com"},
     "slack_channel": "T0123ABCD/C0123ABCD",
-    "teams_channel": "1a2b3c4d-0000-4000-8000-000000000001/1a2b3c4d-0000-4000-8000-000000000002/19%3aabc",
+    "teams_channel": "/".join(
+        ["1a2b3c4d-0000-4000-8000-000000000001", "1a2b3c4d-0000-4000-8000-000000000002", "19%3aabc%40thread.tacv2"]
+    ),
     "webhook_url": "https://hooks.example.com/spotkeep",
     "encrypt_training_volumes": True,
     "data_locations": ["s3://lab-data/", "s3://shared-data/cifar10/"],
@@ -91,6 +93,7 @@ def synthesize(directory: Path, settings: dict[str, Any]) -> Templates:
     project = Project.at(ROOT)
     scratch = Project(
         functions=project.functions,
+        planner=project.planner,
         training_package=project.training_package,
         lock=project.lock,
         layers=directory / "layers",

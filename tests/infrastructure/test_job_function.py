@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -160,13 +162,28 @@ def test_rounds_of_the_reconciler_never_overlap(templates: Templates) -> None:
 
 @pytest.mark.parametrize("package", ["launcher", "tracker", "reconciler"])
 def test_an_archive_holds_the_functions_package_and_the_shared_one(package: str) -> None:
-    with zipfile.ZipFile(io.BytesIO(code_bytes(ROOT / "lambda", package))) as archive:
+    with zipfile.ZipFile(io.BytesIO(code_bytes(ROOT / "lambda", package, planner_root=ROOT / "planner"))) as archive:
         names = archive.namelist()
-    assert {name.partition("/")[0] for name in names} == {package, "spotkeep_jobs"}
+    assert {name.partition("/")[0] for name in names} == {package, "spotkeep_jobs", "spotkeep_planner"}
     assert f"{package}/handler.py" in names
     assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
 
 
 def test_a_package_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PropertyError, match="not a package of the functions' source root"):
-        code_bytes(tmp_path, "launcher")
+        code_bytes(tmp_path, "launcher", planner_root=ROOT / "planner")
+
+
+def test_of_the_planner_a_function_carries_what_steers_a_run_and_it_loads_without_a_package(tmp_path: Path) -> None:
+    content = code_bytes(ROOT / "lambda", "tracker", planner_root=ROOT / "planner")
+    archive = tmp_path / "tracker.zip"
+    archive.write_bytes(content)
+    with zipfile.ZipFile(archive) as packed:
+        carried = {name for name in packed.namelist() if name.startswith("spotkeep_planner/")}
+    assert carried == {
+        f"spotkeep_planner/{name}"
+        for name in ("__init__.py", "errors.py", "steering/__init__.py", "steering/decision_table.py",
+                     "steering/guard.py")
+    }  # fmt: skip
+    program = f"import sys; sys.path.insert(0, {str(archive)!r}); import spotkeep_planner.steering.decision_table"
+    subprocess.run([sys.executable, "-S", "-c", program], check=True)

@@ -20,7 +20,7 @@ def test_chat_channels_show_notices_and_may_do_nothing(templates_with_everything
     assert (slack["SlackWorkspaceId"], slack["SlackChannelId"]) == ("T0123ABCD", "C0123ABCD")
     assert (teams["TeamsTenantId"], teams["TeamsChannelId"]) == (
         "1a2b3c4d-0000-4000-8000-000000000001",
-        "19%3aabc",
+        "19%3aabc%40thread.tacv2",
     )
     for channel in (slack, teams):
         assert len(channel["SnsTopicArns"]) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import uuid
@@ -20,7 +21,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from launcher import handler as entry
 from spotkeep_jobs.errors import Problem, RequestRefusedError, SageMakerBusyError
 from spotkeep_jobs.launch import Launched, LaunchUnfinishedError
-from spotkeep_jobs.record import Run
+from spotkeep_jobs.record import Plan, Run
 from spotkeep_jobs.request import JobRequest
 from spotkeep_jobs.states import RunState
 
@@ -46,6 +47,7 @@ class ScriptedLauncher:
         self.calls: list[tuple[Any, ...]] = []
         self.fails: Exception | None = None
         self.replayed = False
+        self.plan: Plan | None = None
         self.run = Run(
             run="first",
             name="first",
@@ -61,7 +63,8 @@ class ScriptedLauncher:
             request={"name": "first"},
         )
 
-    def launch(self, document: object, *, default_token: str) -> Launched:
+    def launch(self, document: object, *, default_token: str, plan: Plan | None = None) -> Launched:
+        self.plan = plan
         self._called("launch", document, default_token)
         return Launched(run=self.run, replayed=self.replayed, warnings=("mind this",))
 
@@ -109,6 +112,53 @@ def invoke(event: object) -> dict[str, Any]:
 def refused_fields(answer: dict[str, Any]) -> list[str]:
     assert (answer["ok"], answer["error"]) == (False, "refused")
     return [problem["field"] for problem in answer["problems"]]
+
+
+def a_plan(**changes: Any) -> dict[str, Any]:
+    """A plan as the command line sends it, of the smallest table there is."""
+    cells = [[0], [0], [0], [0]]
+    table = {
+        "version": 1, "age_edges_s": [3600], "work_step_s": 60, "from_nothing_s": cells, "from_on_demand_s": cells,
+        "zones": ["any"], "horizons_s": [3600], "lasting_s": [[[3600], [3600]]], "slack_step_s": 60,
+        "restart_usd": [[0]],
+    }  # fmt: skip
+    finish = {"p10": 3600, "p50": 3700, "p90": 3900}
+    plan = {
+        "made_at": "2026-11-21T12:00:00+00:00",
+        "table": table,
+        "finish_seconds": finish,
+        "chance_of_on_demand": 0.1,
+    }
+    return plan | changes
+
+
+def test_the_plan_travels_beside_the_document(launcher: ScriptedLauncher) -> None:
+    assert invoke({**DOCUMENT, "plan": a_plan()})["ok"] is True
+    [(_, document, _)] = launcher.calls
+    assert document == DOCUMENT
+    assert launcher.plan is not None
+    assert launcher.plan.table == a_plan()["table"]
+
+
+@pytest.mark.parametrize(
+    ("plan", "problem"),
+    [
+        ("cheap", "cannot be read"),
+        (a_plan(made_at="noon"), r"cannot be read \(made_at"),
+        (a_plan(table={"version": 7}), "has version 7"),
+        (a_plan(table=a_plan()["table"] | {"zones": ["a", "b"], "lasting_s": [[[1], [1]]] * 2}), "chooses among zones"),
+        (a_plan(rests_on=["x" * 70_000]), "65,536 are allowed"),
+    ],
+)
+def test_a_plan_that_cannot_be_used_is_refused_with_all_else_that_is_wrong(
+    launcher: ScriptedLauncher, plan: object, problem: str
+) -> None:
+    answer = invoke({**DOCUMENT, "plan": plan})
+    assert refused_fields(answer) == ["plan"]
+    assert re.search(problem, answer["problems"][0]["problem"])
+    launcher.fails = RequestRefusedError([Problem(field="name", found="1", problem="is wrong", fix="Mend it.")])
+    assert refused_fields(invoke({**DOCUMENT, "plan": plan})) == ["name", "plan"]
+    assert {call[0] for call in launcher.calls} == {"validate"}
 
 
 def test_a_document_is_launched_and_answered(launcher: ScriptedLauncher) -> None:

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import hypothesis
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -17,12 +16,8 @@ from spotkeep_cli.deployment import ConnectionOptions, LogLine, StoredObject
 from spotkeep_cli.errors import NoConnectionError
 from spotkeep_cli.main import app
 from spotkeep_cli.seams import Seams
-from spotkeep_jobs.record import Attempt, Cost, Notice, Run, TimelineEntry
+from spotkeep_jobs.record import Attempt, Cost, Notice, Plan, Run, TimelineEntry
 from spotkeep_jobs.states import AttemptState, EndReason, NoticeState, RunState, TimelineKind
-
-# How long an example takes says more about the machine's other work than about the code.
-hypothesis.settings.register_profile("without-deadlines", deadline=None)
-hypothesis.settings.load_profile("without-deadlines")
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 BUCKET = "spotkeep-checkpoints-123456789012"
@@ -52,6 +47,7 @@ class FakeRuns:
     timelines: dict[str, list[TimelineEntry]] = field(default_factory=dict)
     tries: dict[str, list[Attempt]] = field(default_factory=dict)
     told: list[Notice] = field(default_factory=list)
+    plans: dict[str, Plan] = field(default_factory=dict)
     failures: int = 0
 
     def add(self, *versions: Run, timeline: Sequence[TimelineEntry] = (), attempts: Sequence[Attempt] = ()) -> None:
@@ -91,6 +87,9 @@ class FakeRuns:
 
     def dead_notices(self, *, limit: int = 500) -> Any:
         return [notice for notice in self.told if notice.state is NoticeState.DEAD][:limit]
+
+    def plan(self, run: str) -> Any:
+        return self.plans.get(run)
 
 
 @dataclass

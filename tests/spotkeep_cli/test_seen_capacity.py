@@ -48,3 +48,8 @@ def test_downloading_and_training_are_one_stretch(make: Any) -> None:
 
 def test_a_run_that_never_had_capacity_tells_nothing(make: Any) -> None:
     assert told(make, (30, TimelineKind.RUN_OPENED), (10, TimelineKind.ENDED)) == []
+
+
+def test_a_wait_that_was_given_up_for_on_demand_has_not_seen_its_end(make: Any) -> None:
+    story = ((30, TimelineKind.TRAINING), (20, TimelineKind.INTERRUPTED), (5, TimelineKind.ATTEMPT_ENDED))
+    assert told(make, *story) == [(True, 10, True), (False, 15, False)]

@@ -56,7 +56,7 @@ class FakeJobLogs:
 
     lines: dict[str, list[str]] = field(default_factory=dict)
 
-    def read(self, job_name: str, /) -> JobLog:
+    def read(self, job_name: str, /, *, since: float | None = None) -> JobLog:
         return parse_log(self.lines.get(job_name, []))
 
 

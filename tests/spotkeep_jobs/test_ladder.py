@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -137,6 +137,38 @@ class TestWhatFollows:
         assert the_next(request, first, second).max_run_seconds == 60 * 3_600 - 2 * 86_400
         third = ended(EndReason.MAX_RUNTIME_EXCEEDED, number=3, trained=12 * 3_600)
         assert the_end(request, first, second, third) == "the run has trained the 2d12h it may"
+
+
+class TestDeadline:
+    """With a deadline the policy decides when a run goes on demand, and work done twice does not end it."""
+
+    REQUEST: ClassVar[dict[str, Any]] = {"instance_types": TWO_TYPES, "deadline": "60h", "longest_wait": "30m"}
+
+    def test_the_last_spot_rung_waits_as_long_as_the_policy_says(self) -> None:
+        assert [(str(rung), rung.longest_wait_seconds) for rung in rungs_of(asked(**self.REQUEST))] == [
+            ("spot ml.g5.xlarge", 1_800),
+            ("spot ml.g5.2xlarge", None),
+            ("on-demand ml.g5.xlarge or ml.g5.2xlarge", None),
+        ]
+
+    def test_leaving_spot_leads_to_on_demand_past_the_other_spot_rungs(self) -> None:
+        left = ended(EndReason.DEADLINE).model_copy(update={"left_spot_because": "2.0 h to spare"})
+        job = the_next(asked(**self.REQUEST), left)
+        assert (job.position, job.rung.capacity, job.because) == (2, "on-demand", "2.0 h to spare")
+
+    def test_a_launch_without_time_for_spot_begins_on_demand(self) -> None:
+        job = first_job(asked(**self.REQUEST), prices=PRICES, on_demand_because="no time")
+        assert (job.position, job.rung.capacity, job.because) == (2, "on-demand", "no time")
+
+    def test_the_run_may_train_until_then_whatever_was_done_twice(self) -> None:
+        request, deadline_at = asked(**self.REQUEST, max_run="24h"), NOON + timedelta(hours=60)
+        trained = ended(EndReason.MAX_RUNTIME_EXCEEDED, trained=86_400).model_copy(update={"ended_at": NOON})
+        job = next_job(request=request, attempts=[trained], prices=PRICES, deadline_at=deadline_at)
+        assert isinstance(job, NextJob)
+        assert (job.max_run_seconds, job.because) == (86_400, "the run has trained 1d")
+        late = trained.model_copy(update={"ended_at": deadline_at})
+        end = next_job(request=request, attempts=[late], prices=PRICES, deadline_at=deadline_at)
+        assert end == NoMoreJobs(because="its deadline has passed")
 
 
 class TestBounds:

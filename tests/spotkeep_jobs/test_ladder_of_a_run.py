@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ import pytest
 from spotkeep_jobs.errors import RequestRefusedError, SageMakerBusyError, SageMakerRefusedError
 from spotkeep_jobs.launch import Launcher, complete_launch
 from spotkeep_jobs.reconciliation import Reconciler
-from spotkeep_jobs.record import Attempt, Run
+from spotkeep_jobs.record import Attempt, Plan, Run, Spread
 from spotkeep_jobs.run_observer import RunObserver
 from spotkeep_jobs.sagemaker_api import JobSummary, StatusTransition, TrainingJob
 from spotkeep_jobs.states import EndReason, NoticeKind, RunState, TimelineKind
@@ -99,7 +99,7 @@ class Story:
     """Everything that acts on the run, on one clock."""
 
     def __init__(self, world: Any) -> None:
-        self.clock, self.table, self.topic = world.clock, world.table, world.topic
+        self.clock, self.table, self.topic, self.logs = world.clock, world.table, world.topic, world.logs
         self.account = Account(world.clock)
         deployment = Deployment(name="spotkeep", prices=PRICES)
         self.launcher = Launcher(
@@ -304,6 +304,143 @@ def test_the_timeline_tells_the_way_down(story: Story) -> None:
     assert told[TimelineKind.ATTEMPT_BEGUN] == (
         "Attempt 2 looks for spot ml.g5.2xlarge: there was no capacity in time for spot ml.g5.xlarge"
     )
+
+
+DEADLINE = {"max_run": "10h", "deadline": "20h", "longest_wait": None, "instance_types": ["ml.g5.xlarge"]}
+GIVES_UP_AFTER_AN_HOUR = Plan(
+    made_at=datetime(2026, 11, 21, 12, 0, tzinfo=UTC),
+    table={
+        "version": 1, "age_edges_s": [3600], "work_step_s": 3600, "from_nothing_s": [[0], [10**9], [0], [0]],
+        "from_on_demand_s": [[0]] * 4, "zones": ["any"], "horizons_s": [3600], "lasting_s": [[[3600], [3600]]],
+        "slack_step_s": 3600, "restart_usd": [[0]],
+    },
+    finish_seconds=Spread(p10=1, p50=2, p90=3), chance_of_on_demand=0.5,
+)  # fmt: skip
+
+
+def decisions(story: Story) -> list[str]:
+    return [entry.text for entry in story.table.timeline("first") if entry.kind is TimelineKind.STEERED]
+
+
+def test_i1_a_run_with_a_deadline_goes_on_demand_when_the_job_on_spot_is_over(story: Story) -> None:
+    story.launched(**DEADLINE)
+    assert story.run.deadline_at == story.clock.time + timedelta(hours=20)
+    story.passes(hours=9, minutes=20)
+    assert story.account.jobs["first-1"].status == "InProgress"
+    story.passes(minutes=15)
+    assert (story.account.jobs["first-1"].status, story.run.attempt) == ("Stopping", 1)
+    story.account.ends("first-1", "Stopped")
+    story.sweep()
+    assert story.places == ["spot ml.g5.xlarge", "on-demand ml.g5.xlarge"]
+    assert story.attempts[0].end_reason is EndReason.DEADLINE
+    waits, leaves = decisions(story)
+    assert waits.startswith("Waits for spot: 9.9 h to spare; launched without a plan")
+    assert leaves.startswith("Leaves spot for on-demand: the last safe moment for on-demand: 25 min to spare")
+    [notice] = [notice for notice in story.topic.published if notice.kind is NoticeKind.NEXT_RUNG]
+    assert "the last safe moment for on-demand" in " ".join(notice.body.split())
+    story.passes(hours=1)
+    assert len(decisions(story)) == 2
+
+
+def test_the_policy_a_run_was_launched_with_decides_and_each_change_is_told_once(story: Story) -> None:
+    story.launcher.launch(DOCUMENT | DEADLINE, default_token="token-1", plan=GIVES_UP_AFTER_AN_HOUR)
+    story.passes(minutes=10)
+    story.account.moves("first-1", "Training")
+    story.passes(hours=3)
+    story.account.moves("first-1", "Interrupted")
+    story.passes(minutes=50)
+    assert story.account.jobs["first-1"].status == "InProgress"
+    story.passes(minutes=15)
+    assert story.account.jobs["first-1"].status == "Stopping"
+    assert [text.split(":")[0] for text in decisions(story)] == [
+        "Waits for spot", "Stays on spot", "Waits for spot", "Leaves spot for on-demand",
+    ]  # fmt: skip
+    assert "on-demand pays whatever is to spare" in decisions(story)[-1]
+
+
+def test_what_a_job_reports_makes_time_to_wait(story: Story) -> None:
+    story.launched(**DEADLINE)
+    story.account.moves("first-1", "Training")
+    at = story.clock.time.timestamp()
+    line = f'spotkeep-event: {{"event": "%s", "time": {at + 18_000}, "step": 50, "total_steps": 100}}'
+    story.logs.lines["first-1"] = [line % "progress", line % "uploaded"]
+    story.passes(hours=5, minutes=30)
+    story.account.moves("first-1", "Interrupted")
+    story.passes(hours=5)
+    assert story.account.jobs["first-1"].status == "InProgress"
+    progress = story.run.progress
+    assert progress is not None
+    assert (progress.step, progress.durable_step, progress.total_steps) == (50, 50, 100)
+
+
+def test_a_launch_without_time_for_spot_is_on_demand_and_says_why(story: Story) -> None:
+    story.launched(**DEADLINE | {"deadline": "10h20m"})
+    assert story.places == ["on-demand ml.g5.xlarge"]
+    assert decisions(story) == ["On demand from the start: the deadline leaves no time to try spot: 20 min to spare"]
+    story.passes(minutes=30)
+    assert len(decisions(story)) == 1
+
+
+def test_a_user_who_stops_while_spot_is_left_is_obeyed(story: Story) -> None:
+    story.launched(**DEADLINE)
+    story.passes(hours=9, minutes=40)
+    story.launcher.stop("first")
+    story.account.ends("first-1", "Stopped")
+    story.sweep()
+    assert (story.run.state, story.run.end_reason, len(story.attempts)) == (
+        RunState.STOPPED, EndReason.STOPPED_BY_USER, 1,
+    )  # fmt: skip
+
+
+def test_a_resumed_run_has_its_time_again(story: Story) -> None:
+    story.launched(**DEADLINE)
+    story.passes(hours=9, minutes=40)
+    story.launcher.stop("first")
+    story.account.ends("first-1", "Stopped")
+    story.sweep()
+    story.launcher.resume("first")
+    assert story.run.deadline_at == story.clock.time + timedelta(hours=20)
+    assert (story.run.steered, story.places[-1]) == (None, "spot ml.g5.xlarge")
+
+
+def test_the_same_launch_again_is_answered_though_its_deadline_has_come_closer(story: Story) -> None:
+    launched = story.launched(**DEADLINE | {"deadline": "2026-11-22T00:00:00Z"})
+    story.passes(hours=5)
+    again = story.launcher.launch(DOCUMENT | DEADLINE | {"deadline": "2026-11-22T00:00:00Z"}, default_token="token-1")
+    assert (again.replayed, again.run.run) == (True, launched.run)
+    with pytest.raises(RequestRefusedError, match="cannot be kept even on demand"):
+        story.launcher.launch(
+            DOCUMENT | DEADLINE | {"deadline": "2026-11-22T00:00:00Z", "run": "other", "token": "token-2"},
+            default_token="token-2",
+        )
+
+
+def test_a_budget_is_told_when_it_is_nearly_spent_and_when_it_is_and_ends_nothing(story: Story) -> None:
+    story.launched(**DEADLINE | {"budget": 2.816})  # two hours at the on-demand price
+    story.account.moves("first-1", "Training")
+    story.passes(hours=1, minutes=30)
+
+    def told() -> list[str]:
+        return [entry.text for entry in story.table.timeline("first") if entry.kind is TimelineKind.BUDGET]
+
+    assert told() == []
+    story.passes(minutes=10)
+    assert told() == ["At most 2.35 USD are spent, 83% of its budget of 2.82 USD; it goes on"]
+    story.passes(hours=1)
+    assert len(told()) == 2
+    assert told()[1].startswith("At most 2.93 USD are spent, 104%")
+    assert story.account.jobs["first-1"].status == "InProgress"
+
+
+def test_a_budget_is_told_by_notice_to_whom_asked_for_it_once_for_each_mark(story: Story) -> None:
+    story.launched(**DEADLINE | {"budget": 2.816, "notify": ["budget-near"]})
+    story.account.moves("first-1", "Training")
+    story.passes(hours=2, minutes=45)
+    subjects = [(notice.notice_id, notice.subject) for notice in story.table.notices("first")]
+    assert [(told, subject.removeprefix("[spotkeep] ")) for told, subject in subjects] == [
+        ("first/budget-near/1-1", "first has spent most of its budget"),
+        ("first/budget-near/1-2", "first has spent its budget"),
+    ]
 
 
 def test_a_resumed_run_begins_on_the_first_rung_again(story: Story) -> None:

@@ -40,7 +40,12 @@ NEVER_RAN = Cost(
 
 def ended_run(make: Any, reason: EndReason, **fields: Any) -> Run:
     state = {EndReason.COMPLETED: RunState.COMPLETED}.get(reason, RunState.FAILED)
-    if reason in {EndReason.STOPPED_BY_USER, EndReason.MAX_RUNTIME_EXCEEDED, EndReason.MAX_WAIT_EXCEEDED}:
+    if reason in {
+        EndReason.STOPPED_BY_USER,
+        EndReason.MAX_RUNTIME_EXCEEDED,
+        EndReason.MAX_WAIT_EXCEEDED,
+        EndReason.DEADLINE,
+    }:
         state = RunState.STOPPED
     facts = {"state": state, "end_reason": reason, "ended_at": make.noon, "interruptions": 2, "cost": COST}
     run: Run = make.run(**facts | fields)
@@ -114,6 +119,10 @@ STORIES: dict[str, dict[str, Any]] = {
     "stopped-by-user": {"reason": EndReason.STOPPED_BY_USER},
     "max-runtime": {"reason": EndReason.MAX_RUNTIME_EXCEEDED},
     "max-wait": {"reason": EndReason.MAX_WAIT_EXCEEDED, "cost": NEVER_RAN, "interruptions": 0},
+    "deadline": {
+        "reason": EndReason.DEADLINE,
+        "no_more_jobs_because": "the run has cost 9.80 of the 10.00 USD it may",
+    },
 }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.record import Attempt, Cost, JobUsage, Notice, Run, RunChange, TimelineEntry
+from spotkeep_jobs.record import Attempt, Cost, JobUsage, Notice, Plan, Run, RunChange, Spread, TimelineEntry
 from spotkeep_jobs.run_table import (
     AttemptStillLiveError,
     LineageTakenError,
@@ -65,6 +65,21 @@ def a_notice(make: Any, **fields: Any) -> Notice:
 
 
 class TestOpening:
+    def test_the_plan_of_a_run_lies_beside_it_and_is_read_back_to_the_last_digit(
+        self, table: RunTable, make: Any
+    ) -> None:
+        plan = Plan(
+            made_at=make.noon, table={"restart_usd": [[0.001, 1e-9]], "zones": ["any"]}, chance_of_on_demand=0.125,
+            cost_usd=Spread(p10=0.1, p50=0.2, p90=0.3), finish_seconds=Spread(p10=1, p50=2, p90=3),
+        )  # fmt: skip
+        told = TimelineEntry(
+            run="digits-1a2b3c4d", attempt=1, at=make.noon, kind=TimelineKind.STEERED, text="On demand from the start"
+        )
+        table.open_run(run=make.run(), attempt=make.attempt(), plan=plan, timeline=(told,))
+        assert table.plan("digits-1a2b3c4d") == plan
+        assert told in table.timeline("digits-1a2b3c4d")
+        assert table.plan("another") is None
+
     def test_a_run_is_read_back_as_it_was_written(self, table: RunTable, make: Any) -> None:
         cost = Cost(
             billed_seconds=12.5, training_seconds=60, waited_seconds=0.25, redone_steps=3, redone_seconds=1.5,

@@ -50,6 +50,16 @@ def test_all_pages_of_all_starts_of_the_first_host_are_read(make: Any) -> None:
     assert client.queries[0]["filterPattern"] == '"spotkeep-event:"'
 
 
+def test_what_is_known_already_is_not_asked_for_again(make: Any) -> None:
+    client = Client({"digits-1/algo-1-100": [make.line("progress", 1, step=1)]})
+    reads = CloudWatchJobLogs(client)  # type: ignore[arg-type]
+    reads.read("digits-1")
+    reads.read("digits-1", since=1_000.5)
+    first, second = client.queries
+    assert "startTime" not in first
+    assert second["startTime"] == 940_500, "clocks may differ by a minute"
+
+
 def test_a_log_beyond_the_bound_is_read_in_part_and_says_so(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training_logs, "_MAX_PAGES", 3)
     client = Client({"digits-1/algo-1-100": [make.line("progress", minute, step=minute) for minute in range(50)]})

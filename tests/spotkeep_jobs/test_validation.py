@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -474,3 +476,99 @@ def test_what_was_accepted_is_accepted_again_as_recorded() -> None:
     ).accepted()
     recorded = json.loads(json.dumps(request.as_document()))
     assert validate(recorded, defaults=DEFAULTS).accepted() == request
+
+
+# Deadlines and budgets
+
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+PRICED = replace(DEFAULTS, prices={"ml.m5.xlarge": 0.23})
+
+
+def launched_at_noon(**fields: Any) -> Validation:
+    return validate(MINIMAL | {"max_run": "4h"} | fields, defaults=PRICED, now=NOON)
+
+
+def test_a_deadline_is_a_duration_or_a_time_with_its_zone_and_chooses_the_ladder() -> None:
+    request = launched_at_noon(deadline="9h").accepted()
+    assert (request.deadline, request.capacity, request.max_wait) == (32_400, "auto", None)
+    assert request.deadline_at(NOON) == NOON + timedelta(hours=9)
+    absolute = launched_at_noon(deadline="2026-11-21T23:00:00+02:00").accepted()
+    assert absolute.deadline_at(NOON) == NOON + timedelta(hours=9)
+    assert JobRequest.model_validate(json.loads(json.dumps(absolute.as_document()))) == absolute
+
+
+@pytest.mark.parametrize(
+    ("deadline", "problem"),
+    [
+        ("2026-12-01", "is a day without a time"),
+        ("2026-12-01T08:00:00", "without a time zone"),
+        ("2026-13-01T08:00:00Z", "is not a time"),
+        ("soon", "is not a duration"),
+        ("0h", "is out of range"),
+        (True, "is not a duration"),
+        ("0001-01-01T00:00:00+14:00", "is a time no calendar holds"),
+    ],
+)
+def test_a_deadline_that_is_none_is_refused(deadline: object, problem: str) -> None:
+    field, text = the_problem(deadline=deadline)
+    assert (field, problem in text) == ("deadline", True), text
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"capacity": "spot"}, "deadline"),
+        ({"spot_only": True}, "deadline"),
+        ({"checkpoints": False, "max_run": "50m"}, "deadline"),
+        ({"ladder": [{"instance_type": "ml.m5.xlarge"}]}, "ladder[0].capacity"),
+    ],
+)
+def test_a_deadline_needs_a_way_to_go_on_demand(fields: dict[str, Any], field: str) -> None:
+    assert problem_fields(launched_at_noon(deadline="9h", **fields)) == [field]
+
+
+def test_a_deadline_on_demand_is_judged_too() -> None:
+    assert launched_at_noon(deadline="9h", capacity="on-demand").problems == ()
+    assert problem_fields(launched_at_noon(deadline="3h", capacity="on-demand")) == ["deadline"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "needed"),
+    [
+        ({}, "4h12m"),
+        ({"work": "2h"}, "2h12m"),
+        ({"work": "2h", "restart": "20m"}, "2h20m"),
+        ({"max_total_run": "10h"}, "10h36m"),
+        ({"deadline": "2026-11-21T11:00:00Z"}, "4h12m"),
+    ],
+)
+def test_a_deadline_that_cannot_be_kept_is_refused_with_the_earliest(fields: dict[str, Any], needed: str) -> None:
+    [problem] = launched_at_noon(**{"deadline": "2h11m"} | fields).problems
+    assert problem.field == "deadline"
+    assert f"take {needed}" in problem.problem
+    assert f"Give {needed} or more" in problem.fix
+    assert ("work" in problem.fix) == ("work" not in fields)
+
+
+def test_the_least_that_is_enough_is_accepted_and_what_was_accepted_stays_so() -> None:
+    assert launched_at_noon(deadline="4h12m").problems == ()
+    assert validate(MINIMAL | {"deadline": "2020-01-01T00:00:00Z"}, defaults=PRICED).problems == ()
+
+
+def test_work_fits_what_the_run_may_train() -> None:
+    assert problem_fields(launched_at_noon(work="5h")) == ["work"]
+    assert launched_at_noon(work="5h", max_total_run="6h").problems == ()
+
+
+def test_a_budget_needs_prices() -> None:
+    assert launched_at_noon(budget=5).problems == ()
+    assert problem_fields(launched_at_noon(budget=5, instance_type="ml.p5.48xlarge")) == ["budget"]
+    assert problem_fields(launched_at_noon(budget="5 $")) == ["budget"]
+
+
+def test_money_that_may_end_before_the_work_is_warned_of() -> None:
+    [warning] = launched_at_noon(deadline="9h", max_cost=0.5).warnings
+    assert "max_cost 0.50 USD may end the run before its deadline is kept" in warning
+    assert "0.97 USD" in warning
+    [warning] = launched_at_noon(capacity="on-demand", budget=0.5).warnings
+    assert "budget 0.50 USD is below what the work costs on demand" in warning

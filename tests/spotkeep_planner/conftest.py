@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-import hypothesis
 import numpy as np
 import pytest
 
 from spotkeep_planner.traces.capacity_trace import CapacityTrace
-
-# How long an example takes says more about the machine's other work than about the code.
-hypothesis.settings.register_profile("without-deadlines", deadline=None)
-hypothesis.settings.load_profile("without-deadlines")
 
 TraceOf = Callable[..., CapacityTrace]
 

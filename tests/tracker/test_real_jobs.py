@@ -32,11 +32,12 @@ def say(event, **fields):
 say("start")
 first = int(saved.read_text()) // 5 * 5 if saved.exists() else 0
 say("resume", step=first)
-for step in range(first + 1, 31):
+total = int(sys.argv[2])
+for step in range(first + 1, total + 1):
     time.sleep(0.05)
     saved.write_text(str(step))
-    say("progress", step=step, total_steps=30)
-say("finish", step=30)
+    say("progress", step=step, total_steps=total)
+say("finish", step=total)
 (base / "model" / "weights").write_text("done")
 sys.exit(int(sys.argv[1]))
 """
@@ -54,7 +55,7 @@ class Site:
     def client(self, service: str) -> Any:
         return self.local.session().client(service)
 
-    def launch(self, *, exit_code: int = 0, script: CapacityScript | None = None) -> Run:
+    def launch(self, *, exit_code: int = 0, steps: int = 30, script: CapacityScript | None = None) -> Run:
         """Record a run and create its job, as the launcher does."""
         run = f"real-{uuid.uuid4().hex[:8]}"
         now = datetime.now(UTC)
@@ -75,7 +76,7 @@ class Site:
                 "TrainingImage": "123456789012.dkr.ecr.us-east-1.amazonaws.com/train:1",
                 "TrainingInputMode": "File",
                 "ContainerEntrypoint": ["python3", "/opt/ml/input/data/code/train.py"],
-                "ContainerArguments": [str(exit_code)],
+                "ContainerArguments": [str(exit_code), str(steps)],
             },
             RoleArn="arn:aws:iam::123456789012:role/execution",
             InputDataConfig=[{"ChannelName": "code", "DataSource": {"S3DataSource": code}}],
@@ -169,7 +170,7 @@ def test_a_failing_script_is_told_with_its_reason(site: Site) -> None:
 
 
 def test_a_users_stop_is_told_apart(site: Site) -> None:
-    run = site.launch()
+    run = site.launch(steps=10_000)  # It does not end by itself, however slow the machine is.
     site.follow_until(run, lambda head: head.state is RunState.TRAINING)
     site.client("sagemaker").stop_training_job(TrainingJobName=run.job_name)
     done = site.follow_until(run, ended)

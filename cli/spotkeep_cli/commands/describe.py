@@ -17,6 +17,7 @@ def describe(context: typer.Context, run_name: RunName, *, as_json: AsJson = Fal
     run = find_run(runs, run_name, command=invocation.options.command)
     attempts = runs.attempts(run.run)
     timeline = runs.timeline(run.run)
+    plan = None if run.deadline_at is None else runs.plan(run.run)
     terminal = Terminal(as_json=as_json)
     if as_json:
         terminal.give_json(
@@ -24,12 +25,18 @@ def describe(context: typer.Context, run_name: RunName, *, as_json: AsJson = Fal
                 "run": run.model_dump(mode="json"),
                 "attempts": [attempt.model_dump(mode="json") for attempt in attempts],
                 "timeline": [entry.model_dump(mode="json") for entry in timeline],
+                **({} if plan is None else {"plan": plan.model_dump(mode="json")}),
             }
         )
         return
     terminal.show(
         run_description(
-            run, attempts=attempts, timeline=timeline, now=invocation.seams.now(), width=terminal.people.width
+            run,
+            attempts=attempts,
+            timeline=timeline,
+            plan=plan,
+            now=invocation.seams.now(),
+            width=terminal.people.width,
         )
     )
     terminal.show_next(*steps_for_run(run, invocation=invocation, after="describe"))

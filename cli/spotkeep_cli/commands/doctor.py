@@ -1,6 +1,7 @@
 """`spotkeep doctor job.yaml`: all that the launcher would refuse, and what is rarely meant."""
 
 import shlex
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -8,13 +9,18 @@ from spotkeep_cli.commands.parameters import AsJson, JobFile, Overrides, invocat
 from spotkeep_cli.errors import NoConnectionError, RefusedError
 from spotkeep_cli.terminal import NextStep, Terminal
 
+if TYPE_CHECKING:
+    from spotkeep_cli.deployment import Deployment
+
 
 def doctor(context: typer.Context, job_file: JobFile, *, overrides: Overrides = None, as_json: AsJson = False) -> None:
     """Check a job file without launching anything."""
     from spotkeep_cli.job_checks import check_job
     from spotkeep_cli.job_file import read_job_file
     from spotkeep_cli.judgement import PLACEHOLDER_BUCKET, judge_by_launcher, judge_here
+    from spotkeep_cli.launch_forecast import forecast_launch
     from spotkeep_cli.preparation import prepare
+    from spotkeep_cli.rendering.forecast import launch_forecast_view
     from spotkeep_cli.rendering.problem_list import problem_list
     from spotkeep_cli.rendering.quantities import counted
 
@@ -22,6 +28,7 @@ def doctor(context: typer.Context, job_file: JobFile, *, overrides: Overrides = 
     terminal = Terminal(as_json=as_json)
     document = read_job_file(job_file, overrides=overrides or ())
     new_token = invocation.seams.new_token
+    deployment: Deployment | None = None
     try:
         deployment = invocation.deployment()
         prepared = prepare(document, checkpoint_bucket=deployment.checkpoint_bucket, new_token=new_token)
@@ -32,8 +39,12 @@ def doctor(context: typer.Context, job_file: JobFile, *, overrides: Overrides = 
         prepared = prepare(document, checkpoint_bucket=PLACEHOLDER_BUCKET, new_token=new_token)
         judgement = judge_here(prepared)
         judge = "here"
-    problems = document.located(judgement.problems)
-    warnings = document.located([*judgement.warnings, *check_job(prepared)])
+    forecast = None
+    if not judgement.problems:
+        with terminal.remarks.status("forecasting"):
+            forecast = forecast_launch(judgement, deployment=deployment, invocation=invocation)
+    problems = document.located([*judgement.problems, *(forecast.problems if forecast else ())])
+    warnings = document.located([*judgement.warnings, *(forecast.warnings if forecast else ()), *check_job(prepared)])
     if as_json:
         terminal.give_json(
             {
@@ -41,6 +52,7 @@ def doctor(context: typer.Context, job_file: JobFile, *, overrides: Overrides = 
                 "checked_by": judge,
                 "problems": [problem.as_document() for problem in problems],
                 "warnings": [warning.as_document() for warning in warnings],
+                **({} if forecast is None else {"forecast": forecast.as_document()}),
             }
         )
         if problems:
@@ -52,6 +64,8 @@ def doctor(context: typer.Context, job_file: JobFile, *, overrides: Overrides = 
     if warnings:
         terminal.show(f"{job_file}: {counted(len(warnings), 'warning')}")
         terminal.show(problem_list(warnings, mark="!", style="yellow"))
+    if forecast is not None:
+        terminal.show(launch_forecast_view(forecast))
     quoted = shlex.quote(str(job_file))
     again = NextStep(command=invocation.command(f"doctor {quoted}"), what="check again")
     if problems:

@@ -19,9 +19,11 @@ def launch(
     from spotkeep_cli.following_to_the_end import follow_to_the_end
     from spotkeep_cli.job_file import read_job_file
     from spotkeep_cli.judgement import judge_by_launcher
+    from spotkeep_cli.launch_forecast import forecast_launch
     from spotkeep_cli.launcher_answer import read_answer, refused
     from spotkeep_cli.preparation import prepare
-    from spotkeep_cli.rendering.plan import plan
+    from spotkeep_cli.rendering.forecast import launch_forecast_view
+    from spotkeep_cli.rendering.plan import first_type, plan
     from spotkeep_cli.rendering.problem_list import problem_list
 
     invocation = invocation_of(context)
@@ -32,18 +34,27 @@ def launch(
     judgement = judge_by_launcher(deployment, prepared)
     if judgement.problems:
         raise refused(list(judgement.problems), what="nothing was launched", document=document)
+    with terminal.remarks.status("forecasting"):
+        forecast = forecast_launch(judgement, deployment=deployment, invocation=invocation)
+    if forecast is not None and forecast.problems:
+        raise refused(list(forecast.problems), what="nothing was launched", document=document)
     where = "the local AWS" if invocation.options.local else deployment.region
-    terminal.show(plan(judgement, prepared=prepared, where=f"{invocation.options.deployment} in {where}"))
-    if judgement.warnings:
-        terminal.show(problem_list(document.located(judgement.warnings), mark="!", style="yellow"))
+    place, now = f"{invocation.options.deployment} in {where}", invocation.seams.now()
+    terminal.show(plan(judgement, prepared=prepared, where=place, now=now))
+    if forecast is not None:
+        terminal.show(launch_forecast_view(forecast))
+    if warnings := [*judgement.warnings, *(forecast.warnings if forecast else ())]:
+        terminal.show(problem_list(document.located(warnings), mark="!", style="yellow"))
     terminal.confirm("Launch it?", assume_yes=yes)
     if prepared.archive is not None and prepared.source_key is not None:
         deployment.upload_source(key=prepared.source_key, content=prepared.archive.content)
-    answer = read_answer(deployment.invoke_launcher(prepared.payload), what="nothing was launched", document=document)
+    steered_by = None if forecast is None else forecast.as_plan(first_type=first_type(judgement.request))
+    payload = prepared.payload if steered_by is None else {**prepared.payload, "plan": steered_by}
+    answer = read_answer(deployment.invoke_launcher(payload), what="nothing was launched", document=document)
     # Only a token that the user gave can stand for an earlier launch; a repeat with our own is this launch.
     known = bool(answer.get("replayed")) and document.fields.get("token") is not None
     follow_to_the_end(
-        answer,
+        answer if forecast is None else {**answer, "forecast": forecast.as_document()},
         told="was launched before with this token; nothing new was launched" if known else "launched",
         invocation=invocation,
         deployment=deployment,

@@ -20,16 +20,25 @@ def plan(
     deadline: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="Until when it must be done: 60h, 2d12h. Default: max_wait.", show_default=False
+            metavar="TIME",
+            help="Until when it must be done: 60h, 2d12h. Default: deadline, else max_wait.",
+            show_default=False,
         ),
     ] = None,
     work: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Training time without interruptions. Default: max_run.", show_default=False),
+        typer.Option(
+            metavar="TIME", help="Training time without interruptions. Default: work, else max_run.", show_default=False
+        ),
     ] = None,
     restart: Annotated[
-        str, typer.Option(metavar="TIME", help="From asking for capacity to working, checkpoint loaded.")
-    ] = "12m",
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="From asking for capacity to working, checkpoint loaded. Default: restart, else 12m.",
+            show_default=False,
+        ),
+    ] = None,
     save: Annotated[str, typer.Option(metavar="TIME", help="How long training stands still for a save.")] = "30s",
     traces: Annotated[
         Path | None,

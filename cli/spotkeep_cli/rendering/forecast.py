@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from spotkeep_cli.job_planning import PlannedJobFile
+    from spotkeep_cli.launch_forecast import LaunchForecast
     from spotkeep_planner.forecast import Distribution, Forecast
     from spotkeep_planner.planning import Plan
 
@@ -42,6 +43,29 @@ def forecast_view(planned: PlannedJobFile, *, width: int) -> RenderableType:
     parts += ["", facts(_ground(planned))]
     parts += [Text(remark, style="dim") for remark in planned.remarks]
     return Group(*parts)
+
+
+def launch_forecast_view(forecast: LaunchForecast) -> RenderableType:
+    """What is expected of a run with a deadline, before it is launched."""
+    latest = quantities.moment(forecast.on_demand_at_the_latest)[:-3]
+    rows: list[Fact] = [("deadline", f"{quantities.moment(forecast.deadline_at)[:-3]} UTC")]
+    planned = forecast.planned
+    if planned is not None:
+        best = planned.plan.forecasts[0]
+        rows += [fact for fact in _answer(planned, best) if fact[0] not in ("in time", "save every")]
+    in_how_long = (forecast.on_demand_at_the_latest - forecast.made_at).total_seconds()
+    rows.append(
+        (
+            "leaves spot",
+            f"at {latest} UTC at the latest (in {_rounded(in_how_long)}), if nothing was done by then"
+            if in_how_long > 0
+            else "at once: there is no time to try it",
+        )
+    )
+    if planned is not None:
+        rows += _ground(planned)
+    parts: list[RenderableType] = [Text("\nForecast", style="bold"), facts(rows)]
+    return Group(*parts, *(Text(remark, style="dim") for remark in forecast.remarks))
 
 
 def _answer(planned: PlannedJobFile, best: Forecast) -> list[Fact]:

@@ -9,11 +9,12 @@ from rich.text import Text
 
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.facts import Fact, facts
-from spotkeep_jobs.ladder import rungs_of
+from spotkeep_jobs.ladder import Rung, rungs_of
 from spotkeep_jobs.request import JobRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from rich.console import RenderableType
 
@@ -23,31 +24,40 @@ if TYPE_CHECKING:
 _SECONDS_PER_HOUR = 3600
 
 
-def plan(judgement: Judgement, *, prepared: PreparedJob, where: str) -> RenderableType:
+def plan(judgement: Judgement, *, prepared: PreparedJob, where: str, now: datetime) -> RenderableType:
     """The plan of a launch.
 
     Args:
         judgement: The request with its defaults, and the price.
         prepared: The job with its packed source.
         where: The deployment in words: `spotkeep in us-east-1`.
+        now: The time.
     """
     request = judgement.request
     heading = Text.assemble((str(prepared.payload.get("run", "")), "bold"), "  would be launched")
-    return Group(heading, facts(_rows(request, judgement=judgement, prepared=prepared, where=where)))
+    return Group(heading, facts(_rows(request, judgement=judgement, prepared=prepared, where=where, now=now)))
 
 
-def cost_ceiling_usd(request: Mapping[str, Any], *, usd_per_hour: float | None) -> float | None:
+def cost_ceiling_usd(request: Mapping[str, Any], *, usd_per_hour: float | None, now: datetime) -> float | None:
     """The most a run can cost in instance time: all it may train, on every instance, at the on-demand price.
 
+    With a deadline it may train until then, work done twice included, and a job that works then goes on to its max_run.
     Never more than `max_cost`. Spot is never dearer. Storage, requests and data transfer are not in it. None when the
     price is not known.
     """
     if usd_per_hour is None or not isinstance(request.get("max_run"), int):
         return None
-    trained = request.get("max_total_run") or request["max_run"]
+    trained = request.get("max_total_run") or request["max_run"] + _seconds_to_deadline(request, now=now)
     hours = (trained + int(request.get("keep_alive") or 0)) / _SECONDS_PER_HOUR
     ceiling = float(hours * int(request.get("instance_count", 1)) * usd_per_hour)
     return ceiling if request.get("max_cost") is None else min(ceiling, float(request["max_cost"]))
+
+
+def _seconds_to_deadline(request: Mapping[str, Any], *, now: datetime) -> float:
+    if request.get("deadline") is None:
+        return 0.0
+    at = JobRequest.model_validate(dict(request)).deadline_at(now) or now
+    return max(0.0, (at - now).total_seconds())
 
 
 def places(request: Mapping[str, Any]) -> list[str]:
@@ -64,12 +74,29 @@ def places(request: Mapping[str, Any]) -> list[str]:
         return [f"{counted}{' or '.join(types)}, {request.get('capacity', 'spot')}, {storage}"]
     return [
         f"{'' if not number else 'then '}{counted}{' or '.join(rung.instance_types)}, {rung.capacity}, "
-        f"{storage}, for up to {quantities.duration(rung.longest_wait_seconds)} of waiting"
+        f"{storage}{_how_long(rung)}"
         for number, rung in enumerate(rungs_of(JobRequest.model_validate(dict(request))))
     ]
 
 
-def _rows(request: Mapping[str, Any], *, judgement: Judgement, prepared: PreparedJob, where: str) -> list[Fact]:
+def first_type(request: Mapping[str, Any]) -> str:
+    """The first instance type that a run looks for.
+
+    Args:
+        request: The validated job document.
+    """
+    return rungs_of(JobRequest.model_validate(dict(request)))[0].instance_types[0]
+
+
+def _how_long(rung: Rung) -> str:
+    if rung.longest_wait_seconds is not None:
+        return f", for up to {quantities.duration(rung.longest_wait_seconds)} of waiting"
+    return ", as long as the deadline allows" if rung.capacity == "spot" else ""
+
+
+def _rows(
+    request: Mapping[str, Any], *, judgement: Judgement, prepared: PreparedJob, where: str, now: datetime
+) -> list[Fact]:
     rows: list[Fact] = [("deployment", where), ("command", _command(request.get("command")))]
     if source := _source(request, prepared=prepared):
         rows.append(("source", source))
@@ -81,7 +108,7 @@ def _rows(request: Mapping[str, Any], *, judgement: Judgement, prepared: Prepare
     rows.append(("checkpoints", checkpoints if request.get("checkpoints", True) else "none: it starts from zero"))
     if notify := request.get("notify"):
         rows.append(("notices", "when " + ", ".join(notify)))
-    rows.append(("costs", _costs(request, judgement=judgement)))
+    rows.append(("costs", _costs(request, judgement=judgement, now=now)))
     return rows
 
 
@@ -107,6 +134,8 @@ def _limits(request: Mapping[str, Any]) -> str:
     parts = [f"{quantities.duration(request.get('max_run'))} of training"]
     if request.get("max_total_run"):
         parts = [f"{quantities.duration(request['max_total_run'])} of training", f"{parts[0]} a job"]
+    elif request.get("deadline") is not None:
+        parts = [f"{parts[0]} a job, as many as its deadline asks for"]
     if request.get("script_retries"):
         parts.append(f"{quantities.counted(request['script_retries'], 'new start')} of a script that fails")
     if request.get("max_wait"):
@@ -116,8 +145,8 @@ def _limits(request: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _costs(request: Mapping[str, Any], *, judgement: Judgement) -> str:
-    ceiling = cost_ceiling_usd(request, usd_per_hour=judgement.usd_per_hour)
+def _costs(request: Mapping[str, Any], *, judgement: Judgement, now: datetime) -> str:
+    ceiling = cost_ceiling_usd(request, usd_per_hour=judgement.usd_per_hour, now=now)
     if ceiling is None:
         return "not known: the deployment has no price for this type"
     spot = "; spot usually costs far less" if request.get("capacity") != "on-demand" else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pydantic import ValidationError
 from rich.console import Group
 from rich.padding import Padding
 from rich.table import Table
@@ -14,7 +15,10 @@ from spotkeep_cli.rendering.bill import bill
 from spotkeep_cli.rendering.columns import Column, table_that_fits
 from spotkeep_cli.rendering.facts import Fact, facts
 from spotkeep_cli.rendering.run_list import reason_text, state_text, where
+from spotkeep_jobs.progress import work_left
+from spotkeep_jobs.request import JobRequest
 from spotkeep_jobs.states import RunState, TimelineKind
+from spotkeep_jobs.steering import on_demand_at_the_latest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from spotkeep_jobs.record import Attempt, Run, TimelineEntry
+    from spotkeep_jobs.record import Attempt, Plan, Run, TimelineEntry
 
 _MARKS = {
     TimelineKind.INTERRUPTED: ("!", "bold yellow"),
@@ -34,17 +38,27 @@ _MARKS = {
     TimelineKind.RUNG_LEFT: ("↓", "yellow"),
     TimelineKind.ATTEMPT_ENDED: ("■", "yellow"),
     TimelineKind.ATTEMPT_BEGUN: ("↓", "yellow"),
+    TimelineKind.STEERED: ("◇", "cyan"),
+    TimelineKind.BUDGET: ("$", "yellow"),
     TimelineKind.ENDED: ("●", "bold"),
 }
 
 
 def run_description(
-    run: Run, *, attempts: Sequence[Attempt], timeline: Sequence[TimelineEntry], now: datetime, width: int
+    run: Run,
+    *,
+    attempts: Sequence[Attempt],
+    timeline: Sequence[TimelineEntry],
+    now: datetime,
+    width: int,
+    plan: Plan | None = None,
 ) -> RenderableType:
     """Everything about a run, on one page."""
     parts: list[RenderableType] = [_headline(run), _facts(run, now=now)]
     if len(attempts) > 1 or any(attempt.interruptions for attempt in attempts):
         parts += [_heading("Attempts"), _attempts(attempts, width=width)]
+    if run.deadline_at is not None:
+        parts += [_heading("Deadline"), facts(_deadline(run, deadline_at=run.deadline_at, plan=plan, now=now))]
     if timeline:
         parts += [_heading("Timeline (UTC)"), timeline_table(timeline)]
     parts += [_heading("Cost"), bill(run)]
@@ -99,6 +113,50 @@ def _facts(run: Run, *, now: datetime) -> RenderableType:
     if run.no_more_jobs_because:
         rows.append(("no job follows", run.no_more_jobs_because))
     return facts(rows)
+
+
+def _deadline(run: Run, *, deadline_at: datetime, plan: Plan | None, now: datetime) -> list[Fact]:
+    until = (deadline_at - (run.ended_at or now if run.state.ended else now)).total_seconds()
+    kept = f"{quantities.duration(abs(until))} {'before it' if until >= 0 else 'late'}"
+    left = f"in {quantities.duration(until)}" if until >= 0 else f"{quantities.duration(-until)} ago"
+    ended = f"ended {kept}" if run.state is RunState.COMPLETED else "not reached" if run.state.ended else left
+    rows: list[Fact] = [("done by", f"{quantities.moment(deadline_at)} UTC, {ended}")]
+    request = _request_of(run)
+    if request is not None:
+        if not run.state.ended:
+            rows.append(("work left", _work_left(run, request)))
+        if not run.state.ended and run.capacity == "spot":
+            latest = on_demand_at_the_latest(request, deadline_at=deadline_at, now=now, progress=run.progress)
+            when = "now" if latest <= now else f"{quantities.moment(latest)} UTC, if nothing is done until then"
+            rows.append(("leaves spot", f"at the latest {when}"))
+    if run.steered is not None:
+        rows.append(("decided", f"{run.steered.choice}: {run.steered.reason}"))
+    if plan is None:
+        rows.append(("planned", "no: the guard alone keeps the deadline"))
+    else:
+        cost, finish = plan.cost_usd, plan.finish_seconds
+        costs = f"{quantities.dollars(cost.p10)} to {quantities.dollars(cost.p90)}, " if cost else ""
+        times = f"{quantities.duration(finish.p10)} to {quantities.duration(finish.p90)}"
+        rows.append(("forecast", f"{costs}done after {times}, on-demand in {plan.chance_of_on_demand:.0%}"))
+    return rows
+
+
+def _work_left(run: Run, request: JobRequest) -> str:
+    left = work_left(run.progress, work_seconds=request.work_seconds)
+    progress = run.progress
+    if not left.known or progress is None:
+        return f"not known: all {quantities.duration(left.seconds)} of it count as left"
+    return (
+        f"{quantities.duration(left.seconds)}: step {progress.step:,} of {progress.total_steps:,}, "
+        f"{progress.durable_step:,} taken to be durable"
+    )
+
+
+def _request_of(run: Run) -> JobRequest | None:
+    try:
+        return JobRequest.model_validate(run.request)
+    except ValidationError:
+        return None  # Of another version.
 
 
 def _heading(text: str) -> Text:

@@ -35,6 +35,7 @@ _REASONS = {
     EndReason.STOPPED_BY_USER: "stopped by a user",
     EndReason.MAX_RUNTIME_EXCEEDED: "max_run was reached",
     EndReason.MAX_WAIT_EXCEEDED: "waited too long",
+    EndReason.DEADLINE: "left spot for its deadline",
     EndReason.CAPACITY: "no capacity",
     EndReason.QUOTA: "no quota",
     EndReason.INPUT_ERROR: "its data, image or permissions did not work",

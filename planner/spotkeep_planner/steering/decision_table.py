@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from spotkeep_planner.errors import DecisionTableError
@@ -115,12 +115,12 @@ class DecisionTable:
             reason = self._why_spot(using=using, using_zone=using_zone, zone=zone, slack_s=slack_s)
         elif slack_s < threshold_s:
             choice = Choice.ON_DEMAND
-            reason = f"{_hours(slack_s)} to spare, and on-demand pays below {_hours(threshold_s)}"
+            reason = f"{spoken_time(slack_s)} to spare, and on-demand pays {_below(threshold_s)}"
         else:
             choice = Choice.WAIT
             reason = (
-                f"no spot capacity for {_hours(any_age_s)}; {_hours(slack_s)} to spare, "
-                f"on-demand below {_hours(threshold_s)}"
+                f"no spot capacity for {spoken_time(any_age_s)}; {spoken_time(slack_s)} to spare, "
+                f"on-demand {_below(threshold_s)}"
             )
         if choice is Choice.SPOT and not self._is_safe(clock, zone, using_zone=using_zone, spot_is_kept=spot_is_kept):
             # A move that is too late to risk is no reason to give up the capacity in use.
@@ -163,6 +163,13 @@ class DecisionTable:
         together_h = 1.0 / (1.0 / lasting_h[using_zone] + 1.0 / lasting_h[best])
         moving_usd = zones[best].spot_price * (together_h + restart_h) + slack_usd
         return best if moving_usd < zones[using_zone].spot_price * together_h else using_zone
+
+    def as_one_source(self) -> DecisionTable:
+        """The same policy where the cloud chooses the zone, as managed spot does: what it says of zones is left out."""
+        longest = tuple((row[-1],) for row in self.lasting_s[0])
+        return replace(
+            self, zones=("any",), horizons_s=self.horizons_s[-1:], lasting_s=(longest,), restart_usd=((0.0,),)
+        )
 
     def as_document(self) -> dict[str, Any]:
         """The table as JSON: seconds are whole."""
@@ -229,16 +236,18 @@ class DecisionTable:
         )
 
     def _why_guarded(self, clock: Clock, *, slack_s: float) -> str:
-        restart = f"a restart takes {_hours(clock.restart_s)}"
-        return f"the last safe moment for on-demand: {_hours(slack_s)} to spare, {restart}"
+        restart = f"a restart takes {spoken_time(clock.restart_s)}"
+        return f"the last safe moment for on-demand: {spoken_time(slack_s)} to spare, {restart}"
 
     def _why_spot(self, *, using: Choice, using_zone: int | None, zone: int | None, slack_s: float) -> str:
         name = self.zones[zone] if zone is not None else "?"
+        if len(self.zones) == 1:
+            return f"spot is there, {spoken_time(slack_s)} to spare"
         if using is Choice.SPOT and zone == using_zone:
-            return f"spot in {name} is there, {_hours(slack_s)} to spare"
+            return f"spot in {name} is there, {spoken_time(slack_s)} to spare"
         if using is Choice.SPOT and using_zone is not None:
             return f"from {self.zones[using_zone]} to {name}: cheaper by more than the restart costs"
-        return f"spot in {name}, {_hours(slack_s)} to spare"
+        return f"spot in {name}, {spoken_time(slack_s)} to spare"
 
 
 def _at(row: Sequence[float], work_s: float, *, step: float) -> float:
@@ -255,9 +264,16 @@ def _whole(value: float) -> int:
     )
 
 
+def _below(threshold_s: float) -> str:
+    if threshold_s >= _ALWAYS_S:
+        return "whatever is to spare"
+    return f"below {spoken_time(threshold_s)}" if threshold_s > 0 else "at the last safe moment"
+
+
 def _rows(rows: Any) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(map(float, row)) for row in rows)
 
 
-def _hours(seconds: float) -> str:
-    return f"{seconds / 3600:.1f} h"
+def spoken_time(seconds: float) -> str:
+    """A duration in a reason: `12 min`, `8.0 h`."""
+    return f"{seconds / 3600:.1f} h" if abs(seconds) >= 3570 else f"{seconds / 60:.0f} min"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from spotkeep_cli.rendering.plan import cost_ceiling_usd, places
 from spotkeep_jobs.validation import DeploymentDefaults, validate
+
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
 def accepted(**fields: Any) -> dict[str, Any]:
@@ -29,6 +32,15 @@ def test_a_ladder_is_a_line_a_rung() -> None:
     ]
 
 
+def test_a_deadline_ends_the_waiting_and_no_clock() -> None:
+    document = accepted(instance_types=["ml.g5.xlarge", "ml.g5.2xlarge"], longest_wait="30m", deadline="10h")
+    assert places(document) == [
+        "ml.g5.xlarge, spot, 30 GB each, for up to 30m of waiting",
+        "then ml.g5.2xlarge, spot, 30 GB each, as long as the deadline allows",
+        "then ml.g5.xlarge or ml.g5.2xlarge, on-demand, 30 GB each",
+    ]
+
+
 @pytest.mark.parametrize(
     ("fields", "dollars"),
     [
@@ -38,13 +50,16 @@ def test_a_ladder_is_a_line_a_rung() -> None:
         ({"max_total_run": "10h", "max_cost": 5}, 5.0),
         ({"max_cost": 50}, 4.0),
         ({"capacity": "on-demand", "keep_alive": "30m"}, 5.0),
+        ({"deadline": "10h"}, 24.0),
+        ({"deadline": "2026-11-21T22:00:00Z"}, 24.0),
+        ({"deadline": "10h", "max_total_run": "8h"}, 16.0),
     ],
 )
 def test_the_ceiling_is_all_that_the_run_may_train_and_never_above_max_cost(
     fields: dict[str, Any], dollars: float
 ) -> None:
-    assert cost_ceiling_usd(accepted(instance_type="ml.g5.2xlarge", **fields), usd_per_hour=2.0) == dollars
+    assert cost_ceiling_usd(accepted(instance_type="ml.g5.2xlarge", **fields), usd_per_hour=2.0, now=NOON) == dollars
 
 
 def test_an_unknown_price_is_said() -> None:
-    assert cost_ceiling_usd(accepted(instance_type="ml.g5.2xlarge"), usd_per_hour=None) is None
+    assert cost_ceiling_usd(accepted(instance_type="ml.g5.2xlarge"), usd_per_hour=None, now=NOON) is None

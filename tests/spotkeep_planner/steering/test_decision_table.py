@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +60,7 @@ def test_without_capacity_it_waits_while_there_is_time_and_says_how_long(table: 
         clock(slack_h=8), using=Choice.WAIT, using_zone=None, zones=zones(False, False), any_age_s=600
     )
     assert decision.choice is Choice.WAIT
-    assert decision.reason == "no spot capacity for 0.2 h; 8.0 h to spare, on-demand below 3.0 h"
+    assert decision.reason == "no spot capacity for 10 min; 8.0 h to spare, on-demand below 3.0 h"
 
 
 def test_below_the_threshold_it_goes_on_demand(table: DecisionTable) -> None:
@@ -67,6 +69,25 @@ def test_below_the_threshold_it_goes_on_demand(table: DecisionTable) -> None:
     )
     assert decision.choice is Choice.ON_DEMAND
     assert decision.reason == "3.5 h to spare, and on-demand pays below 4.0 h"
+
+
+def test_a_threshold_that_is_none_is_said_so(table: DecisionTable) -> None:
+    def reason(threshold_s: float) -> str:
+        rows = tuple((threshold_s,) * 11 for _ in table.from_nothing_s)
+        changed = replace(table, from_nothing_s=rows)
+        return changed.decide(
+            clock(slack_h=8), using=Choice.WAIT, using_zone=None, zones=zones(False, False), any_age_s=600
+        ).reason
+
+    assert reason(math.inf) == "8.0 h to spare, and on-demand pays whatever is to spare"
+    assert reason(-math.inf) == "no spot capacity for 10 min; 8.0 h to spare, on-demand at the last safe moment"
+
+
+def test_where_the_cloud_chooses_the_zone_the_table_is_one_source(table: DecisionTable) -> None:
+    one = table.as_one_source()
+    assert DecisionTable.from_document(json.loads(json.dumps(one.as_document()))) == one
+    decision = one.decide(clock(slack_h=8), using=Choice.SPOT, using_zone=0, zones=zones(True, True)[:1], any_age_s=600)
+    assert (decision.choice, decision.zone, decision.reason) == (Choice.SPOT, 0, "spot is there, 8.0 h to spare")
 
 
 def test_spot_that_is_there_is_taken_where_it_is_cheapest(table: DecisionTable) -> None:

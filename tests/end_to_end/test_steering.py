@@ -1,0 +1,120 @@
+"""A run with a deadline in the deployed app: it stays on spot while that is safe, and goes on demand in time."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spotkeep_jobs.record import Run
+from spotkeep_jobs.states import EndReason, RunState, TimelineKind
+from spotkeep_jobs.steering import DECISION_INTERVAL_SECONDS, HANDOVER_SECONDS
+from spotkeep_local.capacity import CapacityScript, Interruption
+
+if TYPE_CHECKING:
+    from conftest import DeployedApp
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+_COUNT = """\
+import pathlib, sys, time, os
+from spotkeep import Checkpointer
+done = {"count": 0}
+with Checkpointer({"done": done}, every_steps=5) as checkpointer:
+    for step in checkpointer.steps(int(sys.argv[1])):
+        done["count"] += 1
+        time.sleep(0.1)
+pathlib.Path(os.environ["SM_MODEL_DIR"], "count.txt").write_text(str(done["count"]))
+"""
+WORK_SECONDS, RESTART_SECONDS = 60, 60
+NOTHING_TO_SPARE = WORK_SECONDS + RESTART_SECONDS + HANDOVER_SECONDS + DECISION_INTERVAL_SECONDS
+"""With less than this until the deadline, waiting for spot is not safe any more."""
+
+
+def counting(app: DeployedApp, **fields: Any) -> dict[str, Any]:
+    run = f"steered-{uuid.uuid4().hex[:8]}"
+    return {
+        "name": "steered", "run": run, "command": "python count.py 30",
+        "source": app.upload_source(run, {"count.py": _COUNT}), "environment": {"SPOTKEEP_PROGRESS_SECONDS": "0"},
+        "instance_type": "ml.m5.large", "max_run": "10m", "work": f"{WORK_SECONDS}s", "restart": f"{RESTART_SECONDS}s",
+        "notify": ["completed", "next-rung"], **fields,
+    }  # fmt: skip
+
+
+def decisions(app: DeployedApp, run: str) -> list[str]:
+    return [entry.text for entry in app.runs.timeline(run) if entry.kind is TimelineKind.STEERED]
+
+
+def in_time(run: Run) -> bool:
+    return run.ended_at is not None and run.deadline_at is not None and run.ended_at <= run.deadline_at
+
+
+def plan_that_leaves_a_drought_of(seconds: int) -> dict[str, Any]:
+    """A plan as `spotkeep launch` sends it: its policy has time to spare, and gives up spot after a while without."""
+    patient, gives_up = [0], [10**9]
+    return {
+        "made_at": "2026-11-21T12:00:00Z",
+        "table": {
+            "version": 1, "age_edges_s": [seconds], "work_step_s": 60,
+            "from_nothing_s": [patient, gives_up, patient, patient], "from_on_demand_s": [patient] * 4,
+            "zones": ["any"], "horizons_s": [3600], "lasting_s": [[[3600], [3600]]],
+            "slack_step_s": 3600, "restart_usd": [[0]],
+        },
+        "finish_seconds": {"p10": 600, "p50": 700, "p90": 900}, "chance_of_on_demand": 0.5,
+    }  # fmt: skip
+
+
+def test_spot_that_never_comes_is_left_at_the_last_safe_moment(deployed_app: DeployedApp) -> None:
+    job = counting(deployed_app, deadline=NOTHING_TO_SPARE + 5)
+    deployed_app.control.script_capacity(run=job["run"], script=CapacityScript(initial_wait_seconds=600))
+    assert deployed_app.launch(**job)["capacity"] == "spot"
+    ended = deployed_app.wait_until_ended(job["run"], sweep=True)
+    assert (ended.state, ended.capacity, ended.attempt, in_time(ended)) == (RunState.COMPLETED, "on-demand", 2, True)
+    assert [attempt.end_reason for attempt in deployed_app.runs.attempts(job["run"])] == [
+        EndReason.DEADLINE, EndReason.COMPLETED,
+    ]  # fmt: skip
+    told = decisions(deployed_app, job["run"])
+    assert told[-1].startswith("Leaves spot for on-demand: the last safe moment for on-demand: ")
+    assert told[-1].endswith("how far it is is not known: all 1m of work count as left")
+    texts = [entry.text for entry in deployed_app.runs.timeline(job["run"])]
+    assert any(text.startswith("Attempt 2 looks for on-demand ml.m5.large: the last safe moment") for text in texts)
+    assert [notice.kind.value for notice in deployed_app.runs.notices(job["run"])] == ["next-rung", "completed"]
+
+
+def test_spot_that_does_not_return_is_left_when_the_policy_says_so_and_its_work_is_taken_along(
+    deployed_app: DeployedApp,
+) -> None:
+    job = counting(deployed_app, deadline="3h", plan=plan_that_leaves_a_drought_of(15))
+    loss = Interruption(at_step=12, notice=True, notice_seconds=0.5, capacity_returns_after_seconds=None)
+    deployed_app.control.script_capacity(run=job["run"], script=CapacityScript(interruptions=(loss,)))
+    deployed_app.launch(**job)
+    ended = deployed_app.wait_until_ended(job["run"], sweep=True)
+    assert (ended.state, ended.capacity, ended.attempt, in_time(ended)) == (RunState.COMPLETED, "on-demand", 2, True)
+    told = decisions(deployed_app, job["run"])
+    assert told[-2].startswith("Waits for spot: no spot capacity for 0 min; 3.0 h to spare")
+    assert told[-1].startswith("Leaves spot for on-demand: 3.0 h to spare, and on-demand pays whatever is to spare")
+    steps = [entry.step for entry in deployed_app.runs.timeline(job["run"]) if entry.kind is TimelineKind.STEP_RESUMED]
+    assert steps[0] == 0
+    assert (steps[-1] or 0) >= 12
+
+
+def test_spot_that_is_there_is_kept_and_the_decision_is_told_once(deployed_app: DeployedApp) -> None:
+    job = counting(deployed_app, deadline="2h")
+    deployed_app.launch(**job)
+    ended = deployed_app.wait_until_ended(job["run"], sweep=True)
+    assert (ended.state, ended.capacity, ended.attempt, in_time(ended)) == (RunState.COMPLETED, "spot", 1, True)
+    told = decisions(deployed_app, job["run"])
+    assert [text.partition(":")[0] for text in told] in (["Stays on spot"], ["Waits for spot", "Stays on spot"])
+    assert ended.progress is not None
+    assert (ended.progress.step, ended.progress.total_steps) == (30, 30)
+
+
+def test_no_time_to_try_spot_begins_on_demand(deployed_app: DeployedApp) -> None:
+    job = counting(deployed_app, deadline=NOTHING_TO_SPARE - 1)
+    assert deployed_app.launch(**job)["capacity"] == "on-demand"
+    ended = deployed_app.wait_until_ended(job["run"], sweep=True)
+    assert (ended.state, ended.attempt, in_time(ended)) == (RunState.COMPLETED, 1, True)
+    assert decisions(deployed_app, job["run"]) == [
+        "On demand from the start: the deadline leaves no time to try spot: 16 min to spare"
+    ]
