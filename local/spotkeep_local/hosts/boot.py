@@ -213,7 +213,7 @@ def _let_everybody_reach(paths: list[str]) -> None:
                 directory.chmod(stat.S_IMODE(mode) | 0o011)
 
 
-def _start_user_data(text: str, environment: dict[str, str]) -> int | None:
+def _start_user_data(text: str, environment: dict[str, str]) -> subprocess.Popen[bytes] | None:
     if not text.strip():
         return None
     if not text.startswith("#!"):
@@ -222,25 +222,26 @@ def _start_user_data(text: str, environment: dict[str, str]) -> int | None:
     _USER_DATA.parent.mkdir(parents=True, exist_ok=True)
     _USER_DATA.write_text(text)
     _USER_DATA.chmod(0o700)
-    process = subprocess.Popen(
+    return subprocess.Popen(
         [str(_USER_DATA)], cwd="/", env=environment, stdin=subprocess.DEVNULL, start_new_session=True, close_fds=True
     )
-    return process.pid
 
 
 class _Init:
     """Process 1: reaps, tells the server what ended, and shuts down when it is told to or left alone."""
 
-    def __init__(self, control: socket.socket, *, user_data: int | None) -> None:
+    def __init__(self, control: socket.socket) -> None:
         self._control = control
-        self._user_data = user_data
+        self._user_data: subprocess.Popen[bytes] | None = None
         self._wake_up, wake = os.pipe()
         for descriptor in (self._wake_up, wake):
             os.set_blocking(descriptor, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
-    def run(self) -> int:
+    def run(self, user_data: str, environment: dict[str, str]) -> int:
+        # Kept, though only its id is used: Popen reaps a process that has ended when it is itself let go of.
+        self._user_data = _start_user_data(user_data, environment)
         while True:
             ready, _, _ = select.select([self._control.fileno(), self._wake_up], [], [], 5.0)
             if self._wake_up in ready:
@@ -257,7 +258,7 @@ class _Init:
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 pid, status = ended
-                if pid == self._user_data:
+                if self._user_data is not None and pid == self._user_data.pid:
                     _say(self._control, user_data_exit_code=os.waitstatus_to_exitcode(status))
 
     def _shut_down(self, seconds: float) -> None:
@@ -308,7 +309,7 @@ def _be_process_one(control: socket.socket, configuration: dict[str, Any]) -> in
     # The server has both sockets, and answers metadata, before the user data asks for any.
     if not control.recv(4096):
         return 0
-    return _Init(control, user_data=_start_user_data(configuration["user_data"], configuration["environment"])).run()
+    return _Init(control).run(configuration["user_data"], configuration["environment"])
 
 
 def main(arguments: list[str]) -> int:

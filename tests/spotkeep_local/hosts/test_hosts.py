@@ -79,6 +79,12 @@ def test_the_user_data_is_run_as_it_is_and_told_how_it_ended(machine: Machine) -
     assert machine.endings == []
 
 
+def test_the_end_of_user_data_that_ends_at_once_is_told(machine: Machine) -> None:
+    for _ in range(5):
+        host, _ = machine.start("#!/bin/false\n")
+        wait_until(lambda host=host: host.user_data_exit_code == 1)
+
+
 def test_the_environment_leads_to_the_local_aws_and_to_the_metadata(machine: Machine) -> None:
     host, console = machine.start(
         '#!/bin/sh\ncurl -s -o /dev/null -w "%{http_code}\\n" "$AWS_ENDPOINT_URL/"\n'
