@@ -219,7 +219,7 @@ def test_a_run_goes_through_both_kinds_of_interruption_and_both_zones(hosts: Hos
 
 
 def goes_through_both_kinds_of_interruption_and_both_zones(hosts: Hosts) -> None:
-    fleet = hosts.launch(pause=0.2)
+    fleet = hosts.launch(pause=0.1)
     first = hosts.instance(fleet)
     hosts.wait_for(first, '"event":"saved"')
     zone = first["Placement"]["AvailabilityZone"]

@@ -10,9 +10,13 @@ from types import FrameType
 from spotkeep.notices.instance_metadata import InstanceMetadata, SpotAction, poll_metadata
 from spotkeep.notices.notice import Notice, notice_seconds
 
+_POLL_SECONDS = (
+    5.0  # as AWS advises; also while the metadata are silent, for a notice may be in them when they are back
+)
+
 
 class NoticeBoard:
-    """The first notice that came. Poll the metadata in a thread; signals are taken in the main thread.
+    """The notice that ends first. Poll the metadata in a thread; signals are taken in the main thread.
 
     Args:
         metadata: Of this instance.
@@ -20,7 +24,6 @@ class NoticeBoard:
 
     def __init__(self, metadata: InstanceMetadata) -> None:
         self._metadata = metadata
-        self._stopping = threading.Event()
         self._rebalance: str | None = None
         self._rebalanced = False
         self.seen = threading.Event()
@@ -37,13 +40,9 @@ class NoticeBoard:
         if self._rebalanced:
             self._on_rebalance()
 
-    def stop(self) -> None:
-        """Listen no more."""
-        self._stopping.set()
-
     def post(self, notice: Notice) -> None:
-        """Take a notice."""
-        if self.notice is None:
+        """Take a notice; of several, the one that ends first counts."""
+        if self.notice is None or notice.deadline < self.notice.deadline:
             self.notice = notice
             self.seen.set()
 
@@ -53,7 +52,11 @@ class NoticeBoard:
 
     def _poll(self) -> None:
         poll_metadata(
-            self._metadata, stopping=self._stopping, on_action=self._on_action, on_rebalance=self._on_rebalance
+            self._metadata,
+            stopping=threading.Event(),
+            on_action=self._on_action,
+            on_rebalance=self._on_rebalance,
+            longest_pause_seconds=_POLL_SECONDS,
         )
 
     def _on_action(self, action: SpotAction) -> None:

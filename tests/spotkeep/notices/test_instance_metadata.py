@@ -256,3 +256,22 @@ def test_it_can_be_switched_on_and_off(firmware):
 def test_an_endpoint_that_is_none_is_refused(endpoint):
     with pytest.raises(UsageError, match="metadata endpoint"):
         InstanceMetadata(endpoint)
+
+
+def test_whoever_knows_that_this_is_an_instance_asks_on_at_the_same_pace():
+    class Silent:
+        def spot_action(self):
+            raise MetadataUnavailableError("it hangs")
+
+    class Pauses(threading.Event):
+        def __init__(self):
+            super().__init__()
+            self.seconds = []
+
+        def wait(self, timeout=None):
+            self.seconds.append(timeout)
+            return len(self.seconds) == 4
+
+    pauses = Pauses()
+    poll_metadata(Silent(), stopping=pauses, on_action=lambda action: None, longest_pause_seconds=5.0)
+    assert pauses.seconds == [5.0] * 4

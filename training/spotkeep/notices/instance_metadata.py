@@ -213,6 +213,7 @@ def poll_metadata(
     stopping: threading.Event,
     on_action: Callable[[SpotAction], None],
     on_rebalance: Callable[[], None] | None = None,
+    longest_pause_seconds: float = _LONGEST_POLL_SECONDS,
 ) -> None:
     """Ask until an action is announced or `stopping` is set: every five seconds, seldom where nobody answers.
 
@@ -221,6 +222,7 @@ def poll_metadata(
         stopping: Ends this.
         on_action: Told the action, once.
         on_rebalance: Told that a rebalance is recommended, once; None to not ask.
+        longest_pause_seconds: Between two questions where nobody answers. Who knows that this is an instance asks on.
     """
     pause, complained = _POLL_SECONDS, False
     while True:
@@ -241,7 +243,7 @@ def poll_metadata(
                     MODE_VARIABLE,
                 )
                 complained = True
-            pause = min(pause * 2, _LONGEST_POLL_SECONDS)
+            pause = min(pause * 2, longest_pause_seconds)
         if stopping.wait(pause):
             return
 

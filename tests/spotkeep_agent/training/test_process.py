@@ -1,0 +1,103 @@
+"""What the training sees, and how its process is watched and ended."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from spotkeep_agent.training.process import TrainingProcess, runner_command, training_environment
+from spotkeep_agent.training.user import TrainingUser, current_user
+from spotkeep_fleet.instance_job import InstanceJob, JobSource, VolumeSpec
+from spotkeep_fleet.record import opened
+
+USER = TrainingUser("spotkeep", 995, 994, "/home/spotkeep")
+
+
+def environment(**changes: Any) -> dict[str, str]:
+    job = InstanceJob(("python", "train.py"), VolumeSpec(size_gb=8), **changes)
+    inherited = {"PATH": "/bin", "HOME": "/root", "SPOTKEEP_RUN_TABLE": "runs", "AWS_REGION": "us-east-1"}
+    return training_environment(
+        inherited=inherited,
+        record=opened(run="run", job=job),
+        base=Path("/opt/ml"),
+        notice_file=Path("/run/spotkeep/job/notice.json"),
+        user=USER,
+    )
+
+
+def test_the_training_gets_its_job_and_not_what_is_the_agents() -> None:
+    found = environment(environment={"EPOCHS": "3", "SPOTKEEP_EVENTS": "off"}, attempt=2)
+    assert found["EPOCHS"] == "3"
+    assert found["SPOTKEEP_EVENTS"] == "stdout", "the agent reads the events"
+    assert found["SAGEMAKER_BASE_DIR"] == "/opt/ml"
+    assert found["HOME"] == "/home/spotkeep"
+    assert (found["SPOTKEEP_RUN"], found["SPOTKEEP_ATTEMPT"]) == ("run", "2")
+    assert "SPOTKEEP_RUN_TABLE" not in found
+    assert found["SPOTKEEP_INSTANCE_METADATA"] == "off", "the agent listens for all"
+
+
+def test_with_save_the_library_listens_for_recommendations_itself() -> None:
+    found = environment(rebalance="save")
+    assert (found["SPOTKEEP_INSTANCE_METADATA"], found["SPOTKEEP_REBALANCE"]) == ("on", "save")
+
+
+def test_a_commit_is_left_to_the_runner() -> None:
+    found = environment(source=JobSource(git_url="https://example.com/x.git", git_commit="a" * 40))
+    assert found["SPOTKEEP_SOURCE_GIT_URL"] == "https://example.com/x.git"
+    assert found["SPOTKEEP_SOURCE_GIT_COMMIT"] == "a" * 40
+
+
+def test_the_runner_is_the_one_of_this_library() -> None:
+    command = runner_command(InstanceJob(("python", "train.py"), VolumeSpec(size_gb=8)))
+    assert command == [sys.executable, "-m", "spotkeep", "run", "--", "python", "train.py"]
+
+
+def start(tmp_path: Path, program: str, lines: list[str], events: list[Mapping[str, Any]]) -> TrainingProcess:
+    return TrainingProcess(
+        [sys.executable, "-c", program],
+        environment={"PATH": os.defpath},
+        directory=tmp_path,
+        user=current_user(),
+        on_line=lines.append,
+        on_event=events.append,
+    )
+
+
+def test_lines_and_events_are_told_and_the_exit_code_is_its_own(tmp_path: Path) -> None:
+    lines: list[str] = []
+    events: list[Mapping[str, Any]] = []
+    program = """
+import sys
+print('hello')
+print('spotkeep-event: {"event": "saved", "step": 3}')
+print('spotkeep-event: {"event": "sav')
+print('error', file=sys.stderr)
+sys.exit(9)
+"""
+    process = start(tmp_path, program, lines, events)
+    assert process.wait(30) == 9
+    assert sorted(lines)[:2] == ["error", "hello"]
+    assert events == [{"event": "saved", "step": 3}]
+
+
+def test_all_that_it_started_is_ended_with_it(tmp_path: Path) -> None:
+    lines: list[str] = []
+    program = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+    process = start(tmp_path, program, lines, [])
+    while not lines:
+        time.sleep(0.01)
+    assert process.wait(0.01) is None
+    process.kill()
+    assert process.exit_code == 137
+    child = Path(f"/proc/{lines[0]}/stat")
+    while child.exists() and child.read_text().split()[2] != "Z":
+        time.sleep(0.01)
