@@ -7,6 +7,7 @@ import json
 from aws_cdk import Duration, Environment, PermissionsBoundary, Stack
 from constructs import Construct
 
+from spotkeep_constructs.chat_channels import ChatChannels
 from spotkeep_constructs.connection import Connection
 from spotkeep_constructs.dependency_layer import LayerBuilder
 from spotkeep_constructs.failure_alarms import FailureAlarms
@@ -16,6 +17,7 @@ from spotkeep_constructs.notice_topics import NoticeTopics
 from spotkeep_constructs.reconciliation import Reconciliation
 from spotkeep_constructs.training_jobs import TrainingJobs
 from spotkeep_constructs.warm_pool_watch import WarmPoolWatch
+from spotkeep_constructs.webhook import Webhook
 from stacks.function_platform import function_platform
 from stacks.jobs_stack import JobsStack
 from stacks.project import Project
@@ -72,6 +74,7 @@ class EventsStack(Stack):
             "Topics",
             deployment=settings.deployment,
             notify_emails=settings.notify_emails,
+            owner_emails=settings.owner_emails,
             operator_emails=settings.operator_emails,
         )
         training_jobs = TrainingJobs(
@@ -135,13 +138,35 @@ class EventsStack(Stack):
             watch.let_schedule(function)
             if settings.encrypt_training_volumes:
                 storage.checkpoints.grant_encrypt_volumes(function.role)
+        training_jobs.grant_list(self.reconciler.role)
         job_events = JobEvents(self, "JobEvents", tracker=self.tracker)
         Reconciliation(self, "Reconciliation", reconciler=self.reconciler)
+        functions = [jobs.launcher, self.tracker, self.warm_pools, self.reconciler]
+        if settings.slack_channel or settings.teams_channel:
+            ChatChannels(
+                self,
+                "Chat",
+                deployment=settings.deployment,
+                notices=self.topics.notices,
+                slack_channel=settings.slack_channel,
+                teams_channel=settings.teams_channel,
+            )
+        if settings.webhook_url is not None:
+            webhook = Webhook(
+                self,
+                "Hook",
+                deployment=settings.deployment,
+                url=settings.webhook_url,
+                notices=self.topics.notices,
+                platform=platform,
+            )
+            functions.append(webhook.function)
         FailureAlarms(
             self,
             "Alarms",
             topic=self.topics.operations,
-            functions=[jobs.launcher, self.tracker, self.warm_pools, self.reconciler],
+            functions=functions,
+            deliverers=[self.tracker, self.warm_pools, self.reconciler],
             events=job_events.queue,
         )
         self.connection = Connection(

@@ -70,9 +70,7 @@ class JobsStack(Stack):
             max_keep_alive_seconds=settings.max_keep_alive_seconds,
         )
         self.default_image = settings.default_image.replace("{region}", Aws.REGION)
-        self.bundle = TrainingBundle(
-            self, "TrainingBundle", package=project.training_package, archives=project.archives
-        )
+        self.bundle = TrainingBundle(self, "TrainingBundle", sources=project.training, archives=project.archives)
 
         def execution_role(name: str) -> ExecutionRole:
             return ExecutionRole(

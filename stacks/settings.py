@@ -181,6 +181,31 @@ VpcId = Annotated[
         fix="Give an id such as vpc-0123456789abcdef0, or leave it out and a small network is created.",
     ),
 ]
+_GUID = r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
+SlackChannel = Annotated[
+    str,
+    _checked(
+        r"[TE][0-9A-Z]{7,254}/[CG][0-9A-Z]{7,254}",
+        problem="is not a Slack workspace and channel",
+        fix="Give their ids, workspace first, such as T0123ABCD/C0123ABCD.",
+    ),
+]
+TeamsChannel = Annotated[
+    str,
+    _checked(
+        rf"{_GUID}/{_GUID}/[\w=+/.,-]*%3[aA][\w=+/.,-]*%40[\w=+/.,-]*",
+        problem="is not a Teams tenant, team and channel",
+        fix="Give their ids from the channel's link: tenant/team/19%3a...%40thread.tacv2.",
+    ),
+]
+WebhookUrl = Annotated[
+    str,
+    _checked(
+        r"https://[^\s/?#@]+(/[^\s#]*)?",
+        problem="is not an https address",
+        fix="Give one such as https://hooks.example.com/spotkeep, without a user or a fragment.",
+    ),
+]
 Email = Annotated[
     str,
     _checked(
@@ -287,8 +312,21 @@ class Settings(BaseModel):
     notify_emails: Annotated[tuple[Email, ...], Listed] = Field(
         default=(), description="addresses subscribed to every notice about a run"
     )
+    owner_emails: Annotated[dict[str, Email], Mapped] = Field(
+        default={}, description="address of each owner of runs, subscribed to the notices about their own runs"
+    )
     operator_emails: Annotated[tuple[Email, ...], Listed] = Field(
         default=(), description="addresses subscribed to the deployment's own alarms; notify_emails when empty"
+    )
+
+    slack_channel: Annotated[SlackChannel | None, Unset] = Field(
+        default=None, description="Slack workspace and channel that notices are shown in, as ids: T0123ABCD/C0123ABCD"
+    )
+    teams_channel: Annotated[TeamsChannel | None, Unset] = Field(
+        default=None, description="Microsoft Teams channel that notices are shown in, as ids: tenant/team/channel"
+    )
+    webhook_url: Annotated[WebhookUrl | None, Unset] = Field(
+        default=None, description="https address that every notice is posted to, signed"
     )
 
     keep_data_on_destroy: bool = Field(

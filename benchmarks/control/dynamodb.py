@@ -92,7 +92,10 @@ class InMemoryDynamoDb:
         else:
             sort = "sk"
             partition = self._partitions.get(values[0], {})
-            found = [item for key, item in partition.items() if key.startswith(values[1])]
+            after = "sk >= " in query["KeyConditionExpression"]
+            found = [
+                item for key, item in partition.items() if (key >= values[1] if after else key.startswith(values[1]))
+            ]
         found.sort(key=lambda item: str(item[sort]["S"]), reverse=not query.get("ScanIndexForward", True))
         return {"Items": found}
 

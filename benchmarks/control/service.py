@@ -122,6 +122,9 @@ class Service:
     def describe_training_job(self, *, TrainingJobName: str) -> dict[str, Any]:  # noqa: N803
         return self._called("DescribeTrainingJob", lambda: self._describe(TrainingJobName))  # type: ignore[no-any-return]
 
+    def list_training_jobs(self, **query: Any) -> dict[str, Any]:
+        return self._called("ListTrainingJobs", lambda: self._list(query))  # type: ignore[no-any-return]
+
     def stop_training_job(self, *, TrainingJobName: str) -> None:  # noqa: N803
         self._called("StopTrainingJob", lambda: self._stop(TrainingJobName))
 
@@ -263,6 +266,20 @@ class Service:
             job.keep_alive = seconds
         else:
             job.pool, job.pool_over = "Terminated", self.seconds
+
+    def _list(self, query: Mapping[str, Any]) -> dict[str, Any]:
+        until = self.seconds - (REPLICA_LAG_SECONDS if self.replicas_lag else 0)
+        known = [answers[-1] for job in self.jobs.values() if (answers := [a for at, a in job.answers if at <= until])]
+        found = [answer for answer in known if answer["TrainingJobStatus"] == query["StatusEquals"]]
+        first, size = int(query.get("NextToken", 0)), query["MaxResults"]
+        page: dict[str, Any] = {
+            "TrainingJobSummaries": [
+                {key: answer[key] for key in ("TrainingJobName", "TrainingJobArn", "CreationTime", "LastModifiedTime",
+                                              "TrainingJobStatus")}
+                for answer in found[first : first + size]
+            ]
+        }  # fmt: skip
+        return page | ({"NextToken": str(first + size)} if first + size < len(found) else {})
 
     def _stop(self, name: str) -> None:
         job = self.jobs.get(name)

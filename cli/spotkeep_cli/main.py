@@ -27,6 +27,7 @@ from spotkeep_cli.commands import (
     stop,
 )
 from spotkeep_cli.commands import local as local_commands
+from spotkeep_cli.commands import local_ec2 as local_ec2_commands
 from spotkeep_cli.commands import notices as notice_commands
 from spotkeep_cli.commands import pool as pool_commands
 from spotkeep_cli.deployment import ConnectionOptions
@@ -126,6 +127,7 @@ app.command(rich_help_panel=_JOB_FILES)(plan.plan)
 app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse)
 app.command(rich_help_panel=_JOB_FILES)(rehearse_pool.rehearse_pool)
 app.command(rich_help_panel=_JOB_FILES)(schema.schema)
+local_commands.app.add_typer(local_ec2_commands.app, name="ec2")
 app.add_typer(local_commands.app, name="local", rich_help_panel=_LOCAL)
 
 

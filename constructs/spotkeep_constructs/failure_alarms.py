@@ -17,10 +17,13 @@ LONGEST_WAIT = Duration.minutes(15)
 
 
 class FailureAlarms(Construct):
-    """Two alarms a function, its errors and its dead-letter queue's depth, and one for events that wait too long.
+    """Alarms for functions, events and notices.
+
+    Two a function, its errors and its dead-letter queue's depth; one for events that wait too long, and one for notices
+    that could not be sent.
 
     Attributes:
-        alarms: All alarms, in the order of the functions; the queue's comes last.
+        alarms: All alarms, in the order of the functions; the queue's and the notices' come last.
     """
 
     def __init__(
@@ -30,6 +33,7 @@ class FailureAlarms(Construct):
         *,
         topic: sns.ITopic,
         functions: list[JobFunction],
+        deliverers: list[JobFunction],
         events: sqs.IQueue,
     ) -> None:
         """Places the alarms.
@@ -39,6 +43,7 @@ class FailureAlarms(Construct):
             id: Construct id.
             topic: Where they report, and report the return to normal.
             functions: The functions watched.
+            deliverers: Those of them that send notices.
             events: The queue in which events wait for the tracker.
         """
         super().__init__(scope, id)
@@ -82,6 +87,34 @@ class FailureAlarms(Construct):
                 ),
                 metric=events.metric_approximate_age_of_oldest_message(period=PERIOD, statistic="Maximum"),
                 threshold=LONGEST_WAIT.to_seconds(),
+                evaluation_periods=1,
+                comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+                treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+            )
+        )
+        self.alarms.append(
+            cloudwatch.Alarm(
+                self,
+                "NoticesDead",
+                alarm_description=(
+                    "A notice could not be sent for hours and is put aside: spotkeep notices ls, then replay."
+                ),
+                metric=cloudwatch.MathExpression(
+                    expression="SUM(METRICS())",
+                    label="Notices put aside",
+                    period=PERIOD,
+                    using_metrics={
+                        f"by_{function.package}": cloudwatch.Metric(
+                            namespace="Spotkeep",
+                            metric_name="NoticeDead",
+                            dimensions_map={"service": function.function.function_name},
+                            statistic="Sum",
+                            period=PERIOD,
+                        )
+                        for function in deliverers
+                    },
+                ),
+                threshold=1,
                 evaluation_periods=1,
                 comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
                 treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from aws_cdk import ArnFormat, Aws, RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
@@ -32,6 +32,7 @@ class NoticeTopics(Construct):
         *,
         deployment: str,
         notify_emails: Sequence[str] = (),
+        owner_emails: Mapping[str, str] | None = None,
         operator_emails: Sequence[str] = (),
     ) -> None:
         """Places the topics.
@@ -41,6 +42,7 @@ class NoticeTopics(Construct):
             id: Construct id.
             deployment: Prefix of the topics' names.
             notify_emails: Addresses subscribed to notices; each confirms by a link that AWS sends.
+            owner_emails: The address of each owner, subscribed to the notices about their own runs.
             operator_emails: Addresses subscribed to alarms. Default: those of the notices.
         """
         super().__init__(scope, id)
@@ -109,6 +111,16 @@ class NoticeTopics(Construct):
                     protocol=sns.SubscriptionProtocol.EMAIL,
                     endpoint=address,
                 )
+
+        for owner, address in (owner_emails or {}).items():
+            sns.Subscription(
+                self,
+                f"Owner-{owner}",
+                topic=self.notices,
+                protocol=sns.SubscriptionProtocol.EMAIL,
+                endpoint=address,
+                filter_policy={"owner": sns.SubscriptionFilter.string_filter(allowlist=[owner])},
+            )
 
     def grant_publish_notices(self, grantee: iam.IGrantable) -> None:
         """Lets a principal publish notices.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aws_cdk import ArnFormat, Stack
+from aws_cdk import ArnFormat, Aws, Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
@@ -138,6 +138,20 @@ class TrainingJobs(Construct):
             actions=["logs:DescribeLogStreams", "logs:FilterLogEvents"],
             resources=self._log_arns(),
             wildcard=_EVERY_STREAM,
+        )
+
+    def grant_list(self, grantee: iam.IGrantable) -> None:
+        """Lets a principal list the training jobs of the account.
+
+        Args:
+            grantee: A role that looks at many jobs at once.
+        """
+        allow(
+            grantee,
+            actions=["sagemaker:ListTrainingJobs"],
+            resources=["*"],
+            wildcard="SageMaker knows no resources for it; the region is the narrowest bound it takes.",
+            conditions={"StringEquals": {"aws:RequestedRegion": Aws.REGION}},
         )
 
     def grant_read_logs(self, grantee: iam.IGrantable) -> None:

@@ -10,7 +10,7 @@ from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
 from spotkeep_jobs.launch import complete_launch
-from spotkeep_jobs.reconciliation import Reconciler, Sweep, SweepFailedError
+from spotkeep_jobs.reconciliation import LIST_FROM, Reconciler, Sweep, SweepFailedError
 from spotkeep_jobs.tracing import traced
 from spotkeep_jobs.tracking_functions import Tracking, TrackingSettings, wired
 
@@ -23,6 +23,7 @@ logger = Logger(service=_SERVICE)
 metrics = Metrics(namespace=os.environ.get("POWERTOOLS_METRICS_NAMESPACE", "Spotkeep"), service=_SERVICE)
 
 _KEPT_FOR_SENDING_MILLISECONDS: Final = 30_000
+_KEPT_FOR_ONE_NOTICE_MILLISECONDS: Final = 5_000
 
 
 @functools.cache
@@ -31,18 +32,25 @@ def production_reconciler() -> Reconciler:
     return reconciler_on(wired(TrackingSettings.from_environment()))
 
 
-def reconciler_on(parts: Tracking) -> Reconciler:
-    """The reconciler, made of the parts that the tracker is made of, and able to complete a launch."""
+def reconciler_on(parts: Tracking, *, list_from: int = LIST_FROM) -> Reconciler:
+    """The reconciler, made of the parts that the tracker is made of, and able to complete a launch.
+
+    Args:
+        parts: The parts.
+        list_from: With so many runs in flight, jobs are listed before any is described.
+    """
     return Reconciler(
         table=parts.table,
         observer=parts.runs,
         pools=parts.pools,
+        jobs=parts.jobs,
         tuning=parts.tuning,
         outbox=parts.outbox,
         complete_launch=functools.partial(
             complete_launch, table=parts.table, jobs=parts.jobs, deployment=parts.deployment, now=parts.clock
         ),
         clock=parts.clock,
+        list_from=list_from,
     )
 
 
@@ -63,7 +71,10 @@ def handler(event: object, context: LambdaContext) -> dict[str, Any]:  # noqa: A
         SweepFailedError: Some items failed, after all others were done; the alarm on the function's errors sees it.
     """
     reconciler = production_reconciler()
-    sweep = reconciler.sweep(has_time=lambda: context.get_remaining_time_in_millis() > _KEPT_FOR_SENDING_MILLISECONDS)
+    sweep = reconciler.sweep(
+        has_time=lambda: context.get_remaining_time_in_millis() > _KEPT_FOR_SENDING_MILLISECONDS,
+        may_send=lambda: context.get_remaining_time_in_millis() > _KEPT_FOR_ONE_NOTICE_MILLISECONDS,
+    )
     _report(sweep)
     if sweep.failures:
         raise SweepFailedError(sweep.failures)
@@ -86,6 +97,7 @@ def _report(sweep: Sweep) -> None:
     counts = {
         "PoolsKept": sweep.pools,
         "RunsInFlight": sweep.runs + sweep.left,
+        "RunUnchanged": sweep.unchanged,
         "RunChanged": sweep.changes,
         "HalfDoneCompleted": sweep.completed,
         "NoticeSent": sweep.notices_sent,

@@ -52,30 +52,42 @@ class Outbox:
         self._topic = topic
         self._clock = clock
 
+    def deliver(self, notices: Iterable[Notice]) -> Delivery:
+        """Send those notices that are not sent yet, in the order they are given.
+
+        Args:
+            notices: As they were read.
+        """
+        return self._deliver(notices, has_time=lambda: True)
+
     def deliver_run(self, run: str) -> Delivery:
         """Send what one run has to tell, oldest first."""
-        return self._deliver(self._table.notices(run))
+        return self.deliver(self._table.notices(run))
 
     def deliver_tuning_job(self, tuning_job: str) -> Delivery:
         """Send what a tuning job has to tell."""
-        return self._deliver(self._table.tuning_notices(tuning_job))
+        return self.deliver(self._table.tuning_notices(tuning_job))
 
-    def deliver_all(self, *, limit: int = 500) -> Delivery:
+    def deliver_all(self, *, has_time: Callable[[], bool] = lambda: True, limit: int = 10_000) -> Delivery:
         """Send what anybody has to tell, stale claims included, oldest first.
 
         Args:
+            has_time: Asked before each notice: who is ended between sending and recording tells it twice.
             limit: At most so many notices.
         """
         waiting = self._table.unsent_notices(limit=limit)
-        return self._deliver(sorted(waiting, key=lambda notice: (notice.happened_at, notice.notice_id)))
+        oldest_first = sorted(waiting, key=lambda notice: (notice.happened_at, notice.notice_id))
+        return self._deliver(oldest_first, has_time=has_time)
 
-    def _deliver(self, notices: Iterable[Notice]) -> Delivery:
+    def _deliver(self, notices: Iterable[Notice], *, has_time: Callable[[], bool]) -> Delivery:
         sent: list[str] = []
         failures: list[str] = []
         dead: list[str] = []
         for notice in notices:
             if notice.state in (NoticeState.SENT, NoticeState.DEAD):
                 continue
+            if not has_time():
+                break
             claimed = self._table.claim_notice(notice, now=self._clock(), stale_after=STALE_AFTER)
             if claimed is None:
                 continue

@@ -6,11 +6,11 @@ that the function fails and the alarm sees it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from spotkeep_jobs.errors import SpotkeepJobsError
 from spotkeep_jobs.launch import LAUNCH_SETTLES
@@ -21,7 +21,12 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record import Pool
     from spotkeep_jobs.run_observer import Observation, RunObserver
     from spotkeep_jobs.run_table import RunTable
+    from spotkeep_jobs.sagemaker_api import JobSummary, TrainingJobs
     from spotkeep_jobs.tuning_jobs import TuningObserver
+
+
+LIST_FROM: Final = 20
+"""With so many runs in flight, what happened to them is asked a hundred at a time before any is described."""
 
 
 class LaunchCompleter(Protocol):
@@ -47,6 +52,7 @@ class Sweep:
 
     Attributes:
         runs: How many runs were looked at.
+        unchanged: Of how many of them the list of jobs said that nothing has happened.
         changes: How many changes were written.
         completed: How many half-done launches were finished.
         pools: How many warm pools were looked at.
@@ -58,6 +64,7 @@ class Sweep:
     """
 
     runs: int = 0
+    unchanged: int = 0
     changes: int = 0
     completed: int = 0
     pools: int = 0
@@ -77,32 +84,47 @@ class Reconciler:
         table: RunTable,
         observer: RunObserver,
         pools: PoolWatch,
+        jobs: TrainingJobs,
         tuning: TuningObserver,
         outbox: Outbox,
         complete_launch: LaunchCompleter,
         clock: Callable[[], datetime],
+        list_from: int = LIST_FROM,
     ) -> None:
         self._table = table
         self._observer = observer
         self._pools = pools
+        self._jobs = jobs
         self._tuning = tuning
         self._outbox = outbox
         self._complete_launch = complete_launch
         self._clock = clock
+        self._list_from = list_from
 
-    def sweep(self, *, has_time: Callable[[], bool] = lambda: True) -> Sweep:
+    def sweep(
+        self, *, has_time: Callable[[], bool] = lambda: True, may_send: Callable[[], bool] = lambda: True
+    ) -> Sweep:
         """Look at everything in flight once, then send what the outbox holds.
 
         Args:
             has_time: Asked before each item; False ends the looking, not the sending.
+            may_send: Asked before each notice; False leaves the rest to the next sweep.
 
         Returns:
             What was done. Failures are in it: the caller raises `SweepFailedError` when there are any.
         """
         sweep = Sweep()
-        for run in list(self._table.in_flight()):
+        in_flight = list(self._table.in_flight())
+        in_progress: dict[str, JobSummary] = {}
+        if len(in_flight) >= self._list_from:
+            self._isolated(sweep, "list of jobs", lambda: in_progress.update(self._list_jobs()))
+        for run in in_flight:
             if not has_time():
                 sweep.left += 1
+                continue
+            if in_progress and self._is_as_recorded(run, in_progress):
+                sweep.runs += 1
+                sweep.unchanged += 1
                 continue
             self._isolated(sweep, f"run {run}", partial(self._reconcile, sweep, run))
         for pool in list(self._table.kept_pools()):
@@ -111,8 +133,17 @@ class Reconciler:
         for name in list(self._table.watched_tuning_jobs()):
             if has_time():
                 self._isolated(sweep, f"tuning job {name}", partial(self._look_at, sweep, name))
-        self._isolated(sweep, "outbox", lambda: self._send(sweep))
+        self._isolated(sweep, "outbox", lambda: self._send(sweep, may_send=may_send))
         return sweep
+
+    def _list_jobs(self) -> dict[str, JobSummary]:
+        return {summary.name: summary for summary in self._jobs.in_progress()}
+
+    def _is_as_recorded(self, run: str, in_progress: Mapping[str, JobSummary]) -> bool:
+        try:
+            return self._observer.is_as_recorded(run, in_progress=in_progress)
+        except Exception:  # noqa: BLE001 - the look that follows meets it again, and tells it
+            return False
 
     def _reconcile(self, sweep: Sweep, run: str) -> None:
         sweep.runs += 1
@@ -137,8 +168,8 @@ class Reconciler:
         sweep.tuning_jobs += 1
         self._tuning.observe(tuning_job)
 
-    def _send(self, sweep: Sweep) -> None:
-        delivery = self._outbox.deliver_all()
+    def _send(self, sweep: Sweep, *, may_send: Callable[[], bool]) -> None:
+        delivery = self._outbox.deliver_all(has_time=may_send)
         sweep.notices_sent = len(delivery.sent)
         sweep.notices_dead = len(delivery.dead)
         for number, failure in enumerate(delivery.failures, start=1):

@@ -252,6 +252,10 @@ class Attempt(Record):
     interruptions: int = 0
     long_wait_told: int | None = None
     """After which interruption (0: before the first capacity) a long wait was told last."""
+    seen_modified_at: UtcTime | None = None
+    """SageMaker's LastModifiedTime of the job as it was described last: until it moves, nothing happened to the job."""
+    look_again_at: UtcTime | None = None
+    """When time alone makes a difference, although nothing happens to the job: a wait gets too long."""
     recorded_transitions: int = 0
     """How many of SageMaker's transitions are in the timeline."""
     usage: JobUsage | None = None

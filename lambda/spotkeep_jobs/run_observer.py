@@ -11,7 +11,7 @@ which of them comes first, or how often.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -19,14 +19,15 @@ from typing import TYPE_CHECKING, Final
 from spotkeep_jobs.job_events import JobLog
 from spotkeep_jobs.launch import complete_launch
 from spotkeep_jobs.progress import follow
+from spotkeep_jobs.record import format_time
 from spotkeep_jobs.run_table import RunChangedError, RunTable
 from spotkeep_jobs.steering import Steering
 from spotkeep_jobs.tracking import Deployment, decide
 
 if TYPE_CHECKING:
     from spotkeep_jobs.pool_watch import PoolWatch
-    from spotkeep_jobs.record import Attempt, Run
-    from spotkeep_jobs.sagemaker_api import TrainingJob, TrainingJobs
+    from spotkeep_jobs.record import Attempt, Notice, Run
+    from spotkeep_jobs.sagemaker_api import JobSummary, TrainingJob, TrainingJobs
     from spotkeep_jobs.training_logs import JobLogs
 
 _TRIES: Final = 8
@@ -42,11 +43,13 @@ class Observation:
         job: What SageMaker says of the current attempt's job; None when there is none, or when the run had ended
             before and nobody asked.
         changes: How many changes were written.
+        notices: The run's notices, sent or not, those of the changes last.
     """
 
     run: Run
     job: TrainingJob | None
     changes: int
+    notices: tuple[Notice, ...] = ()
 
 
 class RunObserver:
@@ -87,15 +90,35 @@ class RunObserver:
             return None
         return self.observe(run)
 
+    def is_as_recorded(self, run: str, *, in_progress: Mapping[str, JobSummary]) -> bool:
+        """Whether nothing can have happened to a run since it was described, and nobody has asked anything of it.
+
+        Args:
+            run: Its id.
+            in_progress: The jobs in progress by name, as they were listed a moment ago.
+        """
+        head = self._table.get(run)
+        summary = None if head is None else in_progress.get(head.job_name)
+        if head is None or summary is None or head.job_arn != summary.arn or head.stop_requested_at is not None:
+            return False
+        if head.deadline_at is not None:
+            return False  # Its plan asks how far it is, whatever SageMaker says.
+        attempt = self._table.attempt(run, head.attempt)
+        if attempt is None or attempt.rung_left_at is not None or attempt.seen_modified_at is None:
+            return False
+        due = attempt.look_again_at is not None and attempt.look_again_at <= self._clock()
+        modified = summary.last_modified_at
+        return not due and modified is not None and format_time(modified) == format_time(attempt.seen_modified_at)
+
     def observe(self, run: str) -> Observation | None:
         """Observe a run by its id; see `observe_job`."""
         changes_written = 0
         for _ in range(_TRIES):
-            head = self._table.get(run)
+            head, notices = self._table.head_and_notices(run)
             if head is None:
                 return None
             if head.state.ended:
-                return Observation(run=head, job=None, changes=changes_written)
+                return Observation(run=head, job=None, changes=changes_written, notices=tuple(notices))
             *earlier, attempt = self._table.attempts(run)[: head.attempt]
             job = self._jobs.describe(attempt.job_name)
             log = self._log(head, job)
@@ -114,6 +137,7 @@ class RunObserver:
             try:
                 for change in changes:
                     head = self._table.commit(change)
+                    notices += change.notices
                     attempt = change.next_attempt or change.attempt
                     wrote = None if change.next_attempt is None else attempt.attempt
                     changes_written += 1
@@ -125,7 +149,7 @@ class RunObserver:
                 head = complete_launch(
                     run, table=self._table, jobs=self._jobs, deployment=self._deployment, now=self._clock, wrote=wrote
                 )
-            return Observation(run=head, job=job, changes=changes_written)
+            return Observation(run=head, job=job, changes=changes_written, notices=tuple(notices))
         raise RunChangedError(run)
 
     def _chain_before(self, job: TrainingJob | None) -> datetime | None:

@@ -531,6 +531,22 @@ class RunTable:
         """The head of a run (strongly consistent), or None."""
         return self._read(Run, f"run#{run}", "head")
 
+    def head_and_notices(self, run: str) -> tuple[Run | None, list[Notice]]:
+        """The head of a run (strongly consistent), or None, and its notices, in one call."""
+        found = self._query(
+            KeyConditionExpression="pk = :pk AND sk >= :first",
+            ExpressionAttributeValues=_to_dynamodb({":pk": f"run#{run}", ":first": "head"}),
+            ConsistentRead=True,
+        )
+        head: Run | None = None
+        notices: list[Notice] = []
+        for item in found:
+            if item["sk"] == "head":
+                head = _parse(Run, item)
+            elif str(item["sk"]).startswith("notice#"):
+                notices.append(_parse(Notice, item))
+        return head, sorted(notices, key=lambda notice: (notice.happened_at, notice.notice_id))
+
     def attempt(self, run: str, attempt: int) -> Attempt | None:
         """One attempt of a run (strongly consistent), or None."""
         return self._read(Attempt, f"run#{run}", f"attempt#{attempt:04d}")

@@ -22,7 +22,7 @@ from spotkeep_jobs.errors import (
 from spotkeep_jobs.pool_matching import traits_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
     from botocore.config import Config
@@ -36,11 +36,13 @@ ENDED_STATUSES = frozenset({"Completed", "Failed", "Stopped"})
 _METHODS = {
     "CreateTrainingJob": "create_training_job",
     "DescribeTrainingJob": "describe_training_job",
+    "ListTrainingJobs": "list_training_jobs",
     "StopTrainingJob": "stop_training_job",
     "UpdateTrainingJob": "update_training_job",
 }
 
 CREATE_ATTEMPTS = 5
+_JOBS_A_PAGE = 100
 _CONNECT_TIMEOUT_SECONDS = 3
 _READ_TIMEOUT_SECONDS = 8
 
@@ -111,8 +113,25 @@ class TrainingJob:
         return self.status in ENDED_STATUSES or self.status == "Deleting"
 
 
+@dataclass(frozen=True, kw_only=True)
+class JobSummary:
+    """A line of ListTrainingJobs: a hundred come in one call, but say little."""
+
+    name: str
+    arn: str
+    last_modified_at: datetime | None
+
+
 class TrainingJobs(Protocol):
     """The seam: what Spotkeep asks of SageMaker."""
+
+    def in_progress(self) -> Iterator[JobSummary]:
+        """Every job of the account and region that is InProgress, whosever it is.
+
+        Raises:
+            SageMakerError: SageMaker refused or could not answer.
+        """
+        ...
 
     def create(self, request: Mapping[str, Any], /) -> str:
         """Create a training job and return its ARN.
@@ -170,6 +189,21 @@ class SageMakerTrainingJobs:
             return training_job_of(self._call("DescribeTrainingJob", {"TrainingJobName": job_name}))
         except TrainingJobNotFoundError:
             return None
+
+    def in_progress(self) -> Iterator[JobSummary]:
+        """List the jobs in progress; see `TrainingJobs.in_progress`."""
+        query: dict[str, Any] = {"StatusEquals": "InProgress", "MaxResults": _JOBS_A_PAGE}
+        while True:
+            page = self._call("ListTrainingJobs", query)
+            for entry in page["TrainingJobSummaries"]:
+                yield JobSummary(
+                    name=entry["TrainingJobName"],
+                    arn=entry["TrainingJobArn"],
+                    last_modified_at=entry.get("LastModifiedTime"),
+                )
+            if not page.get("NextToken"):
+                return
+            query["NextToken"] = page["NextToken"]
 
     def stop(self, job_name: str, /) -> bool:
         """Ask a job to stop; see `TrainingJobs.stop`."""

@@ -296,6 +296,12 @@ class _Decision:
         elif (told_long := self._waits_long(attempt)) is not None:
             attempt = attempt.model_copy(update={"long_wait_told": attempt.interruptions})
             told.append(told_long)
+        attempt = attempt.model_copy(
+            update={
+                "seen_modified_at": self.job.last_modified_at and _in_record(self.job.last_modified_at),
+                "look_again_at": self._look_again_at(attempt),
+            }
+        )
         head = self._with_attempt(run, attempt)
         change = RunChange(run=head, attempt=attempt, timeline=_once(entries), notices=tuple(told))
         if not _says_nothing_new(change, self.run, self.attempt):
@@ -365,6 +371,8 @@ class _Decision:
                 "state": AttemptState(_state_of(reason).value),
                 "end_reason": reason,
                 "failure_reason": self.job.failure_reason,
+                "seen_modified_at": None,
+                "look_again_at": None,
                 "ended_at": ended_at,
                 "output_uri": self.job.model_uri if reason in _HAS_MODEL and self.job.training_seconds else None,
                 "usage": usage_of(job=self.job, log=self.log, earlier=self.earlier, ended_at=ended_at),
@@ -457,6 +465,19 @@ class _Decision:
         if waiting is None or rung is None or rung.longest_wait_seconds is None:
             return False
         return self.now - waiting >= timedelta(seconds=rung.longest_wait_seconds)
+
+    def _look_again_at(self, attempt: Attempt) -> datetime | None:
+        """When a wait gets too long for the rung, or long enough to tell; None when time makes no difference."""
+        since, rung = self._waiting_since(), self._rung()
+        if since is None:
+            return None
+        told = attempt.long_wait_told == attempt.interruptions or NoticeKind.WAITING_TOO_LONG not in self.run.notify
+        longest = rung.longest_wait_seconds if rung is not None and attempt.rung_left_at is None else None
+        waits = [
+            *([] if told else [self.deployment.long_wait]),
+            *([] if longest is None else [timedelta(seconds=longest)]),
+        ]
+        return min((_in_record(since + wait) for wait in waits), default=None)
 
     def _waits_long(self, attempt: Attempt) -> Notice | None:
         """The notice of a wait that is long by now; None when it is not, was told, or nobody asked."""
@@ -808,6 +829,11 @@ def _once(entries: Iterable[TimelineEntry]) -> tuple[TimelineEntry, ...]:
 def _says_nothing_new(change: RunChange, run: Run, attempt: Attempt) -> bool:
     same_run = change.run.model_copy(update={"updated_at": run.updated_at}) == run
     return same_run and change.attempt == attempt and not change.notices
+
+
+def _in_record(at: datetime) -> datetime:
+    """A time as the record keeps it, so that the same fact is the same record: `model_copy` does not convert."""
+    return at.astimezone(UTC).replace(microsecond=at.microsecond // 1000 * 1000)
 
 
 def _is_plausible(epoch_seconds: float) -> bool:

@@ -123,7 +123,7 @@ def _follow_run(hint: Hint, tracking: Tracking) -> Answer:
         if observed.changes:
             logger.info("recorded", state=run.state, end_reason=run.end_reason, interruptions=run.interruptions)
             metrics.add_metric(name="RunChanged", unit=MetricUnit.Count, value=observed.changes)
-        delivery = tracking.outbox.deliver_run(run.run)
+        delivery = tracking.outbox.deliver(observed.notices)
         _report(delivery)
     return {
         "ok": True,

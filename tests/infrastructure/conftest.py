@@ -35,6 +35,12 @@ EVERYTHING_SET: dict[str, Any] = {
     "pool_idle_limit_seconds": 1200,
     "pool_idle_limit_usd": 2.5,
     "isolated_teams": ["vision", "speech"],
+    "owner_emails": {"ada": "ada@example.com"},
+    "slack_channel": "T0123ABCD/C0123ABCD",
+    "teams_channel": "/".join(
+        ["1a2b3c4d-0000-4000-8000-000000000001", "1a2b3c4d-0000-4000-8000-000000000002", "19%3aabc%40thread.tacv2"]
+    ),
+    "webhook_url": "https://hooks.example.com/spotkeep",
     "encrypt_training_volumes": True,
     "data_locations": ["s3://lab-data/", "s3://shared-data/cifar10/"],
     "data_key_arns": ["arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"],
@@ -93,7 +99,7 @@ def synthesize(directory: Path, settings: dict[str, Any]) -> Templates:
     scratch = Project(
         functions=project.functions,
         planner=project.planner,
-        training_package=project.training_package,
+        training=project.training,
         lock=project.lock,
         layers=directory / "layers",
         archives=directory / "archives",

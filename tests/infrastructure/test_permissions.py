@@ -86,7 +86,7 @@ EXPECTED_ACTIONS = {
     "Tracker": {*TRACKING, *LAUNCHING, "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage"},
     "WarmPools": {*TRACKING, *LAUNCHING, "sqs:SendMessage"},
     "WarmPoolWatch": {"lambda:InvokeFunction", "sqs:SendMessage"},
-    "Reconciler": {*TRACKING, *LAUNCHING, "sqs:SendMessage"},
+    "Reconciler": {*TRACKING, *LAUNCHING, "sqs:SendMessage", "sagemaker:ListTrainingJobs"},
     "Users": {
         *RUN_READING,
         *OBJECT_READING,
@@ -173,7 +173,18 @@ def test_every_policy_statement_is_looked_at(any_templates: Templates) -> None:
     names -= team_roles(names)
     principals = {principal for principal in EXPECTED_ACTIONS if statements_of(any_templates, principal)}
     assert principals == set(EXPECTED_ACTIONS)
-    assert len(names) == len(EXPECTED_ACTIONS)
+    by_setting = [name for name in names if name.startswith("HookWebhookRole")]
+    assert len(names) == len(EXPECTED_ACTIONS) + len(by_setting)
+
+
+def test_the_webhook_reads_its_secret_and_no_more(templates_with_everything: Templates) -> None:
+    actions = [
+        action
+        for name, statement in identity_policies(templates_with_everything)
+        if name.startswith("HookWebhookRole")
+        for action in listed(statement["Action"])
+    ]
+    assert set(actions) == {*OWN_LOG_AND_TRACES, "sqs:SendMessage", "secretsmanager:GetSecretValue"}
 
 
 def test_no_action_holds_a_wildcard_and_nothing_is_allowed_by_exclusion(any_templates: Templates) -> None:
@@ -235,7 +246,11 @@ def test_roles_trust_one_service_and_where_aws_offers_it_one_account(any_templat
             statement["Principal"]["Service"],
             "aws:SourceAccount" in json.dumps(statement.get("Condition", {})),
         )
-    assert trusted == {
+    by_setting = {
+        "Chat": ("chatbot.amazonaws.com", False),
+        "HookWebhook": ("lambda.amazonaws.com", False),
+    }
+    assert {name: who for name, who in trusted.items() if name not in by_setting} == {
         "Execution": ("sagemaker.amazonaws.com", True),
         "Reconciliation": ("scheduler.amazonaws.com", True),
         "WarmPools": ("lambda.amazonaws.com", False),
@@ -245,6 +260,7 @@ def test_roles_trust_one_service_and_where_aws_offers_it_one_account(any_templat
         "Reconciler": ("lambda.amazonaws.com", False),
         "Spot": ("ec2.amazonaws.com", False),
     }
+    assert {**by_setting, **trusted} == {**trusted, **by_setting}
 
 
 @pytest.mark.parametrize("principal", ["Launcher", "Tracker", "WarmPools", "Reconciler"])
@@ -432,7 +448,7 @@ def test_every_role_is_bounded_when_the_setting_says_so(
     for role in templates.resources("AWS::IAM::Role").values():
         assert "PermissionsBoundary" not in role["Properties"]
     roles = templates_with_everything.resources("AWS::IAM::Role")
-    assert len(roles) == 10
+    assert len(roles) == 12
     for role in roles.values():
         assert role["Properties"]["PermissionsBoundary"] == "arn:aws:iam::111122223333:policy/boundary"
 

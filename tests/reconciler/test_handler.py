@@ -31,8 +31,9 @@ class ScriptedReconciler:
         self._sweep = sweep
         self.had_time: bool | None = None
 
-    def sweep(self, *, has_time: Callable[[], bool]) -> Sweep:
+    def sweep(self, *, has_time: Callable[[], bool], may_send: Callable[[], bool]) -> Sweep:
         self.had_time = has_time()
+        assert may_send()
         return self._sweep
 
 

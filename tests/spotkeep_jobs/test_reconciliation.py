@@ -10,8 +10,9 @@ import pytest
 from spotkeep_jobs.errors import SageMakerBusyError
 from spotkeep_jobs.launch import LAUNCH_SETTLES
 from spotkeep_jobs.notice_topic import NoticeNotSentError
-from spotkeep_jobs.reconciliation import Reconciler, SweepFailedError
+from spotkeep_jobs.reconciliation import LIST_FROM, Reconciler, SweepFailedError
 from spotkeep_jobs.states import RunState
+from spotkeep_jobs.tracking import DEFAULT_LONG_WAIT
 from spotkeep_jobs.tuning_jobs import TuningJob, TuningObserver
 
 
@@ -31,6 +32,7 @@ class Sweeping:
             table=world.table,
             observer=world.runs,
             pools=world.pools,
+            jobs=world.jobs,
             tuning=TuningObserver(table=world.table, jobs=self, deployment="spotkeep", clock=world.clock),
             outbox=world.outbox,
             complete_launch=self.completed.append,
@@ -46,6 +48,56 @@ def sweeping(world: Any) -> Sweeping:
 def launch(world: Any, make: Any, name: str, *story: tuple[str, float], **fields: Any) -> None:
     run = world.launch(make.run(name), make.attempt(name))
     world.jobs.known[run.job_name] = make.job(*story, name=run.job_name, **fields)
+
+
+def test_with_many_runs_only_those_are_described_to_which_something_may_have_happened(
+    sweeping: Sweeping, make: Any
+) -> None:
+    world = sweeping.world
+    for number in range(LIST_FROM):
+        launch(world, make, f"r{number}", ("Training", 1.0))
+    described: list[str] = []
+    describe = world.jobs.describe
+
+    def counted(job_name: str, /) -> Any:
+        described.append(job_name)
+        return describe(job_name)
+
+    world.jobs.describe = counted
+    assert (sweeping.reconciler.sweep().unchanged, len(described)) == (0, LIST_FROM)
+    described.clear()
+    assert (sweeping.reconciler.sweep().unchanged, described) == (LIST_FROM, [])
+    world.jobs.known["r3-1"] = make.job(("Training", 1.0), ("Interrupted", 5.0), name="r3-1")
+    world.jobs.known["r5-1"] = make.job(("Training", 1.0), ("Completed", 5.0), name="r5-1", status="Completed")
+    world.table.request_stop(run="r7", now=make.noon)
+    sweep = sweeping.reconciler.sweep()
+    assert sorted(described) == ["r3-1", "r5-1", "r7-1"]
+    assert (sweep.runs, sweep.notices_sent, world.jobs.stopped) == (LIST_FROM, 1, ["r7-1"])
+    assert world.table.get("r3").state is RunState.INTERRUPTED
+
+
+def test_a_wait_that_gets_too_long_is_seen_although_nothing_happens(sweeping: Sweeping, make: Any) -> None:
+    world = sweeping.world
+    for number in range(LIST_FROM):
+        run = world.launch(make.run(f"w{number}", notify=("waiting-too-long",)), make.attempt(f"w{number}"))
+        world.jobs.known[run.job_name] = make.job(("Starting", 0.0), name=run.job_name)
+    sweeping.reconciler.sweep()
+    assert sweeping.reconciler.sweep().unchanged == LIST_FROM
+    world.clock.pass_by(seconds=DEFAULT_LONG_WAIT.total_seconds())
+    assert sweeping.reconciler.sweep().notices_sent == LIST_FROM
+    assert sweeping.reconciler.sweep().unchanged == LIST_FROM
+
+
+def test_without_the_list_every_run_is_described(sweeping: Sweeping, make: Any) -> None:
+    for number in range(LIST_FROM):
+        launch(sweeping.world, make, f"r{number}", ("Training", 1.0))
+
+    def refuse() -> Any:
+        raise SageMakerBusyError(operation="ListTrainingJobs", code="ThrottlingException", reason="slow down")
+
+    sweeping.world.jobs.in_progress = refuse
+    sweep = sweeping.reconciler.sweep()
+    assert (sweep.changes, list(sweep.failures)) == (LIST_FROM, ["list of jobs"])
 
 
 def test_i4_an_ending_whose_events_never_came_is_told(sweeping: Sweeping, make: Any) -> None:

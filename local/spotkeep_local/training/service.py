@@ -11,6 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_local.capacity import CapacityScript, CapacityScriptError, EventFaults, belongs_to_run
+from spotkeep_local.clients import local_client
+from spotkeep_local.state_change_events import PublishEvent, StateChangeEvents
 from spotkeep_local.training.api_model import parse_request, shape_answer
 from spotkeep_local.training.channels import no_objects_message
 from spotkeep_local.training.description import EVENT_DETAIL_TYPE, describe, event_detail
@@ -26,14 +28,13 @@ from spotkeep_local.training.host import resolve_isolation
 from spotkeep_local.training.job import SecondaryStatus, Status, TrainingJob, advance
 from spotkeep_local.training.journal import Journal
 from spotkeep_local.training.listing import list_jobs
-from spotkeep_local.training.object_store import ObjectStore, S3Location, local_client
+from spotkeep_local.training.object_store import ObjectStore, S3Location
 from spotkeep_local.training.request_rules import (
     MAX_KEEP_ALIVE_SECONDS,
     create_problems,
     keep_alive_seconds,
 )
 from spotkeep_local.training.runner import JobRunner, Platform
-from spotkeep_local.training.state_change_events import PublishEvent, StateChangeEvents
 from spotkeep_local.training.warm_pools import (
     LONGEST_CHAIN_SECONDS,
     PoolKeeper,

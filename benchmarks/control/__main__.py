@@ -1,0 +1,90 @@
+"""Measures what the functions ask of AWS: ``python -m benchmarks.control``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import platform
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.control import measures
+from benchmarks.control.measures import Measured
+
+PROJECT: Final = Path(__file__).parents[2]
+
+
+def main() -> int:
+    """Measure, print a table, write JSON. Returns 0 when every target is kept, 1 otherwise."""
+    options = _options()
+    logging.disable(logging.CRITICAL)
+    console = Console()
+    with console.status("counting") as status, measures.quiet():
+        results: dict[str, Measured] = {"calls": measures.calls()}
+        status.update(f"reconciling {options.runs:,} runs")
+        results["reconciled"] = measures.reconciled(runs=options.runs)
+        status.update(f"sending {options.notices:,} notices")
+        results["told"] = measures.told(notices=options.notices, failing=options.failing)
+    document = {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": {"system": platform.platform(), "python": platform.python_version()},
+        "kept": all(measured.kept is not False for measured in results.values()),
+        **{name: asdict(measured) for name, measured in results.items()},
+    }
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(json.dumps(document, indent=2) + "\n")
+    console.print(_calls(results["calls"]))
+    console.print(_targets(results))
+    console.print(f"\nAll figures: {options.output}")
+    return 0 if document["kept"] else 1
+
+
+def _calls(measured: Measured) -> Table:
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+    table.add_column("event")
+    table.add_column("AWS calls", justify="right")
+    table.add_column("which")
+    for event, made in measured.figures["by_event"].items():
+        table.add_row(event, str(sum(made.values())), ", ".join(f"{count} {name}" for name, count in made.items()))
+    whole = measured.figures["of_a_run"]
+    table.add_row("the whole run", str(whole["calls"]), f"{whole['events']} events")
+    return table
+
+
+def _targets(results: dict[str, Measured]) -> Table:
+    table = Table(box=None, padding=(1, 3, 0, 0), header_style="dim")
+    table.add_column("target")
+    table.add_column("measured")
+    table.add_column("")
+    figures = {
+        "calls": f"{results['calls'].figures['all_calls_to_those_of_a_bare_handler']} times",
+        "reconciled": ", ".join(
+            f"{sweep['looked_at']:,} in {sweep['seconds']:,} s" for sweep in results["reconciled"].figures["sweeps"]
+        ),
+        "told": "{lost} lost, {doubled} doubled, {sends_that_failed} sends failed, {sweeps} sweeps".format(
+            **results["told"].figures
+        ),
+    }
+    for name, measured in results.items():
+        table.add_row(measured.target, figures[name], "kept" if measured.kept else "MISSED")
+    return table
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.control", description=__doc__)
+    parser.add_argument("--runs", type=int, default=1_000, help="runs in flight (default 1000)")
+    parser.add_argument("--notices", type=int, default=10_000, help="notices to send (default 10000)")
+    parser.add_argument("--failing", type=float, default=0.05, help="part of sends that fails (default 0.05)")
+    parser.add_argument("--output", type=Path, default=PROJECT / ".spotkeep" / "bench" / "control.json")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,265 @@
+"""What the functions ask of AWS, counted on the model: no clock of this machine is in any figure but `wall_s`.
+
+Time is the model's: a SageMaker call takes half a second, because the simulated account allows two a second, and every
+other call ten milliseconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from benchmarks.control.dynamodb import client_error
+from benchmarks.control.service import NOON
+from benchmarks.control.story import TIMEOUT_SECONDS, ControlPlaneStory
+from spotkeep_jobs.outbox import STALE_AFTER
+from spotkeep_jobs.record import Notice
+from spotkeep_jobs.states import NoticeKind
+from tracker import handler as tracker_handler
+from tracker.hints import batch_of
+
+SAGEMAKER_CALLS_A_SECOND: Final = 2
+OTHER_CALL_SECONDS: Final = 0.01
+SWEEP_INTERVAL_SECONDS: Final = 300
+LARGEST_TRACKER_RATIO: Final = 1.5
+
+_SAGEMAKER: Final = frozenset({"CreateTrainingJob", "DescribeTrainingJob", "StopTrainingJob", "ListTrainingJobs"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One measure.
+
+    Attributes:
+        figures: What was counted, by name.
+        kept: Whether its target holds; None where it has none.
+        target: In words.
+    """
+
+    figures: dict[str, Any]
+    kept: bool | None = None
+    target: str = ""
+
+
+class Stage(ControlPlaneStory):
+    """The functions on the model, without a story: whoever measures tells it what happens."""
+
+    def launched(self, name: str) -> str:
+        """Launch a plain spot run, and give its job's name."""
+        document = {"name": name, "run": name, "token": name, "command": "x", "capacity": "spot"}
+        self.launcher.launch(document, default_token=name)
+        return f"{name}-1"
+
+    def events_come(self, events: list[dict[str, Any]]) -> None:
+        """A batch of events reaches the tracker."""
+        records = [{"messageId": f"m{n}", "body": json.dumps(event)} for n, event in enumerate(events)]
+        batch = batch_of({"Records": records})
+        if batch is not None:
+            tracker_handler.follow_batch(batch, tracking=lambda: self.tracking)
+
+    def calls_of(self, act: Callable[[], object]) -> Counter[str]:
+        """The AWS calls that something makes."""
+        before = Counter(self.service.calls)
+        act()
+        return Counter(self.service.calls) - before
+
+
+def calls() -> Measured:
+    """AWS calls for each event, for a whole run, and against a handler that only describes."""
+    stage = Stage()
+    service = stage.service
+    launching = stage.calls_of(lambda: stage.launched("digits"))
+    job = service.jobs["digits-1"]
+    told: dict[str, dict[str, int]] = {"launch": dict(launching)}
+    total = Counter(launching)
+    events = 0
+
+    def happens(what: str, act: Callable[[], object]) -> None:
+        nonlocal events
+        sent = len(service.events)
+        act()
+        new = service.events[sent:]
+        events += len(new)
+        counted = stage.calls_of(lambda: stage.events_come(new))
+        told[what] = dict(counted)
+        total.update(counted)
+
+    happens("waits", lambda: service.events.append(service.events[-1]))
+    happens("gets capacity", lambda: service.gets_capacity(job))
+    service.trains(job, 12)
+    happens("is interrupted", lambda: service.is_interrupted(job))
+    happens("gets capacity again", lambda: service.gets_capacity(job))
+    service.trains(job, 12)
+    repeated = [service.events[-1]]
+    told["an event that tells nothing new"] = dict(stage.calls_of(lambda: stage.events_come(repeated)))
+    happens("completes", lambda: service.ends(job, "Completed"))
+    after = stage.calls_of(lambda: stage.events_come([service.events[-1]]))
+    told["an event after the end"] = dict(after)
+    burst = [service.events[-1]] * 10
+    in_burst = stage.calls_of(lambda: stage.events_come(burst))
+    nothing_new = told["an event that tells nothing new"]
+    describes = sum(count for name, count in nothing_new.items() if name in _SAGEMAKER)
+    bare = _bare_calls(stage)
+    ratio = sum(nothing_new.values()) / sum(bare.values())
+    return Measured(
+        figures={
+            "by_event": told,
+            "of_a_run": {"calls": sum(total.values()), "events": events, "by_call": dict(total)},
+            "ten_events_of_one_job_in_a_batch": dict(in_burst),
+            "bare_handler": dict(bare),
+            "sagemaker_calls_to_those_of_a_bare_handler": describes / bare["DescribeTrainingJob"],
+            "all_calls_to_those_of_a_bare_handler": round(ratio, 2),
+        },
+        kept=ratio <= LARGEST_TRACKER_RATIO,
+        target=f"an event that tells nothing new: at most {LARGEST_TRACKER_RATIO} times the calls of a handler that "
+        "reads the run and describes its job",
+    )
+
+
+def _bare_calls(stage: Stage) -> Counter[str]:
+    """What no tracker can do without: to read whose job it is, and to describe it."""
+
+    def bare() -> None:
+        stage.table.get("digits")
+        stage.tracking.jobs.describe("digits-1")
+
+    return stage.calls_of(bare)
+
+
+def reconciled(*, runs: int) -> Measured:
+    """Runs in flight, swept within one invocation's limits under a slow SageMaker.
+
+    Args:
+        runs: How many.
+    """
+    stage = Stage()
+    for number in range(runs):
+        stage.launched(f"run-{number:04d}")
+    jobs = list(stage.service.jobs.values())
+    for number, job in enumerate(jobs):
+        if number % 2:
+            stage.service.gets_capacity(job)
+    sweeps: list[dict[str, Any]] = []
+    started = time.monotonic()
+    # A first sweep finds everything new; from then on one job in fifty changes between two sweeps.
+    chance = random.Random(1)  # noqa: S311 - reproducible, not secret
+    for _ in range(8):
+        sweeps.append(_swept(stage))
+        if not sweeps[-1]["left"] and len(sweeps) > 1 and sweeps[-2]["left"] == 0:
+            break
+        for job in chance.sample(jobs, max(1, runs // 50)):
+            if job.secondary == "Training":
+                stage.service.is_interrupted(job)
+        stage.service.seconds += SWEEP_INTERVAL_SECONDS
+    limit = TIMEOUT_SECONDS["reconciler"]
+    last = sweeps[-1]
+    kept = last["left"] == 0 and all(sweep["seconds"] < limit for sweep in sweeps)
+    return Measured(
+        figures={"runs": runs, "sweeps": sweeps, "wall_s": round(time.monotonic() - started, 1)},
+        kept=kept,
+        target=f"{runs:,} runs in flight looked at within one invocation of {limit} s, at "
+        f"{SAGEMAKER_CALLS_A_SECOND} SageMaker calls a second",
+    )
+
+
+def _swept(stage: Stage) -> dict[str, Any]:
+    from reconciler.handler import reconciler_on
+
+    service = stage.service
+    before = Counter(service.calls)
+
+    def elapsed() -> float:
+        made = Counter(service.calls) - before
+        asked = sum(count for name, count in made.items() if name in _SAGEMAKER)
+        return asked / SAGEMAKER_CALLS_A_SECOND + (sum(made.values()) - asked) * OTHER_CALL_SECONDS
+
+    limit = TIMEOUT_SECONDS["reconciler"]
+    sweep = reconciler_on(stage.tracking).sweep(
+        has_time=lambda: limit - elapsed() > 30, may_send=lambda: limit - elapsed() > 5
+    )
+    made = Counter(service.calls) - before
+    return {
+        "looked_at": sweep.runs,
+        "left": sweep.left,
+        "changes": sweep.changes,
+        "seconds": round(elapsed(), 1),
+        "calls": dict(made),
+        "failures": len(sweep.failures),
+    }
+
+
+def told(*, notices: int, failing: float) -> Measured:
+    """Notices that all go out, each once, although some sends fail.
+
+    Args:
+        notices: How many.
+        failing: Which part of all sends.
+    """
+    stage = Stage()
+    service = stage.service
+    chance = random.Random(1)  # noqa: S311 - reproducible, not secret
+    publish = service._publish
+    failed = 0
+
+    def publish_or_fail(notice_id: str, message: dict[str, Any]) -> dict[str, str]:
+        nonlocal failed
+        if chance.random() < failing:
+            failed += 1
+            raise client_error("Publish", "Throttled")
+        return publish(notice_id, message)
+
+    service._publish = publish_or_fail  # type: ignore[method-assign]
+    ids = []
+    for number in range(notices):
+        notice = _notice(number)
+        ids.append(notice.notice_id)
+        stage.table.add_notice(notice)
+    started = time.monotonic()
+    sweeps = 0
+    while any(stage.table.unsent_notices(limit=1)) and sweeps < 100:
+        _swept(stage)
+        sweeps += 1
+        service.seconds += SWEEP_INTERVAL_SECONDS
+    doubled = sum(times > 1 for times in service.published.values())
+    lost = sum(service.published[notice_id] == 0 for notice_id in ids)
+    return Measured(
+        figures={
+            "notices": notices,
+            "sends_that_failed": failed,
+            "lost": lost,
+            "doubled": doubled,
+            "sweeps": sweeps,
+            "wall_s": round(time.monotonic() - started, 1),
+        },
+        kept=not lost and not doubled,
+        target=f"{notices:,} notices with {failing:.0%} failing sends: none lost, none doubled",
+    )
+
+
+def _notice(number: int) -> Notice:
+    at = NOON - STALE_AFTER + timedelta(milliseconds=number)
+    return Notice(
+        notice_id=f"tuning:search-{number}/completed",
+        subject_id=f"search-{number}",
+        kind=NoticeKind.COMPLETED,
+        subject="It is done",
+        body="It is done.\n",
+        attributes={"status": "completed"},
+        happened_at=at,
+        created_at=at,
+    )
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """What the functions print is of no interest here."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        yield

@@ -1,0 +1,72 @@
+"""Notices to one https address of the team's, signed with a secret that only the two know."""
+
+from __future__ import annotations
+
+from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_secretsmanager as secretsmanager
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sns_subscriptions as subscriptions
+from constructs import Construct
+
+from spotkeep_constructs.acknowledgements import acknowledge
+from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
+from spotkeep_constructs.statements import allow
+
+
+class Webhook(Construct):
+    """A function on the notice topic that posts each notice.
+
+    SNS hands a notice to the function; what the address does not take is tried twice more, and then waits in the
+    function's dead-letter queue, as what SNS cannot hand over does.
+
+    Attributes:
+        function: The function, with its dead-letter queue.
+        secret: What its signatures are made with: give it to the receiver.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002
+        *,
+        deployment: str,
+        url: str,
+        notices: sns.ITopic,
+        platform: FunctionPlatform,
+    ) -> None:
+        """Places the function and its secret.
+
+        Args:
+            scope: Parent construct.
+            id: Construct id.
+            deployment: Prefix of the function's name.
+            url: The team's address.
+            notices: What it takes from.
+            platform: What all functions of the stack share.
+        """
+        super().__init__(scope, id)
+        self.secret = secretsmanager.Secret(
+            self,
+            "Secret",
+            description="Signs the notices that Spotkeep posts to the team's webhook",
+            generate_secret_string=secretsmanager.SecretStringGenerator(password_length=64, exclude_punctuation=True),
+            removal_policy=RemovalPolicy.DESTROY,
+        )
+        acknowledge(
+            self.secret,
+            {"SMG4": "Its receiver must learn a new value in the same moment: rotation is the team's choice."},
+        )
+        self.function = JobFunction(
+            self,
+            "Webhook",
+            package="webhook",
+            deployment=deployment,
+            platform=platform,
+            environment={"SPOTKEEP_WEBHOOK_URL": url, "SPOTKEEP_WEBHOOK_SECRET_ARN": self.secret.secret_arn},
+            timeout=Duration.seconds(30),
+            description="Posts notices to the team's address, signed",
+        )
+        allow(self.function.role, actions=["secretsmanager:GetSecretValue"], resources=[self.secret.secret_arn])
+        notices.add_subscription(
+            subscriptions.LambdaSubscription(self.function.function, dead_letter_queue=self.function.failures)
+        )

@@ -1,0 +1,101 @@
+"""The Lambda entry point: a notice as SNS hands it over, posted to the team's address with a signature.
+
+What is no notice is answered and goes nowhere. What the address does not take is raised: Lambda tries twice more, then
+the notice waits in the function's dead-letter queue, and an alarm says so.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import boto3
+from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools.metrics import MetricUnit
+from pydantic import SecretStr
+
+from spotkeep_jobs.sagemaker_api import client_config
+from spotkeep_jobs.tracing import traced
+from webhook.poster import NotDeliveredError, post
+from webhook.signature import HEADER, NOTICE_HEADER, signature
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
+_SERVICE: Final = os.environ.get("POWERTOOLS_SERVICE_NAME", "webhook")
+
+logger = Logger(service=_SERVICE)
+metrics = Metrics(namespace=os.environ.get("POWERTOOLS_METRICS_NAMESPACE", "Spotkeep"), service=_SERVICE)
+
+
+@functools.cache
+def production_target() -> tuple[str, SecretStr]:
+    """The team's address and the secret of its signatures, read once for each execution environment."""
+    secrets = boto3.client("secretsmanager", config=client_config())
+    secret = secrets.get_secret_value(SecretId=os.environ["SPOTKEEP_WEBHOOK_SECRET_ARN"])["SecretString"]
+    return os.environ["SPOTKEEP_WEBHOOK_URL"], SecretStr(secret)
+
+
+@traced
+@metrics.log_metrics(capture_cold_start_metric=True)
+@logger.inject_lambda_context(clear_state=True)
+def handler(event: object, context: LambdaContext) -> dict[str, Any]:  # noqa: ARG001 - Lambda passes both
+    """Post the notices of an event.
+
+    Args:
+        event: As SNS invokes a function; anything at all, when somebody else calls.
+        context: Lambda's.
+
+    Returns:
+        What was posted; `"ok": false` for what holds no notice.
+
+    Raises:
+        NotDeliveredError: The address did not take a notice.
+    """
+    notices = notices_of(event)
+    if not notices:
+        logger.warning("ignored an event", problem="it holds no notice of Spotkeep's")
+        metrics.add_metric(name="EventRefused", unit=MetricUnit.Count, value=1)
+        return {"ok": False, "error": "no-notice", "problem": "the event holds no notice of Spotkeep's"}
+    url, secret = production_target()
+    for notice_id, body in notices.items():
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": "Spotkeep",
+            NOTICE_HEADER: notice_id,
+            HEADER: signature(secret=secret.get_secret_value(), body=body, at=datetime.now(UTC)),
+        }
+        try:
+            status = post(url=url, body=body, headers=headers, notice_id=notice_id)
+        except NotDeliveredError:
+            metrics.add_metric(name="NoticeNotPosted", unit=MetricUnit.Count, value=1)
+            raise
+        logger.info("posted", notice_id=notice_id, status=status)
+    metrics.add_metric(name="NoticePosted", unit=MetricUnit.Count, value=len(notices))
+    return {"ok": True, "posted": list(notices)}
+
+
+def notices_of(event: object) -> dict[str, bytes]:
+    """The documents of an event's notices, by notice id.
+
+    Args:
+        event: As SNS invokes a function.
+            Source: https://docs.aws.amazon.com/lambda/latest/dg/with-sns.html
+    """
+    records = event.get("Records") if isinstance(event, Mapping) else None
+    found: dict[str, bytes] = {}
+    for record in records if isinstance(records, list) else []:
+        message = record.get("Sns") if isinstance(record, Mapping) else None
+        text = message.get("Message") if isinstance(message, Mapping) else None
+        try:
+            document = json.loads(text) if isinstance(text, str) else None
+        except (ValueError, RecursionError):
+            continue
+        notice_id = document.get("notice_id") if isinstance(document, Mapping) else None
+        if isinstance(notice_id, str) and isinstance(text, str) and notice_id.isascii() and notice_id.isprintable():
+            found[notice_id] = text.encode(errors="replace")
+    return found

@@ -1,0 +1,121 @@
+"""A notice reaches the team's address once, signed; what the address does not take is tried again by Lambda."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from webhook import handler as entry
+from webhook.poster import NotDeliveredError
+from webhook.signature import signature
+
+SECRET = "hunter2-of-the-webhook"
+DOCUMENT = {"version": 1, "notice_id": "digits/completed/1", "status": "completed", "text": "It is done."}
+
+
+@dataclass
+class Context:
+    aws_request_id: str = "5e1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"
+    function_name: str = "spotkeep-webhook"
+    memory_limit_in_mb: int = 512
+    invoked_function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:spotkeep-webhook"
+
+
+@dataclass
+class Receiver:
+    """The team's server."""
+
+    answers: list[int] = field(default_factory=list)
+    received: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+
+
+@pytest.fixture
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+    team = Receiver()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            team.received.append((dict(self.headers), body))
+            self.send_response(team.answers.pop(0) if team.answers else 204)
+            self.send_header("Location", "http://127.0.0.1:9/elsewhere")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Says nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    url = f"http://127.0.0.1:{server.server_port}/hooks/spotkeep"
+    monkeypatch.setattr(entry, "production_target", lambda: (url, SecretStr(SECRET)))
+    yield team
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def event_of(*documents: object) -> dict[str, Any]:
+    return {"Records": [{"EventSource": "aws:sns", "Sns": {"Message": json.dumps(each)}} for each in documents]}
+
+
+def call(event: object) -> dict[str, Any]:
+    answer: dict[str, Any] = entry.handler(event, Context())
+    return answer
+
+
+def test_the_team_gets_the_document_and_can_tell_that_it_is_ours(receiver: Receiver) -> None:
+    assert call(event_of(DOCUMENT)) == {"ok": True, "posted": ["digits/completed/1"]}
+    [(headers, body)] = receiver.received
+    assert json.loads(body) == DOCUMENT
+    assert headers["Spotkeep-Notice"] == "digits/completed/1"
+    told, mac = (part.partition("=")[2] for part in headers["Spotkeep-Signature"].split(","))
+    assert mac == hmac.new(SECRET.encode(), f"{told}.".encode() + body, hashlib.sha256).hexdigest()
+
+
+@pytest.mark.parametrize("answer", [301, 307, 400, 404, 500, 503])
+def test_what_the_address_does_not_take_is_raised_and_follows_no_redirect(receiver: Receiver, answer: int) -> None:
+    receiver.answers = [answer]
+    with pytest.raises(NotDeliveredError, match=str(answer)):
+        call(event_of(DOCUMENT))
+    assert len(receiver.received) == 1
+
+
+def test_an_address_that_nobody_answers_at_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry, "production_target", lambda: ("http://127.0.0.1:9/", SecretStr(SECRET)))
+    with pytest.raises(NotDeliveredError, match="no answer"):
+        call(event_of(DOCUMENT))
+
+
+@pytest.mark.parametrize(
+    "event", [None, [], {}, {"Records": 1}, {"Records": [{"Sns": {"Message": "{"}}]}, event_of([])]
+)
+def test_what_holds_no_notice_goes_nowhere(monkeypatch: pytest.MonkeyPatch, event: object) -> None:
+    def untouched() -> None:
+        raise AssertionError("the secret was read")
+
+    monkeypatch.setattr(entry, "production_target", untouched)
+    assert call(event)["error"] == "no-notice"
+
+
+def test_the_secret_is_in_no_log(receiver: Receiver, capsys: pytest.CaptureFixture[str]) -> None:
+    call(event_of(DOCUMENT))
+    assert SECRET not in capsys.readouterr().out
+
+
+def test_a_signature_binds_time_and_every_byte() -> None:
+    noon = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+    assert signature(secret="s", body=b"a", at=noon) == (
+        "t=1795262400,v1=" + hmac.new(b"s", b"1795262400.a", hashlib.sha256).hexdigest()
+    )
+    assert signature(secret="s", body=b"b", at=noon) != signature(secret="s", body=b"a", at=noon)
