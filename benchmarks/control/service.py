@@ -51,6 +51,17 @@ class ModelJob:
     failure: str | None = None
     position: int = 0
     last_changed: float = 0.0
+    keep_alive: int = 0
+    pool: str | None = None
+    """The status of its warm pool, when it has ended and left one."""
+    pool_since: float = 0.0
+    pool_over: float = 0.0
+    pool_reused_by: str | None = None
+
+    @property
+    def pool_idle_seconds(self) -> int:
+        """How long its pool waited, when that is over."""
+        return round(self.pool_over - self.pool_since) if self.pool in ("Reused", "Terminated") else 0
 
     @property
     def arn(self) -> str:
@@ -88,6 +99,7 @@ class Service:
         self.messages: list[dict[str, Any]] = []
         self.calls: Counter[str] = Counter()
         self.quota_is_used_up = False
+        self.pools_have_quota = True
         self.replicas_lag = False
         self.durable: dict[str, int] = {}
         self.highest: dict[str, int] = {}
@@ -115,6 +127,10 @@ class Service:
 
     def stop_training_job(self, *, TrainingJobName: str) -> None:  # noqa: N803
         self._called("StopTrainingJob", lambda: self._stop(TrainingJobName))
+
+    def update_training_job(self, *, TrainingJobName: str, ResourceConfig: Mapping[str, int]) -> None:  # noqa: N803
+        seconds = ResourceConfig["KeepAlivePeriodInSeconds"]
+        self._called("UpdateTrainingJob", lambda: self._keep_alive(TrainingJobName, seconds))
 
     def publish(self, **message: Any) -> dict[str, str]:
         notice_id = message["MessageAttributes"]["notice_id"]["StringValue"]
@@ -155,6 +171,9 @@ class Service:
         self._change(job, "Interrupted", after=1)
 
     def ends(self, job: ModelJob, status: str, *, secondary: str | None = None, failure: str | None = None) -> None:
+        retains = failure is None or failure.startswith("AlgorithmError")
+        if job.keep_alive and job.on_instances and retains and secondary is None and self.pools_have_quota:
+            job.pool, job.pool_since = "Available", self.seconds + 1
         job.on_instances = False
         job.status = status
         job.failure = failure
@@ -195,6 +214,12 @@ class Service:
             lineage=request["CheckpointConfig"]["S3Uri"],
             run=request["Environment"]["SPOTKEEP_RUN"],
         )
+        job.keep_alive = request["ResourceConfig"].get("KeepAlivePeriodInSeconds", 0)
+        self.pools_expire()
+        if not job.spot:
+            fitting = [each for each in self.jobs.values() if each.pool == "Available" and _fits(each, job)]
+            for taken in fitting[:1]:
+                taken.pool, taken.pool_over, taken.pool_reused_by = "Reused", self.seconds, name
         self.jobs[name] = job
         self._change(job, "Starting", after=0)
         return {"TrainingJobArn": job.arn}
@@ -208,7 +233,39 @@ class Service:
                 {"Error": {"Code": "ValidationException", "Message": "Requested resource not found."}},
                 "DescribeTrainingJob",
             )
-        return known[-1]
+        return {**known[-1], **self._pool_of(job, known[-1])}
+
+    def _pool_of(self, job: ModelJob | None, answer: Mapping[str, Any]) -> dict[str, Any]:
+        """What an answer says of a pool; an old one says that the job has it."""
+        if job is None or not job.keep_alive:
+            return {}
+        self.pools_expire()
+        resources = {**answer["ResourceConfig"], "KeepAlivePeriodInSeconds": job.keep_alive}
+        if answer["TrainingJobStatus"] in ("InProgress", "Stopping"):
+            return {"ResourceConfig": resources, "WarmPoolStatus": {"Status": "InUse"}}
+        if job.pool is None:
+            return {"ResourceConfig": resources}
+        status = {"Status": job.pool, "ResourceRetainedBillableTimeInSeconds": job.pool_idle_seconds}
+        if job.pool_reused_by is not None:
+            status["ReusedByJob"] = job.pool_reused_by
+        return {"ResourceConfig": resources, "WarmPoolStatus": status}
+
+    def pools_expire(self) -> None:
+        """Those whose time is over end at the end of it."""
+        for job in self.jobs.values():
+            if job.pool == "Available" and self.seconds >= job.pool_since + job.keep_alive:
+                job.pool, job.pool_over = "Terminated", job.pool_since + job.keep_alive
+
+    def _keep_alive(self, name: str, seconds: int) -> None:
+        self.pools_expire()
+        job = self.jobs.get(name)
+        if job is None or job.pool != "Available":
+            message = "KeepAlivePeriodInSeconds can only be updated while the pool is Available"
+            raise ClientError({"Error": {"Code": "ValidationException", "Message": message}}, "UpdateTrainingJob")
+        if seconds:
+            job.keep_alive = seconds
+        else:
+            job.pool, job.pool_over = "Terminated", self.seconds
 
     def _list(self, query: Mapping[str, Any]) -> dict[str, Any]:
         until = self.seconds - (REPLICA_LAG_SECONDS if self.replicas_lag else 0)
@@ -269,7 +326,9 @@ class Service:
             "ResourceConfig": {
                 "InstanceType": _type_of(job.request),
                 "InstanceCount": job.request["ResourceConfig"]["InstanceCount"],
+                "VolumeSizeInGB": job.request["ResourceConfig"]["VolumeSizeInGB"],
             },
+            "RoleArn": job.request["RoleArn"],
             "SecondaryStatusTransitions": list(job.transitions),
             "Environment": dict(job.request["Environment"]),
         }
@@ -295,6 +354,15 @@ class Service:
 def is_waiting(job: ModelJob) -> bool:
     """Whether a job has no capacity, and nobody asked it to end."""
     return job.status == "InProgress" and job.secondary in _WAITING
+
+
+def _fits(left: ModelJob, job: ModelJob) -> bool:
+    """Whether a job takes the pool that another left."""
+    ours, theirs = (
+        {name: value for name, value in each.request["ResourceConfig"].items() if name != "KeepAlivePeriodInSeconds"}
+        for each in (job, left)
+    )
+    return ours == theirs and job.request["RoleArn"] == left.request["RoleArn"]
 
 
 def _type_of(request: Mapping[str, Any]) -> str:

@@ -33,11 +33,11 @@ from spotkeep_jobs.launch import Launcher, LaunchUnfinishedError
 from spotkeep_jobs.notice_topic import SnsNoticeTopic
 from spotkeep_jobs.outbox import Outbox
 from spotkeep_jobs.pool_watch import PoolWatch
-from spotkeep_jobs.record import Run
+from spotkeep_jobs.record import Attempt, JobUsage, Run
 from spotkeep_jobs.run_observer import RunObserver
 from spotkeep_jobs.run_table import RunChangedError, RunTable
 from spotkeep_jobs.sagemaker_api import SageMakerTrainingJobs
-from spotkeep_jobs.states import EndReason, NoticeKind, NoticeState, RunState
+from spotkeep_jobs.states import EndReason, NoticeKind, NoticeState, PoolState, RunState
 from spotkeep_jobs.tracking import Deployment
 from spotkeep_jobs.tracking_functions import Tracking
 from spotkeep_jobs.training_job_request import JobPlatform
@@ -45,6 +45,8 @@ from spotkeep_jobs.tuning_jobs import SageMakerTuningJobs, TuningObserver
 from spotkeep_jobs.validation import DeploymentDefaults
 from tracker import handler as tracker_handler
 from tracker.hints import batch_of
+from warm_pools import handler as warm_pools_handler
+from warm_pools.firings import PoolFiring
 
 PRICES: Final = {"ml.m5.xlarge": 0.23, "ml.g5.xlarge": 1.4}
 PLATFORM: Final = JobPlatform(
@@ -58,6 +60,7 @@ TIMEOUT_SECONDS: Final = {"launcher": 60, "tracker": 120, "warm_pools": 60, "rec
 """As the stacks set them; a test holds them against the templates."""
 LARGEST_SKEW_SECONDS: Final = 30
 """How far a function's clock may be off, either way."""
+SAVED_STEPS: Final = 5
 QUIET_SECONDS: Final = 20 * 60
 """Longer than any function lives, any claim lasts, and a vanished job is looked for."""
 STEPS_BETWEEN_QUIETS: Final = 12
@@ -75,6 +78,8 @@ DOCUMENTS: Final[dict[str, dict[str, Any]]] = {
         "max_attempts": 5,
         "checkpoint_prefix": _SHARED,
     },
+    "warm": {"capacity": "on-demand", "keep_alive": "30m"},
+    "next": {"capacity": "on-demand", "keep_alive": "10m"},
     "patient": {"capacity": "auto", "script_retries": 1, "max_run": "1h", "max_total_run": "3h", "max_cost": 50},
 }
 _ALLOWED: Final = (
@@ -156,9 +161,9 @@ class ControlPlaneStory(RuleBasedStateMachine):
 
     # What users ask for
 
-    @initialize(names=st.lists(names, min_size=1, max_size=3, unique=True))
-    def some_users_have_launched(self, names: list[str]) -> None:
-        for name in names:
+    @initialize(names=st.lists(names, min_size=1, max_size=3, unique=True), pools=st.booleans())
+    def some_users_have_launched(self, names: list[str], pools: bool) -> None:  # noqa: FBT001 - drawn
+        for name in dict.fromkeys([*names, *(("warm", "next") if pools else ())]):
             self.a_user_launches(name=name, skew=0, hold=None, trouble=None)
 
     @rule(name=names, skew=skews, hold=pauses, trouble=troubles)
@@ -173,7 +178,29 @@ class ControlPlaneStory(RuleBasedStateMachine):
         document = {"action": action, "run": name}
         self._invoke("launcher", functools.partial(self._answer, document), skew=skew, hold=hold, trouble=trouble)
 
+    @rule(
+        name=names,
+        skew=skews,
+        hold=pauses,
+        trouble=troubles,
+        action=st.sampled_from([{"action": "pools"}, {"action": "stop-pool"}, {"action": "extend-pool", "for": "15m"}]),
+    )
+    def a_user_asks_of_a_pool(
+        self, name: str, action: dict[str, Any], skew: int, hold: int | None, trouble: tuple[int, Trouble] | None
+    ) -> None:
+        document = action if action["action"] == "pools" else {**action, "run": name}
+        self._invoke("launcher", functools.partial(self._answer, document), skew=skew, hold=hold, trouble=trouble)
+
     # What arrives, and when
+
+    @rule(name=names, attempt=st.integers(1, 3), skew=skews, hold=pauses, trouble=troubles)
+    def a_schedule_fires(
+        self, name: str, attempt: int, skew: int, hold: int | None, trouble: tuple[int, Trouble] | None
+    ) -> None:
+        """Whether or not it is time, and however often."""
+        firing = PoolFiring(run=name, attempt=attempt)
+        look = functools.partial(warm_pools_handler.look, firing, tracking=self.tracking)
+        self._invoke("warm_pools", look, skew=skew, hold=hold, trouble=trouble)
 
     @precondition(lambda self: self.service.events)
     @rule(
@@ -243,6 +270,17 @@ class ControlPlaneStory(RuleBasedStateMachine):
         else:
             self.service.ends(job, "Failed", failure=f"{how}: words")
 
+    @precondition(lambda self: any(_may_leave_a_pool(job) for job in self.service.jobs.values()))
+    @rule(which=st.integers(0, 20), how=st.sampled_from(["Completed", "AlgorithmError"]))
+    def a_job_leaves_a_pool(self, which: int, how: str) -> None:
+        job = self._one_of(_may_leave_a_pool, which)
+        self.service.gets_capacity(job)
+        self.service.trains(job, SAVED_STEPS)
+        if how == "Completed":
+            self.service.ends(job, "Completed")
+        else:
+            self.service.ends(job, "Failed", failure=f"{how}: words")
+
     @precondition(lambda self: any(job.status == "Stopping" for job in self.service.jobs.values()))
     @rule(which=st.integers(0, 20))
     def a_job_that_stops_is_over(self, which: int) -> None:
@@ -262,6 +300,10 @@ class ControlPlaneStory(RuleBasedStateMachine):
     @rule(used_up=st.booleans())
     def the_quota_changes(self, used_up: bool) -> None:  # noqa: FBT001 - drawn
         self.service.quota_is_used_up = used_up
+
+    @rule(have=st.booleans())
+    def the_quota_of_pools_changes(self, have: bool) -> None:  # noqa: FBT001 - drawn
+        self.service.pools_have_quota = have
 
     @rule(lags=st.booleans())
     def replicas_lag_or_catch_up(self, lags: bool) -> None:  # noqa: FBT001 - drawn
@@ -352,10 +394,13 @@ class ControlPlaneStory(RuleBasedStateMachine):
         if any(job in self.service.deleted for job in jobs):
             return  # What nobody can say any more is said to be unknown.
         assert run.cost is not None, f"{run.run} has no bill"
-        assert run.cost.billed_seconds == sum(job.billable_seconds for job in jobs)
+        recorded = {attempt.job_name: attempt for attempt in self.record.attempts(run.run)}
+        idle = {job.name: (recorded[job.name].usage or _NO_USAGE).pool_idle_seconds for job in jobs}
+        assert run.cost.idle_pool_seconds == sum(idle.values())
+        assert run.cost.billed_seconds == sum(job.billable_seconds + idle[job.name] for job in jobs)
         assert run.cost.training_seconds == sum(job.trained_seconds for job in jobs)
         assert run.cost.redone_steps == self.service.redone[run.run]
-        paid = sum(job.billable_seconds * PRICES[self._type_of(job)] / 3600 for job in jobs)
+        paid = sum((job.billable_seconds + idle[job.name]) * PRICES[self._type_of(job)] / 3600 for job in jobs)
         assert run.cost.billed_usd is not None
         assert abs(run.cost.billed_usd - paid) < 1e-5
         assert run.cost.saved_seconds == run.cost.clean_on_demand_seconds - run.cost.billed_seconds
@@ -377,11 +422,33 @@ class ControlPlaneStory(RuleBasedStateMachine):
             for each in known:
                 [recorded] = [attempt for attempt in attempts if attempt.job_name == each.name]
                 assert recorded.interruptions == each.interruptions, f"{each.name}'s interruptions"
+                if not each.live:
+                    self._pool_is_true(run, recorded, each)
             left = [notice.notice_id for notice in self.record.notices(run.run) if notice.state is not NoticeState.SENT]
             assert not left, f"not told: {left}"
         for (name, attempt), state in self.endings.items():
             notice_id = f"{name}/{_ENDINGS[state]}/{attempt}"
             assert self.service.published[notice_id] >= 1, f"never told: {notice_id}"
+
+    def _pool_is_true(self, run: Run, attempt: Attempt, job: ModelJob) -> None:
+        self.service.pools_expire()
+        pool = self.record.pool(run.run, attempt.attempt)
+        if job.pool is None:
+            assert pool is None or pool.state is PoolState.NOT_KEPT, f"{job.name} left no pool, {pool} is recorded"
+            return
+        self.happenings[f"pools {job.pool.lower()}"] += 1
+        assert pool is not None, f"the pool of {job.name} is not recorded"
+        truth = {
+            "Available": PoolState.AVAILABLE, "Reused": PoolState.REUSED, "Terminated": PoolState.ENDED
+        }[job.pool]  # fmt: skip
+        assert pool.state is truth, f"the pool of {job.name} is {job.pool}, and recorded as {pool.state}"
+        assert pool.keep_alive_seconds == job.keep_alive or truth is not PoolState.AVAILABLE
+        if truth is PoolState.AVAILABLE:
+            return
+        assert attempt.usage is not None
+        assert attempt.usage.pool_idle_seconds == job.pool_idle_seconds
+        told = self.service.published[f"{run.run}/pool-expired/{attempt.attempt}"]
+        assert bool(told) == (truth is PoolState.ENDED), f"the pool of {job.name} is {job.pool} and told {told} times"
 
     def _ending_is_true(self, run: Run, job: ModelJob | None) -> None:
         if job is None:
@@ -456,7 +523,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
 
     def _settle(self) -> None:
         """End who is past their time, judge who is over, forget them."""
-        for module in (launcher_handler, tracker_handler):
+        for module in (launcher_handler, tracker_handler, warm_pools_handler):
             module.metrics.clear_metrics()
         for process in self.processes:
             if self.service.seconds - process.began >= process.timeout:
@@ -499,7 +566,15 @@ class ControlPlaneStory(RuleBasedStateMachine):
         """Called after every step."""
 
 
+_NO_USAGE: Final = JobUsage(
+    instance_count=1, billable_seconds=None, training_seconds=None, waited_seconds=0, redone_steps=0, redone_seconds=0,
+    restart_overhead_seconds=0,
+)  # fmt: skip
 _EXPECTED_FAILURES: Final = ("SageMakerBusyError", "RunChangedError", "ClientError", "notice ")
+
+
+def _may_leave_a_pool(job: ModelJob) -> bool:
+    return is_waiting(job) and job.keep_alive > 0
 
 
 def _can_be_taken(job: ModelJob) -> bool:

@@ -35,6 +35,9 @@ _RETAINING: Final = frozenset({EndReason.COMPLETED, EndReason.STOPPED_BY_USER, E
 _CLOCKS_DIFFER: Final = timedelta(seconds=60)
 """A pool that ended this shortly before the computed expiry has expired: SageMaker's clock is its own."""
 
+_SEEN_EVERYWHERE_AFTER: Final = timedelta(minutes=10)
+"""A job that ended this long ago and that SageMaker does not know is gone; before, the answer may be an old one."""
+
 _SECONDS_PER_HOUR: Final = 3600
 
 
@@ -125,7 +128,11 @@ def decide_pool(
         return None
     if job is not None and not _is_of(attempt, job):
         job = None
+    if job is not None and not job.ended:
+        return None  # An answer older than the record.
     look = _Look(run=run, attempts=tuple(attempts), attempt=attempt, pool=pool, deployment=deployment, now=now)
+    if job is None and now - pool.kept_since < _SEEN_EVERYWHERE_AFTER:
+        return None
     if job is None:
         return look.over({"state": PoolState.ENDED, "end_reason": PoolEndReason.JOB_GONE, "ended_at": now})
     found = _found(pool, job, now=now)

@@ -259,7 +259,14 @@ class TestAFiringAsksFirst:
     def test_a_deleted_job_takes_its_pool_out_of_sight(self, stage: PoolWorld) -> None:
         stage.ends()
         stage.observe()
+        known = stage.world.jobs.known.pop(f"{RUN}-1")
+        stage.look()
+        assert stage.pool.state is PoolState.AVAILABLE, "an answer may be older than the job"
+        stage.world.jobs.known[f"{RUN}-1"] = replace(known, status="InProgress", warm_pool=None)
+        stage.look()
+        assert stage.pool.state is PoolState.AVAILABLE, "an answer may be older than the job's end"
         del stage.world.jobs.known[f"{RUN}-1"]
+        stage.at(22.1)
         stage.look()
         assert stage.pool.end_reason is PoolEndReason.JOB_GONE
 
