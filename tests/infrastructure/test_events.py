@@ -138,8 +138,10 @@ def test_notices_go_to_the_addresses_of_the_settings_and_alarms_to_the_operators
             subscription["Properties"]["Endpoint"],
         )
         for subscription in templates_with_everything.resources("AWS::SNS::Subscription").values()
+        if subscription["Properties"]["Protocol"] == "email"
     }
     assert subscribed == {
+        ("TopicsNotice", "email", "ada@example.com"),
         ("TopicsNotice", "email", "team@example.com"),
         ("TopicsNotice", "email", "lead@example.com"),
         ("TopicsOperat", "email", "ops@example.com"),
