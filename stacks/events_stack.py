@@ -1,4 +1,4 @@
-"""What follows jobs and tells people: tracker, reconciler, topics and alarms; and the connection, when all is there."""
+"""What follows jobs and their warm pools and tells people; and the connection, when all is there."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from spotkeep_constructs.job_function import JobFunction
 from spotkeep_constructs.notice_topics import NoticeTopics
 from spotkeep_constructs.reconciliation import Reconciliation
 from spotkeep_constructs.training_jobs import TrainingJobs
+from spotkeep_constructs.warm_pool_watch import WarmPoolWatch
 from spotkeep_constructs.webhook import Webhook
 from stacks.function_platform import function_platform
 from stacks.jobs_stack import JobsStack
@@ -25,11 +26,12 @@ from stacks.storage_stack import StorageStack
 
 
 class EventsStack(Stack):
-    """Tracker, reconciler, topics, alarms and the connection parameter.
+    """Tracker, warm_pools, reconciler, topics, alarms and the connection parameter.
 
     Attributes:
         topics: The notice and the operations topic.
         tracker: The function that takes events.
+        warm_pools: The function that schedules invoke to look at a warm pool.
         reconciler: The function that looks every few minutes.
         connection: What clients read to use the deployment.
     """
@@ -75,14 +77,24 @@ class EventsStack(Stack):
             owner_emails=settings.owner_emails,
             operator_emails=settings.operator_emails,
         )
-        training_jobs = TrainingJobs(self, "TrainingJobs", deployment=settings.deployment)
+        training_jobs = TrainingJobs(
+            self,
+            "TrainingJobs",
+            deployment=settings.deployment,
+            max_keep_alive_seconds=settings.max_keep_alive_seconds,
+        )
         platform = function_platform(self, settings=settings, project=project, build_layer=build_layer)
         environment = {
             "SPOTKEEP_RUN_TABLE": storage.run_table.table.table_name,
             "SPOTKEEP_NOTICE_TOPIC_ARN": self.topics.notices.topic_arn,
             "SPOTKEEP_PRICES": json.dumps(settings.prices, sort_keys=True),
             "SPOTKEEP_RUN_RETENTION_DAYS": str(settings.run_retention_days),
+            "SPOTKEEP_POOL_REMINDER_SECONDS": str(settings.pool_reminder_seconds),
         }
+        if settings.pool_idle_limit_seconds is not None:
+            environment["SPOTKEEP_POOL_IDLE_LIMIT_SECONDS"] = str(settings.pool_idle_limit_seconds)
+        if settings.pool_idle_limit_usd is not None:
+            environment["SPOTKEEP_POOL_IDLE_LIMIT_USD"] = str(settings.pool_idle_limit_usd)
         self.tracker = JobFunction(
             self,
             "Tracker",
@@ -93,6 +105,16 @@ class EventsStack(Stack):
             timeout=Duration.seconds(120),
             description="Compares a job with its run's record and tells users what became of it",
             invoked_by_queue=True,
+        )
+        self.warm_pools = JobFunction(
+            self,
+            "WarmPools",
+            package="warm_pools",
+            deployment=settings.deployment,
+            platform=platform,
+            environment=environment,
+            timeout=Duration.seconds(60),
+            description="Looks at a warm pool when its end is near or due, and tells users",
         )
         self.reconciler = JobFunction(
             self,
@@ -105,18 +127,21 @@ class EventsStack(Stack):
             timeout=Duration.seconds(240),
             description="Looks at every run in flight, for events can be lost",
         )
-        for function in (self.tracker, self.reconciler):
+        watch = WarmPoolWatch(self, "WarmPoolWatch", deployment=settings.deployment, function=self.warm_pools)
+        for function in (self.tracker, self.warm_pools, self.reconciler):
             storage.run_table.grant_read_write(function.role)
             training_jobs.grant_track(function.role)
             self.topics.grant_publish_notices(function.role)
             # The next rung of a ladder; launches and stops that the launcher could not finish.
-            training_jobs.grant_launch(function.role, execution_role=jobs.execution_role.role)
+            training_jobs.grant_launch(function.role, execution_roles=jobs.execution_roles)
+            training_jobs.grant_keep_alive(function.role)
+            watch.let_schedule(function)
             if settings.encrypt_training_volumes:
                 storage.checkpoints.grant_encrypt_volumes(function.role)
         training_jobs.grant_list(self.reconciler.role)
         job_events = JobEvents(self, "JobEvents", tracker=self.tracker)
         Reconciliation(self, "Reconciliation", reconciler=self.reconciler)
-        functions = [jobs.launcher, self.tracker, self.reconciler]
+        functions = [jobs.launcher, self.tracker, self.warm_pools, self.reconciler]
         if settings.slack_channel or settings.teams_channel:
             ChatChannels(
                 self,
@@ -141,7 +166,7 @@ class EventsStack(Stack):
             "Alarms",
             topic=self.topics.operations,
             functions=functions,
-            deliverers=[self.tracker, self.reconciler],
+            deliverers=[self.tracker, self.warm_pools, self.reconciler],
             events=job_events.queue,
         )
         self.connection = Connection(
@@ -153,6 +178,7 @@ class EventsStack(Stack):
                 "region": self.region,
                 "launcher_function": jobs.launcher.function.function_name,
                 "tracker_function": self.tracker.function.function_name,
+                "warm_pools_function": self.warm_pools.function.function_name,
                 "reconciler_function": self.reconciler.function.function_name,
                 "run_table": storage.run_table.table.table_name,
                 "checkpoint_bucket": storage.checkpoints.bucket.bucket_name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from aws_cdk import Aws, CfnOutput, Duration, Environment, PermissionsBoundary, Stack
+from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from spotkeep_constructs.dependency_layer import LayerBuilder
@@ -25,6 +26,7 @@ class JobsStack(Stack):
     Attributes:
         launcher: The function users invoke.
         execution_role: The role jobs run with.
+        team_roles: The roles of teams that have one of their own, by team.
         bundle: What every job starts with.
         users: The users' managed policy.
         default_image: Image of jobs that name none.
@@ -61,23 +63,32 @@ class JobsStack(Stack):
             permissions_boundary=permissions_boundary,
             description="Spotkeep: the launcher and what training jobs need",
         )
-        jobs = TrainingJobs(self, "TrainingJobs", deployment=settings.deployment)
-        self.default_image = settings.default_image.replace("{region}", Aws.REGION)
-        self.bundle = TrainingBundle(
-            self, "TrainingBundle", package=project.training_package, archives=project.archives
-        )
-        self.execution_role = ExecutionRole(
+        jobs = TrainingJobs(
             self,
-            "ExecutionRole",
-            checkpoints=storage.checkpoints,
-            bundle=self.bundle,
-            jobs=jobs,
-            encrypt_volumes=settings.encrypt_training_volumes,
-            data_locations=settings.data_locations,
-            data_key_arns=settings.data_key_arns,
-            subnet_ids=settings.training_subnet_ids,
-            security_group_ids=settings.training_security_group_ids,
+            "TrainingJobs",
+            deployment=settings.deployment,
+            max_keep_alive_seconds=settings.max_keep_alive_seconds,
         )
+        self.default_image = settings.default_image.replace("{region}", Aws.REGION)
+        self.bundle = TrainingBundle(self, "TrainingBundle", sources=project.training, archives=project.archives)
+
+        def execution_role(name: str) -> ExecutionRole:
+            return ExecutionRole(
+                self,
+                name,
+                checkpoints=storage.checkpoints,
+                bundle=self.bundle,
+                jobs=jobs,
+                encrypt_volumes=settings.encrypt_training_volumes,
+                data_locations=settings.data_locations,
+                data_key_arns=settings.data_key_arns,
+                subnet_ids=settings.training_subnet_ids,
+                security_group_ids=settings.training_security_group_ids,
+            )
+
+        self.execution_role = execution_role("ExecutionRole")
+        # A pool fits jobs of its role alone, so a team with a role of its own shares its pools with nobody else.
+        self.team_roles = {team: execution_role(f"ExecutionRole-{team}") for team in settings.isolated_teams}
         environment = {
             "SPOTKEEP_RUN_TABLE": storage.run_table.table.table_name,
             "SPOTKEEP_CHECKPOINT_BUCKET": storage.checkpoints.bucket.bucket_name,
@@ -86,9 +97,14 @@ class JobsStack(Stack):
             "SPOTKEEP_DEFAULT_IMAGE": self.default_image,
             "SPOTKEEP_DEFAULT_INSTANCE_TYPE": settings.default_instance_type,
             "SPOTKEEP_MAX_RUN_LIMIT_SECONDS": str(settings.max_run_limit_seconds),
+            "SPOTKEEP_MAX_KEEP_ALIVE_SECONDS": str(settings.max_keep_alive_seconds),
             "SPOTKEEP_PRICES": json.dumps(settings.prices, sort_keys=True),
             "SPOTKEEP_RUN_RETENTION_DAYS": str(settings.run_retention_days),
         }
+        if self.team_roles:
+            environment["SPOTKEEP_TEAM_ROLE_ARNS"] = self.to_json_string(
+                {team: each.role.role_arn for team, each in self.team_roles.items()}
+            )
         if settings.encrypt_training_volumes:
             environment["SPOTKEEP_VOLUME_KMS_KEY_ARN"] = storage.checkpoints.key.key_arn
         if settings.training_subnet_ids:
@@ -108,7 +124,8 @@ class JobsStack(Stack):
         storage.run_table.grant_read_write(self.launcher.role)
         if settings.encrypt_training_volumes:
             storage.checkpoints.grant_encrypt_volumes(self.launcher.role)
-        jobs.grant_launch(self.launcher.role, execution_role=self.execution_role.role)
+        jobs.grant_launch(self.launcher.role, execution_roles=self.execution_roles)
+        jobs.grant_keep_alive(self.launcher.role)
 
         self.users = UserPolicy(
             self,
@@ -125,3 +142,8 @@ class JobsStack(Stack):
             description="Attach it to whoever launches and follows runs",
             value=self.users.policy.managed_policy_arn,
         )
+
+    @property
+    def execution_roles(self) -> list[iam.IRole]:
+        """Every role that jobs run with."""
+        return [self.execution_role.role, *(each.role for each in self.team_roles.values())]

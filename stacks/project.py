@@ -14,7 +14,7 @@ class Project:
     Attributes:
         functions: Source root of the functions.
         planner: Source root of the planner, whose steering the functions carry.
-        training_package: The library that runs inside jobs.
+        training: Source root of what runs inside jobs and on instances.
         lock: Hashed requirements of the functions.
         layers: Keeps built dependency layers, one folder a hash.
         archives: Keeps packed code, one folder a hash.
@@ -24,7 +24,7 @@ class Project:
 
     functions: Path
     planner: Path
-    training_package: Path
+    training: Path
     lock: Path
     layers: Path
     archives: Path
@@ -42,7 +42,7 @@ class Project:
         return cls(
             functions=root / "lambda",
             planner=root / "planner",
-            training_package=root / "training" / "spotkeep",
+            training=root / "training",
             lock=root / "locks" / "lambda.txt",
             layers=state / "layers",
             archives=state / "archives",

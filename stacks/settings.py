@@ -57,6 +57,9 @@ LOG_RETENTION_DAYS = (
 LONGEST_RUN_SECONDS = 28 * 24 * 3600
 """SageMaker's limit of MaxRuntimeInSeconds."""
 
+LONGEST_KEEP_ALIVE_SECONDS = 3600
+"""SageMaker's limit of KeepAlivePeriodInSeconds."""
+
 ZONES_OF_SMALL_REGIONS = {"us-west-1": 2}
 """Regions whose accounts see fewer than three zones."""
 
@@ -268,6 +271,15 @@ TrainingInstanceType = Annotated[
     ),
 ]
 
+TeamName = Annotated[
+    str,
+    _checked(
+        r"[a-z][a-z0-9-]{0,19}",
+        problem="is not a team",
+        fix="Use 1 to 20 of a-z, 0-9 and '-', a letter first, for example vision.",
+    ),
+]
+
 Listed = BeforeValidator(_list_from_text)
 Mapped = BeforeValidator(_mapping_from_text)
 Unset = BeforeValidator(_none_from_text)
@@ -358,6 +370,30 @@ class Settings(BaseModel):
         ge=60,
         le=LONGEST_RUN_SECONDS,
         description="the account's quota of the longest training run",
+    )
+    max_keep_alive_seconds: int = Field(
+        default=LONGEST_KEEP_ALIVE_SECONDS,
+        ge=0,
+        le=LONGEST_KEEP_ALIVE_SECONDS,
+        description="the longest a warm pool may be kept after a job; 0 allows none",
+    )
+    pool_reminder_seconds: int = Field(
+        default=600,
+        ge=0,
+        lt=LONGEST_KEEP_ALIVE_SECONDS,
+        description="how long before its end users are reminded of a warm pool; 0 reminds nobody",
+    )
+    pool_idle_limit_seconds: Annotated[int | None, Unset] = Field(
+        default=None,
+        ge=60,
+        le=LONGEST_KEEP_ALIVE_SECONDS,
+        description="a warm pool that was idle for longer is ended; never when left out",
+    )
+    pool_idle_limit_usd: Annotated[float | None, Unset] = Field(
+        default=None, gt=0, description="a warm pool whose idle time has cost more is ended; never when left out"
+    )
+    isolated_teams: Annotated[tuple[TeamName, ...], Listed] = Field(
+        default=(), max_length=20, description="teams with an execution role, and so with warm pools, of their own"
     )
     encrypt_training_volumes: bool = Field(
         default=False,
@@ -504,7 +540,9 @@ class Settings(BaseModel):
             raise _refuse(f"is more than {region} offers", f"Set it to {available}.")
         return value
 
-    @field_validator("training_subnet_ids", "training_security_group_ids", "vpc_subnet_ids", "spot_instance_types")
+    @field_validator(
+        "isolated_teams", "training_subnet_ids", "training_security_group_ids", "vpc_subnet_ids", "spot_instance_types"
+    )
     @classmethod
     def _named_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         repeated = sorted({item for item in value if value.count(item) > 1})

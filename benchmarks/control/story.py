@@ -32,6 +32,7 @@ from spotkeep_jobs.errors import RequestRefusedError, SageMakerBusyError
 from spotkeep_jobs.launch import Launcher, LaunchUnfinishedError
 from spotkeep_jobs.notice_topic import SnsNoticeTopic
 from spotkeep_jobs.outbox import Outbox
+from spotkeep_jobs.pool_watch import PoolWatch
 from spotkeep_jobs.record import Run
 from spotkeep_jobs.run_observer import RunObserver
 from spotkeep_jobs.run_table import RunChangedError, RunTable
@@ -53,7 +54,7 @@ PLATFORM: Final = JobPlatform(
     training_bundle_uri="s3://assets/0123abcd.pyz",
 )
 DEFAULTS: Final = DeploymentDefaults(image="image", instance_type="ml.m5.xlarge", checkpoint_bucket="checkpoints")
-TIMEOUT_SECONDS: Final = {"launcher": 60, "tracker": 120, "reconciler": 240}
+TIMEOUT_SECONDS: Final = {"launcher": 60, "tracker": 120, "warm_pools": 60, "reconciler": 240}
 """As the stacks set them; a test holds them against the templates."""
 LARGEST_SKEW_SECONDS: Final = 30
 """How far a function's clock may be off, either way."""
@@ -121,12 +122,16 @@ class ControlPlaneStory(RuleBasedStateMachine):
         self.record = RunTable(client=self.service.dynamodb, table_name="runs")  # type: ignore[arg-type]
         jobs = SageMakerTrainingJobs(self.service)  # type: ignore[arg-type]
         clock = self.service.clock
+        pools = PoolWatch(table=self.table, jobs=jobs, schedules=None, deployment=deployment, clock=clock)
         self.tracking = Tracking(
             deployment=deployment,
             clock=clock,
             table=self.table,
             jobs=jobs,
-            runs=RunObserver(table=self.table, jobs=jobs, logs=self.service, deployment=deployment, clock=clock),
+            runs=RunObserver(
+                table=self.table, jobs=jobs, logs=self.service, deployment=deployment, clock=clock, pools=pools
+            ),
+            pools=pools,
             tuning=TuningObserver(
                 table=self.table,
                 jobs=SageMakerTuningJobs(self.service),  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from spotkeep_jobs.record import Attempt, Notice, Plan, Run, TimelineEntry
+    from spotkeep_jobs.record import Attempt, Notice, Plan, Pool, Run, TimelineEntry
     from spotkeep_jobs.states import RunState
 
     # Named here because `RunReader.list` hides the builtin within its class.
@@ -119,6 +119,9 @@ class RunReader(Protocol):
 
     def attempts(self, run: str) -> Attempts:
         """A run's attempts, first to last."""
+
+    def pool(self, run: str, attempt: int) -> Pool | None:
+        """The warm pool that an attempt's job left."""
 
     def notices(self, run: str) -> Notices:
         """A run's notices, sent or not, in the order of what they tell."""

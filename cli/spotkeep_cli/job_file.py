@@ -7,7 +7,7 @@ YAML is read by the rules of its version 1.2, which are the ones people expect: 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -58,6 +58,15 @@ class JobDocument:
         """Whether `--set` gave the field or something around it."""
         path = parse_field_path(field_name)
         return any(path[:length] in self.overridden for length in range(1, len(path) + 1))
+
+    def with_fields(self, fields: Mapping[str, Any]) -> JobDocument:
+        """The document with other values for some fields, as if `--set` gave them; None takes a field away."""
+        changed = {**self.fields, **fields}
+        return replace(
+            self,
+            fields={name: value for name, value in changed.items() if value is not None or name not in fields},
+            overridden=self.overridden | {(name,) for name, value in fields.items() if value is not None},
+        )
 
     def located(self, problems: Iterable[Problem]) -> list[LocatedProblem]:
         """The same problems with their lines, in the order of the file; those without a line come last."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from spotkeep_cli.kept_pools import matches_from_answer
 from spotkeep_cli.launcher_answer import read_answer
 from spotkeep_cli.problems import problems_from_answer
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from spotkeep_cli.deployment import Deployment
     from spotkeep_cli.preparation import PreparedJob
     from spotkeep_jobs.errors import Problem
+    from spotkeep_jobs.pool_matching import PoolMatch
 
 PLACEHOLDER_BUCKET = "spotkeep-checkpoints"
 """Stands for the deployment's bucket while there is no deployment."""
@@ -31,12 +33,14 @@ class Judgement:
         problems: Why it would be refused.
         warnings: What is allowed and probably not meant.
         usd_per_hour: The on-demand price of one instance, where the deployment knows it.
+        pools: The warm pools there are, held against the job; those it would take come first.
     """
 
     request: Mapping[str, Any]
     problems: tuple[Problem, ...] = ()
     warnings: tuple[Problem, ...] = ()
     usd_per_hour: float | None = None
+    pools: tuple[PoolMatch, ...] = ()
 
 
 def judge_by_launcher(deployment: Deployment, prepared: PreparedJob) -> Judgement:
@@ -55,6 +59,7 @@ def judge_by_launcher(deployment: Deployment, prepared: PreparedJob) -> Judgemen
         problems=prepared.problems,
         warnings=tuple(problems_from_answer(answer.get("warnings") or [])),
         usd_per_hour=float(price) if isinstance(price, int | float) else None,
+        pools=tuple(matches_from_answer(answer)),
     )
 
 

@@ -12,9 +12,24 @@ import typer
 from typer.core import TyperGroup
 
 from spotkeep_cli.commands import checkpoints as checkpoint_commands
-from spotkeep_cli.commands import describe, doctor, launch, logs, plan, ps, rehearse, resume, savings, schema, stop
+from spotkeep_cli.commands import (
+    describe,
+    doctor,
+    launch,
+    logs,
+    plan,
+    ps,
+    rehearse,
+    rehearse_pool,
+    resume,
+    savings,
+    schema,
+    stop,
+)
 from spotkeep_cli.commands import local as local_commands
+from spotkeep_cli.commands import local_ec2 as local_ec2_commands
 from spotkeep_cli.commands import notices as notice_commands
+from spotkeep_cli.commands import pool as pool_commands
 from spotkeep_cli.deployment import ConnectionOptions
 from spotkeep_cli.errors import CommandLineError, ExitCode, RefusedError, UsageError
 from spotkeep_cli.seams import Invocation, Seams
@@ -104,12 +119,15 @@ app.command(rich_help_panel=_RUNS)(logs.logs)
 app.command(rich_help_panel=_RUNS)(stop.stop)
 app.command(rich_help_panel=_RUNS)(resume.resume)
 app.command(rich_help_panel=_RUNS)(savings.savings)
+app.add_typer(pool_commands.app, name="pool", rich_help_panel=_RUNS)
 app.add_typer(notice_commands.app, name="notices", rich_help_panel=_RUNS)
 app.add_typer(checkpoint_commands.app, name="checkpoints", rich_help_panel=_RUNS)
 app.command(rich_help_panel=_JOB_FILES)(doctor.doctor)
 app.command(rich_help_panel=_JOB_FILES)(plan.plan)
 app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse)
+app.command(rich_help_panel=_JOB_FILES)(rehearse_pool.rehearse_pool)
 app.command(rich_help_panel=_JOB_FILES)(schema.schema)
+local_commands.app.add_typer(local_ec2_commands.app, name="ec2")
 app.add_typer(local_commands.app, name="local", rich_help_panel=_LOCAL)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -45,20 +45,10 @@ class RehearsedDeployment:
     def launch(self, *, run: str) -> None:
         """Launch the job as a run of this id; see `spotkeep_rehearsal.rehearsal.Deployment.launch`.
 
-        Two runs of one file need a token and a lineage each, so those that the file names are left out.
-
         Raises:
             RefusedError: The launcher refused the job file; carries every problem, with its line.
         """
-        fields = {name: value for name, value in self._document.fields.items() if name not in _OF_ONE_RUN}
-        environment = {**(fields.get("environment") or {}), "SPOTKEEP_PROGRESS_SECONDS": "0"}
-        document = replace(self._document, fields={**fields, "run": run, "environment": environment})
-        prepared = prepare(document, checkpoint_bucket=self._deployment.checkpoint_bucket, new_token=self._new_token)
-        if prepared.archive is not None and prepared.source_key is not None:
-            self._deployment.upload_source(key=prepared.source_key, content=prepared.archive.content)
-        read_answer(
-            self._deployment.invoke_launcher(prepared.payload), what="nothing was launched", document=self._document
-        )
+        _launch(self._deployment, self._document, run=run, new_token=self._new_token)
 
     def stop(self, *, run: str) -> None:
         """Ask a run to end.
@@ -67,3 +57,71 @@ class RehearsedDeployment:
             RefusedError: There is no such run.
         """
         read_answer(self._deployment.invoke_launcher({"action": "stop", "run": run}), what=f"{run} was not stopped")
+
+
+class RehearsedPools:
+    """Launches one job file under the run ids that a rehearsal of a warm pool gives, and acts on its pools.
+
+    Args:
+        deployment: The deployment on the local AWS.
+        document: The job file, on demand.
+        new_token: Makes an idempotency token for each launch.
+    """
+
+    def __init__(self, deployment: Deployment, *, document: JobDocument, new_token: Callable[[], str]) -> None:
+        self._deployment, self._document, self._new_token = deployment, document, new_token
+
+    @property
+    def runs(self) -> RunReader:
+        """The run table."""
+        return self._deployment.runs
+
+    @property
+    def notice_topic_arn(self) -> str:
+        """Where notices are published."""
+        return self._deployment.notice_topic_arn
+
+    def launch(self, *, run: str, keep_alive_seconds: int) -> None:
+        """Launch the job as a run of this id, with a warm pool.
+
+        Raises:
+            RefusedError: The launcher refused the job file; carries every problem, with its line.
+        """
+        document = self._document.with_fields({"keep_alive": keep_alive_seconds})
+        _launch(self._deployment, document, run=run, new_token=self._new_token)
+
+    def extend_pool(self, *, run: str, seconds: int) -> None:
+        """Keep a run's pool longer.
+
+        Raises:
+            RefusedError: There is no such pool, or a limit stands against it.
+        """
+        self._ask({"action": "extend-pool", "run": run, "for": seconds}, what=f"the pool of {run} was not extended")
+
+    def stop_pool(self, *, run: str) -> None:
+        """End a run's pool.
+
+        Raises:
+            RefusedError: There is no such pool.
+        """
+        self._ask({"action": "stop-pool", "run": run}, what=f"the pool of {run} was not ended")
+
+    def _ask(self, payload: Mapping[str, object], *, what: str) -> None:
+        read_answer(self._deployment.invoke_launcher(payload), what=what)
+
+
+def on_demand(document: JobDocument) -> JobDocument:
+    """A job file's job as one that may leave a warm pool, and tells what becomes of it."""
+    without_ladder = dict.fromkeys(("ladder", "longest_wait", "spot_only", "max_wait"))
+    return document.with_fields({"capacity": "on-demand", "notify": None, **without_ladder})
+
+
+def _launch(deployment: Deployment, document: JobDocument, *, run: str, new_token: Callable[[], str]) -> None:
+    """Several runs of one file need a token and a lineage each, so those that the file names are left out."""
+    fields = {name: value for name, value in document.fields.items() if name not in _OF_ONE_RUN}
+    environment = {**(fields.get("environment") or {}), "SPOTKEEP_PROGRESS_SECONDS": "0"}
+    document = replace(document, fields={**fields, "run": run, "environment": environment})
+    prepared = prepare(document, checkpoint_bucket=deployment.checkpoint_bucket, new_token=new_token)
+    if prepared.archive is not None and prepared.source_key is not None:
+        deployment.upload_source(key=prepared.source_key, content=prepared.archive.content)
+    read_answer(deployment.invoke_launcher(prepared.payload), what="nothing was launched", document=document)

@@ -19,6 +19,7 @@ FIELDS = frozenset(
         "region",
         "launcher_function",
         "tracker_function",
+        "warm_pools_function",
         "reconciler_function",
         "run_table",
         "checkpoint_bucket",

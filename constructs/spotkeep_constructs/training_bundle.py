@@ -1,7 +1,8 @@
-"""The one artifact that runs inside a job: `training/spotkeep` packed as a zipapp and uploaded as a CDK asset."""
+"""The one artifact that runs inside a job or on an instance: `training/` packed as a zipapp and uploaded."""
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from aws_cdk import Fn
@@ -15,35 +16,43 @@ from spotkeep_constructs.statements import allow
 
 BUNDLE_NAME = "spotkeep.pyz"
 
-# `python3 x.pyz` runs the archive's own __main__; the package's is the command line.
+PACKAGES = ("spotkeep", "spotkeep_agent", "spotkeep_fleet")
+
+# `python3 x.pyz` runs the archive's own __main__. The library knows nothing of the agent, so the choice is made here.
 _ENTRY_POINT = b"""import sys
 
-from spotkeep.__main__ import main
+if sys.argv[1:2] == ["agent"]:
+    from spotkeep_agent.__main__ import main
+else:
+    from spotkeep.__main__ import main
 
 sys.exit(main())
 """
 
 
-def bundle_bytes(package: Path) -> bytes:
-    """Packs the training library as a zipapp; the same sources give the same bytes.
+def bundle_bytes(sources: Path) -> bytes:
+    """Packs the training library and the agent as a zipapp; the same sources give the same bytes.
 
     Args:
-        package: The directory `training/spotkeep`.
+        sources: The source root `training/`.
 
     Returns:
-        A zip archive that `python3 spotkeep.pyz` runs.
+        A zip archive: `python3 spotkeep.pyz run -- COMMAND` in a job, `python3 spotkeep.pyz agent` on an instance.
 
     Raises:
-        PropertyError: There is no package there.
+        PropertyError: A package is missing there.
     """
-    if not (package / "__init__.py").is_file():
-        raise PropertyError(
-            name="TrainingBundle.package",
-            problem="is not a Python package",
-            found=str(package),
-            fix="Give the directory that holds spotkeep/__init__.py.",
-        )
-    return zip_bytes({**python_sources(package), "__main__.py": _ENTRY_POINT})
+    files = {"__main__.py": _ENTRY_POINT}
+    for name in PACKAGES:
+        if not (sources / name / "__init__.py").is_file():
+            raise PropertyError(
+                name="TrainingBundle.sources",
+                problem=f"holds no Python package {name}",
+                found=str(sources),
+                fix=f"Give the directory that holds {name}/__init__.py.",
+            )
+        files |= python_sources(sources / name)
+    return zip_bytes(files)
 
 
 class TrainingBundle(Construct):
@@ -52,23 +61,25 @@ class TrainingBundle(Construct):
     Attributes:
         asset: The uploaded file.
         uri: Its `s3://` address.
+        content_sha256: What an instance checks it against, hexadecimal.
     """
 
-    def __init__(self, scope: Construct, id: str, *, package: Path, archives: Path) -> None:  # noqa: A002
+    def __init__(self, scope: Construct, id: str, *, sources: Path, archives: Path) -> None:  # noqa: A002
         """Packs the bundle and declares its upload.
 
         Args:
             scope: Parent construct.
             id: Construct id.
-            package: The directory `training/spotkeep`.
+            sources: The source root `training/`.
             archives: Directory that keeps built archives.
 
         Raises:
-            PropertyError: There is no package there.
+            PropertyError: A package is missing there.
         """
         super().__init__(scope, id)
-        content = bundle_bytes(package)
+        content = bundle_bytes(sources)
         digest = sha256(content)
+        self.content_sha256 = hashlib.sha256(content).hexdigest()
         path = keep(archives / digest, BUNDLE_NAME, content)
         self.asset = s3_assets.Asset(self, "File", path=str(path), asset_hash=digest)
         self.uri = Fn.join("", ["s3://", self.asset.s3_bucket_name, "/", self.asset.s3_object_key])

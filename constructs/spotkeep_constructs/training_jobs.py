@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aws_cdk import ArnFormat, Aws, Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
@@ -14,6 +16,12 @@ LOG_GROUP_NAME = "/aws/sagemaker/TrainingJobs"
 DEPLOYMENT_TAG = "spotkeep:deployment"
 """Every job carries it; nothing of ours may create a job without it or stop one that lacks it."""
 
+KEEP_ALIVE_KEY = "sagemaker:KeepAlivePeriod"
+"""Seconds of a warm pool's keep-alive period, in a request to create or update a job; absent where it has none.
+
+Source: https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools-how-to-use.html (IAM condition key)
+"""
+
 _EVERY_JOB = "Jobs are named later: this account and region's, of this kind of job alone."
 _EVERY_STREAM = "SageMaker names the streams after jobs: those of its training log group alone."
 
@@ -21,23 +29,25 @@ _EVERY_STREAM = "SageMaker names the streams after jobs: those of its training l
 class TrainingJobs(Construct):
     """The training jobs of one deployment. It creates nothing: jobs come from the launcher, not from a template."""
 
-    def __init__(self, scope: Construct, id: str, *, deployment: str) -> None:  # noqa: A002
+    def __init__(self, scope: Construct, id: str, *, deployment: str, max_keep_alive_seconds: int) -> None:  # noqa: A002
         """Names the deployment whose jobs are meant.
 
         Args:
             scope: Parent construct.
             id: Construct id.
             deployment: Value of the tag `spotkeep:deployment`.
+            max_keep_alive_seconds: The longest that a warm pool of theirs may be kept.
         """
         super().__init__(scope, id)
         self._deployment = deployment
+        self._max_keep_alive_seconds = max_keep_alive_seconds
 
-    def grant_launch(self, grantee: iam.IGrantable, *, execution_role: iam.IRole) -> None:
+    def grant_launch(self, grantee: iam.IGrantable, *, execution_roles: Sequence[iam.IRole]) -> None:
         """Lets a principal create jobs with this deployment's tag and role, describe jobs, and stop its own.
 
         Args:
             grantee: The role of a function that launches.
-            execution_role: The role jobs run with; the only one that may be passed, and to SageMaker alone.
+            execution_roles: The roles jobs run with; the only ones that may be passed, and to SageMaker alone.
         """
         tagged = {"StringEquals": {f"aws:RequestTag/{DEPLOYMENT_TAG}": self._deployment}}
         allow(
@@ -45,7 +55,7 @@ class TrainingJobs(Construct):
             actions=["sagemaker:CreateTrainingJob"],
             resources=[self._job_arn()],
             wildcard=_EVERY_JOB,
-            conditions=tagged,
+            conditions=tagged | self._kept_alive_within_the_limit(),
         )
         allow(
             grantee,
@@ -64,10 +74,42 @@ class TrainingJobs(Construct):
         allow(
             grantee,
             actions=["iam:PassRole"],
-            resources=[execution_role.role_arn],
+            resources=[role.role_arn for role in execution_roles],
             conditions={"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}},
         )
         self.grant_describe(grantee)
+
+    def grant_keep_alive(self, grantee: iam.IGrantable) -> None:
+        """Lets a principal change how long its deployment's warm pools are kept, within the limit, and end them.
+
+        Args:
+            grantee: The role of a function that acts on pools.
+        """
+        allow(
+            grantee,
+            actions=["sagemaker:UpdateTrainingJob"],
+            resources=[self._job_arn()],
+            wildcard=_EVERY_JOB,
+            conditions={
+                "StringEquals": {f"aws:ResourceTag/{DEPLOYMENT_TAG}": self._deployment},
+                **self._kept_alive_within_the_limit(),
+            },
+        )
+
+    def deny_longer_keep_alive(self, policy: iam.ManagedPolicy) -> None:
+        """Keeps whoever has a policy from longer keep-alive periods, whatever else allows them to create jobs.
+
+        Args:
+            policy: A policy that is attached to people.
+        """
+        policy.add_statements(
+            iam.PolicyStatement(
+                effect=iam.Effect.DENY,
+                actions=["sagemaker:CreateTrainingJob", "sagemaker:UpdateTrainingJob"],
+                resources=[self._job_arn()],
+                conditions={"NumericGreaterThan": {KEEP_ALIVE_KEY: str(self._max_keep_alive_seconds)}},
+            )
+        )
 
     def grant_describe(self, grantee: iam.IGrantable) -> None:
         """Lets a principal describe training jobs.
@@ -149,6 +191,9 @@ class TrainingJobs(Construct):
             wildcard="Metrics are no IAM resources; the namespace binds them to training jobs.",
             conditions={"StringEquals": {"cloudwatch:namespace": LOG_GROUP_NAME}},
         )
+
+    def _kept_alive_within_the_limit(self) -> dict[str, dict[str, str]]:
+        return {"NumericLessThanEqualsIfExists": {KEEP_ALIVE_KEY: str(self._max_keep_alive_seconds)}}
 
     def _job_arn(self) -> str:
         return self._sagemaker_arn("training-job")

@@ -59,6 +59,7 @@ class UserPolicy(Construct):
         checkpoints.grant_put_sources(self.policy)
         jobs.grant_describe(self.policy)
         jobs.grant_read_logs(self.policy)
+        jobs.deny_longer_keep_alive(self.policy)
         allow(
             self.policy,
             # What `spotkeep plan` looks at: the market, which belongs to nobody.

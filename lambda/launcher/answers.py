@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
+
+from spotkeep_jobs.warm_pool import idle_seconds, idle_usd
 
 if TYPE_CHECKING:
     from spotkeep_jobs.errors import RequestRefusedError
     from spotkeep_jobs.launch import Launched
-    from spotkeep_jobs.record import Run
+    from spotkeep_jobs.pool_matching import PoolMatch
+    from spotkeep_jobs.record import Pool, Run
     from spotkeep_jobs.request import JobRequest
 
 Answer = dict[str, Any]
@@ -40,13 +44,50 @@ def replayed(run: str, notice_ids: Sequence[str]) -> Answer:
     return {"ok": True, "run": run, "notices": list(notice_ids)}
 
 
-def valid(request: JobRequest, warnings: Sequence[str], *, usd_per_hour: float | None) -> Answer:
-    """A document that would be launched, with every default filled in and its on-demand price, if it is known."""
+def valid(
+    request: JobRequest,
+    warnings: Sequence[str],
+    *,
+    usd_per_hour: float | None,
+    matches: Sequence[PoolMatch],
+    now: datetime,
+) -> Answer:
+    """A document that would be launched, with every default filled in, its price and the warm pools held against it."""
     return {
         "ok": True,
         "request": request.as_document(),
         "usd_per_hour": usd_per_hour,
         "warnings": list(warnings),
+        "pools": [_matched(match, now=now) for match in matches],
+    }
+
+
+def pools(found: Sequence[Pool], *, now: datetime) -> Answer:
+    """The warm pools there are."""
+    return {"ok": True, "pools": [pool_document(pool, now=now) for pool in found]}
+
+
+def pool_changed(pool: Pool, *, now: datetime) -> Answer:
+    """A warm pool that was extended or ended."""
+    return {"ok": True, "run": pool.run, "pool": pool_document(pool, now=now)}
+
+
+def pool_document(pool: Pool, *, now: datetime) -> Answer:
+    """A warm pool: its record, and what that means now."""
+    cost = idle_usd(pool, now=now)
+    return {
+        **pool.model_dump(mode="json"),
+        "seconds_left": max(0, round((pool.kept_until - now).total_seconds())),
+        "idle_so_far_seconds": round(idle_seconds(pool, now=now)),
+        "idle_so_far_usd": None if cost is None else round(cost, 6),
+    }
+
+
+def _matched(match: PoolMatch, *, now: datetime) -> Answer:
+    return {
+        "fits": match.fits,
+        "differences": [difference.as_document() for difference in match.differences],
+        "pool": pool_document(match.pool, now=now),
     }
 
 

@@ -1,7 +1,7 @@
 """The Lambda entry point: parses the payload, calls the use case, answers, and says what happened in logs and metrics.
 
-A payload is a job document, or a word about a run:
-`{"action": "validate" | "stop" | "resume" | "describe" | "replay-notices", ...}`.
+A payload is a job document, or a word about a run or its warm pool: `{"action": "validate" | "stop" | "resume" |
+"describe" | "replay-notices" | "pools" | "extend-pool" | "stop-pool", ...}`.
 Beside a job document there may be a `plan`, which the command line makes: what the run is forecast with and steered by.
 What the user can correct is answered (`"ok": false`). What AWS could not do for certain is raised, so that an
 asynchronous invocation is retried by Lambda, with the same request id and therefore the same token.
@@ -26,15 +26,19 @@ from launcher import answers
 from launcher.plan import plan_of
 from launcher.settings import LauncherSettings
 from spotkeep_jobs.aws_errors import is_temporary
-from spotkeep_jobs.errors import Problem, RequestRefusedError
+from spotkeep_jobs.durations import parse_duration
+from spotkeep_jobs.errors import DurationError, Problem, RequestRefusedError, SageMakerError
 from spotkeep_jobs.launch import Launcher, LaunchUnfinishedError
-from spotkeep_jobs.run_table import RunTable
+from spotkeep_jobs.run_table import RunChangedError, RunTable
 from spotkeep_jobs.sagemaker_api import SageMakerTrainingJobs, client_config
 from spotkeep_jobs.tracing import traced
 from spotkeep_jobs.validation import nearest, shown
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
+
+    from spotkeep_jobs.pool_matching import PoolMatch
+    from spotkeep_jobs.request import JobRequest
 
 logger = Logger(service=os.environ.get("POWERTOOLS_SERVICE_NAME", "launcher"))
 metrics = Metrics(
@@ -43,7 +47,8 @@ metrics = Metrics(
 )
 
 _RUN_ACTIONS = ("stop", "resume", "describe", "replay-notices")
-ACTIONS = ("launch", "validate", *_RUN_ACTIONS)
+_POOL_ACTIONS = ("pools", "extend-pool", "stop-pool")
+ACTIONS = ("launch", "validate", *_RUN_ACTIONS, *_POOL_ACTIONS)
 
 
 @functools.cache
@@ -105,13 +110,22 @@ def answer_to(event: object, *, launcher: Launcher, request_id: str) -> answers.
     action, document = _parsed(event)
     if action in _RUN_ACTIONS:
         return _act(action, _run_of(document), launcher=launcher)
+    if action in _POOL_ACTIONS:
+        return _act_on_pools(action, document, launcher=launcher)
     document, plan, problems = plan_of(document)
     if problems:
         raise _refused_with(problems, document, launcher=launcher)
     if action == "validate":
         request, warnings = launcher.validate(document)
         _count("DocumentValidated")
-        return answers.valid(request, warnings, usd_per_hour=launcher.usd_per_hour(request))
+        matches, troubles = _matches(request, launcher=launcher)
+        return answers.valid(
+            request,
+            (*warnings, *troubles),
+            usd_per_hour=launcher.usd_per_hour(request),
+            matches=matches,
+            now=launcher.now(),
+        )
     launch = launcher.launch(document, default_token=request_id, plan=plan)
     logger.append_keys(run=launch.run.run, attempt=launch.run.attempt)
     logger.info("replayed" if launch.replayed else "launched", job_arn=launch.run.job_arn, owner=launch.run.owner)
@@ -149,6 +163,48 @@ def _act(action: str, run: str, *, launcher: Launcher) -> answers.Answer:
     return answer
 
 
+def _act_on_pools(action: str, document: Any, *, launcher: Launcher) -> answers.Answer:
+    if action == "pools":
+        _only(document, ())
+        _count("PoolsListed")
+        return answers.pools(launcher.pools.pools(), now=launcher.now())
+    if action == "stop-pool":
+        run = _run_of(document)
+        pool = launcher.pools.stop(run=run)
+        _count("PoolStopped")
+    else:
+        seconds = _seconds_of(document)
+        run = _run_of({name: value for name, value in document.items() if name != "for"})
+        pool = launcher.pools.extend(run=run, seconds=seconds)
+        _count("PoolExtended")
+    logger.info(action, run=run, state=pool.state, kept_until=pool.kept_until.isoformat())
+    return answers.pool_changed(pool, now=launcher.now())
+
+
+def _matches(request: JobRequest, *, launcher: Launcher) -> tuple[Sequence[PoolMatch], tuple[str, ...]]:
+    """The pools held against a job; a judgement of the job does not fail because they could not be looked at."""
+    try:
+        return launcher.pools.match(request), ()
+    except (SageMakerError, RunChangedError, ClientError, BotoCoreError) as error:
+        logger.warning("warm pools not looked at", problem=str(error))
+        return (), ("the warm pools could not be looked at; the job may take one all the same",)
+
+
+def _seconds_of(document: Any) -> int:
+    value = document.get("for")
+    try:
+        seconds = parse_duration(value)
+    except DurationError as error:
+        raise RequestRefusedError(
+            [Problem(field="for", found=shown(value), problem=error.problem, fix=error.fix)]
+        ) from None
+    if seconds < 1:
+        problem = "is no time: it says by how much longer to keep the pool"
+        fix = "Write a duration such as 30m; to end the pool, use stop-pool."
+        raise RequestRefusedError([Problem(field="for", found=shown(value), problem=problem, fix=fix)])
+    return seconds
+
+
 def _passes_by_itself(error: Exception) -> bool:
     """Whether the run table was throttled or out of reach (SageMaker's errors have types of their own)."""
     return isinstance(error, BotoCoreError) or (isinstance(error, ClientError) and is_temporary(error.response))
@@ -179,17 +235,27 @@ def _parsed(event: object) -> tuple[str, object]:
     return action, {field: value for field, value in event.items() if field != "action"}
 
 
-def _run_of(document: Any) -> str:
-    problems = [
+def _strangers(document: Any, known: tuple[str, ...]) -> list[Problem]:
+    takes = " and ".join(f"`{name}`" for name in known) + " alone" if known else "nothing"
+    return [
         Problem(
             field=shown(field),
             found=shown(value),
             problem="is not a field of this action",
-            fix="Remove it: an action on a run takes `run` alone.",
+            fix=f"Remove it: this action takes {takes}.",
         )
         for field, value in list(document.items())[:100]
-        if field != "run"
+        if field not in known
     ]
+
+
+def _only(document: Any, known: tuple[str, ...]) -> None:
+    if problems := _strangers(document, known):
+        raise RequestRefusedError(problems)
+
+
+def _run_of(document: Any) -> str:
+    problems = _strangers(document, ("run",))
     run = document.get("run")
     if not isinstance(run, str) or not 1 <= len(run) <= 63:
         problems.append(

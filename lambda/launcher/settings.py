@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, Json
 
 from spotkeep_jobs.function_settings import FunctionSettings
 from spotkeep_jobs.training_job_request import JobPlatform
@@ -30,6 +30,8 @@ class LauncherSettings(FunctionSettings):
     subnet_ids: _Listed = ()
     security_group_ids: _Listed = ()
     max_run_limit_seconds: Annotated[int, Field(gt=0)] | None = None
+    max_keep_alive_seconds: Annotated[int, Field(ge=0)] | None = None
+    team_role_arns: Json[dict[str, str]] = Field(default_factory=dict)
 
     @property
     def platform(self) -> JobPlatform:
@@ -42,6 +44,7 @@ class LauncherSettings(FunctionSettings):
             volume_kms_key_arn=self.volume_kms_key_arn,
             subnet_ids=self.subnet_ids,
             security_group_ids=self.security_group_ids,
+            team_role_arns=self.team_role_arns,
         )
 
     @property
@@ -53,4 +56,6 @@ class LauncherSettings(FunctionSettings):
             checkpoint_bucket=self.checkpoint_bucket,
             max_run_limit_seconds=self.max_run_limit_seconds,
             prices=self.prices,
+            max_keep_alive_seconds=self.max_keep_alive_seconds,
+            teams=tuple(sorted(self.team_role_arns)),
         )

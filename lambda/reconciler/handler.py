@@ -42,6 +42,7 @@ def reconciler_on(parts: Tracking, *, list_from: int = LIST_FROM) -> Reconciler:
     return Reconciler(
         table=parts.table,
         observer=parts.runs,
+        pools=parts.pools,
         jobs=parts.jobs,
         tuning=parts.tuning,
         outbox=parts.outbox,
@@ -82,6 +83,7 @@ def handler(event: object, context: LambdaContext) -> dict[str, Any]:  # noqa: A
         "runs": sweep.runs,
         "changes": sweep.changes,
         "completed": sweep.completed,
+        "pools": sweep.pools,
         "tuning_jobs": sweep.tuning_jobs,
         "notices_sent": sweep.notices_sent,
         "left": sweep.left,
@@ -93,6 +95,7 @@ def _report(sweep: Sweep) -> None:
     for what, why in sweep.failures.items():
         logger.error("not reconciled", what=what, problem=why)
     counts = {
+        "PoolsKept": sweep.pools,
         "RunsInFlight": sweep.runs + sweep.left,
         "RunUnchanged": sweep.unchanged,
         "RunChanged": sweep.changes,

@@ -161,11 +161,16 @@ def bill(attempts: Sequence[Attempt], *, prices: Mapping[str, float]) -> Cost | 
         usages.append(usage)
     if not usages:
         return None
-    billed = sum((usage.billable_seconds or 0.0) * usage.instance_count for usage in usages)
+    worked = sum((usage.billable_seconds or 0.0) * usage.instance_count for usage in usages)
+    # SageMaker bills a pool's idle time as it bills work; its own percentage leaves it out.
+    idle = sum(usage.pool_idle_seconds * usage.instance_count for usage in usages)
+    billed = worked + idle
     training = sum((usage.training_seconds or 0.0) * usage.instance_count for usage in usages)
     clean = sum(_clean_seconds(usage) for usage in usages)
     known_prices = [prices.get(attempt.instance_type) for attempt in attempts]
-    billed_usd = _priced([(u.billable_seconds or 0.0) * u.instance_count for u in usages], known_prices)
+    worked_usd = _priced([(u.billable_seconds or 0.0) * u.instance_count for u in usages], known_prices)
+    idle_usd = _priced([u.pool_idle_seconds * u.instance_count for u in usages], known_prices)
+    billed_usd = None if worked_usd is None or idle_usd is None else round(worked_usd + idle_usd, 6)
     clean_usd = _priced([_clean_seconds(usage) for usage in usages], known_prices)
     return Cost(
         billed_seconds=_rounded(billed),
@@ -179,9 +184,11 @@ def bill(attempts: Sequence[Attempt], *, prices: Mapping[str, float]) -> Cost | 
         clean_on_demand_seconds=_rounded(clean),
         saved_seconds=_rounded(clean - billed),
         saved_percent=_percent(clean - billed, of=clean),
-        aws_saved_percent=_percent(training - billed, of=training),
+        aws_saved_percent=_percent(training - worked, of=training),
         usd_per_hour=known_prices[-1],
         billed_usd=billed_usd,
+        idle_pool_seconds=_rounded(idle),
+        idle_pool_usd=idle_usd,
         clean_on_demand_usd=clean_usd,
         saved_usd=None if billed_usd is None or clean_usd is None else round(clean_usd - billed_usd, 6),
     )

@@ -215,12 +215,15 @@ def _trained_seconds(attempts: Sequence[Attempt]) -> float:
 def _affordable_seconds(
     request: JobRequest, rung: Rung, *, spent_usd: float, prices: Mapping[str, float]
 ) -> int | None:
-    """How long a rung may be paid for at its on-demand price; None when there is no bound, or no price."""
+    """How long a rung may be paid for at its on-demand price; None when there is no bound, or no price.
+
+    The warm pool that the job may leave is paid for as well.
+    """
     price = price_of(rung.instance_types, prices=prices)
     if request.max_cost is None or price is None:
         return None
     # A whole second is not to be lost to the last bit of a quotient.
-    return int((request.max_cost - spent_usd) * 3_600 / (price * request.instance_count) + 1e-6)
+    return int((request.max_cost - spent_usd) * 3_600 / (price * request.instance_count) + 1e-6) - request.keep_alive
 
 
 _WORDS: Final = {

@@ -20,7 +20,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -35,8 +35,10 @@ from spotkeep_jobs.errors import (
     TrainingJobNotFoundError,
 )
 from spotkeep_jobs.ladder import first_job, price_of, rungs_of, shortest_job_seconds
+from spotkeep_jobs.pool_actions import PoolActions
+from spotkeep_jobs.pool_watch import PoolWatch
 from spotkeep_jobs.record import Attempt, Plan, Run, RunChange, Steered, TimelineEntry
-from spotkeep_jobs.request import MAX_RUNGS, JobRequest
+from spotkeep_jobs.request import MAX_KEEP_ALIVE_SECONDS, MAX_RUNGS, JobRequest
 from spotkeep_jobs.run_table import (
     AttemptStillLiveError,
     LineageTakenError,
@@ -60,6 +62,7 @@ from spotkeep_jobs.training_job_request import (
     run_id_for,
 )
 from spotkeep_jobs.validation import DeploymentDefaults, Validation, shown, validate
+from spotkeep_jobs.warm_pool import PoolRules
 
 LAUNCH_SETTLES: Final = timedelta(minutes=5)
 """Who set out to create a job this long ago is dead: longer than any function may run, by a minute for their clocks."""
@@ -105,7 +108,12 @@ class Launched:
 
 
 class Launcher:
-    """Acts on runs, on the run table and the training jobs it is given."""
+    """Acts on runs, on the run table and the training jobs it is given.
+
+    Attributes:
+        pools: Acts on the warm pools that runs leave.
+        now: The time.
+    """
 
     def __init__(
         self,
@@ -134,8 +142,25 @@ class Launcher:
         self._platform = platform
         self._defaults = defaults
         self._deployment = Deployment(name=platform.deployment, prices=prices)
-        self._now = now
+        self.now = now
         self._sleep = sleep
+        longest = defaults.max_keep_alive_seconds
+        # It acts for users and watches over nothing: others remind, keep the limits, and find a new time later.
+        watch = PoolWatch(
+            table=table,
+            jobs=jobs,
+            schedules=None,
+            deployment=replace(self._deployment, pool_rules=PoolRules(reminder_lead_seconds=0)),
+            clock=now,
+        )
+        self.pools = PoolActions(
+            table=table,
+            jobs=jobs,
+            watch=watch,
+            platform=platform,
+            longest_seconds=MAX_KEEP_ALIVE_SECONDS if longest is None else longest,
+            now=now,
+        )
 
     def launch(self, document: object, *, default_token: str, plan: Plan | None = None) -> Launched:
         """Launch the run a document asks for, or answer with the one its token launched before.
@@ -171,7 +196,7 @@ class Launcher:
         Raises:
             RequestRefusedError: it would be refused; it carries every problem.
         """
-        validation = validate(document, defaults=self._defaults, now=self._now())
+        validation = validate(document, defaults=self._defaults, now=self.now())
         request = self._accepted(validation)
         if problems := self._taken(request):
             raise RequestRefusedError(problems, warnings=validation.warnings)
@@ -215,7 +240,7 @@ class Launcher:
             LaunchUnfinishedError: AWS did not answer for certain; the reconciler stops the job.
         """
         try:
-            run = self._table.request_stop(run=run_id, now=self._now())
+            run = self._table.request_stop(run=run_id, now=self.now())
         except RunNotFoundError:
             raise RequestRefusedError([_unknown_run(run_id)]) from None
         except RunChangedError as error:
@@ -249,7 +274,7 @@ class Launcher:
 
     def _judged(self, document: object, *, default_token: str) -> Validation:
         """The judgement of a document; of a launch that is repeated as it was: its deadline has come closer since."""
-        validation = validate(document, defaults=self._defaults, now=self._now())
+        validation = validate(document, defaults=self._defaults, now=self.now())
         draft = validation.draft
         if validation.request is not None or draft is None or draft.deadline is None:
             return validation
@@ -316,7 +341,7 @@ class Launcher:
         raise LaunchUnfinishedError(run=run, doing="launching", cause=RunChangedError(run))
 
     def _new_run(self, request: JobRequest, *, run: str, token: str) -> tuple[Run, Attempt]:
-        now = self._now()
+        now = self.now()
         deadline_at = request.deadline_at(now)
         no_spot = no_time_for_spot(request, deadline_at=deadline_at, now=now)
         attempt = self._new_attempt(request, run=run, number=1, token=token, on_demand_because=no_spot)
@@ -350,7 +375,7 @@ class Launcher:
         spent_usd: float = 0.0,
         on_demand_because: str | None = None,
     ) -> Attempt:
-        now = self._now()
+        now = self.now()
         job = first_job(
             request, prices=self._deployment.prices, spent_usd=spent_usd, on_demand_because=on_demand_because
         )
@@ -404,7 +429,7 @@ class Launcher:
         if overlaps := self._overlaps(request):
             raise RequestRefusedError(overlaps)
         spent = run.cost.billed_usd if run.cost is not None else None
-        now = self._now()
+        now = self.now()
         deadline_at = request.deadline_at(now)
         no_spot = no_time_for_spot(request, deadline_at=deadline_at, now=now)
         attempt = self._new_attempt(
@@ -426,7 +451,7 @@ class Launcher:
     def _complete(self, run: Run, *, doing: str, wrote: int | None = None) -> Run:
         try:
             run = complete_launch(
-                run.run, table=self._table, jobs=self._jobs, deployment=self._deployment, now=self._now, wrote=wrote
+                run.run, table=self._table, jobs=self._jobs, deployment=self._deployment, now=self.now, wrote=wrote
             )
         except (SageMakerError, RunChangedError) as error:
             raise LaunchUnfinishedError(run=run.run, doing=doing, cause=error) from error

@@ -17,6 +17,8 @@ from spotkeep_jobs.launch import LAUNCH_SETTLES
 
 if TYPE_CHECKING:
     from spotkeep_jobs.outbox import Outbox
+    from spotkeep_jobs.pool_watch import PoolWatch
+    from spotkeep_jobs.record import Pool
     from spotkeep_jobs.run_observer import Observation, RunObserver
     from spotkeep_jobs.run_table import RunTable
     from spotkeep_jobs.sagemaker_api import JobSummary, TrainingJobs
@@ -53,6 +55,7 @@ class Sweep:
         unchanged: Of how many of them the list of jobs said that nothing has happened.
         changes: How many changes were written.
         completed: How many half-done launches were finished.
+        pools: How many warm pools were looked at.
         tuning_jobs: How many tuning jobs were looked at.
         notices_sent: How many notices went out.
         notices_dead: How many were refused for the last time.
@@ -64,6 +67,7 @@ class Sweep:
     unchanged: int = 0
     changes: int = 0
     completed: int = 0
+    pools: int = 0
     tuning_jobs: int = 0
     notices_sent: int = 0
     notices_dead: int = 0
@@ -79,6 +83,7 @@ class Reconciler:
         *,
         table: RunTable,
         observer: RunObserver,
+        pools: PoolWatch,
         jobs: TrainingJobs,
         tuning: TuningObserver,
         outbox: Outbox,
@@ -88,6 +93,7 @@ class Reconciler:
     ) -> None:
         self._table = table
         self._observer = observer
+        self._pools = pools
         self._jobs = jobs
         self._tuning = tuning
         self._outbox = outbox
@@ -121,6 +127,9 @@ class Reconciler:
                 sweep.unchanged += 1
                 continue
             self._isolated(sweep, f"run {run}", partial(self._reconcile, sweep, run))
+        for pool in list(self._table.kept_pools()):
+            if has_time():
+                self._isolated(sweep, f"warm pool of {pool.job_name}", partial(self._look_at_pool, sweep, pool))
         for name in list(self._table.watched_tuning_jobs()):
             if has_time():
                 self._isolated(sweep, f"tuning job {name}", partial(self._look_at, sweep, name))
@@ -148,6 +157,12 @@ class Reconciler:
         """Whether a launch did not get through to SageMaker and nobody is at work on it any more."""
         run = observed.run
         return not run.state.ended and run.job_arn is None and self._clock() - run.updated_at >= LAUNCH_SETTLES
+
+    def _look_at_pool(self, sweep: Sweep, pool: Pool) -> None:
+        """Also makes schedules that were lost, and ends a pool that is idle for too long."""
+        sweep.pools += 1
+        look = self._pools.look(run=pool.run, attempt=pool.attempt)
+        sweep.changes += look.changes if look is not None else 0
 
     def _look_at(self, sweep: Sweep, tuning_job: str) -> None:
         sweep.tuning_jobs += 1

@@ -16,11 +16,19 @@ from spotkeep_jobs.states import (
     EndReason,
     NoticeKind,
     NoticeState,
+    PoolEndReason,
+    PoolState,
     RunState,
     TimelineKind,
 )
 
-DEFAULT_NOTIFY: Final = (NoticeKind.COMPLETED, NoticeKind.FAILED, NoticeKind.STOPPED)
+DEFAULT_NOTIFY: Final = (
+    NoticeKind.COMPLETED,
+    NoticeKind.FAILED,
+    NoticeKind.STOPPED,
+    NoticeKind.POOL_EXPIRING,
+    NoticeKind.POOL_EXPIRED,
+)
 
 
 def format_time(at: datetime) -> str:
@@ -56,7 +64,8 @@ class Cost(Record):
     """
 
     billed_seconds: float
-    """BillableTimeInSeconds x instances: on-demand-equivalent seconds, the spot discount is already in them."""
+    """BillableTimeInSeconds x instances: on-demand-equivalent seconds, the spot discount is already in them. Idle warm
+    pools are in it too."""
     training_seconds: float
     """TrainingTimeInSeconds x instances: how long instances worked."""
     waited_seconds: float
@@ -76,6 +85,9 @@ class Cost(Record):
     usd_per_hour: float | None = None
     """On-demand price of one instance."""
     billed_usd: float | None = None
+    idle_pool_seconds: float = 0.0
+    """Of the billed seconds, those in which warm pools of the run's jobs waited for a next job."""
+    idle_pool_usd: float | None = None
     clean_on_demand_usd: float | None = None
     saved_usd: float | None = None
 
@@ -98,6 +110,8 @@ class JobUsage(Record):
     """The highest count of completed steps the job reported."""
     log_complete: bool = True
     """False when the job's log could not be read to its end: redone work may be undercounted."""
+    pool_idle_seconds: float = 0.0
+    """ResourceRetainedBillableTimeInSeconds: how long the job's warm pool waited; set when that is over."""
 
 
 class Progress(Record):
@@ -292,6 +306,66 @@ class Notice(Record):
     """How often a deliverer claimed it."""
 
 
+class PoolTraits(Record):
+    """What SageMaker compares to find a warm pool for a job, in the terms of CreateTrainingJob.
+
+    Source: https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools.html (Matching training jobs)
+    """
+
+    role_arn: str
+    instance_type: str
+    """One type; several, joined by `or`, in a job that names several."""
+    instance_count: int
+    volume_size_gb: int
+    volume_kms_key_id: str | None = None
+    subnets: tuple[str, ...] = ()
+    """Sorted."""
+    security_group_ids: tuple[str, ...] = ()
+    """Sorted."""
+    inter_container_encryption: bool = False
+    network_isolation: bool = False
+    session_tag_chaining: bool = False
+
+
+class Pool(Record):
+    """The warm pool that one attempt's job left: its instances wait, billed, for a job that matches.
+
+    SageMaker tells a pool's status, not its expiry: that is computed from the job's end and its keep-alive period.
+    """
+
+    run: str
+    attempt: int
+    name: str
+    """The run's name."""
+    owner: str | None = None
+    job_name: str
+    state: PoolState = PoolState.AVAILABLE
+    traits: PoolTraits
+    kept_since: UtcTime
+    """When the job ended."""
+    keep_alive_seconds: int
+    """The keep-alive period, as it was last changed."""
+    kept_until: UtcTime
+    """`kept_since` and the keep-alive period."""
+    chain_since: UtcTime
+    """When the first of the jobs that handed these instances on to one another was created."""
+    usd_per_hour: float | None = None
+    """On-demand price of one instance; None when it is not known."""
+    stop_requested_at: UtcTime | None = None
+    stop_reason: PoolEndReason | None = None
+    """Why it was asked to end."""
+    reminded_for: UtcTime | None = None
+    """The expiry that its users have been reminded of."""
+    reminders: int = 0
+    idle_seconds: float | None = None
+    """ResourceRetainedBillableTimeInSeconds, wall-clock, when the pool is over."""
+    reused_by: str | None = None
+    """The training job that took it over."""
+    ended_at: UtcTime | None = None
+    """When it was seen to be over."""
+    end_reason: PoolEndReason | None = None
+
+
 class RunChange(Record):
     """One step of a run's record, written in one transaction, on the version it was decided on.
 
@@ -304,8 +378,24 @@ class RunChange(Record):
     """The attempt that follows in the same transaction: the run does not end, and keeps its lineage."""
     timeline: tuple[TimelineEntry, ...] = ()
     notices: tuple[Notice, ...] = ()
+    pool: Pool | None = None
+    """The warm pool that the attempt's job left."""
 
     @property
     def ends_run(self) -> bool:
         """Whether the change ends the run (its lineage claim is then released)."""
         return self.run.state.ended
+
+
+class PoolChange(Record):
+    """One step of a warm pool's record, written in one transaction, on the version of its run that it was decided on.
+
+    The pool's own life goes on after its run's: neither the run's state nor its lineage is touched, only its bill.
+    """
+
+    run: Run
+    attempt: Attempt
+    """The one whose job left the pool."""
+    pool: Pool
+    timeline: tuple[TimelineEntry, ...] = ()
+    notices: tuple[Notice, ...] = ()

@@ -24,6 +24,7 @@ from pydantic_core import PydanticCustomError
 
 from spotkeep_jobs.durations import FORMS, format_duration, parse_duration
 from spotkeep_jobs.errors import DurationError
+from spotkeep_jobs.record import DEFAULT_NOTIFY
 from spotkeep_jobs.states import NoticeKind
 
 DAY_SECONDS: Final = 86_400
@@ -56,6 +57,8 @@ MAX_COMMAND_WORDS: Final = 99
 MAX_RUN_ID_LENGTH: Final = 52
 MAX_NAME_LENGTH: Final = 43
 """Leaves room for the `-` and 8 hex digits that make a run id of a name."""
+
+_TEAM: Final = re.compile(r"[a-z][a-z0-9-]{0,19}", re.ASCII)
 
 RESERVED_CHANNELS: Final = ("spotkeep", "source")
 RESERVED_VARIABLES: Final = (
@@ -428,6 +431,12 @@ def _tag_value(value: object) -> str:
     return text
 
 
+def _team(value: object) -> str:
+    if not isinstance(value, str) or not _TEAM.fullmatch(value):
+        raise _wrong("is not a team", "Write 1 to 20 of a-z, 0-9 and '-', a letter first")
+    return value
+
+
 def _owner(value: object) -> str:
     text = _text(value)
     if not text.strip() or len(text) > 128 or not _is_tag_text(text):
@@ -687,11 +696,14 @@ class JobRequest(_Document):
     )
     """The S3 prefix of the checkpoints: give an ended run's to go on from it. Default: one of the run's own."""
     notify: Annotated[tuple[NoticeWord, ...], AfterValidator(_once_each), BeforeValidator(_listed)] = Field(
-        default=(NoticeKind.COMPLETED, NoticeKind.FAILED, NoticeKind.STOPPED)
+        default=DEFAULT_NOTIFY
     )
     """What to send a notice about."""
     owner: Annotated[str, BeforeValidator(_owner)] | None = Field(default=None, examples=["ada@example.com"])
     """Whose run it is, for `spotkeep ps` and the cost tag. Default: nobody's."""
+    team: Annotated[str, BeforeValidator(_team)] | None = Field(default=None, examples=["vision"])
+    """The team whose role the job works with, where the deployment has a role a team: its warm pools then fit no other
+    team's jobs. Default: everybody's role."""
     tags: Annotated[
         dict[Annotated[str, BeforeValidator(_tag_key)], Annotated[str, BeforeValidator(_tag_value)]],
         _TEXTS_SCHEMA,

@@ -1,8 +1,8 @@
 """Brings one run's record up to what SageMaker says: read, describe, decide, write; again if somebody was faster.
 
-What the record asks of SageMaker (the next job of a ladder, the end of a job that waited too long, or that a user
-stopped and whose launcher died of it) is done after it is written, by the same code that completes a launch; whoever
-dies in between leaves it to the next observation or sweep.
+What the record asks of AWS (the next job of a ladder, the end of a job that waited too long, or that a user stopped and
+whose launcher died of it, the looks at a warm pool) is done after it is written, by the same code that completes a
+launch; whoever dies in between leaves it to the next observation or sweep.
 
 The tracker calls it for every event, the reconciler for every run in flight. Both do the same, so it does not matter
 which of them comes first, or how often.
@@ -25,6 +25,7 @@ from spotkeep_jobs.steering import Steering
 from spotkeep_jobs.tracking import Deployment, decide
 
 if TYPE_CHECKING:
+    from spotkeep_jobs.pool_watch import PoolWatch
     from spotkeep_jobs.record import Attempt, Notice, Run
     from spotkeep_jobs.sagemaker_api import JobSummary, TrainingJob, TrainingJobs
     from spotkeep_jobs.training_logs import JobLogs
@@ -62,12 +63,14 @@ class RunObserver:
         logs: JobLogs,
         deployment: Deployment,
         clock: Callable[[], datetime],
+        pools: PoolWatch,
     ) -> None:
         self._table = table
         self._jobs = jobs
         self._logs = logs
         self._deployment = deployment
         self._clock = clock
+        self._pools = pools
 
     def observe_job(self, job_name: str) -> Observation | None:
         """Observe the run that a job works on.
@@ -128,6 +131,7 @@ class RunObserver:
                 steering=self._steering(head, log),
                 deployment=self._deployment,
                 now=self._clock(),
+                chain_since=self._chain_before(job),
             )
             wrote: int | None = None
             try:
@@ -137,6 +141,8 @@ class RunObserver:
                     attempt = change.next_attempt or change.attempt
                     wrote = None if change.next_attempt is None else attempt.attempt
                     changes_written += 1
+                    if change.pool is not None:
+                        self._pools.plan(change.pool)
             except RunChangedError:
                 continue
             if _asks_for_action(head, attempt, job):
@@ -145,6 +151,12 @@ class RunObserver:
                 )
             return Observation(run=head, job=job, changes=changes_written, notices=tuple(notices))
         raise RunChangedError(run)
+
+    def _chain_before(self, job: TrainingJob | None) -> datetime | None:
+        """Whose instances an ended job with a warm pool took over."""
+        if job is None or not job.ended or not job.keep_alive_seconds:
+            return None
+        return self._pools.chain_before(job)
 
     def _log(self, run: Run, job: TrainingJob | None) -> JobLog:
         """All of an ended job's log; of a live one what is new, where a deadline asks how far it is."""

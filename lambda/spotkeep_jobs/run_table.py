@@ -8,8 +8,10 @@ Items (`pk` / `sk`):
     run#<run>              head                               the run; in both indexes
     run#<run>              attempt#0001                       one training job
     run#<run>              plan                               what it was forecast with, and is steered by
+    run#<run>              pool#0001                          the warm pool that a training job left
     run#<run>              event#<time>#<attempt>#<kind>      the timeline
     run#<run>              notice#<kind>#<attempt>[-<nth>]    the outbox
+    reuse#<job>            claim                              -> since when a pool was handed on to it
     tuning#<job>           notice#<kind>#0001                 the outbox, for tuning jobs
     tuning#<job>           watch                              while a tuning job runs
     token#<token>          claim                              -> run
@@ -29,8 +31,19 @@ from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from botocore.exceptions import ClientError
 
 from spotkeep_jobs.errors import RunTableError
-from spotkeep_jobs.record import Attempt, Notice, Plan, Record, Run, RunChange, TimelineEntry, format_time
-from spotkeep_jobs.states import AttemptState, NoticeState, RunState, TimelineKind
+from spotkeep_jobs.record import (
+    Attempt,
+    Notice,
+    Plan,
+    Pool,
+    PoolChange,
+    Record,
+    Run,
+    RunChange,
+    TimelineEntry,
+    format_time,
+)
+from spotkeep_jobs.states import AttemptState, NoticeState, PoolState, RunState, TimelineKind
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -47,6 +60,7 @@ _RUN_IN_FLIGHT: Final = "1"
 _NOTICE_IN_FLIGHT: Final = "notice"
 _NOTICE_DEAD: Final = "dead-notice"
 _TUNING_IN_FLIGHT: Final = "tuning"
+_POOL_IN_FLIGHT: Final = "pool"
 _KEYS: Final = ("pk", "sk", "listing", "in_flight", "expires_at")
 # Documents of users (or of SageMaker) keep their exact numbers and empty values as text.
 _TEXT_FIELDS: Final = ("request", "job_request", "facts", "table")
@@ -340,8 +354,36 @@ class RunTable:
             *(self._put(self._timeline_item(entry)) for entry in change.timeline),
             *(self._put(self._notice_item(notice), condition="attribute_not_exists(pk)") for notice in change.notices),
         ]
+        if change.pool is not None:
+            writes += self._pool_writes(change.pool)
         if change.ends_run:
             writes.append(self._release_lineage(head))
+        try:
+            self._transact(writes)
+        except _Cancelled as cancelled:
+            raise RunChangedError(head.run) from cancelled
+        return head
+
+    def commit_pool(self, change: PoolChange) -> Run:
+        """Write a change of a warm pool, and of its run's bill, in one transaction.
+
+        Args:
+            change: Its `run.version` is the version the decision was made on.
+
+        Returns:
+            The head as written.
+
+        Raises:
+            RunChangedError: Somebody else changed the run or its pool meanwhile; nothing was written.
+        """
+        head = change.run.model_copy(update={"version": change.run.version + 1})
+        writes = [
+            self._put_head(head, decided_on=change.run.version),
+            self._put(self._attempt_item(change.attempt)),
+            *self._pool_writes(change.pool),
+            *(self._put(self._timeline_item(entry)) for entry in change.timeline),
+            *(self._put(self._notice_item(notice), condition="attribute_not_exists(pk)") for notice in change.notices),
+        ]
         try:
             self._transact(writes)
         except _Cancelled as cancelled:
@@ -439,6 +481,26 @@ class RunTable:
         """Notices that are not sent yet, of all runs and tuning jobs, oldest first (eventually consistent)."""
         items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _NOTICE_IN_FLIGHT, forward=True)
         return [notice for notice, _ in zip((_parse(Notice, item) for item in items), range(limit), strict=False)]
+
+    # Warm pools
+
+    def pool(self, run: str, attempt: int) -> Pool | None:
+        """The warm pool that an attempt's job left (strongly consistent), or None."""
+        return self._read(Pool, f"run#{run}", f"pool#{attempt:04d}")
+
+    def pools(self, run: str) -> Sequence[Pool]:
+        """The warm pools that a run's jobs left, first to last."""
+        return [_parse(Pool, item) for item in self._query_run(f"run#{run}", "pool#")]
+
+    def kept_pools(self) -> Iterator[Pool]:
+        """Warm pools that were there when last looked at, first to expire first (eventually consistent)."""
+        for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _POOL_IN_FLIGHT, forward=True):
+            yield _parse(Pool, item)
+
+    def chain_of(self, job_name: str) -> datetime | None:
+        """Since when the instances that a training job took over have been handed on, or None."""
+        item = self._get_item(f"reuse#{job_name}", "claim")
+        return None if item is None else datetime.fromisoformat(str(item["chain_since"]))
 
     # Tuning jobs
 
@@ -567,6 +629,26 @@ class RunTable:
     def _next_attempt(self, change: RunChange) -> Iterator[_Write]:
         if change.next_attempt is not None:
             yield self._put(self._attempt_item(change.next_attempt), condition="attribute_not_exists(pk)")
+
+    def _pool_writes(self, pool: Pool) -> Iterator[_Write]:
+        item = _fields(pool) | {
+            "pk": f"run#{pool.run}",
+            "sk": f"pool#{pool.attempt:04d}",
+            "updated_at": format_time(pool.kept_until),
+            "expires_at": self._outlives_head(pool.kept_since),
+        }
+        if pool.state is PoolState.AVAILABLE:
+            item["in_flight"] = _POOL_IN_FLIGHT
+        yield self._put(item)
+        if pool.state is PoolState.REUSED and pool.reused_by is not None:
+            yield self._put(
+                {
+                    "pk": f"reuse#{pool.reused_by}",
+                    "sk": "claim",
+                    "chain_since": format_time(pool.chain_since),
+                    "expires_at": self._outlives_head(pool.kept_since),
+                }
+            )
 
     def _timeline_item(self, entry: TimelineEntry) -> _Item:
         return _fields(entry) | {

@@ -19,6 +19,7 @@ from spotkeep_jobs.errors import (
     TrainingJobNameTakenError,
     TrainingJobNotFoundError,
 )
+from spotkeep_jobs.pool_matching import traits_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -27,8 +28,18 @@ if TYPE_CHECKING:
     from botocore.config import Config
     from mypy_boto3_sagemaker import SageMakerClient
 
+    from spotkeep_jobs.record import PoolTraits
+
 ENDED_STATUSES = frozenset({"Completed", "Failed", "Stopped"})
 """Statuses after which a job never runs again. `Deleting` follows one of them."""
+
+_METHODS = {
+    "CreateTrainingJob": "create_training_job",
+    "DescribeTrainingJob": "describe_training_job",
+    "ListTrainingJobs": "list_training_jobs",
+    "StopTrainingJob": "stop_training_job",
+    "UpdateTrainingJob": "update_training_job",
+}
 
 CREATE_ATTEMPTS = 5
 _JOBS_A_PAGE = 100
@@ -47,6 +58,23 @@ class StatusTransition:
     started_at: datetime
     ended_at: datetime | None
     message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmPool:
+    """What DescribeTrainingJob says of a job's warm pool.
+
+    Attributes:
+        status: Available, InUse, Reused or Terminated.
+        idle_seconds: ResourceRetainedBillableTimeInSeconds; None while SageMaker says none.
+        reused_by: The training job that took it over.
+
+    Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_WarmPoolStatus.html
+    """
+
+    status: str
+    idle_seconds: int | None = None
+    reused_by: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +100,12 @@ class TrainingJob:
     model_uri: str | None = None
     transitions: tuple[StatusTransition, ...] = ()
     environment: Mapping[str, str]
+    keep_alive_seconds: int = 0
+    """How long its instances stay for the next job, as it was last changed."""
+    warm_pool: WarmPool | None = None
+    """None for a job without a pool: it asked for none, or none is kept."""
+    pool_traits: PoolTraits | None = None
+    """What another job must match to take its pool; None for a job that cannot leave one."""
 
     @property
     def ended(self) -> bool:
@@ -129,6 +163,15 @@ class TrainingJobs(Protocol):
         """
         ...
 
+    def keep_alive(self, job_name: str, seconds: int, /) -> None:
+        """Change the keep-alive period of the warm pool that an ended job left; 0 ends the pool.
+
+        Raises:
+            SageMakerRefusedError: the pool is not there any more, or the period is above a limit.
+            SageMakerError: SageMaker refused or could not answer.
+        """
+        ...
+
 
 class SageMakerTrainingJobs:
     """The seam, on a boto3 client. Make the client with `client_config`."""
@@ -172,17 +215,18 @@ class SageMakerTrainingJobs:
             raise
         return True
 
+    def keep_alive(self, job_name: str, seconds: int, /) -> None:
+        """Change a pool's keep-alive period; see `TrainingJobs.keep_alive`."""
+        self._call(
+            "UpdateTrainingJob",
+            {"TrainingJobName": job_name, "ResourceConfig": {"KeepAlivePeriodInSeconds": seconds}},
+        )
+
     def _call(self, operation: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
-        methods: dict[str, Any] = {
-            "CreateTrainingJob": self._client.create_training_job,
-            "DescribeTrainingJob": self._client.describe_training_job,
-            "ListTrainingJobs": self._client.list_training_jobs,
-            "StopTrainingJob": self._client.stop_training_job,
-        }
         try:
-            answer: Mapping[str, Any] = methods[operation](**parameters)
+            answer: Mapping[str, Any] = getattr(self._client, _METHODS[operation])(**parameters)
         except ClientError as error:
             raise _typed(operation, error.response) from error
         except ParamValidationError as error:
@@ -240,6 +284,20 @@ def training_job_of(answer: Mapping[str, Any]) -> TrainingJob:
             for entry in _entries(answer)
         ),
         environment=dict(answer.get("Environment", {})),
+        keep_alive_seconds=resources.get("KeepAlivePeriodInSeconds") or 0,
+        warm_pool=_warm_pool_of(answer),
+        pool_traits=traits_of(answer),
+    )
+
+
+def _warm_pool_of(answer: Mapping[str, Any]) -> WarmPool | None:
+    status: Mapping[str, Any] | None = answer.get("WarmPoolStatus")
+    if not status:
+        return None
+    return WarmPool(
+        status=status["Status"],
+        idle_seconds=status.get("ResourceRetainedBillableTimeInSeconds"),
+        reused_by=status.get("ReusedByJob"),
     )
 
 

@@ -138,6 +138,15 @@ class TimelineKind(StrEnum):
     # Set by whoever ended the run.
     ENDED = "ended"
 
+    # Set by whoever looked at the warm pool of an ended job.
+    POOL_KEPT = "pool-kept"
+    POOL_NOT_KEPT = "pool-not-kept"
+    POOL_EXTENDED = "pool-extended"
+    """Its keep-alive period was changed: longer or shorter."""
+    POOL_STOP_REQUESTED = "pool-stop-requested"
+    POOL_REUSED = "pool-reused"
+    POOL_ENDED = "pool-ended"
+
 
 class NoticeKind(StrEnum):
     """What a notice tells; also the words of a request's `notify` list."""
@@ -155,6 +164,10 @@ class NoticeKind(StrEnum):
     """A run that looked for spot capacity trains on demand now, at the full price."""
     BUDGET_NEAR = "budget-near"
     """Most of the run's max_cost is spent, and another job of it begins."""
+    POOL_EXPIRING = "pool-expiring"
+    """The warm pool of an ended job will be gone soon."""
+    POOL_EXPIRED = "pool-expired"
+    """The warm pool of an ended job is gone, or there never was one."""
 
 
 class NoticeState(StrEnum):
@@ -167,3 +180,30 @@ class NoticeState(StrEnum):
     SENT = "sent"
     DEAD = "dead"
     """Refused so often that nobody tries any more, until a person asks for it (`spotkeep notices replay`)."""
+
+
+class PoolState(StrEnum):
+    """Where the warm pool of an ended job is. Set by whoever looks at it: tracker, warm_pools, reconciler, launcher."""
+
+    AVAILABLE = "AVAILABLE"
+    """Its instances wait for the next job, and are billed."""
+    REUSED = "REUSED"
+    """Another job has taken its instances over."""
+    ENDED = "ENDED"
+    NOT_KEPT = "NOT_KEPT"
+    """The job asked for a pool and SageMaker kept none: the account has no quota for it."""
+
+
+class PoolEndReason(StrEnum):
+    """Why a warm pool is no longer there."""
+
+    EXPIRED = "EXPIRED"
+    """Its keep-alive period is over."""
+    STOPPED_BY_USER = "STOPPED_BY_USER"
+    """`spotkeep pool stop`."""
+    STOPPED_AT_LIMIT = "STOPPED_AT_LIMIT"
+    """It was idle for longer, or for more money, than the deployment's settings allow."""
+    ENDED_EARLY = "ENDED_EARLY"
+    """SageMaker ended it before its time: for a patch, or because somebody asked SageMaker itself."""
+    JOB_GONE = "JOB_GONE"
+    """Somebody deleted its training job, which is all that is known of a pool."""

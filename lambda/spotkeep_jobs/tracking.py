@@ -8,7 +8,7 @@ Applied in any order of events, by any number of callers, they lead to one recor
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -25,11 +25,12 @@ from spotkeep_jobs.cost import (
 )
 from spotkeep_jobs.job_events import JobEventKind, JobLog
 from spotkeep_jobs.ladder import NextJob, NoMoreJobs, Rung, next_job, on_demand_below, rungs_of
-from spotkeep_jobs.record import Attempt, Notice, Run, RunChange, TimelineEntry
+from spotkeep_jobs.record import Attempt, Notice, Pool, Run, RunChange, TimelineEntry
 from spotkeep_jobs.request import JobRequest
-from spotkeep_jobs.states import AttemptState, EndReason, NoticeKind, RunState, TimelineKind
+from spotkeep_jobs.states import AttemptState, EndReason, NoticeKind, PoolState, RunState, TimelineKind
 from spotkeep_jobs.steering import Standing, Steering
 from spotkeep_jobs.training_job_request import follow_up_request, is_same_launch, job_name_for, launch_id_for
+from spotkeep_jobs.warm_pool import PoolRules, kept_entry, pool_left_by, with_idle_time
 from spotkeep_planner.steering.guard import Choice
 
 if TYPE_CHECKING:
@@ -107,11 +108,13 @@ class Deployment:
         name: For the notices.
         prices: On-demand US dollars per instance and hour, by instance type.
         long_wait: A wait for capacity that is worth a notice.
+        pool_rules: What it wants of warm pools.
     """
 
     name: str
     prices: Mapping[str, float]
     long_wait: timedelta = DEFAULT_LONG_WAIT
+    pool_rules: PoolRules = field(default_factory=PoolRules)
 
 
 def decide(
@@ -124,6 +127,7 @@ def decide(
     steering: Steering | None = None,
     deployment: Deployment,
     now: datetime,
+    chain_since: datetime | None = None,
 ) -> list[RunChange]:
     """Say what is missing in the record.
 
@@ -136,6 +140,7 @@ def decide(
         steering: What a run with a deadline is steered by.
         deployment: Names and prices.
         now: The time of the decision.
+        chain_since: When the job took over the instances of a warm pool: since when those have been handed on.
 
     Returns:
         The changes in order, each one transaction on the version the one before it leaves. Empty when the record
@@ -158,6 +163,7 @@ def decide(
             steering=steering,
             deployment=deployment,
             now=now,
+            chain_since=chain_since,
         ).changes()
     )
 
@@ -223,6 +229,7 @@ class _Decision:
     steering: Steering | None
     deployment: Deployment
     now: datetime
+    chain_since: datetime | None
 
     def changes(self) -> Iterator[RunChange]:
         """The changes in order: first the timeline in portions, with the last of them the state."""
@@ -252,6 +259,17 @@ class _Decision:
                 )
                 run = run.model_copy(update={"version": run.version + 1})
             attempt = self._ended(attempt)
+            pool = pool_left_by(
+                run=self.run,
+                attempt=attempt,
+                job=self.job,
+                usd_per_hour=self.deployment.prices.get(attempt.instance_type),
+                chain_since=self.chain_since,
+                now=self.now,
+            )
+            if pool is not None:
+                attempt = with_idle_time(attempt, pool)
+                entries.append(kept_entry(pool))
             if self.steering is not None:
                 run = run.model_copy(update={"progress": self.steering.progress})
             yield _close(
@@ -262,6 +280,7 @@ class _Decision:
                 now=self.now,
                 timeline=[*entries, *resumes],
                 told=told,
+                pool=pool,
             )
             return
         state = self._live_state()
@@ -615,6 +634,7 @@ def _close(
     now: datetime,
     timeline: Sequence[TimelineEntry] = (),
     told: Sequence[Notice] = (),
+    pool: Pool | None = None,
 ) -> RunChange:
     """End an attempt, and with it the run; or let the next one follow in the same transaction.
 
@@ -636,6 +656,7 @@ def _close(
             now=now,
             timeline=timeline,
             told=told,
+            pool=pool,
         )
     reason = attempt.end_reason or EndReason.PLATFORM_ERROR
     run = run.model_copy(
@@ -650,13 +671,19 @@ def _close(
             "cost": cost,
         }
     )
-    notice = notices.ending_notice(run=run, deployment=deployment.name, created_at=now)
+    endings = [notices.ending_notice(run=run, deployment=deployment.name, created_at=now, pool=pool)]
+    if pool is not None and NoticeKind.POOL_EXPIRED in run.notify and pool.state in _POOL_OVER:
+        endings.append(notices.pool_over_notice(run=run, pool=pool, deployment=deployment.name, created_at=now))
     return RunChange(
         run=run,
         attempt=attempt,
         timeline=_once([*timeline, _ended_entry(run)]),
-        notices=(*told, *([] if notice is None else [notice])),
+        notices=(*told, *(notice for notice in endings if notice is not None)),
+        pool=pool,
     )
+
+
+_POOL_OVER: Final = frozenset({PoolState.ENDED, PoolState.NOT_KEPT})
 
 
 def _followed(
@@ -669,6 +696,7 @@ def _followed(
     now: datetime,
     timeline: Sequence[TimelineEntry],
     told: Sequence[Notice],
+    pool: Pool | None,
 ) -> RunChange:
     following = _following(run=run, attempt=attempt, request=request, job=job, now=now)
     reason = attempt.end_reason or EndReason.PLATFORM_ERROR
@@ -725,6 +753,7 @@ def _followed(
         next_attempt=following,
         timeline=_once(entries),
         notices=tuple(told),
+        pool=pool,
     )
 
 

@@ -1,28 +1,50 @@
-"""What the tracker and the reconciler are made of: the same settings, the same parts, on the same clients."""
+"""What tracker, warm_pools and reconciler are made of: the same settings, the same parts, on the same clients."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Annotated
 
 import boto3
+from pydantic import Field
 
 from spotkeep_jobs.function_settings import FunctionSettings
 from spotkeep_jobs.notice_topic import SnsNoticeTopic
 from spotkeep_jobs.outbox import Outbox
+from spotkeep_jobs.pool_watch import PoolWatch
 from spotkeep_jobs.run_observer import RunObserver
 from spotkeep_jobs.run_table import RunTable
 from spotkeep_jobs.sagemaker_api import SageMakerTrainingJobs, TrainingJobs, client_config
+from spotkeep_jobs.scheduler_api import EventBridgeSchedules, ScheduleTarget
 from spotkeep_jobs.tracking import Deployment
 from spotkeep_jobs.training_logs import CloudWatchJobLogs
 from spotkeep_jobs.tuning_jobs import SageMakerTuningJobs, TuningObserver
+from spotkeep_jobs.warm_pool import PoolRules
 
 
 class TrackingSettings(FunctionSettings):
-    """What the tracker and the reconciler need to know."""
+    """What those who follow jobs and their pools need to know."""
 
     notice_topic_arn: str
+    pool_schedule_group: str
+    """Where the looks at warm pools are scheduled."""
+    pool_schedule_role_arn: str
+    pool_schedule_dead_letter_arn: str
+    warm_pools_function_arn: str
+    pool_reminder_seconds: Annotated[int, Field(ge=0)] = 600
+    pool_idle_limit_seconds: Annotated[int, Field(gt=0)] | None = None
+    pool_idle_limit_usd: Annotated[float, Field(gt=0)] | None = None
+
+    @property
+    def pool_rules(self) -> PoolRules:
+        """What this deployment wants of warm pools."""
+        return PoolRules(
+            reminder_lead_seconds=self.pool_reminder_seconds,
+            idle_limit_seconds=self.pool_idle_limit_seconds,
+            idle_limit_usd=self.pool_idle_limit_usd,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +57,7 @@ class Tracking:
         table: The run table.
         jobs: SageMaker's training jobs.
         runs: Observes runs.
+        pools: Looks at warm pools.
         tuning: Observes tuning jobs.
         outbox: Delivers notices.
     """
@@ -44,6 +67,7 @@ class Tracking:
     table: RunTable
     jobs: TrainingJobs
     runs: RunObserver
+    pools: PoolWatch
     tuning: TuningObserver
     outbox: Outbox
 
@@ -56,7 +80,7 @@ def wired(settings: TrackingSettings, *, clock: Callable[[], datetime] = lambda:
         clock: The time, aware.
     """
     config = client_config()
-    deployment = Deployment(name=settings.deployment, prices=settings.prices)
+    deployment = Deployment(name=settings.deployment, prices=settings.prices, pool_rules=settings.pool_rules)
     sagemaker = boto3.client("sagemaker", config=config)
     jobs = SageMakerTrainingJobs(sagemaker)
     table = RunTable(
@@ -66,12 +90,23 @@ def wired(settings: TrackingSettings, *, clock: Callable[[], datetime] = lambda:
     )
     topic = SnsNoticeTopic(boto3.client("sns", config=config), topic_arn=settings.notice_topic_arn)
     logs = CloudWatchJobLogs(boto3.client("logs", config=config))
+    schedules = EventBridgeSchedules(
+        boto3.client("scheduler", config=config),
+        target=ScheduleTarget(
+            group=settings.pool_schedule_group,
+            function_arn=settings.warm_pools_function_arn,
+            role_arn=settings.pool_schedule_role_arn,
+            dead_letter_arn=settings.pool_schedule_dead_letter_arn,
+        ),
+    )
+    pools = PoolWatch(table=table, jobs=jobs, schedules=schedules, deployment=deployment, clock=clock)
     return Tracking(
         deployment=deployment,
         clock=clock,
         table=table,
         jobs=jobs,
-        runs=RunObserver(table=table, jobs=jobs, logs=logs, deployment=deployment, clock=clock),
+        runs=RunObserver(table=table, jobs=jobs, logs=logs, deployment=deployment, clock=clock, pools=pools),
+        pools=pools,
         tuning=TuningObserver(
             table=table, jobs=SageMakerTuningJobs(sagemaker), deployment=settings.deployment, clock=clock
         ),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
@@ -43,6 +43,7 @@ class JobPlatform:
         volume_kms_key_arn: encrypts volumes and outputs; None for AWS's own key.
         subnet_ids: the subnets of the job, empty for SageMaker's own network.
         security_group_ids: the security groups that go with them.
+        team_role_arns: the roles of teams that have one of their own, by team: their warm pools fit nobody else's jobs.
     """
 
     deployment: str
@@ -52,6 +53,11 @@ class JobPlatform:
     volume_kms_key_arn: str | None = None
     subnet_ids: tuple[str, ...] = ()
     security_group_ids: tuple[str, ...] = ()
+    team_role_arns: Mapping[str, str] = field(default_factory=dict)
+
+    def role_arn_for(self, team: str | None) -> str:
+        """The role that a team's jobs work with; everybody's for one without a role of its own, or for none."""
+        return self.team_role_arns.get(team or "", self.execution_role_arn)
 
 
 def run_id_for(*, name: str, token: str) -> str:
@@ -105,7 +111,7 @@ def build_training_job_request(
     bundle = platform.training_bundle_uri.rsplit("/", 1)[-1]
     parameters: dict[str, Any] = {
         "TrainingJobName": job_name_for(run=run, attempt=attempt),
-        "RoleArn": platform.execution_role_arn,
+        "RoleArn": platform.role_arn_for(request.team),
         "AlgorithmSpecification": {
             "TrainingImage": request.image,
             "TrainingInputMode": "File",

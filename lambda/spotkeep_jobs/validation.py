@@ -107,6 +107,8 @@ class DeploymentDefaults:
         checkpoint_bucket: the bucket the execution role may write, under `runs/`.
         max_run_limit_seconds: the account's longest training job, where it is known.
         prices: on-demand US dollars per instance and hour, by instance type.
+        max_keep_alive_seconds: the longest a warm pool may be kept, where the deployment says so.
+        teams: the teams that have a role of their own; None where that is not known.
     """
 
     image: str | None = None
@@ -114,6 +116,8 @@ class DeploymentDefaults:
     checkpoint_bucket: str | None = None
     max_run_limit_seconds: int | None = None
     prices: Mapping[str, float] = field(default_factory=dict)
+    max_keep_alive_seconds: int | None = None
+    teams: tuple[str, ...] | None = None
 
 
 NO_DEFAULTS: Final = DeploymentDefaults()
@@ -609,6 +613,34 @@ def _no_warm_pool_on_spot(request: JobRequest, _defaults: DeploymentDefaults) ->
         )
 
 
+@_rule("keep_alive")
+def _pool_within_the_limit(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
+    longest = defaults.max_keep_alive_seconds
+    if longest is not None and request.keep_alive > longest:
+        yield Problem(
+            field="keep_alive",
+            found=format_duration(request.keep_alive),
+            problem=f"is longer than this deployment keeps a warm pool ({format_duration(longest)})",
+            fix=f"Give {format_duration(longest)} at most, or ask for a higher max_keep_alive_seconds."
+            if longest
+            else "Remove keep_alive, or ask for a higher max_keep_alive_seconds.",
+        )
+
+
+@_rule("team")
+def _team_is_known(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.team is None or defaults.teams is None or request.team in defaults.teams:
+        return
+    yield Problem(
+        field="team",
+        found=shown(request.team),
+        problem="has no role of its own in this deployment",
+        fix=nearest(request.team, defaults.teams)
+        if defaults.teams
+        else "Remove team, or ask for it in the setting isolated_teams.",
+    )
+
+
 @_rule("capacity", "max_wait")
 def _no_wait_on_demand(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     if request.capacity == "on-demand" and request.max_wait is not None:
@@ -775,6 +807,11 @@ def _warnings(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[str
             f"keep_alive {format_duration(request.keep_alive)} is billed after the job ends, and a new account's "
             "warm-pool quota is 0: the job then runs and no pool is kept."
         )
+        if len(request.types) > 1:
+            yield (
+                "keep_alive with several instance types: AWS does not say whether such a job takes a warm pool. Name "
+                "the one type whose pools it shall take and leave."
+            )
     if (
         request.image is not None
         and ".dkr.ecr." not in request.image

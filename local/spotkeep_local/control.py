@@ -1,34 +1,25 @@
-"""The client of what only a local AWS has: scripted capacity, faulty events, and what really happened to a job."""
+"""The client of what only a local AWS has, for training jobs: scripted capacity, faulty events, facts."""
 
 from __future__ import annotations
 
-import json
-import urllib.error
-import urllib.request
-from typing import Any
+from typing import TYPE_CHECKING
 
-from spotkeep_local.capacity import CapacityScript, EventFaults
-from spotkeep_local.errors import LocalAwsError
+from spotkeep_local.control_connection import ControlConnection
 from spotkeep_local.training.facts import JobFacts
 
-_TIMEOUT_SECONDS = 30.0
-
-
-class ControlError(LocalAwsError):
-    """The local AWS refused a request, or is not there."""
+if TYPE_CHECKING:
+    from spotkeep_local.capacity import CapacityScript, EventFaults
 
 
 class LocalControl:
-    """Talks to the control plane of a local AWS.
+    """Talks to the control plane of a local AWS; `fleet_control` is its like for EC2.
 
     Args:
         endpoint_url: Of the local AWS, for example `http://127.0.0.1:4566`.
     """
 
     def __init__(self, endpoint_url: str) -> None:
-        self._endpoint_url = endpoint_url
-        # A proxy in the environment has no business between this machine and itself.
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        self._connection = ControlConnection(endpoint_url, prefix="SpotkeepLocal")
 
     def script_capacity(self, *, run: str, script: CapacityScript) -> list[str]:
         """Puts a run's capacity under a script.
@@ -46,7 +37,7 @@ class LocalControl:
         Raises:
             ControlError: The local AWS refused, or is not there.
         """
-        answer = self._call("ScriptCapacity", {"run": run, "script": script.to_document()})
+        answer = self._connection.call("ScriptCapacity", {"run": run, "script": script.to_document()})
         return list(answer["training_jobs"])
 
     def event_faults(self, faults: EventFaults) -> None:
@@ -55,7 +46,15 @@ class LocalControl:
         Raises:
             ControlError: The local AWS refused, or is not there.
         """
-        self._call("EventFaults", faults.to_document())
+        self._connection.call("EventFaults", faults.to_document())
+
+    def warm_pool_quota(self, instances: int) -> None:
+        """How many instances may be in warm pools from now on; 0, as in a new AWS account, keeps none.
+
+        Raises:
+            ControlError: The local AWS refused, or is not there.
+        """
+        self._connection.call("WarmPoolQuota", {"instances": instances})
 
     def job_facts(self, job_name: str) -> JobFacts:
         """What really happened to a training job's processes.
@@ -63,32 +62,4 @@ class LocalControl:
         Raises:
             ControlError: There is no such job, or no local AWS.
         """
-        return JobFacts.from_document(self._call("JobFacts", {"job_name": job_name}))
-
-    def _call(self, operation: str, document: dict[str, Any]) -> dict[str, Any]:
-        request = urllib.request.Request(  # noqa: S310 - the endpoint is the caller's own
-            self._endpoint_url,
-            data=json.dumps(document).encode(),
-            headers={
-                "Content-Type": "application/x-amz-json-1.1",
-                "X-Amz-Target": f"SpotkeepLocal.{operation}",
-            },
-        )
-        try:
-            with self._opener.open(request, timeout=_TIMEOUT_SECONDS) as answer:
-                body: dict[str, Any] = json.load(answer)
-        except urllib.error.HTTPError as error:
-            with error:
-                raise ControlError(f"the local AWS refused {operation}: {_message(error.read())}") from error
-        except OSError as error:
-            raise ControlError(
-                f"no local AWS answers at {self._endpoint_url} ({error}); start one with `spotkeep local up`"
-            ) from error
-        return body
-
-
-def _message(body: bytes) -> str:
-    try:
-        return str(json.loads(body)["message"])
-    except (ValueError, KeyError, TypeError):
-        return body.decode(errors="replace")
+        return JobFacts.from_document(self._connection.call("JobFacts", {"job_name": job_name}))

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ministack import app as _app  # type: ignore[import-untyped]
 from ministack.core import persistence as _persistence  # type: ignore[import-untyped]
 from ministack.core import router as _router
-from ministack.services import eventbridge as _eventbridge  # type: ignore[import-untyped]
+from ministack.services import ec2 as _ec2  # type: ignore[import-untyped]
+from ministack.services import eventbridge as _eventbridge
 
 from spotkeep_local.errors import IncompatibleMinistackError
 
@@ -54,11 +55,15 @@ def check() -> None:
     if version != EXPECTED_VERSION:
         problems.insert(0, f"the version is {version}")
     if problems:
-        raise IncompatibleMinistackError(
-            f"the local AWS extends ministack {EXPECTED_VERSION} from the inside, but "
-            + "; ".join(problems)
-            + f". Install ministack=={EXPECTED_VERSION} (`make setup`), or adapt ministack_seams.py"
-        )
+        raise _incompatible(problems)
+
+
+def _incompatible(problems: Sequence[str]) -> IncompatibleMinistackError:
+    return IncompatibleMinistackError(
+        f"the local AWS extends ministack {EXPECTED_VERSION} from the inside, but "
+        + "; ".join(problems)
+        + f". Install ministack=={EXPECTED_VERSION} (`make setup`), or adapt ministack_seams.py"
+    )
 
 
 def _moved_seams() -> Sequence[str]:
@@ -79,6 +84,11 @@ def _moved_seams() -> Sequence[str]:
         problems.append("eventbridge._put_events no longer takes allow_aws_source")
     if list(inspect.signature(getattr(_persistence, "save_all", check)).parameters) != ["services"]:
         problems.append("persistence.save_all no longer takes the services to save")
+    problems += [
+        f"ec2.{name} is gone"
+        for name in ("_subnets", "_launch_templates", "_ensure_defaults_initialized")
+        if not hasattr(_ec2, name)
+    ]
     if not callable(getattr(_app, "_build_persistence_save_dict", None)):
         problems.append("app._build_persistence_save_dict is gone")
     return problems
@@ -108,6 +118,90 @@ def register_service(
         "target_prefixes": list(target_prefixes),
         "host_patterns": list(host_patterns),
     }
+
+
+def handler_of(name: str) -> RequestHandler:
+    """The handler of one of ministack's own services, for example `ec2`."""
+    handler: RequestHandler = _app.SERVICE_HANDLERS[name]
+    return handler
+
+
+def replace_handler(name: str, handler: RequestHandler) -> None:
+    """Puts a handler in the place of `handler_of(name)`, which it may call for what it leaves to ministack."""
+    _app.SERVICE_HANDLERS[name] = handler
+
+
+def on_first_request(name: str, prepare: Callable[[], None]) -> None:
+    """Has something done before one of ministack's services answers for the first time.
+
+    Args:
+        name: The service, for example `cloudformation`.
+        prepare: What is too slow to be done at every start.
+    """
+    handler = handler_of(name)
+    prepared = False
+
+    async def prepared_handler(
+        method: str, path: str, headers: Mapping[str, str], body: bytes, query_params: Mapping[str, list[str]]
+    ) -> tuple[int, dict[str, str], bytes]:
+        nonlocal prepared
+        if not prepared:
+            prepare()
+            prepared = True
+        return await handler(method, path, headers, body, query_params)
+
+    replace_handler(name, prepared_handler)
+
+
+def add_resource_type(
+    resource_type: str,
+    *,
+    create: Callable[[str, dict[str, Any], str], tuple[str, dict[str, str]]],
+    update: Callable[[str, dict[str, Any], dict[str, Any], str], tuple[str, dict[str, str]]],
+    delete: Callable[[str, dict[str, Any]], None],
+    snapshot: Callable[[str, dict[str, Any]], None] | None = None,
+) -> None:
+    """Lets CloudFormation make a type of resource that ministack lacks.
+
+    The functions are called from a thread of their own, so they may block, and call this server.
+
+    Args:
+        resource_type: For example `AWS::EC2::Volume`.
+        create: From logical id, properties and stack name to physical id and attributes.
+        update: From physical id, old properties, new properties and stack name to the same. Another physical id
+            replaces the resource.
+        delete: Of a physical id and its properties; nothing happens when it is not there.
+        snapshot: Called before the deletion where the deletion policy is Snapshot.
+
+    Raises:
+        IncompatibleMinistackError: ministack keeps resource types elsewhere by now.
+    """
+    # Late: this module of ministack's imports every service, which takes longer than all of the start.
+    from ministack.services.cloudformation import provisioners, stacks  # type: ignore[import-untyped]
+
+    known = getattr(provisioners, "_RESOURCE_HANDLERS", None)
+    if not (isinstance(known, dict) and {"create", "update", "delete"} <= set(known.get("AWS::EC2::Subnet", ()))):
+        raise _incompatible(["provisioners._RESOURCE_HANDLERS no longer maps a resource type to its functions"])
+    blocks = getattr(stacks, "_runs_on_worker_thread", None)
+    if blocks is None or list(inspect.signature(blocks).parameters) != ["resource_type"]:
+        raise _incompatible(["stacks._runs_on_worker_thread no longer says which types of resource block"])
+    ours = resource_type
+    stacks._runs_on_worker_thread = lambda resource_type: resource_type == ours or blocks(resource_type)
+    handlers: dict[str, Any] = {"create": create, "update": update, "delete": delete}
+    if snapshot is not None:
+        handlers["snapshot"] = snapshot
+    known[resource_type] = handlers
+
+
+def subnets() -> list[dict[str, Any]]:
+    """Every subnet of the account and region: SubnetId, VpcId, AvailabilityZone, CidrBlock, DefaultForAz."""
+    _ec2._ensure_defaults_initialized()
+    return list(_ec2._subnets.values())
+
+
+def launch_templates() -> list[dict[str, Any]]:
+    """Every launch template: LaunchTemplateId, LaunchTemplateName, version numbers and `Versions` with their data."""
+    return list(_ec2._launch_templates.values())
 
 
 def publish_event(*, source: str, detail_type: str, detail: Mapping[str, Any], resources: Sequence[str]) -> None:

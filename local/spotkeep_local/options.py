@@ -16,11 +16,12 @@ from spotkeep_local.errors import OptionsError
 
 _REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
 _ACCOUNT = re.compile(r"\d{12}")
+_FASTEST = 1000
 _LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
 class Isolation(StrEnum):
-    """How a local training job gets its own `/opt/ml`."""
+    """How a local training job or instance is kept apart from the machine."""
 
     AUTO = "auto"
     """A private mount namespace where the machine allows one, a relocated base directory elsewhere."""
@@ -45,7 +46,11 @@ class ServerOptions:
             meanwhile).
         stop_grace_seconds: Between SIGTERM and SIGKILL when a job is stopped or out of time.
             Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StopTrainingJob.html
-        isolation: How a job gets its `/opt/ml`.
+        isolation: How a job gets its `/opt/ml`, and whether an EC2 instance is a host with namespaces and loop devices
+            (`namespace`) or a process group with directories for volumes (`relocated`).
+        time_scale: How many times faster than AWS the local EC2 is: notices, launches, volumes, snapshots.
+        warm_pool_quota: How many instances may be in warm pools. A new AWS account has 0: jobs then run and leave no
+            pool.
 
     Raises:
         OptionsError: Values are out of range; names every one.
@@ -59,6 +64,8 @@ class ServerOptions:
     upload_delay_seconds: float = 0.0
     stop_grace_seconds: float = 120.0
     isolation: Isolation = Isolation.AUTO
+    time_scale: float = 1.0
+    warm_pool_quota: int = 10
 
     def __post_init__(self) -> None:
         problems = [
@@ -73,6 +80,12 @@ class ServerOptions:
             or not isinstance(value, int | float)
             or not low <= value <= high
         ]
+        scale = self.time_scale
+        if isinstance(scale, bool) or not isinstance(scale, int | float) or not 1 <= scale <= _FASTEST:
+            problems.append(f"time_scale must be a number from 1 to {_FASTEST}, found {scale!r}")
+        quota = self.warm_pool_quota
+        if isinstance(quota, bool) or not isinstance(quota, int) or quota < 0:
+            problems.append(f"warm_pool_quota must be a number of instances from 0, found {quota!r}")
         if not _REGION.fullmatch(str(self.region)):
             problems.append(f"region must look like us-east-1, found {self.region!r}")
         if not _ACCOUNT.fullmatch(str(self.account_id)):
@@ -89,7 +102,7 @@ class ServerOptions:
     @classmethod
     def fast(cls) -> ServerOptions:
         """Options for tests: everything that waits, waits little."""
-        return cls(save_delay_seconds=0.1, sync_interval_seconds=0.1, stop_grace_seconds=3.0)
+        return cls(save_delay_seconds=0.1, sync_interval_seconds=0.1, stop_grace_seconds=3.0, time_scale=60.0)
 
     def to_json(self) -> str:
         """The same options as a JSON object."""

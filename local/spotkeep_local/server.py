@@ -1,4 +1,4 @@
-"""The daemon: ministack and the training service behind one loopback port.
+"""The daemon: ministack, the training service and EC2's fleets behind one loopback port.
 
 `lifecycle.start` runs it as `python -m spotkeep_local.server`, with a socket that already listens (so nobody can
 take the port in between, and early requests wait instead of failing). It keeps every file below its state
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import fcntl
+import functools
 import json
 import logging
 import os
@@ -183,23 +184,28 @@ async def _serve(
     from hypercorn.config import Config
 
     from spotkeep_local import ministack_seams
+    from spotkeep_local.clients import local_client
+    from spotkeep_local.ec2 import events as ec2_events
+    from spotkeep_local.ec2.cloudformation import VolumeResource
+    from spotkeep_local.ec2.service import Ec2Service
+    from spotkeep_local.ec2.surroundings import MinistackSurroundings
+    from spotkeep_local.fis.cloudformation import ExperimentTemplateResource
+    from spotkeep_local.fis.service import FisService
     from spotkeep_local.training.service import TrainingService
 
     ministack_seams.check()
     loop = asyncio.get_running_loop()
     saver = StateSaver(store=_MinistackState(directory.services), delay_seconds=options.save_delay_seconds)
 
-    def publish_event(detail: Mapping[str, Any], detail_type: str, resources: Sequence[str]) -> None:
-        ministack_seams.publish_event(
-            source="aws.sagemaker", detail_type=detail_type, detail=detail, resources=resources
-        )
+    def publish_event(source: str, detail: Mapping[str, Any], detail_type: str, resources: Sequence[str]) -> None:
+        ministack_seams.publish_event(source=source, detail_type=detail_type, detail=detail, resources=resources)
         saver.note_change()
 
     training = TrainingService(
         state_dir=directory.training,
         endpoint_url=record.endpoint_url,
         options=options,
-        publish_event=publish_event,
+        publish_event=functools.partial(publish_event, "aws.sagemaker"),
     )
     ministack_seams.register_service(
         "sagemaker",
@@ -208,6 +214,47 @@ async def _serve(
         host_patterns=[r"api\.sagemaker\."],
     )
 
+    where = {"endpoint_url": record.endpoint_url, "region": options.region, "account_id": options.account_id}
+    surroundings = MinistackSurroundings(
+        iam=local_client("iam", **where), cloudwatch=local_client("cloudwatch", **where), region=options.region
+    )
+
+    ec2 = Ec2Service(
+        state_dir=directory.ec2,
+        endpoint_port=record.port,
+        options=options,
+        surroundings=surroundings,
+        publish_event=lambda detail, detail_type, resources: publish_event(
+            ec2_events.source_of(detail_type), detail, detail_type, resources
+        ),
+        ministack=ministack_seams.handler_of("ec2"),
+    )
+    ministack_seams.replace_handler("ec2", ec2.handle_request)
+    ministack_seams.register_service(
+        "spotkeep-ec2-control",
+        handler=ec2.handle_control_request,
+        target_prefixes=["SpotkeepLocalEc2."],
+        host_patterns=[],
+    )
+
+    fis = FisService(state_dir=directory.fis, cloud=ec2.cloud, instances=ec2.instances)
+    ministack_seams.register_service("fis", handler=fis.handle_request, target_prefixes=[], host_patterns=[r"fis\."])
+
+    def add_resource_types() -> None:
+        volume, template = VolumeResource(ec2), ExperimentTemplateResource(fis)
+        ministack_seams.add_resource_type(
+            "AWS::EC2::Volume",
+            create=volume.create,
+            update=volume.update,
+            delete=volume.delete,
+            snapshot=volume.snapshot,
+        )
+        ministack_seams.add_resource_type(
+            "AWS::FIS::ExperimentTemplate", create=template.create, update=template.update, delete=template.delete
+        )
+
+    ministack_seams.on_first_request("cloudformation", add_resource_types)
+
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -215,11 +262,16 @@ async def _serve(
     def when_started() -> None:
         saver.start()
         # In a thread: what it finds unfinished it takes up again by calling S3, that is: this very server.
-        loop.run_in_executor(None, training.start).add_done_callback(when_training_started)
+        loop.run_in_executor(None, start_services).add_done_callback(when_services_started)
 
-    def when_training_started(started: asyncio.Future[None]) -> None:
+    def start_services() -> None:
+        training.start()
+        ec2.start()
+        fis.start()
+
+    def when_services_started(started: asyncio.Future[None]) -> None:
         if error := started.exception():
-            _log.error("the training service did not start", exc_info=error)
+            _log.error("a service did not start", exc_info=error)
             stop.set()
         else:
             application.ready = True
@@ -228,6 +280,8 @@ async def _serve(
     async def shutdown_trigger() -> None:
         await stop.wait()
         # While requests are still answered: what the jobs upload as they end belongs in the last save.
+        await asyncio.to_thread(fis.stop)
+        await asyncio.to_thread(ec2.stop)
         await asyncio.to_thread(training.stop)
         await asyncio.to_thread(saver.stop)
 

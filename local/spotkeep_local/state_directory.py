@@ -62,6 +62,16 @@ class StateDirectory:
         return self.root / "training"
 
     @property
+    def ec2(self) -> Path:
+        """What EC2 keeps: its resources, the bytes of volumes and snapshots, and its hosts' files."""
+        return self.root / "ec2"
+
+    @property
+    def fis(self) -> Path:
+        """The journal of experiment templates and experiments."""
+        return self.root / "fis"
+
+    @property
     def jobs(self) -> Path:
         """The journal of the training jobs."""
         return self.training / "jobs"

@@ -8,7 +8,6 @@ evidence and judged by :func:`spotkeep_rehearsal.verdict.judge`.
 from __future__ import annotations
 
 import contextlib
-import enum
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,16 +17,15 @@ from typing import Any, Protocol
 from spotkeep_jobs.job_events import MARKER
 from spotkeep_jobs.record import Attempt, Run
 from spotkeep_jobs.training_logs import CloudWatchJobLogs
-from spotkeep_local import cdk, lifecycle
 from spotkeep_local.capacity import CapacityScript, EventFaults, Interruption
 from spotkeep_local.control import LocalControl
 from spotkeep_local.lifecycle import LocalAws
-from spotkeep_local.options import ServerOptions
 from spotkeep_local.training.facts import JobFacts, ProcessLifetime
 from spotkeep_rehearsal.errors import RehearsalTimeoutError
 from spotkeep_rehearsal.evidence import ReceivedNotice, RunEvidence
 from spotkeep_rehearsal.gathering import gather_evidence
 from spotkeep_rehearsal.report import Report
+from spotkeep_rehearsal.staging import Observer, Stage, Staging
 from spotkeep_rehearsal.subscriber import Subscriber
 from spotkeep_rehearsal.verdict import judge
 
@@ -35,46 +33,7 @@ _POLL_SECONDS = 0.2
 # How long to listen on for what should not come: a second notice, from an event that was delivered twice.
 _QUIET_SECONDS = 3
 _LONGEST_NOTICE_SECONDS = 60
-# A rehearsed job takes seconds where a real one takes hours; its checkpoints go up as much faster.
-_QUICK_SYNC = ServerOptions(sync_interval_seconds=0.2)
 _ENDINGS = frozenset({"completed", "failed", "stopped"})
-
-
-class Stage(enum.StrEnum):
-    """The stages of a rehearsal, in order, by the words a person reads."""
-
-    LOCAL_AWS = "local AWS"
-    BOOTSTRAP = "cdk bootstrap"
-    DEPLOY = "cdk deploy"
-    LAUNCH = "launch"
-    TRAINING = "training"
-    NOTICES = "notices"
-
-
-_SECONDS_OF = {stage: stage.name.lower() for stage in Stage} | {Stage.TRAINING: "run"}
-"""The stages by the words of the report's `seconds`, where programs read of deploy, launch and run."""
-
-
-class Observer(Protocol):
-    """Who is told while a rehearsal goes on: a terminal, or a log."""
-
-    def stage_started(self, stage: Stage) -> None:
-        """A stage begins."""
-
-    def stage_progress(self, stage: Stage, *, done: int, total: int | None, text: str) -> None:
-        """A stage went on: ``done`` of ``total`` (``None`` when unknown), and what it is at."""
-
-    def stage_note(self, stage: Stage, text: str) -> None:
-        """Something worth a line of its own happened."""
-
-    def stage_finished(self, stage: Stage, *, seconds: float, text: str) -> None:
-        """A stage ended, with what came of it."""
-
-    def job_said(self, line: str) -> None:
-        """The training script printed a line."""
-
-    def notice_received(self, notice: ReceivedNotice) -> None:
-        """The subscriber got a notice."""
 
 
 class Runs(Protocol):
@@ -169,15 +128,21 @@ def rehearse(plan: RehearsalPlan, *, connect: Callable[[LocalAws], Deployment], 
 class _Rehearsal:
     def __init__(self, plan: RehearsalPlan, *, observer: Observer) -> None:
         self._plan, self._observer = plan, observer
-        self._seconds: dict[str, float] = {}
+        self._staging = Staging(
+            project_dir=plan.project_dir,
+            state_dir=plan.state_dir,
+            deployment=plan.deployment,
+            keep_running=plan.keep_running,
+            observer=observer,
+        )
         stamp = time.strftime("%m%d-%H%M%S")
         self._run = f"{plan.name[:28].rstrip('-')}-{stamp}"
         self._reference = f"{self._run}-untouched"
 
     def run(self, connect: Callable[[LocalAws], Deployment]) -> Report:
         started = time.monotonic()
-        with self._local_aws() as local:
-            self._deploy(local)
+        with self._staging.local_aws() as local:
+            self._staging.deploy(local)
             deployment = connect(local)
             session, control = local.session(), LocalControl(local.endpoint_url)
             subscriber = Subscriber.subscribe(
@@ -196,7 +161,7 @@ class _Rehearsal:
                 for name in (self._run, self._reference)
             )
             head = _required(deployment.runs.get(self._run), self._run)
-        self._seconds["total"] = time.monotonic() - started
+        seconds = {**self._staging.seconds, "total": time.monotonic() - started}
         return Report(
             verdict=judge(
                 planned_interruptions=len(self._plan.interruptions), run=run, reference=reference, notices=notices
@@ -205,53 +170,8 @@ class _Rehearsal:
             reference=reference,
             notices=notices,
             head=head,
-            seconds=self._seconds,
+            seconds=seconds,
         )
-
-    @contextlib.contextmanager
-    def _local_aws(self) -> Iterator[LocalAws]:
-        found = lifecycle.status(self._plan.state_dir)
-        with self._stage(Stage.LOCAL_AWS) as outcome:
-            local = found or lifecycle.start(self._plan.state_dir, options=_QUICK_SYNC)
-            outcome.append(f"{local.endpoint_url}, {'found running' if found else 'started'}")
-        try:
-            yield local
-        finally:
-            if found is None and not self._plan.keep_running:
-                lifecycle.stop(self._plan.state_dir)
-
-    def _deploy(self, local: LocalAws) -> None:
-        with self._stage(Stage.BOOTSTRAP) as outcome:
-            did = cdk.bootstrap(
-                local, project_dir=self._plan.project_dir, on_progress=self._toolkit_progress(Stage.BOOTSTRAP)
-            )
-            outcome.append("done" if did else "was done before")
-        with self._stage(Stage.DEPLOY) as outcome:
-            deployed: set[str] = set()
-            cdk.deploy(
-                local,
-                project_dir=self._plan.project_dir,
-                context={"deployment": self._plan.deployment},
-                on_progress=self._toolkit_progress(Stage.DEPLOY, deployed),
-            )
-            outcome.append(", ".join(sorted(deployed)))
-
-    def _toolkit_progress(self, stage: Stage, finished: set[str] | None = None) -> Callable[[cdk.Progress], None]:
-        done: dict[str, int] = {}
-        totals: dict[str, int] = {}
-
-        def tell(progress: cdk.Progress) -> None:
-            if progress.stack and progress.done is not None and progress.total is not None:
-                done[progress.stack], totals[progress.stack] = progress.done, progress.total
-            if progress.stack and progress.finished:
-                done[progress.stack] = totals.get(progress.stack, 0)
-                if finished is not None:
-                    finished.add(progress.stack)
-            self._observer.stage_progress(
-                stage, done=sum(done.values()), total=sum(totals.values()) or None, text=progress.stack or progress.text
-            )
-
-        return tell
 
     @contextlib.contextmanager
     def _faulty_events(self, control: LocalControl) -> Iterator[None]:
@@ -281,7 +201,7 @@ class _Rehearsal:
             raise
 
     def _launch(self, deployment: Deployment, control: LocalControl) -> None:
-        with self._stage(Stage.LAUNCH) as outcome:
+        with self._staging.stage(Stage.LAUNCH) as outcome:
             control.script_capacity(run=self._run, script=CapacityScript(interruptions=tuple(self._plan.interruptions)))
             for name in (self._run, self._reference):
                 deployment.launch(run=name)
@@ -291,7 +211,7 @@ class _Rehearsal:
         runs = deployment.runs
         log = deployment.job_log(_required(runs.get(self._run), self._run).job_name)
         deadline = time.monotonic() + self._plan.timeout_seconds
-        with self._stage(Stage.TRAINING) as outcome:
+        with self._staging.stage(Stage.TRAINING) as outcome:
             watch = _Watch(self._observer)
             while True:
                 heads = {name: _required(runs.get(name), name) for name in (self._run, self._reference)}
@@ -312,7 +232,7 @@ class _Rehearsal:
     def _collect_notices(self, subscriber: Subscriber) -> list[ReceivedNotice]:
         awaited = {self._run, self._reference}
         notices: list[ReceivedNotice] = []
-        with self._stage(Stage.NOTICES) as outcome:
+        with self._staging.stage(Stage.NOTICES) as outcome:
             deadline = time.monotonic() + _LONGEST_NOTICE_SECONDS
             quiet_since = time.monotonic()
             while time.monotonic() < deadline:
@@ -336,15 +256,6 @@ class _Rehearsal:
             witness=control,
             s3=s3,
         )
-
-    @contextlib.contextmanager
-    def _stage(self, stage: Stage) -> Iterator[list[str]]:
-        outcome: list[str] = []
-        self._observer.stage_started(stage)
-        started = time.monotonic()
-        yield outcome
-        self._seconds[_SECONDS_OF[stage]] = seconds = time.monotonic() - started
-        self._observer.stage_finished(stage, seconds=seconds, text="".join(outcome))
 
 
 class _Watch:

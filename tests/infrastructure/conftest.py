@@ -30,6 +30,11 @@ EVERYTHING_SET: dict[str, Any] = {
     "permissions_boundary_arn": "arn:aws:iam::111122223333:policy/boundary",
     "launcher_reserved_concurrency": 2,
     "prices": {"ml.m5.xlarge": 0.23},
+    "max_keep_alive_seconds": 1800,
+    "pool_reminder_seconds": 300,
+    "pool_idle_limit_seconds": 1200,
+    "pool_idle_limit_usd": 2.5,
+    "isolated_teams": ["vision", "speech"],
     "owner_emails": {"ada": "ada@example.com"},
     "slack_channel": "T0123ABCD/C0123ABCD",
     "teams_channel": "/".join(
@@ -94,7 +99,7 @@ def synthesize(directory: Path, settings: dict[str, Any]) -> Templates:
     scratch = Project(
         functions=project.functions,
         planner=project.planner,
-        training_package=project.training_package,
+        training=project.training,
         lock=project.lock,
         layers=directory / "layers",
         archives=directory / "archives",

@@ -87,16 +87,21 @@ def test_a_kept_file_is_written_once(tmp_path: Path) -> None:
     assert path.read_bytes() == b"one"
 
 
-def test_the_training_bundle_is_deterministic_and_holds_the_library_alone() -> None:
-    content = bundle_bytes(ROOT / "training" / "spotkeep")
-    assert bundle_bytes(ROOT / "training" / "spotkeep") == content
+def test_the_training_bundle_is_deterministic_and_holds_library_and_agent_alone() -> None:
+    content = bundle_bytes(ROOT / "training")
+    assert bundle_bytes(ROOT / "training") == content
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        assert {name.partition("/")[0] for name in archive.namelist()} == {"__main__.py", "spotkeep"}
+        assert {name.partition("/")[0] for name in archive.namelist()} == {
+            "__main__.py",
+            "spotkeep",
+            "spotkeep_agent",
+            "spotkeep_fleet",
+        }
 
 
 def test_the_training_bundle_runs_by_itself(tmp_path: Path) -> None:
     bundle = tmp_path / "spotkeep.pyz"
-    bundle.write_bytes(bundle_bytes(ROOT / "training" / "spotkeep"))
+    bundle.write_bytes(bundle_bytes(ROOT / "training"))
     ended = subprocess.run(
         [sys.executable, "-I", str(bundle), "--version"], capture_output=True, text=True, check=False, cwd=tmp_path
     )
@@ -105,5 +110,5 @@ def test_the_training_bundle_runs_by_itself(tmp_path: Path) -> None:
 
 
 def test_a_bundle_of_nothing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PropertyError, match=r"package is not a Python package .*spotkeep/__init__\.py"):
+    with pytest.raises(PropertyError, match=r"holds no Python package spotkeep .*spotkeep/__init__\.py"):
         bundle_bytes(tmp_path)

@@ -158,7 +158,7 @@ def test_every_function_has_an_alarm_for_errors_and_one_for_lost_events(template
     waiting = watched.pop(("AWS/SQS", "ApproximateAgeOfOldestMessage", "Events"))
     assert set(watched) == {
         (namespace, metric, function)
-        for function in ("Launch", "Tracke", "Reconc")
+        for function in ("Launch", "Tracke", "Warmpo", "Reconc")
         for namespace, metric in (
             ("AWS/Lambda", "Errors"),
             ("AWS/SQS", "ApproximateNumberOfMessagesVisible"),
@@ -204,6 +204,7 @@ def test_the_connection_names_everything_a_client_needs(templates: Templates) ->
         "region": "token",
         "launcher_function": "token",
         "tracker_function": "token",
+        "warm_pools_function": "token",
         "reconciler_function": "token",
         "run_table": "token",
         "checkpoint_bucket": "token",
@@ -216,3 +217,7 @@ def test_the_connection_names_everything_a_client_needs(templates: Templates) ->
 def test_an_incomplete_connection_is_refused(stack: Stack) -> None:
     with pytest.raises(PropertyError, match=r"Missing: \['checkpoint_bucket'.*unknown: \['colour'\]"):
         Connection(stack, "Connection", deployment="lab", values={"deployment": "lab", "colour": "red"})
+
+
+def test_looks_at_warm_pools_have_a_schedule_group_of_their_own(templates: Templates) -> None:
+    assert templates.only("AWS::Scheduler::ScheduleGroup")["Name"] == "spotkeep-pools"

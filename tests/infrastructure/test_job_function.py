@@ -23,7 +23,8 @@ from .conftest import ROOT
 if TYPE_CHECKING:
     from .conftest import Templates
 
-FUNCTIONS = ("Launcher", "Tracker", "Reconciler")
+FUNCTIONS = ("Launcher", "Tracker", "WarmPools", "Reconciler")
+PACKAGES = {"WarmPools": "warm_pools"}
 
 
 def variables_of(templates: Templates, function: str) -> dict[str, Any]:
@@ -38,7 +39,7 @@ def test_every_function_runs_its_handler_on_the_runtime_the_layer_is_built_for(
     properties = templates.only("AWS::Lambda::Function", named=function)
     assert properties["Runtime"] == "python3.13"
     assert properties["Architectures"] == ["x86_64"]
-    assert properties["Handler"] == f"{function.lower()}.handler.handler"
+    assert properties["Handler"] == f"{PACKAGES.get(function, function.lower())}.handler.handler"
     assert properties["TracingConfig"] == {"Mode": "Active"}
     assert len(properties["Layers"]) == 1
     assert "ReservedConcurrentExecutions" not in properties
@@ -47,7 +48,7 @@ def test_every_function_runs_its_handler_on_the_runtime_the_layer_is_built_for(
 def test_i1_i4_no_function_outlives_what_others_take_for_its_death(templates: Templates) -> None:
     """Who set out to create a job or to send a notice is taken for dead after a while."""
     timeouts = {name: templates.only("AWS::Lambda::Function", named=name)["Timeout"] for name in FUNCTIONS}
-    assert {name.lower(): seconds for name, seconds in timeouts.items()} == TIMEOUT_SECONDS
+    assert {PACKAGES.get(name, name.lower()): seconds for name, seconds in timeouts.items()} == TIMEOUT_SECONDS
     longest = max(timeouts.values()) + 2 * LARGEST_SKEW_SECONDS
     assert longest <= LAUNCH_SETTLES.total_seconds()
     assert longest <= STALE_AFTER.total_seconds()
@@ -77,6 +78,7 @@ def test_the_launchers_environment(templates: Templates) -> None:
         "SPOTKEEP_DEFAULT_IMAGE",
         "SPOTKEEP_DEFAULT_INSTANCE_TYPE",
         "SPOTKEEP_MAX_RUN_LIMIT_SECONDS",
+        "SPOTKEEP_MAX_KEEP_ALIVE_SECONDS",
         "SPOTKEEP_PRICES",
         "SPOTKEEP_RUN_RETENTION_DAYS",
         "POWERTOOLS_SERVICE_NAME",
@@ -93,9 +95,13 @@ def test_optional_settings_reach_the_launcher(templates_with_everything: Templat
     assert variables["SPOTKEEP_SECURITY_GROUP_IDS"] == "sg-0aaaaaaaaaaaaaaa1"
     assert "SPOTKEEP_VOLUME_KMS_KEY_ARN" in variables
     assert json.loads(variables["SPOTKEEP_PRICES"]) == {"ml.m5.xlarge": 0.23}
+    assert variables["SPOTKEEP_MAX_KEEP_ALIVE_SECONDS"] == "1800"
+    teams = json.dumps(variables["SPOTKEEP_TEAM_ROLE_ARNS"])
+    assert "ExecutionRolevisionRole" in teams
+    assert "ExecutionRolespeechRole" in teams
 
 
-@pytest.mark.parametrize("function", ["Tracker", "Reconciler"])
+@pytest.mark.parametrize("function", ["Tracker", "WarmPools", "Reconciler"])
 def test_the_environment_of_those_that_follow_jobs(templates: Templates, function: str) -> None:
     assert {name for name in variables_of(templates, function) if name.startswith("SPOTKEEP_")} == {
         "SPOTKEEP_DEPLOYMENT",
@@ -103,7 +109,20 @@ def test_the_environment_of_those_that_follow_jobs(templates: Templates, functio
         "SPOTKEEP_NOTICE_TOPIC_ARN",
         "SPOTKEEP_PRICES",
         "SPOTKEEP_RUN_RETENTION_DAYS",
+        "SPOTKEEP_POOL_REMINDER_SECONDS",
+        "SPOTKEEP_POOL_SCHEDULE_GROUP",
+        "SPOTKEEP_POOL_SCHEDULE_ROLE_ARN",
+        "SPOTKEEP_POOL_SCHEDULE_DEAD_LETTER_ARN",
+        "SPOTKEEP_WARM_POOLS_FUNCTION_ARN",
     }
+
+
+@pytest.mark.parametrize("function", ["Tracker", "WarmPools", "Reconciler"])
+def test_the_rules_for_pools_reach_those_that_follow_them(templates_with_everything: Templates, function: str) -> None:
+    variables = variables_of(templates_with_everything, function)
+    assert variables["SPOTKEEP_POOL_REMINDER_SECONDS"] == "300"
+    assert variables["SPOTKEEP_POOL_IDLE_LIMIT_SECONDS"] == "1200"
+    assert variables["SPOTKEEP_POOL_IDLE_LIMIT_USD"] == "2.5"
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -111,14 +130,14 @@ def test_logs_end_and_leave_with_the_function(
     templates: Templates, templates_with_everything: Templates, function: str
 ) -> None:
     group = templates.only("AWS::Logs::LogGroup", named=f"{function}Log")
-    assert group["LogGroupName"] == f"/aws/lambda/spotkeep-{function.lower()}"
+    assert group["LogGroupName"] == f"/aws/lambda/spotkeep-{PACKAGES.get(function, function.lower())}"
     assert group["RetentionInDays"] == 90
     assert templates_with_everything.only("AWS::Logs::LogGroup", named=f"{function}Log")["RetentionInDays"] == 30
     used = templates.only("AWS::Lambda::Function", named=function)["LoggingConfig"]["LogGroup"]["Ref"]
     assert used.startswith(f"{function}Log")
 
 
-@pytest.mark.parametrize("function", ["Launcher", "Reconciler"])
+@pytest.mark.parametrize("function", ["Launcher", "WarmPools", "Reconciler"])
 def test_what_fails_after_two_retries_waits_in_the_functions_queue(templates: Templates, function: str) -> None:
     invocation = templates.only("AWS::Lambda::EventInvokeConfig", named=function)
     assert invocation["MaximumRetryAttempts"] == 2
@@ -160,7 +179,7 @@ def test_rounds_of_the_reconciler_never_overlap(templates: Templates) -> None:
     assert templates.only("AWS::Lambda::Function", named="Reconciler")["Timeout"] < 5 * 60
 
 
-@pytest.mark.parametrize("package", ["launcher", "tracker", "reconciler"])
+@pytest.mark.parametrize("package", ["launcher", "tracker", "warm_pools", "reconciler"])
 def test_an_archive_holds_the_functions_package_and_the_shared_one(package: str) -> None:
     with zipfile.ZipFile(io.BytesIO(code_bytes(ROOT / "lambda", package, planner_root=ROOT / "planner"))) as archive:
         names = archive.namelist()

@@ -45,6 +45,7 @@ LAUNCHING = {
     "sagemaker:StopTrainingJob",
     "sagemaker:DescribeTrainingJob",
     "iam:PassRole",
+    "sagemaker:UpdateTrainingJob",
 }
 TRACKING = {
     *OWN_LOG_AND_TRACES,
@@ -58,7 +59,9 @@ TRACKING = {
     "sns:Publish",
     "kms:Decrypt",
     "kms:GenerateDataKey",
+    "scheduler:CreateSchedule",
 }
+CAPPED = {"sagemaker:CreateTrainingJob", "sagemaker:UpdateTrainingJob"}
 
 EXPECTED_ACTIONS = {
     "ExecutionRole": {
@@ -81,6 +84,8 @@ EXPECTED_ACTIONS = {
     },
     "Launcher": {*OWN_LOG_AND_TRACES, *RUN_READING, *RUN_WRITING, *LAUNCHING, "sqs:SendMessage"},
     "Tracker": {*TRACKING, *LAUNCHING, "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage"},
+    "WarmPools": {*TRACKING, *LAUNCHING, "sqs:SendMessage"},
+    "WarmPoolWatch": {"lambda:InvokeFunction", "sqs:SendMessage"},
     "Reconciler": {*TRACKING, *LAUNCHING, "sqs:SendMessage", "sagemaker:ListTrainingJobs"},
     "Users": {
         *RUN_READING,
@@ -123,6 +128,11 @@ def identity_policies(templates: Templates) -> Iterator[tuple[str, Statement]]:
                 yield name, statement
 
 
+def team_roles(names: set[str]) -> set[str]:
+    """The policies of roles that teams have of their own; they are those of the execution role."""
+    return {name for name in names if re.match(r"ExecutionRole(vision|speech)Role", name)}
+
+
 def statements_of(templates: Templates, principal: str) -> list[Statement]:
     return [
         statement
@@ -160,6 +170,7 @@ def any_templates(
 
 def test_every_policy_statement_is_looked_at(any_templates: Templates) -> None:
     names = {name for name, _ in identity_policies(any_templates)}
+    names -= team_roles(names)
     principals = {principal for principal in EXPECTED_ACTIONS if statements_of(any_templates, principal)}
     assert principals == set(EXPECTED_ACTIONS)
     by_setting = [name for name in names if name.startswith("HookWebhookRole")]
@@ -178,7 +189,9 @@ def test_the_webhook_reads_its_secret_and_no_more(templates_with_everything: Tem
 
 def test_no_action_holds_a_wildcard_and_nothing_is_allowed_by_exclusion(any_templates: Templates) -> None:
     for name, statement in identity_policies(any_templates):
-        assert statement["Effect"] == "Allow", name
+        if statement["Effect"] == "Deny":
+            assert name.startswith("UsersPolicy"), name
+            continue
         assert "NotAction" not in statement, name
         assert "NotResource" not in statement, name
         assert not [action for action in listed(statement["Action"]) if "*" in action], name
@@ -202,7 +215,12 @@ def test_no_aws_managed_policy_is_attached(any_templates: Templates) -> None:
 
 @pytest.mark.parametrize("principal", sorted(EXPECTED_ACTIONS))
 def test_each_principal_may_do_exactly_this(templates: Templates, principal: str) -> None:
-    actions = {action for statement in statements_of(templates, principal) for action in listed(statement["Action"])}
+    actions = {
+        action
+        for statement in statements_of(templates, principal)
+        if statement["Effect"] == "Allow"
+        for action in listed(statement["Action"])
+    }
     assert actions == EXPECTED_ACTIONS[principal]
 
 
@@ -235,6 +253,8 @@ def test_roles_trust_one_service_and_where_aws_offers_it_one_account(any_templat
     assert {name: who for name, who in trusted.items() if name not in by_setting} == {
         "Execution": ("sagemaker.amazonaws.com", True),
         "Reconciliation": ("scheduler.amazonaws.com", True),
+        "WarmPools": ("lambda.amazonaws.com", False),
+        "WarmPoolWatch": ("scheduler.amazonaws.com", True),
         "Launcher": ("lambda.amazonaws.com", False),
         "Tracker": ("lambda.amazonaws.com", False),
         "Reconciler": ("lambda.amazonaws.com", False),
@@ -243,17 +263,44 @@ def test_roles_trust_one_service_and_where_aws_offers_it_one_account(any_templat
     assert {**by_setting, **trusted} == {**trusted, **by_setting}
 
 
-@pytest.mark.parametrize("principal", ["Launcher", "Tracker", "Reconciler"])
+@pytest.mark.parametrize("principal", ["Launcher", "Tracker", "WarmPools", "Reconciler"])
 class TestThoseThatLaunch:
     def test_pass_the_execution_role_and_only_to_sagemaker(self, templates: Templates, principal: str) -> None:
-        statement = statement_with(templates, principal, "iam:PassRole")
-        assert "ExecutionRole" in text_of(statement["Resource"])
-        assert statement["Condition"] == {"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}}
+        passed = {
+            statement["Condition"]["StringEquals"]["iam:PassedToService"]: text_of(statement["Resource"])
+            for statement in statements_of(templates, principal)
+            if "iam:PassRole" in listed(statement["Action"])
+        }
+        assert "ExecutionRole" in passed.pop("sagemaker.amazonaws.com")
+        if principal != "Launcher":
+            assert "WarmPoolWatchRole" in passed.pop("scheduler.amazonaws.com")
+        assert passed == {}
+
+    def test_keep_pools_no_longer_than_the_setting_says(
+        self, templates: Templates, templates_with_everything: Templates, principal: str
+    ) -> None:
+        for found, longest in ((templates, "3600"), (templates_with_everything, "1800")):
+            for action in CAPPED:
+                condition = statement_with(found, principal, action)["Condition"]
+                assert condition["NumericLessThanEqualsIfExists"] == {"sagemaker:KeepAlivePeriod": longest}
+
+    def test_change_pools_of_their_deployment_alone(self, templates: Templates, principal: str) -> None:
+        condition = statement_with(templates, principal, "sagemaker:UpdateTrainingJob")["Condition"]
+        assert condition["StringEquals"] == {"aws:ResourceTag/spotkeep:deployment": "spotkeep"}
+
+    def test_pass_the_roles_of_teams_as_well(self, templates_with_everything: Templates, principal: str) -> None:
+        (passed,) = [
+            statement["Resource"]
+            for statement in statements_of(templates_with_everything, principal)
+            if (statement.get("Condition") or {}).get("StringEquals", {}).get("iam:PassedToService")
+            == "sagemaker.amazonaws.com"
+        ]
+        assert len(passed) == 3
 
     def test_create_jobs_that_carry_the_deployments_tag(self, templates: Templates, principal: str) -> None:
         statement = statement_with(templates, principal, "sagemaker:CreateTrainingJob")
         assert text_of(statement["Resource"]).endswith(":<AWS::Region>:<AWS::AccountId>:training-job/*")
-        assert statement["Condition"] == {"StringEquals": {"aws:RequestTag/spotkeep:deployment": "spotkeep"}}
+        assert statement["Condition"]["StringEquals"] == {"aws:RequestTag/spotkeep:deployment": "spotkeep"}
 
     def test_tag_jobs_only_while_creating_them(self, templates: Templates, principal: str) -> None:
         statement = statement_with(templates, principal, "sagemaker:AddTags")
@@ -273,7 +320,7 @@ class TestThoseThatLaunch:
         ]
 
 
-@pytest.mark.parametrize("principal", ["Launcher", "Tracker", "Reconciler"])
+@pytest.mark.parametrize("principal", ["Launcher", "Tracker", "WarmPools", "Reconciler"])
 def test_no_function_reads_or_writes_objects(any_templates: Templates, principal: str) -> None:
     services = {
         action.partition(":")[0]
@@ -358,7 +405,7 @@ class TestExecutionRole:
         assert statement["Condition"] == {"Bool": {"kms:GrantIsForAWSResource": "true"}}
 
 
-@pytest.mark.parametrize("principal", ["Tracker", "Reconciler"])
+@pytest.mark.parametrize("principal", ["Tracker", "WarmPools", "Reconciler"])
 class TestThoseThatFollowJobs:
     def test_read_the_tags_of_tuning_jobs_to_tell_whose_they_are(self, templates: Templates, principal: str) -> None:
         statement = statement_with(templates, principal, "sagemaker:ListTags")
@@ -401,7 +448,7 @@ def test_every_role_is_bounded_when_the_setting_says_so(
     for role in templates.resources("AWS::IAM::Role").values():
         assert "PermissionsBoundary" not in role["Properties"]
     roles = templates_with_everything.resources("AWS::IAM::Role")
-    assert len(roles) == 8
+    assert len(roles) == 12
     for role in roles.values():
         assert role["Properties"]["PermissionsBoundary"] == "arn:aws:iam::111122223333:policy/boundary"
 
@@ -412,3 +459,46 @@ def test_a_permission_with_a_wildcard_needs_its_reason(stack: Stack) -> None:
         allow(role, actions=["s3:GetObject"], resources=["arn:aws:s3:::bucket/*"])
     with pytest.raises(PropertyError, match="Name each action"):
         allow(role, actions=["s3:Get*"], resources=["arn:aws:s3:::bucket/key"])
+
+
+class TestWarmPools:
+    @pytest.mark.parametrize("principal", ["Tracker", "WarmPools", "Reconciler"])
+    def test_looks_are_scheduled_in_their_own_group(self, templates: Templates, principal: str) -> None:
+        statement = statement_with(templates, principal, "scheduler:CreateSchedule")
+        assert text_of(statement["Resource"]).endswith(":schedule/spotkeep-pools/*")
+
+    def test_schedules_invoke_one_function_and_keep_what_it_did_not_take(self, templates: Templates) -> None:
+        invoked = statement_with(templates, "WarmPoolWatch", "lambda:InvokeFunction")
+        assert text_of(invoked["Resource"]).endswith(":function:spotkeep-warm_pools")
+        kept = statement_with(templates, "WarmPoolWatch", "sqs:SendMessage")
+        assert "WarmPoolsFailures" in text_of(kept["Resource"])
+
+    def test_only_the_deployments_own_group_takes_the_role(self, templates: Templates) -> None:
+        (role,) = [
+            role["Properties"]
+            for name, role in templates.resources("AWS::IAM::Role").items()
+            if name.startswith("WarmPoolWatchRole")
+        ]
+        (statement,) = role["AssumeRolePolicyDocument"]["Statement"]
+        source = text_of(statement["Condition"]["StringEquals"]["aws:SourceArn"])
+        assert source.endswith(":schedule-group/spotkeep-pools")
+
+    def test_users_are_kept_from_longer_pools_whatever_else_they_may(
+        self, templates: Templates, templates_with_everything: Templates
+    ) -> None:
+        for found, longest in ((templates, "3600"), (templates_with_everything, "1800")):
+            (denied,) = [each for each in statements_of(found, "Users") if each["Effect"] == "Deny"]
+            assert set(denied["Action"]) == CAPPED
+            assert denied["Condition"] == {"NumericGreaterThan": {"sagemaker:KeepAlivePeriod": longest}}
+
+    def test_a_teams_role_may_what_everybodys_may(self, templates_with_everything: Templates) -> None:
+        def actions(role: str) -> set[str]:
+            return {
+                action
+                for name, statement in identity_policies(templates_with_everything)
+                if name.startswith(f"{role}DefaultPolicy")
+                for action in listed(statement["Action"])
+            }
+
+        assert actions("ExecutionRolevisionRole") == actions("ExecutionRolespeechRole") == actions("ExecutionRole")
+        assert actions("ExecutionRole")

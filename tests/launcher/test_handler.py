@@ -12,7 +12,7 @@ import uuid
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,7 +21,8 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from launcher import handler as entry
 from spotkeep_jobs.errors import Problem, RequestRefusedError, SageMakerBusyError
 from spotkeep_jobs.launch import Launched, LaunchUnfinishedError
-from spotkeep_jobs.record import Plan, Run
+from spotkeep_jobs.pool_matching import PoolMatch
+from spotkeep_jobs.record import Plan, Pool, PoolTraits, Run
 from spotkeep_jobs.request import JobRequest
 from spotkeep_jobs.states import RunState
 
@@ -40,10 +41,43 @@ class Context:
     invoked_function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:spotkeep-launcher"
 
 
+class ScriptedPools:
+    """What users do with pools, as far as the entry point sees it."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.fails: Exception | None = None
+        traits = PoolTraits(role_arn="role", instance_type="ml.m5.xlarge", instance_count=1, volume_size_gb=30)
+        self.pool = Pool(
+            run="old", attempt=1, name="old", job_name="old-1", traits=traits, kept_since=NOON - timedelta(minutes=30),
+            keep_alive_seconds=2400, kept_until=NOON + timedelta(minutes=10), chain_since=NOON - timedelta(hours=1),
+            usd_per_hour=0.23,
+        )  # fmt: skip
+
+    def pools(self) -> list[Pool]:
+        self.calls.append(("pools",))
+        return [self.pool]
+
+    def match(self, request: JobRequest) -> list[PoolMatch]:
+        self.calls.append(("match", request.name))
+        if self.fails is not None:
+            raise self.fails
+        return [PoolMatch(pool=self.pool, differences=())]
+
+    def extend(self, *, run: str, seconds: int) -> Pool:
+        self.calls.append(("extend", run, seconds))
+        return self.pool
+
+    def stop(self, *, run: str) -> Pool:
+        self.calls.append(("stop", run))
+        return self.pool
+
+
 class ScriptedLauncher:
     """The use case, as far as the entry point sees it."""
 
     def __init__(self) -> None:
+        self.pools = ScriptedPools()
         self.calls: list[tuple[Any, ...]] = []
         self.fails: Exception | None = None
         self.replayed = False
@@ -74,6 +108,9 @@ class ScriptedLauncher:
 
     def usd_per_hour(self, request: JobRequest) -> float | None:
         return 0.23 if request.name == "first" else None
+
+    def now(self) -> datetime:
+        return NOON
 
     def resume(self, run: str) -> Launched:
         self._called("resume", run)
@@ -200,6 +237,49 @@ def test_validating_answers_with_the_defaults_filled_in(launcher: ScriptedLaunch
     assert answer["request"]["capacity"] == "spot"
     assert answer["usd_per_hour"] == 0.23
     assert answer["warnings"] == ["mind this"]
+
+
+def test_a_job_is_held_against_the_pools_there_are(launcher: ScriptedLauncher) -> None:
+    [match] = invoke({"action": "validate", **DOCUMENT})["pools"]
+    assert (match["fits"], match["differences"]) == (True, [])
+    assert (match["pool"]["run"], match["pool"]["seconds_left"], match["pool"]["idle_so_far_usd"]) == (
+        "old",
+        600,
+        0.115,
+    )
+
+
+def test_pools_that_cannot_be_looked_at_are_a_warning_not_a_refusal(launcher: ScriptedLauncher) -> None:
+    launcher.pools.fails = SageMakerBusyError(operation="DescribeTrainingJob", code="Throttling", reason="slow down")
+    answer = invoke({"action": "validate", **DOCUMENT})
+    assert (answer["ok"], answer["pools"]) == (True, [])
+    assert "could not be looked at" in answer["warnings"][-1]
+
+
+def test_pools_are_listed_extended_and_ended(launcher: ScriptedLauncher) -> None:
+    assert [pool["run"] for pool in invoke({"action": "pools"})["pools"]] == ["old"]
+    assert invoke({"action": "extend-pool", "run": "old", "for": "10m"})["pool"]["run"] == "old"
+    assert invoke({"action": "stop-pool", "run": "old"})["run"] == "old"
+    assert launcher.pools.calls == [("pools",), ("extend", "old", 600), ("stop", "old")]
+
+
+@pytest.mark.parametrize(
+    ("payload", "fields"),
+    [
+        ({"action": "pools", "run": "old"}, ["'run'"]),
+        ({"action": "extend-pool", "run": "old"}, ["for"]),
+        ({"action": "extend-pool", "run": "old", "for": "soon"}, ["for"]),
+        ({"action": "extend-pool", "run": "old", "for": 0}, ["for"]),
+        ({"action": "extend-pool", "for": "10m"}, ["run"]),
+        ({"action": "stop-pool", "run": 7}, ["run"]),
+        ({"action": "stop-pool", "run": "old", "force": True}, ["'force'"]),
+    ],
+)
+def test_a_bad_word_about_a_pool_does_nothing(
+    launcher: ScriptedLauncher, payload: dict[str, Any], fields: list[str]
+) -> None:
+    assert refused_fields(invoke(payload)) == fields
+    assert launcher.pools.calls == []
 
 
 @pytest.mark.parametrize("action", ["stop", "resume", "describe", "replay-notices"])

@@ -44,9 +44,9 @@ def call(monkeypatch: pytest.MonkeyPatch, sweep: Sweep, context: Context | None 
 
 
 def test_a_sweep_is_answered_with_what_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer, reconciler = call(monkeypatch, Sweep(runs=3, changes=2, completed=1, notices_sent=1))
+    answer, reconciler = call(monkeypatch, Sweep(runs=3, changes=2, completed=1, pools=4, notices_sent=1))
     assert answer == {
-        "ok": True, "runs": 3, "changes": 2, "completed": 1, "tuning_jobs": 0, "notices_sent": 1, "left": 0,
+        "ok": True, "runs": 3, "changes": 2, "completed": 1, "pools": 4, "tuning_jobs": 0, "notices_sent": 1, "left": 0,
     }  # fmt: skip
     assert reconciler.had_time
 

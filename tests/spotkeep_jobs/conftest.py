@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,11 +15,15 @@ from botocore.exceptions import ClientError
 from benchmarks.control.dynamodb import InMemoryDynamoDb, client_error
 from spotkeep_jobs.job_events import JobLog, parse_log
 from spotkeep_jobs.outbox import Outbox
-from spotkeep_jobs.record import Attempt, Notice, Run
+from spotkeep_jobs.pool_matching import traits_of
+from spotkeep_jobs.pool_schedules import PlannedSchedule
+from spotkeep_jobs.pool_watch import PoolWatch
+from spotkeep_jobs.record import Attempt, Notice, Pool, Run
 from spotkeep_jobs.run_observer import RunObserver
 from spotkeep_jobs.run_table import RunTable
 from spotkeep_jobs.sagemaker_api import JobSummary, StatusTransition, TrainingJob
 from spotkeep_jobs.tracking import Deployment
+from spotkeep_jobs.warm_pool import PoolRules
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 TABLE = "runs"
@@ -31,6 +35,8 @@ class FakeTrainingJobs:
 
     known: dict[str, TrainingJob] = field(default_factory=dict)
     stopped: list[str] = field(default_factory=list)
+    kept_alive: list[tuple[str, int]] = field(default_factory=list)
+    on_keep_alive: Callable[[str, int], None] = lambda job_name, seconds: None
     before_call: Callable[[str], None] = lambda operation: None
 
     def create(self, request: Any, /) -> str:
@@ -48,6 +54,10 @@ class FakeTrainingJobs:
     def stop(self, job_name: str, /) -> bool:
         self.stopped.append(job_name)
         return True
+
+    def keep_alive(self, job_name: str, seconds: int, /) -> None:
+        self.kept_alive.append((job_name, seconds))
+        self.on_keep_alive(job_name, seconds)
 
 
 @dataclass
@@ -71,6 +81,18 @@ class FakeTopic:
         self.before_call("Publish")
         self.published.append(notice)
         return f"message-{len(self.published)}"
+
+
+@dataclass
+class FakeSchedules:
+    """EventBridge Scheduler, which knows a schedule by its name."""
+
+    made: dict[str, PlannedSchedule] = field(default_factory=dict)
+    before_call: Callable[[str], None] = lambda operation: None
+
+    def create(self, schedule: PlannedSchedule, /) -> None:
+        self.before_call("CreateSchedule")
+        self.made.setdefault(schedule.name, schedule)
 
 
 class Clock:
@@ -203,6 +225,41 @@ def a_job(
     return TrainingJob(**facts | fields)
 
 
+def a_pool_request() -> dict[str, Any]:
+    """What of a CreateTrainingJob request SageMaker compares with warm pools, and the keep-alive period."""
+    return {
+        "RoleArn": "arn:aws:iam::123456789012:role/team-a",
+        "ResourceConfig": {
+            "InstanceType": "ml.m5.xlarge",
+            "InstanceCount": 2,
+            "VolumeSizeInGB": 30,
+            "VolumeKmsKeyId": "arn:aws:kms:us-east-1:123456789012:key/one",
+            "KeepAlivePeriodInSeconds": 1800,
+        },
+        "VpcConfig": {"Subnets": ["subnet-1", "subnet-2"], "SecurityGroupIds": ["sg-1"]},
+        "EnableInterContainerTrafficEncryption": False,
+        "EnableNetworkIsolation": False,
+        "EnableManagedSpotTraining": False,
+    }
+
+
+def a_pool(request: dict[str, Any] | None = None, **fields: Any) -> Pool:
+    traits = traits_of(request or a_pool_request())
+    assert traits is not None
+    facts: dict[str, Any] = {
+        "run": "first",
+        "attempt": 1,
+        "name": "first",
+        "job_name": "first-1",
+        "traits": traits,
+        "kept_since": NOON,
+        "keep_alive_seconds": 1800,
+        "kept_until": NOON + timedelta(minutes=30),
+        "chain_since": NOON - timedelta(hours=1),
+    }
+    return Pool(**facts | fields)
+
+
 def an_event_line(event: str, minutes: float, **fields: Any) -> str:
     """A line of a job's log, at so many minutes after noon."""
     at = (NOON + timedelta(minutes=minutes)).timestamp()
@@ -219,12 +276,27 @@ class World:
         self.jobs = FakeTrainingJobs()
         self.logs = FakeJobLogs()
         self.topic = FakeTopic()
+        self.schedules = FakeSchedules()
+        self.deployment = Deployment(name="spotkeep", prices={"ml.m5.xlarge": 0.23})
+        self.watch_pools(PoolRules())
+
+    def watch_pools(self, rules: PoolRules) -> None:
+        """Wire the parts anew, with these rules for pools."""
+        self.deployment = replace(self.deployment, pool_rules=rules)
+        self.pools = PoolWatch(
+            table=self.table,
+            jobs=self.jobs,
+            schedules=self.schedules,
+            deployment=self.deployment,
+            clock=self.clock,
+        )
         self.runs = RunObserver(
             table=self.table,
             jobs=self.jobs,
             logs=self.logs,
-            deployment=Deployment(name="spotkeep", prices={"ml.m5.xlarge": 0.23}),
+            deployment=self.deployment,
             clock=self.clock,
+            pools=self.pools,
         )
         self.outbox = Outbox(table=self.table, topic=self.topic, clock=self.clock)
 
@@ -243,6 +315,8 @@ class Make:
     run: Callable[..., Run] = a_run
     attempt: Callable[..., Attempt] = an_attempt
     job: Callable[..., TrainingJob] = a_job
+    pool: Callable[..., Pool] = a_pool
+    pool_request: Callable[[], dict[str, Any]] = a_pool_request
     line: Callable[..., str] = an_event_line
     arn: Callable[[str], str] = arn_of
     launch_marks: Callable[..., dict[str, str]] = launch_marks

@@ -179,6 +179,10 @@ class TestBounds:
     def test_cost_cuts_the_first_job(self) -> None:
         assert first_job(asked(max_cost=1.408, max_run="5h"), prices=PRICES).max_run_seconds == 3_600
 
+    def test_cost_pays_for_the_warm_pool_too(self) -> None:
+        request = asked(max_cost=1.408, max_run="5h", capacity="on-demand", keep_alive="10m")
+        assert first_job(request, prices=PRICES).max_run_seconds == 3_000
+
     def test_cost_leaves_what_a_spot_job_saved_to_the_next(self) -> None:
         request = asked(max_cost=1.408, max_run="5h")
         cheap = ended(EndReason.MAX_RUNTIME_EXCEEDED, trained=3_600, billed=1_080)

@@ -107,10 +107,12 @@ class Story:
             now=self.clock, sleep=lambda _: None,
         )  # fmt: skip
         self.observer = RunObserver(
-            table=self.table, jobs=self.account, logs=world.logs, deployment=deployment, clock=self.clock
-        )
+            table=self.table, jobs=self.account, logs=world.logs, deployment=deployment, clock=self.clock,
+            pools=world.pools,
+        )  # fmt: skip
         self.reconciler = Reconciler(
-            table=self.table, observer=self.observer, jobs=self.account, outbox=world.outbox, clock=self.clock,
+            table=self.table, observer=self.observer, jobs=self.account, pools=world.pools, outbox=world.outbox,
+            clock=self.clock,
             tuning=TuningObserver(table=self.table, jobs=None, deployment="spotkeep", clock=self.clock),  # type: ignore[arg-type]
             complete_launch=partial(
                 complete_launch, table=self.table, jobs=self.account, deployment=deployment, now=self.clock

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
+from spotkeep_jobs import notices
 from spotkeep_jobs.ladder import NextJob, Rung
 from spotkeep_jobs.notices import (
     COLUMNS,
@@ -24,7 +25,7 @@ from spotkeep_jobs.notices import (
     tuning_notice,
 )
 from spotkeep_jobs.record import Cost, Notice, Run
-from spotkeep_jobs.states import EndReason, NoticeKind, RunState
+from spotkeep_jobs.states import EndReason, NoticeKind, PoolEndReason, PoolState, RunState
 
 COST = Cost(
     billed_seconds=2410, training_seconds=8040, waited_seconds=725, redone_steps=35, redone_seconds=248,
@@ -230,3 +231,39 @@ def test_durations_are_said_as_a_person_says_them(seconds: float, words: str) ->
 )
 def test_money_keeps_what_cents_would_hide(amount: float, words: str) -> None:
     assert spoken_usd(amount) == words
+
+
+class TestOfAWarmPool:
+    def told(self, make: Any, **fields: Any) -> Run:
+        return make.run(state=RunState.COMPLETED, end_reason=EndReason.COMPLETED, capacity="on-demand", **fields)  # type: ignore[no-any-return]
+
+    @pytest.mark.parametrize("usd_per_hour", [0.23, None], ids=["with its price", "without"])
+    def test_the_end_says_until_when_and_what_it_costs(
+        self, make: Any, usd_per_hour: float | None, snapshot: SnapshotAssertion
+    ) -> None:
+        run = self.told(make, ended_at=make.noon)
+        pool = make.pool(run=run.run, usd_per_hour=usd_per_hour)
+        notice = notices.ending_notice(run=run, deployment="spotkeep", created_at=make.noon, pool=pool)
+        assert notice is not None
+        assert notice.body == snapshot
+
+    def test_a_reminder(self, make: Any, snapshot: SnapshotAssertion) -> None:
+        pool = make.pool(run="digits-1a2b3c4d", usd_per_hour=0.23)
+        notice = notices.pool_expiring_notice(
+            run=self.told(make), pool=pool, idle_usd=0.15, deployment="spotkeep",
+            created_at=make.noon + timedelta(minutes=20),
+        )  # fmt: skip
+        assert (notice.subject, notice.body) == snapshot
+        assert notice.attributes["status"] == "pool-expiring"
+
+    @pytest.mark.parametrize("reason", [*PoolEndReason, None])
+    def test_its_end(self, make: Any, reason: PoolEndReason | None, snapshot: SnapshotAssertion) -> None:
+        state = PoolState.NOT_KEPT if reason is None else PoolState.ENDED
+        pool = make.pool(run="digits-1a2b3c4d", usd_per_hour=0.23, state=state, end_reason=reason, idle_seconds=1800)
+        notice = notices.pool_over_notice(
+            run=self.told(make), pool=pool, deployment="spotkeep", created_at=make.noon + timedelta(minutes=30)
+        )
+        assert (notice.subject, notice.body) == snapshot
+        assert notice.attributes["reason"] == (reason or "NOT_KEPT")
+        assert all(len(line) <= notices.COLUMNS or "service-quotas" in line or "Quotas[" in line
+                   for line in notice.body.splitlines())  # fmt: skip

@@ -31,6 +31,7 @@ class Sweeping:
         return Reconciler(
             table=world.table,
             observer=world.runs,
+            pools=world.pools,
             jobs=world.jobs,
             tuning=TuningObserver(table=world.table, jobs=self, deployment="spotkeep", clock=world.clock),
             outbox=world.outbox,

@@ -9,7 +9,19 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.record import Attempt, Cost, JobUsage, Notice, Plan, Run, RunChange, Spread, TimelineEntry
+from spotkeep_jobs.record import (
+    Attempt,
+    Cost,
+    JobUsage,
+    Notice,
+    Plan,
+    Pool,
+    PoolChange,
+    Run,
+    RunChange,
+    Spread,
+    TimelineEntry,
+)
 from spotkeep_jobs.run_table import (
     AttemptStillLiveError,
     LineageTakenError,
@@ -23,6 +35,7 @@ from spotkeep_jobs.states import (
     EndReason,
     NoticeKind,
     NoticeState,
+    PoolState,
     RunState,
     TimelineKind,
 )
@@ -314,3 +327,59 @@ class TestListing:
         assert head_expires == int((make.noon + timedelta(hours=1, days=30)).timestamp())
         assert expiry
         assert all(expires > head_expires for expires in expiry.values())
+
+
+class TestWarmPools:
+    def left(self, table: RunTable, opened: Run, make: Any) -> Pool:
+        """The run has ended, and its job left a pool."""
+        attempt = table.attempt(opened.run, 1)
+        assert attempt is not None
+        pool: Pool = make.pool(run=opened.run, job_name=attempt.job_name)
+        table.commit(ended(opened, attempt, make).model_copy(update={"pool": pool, "notices": ()}))
+        return pool
+
+    def changed(self, table: RunTable, pool: Pool, **fields: Any) -> PoolChange:
+        head, attempt = table.get(pool.run), table.attempt(pool.run, 1)
+        assert head is not None
+        assert attempt is not None
+        return PoolChange(run=head, attempt=attempt, pool=pool.model_copy(update=fields))
+
+    def test_a_pool_is_written_with_the_change_that_ends_its_run(self, table: RunTable, opened: Run, make: Any) -> None:
+        pool = self.left(table, opened, make)
+        assert table.pool(opened.run, 1) == pool
+        assert list(table.pools(opened.run)) == [pool]
+        assert table.pool(opened.run, 2) is None
+
+    def test_kept_pools_come_first_to_expire_first_until_they_are_over(
+        self, table: RunTable, opened: Run, make: Any
+    ) -> None:
+        pool = self.left(table, opened, make)
+        other = table.open_run(run=make.run("other-1a2b3c4d"), attempt=make.attempt("other-1a2b3c4d")).run
+        sooner = self.left(table, other, make)
+        sooner = sooner.model_copy(update={"kept_until": sooner.kept_until - timedelta(minutes=10)})
+        table.commit_pool(self.changed(table, sooner))
+        assert [kept.run for kept in table.kept_pools()] == [other.run, opened.run]
+        table.commit_pool(self.changed(table, sooner, state=PoolState.ENDED))
+        assert [kept.run for kept in table.kept_pools()] == [pool.run]
+
+    def test_a_change_on_an_old_view_is_refused(self, table: RunTable, opened: Run, make: Any) -> None:
+        pool = self.left(table, opened, make)
+        change = self.changed(table, pool, reminders=1)
+        table.commit_pool(change)
+        with pytest.raises(RunChangedError):
+            table.commit_pool(change)
+
+    def test_it_leaves_the_lineage_to_the_run_that_has_it_now(self, table: RunTable, opened: Run, make: Any) -> None:
+        pool = self.left(table, opened, make)
+        heir = make.run("heir-1a2b3c4d", checkpoint_uri=opened.checkpoint_uri)
+        table.open_run(run=heir, attempt=make.attempt("heir-1a2b3c4d"))
+        table.commit_pool(self.changed(table, pool, state=PoolState.ENDED))
+        assert table.lineage_owner(opened.checkpoint_uri) == heir.run
+
+    def test_a_reused_pool_tells_its_heir_since_when_it_is_handed_on(
+        self, table: RunTable, opened: Run, make: Any
+    ) -> None:
+        pool = self.left(table, opened, make)
+        assert table.chain_of("next-1") is None
+        table.commit_pool(self.changed(table, pool, state=PoolState.REUSED, reused_by="next-1"))
+        assert table.chain_of("next-1") == pool.chain_since

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -273,3 +274,9 @@ def test_any_accepted_document_builds_a_request_botocore_accepts(document: dict[
     assert max(map(len, parameters["HyperParameters"].values()), default=0) <= 256
     stopping = parameters["StoppingCondition"]
     assert stopping.get("MaxWaitTimeInSeconds", stopping["MaxRuntimeInSeconds"] + 1) > stopping["MaxRuntimeInSeconds"]
+
+
+def test_a_team_with_a_role_of_its_own_works_with_that() -> None:
+    platform = replace(PLATFORM, team_role_arns={"vision": "arn:aws:iam::123456789012:role/vision"})
+    assert built(platform=platform, team="vision")["RoleArn"] == "arn:aws:iam::123456789012:role/vision"
+    assert built(platform=platform)["RoleArn"] == PLATFORM.execution_role_arn

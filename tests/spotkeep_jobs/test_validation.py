@@ -51,7 +51,13 @@ def test_a_name_and_a_command_are_enough() -> None:
     assert (request.instance_count, request.volume_size_gb) == (1, 30)
     assert (request.max_run, request.max_wait, request.keep_alive) == (86_400, 172_800, 0)
     assert request.checkpoints is True
-    assert [str(kind) for kind in request.notify] == ["completed", "failed", "stopped"]
+    assert [str(kind) for kind in request.notify] == [
+        "completed",
+        "failed",
+        "stopped",
+        "pool-expiring",
+        "pool-expired",
+    ]
 
 
 def test_the_account_limit_lowers_the_default_of_max_run_but_not_a_wish() -> None:
@@ -572,3 +578,31 @@ def test_money_that_may_end_before_the_work_is_warned_of() -> None:
     assert "0.97 USD" in warning
     [warning] = launched_at_noon(capacity="on-demand", budget=0.5).warnings
     assert "budget 0.50 USD is below what the work costs on demand" in warning
+
+
+class TestWarmPoolsAndTeams:
+    def test_a_pool_is_kept_no_longer_than_the_deployment_allows(self) -> None:
+        defaults = replace(DEFAULTS, max_keep_alive_seconds=900)
+        document = {**MINIMAL, "capacity": "on-demand", "keep_alive": "30m"}
+        [problem] = validate(document, defaults=defaults).problems
+        assert (problem.field, problem.found) == ("keep_alive", "30m")
+        assert "15m" in problem.problem
+        assert validate({**document, "keep_alive": "15m"}, defaults=defaults).problems == ()
+
+    def test_several_types_with_a_pool_are_warned_of(self) -> None:
+        several = {"capacity": "on-demand", "keep_alive": "5m", "instance_types": ["ml.m5.xlarge", "ml.c5.xlarge"]}
+        assert any("several instance types" in warning for warning in judged(**several).warnings)
+        single = several | {"instance_types": ["ml.m5.xlarge"]}
+        assert not any("several instance types" in warning for warning in judged(**single).warnings)
+
+    def test_a_team_is_one_with_a_role_of_its_own(self) -> None:
+        defaults = replace(DEFAULTS, teams=("vision", "speech"))
+        assert validate({**MINIMAL, "team": "vision"}, defaults=defaults).accepted().team == "vision"
+        [problem] = validate({**MINIMAL, "team": "visoin"}, defaults=defaults).problems
+        assert (problem.field, problem.fix) == ("team", "Did you mean `vision`?")
+        [problem] = validate({**MINIMAL, "team": "vision"}, defaults=replace(DEFAULTS, teams=())).problems
+        assert "isolated_teams" in problem.fix
+
+    def test_without_a_deployment_any_team_may_be_right(self) -> None:
+        assert validate({**MINIMAL, "team": "vision"}, defaults=DEFAULTS).accepted().team == "vision"
+        assert [p.field for p in validate({**MINIMAL, "team": "Vision Lab"}, defaults=DEFAULTS).problems] == ["team"]

@@ -3,7 +3,8 @@
 import pytest
 
 from spotkeep_local.capacity import CapacityScript, EventFaults, Interruption
-from spotkeep_local.control import ControlError, LocalControl
+from spotkeep_local.control import LocalControl
+from spotkeep_local.control_connection import ControlError
 from spotkeep_local.lifecycle import free_port
 
 

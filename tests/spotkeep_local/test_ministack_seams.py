@@ -14,7 +14,8 @@ from spotkeep_local import ministack_seams as seams
 from spotkeep_local.errors import IncompatibleMinistackError
 from ministack import app
 from ministack.core import persistence, router
-from ministack.services import eventbridge
+from ministack.services import ec2, eventbridge
+from ministack.services.cloudformation import provisioners
 
 def moved():
     try:
@@ -55,6 +56,7 @@ def test_the_installed_ministack_is_the_one_we_extend(tmp_path: Path) -> None:
         ("del eventbridge._put_events", "eventbridge._put_events no longer takes"),
         ("persistence.save_all = lambda a, b: None", "persistence.save_all no longer takes"),
         ("del app._build_persistence_save_dict", "app._build_persistence_save_dict is gone"),
+        ("del ec2._launch_templates", "ec2._launch_templates is gone"),
         ("seams.EXPECTED_VERSION = '9'", "the version is 1.5.33"),
     ],
 )
@@ -79,6 +81,74 @@ print(router.detect_service("POST", "/", {"x-amz-target": "SageMaker.ListTrainin
       app.SERVICE_HANDLERS["sagemaker"] is handler)
 """
     assert in_a_fresh_process(script, tmp_path) == "sagemaker sqs True"
+
+
+def test_a_handler_stands_before_ministack_s_own(tmp_path: Path) -> None:
+    script = """
+theirs = seams.handler_of("ec2")
+async def ours(*request): return await theirs(*request)
+seams.replace_handler("ec2", ours)
+print(app.SERVICE_HANDLERS["ec2"] is ours, seams.handler_of("ec2") is ours)
+"""
+    assert in_a_fresh_process(script, tmp_path) == "True True"
+
+
+def test_a_type_of_resource_is_made_by_whom_we_say(tmp_path: Path) -> None:
+    script = """
+def create(logical_id, properties, stack_name): return "id-1", {"Arn": "arn"}
+def update(physical_id, old, new, stack_name): return physical_id, {"Arn": new["Arn"]}
+def delete(physical_id, properties): print("deleted", physical_id)
+for name in ("AWS::Test::Thing", "AWS::Test::Other"):
+    seams.add_resource_type(name, create=create, update=update, delete=delete)
+print(provisioners._provision_resource("AWS::Test::Thing", "Thing", {}, "stack"))
+print(provisioners._update_resource("AWS::Test::Thing", "id-1", {"Arn": "a"}, {"Arn": "b"}, "stack", "Thing"))
+provisioners._delete_resource("AWS::Test::Thing", "id-1", {})
+from ministack.services.cloudformation import stacks
+print([stacks._runs_on_worker_thread(name) for name in ("AWS::Test::Thing", "AWS::Test::Other", "AWS::S3::Bucket")])
+"""
+    assert in_a_fresh_process(script, tmp_path).splitlines() == [
+        "('id-1', {'Arn': 'arn'})",
+        "('id-1', {'Arn': 'b'})",
+        "deleted id-1",
+        "[True, True, False]",
+    ]
+
+
+@pytest.mark.parametrize("name", ["provisioners._RESOURCE_HANDLERS", "stacks._runs_on_worker_thread"])
+def test_what_moved_is_named_when_a_type_of_resource_is_added(tmp_path: Path, name: str) -> None:
+    script = f"""
+from ministack.services.cloudformation import stacks
+del {name}
+try:
+    seams.add_resource_type("AWS::Test::Thing", create=print, update=print, delete=print)
+except IncompatibleMinistackError as error:
+    print(error)
+"""
+    assert f"{name} no longer" in in_a_fresh_process(script, tmp_path)
+
+
+def test_what_is_slow_is_done_before_the_first_request_and_once(tmp_path: Path) -> None:
+    script = """
+import asyncio
+async def theirs(*request): return "answered"
+seams.replace_handler("cloudformation", theirs)
+seams.on_first_request("cloudformation", lambda: print("prepared"))
+for _ in range(2):
+    print(asyncio.run(seams.handler_of("cloudformation")("GET", "/", {}, b"", {})))
+"""
+    assert in_a_fresh_process(script, tmp_path).split() == ["prepared", "answered", "answered"]
+
+
+def test_the_default_subnets_and_launch_templates_are_there_to_be_read(tmp_path: Path) -> None:
+    script = """
+print(sorted(subnet["AvailabilityZone"] for subnet in seams.subnets() if subnet["DefaultForAz"]))
+ec2._create_launch_template({"LaunchTemplateName": ["t"], "LaunchTemplateData.ImageId": ["ami-1"]})
+print([(t["LaunchTemplateName"], t["Versions"][0]["LaunchTemplateData"]) for t in seams.launch_templates()])
+"""
+    assert in_a_fresh_process(script, tmp_path).splitlines() == [
+        "['us-east-1a', 'us-east-1b', 'us-east-1c']",
+        "[('t', {'ImageId': 'ami-1'})]",
+    ]
 
 
 def test_an_event_of_aws_reaches_the_default_bus(tmp_path: Path) -> None:

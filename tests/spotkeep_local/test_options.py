@@ -16,6 +16,7 @@ options = st.builds(
     sync_interval_seconds=st.floats(0.01, 3600),
     upload_delay_seconds=st.floats(0, 3600),
     stop_grace_seconds=st.floats(0, 3600),
+    time_scale=st.floats(1, 1000),
     isolation=st.sampled_from(Isolation),
 )
 
@@ -36,6 +37,7 @@ def test_every_wrong_value_is_named_at_once() -> None:
             upload_delay_seconds=True,
             stop_grace_seconds="120",  # type: ignore[arg-type]
             isolation="docker",  # type: ignore[arg-type]
+            time_scale=0.5,
         )
     fields = [problem.split()[0] for problem in refusal.value.problems]
     assert sorted(fields) == sorted(
@@ -47,6 +49,7 @@ def test_every_wrong_value_is_named_at_once() -> None:
             "save_delay_seconds",
             "stop_grace_seconds",
             "sync_interval_seconds",
+            "time_scale",
             "upload_delay_seconds",
         ]
     )

@@ -87,13 +87,15 @@ def stage(local_aws: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
 
     environment = {
         "SPOTKEEP_DEPLOYMENT": "spotkeep", "SPOTKEEP_RUN_TABLE": f"runs-{suffix}", "SPOTKEEP_NOTICE_TOPIC_ARN": topic,
-        "SPOTKEEP_PRICES": '{"ml.m5.xlarge": 0.23}',
+        "SPOTKEEP_PRICES": '{"ml.m5.xlarge": 0.23}', "SPOTKEEP_POOL_SCHEDULE_GROUP": "pools",
+        "SPOTKEEP_POOL_SCHEDULE_ROLE_ARN": "role", "SPOTKEEP_POOL_SCHEDULE_DEAD_LETTER_ARN": "queue",
+        "SPOTKEEP_WARM_POOLS_FUNCTION_ARN": "function",
     }  # fmt: skip
     parts = wired(TrackingSettings.from_environment(environment), clock=lambda: NOON)
     sagemaker = SageMaker()
     runs = RunObserver(
         table=parts.table, jobs=sagemaker, logs=CloudWatchJobLogs(session.client("logs")),
-        deployment=parts.deployment, clock=parts.clock,
+        deployment=parts.deployment, clock=parts.clock, pools=parts.pools,
     )  # fmt: skip
     tuning = TuningObserver(table=parts.table, jobs=sagemaker, deployment="spotkeep", clock=parts.clock)
     tracking = replace(parts, jobs=sagemaker, runs=runs, tuning=tuning)

@@ -23,17 +23,21 @@ def doctor(context: typer.Context, job_file: JobFile, *, overrides: Overrides = 
     from spotkeep_cli.rendering.forecast import launch_forecast_view
     from spotkeep_cli.rendering.problem_list import problem_list
     from spotkeep_cli.rendering.quantities import counted
+    from spotkeep_cli.spot_or_pool import LOOKED_AT, advice_for
 
     invocation = invocation_of(context)
     terminal = Terminal(as_json=as_json)
     document = read_job_file(job_file, overrides=overrides or ())
     new_token = invocation.seams.new_token
+    advice = None
     deployment: Deployment | None = None
     try:
         deployment = invocation.deployment()
         prepared = prepare(document, checkpoint_bucket=deployment.checkpoint_bucket, new_token=new_token)
         judgement = judge_by_launcher(deployment, prepared)
         judge = "the launcher"
+        runs = deployment.runs.list(limit=LOOKED_AT) if judgement.request else []
+        advice = advice_for(dict(judgement.request), runs=runs, usd_per_hour=judgement.usd_per_hour)
     except NoConnectionError as error:
         terminal.remark(f"Checked here, without a deployment ({error.message}).")
         prepared = prepare(document, checkpoint_bucket=PLACEHOLDER_BUCKET, new_token=new_token)
@@ -52,6 +56,7 @@ def doctor(context: typer.Context, job_file: JobFile, *, overrides: Overrides = 
                 "checked_by": judge,
                 "problems": [problem.as_document() for problem in problems],
                 "warnings": [warning.as_document() for warning in warnings],
+                "spot_or_pool": None if advice is None else advice.as_document(),
                 **({} if forecast is None else {"forecast": forecast.as_document()}),
             }
         )
@@ -64,6 +69,8 @@ def doctor(context: typer.Context, job_file: JobFile, *, overrides: Overrides = 
     if warnings:
         terminal.show(f"{job_file}: {counted(len(warnings), 'warning')}")
         terminal.show(problem_list(warnings, mark="!", style="yellow"))
+    if advice is not None:
+        terminal.show(f"Spot or pool: {advice}.")
     if forecast is not None:
         terminal.show(launch_forecast_view(forecast))
     quoted = shlex.quote(str(job_file))

@@ -1,9 +1,18 @@
 """`spotkeep launch job.yaml`: shows the plan, asks, launches, follows."""
 
+from typing import Annotated
+
 import typer
 
 from spotkeep_cli.commands.parameters import AsJson, AssumeYes, Detach, JobFile, Overrides, invocation_of
 from spotkeep_cli.terminal import Terminal
+
+Like = Annotated[
+    str | None,
+    typer.Option(
+        "--like", metavar="RUN", help="Take over what a job needs to fit that run's warm pool.", show_default=False
+    ),
+]
 
 
 def launch(
@@ -11,6 +20,7 @@ def launch(
     job_file: JobFile,
     *,
     overrides: Overrides = None,
+    like: Like = None,
     yes: AssumeYes = False,
     detach: Detach = False,
     as_json: AsJson = False,
@@ -19,17 +29,23 @@ def launch(
     from spotkeep_cli.following_to_the_end import follow_to_the_end
     from spotkeep_cli.job_file import read_job_file
     from spotkeep_cli.judgement import judge_by_launcher
+    from spotkeep_cli.kept_pools import overrides_like
     from spotkeep_cli.launch_forecast import forecast_launch
     from spotkeep_cli.launcher_answer import read_answer, refused
     from spotkeep_cli.preparation import prepare
     from spotkeep_cli.rendering.forecast import launch_forecast_view
     from spotkeep_cli.rendering.plan import first_type, plan
     from spotkeep_cli.rendering.problem_list import problem_list
+    from spotkeep_cli.run_names import find_run
+    from spotkeep_cli.spot_or_pool import LOOKED_AT, advice_for
 
     invocation = invocation_of(context)
     terminal = Terminal(as_json=as_json)
     document = read_job_file(job_file, overrides=overrides or ())
     deployment = invocation.deployment()
+    if like is not None:
+        other = find_run(deployment.runs, like, command=invocation.options.command)
+        document = document.with_fields(overrides_like(other, document))
     prepared = prepare(document, checkpoint_bucket=deployment.checkpoint_bucket, new_token=invocation.seams.new_token)
     judgement = judge_by_launcher(deployment, prepared)
     if judgement.problems:
@@ -43,6 +59,11 @@ def launch(
     terminal.show(plan(judgement, prepared=prepared, where=place, now=now))
     if forecast is not None:
         terminal.show(launch_forecast_view(forecast))
+    advice = advice_for(
+        dict(judgement.request), runs=deployment.runs.list(limit=LOOKED_AT), usd_per_hour=judgement.usd_per_hour
+    )
+    if advice is not None:
+        terminal.show(f"Spot or pool: {advice}.")
     if warnings := [*judgement.warnings, *(forecast.warnings if forecast else ())]:
         terminal.show(problem_list(document.located(warnings), mark="!", style="yellow"))
     terminal.confirm("Launch it?", assume_yes=yes)

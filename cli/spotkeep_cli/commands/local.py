@@ -32,6 +32,9 @@ def up(
     deploy: Annotated[
         bool, typer.Option("--deploy/--no-deploy", help="Also deploy the app of this directory to it.")
     ] = True,
+    time_scale: Annotated[
+        float, typer.Option(min=1, max=1000, help="How many times faster than AWS's its EC2 is: notices, volumes.")
+    ] = 1.0,
     as_json: AsJson = False,
 ) -> None:
     """Start the local AWS and deploy this project's app to it."""
@@ -39,13 +42,14 @@ def up(
     from spotkeep_cli.rendering.deployment_progress import showing_deployment
     from spotkeep_local import lifecycle
     from spotkeep_local.errors import LocalAwsError
+    from spotkeep_local.options import ServerOptions
 
     terminal = Terminal(as_json=as_json)
     deployment = invocation_of(context).options.deployment
     project = project_directory()
     deployable = deploy and (project / "cdk.json").is_file()
     try:
-        local = lifecycle.start(local_state_directory(), port)
+        local = lifecycle.start(local_state_directory(), port, ServerOptions(time_scale=time_scale))
         if deployable:
             with showing_deployment(terminal.remarks) as on_progress:
                 _deploy(local, project=project, deployment=deployment, on_progress=on_progress)

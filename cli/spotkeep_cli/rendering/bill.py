@@ -23,6 +23,7 @@ def bill(run: Run) -> RenderableType:
     at_most = "at most " if cost.redone_seconds is None else ""
     rows: list[Fact] = [
         ("billed", _amount(cost.billed_seconds, cost.billed_usd)),
+        *_idle_pool(cost),
         ("on demand, clean", at_most + _amount(cost.clean_on_demand_seconds, cost.clean_on_demand_usd)),
         ("saved", f"{quantities.percent(cost.saved_percent)}, {_amount(cost.saved_seconds, cost.saved_usd)}"),
         ("done twice", _redone(cost)),
@@ -35,6 +36,12 @@ def bill(run: Run) -> RenderableType:
     if cost.usd_per_hour is None:
         rows.append(("price", f"of {run.instance_type} not known: in instance time"))
     return facts(rows)
+
+
+def _idle_pool(cost: Cost) -> list[Fact]:
+    if not cost.idle_pool_seconds:
+        return []
+    return [("idle pool", f"{_amount(cost.idle_pool_seconds, cost.idle_pool_usd)} of it")]
 
 
 def _amount(seconds: float, usd: float | None) -> str:

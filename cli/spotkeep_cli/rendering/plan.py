@@ -9,6 +9,7 @@ from rich.text import Text
 
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.facts import Fact, facts
+from spotkeep_cli.rendering.pool_list import match_in_a_plan
 from spotkeep_jobs.ladder import Rung, rungs_of
 from spotkeep_jobs.request import JobRequest
 
@@ -31,7 +32,7 @@ def plan(judgement: Judgement, *, prepared: PreparedJob, where: str, now: dateti
         judgement: The request with its defaults, and the price.
         prepared: The job with its packed source.
         where: The deployment in words: `spotkeep in us-east-1`.
-        now: The time.
+        now: The time, for deadlines and what is left of a warm pool.
     """
     request = judgement.request
     heading = Text.assemble((str(prepared.payload.get("run", "")), "bold"), "  would be launched")
@@ -101,6 +102,8 @@ def _rows(
     if source := _source(request, prepared=prepared):
         rows.append(("source", source))
     rows += [("runs on" if not number else "", place) for number, place in enumerate(places(request))]
+    if request.get("capacity") == "on-demand" and (judgement.pools or request.get("keep_alive")):
+        rows.append(("warm pool", match_in_a_plan(judgement.pools, now=now)))
     rows.append(("at most", _limits(request)))
     if channels := request.get("channels"):
         rows += [("data", f"{channel['name']}: {channel['uri']}") for channel in channels]

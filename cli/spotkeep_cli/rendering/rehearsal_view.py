@@ -12,7 +12,7 @@ from rich.text import Text
 
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.bill import bill
-from spotkeep_rehearsal.rehearsal import Stage
+from spotkeep_rehearsal.staging import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,22 +63,22 @@ class RehearsalView(AbstractContextManager["RehearsalView"]):
             self._progress.stop()
 
     def stage_started(self, stage: Stage) -> None:
-        """See `spotkeep_rehearsal.rehearsal.Observer`."""
+        """See `spotkeep_rehearsal.staging.Observer`."""
         if self._progress is not None:
             self._task = self._progress.add_task(stage.value.ljust(_STAGE_WIDTH), total=None, count="", text="")
 
     def stage_progress(self, stage: Stage, *, done: int, total: int | None, text: str) -> None:  # noqa: ARG002
-        """See `spotkeep_rehearsal.rehearsal.Observer`."""
+        """See `spotkeep_rehearsal.staging.Observer`."""
         if self._progress is not None and self._task is not None:
             count = f"{done}/{total}" if total else ""
             self._progress.update(self._task, completed=done, total=total, count=count, text=text[:_LONGEST_TEXT])
 
     def stage_note(self, stage: Stage, text: str) -> None:  # noqa: ARG002
-        """See `spotkeep_rehearsal.rehearsal.Observer`."""
+        """See `spotkeep_rehearsal.staging.Observer`."""
         self._line(Text.assemble("  ", " " * _STAGE_WIDTH, "  ", (text, "yellow")))
 
     def stage_finished(self, stage: Stage, *, seconds: float, text: str) -> None:
-        """See `spotkeep_rehearsal.rehearsal.Observer`."""
+        """See `spotkeep_rehearsal.staging.Observer`."""
         if self._progress is not None and self._task is not None:
             self._progress.remove_task(self._task)
             self._task = None
@@ -86,11 +86,11 @@ class RehearsalView(AbstractContextManager["RehearsalView"]):
         self._line(Text.assemble(("✓ ", "green"), (name, "bold"), f"  {seconds:5.1f} s  ", (text, "dim")))
 
     def job_said(self, line: str) -> None:
-        """See `spotkeep_rehearsal.rehearsal.Observer`."""
+        """See `spotkeep_rehearsal.staging.Observer`."""
         self._line(Text.assemble("  ", " " * _STAGE_WIDTH, "  ", (line, "dim")))
 
     def notice_received(self, notice: ReceivedNotice) -> None:
-        """See `spotkeep_rehearsal.rehearsal.Observer`."""
+        """See `spotkeep_rehearsal.staging.Observer`."""
         self._line(Text.assemble("  ", " " * _STAGE_WIDTH, "  ", (notice.subject, "dim")))
 
     def _line(self, line: Text) -> None:
@@ -106,13 +106,16 @@ def report_of(report: Report) -> Sequence[RenderableType]:
         _losses(report.verdict.interruptions),
     ]
     if notice is not None:
-        parts += ["", _heading("The notice, as the subscriber got it"), _mail(notice)]
+        parts += ["", _heading("The notice, as the subscriber got it"), received_notice(notice)]
     parts += ["", _heading("The bill"), bill(report.head), "", *_verdict(report)]
     return parts
 
 
-def _mail(notice: ReceivedNotice) -> RenderableType:
-    # A bar at the left instead of a box: addresses stay whole, so that they can be copied.
+def received_notice(notice: ReceivedNotice) -> RenderableType:
+    """A notice as its subscriber got it.
+
+    A bar at the left instead of a box: addresses stay whole, so that they can be copied.
+    """
     lines = [
         Text.assemble(("Subject: ", "dim"), (notice.subject, "bold")),
         Text(),

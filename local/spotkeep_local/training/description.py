@@ -53,7 +53,19 @@ def describe(job: TrainingJob, *, now: float) -> dict[str, Any]:
         "EnableInterContainerTrafficEncryption": job.request.get("EnableInterContainerTrafficEncryption", False),
         "EnableManagedSpotTraining": job.spot,
         "ProfilingStatus": "Disabled",
+        "WarmPoolStatus": _warm_pool(job, now=now),
     } | {name: _echoed(job, name) for name in _ECHOED if name in job.request}
+
+
+def _warm_pool(job: TrainingJob, *, now: float) -> dict[str, Any] | None:
+    pool = job.warm_pool
+    if pool is None:
+        return None
+    return {
+        "Status": pool.status.value,
+        "ResourceRetainedBillableTimeInSeconds": pool.idle_seconds(now),
+        "ReusedByJob": pool.reused_by,
+    }
 
 
 def _echoed(job: TrainingJob, name: str) -> Any:
@@ -63,7 +75,7 @@ def _echoed(job: TrainingJob, name: str) -> Any:
     return value
 
 
-def summarize(job: TrainingJob) -> dict[str, Any]:
+def summarize(job: TrainingJob, *, now: float) -> dict[str, Any]:
     """The job's line in the answer to ListTrainingJobs."""
     return {
         "TrainingJobName": job.name,
@@ -73,6 +85,7 @@ def summarize(job: TrainingJob) -> dict[str, Any]:
         "LastModifiedTime": job.updated_at,
         "TrainingJobStatus": job.status.value,
         "SecondaryStatus": job.secondary.value,
+        "WarmPoolStatus": _warm_pool(job, now=now),
     }
 
 

@@ -59,12 +59,14 @@ class JobFacts:
         status: TrainingJobStatus.
         secondary_status: SecondaryStatus.
         isolation: How its process got /opt/ml: `namespace` or `relocated`.
+        took_over: The job whose kept host it began on; None when it began on a new one.
     """
 
     job_name: str
     status: str
     secondary_status: str
     isolation: str
+    took_over: str | None = None
     lifetimes: tuple[ProcessLifetime, ...]
 
     def to_document(self) -> dict[str, Any]:

@@ -64,9 +64,12 @@ class Host:
     """One process of a job, alive from construction to `on_exit`.
 
     Args:
-        folder: The host's own directory; holds `ml`, which the job sees as `/opt/ml`, and `home`.
+        folder: The host's own directory; holds `ml`, which the job sees as `/opt/ml`, `home`, and for a host that may
+            be kept `image`.
         command: Entry point and arguments, as in the request.
         environment: All of the job's environment; nothing of this process leaks into it.
+        own_image: Whether the host has an image of its own: the byte code of all that the job imports, which it makes
+            on its first job and has on its next. Else it shares this machine's.
         isolation: `namespace` or `relocated`.
         on_line: Called in a thread of its own with each line that the job prints.
         on_exit: Called once, after the last line, with the exit code as a shell sees it.
@@ -78,6 +81,7 @@ class Host:
         folder: Path,
         command: Sequence[str],
         environment: Mapping[str, str],
+        own_image: bool,
         isolation: Isolation,
         on_line: Callable[[str], None],
         on_exit: Callable[[int], None],
@@ -89,7 +93,10 @@ class Host:
         home.mkdir(parents=True, exist_ok=True)
         temporary.mkdir(exist_ok=True)
         self._way = _short_way_to(temporary)
-        environment = {"HOME": str(home), "TMPDIR": str(self._way or temporary)} | dict(environment)
+        of_the_host = {"HOME": str(home), "TMPDIR": str(self._way or temporary)}
+        if own_image:
+            of_the_host["PYTHONPYCACHEPREFIX"] = str(folder / "image" / "bytecode")
+        environment = of_the_host | dict(environment)
         if isolation is Isolation.NAMESPACE:
             command = [sys.executable, "-I", "-S", str(_ENTER_HOST), str(opt_ml.root), str(home), *command]
         else:

@@ -20,6 +20,7 @@ from typing import Any
 from spotkeep_local.capacity import CapacityScript
 from spotkeep_local.training.facts import ProcessLifetime
 from spotkeep_local.training.request_rules import is_spot
+from spotkeep_local.training.warm_pools import PoolStatus, WarmPool
 
 FAILURE_REASON_CHARACTERS = 1024
 
@@ -133,6 +134,8 @@ class TrainingJob:
         capacity_script: What is left of the script that governs this job.
         lifetimes: Every process the job has had, oldest first.
         log_stream: In /aws/sagemaker/TrainingJobs, once something ran.
+        warm_pool: Its warm pool; None when it asked for none, or the quota had no room for one.
+        takes_over: The job whose kept host it began on; None when it began on a new one.
     """
 
     name: str
@@ -150,6 +153,8 @@ class TrainingJob:
     capacity_script: CapacityScript | None = None
     lifetimes: tuple[ProcessLifetime, ...] = ()
     log_stream: str | None = None
+    warm_pool: WarmPool | None = None
+    takes_over: str | None = None
 
     @property
     def secondary(self) -> SecondaryStatus:
@@ -245,7 +250,7 @@ def from_document(document: dict[str, Any]) -> TrainingJob:
         ValueError: A status is unknown.
     """
     values = dict(document)
-    ending, script = values["ending"], values["capacity_script"]
+    ending, script, pool = values["ending"], values["capacity_script"], values.get("warm_pool")
     return TrainingJob(
         **values
         | {
@@ -255,6 +260,7 @@ def from_document(document: dict[str, Any]) -> TrainingJob:
             ),
             "ending": Ending(**ending | {"secondary": SecondaryStatus(ending["secondary"])}) if ending else None,
             "capacity_script": CapacityScript.from_document(script) if script else None,
+            "warm_pool": WarmPool(**pool | {"status": PoolStatus(pool["status"])}) if pool else None,
             "lifetimes": tuple(ProcessLifetime(**lifetime) for lifetime in values["lifetimes"]),
         }
     )

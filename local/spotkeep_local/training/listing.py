@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_local.training.description import summarize
@@ -39,7 +40,7 @@ def list_jobs(jobs: Iterable[TrainingJob], request: dict[str, Any]) -> dict[str,
         ordered = [job for job in ordered if (key(job) < last if descending else key(job) > last)]
     limit = request.get("MaxResults", _DEFAULT_PAGE)
     page, more = ordered[:limit], ordered[limit:]
-    answer: dict[str, Any] = {"TrainingJobSummaries": [summarize(job) for job in page]}
+    answer: dict[str, Any] = {"TrainingJobSummaries": [summarize(job, now=time.time()) for job in page]}
     if more:
         answer["NextToken"] = _write_token(key(page[-1]))
     return answer
@@ -54,10 +55,14 @@ def _matches(job: TrainingJob, request: dict[str, Any]) -> bool:
         and created <= request.get("CreationTimeBefore", created)
         and modified >= request.get("LastModifiedTimeAfter", modified)
         and modified <= request.get("LastModifiedTimeBefore", modified)
-        # No job here ever has a warm pool or a training plan.
-        and "WarmPoolStatusEquals" not in request
+        and ("WarmPoolStatusEquals" not in request or _has_pool(job, request["WarmPoolStatusEquals"]))
+        # No job here ever has a training plan.
         and "TrainingPlanArnEquals" not in request
     )
+
+
+def _has_pool(job: TrainingJob, status: str) -> bool:
+    return job.warm_pool is not None and job.warm_pool.status == status
 
 
 def _write_token(place: tuple[Any, str]) -> str:

@@ -6,8 +6,6 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-import boto3
-from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from spotkeep_local.training.errors import JobFailedError
@@ -104,25 +102,3 @@ class ObjectStore:
     def delete(self, location: S3Location) -> None:
         """Deletes one object; nothing happens when it is not there."""
         self._client.delete_object(Bucket=location.bucket, Key=location.key)
-
-
-def local_client(service: str, *, endpoint_url: str, region: str, account_id: str) -> Any:
-    """A boto3 client for the local AWS, whatever credentials and settings this machine has."""
-    session = boto3.Session(
-        aws_access_key_id=account_id,
-        aws_secret_access_key="local",  # noqa: S106 - the local AWS takes any
-        region_name=region,
-    )
-    return session.client(
-        service,  # type: ignore[call-overload]
-        endpoint_url=endpoint_url,
-        config=Config(
-            s3={"addressing_style": "path"},
-            retries={"mode": "standard", "total_max_attempts": 8},
-            request_checksum_calculation="when_required",
-            response_checksum_validation="when_required",
-            max_pool_connections=32,
-            connect_timeout=5,
-            proxies={},
-        ),
-    )

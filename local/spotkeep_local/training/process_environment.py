@@ -15,7 +15,7 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def job_environment(job: TrainingJob, *, endpoint_url: str, options: ServerOptions) -> dict[str, str]:
-    """Everything but HOME and TMPDIR, which depend on the host.
+    """Everything but what depends on the host: HOME, TMPDIR, where byte code goes.
 
     `python3` is the local AWS's own interpreter, which stands for the one in the training image. Its output is
     unbuffered, as in AWS's images. Every AWS client in the job reaches the local AWS and nothing else.

@@ -47,6 +47,11 @@ def is_spot(request: dict[str, Any]) -> bool:
     return bool(request.get("EnableManagedSpotTraining", False))
 
 
+def keep_alive_seconds(request: dict[str, Any]) -> int:
+    """How long the job's host is kept for a next job; 0 for not at all."""
+    return int(request["ResourceConfig"].get("KeepAlivePeriodInSeconds", 0))
+
+
 def instance_type(request: dict[str, Any]) -> str:
     """The type the job gets: here there is always capacity for the first preference."""
     resources = request["ResourceConfig"]

@@ -7,6 +7,7 @@ capacity at a step, which the output's reader delivers itself, before the job ge
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shutil
 import threading
@@ -38,7 +39,12 @@ from spotkeep_local.training.object_store import ObjectStore, S3Location
 from spotkeep_local.training.opt_ml import HOST_NAME, OptMl
 from spotkeep_local.training.output import upload_model, upload_output_data
 from spotkeep_local.training.process_environment import job_environment
-from spotkeep_local.training.request_rules import DEFAULT_CHECKPOINT_PATH, max_runtime_seconds
+from spotkeep_local.training.request_rules import (
+    DEFAULT_CHECKPOINT_PATH,
+    keep_alive_seconds,
+    max_runtime_seconds,
+)
+from spotkeep_local.training.warm_pools import PoolStatus, pool_after, strip_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -249,6 +255,10 @@ class JobRunner:
         job = self.job
         folder = self._host_folder(len(job.lifetimes) + 1)
         shutil.rmtree(folder, ignore_errors=True)
+        if job.takes_over and not job.lifetimes:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # A server died after it had moved it; then the host is lost.
+                self.kept_host_of(job.takes_over).rename(folder)
         opt_ml = OptMl(folder / "ml")
         if len(job.transitions) > 1:
             self._advance(SecondaryStatus.STARTING)
@@ -286,6 +296,7 @@ class JobRunner:
             folder=folder,
             command=[*algorithm["ContainerEntrypoint"], *algorithm.get("ContainerArguments", [])],
             environment=job_environment(job, endpoint_url=self._platform.endpoint_url, options=self._platform.options),
+            own_image=keep_alive_seconds(job.request) > 0 or job.takes_over is not None,
             isolation=isolation,
             on_line=self._on_line,
             on_exit=self._on_exit,
@@ -386,14 +397,32 @@ class JobRunner:
         if self._logs:
             self._logs.close()
             self._logs = None
-        shutil.rmtree(self._platform.hosts_folder / job.name, ignore_errors=True)
+        now = time.time()
+        pool = pool_after(job, ending, has_host=has_output, now=now)
+        if pool is not None and pool.status is PoolStatus.AVAILABLE:
+            self._keep_host()
+        else:
+            shutil.rmtree(self._platform.hosts_folder / job.name, ignore_errors=True)
         self.update(
             lambda job: advance(
-                replace(job, failure_reason=ending.failure_reason, model_artifacts=model_artifacts),
+                replace(job, failure_reason=ending.failure_reason, model_artifacts=model_artifacts, warm_pool=pool),
                 ending.secondary,
-                now=time.time(),
+                now=now,
             )
         )
+
+    def _keep_host(self) -> None:
+        """Leaves the last host for the next job; the others are gone."""
+        last, kept = self._host_folder(len(self.job.lifetimes)), self.kept_host_of(self.job.name)
+        strip_host(last)
+        for folder in kept.parent.iterdir():
+            if folder != last:
+                shutil.rmtree(folder, ignore_errors=True)
+        last.rename(kept)
+
+    def kept_host_of(self, job_name: str) -> Path:
+        """Where the host lies that a job left in its warm pool."""
+        return self._platform.hosts_folder / job_name / "kept"
 
     def _upload_output(self, job: TrainingJob, opt_ml: OptMl, ending: Ending) -> str | None:
         try:
@@ -411,8 +440,18 @@ class JobRunner:
 
     def _finish_failed(self, reason: str) -> None:
         shutil.rmtree(self._platform.hosts_folder / self.job.name, ignore_errors=True)
+        now = time.time()
+        ending = Ending(secondary=SecondaryStatus.FAILED, failure_reason=reason[:1024])
         self.update(
-            lambda job: advance(replace(job, failure_reason=reason[:1024]), SecondaryStatus.FAILED, now=time.time())
+            lambda job: advance(
+                replace(
+                    job,
+                    failure_reason=ending.failure_reason,
+                    warm_pool=pool_after(job, ending, has_host=False, now=now),
+                ),
+                SecondaryStatus.FAILED,
+                now=now,
+            )
         )
 
     def _host_folder(self, number: int) -> Path:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import threading
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_local.capacity import CapacityScript, CapacityScriptError, EventFaults, belongs_to_run
+from spotkeep_local.clients import local_client
+from spotkeep_local.state_change_events import PublishEvent, StateChangeEvents
 from spotkeep_local.training.api_model import parse_request, shape_answer
 from spotkeep_local.training.channels import no_objects_message
 from spotkeep_local.training.description import EVENT_DETAIL_TYPE, describe, event_detail
@@ -25,10 +28,22 @@ from spotkeep_local.training.host import resolve_isolation
 from spotkeep_local.training.job import SecondaryStatus, Status, TrainingJob, advance
 from spotkeep_local.training.journal import Journal
 from spotkeep_local.training.listing import list_jobs
-from spotkeep_local.training.object_store import ObjectStore, S3Location, local_client
-from spotkeep_local.training.request_rules import create_problems
+from spotkeep_local.training.object_store import ObjectStore, S3Location
+from spotkeep_local.training.request_rules import (
+    MAX_KEEP_ALIVE_SECONDS,
+    create_problems,
+    keep_alive_seconds,
+)
 from spotkeep_local.training.runner import JobRunner, Platform
-from spotkeep_local.training.state_change_events import PublishEvent, StateChangeEvents
+from spotkeep_local.training.warm_pools import (
+    LONGEST_CHAIN_SECONDS,
+    PoolKeeper,
+    PoolStatus,
+    WarmPool,
+    expires_at,
+    instances_in_pools,
+    pool_for,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -65,6 +80,8 @@ class TrainingService:
         self._lock = threading.RLock()
         self._runners: dict[str, JobRunner] = {}
         self._pending_scripts: dict[str, CapacityScript] = {}
+        self._warm_pool_quota = options.warm_pool_quota
+        self._keeper = PoolKeeper(next_expiry=self._next_expiry, end_due=self._end_due_pools)
         self._platform: Platform | None = None
         self._started = threading.Event()
         self._operations: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
@@ -82,6 +99,7 @@ class TrainingService:
             "ScriptCapacity": self._script_capacity,
             "EventFaults": self._set_event_faults,
             "JobFacts": self._job_facts,
+            "WarmPoolQuota": self._set_warm_pool_quota,
         }
 
     def start(self) -> None:
@@ -103,6 +121,7 @@ class TrainingService:
         with self._lock:
             for job in self._journal.load():
                 self._lead(job, recovered=True)
+            self._keeper.start()
             self._started.set()
 
     def stop(self) -> None:
@@ -111,6 +130,7 @@ class TrainingService:
             runners = list(self._runners.values())
         for runner in runners:
             runner.shut_down()
+        self._keeper.stop()
         self._events.stop()
 
     async def handle_request(
@@ -162,6 +182,7 @@ class TrainingService:
         now = time.time()
         with self._lock:
             self._refuse_taken(name, arn)
+            warm = self._take_pool(name, request, now=now)
             job = TrainingJob(
                 name=name,
                 arn=arn,
@@ -170,6 +191,8 @@ class TrainingService:
                 updated_at=now,
                 tags=tags,
                 capacity_script=self._take_script(name),
+                warm_pool=self._pool_of(request, chain_since=now if warm is None else warm[1]),
+                takes_over=None if warm is None else warm[0],
             )
             job = advance(job, SecondaryStatus.STARTING, now=now)
             self._journal.save(job)
@@ -207,17 +230,47 @@ class TrainingService:
         return {}
 
     def _update(self, request: dict[str, Any]) -> dict[str, Any]:
-        job = self._job(request)
         if "ResourceConfig" in request:
-            raise ValidationError(
-                "KeepAlivePeriodInSeconds can only be updated while the job's warm pool is Available, and the "
-                "local AWS keeps no warm pools"
-            )
+            return self._update_pool(request)
+        job = self._job(request)
         if job.status is not Status.IN_PROGRESS:
             raise ValidationError(f"The request was rejected because the training job is in status {job.status.value}.")
         changes = {name: value for name, value in request.items() if name != "TrainingJobName"}
         self._runner(job.name).update(lambda job: replace(job, request=job.request | changes, updated_at=time.time()))
         return {"TrainingJobArn": job.arn}
+
+    def _update_pool(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Keeps a waiting pool for another time; for 0 seconds ends it."""
+        seconds = request["ResourceConfig"]["KeepAlivePeriodInSeconds"]
+        with self._lock:
+            runner = self._runner(request["TrainingJobName"])
+            pool = runner.job.warm_pool
+            if pool is None or pool.status is not PoolStatus.AVAILABLE:
+                status = "none" if pool is None else pool.status.value
+                raise ValidationError(
+                    "KeepAlivePeriodInSeconds can only be updated while the job's warm pool has the status Available; "
+                    f"it has {status}"
+                )
+            if seconds > MAX_KEEP_ALIVE_SECONDS:
+                raise ValidationError(
+                    f"Invalid KeepAlivePeriodInSeconds {seconds}. It must be at most {MAX_KEEP_ALIVE_SECONDS}"
+                )
+            if (pool.kept_since or 0.0) + seconds > pool.chain_since + LONGEST_CHAIN_SECONDS:
+                raise ValidationError("A warm pool can be reused for at most 28 days")
+            now = time.time()
+            if seconds:
+                kept = {"KeepAlivePeriodInSeconds": seconds}
+                runner.update(
+                    lambda job: replace(
+                        job,
+                        request=job.request | {"ResourceConfig": job.request["ResourceConfig"] | kept},
+                        updated_at=now,
+                    )
+                )
+            else:
+                self._end_pool(runner, now=now)
+        self._keeper.look()
+        return {"TrainingJobArn": runner.job.arn}
 
     def _delete(self, request: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
@@ -226,6 +279,8 @@ class TrainingService:
                 raise ResourceInUseError(
                     f"The training job is in status {job.status.value}; only a job that has ended can be deleted"
                 )
+            if job.warm_pool is not None and job.warm_pool.status is PoolStatus.AVAILABLE:
+                raise ResourceInUseError("The training job has a warm pool that is Available; end it first")
             del self._runners[job.name]
             self._journal.forget(job.name)
         return {}
@@ -282,8 +337,58 @@ class TrainingService:
             status=job.status.value,
             secondary_status=job.secondary.value,
             isolation=isolation,
+            took_over=job.takes_over,
             lifetimes=job.lifetimes,
         ).to_document()
+
+    def _set_warm_pool_quota(self, request: dict[str, Any]) -> dict[str, Any]:
+        instances = request.get("instances")
+        if isinstance(instances, bool) or not isinstance(instances, int) or instances < 0:
+            raise ValidationError(f"instances must be a number from 0, found {instances!r}")
+        self._warm_pool_quota = instances
+        return {}
+
+    # Warm pools.
+
+    def _take_pool(self, name: str, request: dict[str, Any], *, now: float) -> tuple[str, float] | None:
+        """Hands a waiting pool that matches to a new job: the job that left it, and since when it is handed on."""
+        owner = pool_for(request, [runner.job for runner in self._runners.values()], now=now)
+        if owner is None or owner.warm_pool is None:
+            return None
+        pool = owner.warm_pool
+        self._runners[owner.name].update(
+            lambda job: replace(job, warm_pool=pool.over(PoolStatus.REUSED, now=now, reused_by=name))
+        )
+        return owner.name, pool.chain_since
+
+    def _pool_of(self, request: dict[str, Any], *, chain_since: float) -> WarmPool | None:
+        """A new job's pool; None when it asks for none, or the quota has no room: the job runs all the same."""
+        if not keep_alive_seconds(request):
+            return None
+        wanted = int(request["ResourceConfig"].get("InstanceCount", 1))
+        taken = instances_in_pools(runner.job for runner in self._runners.values())
+        return WarmPool(chain_since=chain_since) if taken + wanted <= self._warm_pool_quota else None
+
+    def _next_expiry(self) -> float | None:
+        with self._lock:
+            ends = [expires_at(runner.job) for runner in self._runners.values()]
+        return min((end for end in ends if end is not None), default=None)
+
+    def _end_due_pools(self) -> None:
+        now = time.time()
+        with self._lock:
+            for runner in self._runners.values():
+                end = expires_at(runner.job)
+                if end is not None and end <= now:
+                    self._end_pool(runner, now=end)
+
+    def _end_pool(self, runner: JobRunner, *, now: float) -> None:
+        def ended(job: TrainingJob) -> TrainingJob:
+            over = job.warm_pool.over(PoolStatus.TERMINATED, now=now) if job.warm_pool else None
+            return replace(job, warm_pool=over, updated_at=now)
+
+        runner.update(ended)
+        shutil.rmtree(runner.kept_host_of(runner.job.name).parent, ignore_errors=True)
 
     # What they share.
 
@@ -297,6 +402,8 @@ class TrainingService:
         runner.start()
 
     def _announce(self, job: TrainingJob) -> None:
+        if job.ended:
+            self._keeper.look()
         self._events.send(event_detail(job), EVENT_DETAIL_TYPE, [job.arn])
 
     def _take_script(self, job_name: str) -> CapacityScript | None:

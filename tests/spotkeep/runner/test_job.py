@@ -386,3 +386,17 @@ raise SystemExit(codes[0])
     job.process.send_signal(signal.SIGTERM)
     code = job.finish()
     assert code == 75, job.stderr
+
+
+def test_whoever_names_a_notice_file_is_not_kept_waiting_and_says_when_the_notice_ends(start, tmp_path):
+    """An instance's agent: it has left its notice there, and has a volume to let go of when the training has left."""
+    notice = tmp_path / "outer.json"
+    job = start(["python", "train.py"], script=WAITS_FOR_NOTICE, SPOTKEEP_NOTICE_FILE=str(notice))
+    job.wait_for_line("waiting")
+    deadline = time.time() + 40
+    notice.write_text(json.dumps({"source": "EC2 terminate", "deadline": deadline}))
+    job.process.send_signal(signal.SIGTERM)
+    assert job.finish() == 75
+    assert time.time() < deadline - 20
+    assert json.loads(notice.read_text()) == {"source": "EC2 terminate", "deadline": deadline}
+    assert [event["step"] for event in job.events if event["event"] == "saved"] == [4]

@@ -52,6 +52,7 @@ def test_json_says_who_judged(accepted: Any, spotkeep: Any, job_file: Path) -> N
         "checked_by": "the launcher",
         "problems": [],
         "warnings": [],
+        "spot_or_pool": None,
     }
     refused = spotkeep("doctor", str(job_file), "--json", "--set", "max_run=40d", reachable=False)
     assert refused.exit_code == ExitCode.REFUSED

@@ -8,9 +8,10 @@ import uuid
 
 import pytest
 
+from spotkeep_local.clients import local_client
 from spotkeep_local.training.checkpoint_sync import CheckpointSync
 from spotkeep_local.training.errors import JobFailedError
-from spotkeep_local.training.object_store import ObjectStore, S3Location, local_client
+from spotkeep_local.training.object_store import ObjectStore, S3Location
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ class Watched:
             folder=folder,
             command=command,
             environment={"PATH": os.environ["PATH"], "TRAINING_JOB_ARN": ARN},
+            own_image=False,
             isolation=isolation,
             on_line=self._line,
             on_exit=self._exit,

@@ -577,7 +577,7 @@ class TestTheRestOfTheApi:
         assert training.call("ListTags", ResourceArn=arn) == {"Tags": [{"Key": "owner", "Value": "bob"}]}
         assert training.events.details[-1]["Tags"] == {"owner": "ann", "team": "x"}
 
-    def test_update_takes_remote_debugging_and_refuses_warm_pools(self, training):
+    def test_update_takes_remote_debugging_and_refuses_a_pool_that_is_not_there(self, training):
         training.create("updated", SLEEP)
         training.call("UpdateTrainingJob", TrainingJobName="updated", RemoteDebugConfig={"EnableRemoteDebug": True})
         assert training.describe("updated")["RemoteDebugConfig"] == {"EnableRemoteDebug": True}
@@ -601,18 +601,6 @@ class TestTheRestOfTheApi:
         assert "NextToken" not in rest
         failed = training.call("ListTrainingJobs", StatusEquals="Failed")["TrainingJobSummaries"]
         assert [job["TrainingJobName"] for job in failed] == ["other"]
-
-    def test_keep_alive_is_taken_and_keeps_nothing(self, training):
-        resources = {
-            "InstanceType": "ml.m5.large",
-            "InstanceCount": 1,
-            "VolumeSizeInGB": 1,
-            "KeepAlivePeriodInSeconds": 3600,
-        }
-        training.create("warm", "", spot=False, ResourceConfig=resources)
-        ended = training.wait_ended("warm")
-        assert ended["ResourceConfig"]["KeepAlivePeriodInSeconds"] == 3600
-        assert "WarmPoolStatus" not in ended
 
     def test_an_uncompressed_output_keeps_its_files(self, training):
         training.create(

@@ -139,6 +139,15 @@ class InstanceMetadata:
         answer = self._get(_REBALANCE_PATH)
         return answer is not None and "noticeTime" in _document(answer.body)
 
+    def text(self, path: str) -> str | None:
+        """Read any path below `/latest`; None when there is nothing.
+
+        Raises:
+            MetadataUnavailableError: If that cannot be said.
+        """
+        answer = self._get(path)
+        return None if answer is None else answer.body.decode("utf-8", "replace")
+
     def _get(self, path: str) -> _Answer | None:
         for renewed in (False, True):
             if self._token is None:

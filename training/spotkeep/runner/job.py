@@ -13,7 +13,7 @@ from pathlib import Path
 from spotkeep import events
 from spotkeep.checkpointer import EXIT_INTERRUPTED
 from spotkeep.errors import JobError
-from spotkeep.notices.notice import left_file
+from spotkeep.notices.notice import NOTICE_FILE_VARIABLE, left_file
 from spotkeep.version import __version__
 
 from .environment import find_hardware, job_environment
@@ -30,16 +30,19 @@ def run_job(command: Sequence[str]) -> int:
 
     After an interruption notice the code is 75 unless the command finished or failed of its own accord. If the notice
     came by SIGTERM, this function returns only when it is over: how a platform reads a container that ends meanwhile is
-    not known.
+    not known. Not so where whoever started this job names a notice file of its own: it knows what comes next, and waits
+    for this job to be gone.
     """
     layout = JobLayout.from_environment(os.environ)
     os.environ.setdefault("SPOTKEEP_EVENTS", "stdout")
     scratch = Path(tempfile.mkdtemp(prefix="spotkeep-"))
+    given = os.environ.get(NOTICE_FILE_VARIABLE)
+    notice_file = Path(given) if given else scratch / "notice.json"
     try:
-        with Supervisor(notice_file=scratch / "notice.json") as supervisor:
-            exit_code = _supervised(command, layout, supervisor, notice_file=scratch / "notice.json")
+        with Supervisor(notice_file=notice_file) as supervisor:
+            exit_code = _supervised(command, layout, supervisor, notice_file=notice_file)
             events.emit("exit", code=exit_code)
-            if supervisor.notice is not None and exit_code:
+            if supervisor.notice is not None and exit_code and not given:
                 supervisor.hold_until_deadline()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -105,7 +105,8 @@ class Supervisor:
         if signum == signal.SIGTERM and self.notice is None:
             self.notice = Notice(source="SIGTERM", deadline=time.time() + notice_seconds())
             try:
-                write_notice(self._notice_file, self.notice)
+                if not self._notice_file.exists():  # who left one there knows better when it ends
+                    write_notice(self._notice_file, self.notice)
             except OSError as error:
                 # A full disk: the signal itself still reaches the command.
                 os.write(_STDERR_FD, f"spotkeep: the notice file could not be written: {error}\n".encode())

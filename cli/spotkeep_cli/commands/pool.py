@@ -1,0 +1,150 @@
+"""`spotkeep pool ls | match | extend | stop`: the warm pools that jobs left."""
+
+import shlex
+from typing import Annotated
+
+import typer
+
+from spotkeep_cli.commands.parameters import AsJson, AssumeYes, JobFile, Overrides, RunName, invocation_of
+from spotkeep_cli.terminal import NextStep, Terminal
+
+app = typer.Typer(
+    help="See, match, extend and end warm pools: instances that stay for the next job.", no_args_is_help=True
+)
+
+Duration = Annotated[str, typer.Argument(metavar="TIME", help="How much longer: 30m, 900, 1h.", show_default=False)]
+
+
+@app.command()
+def ls(context: typer.Context, *, as_json: AsJson = False) -> None:
+    """List warm pools: what they run on, whose they are, time left, cost so far."""
+    from spotkeep_cli.kept_pools import pools_from_answer
+    from spotkeep_cli.launcher_answer import read_answer
+    from spotkeep_cli.rendering.pool_list import pool_list
+
+    invocation = invocation_of(context)
+    terminal = Terminal(as_json=as_json)
+    answer = read_answer(invocation.deployment().invoke_launcher({"action": "pools"}), what="no pool was listed")
+    if as_json:
+        terminal.give_json(answer)
+        return
+    pools = pools_from_answer(answer)
+    if not pools:
+        terminal.show("No warm pool: a job leaves one with capacity: on-demand and keep_alive.")
+        terminal.show_next(NextStep(command=invocation.command("ps --all"), what="the runs there were"))
+        return
+    terminal.show(pool_list(pools, now=invocation.seams.now(), width=terminal.people.width))
+    first = pools[0].run
+    terminal.show_next(
+        NextStep(command=invocation.command(f"launch job.yaml --like {first}"), what="run the next job on it"),
+        NextStep(command=invocation.command(f"pool extend {first} 30m"), what="keep it longer"),
+        NextStep(command=invocation.command(f"pool stop {first}"), what="end it now"),
+    )
+
+
+@app.command()
+def match(context: typer.Context, job_file: JobFile, *, overrides: Overrides = None, as_json: AsJson = False) -> None:
+    """Say which pool a job would take, and for each other one every criterion that differs."""
+    from spotkeep_cli.job_file import read_job_file
+    from spotkeep_cli.judgement import judge_by_launcher
+    from spotkeep_cli.kept_pools import match_document
+    from spotkeep_cli.launcher_answer import refused
+    from spotkeep_cli.preparation import prepare
+    from spotkeep_cli.rendering.pool_list import pool_matches
+    from spotkeep_cli.rendering.quantities import counted
+
+    invocation = invocation_of(context)
+    terminal = Terminal(as_json=as_json)
+    document = read_job_file(job_file, overrides=overrides or ())
+    deployment = invocation.deployment()
+    prepared = prepare(document, checkpoint_bucket=deployment.checkpoint_bucket, new_token=invocation.seams.new_token)
+    judgement = judge_by_launcher(deployment, prepared)
+    if judgement.problems:
+        raise refused(list(judgement.problems), what="nothing was matched", document=document)
+    fitting = [each for each in judgement.pools if each.fits]
+    if as_json:
+        terminal.give_json(
+            {
+                "ok": True,
+                "takes": fitting[0].pool.run if fitting else None,
+                "pools": [match_document(each) for each in judgement.pools],
+            }
+        )
+        return
+    quoted = shlex.quote(str(job_file))
+    launch = NextStep(command=invocation.command(f"launch {quoted}"), what="launch it")
+    if not judgement.pools:
+        terminal.show("There is no warm pool: the job starts on new instances.")
+        terminal.show_next(launch)
+        return
+    found = f"takes the pool of {fitting[0].pool.run}" if fitting else "takes none of them"
+    terminal.show(f"{counted(len(judgement.pools), 'warm pool')}; {job_file} {found}")
+    terminal.show(pool_matches(judgement.pools, now=invocation.seams.now()))
+    nearest = judgement.pools[0].pool.run
+    like = NextStep(command=invocation.command(f"launch {quoted} --like {nearest}"), what="take over what differs")
+    terminal.show_next(*([launch] if fitting else [like, launch]))
+
+
+@app.command()
+def extend(context: typer.Context, run_name: RunName, time: Duration, *, as_json: AsJson = False) -> None:
+    """Keep a pool longer; beyond the service's limits it is refused with the limit."""
+    from spotkeep_cli.kept_pools import pools_from_answer
+    from spotkeep_cli.launcher_answer import read_answer
+    from spotkeep_cli.rendering.pool_list import left, machines
+    from spotkeep_cli.rendering.quantities import moment
+    from spotkeep_cli.run_names import find_run
+
+    invocation = invocation_of(context)
+    terminal = Terminal(as_json=as_json)
+    deployment = invocation.deployment()
+    run = find_run(deployment.runs, run_name, command=invocation.options.command)
+    answer = read_answer(
+        deployment.invoke_launcher({"action": "extend-pool", "run": run.run, "for": time}),
+        what=f"the pool of {run.run} was not extended",
+    )
+    if as_json:
+        terminal.give_json(answer)
+        return
+    [pool] = pools_from_answer({"pools": [answer["pool"]]})
+    now = invocation.seams.now()
+    terminal.show(
+        f"The pool of {run.run} ({machines(pool)}) is kept until {moment(pool.kept_until)} UTC, "
+        f"for another {left(pool, now=now)}."
+    )
+    terminal.show_next(
+        NextStep(command=invocation.command(f"launch job.yaml --like {run.run}"), what="run the next job on it"),
+        NextStep(command=invocation.command(f"pool stop {run.run}"), what="end it now"),
+    )
+
+
+@app.command()
+def stop(context: typer.Context, run_name: RunName, *, yes: AssumeYes = False, as_json: AsJson = False) -> None:
+    """End a pool: its instances are given back and cost nothing more."""
+    from spotkeep_cli.kept_pools import pools_from_answer
+    from spotkeep_cli.launcher_answer import read_answer
+    from spotkeep_cli.rendering.pool_list import machines
+    from spotkeep_cli.rendering.quantities import dollars
+    from spotkeep_cli.run_names import find_run
+    from spotkeep_jobs.states import PoolState
+    from spotkeep_jobs.warm_pool import idle_usd
+
+    invocation = invocation_of(context)
+    terminal = Terminal(as_json=as_json)
+    deployment = invocation.deployment()
+    run = find_run(deployment.runs, run_name, command=invocation.options.command)
+    terminal.confirm(f"End the warm pool of {run.run}?", assume_yes=yes)
+    answer = read_answer(
+        deployment.invoke_launcher({"action": "stop-pool", "run": run.run}),
+        what=f"the pool of {run.run} was not ended",
+    )
+    if as_json:
+        terminal.give_json(answer)
+        return
+    [pool] = pools_from_answer({"pools": [answer["pool"]]})
+    cost = idle_usd(pool, now=invocation.seams.now())
+    idle = "" if cost is None else f" Its idle time cost {dollars(cost)}."
+    is_over = "is over" if pool.state is PoolState.ENDED else "is being ended"
+    terminal.show(f"The pool of {run.run} ({machines(pool)}) {is_over}.{idle}")
+    terminal.show_next(
+        NextStep(command=invocation.command(f"describe {run.run}"), what="the bill, with the pool on it")
+    )

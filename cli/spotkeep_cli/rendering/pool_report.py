@@ -1,0 +1,47 @@
+"""What a rehearsal of a warm pool found: the notice of the first job, the checks, the verdict."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from spotkeep_cli.rendering.rehearsal_view import received_notice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from spotkeep_rehearsal.pool_rehearsal import PoolReport
+    from spotkeep_rehearsal.pool_verdict import Check
+
+
+def pool_report(report: PoolReport) -> Iterator[RenderableType]:
+    """The parts of the report, to be printed one below the other."""
+    evidence = report.evidence
+    for notice in evidence.notices:
+        if notice.run == evidence.first.run and notice.status == "completed":
+            yield Text("\nThe notice of the first job, as the subscriber got it", style="bold")
+            yield received_notice(notice)
+    yield Text("\nWhat a warm pool is for", style="bold")
+    for check in report.checks:
+        yield _checked(check)
+    yield Text()
+    gain = evidence.first.seconds - evidence.second.seconds
+    if report.passed:
+        yield Text.assemble(
+            ("PASS", "bold green"), f"  The second job started {gain:.1f} s sooner, and each ending was told once."
+        )
+    else:
+        failed = sum(not check.passed for check in report.checks)
+        yield Text.assemble(("FAIL", "bold red"), f"  {failed} of {len(report.checks)} did not hold.")
+
+
+def _checked(check: Check) -> RenderableType:
+    row = Table.grid(padding=(0, 1))
+    mark = Text("  ✓", style="green") if check.passed else Text("  ✗", style="red")
+    row.add_row(mark, Group(Text(check.expected), Text(check.found, style="dim")))
+    return row

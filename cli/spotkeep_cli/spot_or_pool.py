@@ -1,0 +1,192 @@
+"""Spot or a warm pool: which is cheaper for a job, and what the dearer one buys. Pure.
+
+Spot bills the work at spot's share of the price, and waits for a new host at every job. A warm pool bills the work and
+the time between two jobs in full, and starts the next job on the host that is there. So a pool is bought for time, not
+to save money; it is the cheaper one only where spot's interruptions eat its discount. Judged by the runs there were of
+the same name: nothing is guessed that they do not say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from spotkeep_cli.rendering import quantities
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spotkeep_jobs.record import Run
+
+NEW_HOST_START_SECONDS: Final = 176.0
+KEPT_HOST_START_SECONDS: Final = 70.0
+"""Start-up with data in File mode, at the 90th percentile, as AWS measured it.
+Source: https://aws.amazon.com/blogs/machine-learning/best-practices-for-amazon-sagemaker-training-managed-warm-pools/"""
+
+DEFAULT_KEEP_ALIVE_SECONDS: Final = 1800
+LOOKED_AT: Final = 500
+"""How many of the newest runs are looked at for those of the job's name."""
+
+_FEWEST_RUNS: Final = 2
+_NEWEST: Final = 20
+_SECONDS_PER_HOUR: Final = 3600
+
+
+@dataclass(frozen=True, kw_only=True)
+class Habits:
+    """What the runs of a name say of the next one.
+
+    Attributes:
+        runs: How many were looked at.
+        work_seconds: How long one works, without what interruptions repeated; the median.
+        gap_seconds: From the end of one to the launch of the next; the median.
+        spot_share: What spot billed of what the same work costs on demand, over all of them; None without a spot run.
+    """
+
+    runs: int
+    work_seconds: float
+    gap_seconds: float
+    spot_share: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """Which is cheaper, and by how much. Instance seconds are at the on-demand price, for one job.
+
+    Attributes:
+        cheaper: Spot or pool; None where no spot run says what spot costs.
+        habits: What it is judged by.
+        keep_alive_seconds: How long the pool would be kept.
+        spot_seconds: What a job costs on spot; None when not known.
+        pool_seconds: What it costs with a pool, waiting for the next included.
+        sooner_seconds: How much sooner the next job starts on a pool.
+        usd_per_second: What an instance second costs, over all instances; None when not known.
+    """
+
+    cheaper: Literal["spot", "pool"] | None
+    habits: Habits
+    keep_alive_seconds: int
+    spot_seconds: float | None
+    pool_seconds: float
+    sooner_seconds: float
+    usd_per_second: float | None
+
+    def __str__(self) -> str:
+        gap = quantities.duration(self.habits.gap_seconds)
+        by = (
+            f"{quantities.duration(self.habits.work_seconds)} of work, {gap} until the next, by {self.habits.runs} runs"
+        )
+        sooner = f"the next job starts about {quantities.duration(self.sooner_seconds)} sooner"
+        if not self.sooner_seconds:
+            sooner = f"the next job comes too late for a pool of {quantities.duration(self.keep_alive_seconds)}"
+        pool = self._amount(self.pool_seconds)
+        if self.spot_seconds is None:
+            return f"a job with a pool costs {pool} ({by}), and {sooner}; no spot run says what spot costs"
+        spot = self._amount(self.spot_seconds)
+        if self.cheaper == "pool":
+            return f"the pool is cheaper: {pool} a job, on spot {spot} ({by}); and {sooner}"
+        if not self.sooner_seconds:
+            return f"spot is cheaper: {spot} a job, with a pool {pool} ({by}); {sooner}"
+        more = self._amount(self.pool_seconds - self.spot_seconds)
+        return f"spot is cheaper: {spot} a job, with a pool {pool} ({by}). For {more} more, {sooner}"
+
+    def as_document(self) -> dict[str, Any]:
+        """The advice for programs."""
+        price = self.usd_per_second
+        return {
+            "cheaper": self.cheaper,
+            "because": str(self),
+            "runs": self.habits.runs,
+            "work_seconds": self.habits.work_seconds,
+            "gap_seconds": self.habits.gap_seconds,
+            "spot_share": self.habits.spot_share,
+            "spot_seconds": self.spot_seconds,
+            "pool_seconds": self.pool_seconds,
+            "spot_usd": None if price is None or self.spot_seconds is None else round(self.spot_seconds * price, 6),
+            "pool_usd": None if price is None else round(self.pool_seconds * price, 6),
+            "sooner_seconds": self.sooner_seconds,
+        }
+
+    def _amount(self, seconds: float) -> str:
+        if self.usd_per_second is not None:
+            return quantities.dollars(seconds * self.usd_per_second)
+        return f"{quantities.duration(seconds)} of instance time"
+
+
+def habits_of(runs: Sequence[Run], *, name: str) -> Habits | None:
+    """What the runs of a name say of the next one.
+
+    Args:
+        runs: Any runs, in any order.
+        name: The job's name.
+
+    Returns:
+        None when too few of them have ended to say anything.
+    """
+    same = sorted((run for run in runs if run.name == name), key=lambda run: run.created_at)[-_NEWEST:]
+    done = [run for run in same if run.ended_at is not None and run.cost is not None]
+    gaps = [
+        max(0.0, (after.created_at - before.ended_at).total_seconds())
+        for before, after in pairwise(same)
+        if before.ended_at is not None
+    ]
+    works = [run.cost.clean_on_demand_seconds / run.instance_count for run in done if run.cost is not None]
+    works = [seconds for seconds in works if seconds > 0]
+    if len(same) < _FEWEST_RUNS or not gaps or not works:
+        return None
+    spot = [run.cost for run in done if run.cost is not None and run.capacity == "spot"]
+    clean = sum(cost.clean_on_demand_seconds for cost in spot)
+    return Habits(
+        runs=len(same),
+        work_seconds=median(works),
+        gap_seconds=median(gaps),
+        spot_share=sum(cost.billed_seconds for cost in spot) / clean if clean else None,
+    )
+
+
+def advise(habits: Habits, *, keep_alive_seconds: int, instance_count: int, usd_per_hour: float | None) -> Advice:
+    """Compare spot with a warm pool for the next job.
+
+    Args:
+        habits: What is known of such jobs.
+        keep_alive_seconds: How long the pool would be kept; 0 for half an hour.
+        instance_count: How many instances a job has.
+        usd_per_hour: On-demand price of one, if it is known.
+    """
+    keep = keep_alive_seconds or DEFAULT_KEEP_ALIVE_SECONDS
+    in_time = habits.gap_seconds <= keep
+    spot = None if habits.spot_share is None else habits.work_seconds * habits.spot_share
+    pool = habits.work_seconds + min(habits.gap_seconds, keep)
+    cheaper: Literal["spot", "pool"] | None = None
+    if spot is not None:
+        cheaper = "pool" if pool < spot else "spot"
+    return Advice(
+        cheaper=cheaper,
+        habits=habits,
+        keep_alive_seconds=keep,
+        spot_seconds=spot,
+        pool_seconds=pool,
+        sooner_seconds=NEW_HOST_START_SECONDS - KEPT_HOST_START_SECONDS if in_time else 0.0,
+        usd_per_second=None if usd_per_hour is None else usd_per_hour * instance_count / _SECONDS_PER_HOUR,
+    )
+
+
+def advice_for(request: dict[str, Any], *, runs: Sequence[Run], usd_per_hour: float | None) -> Advice | None:
+    """The advice for a judged job; None when its name has no history to judge by.
+
+    Args:
+        request: The request with every default filled in; empty if it is refused.
+        runs: The deployment's newest runs.
+        usd_per_hour: On-demand price of one instance, if it is known.
+    """
+    habits = habits_of(runs, name=str(request.get("name", "")))
+    if habits is None:
+        return None
+    return advise(
+        habits,
+        keep_alive_seconds=int(request.get("keep_alive") or 0),
+        instance_count=int(request.get("instance_count") or 1),
+        usd_per_hour=usd_per_hour,
+    )

@@ -1,0 +1,91 @@
+"""One-time schedules in EventBridge Scheduler: the only module that calls its client.
+
+Source: https://docs.aws.amazon.com/scheduler/latest/APIReference/API_CreateSchedule.html
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from spotkeep_jobs.errors import SpotkeepJobsError
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.pool_schedules import PlannedSchedule
+
+_RETRIES: Final = 20
+_LONGEST_RETRY_SECONDS: Final = 3600
+
+
+class ScheduleNotMadeError(SpotkeepJobsError):
+    """A schedule could not be made; the reconciler looks every few minutes anyway."""
+
+    def __init__(self, *, name: str, reason: str) -> None:
+        super().__init__(f"schedule {name} was not made: {reason}. The reconciler looks at the pool instead")
+
+
+class Schedules(Protocol):
+    """The seam: where one-time schedules are made."""
+
+    def create(self, schedule: PlannedSchedule, /) -> None:
+        """Make a schedule, unless one of its name is there.
+
+        Raises:
+            ScheduleNotMadeError: It was refused, or nobody knows.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleTarget:
+    """Where schedules live and what they do.
+
+    Attributes:
+        group: The schedule group.
+        function_arn: The function they invoke.
+        role_arn: The role they invoke it with.
+        dead_letter_arn: The queue for what could not be delivered: a schedule deletes itself even then.
+    """
+
+    group: str
+    function_arn: str
+    role_arn: str
+    dead_letter_arn: str
+
+
+class EventBridgeSchedules:
+    """The seam, on a boto3 client of `scheduler`."""
+
+    def __init__(self, client: Any, *, target: ScheduleTarget) -> None:
+        self._client = client
+        self._target = target
+
+    def create(self, schedule: PlannedSchedule, /) -> None:
+        """Make a schedule that deletes itself when it has fired; see `Schedules.create`."""
+        try:
+            self._client.create_schedule(
+                Name=schedule.name,
+                GroupName=self._target.group,
+                ScheduleExpression=schedule.expression,
+                ScheduleExpressionTimezone="UTC",
+                FlexibleTimeWindow={"Mode": "OFF"},
+                ActionAfterCompletion="DELETE",
+                Target={
+                    "Arn": self._target.function_arn,
+                    "RoleArn": self._target.role_arn,
+                    "Input": json.dumps(schedule.payload),
+                    "DeadLetterConfig": {"Arn": self._target.dead_letter_arn},
+                    "RetryPolicy": {
+                        "MaximumRetryAttempts": _RETRIES,
+                        "MaximumEventAgeInSeconds": _LONGEST_RETRY_SECONDS,
+                    },
+                },
+            )
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "ConflictException":
+                raise ScheduleNotMadeError(name=schedule.name, reason=str(error)) from error
+        except BotoCoreError as error:
+            raise ScheduleNotMadeError(name=schedule.name, reason=str(error)) from error

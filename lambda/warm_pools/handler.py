@@ -1,0 +1,116 @@
+"""The Lambda entry point: a schedule says which pool to look at; what is true is asked of SageMaker.
+
+A pool that was taken by another job is followed to that job's run. What AWS could not answer for is raised: Lambda
+tries twice more, then the event waits in the dead-letter queue, and the reconciler finds the pool anyway.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools.metrics import MetricUnit
+
+from spotkeep_jobs.states import PoolState
+from spotkeep_jobs.tracing import traced
+from spotkeep_jobs.tracking_functions import Tracking, TrackingSettings, wired
+from warm_pools.firings import NotAFiringError, PoolFiring, firing_of
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
+    from spotkeep_jobs.outbox import Delivery
+
+_SERVICE: Final = os.environ.get("POWERTOOLS_SERVICE_NAME", "warm_pools")
+
+logger = Logger(service=_SERVICE)
+metrics = Metrics(namespace=os.environ.get("POWERTOOLS_METRICS_NAMESPACE", "Spotkeep"), service=_SERVICE)
+
+Answer = dict[str, Any]
+
+
+@functools.cache
+def production_tracking() -> Tracking:
+    """The parts on real clients, made once for each execution environment."""
+    return wired(TrackingSettings.from_environment())
+
+
+@traced
+@metrics.log_metrics(capture_cold_start_metric=True)
+@logger.inject_lambda_context(clear_state=True)
+def handler(event: object, context: LambdaContext) -> Answer:  # noqa: ARG001 - Lambda passes both
+    """Look at the pool a schedule names.
+
+    Args:
+        event: The schedule's input.
+        context: Lambda's.
+
+    Returns:
+        What was found and done; `"ok": false` for what names no pool.
+    """
+    try:
+        firing = firing_of(event)
+    except NotAFiringError as error:
+        logger.warning("ignored an event", problem=str(error))
+        metrics.add_metric(name="EventRefused", unit=MetricUnit.Count, value=1)
+        return {"ok": False, "error": "not-a-firing", "problem": str(error)}
+    metrics.add_metric(name="FiringReceived", unit=MetricUnit.Count, value=1)
+    return look(firing, tracking=production_tracking())
+
+
+def look(firing: PoolFiring, *, tracking: Tracking) -> Answer:
+    """Look at a pool, follow it where it went, and send what there is to tell.
+
+    Args:
+        firing: Which pool.
+        tracking: The parts.
+
+    Raises:
+        SageMakerError: SageMaker could not answer.
+        RunChangedError: The run kept changing under every try.
+    """
+    with logger.append_context_keys(run=firing.run, attempt=firing.attempt):
+        found = tracking.pools.look(run=firing.run, attempt=firing.attempt)
+        if found is None:
+            logger.info("no such pool")
+            return {"ok": True, "ignored": "no pool of this deployment"}
+        pool = found.pool
+        for problem in found.problems:
+            logger.warning("not scheduled", problem=problem)
+        if found.changes:
+            logger.info("recorded", state=pool.state, end_reason=pool.end_reason, reused_by=pool.reused_by)
+            metrics.add_metric(name="PoolChanged", unit=MetricUnit.Count, value=found.changes)
+        followed = None
+        if pool.state is PoolState.REUSED and pool.reused_by is not None:
+            observed = tracking.runs.observe_job(pool.reused_by)
+            followed = None if observed is None else observed.run.run
+            if followed is not None and followed != firing.run:
+                _report(tracking.outbox.deliver_run(followed))
+        delivery = tracking.outbox.deliver_run(firing.run)
+        _report(delivery)
+    return {
+        "ok": True,
+        "run": pool.run,
+        "state": pool.state.value,
+        "kept_until": pool.model_dump(mode="json")["kept_until"],
+        "reused_by": pool.reused_by,
+        "followed": followed,
+        "changes": found.changes,
+        "notices_sent": list(delivery.sent),
+    }
+
+
+def _report(delivery: Delivery) -> None:
+    for notice_id in delivery.sent:
+        logger.info("notice sent", notice_id=notice_id)
+    for failure in delivery.failures:
+        # Not raised: the record is right, and the reconciler sends what stayed in the outbox.
+        logger.warning("notice not sent", problem=failure)
+    metrics.add_metric(name="NoticeSent", unit=MetricUnit.Count, value=len(delivery.sent))
+    metrics.add_metric(name="NoticeNotSent", unit=MetricUnit.Count, value=len(delivery.failures))
+
+
+if "AWS_LAMBDA_INITIALIZATION_TYPE" in os.environ:
+    production_tracking()  # In a real Lambda the clients are made while it initialises, which has a full CPU.

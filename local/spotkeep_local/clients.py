@@ -1,0 +1,30 @@
+"""boto3 clients of the local AWS, for the services that live in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import boto3
+from botocore.config import Config
+
+
+def local_client(service: str, *, endpoint_url: str, region: str, account_id: str) -> Any:
+    """A boto3 client for the local AWS, whatever credentials and settings this machine has."""
+    session = boto3.Session(
+        aws_access_key_id=account_id,
+        aws_secret_access_key="local",  # noqa: S106 - the local AWS takes any
+        region_name=region,
+    )
+    return session.client(
+        service,  # type: ignore[call-overload]
+        endpoint_url=endpoint_url,
+        config=Config(
+            s3={"addressing_style": "path"},
+            retries={"mode": "standard", "total_max_attempts": 8},
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+            max_pool_connections=32,
+            connect_timeout=5,
+            proxies={},
+        ),
+    )

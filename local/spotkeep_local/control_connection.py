@@ -1,0 +1,64 @@
+"""How the control plane of a local AWS is reached: JSON over the endpoint that everything else uses."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+
+from spotkeep_local.errors import LocalAwsError
+
+_TIMEOUT_SECONDS = 30.0
+
+
+class ControlError(LocalAwsError):
+    """The local AWS refused a request, or is not there."""
+
+
+class ControlConnection:
+    """Calls operations of one part of the control plane.
+
+    Args:
+        endpoint_url: Of the local AWS, for example `http://127.0.0.1:4566`.
+        prefix: Of its targets.
+    """
+
+    def __init__(self, endpoint_url: str, *, prefix: str) -> None:
+        self._endpoint_url = endpoint_url
+        self._prefix = prefix
+        # A proxy in the environment has no business between this machine and itself.
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def call(self, operation: str, document: dict[str, Any]) -> dict[str, Any]:
+        """Carries one operation out.
+
+        Raises:
+            ControlError: The local AWS refused, or is not there.
+        """
+        request = urllib.request.Request(  # noqa: S310 - the endpoint is the caller's own
+            self._endpoint_url,
+            data=json.dumps(document).encode(),
+            headers={
+                "Content-Type": "application/x-amz-json-1.1",
+                "X-Amz-Target": f"{self._prefix}.{operation}",
+            },
+        )
+        try:
+            with self._opener.open(request, timeout=_TIMEOUT_SECONDS) as answer:
+                body: dict[str, Any] = json.load(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                raise ControlError(f"the local AWS refused {operation}: {_message(error.read())}") from error
+        except OSError as error:
+            raise ControlError(
+                f"no local AWS answers at {self._endpoint_url} ({error}); start one with `spotkeep local up`"
+            ) from error
+        return body
+
+
+def _message(body: bytes) -> str:
+    try:
+        return str(json.loads(body)["message"])
+    except (ValueError, KeyError, TypeError):
+        return body.decode(errors="replace")

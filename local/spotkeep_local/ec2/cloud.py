@@ -1,0 +1,299 @@
+"""What the parts of the local EC2 share: its resources on disk and in memory, its hosts, the market, the clock.
+
+One lock guards all of it. Whatever takes long (a host's end) happens in a thread of its own and takes the lock when it
+is done.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import secrets
+import threading
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from pydantic import TypeAdapter
+
+from spotkeep_local.ec2.errors import Ec2Error
+from spotkeep_local.ec2.market import Market
+from spotkeep_local.ec2.records import Fleet, Instance, Snapshot, Volume
+from spotkeep_local.journal import Journal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from spotkeep_local.ec2.latencies import Latencies
+    from spotkeep_local.ec2.records import InstanceProfile
+    from spotkeep_local.hosts.host import Host
+    from spotkeep_local.hosts.isolation import HostPlatform
+
+_Resource = TypeVar("_Resource", Volume, Snapshot, Instance, Fleet)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subnet:
+    """A subnet of a VPC."""
+
+    subnet_id: str
+    vpc_id: str
+    zone: str
+    cidr: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchTemplate:
+    """One version of a launch template; its data as RequestLaunchTemplateData names it."""
+
+    template_id: str
+    version: str
+    data: dict[str, Any]
+
+
+class Surroundings(Protocol):
+    """What belongs to the rest of the local AWS: the network, launch templates, roles, alarms."""
+
+    def zones(self) -> list[str]:
+        """The zones of the region."""
+        ...
+
+    def subnet(self, subnet_id: str) -> Subnet | None:
+        """A subnet; None when there is none."""
+        ...
+
+    def default_subnets(self) -> list[Subnet]:
+        """One a zone, of the default VPC."""
+        ...
+
+    def launch_template(self, *, template_id: str | None, name: str | None, version: str) -> LaunchTemplate | None:
+        """A version of a launch template, `$Default` and `$Latest` understood; None when there is none."""
+        ...
+
+    def instance_profile(self, *, arn: str | None, name: str | None) -> InstanceProfile | None:
+        """An instance profile and its role; None when there is none."""
+        ...
+
+    def alarm_rings(self, arn: str) -> bool:
+        """Whether a CloudWatch alarm is in state ALARM."""
+        ...
+
+
+class SendEvent(Protocol):
+    """Puts an event on its way to the default bus; returns at once."""
+
+    def __call__(self, detail: dict[str, Any], detail_type: str, resources: list[str], /) -> None:
+        """`detail_type` decides the source."""
+        ...
+
+
+class Table(Generic[_Resource]):
+    """Resources of one kind, in memory and on disk.
+
+    Args:
+        kind: Their class.
+        folder: Of their files.
+        id_field: The field with the id.
+        not_found: EC2's error code and message for an id that is not there, with `{id}`.
+    """
+
+    def __init__(self, kind: type[_Resource], folder: Path, *, id_field: str, not_found: tuple[str, str]) -> None:
+        adapter: TypeAdapter[_Resource] = TypeAdapter(kind)
+        self._id_of: Callable[[_Resource], str] = lambda resource: str(getattr(resource, id_field))
+        self._journal: Journal[_Resource] = Journal(
+            folder,
+            kind=f"a {kind.__name__.lower()}",
+            name_of=self._id_of,
+            to_document=asdict,
+            from_document=adapter.validate_python,
+            order=self._id_of,
+        )
+        self._code, self._message = not_found
+        self._resources: dict[str, _Resource] = {self._id_of(resource): resource for resource in self._journal.load()}
+
+    def __iter__(self) -> Iterator[_Resource]:
+        """All of them, at this moment."""
+        return iter(list(self._resources.values()))
+
+    def __contains__(self, resource_id: str) -> bool:
+        """Whether there is one with this id."""
+        return resource_id in self._resources
+
+    def __getitem__(self, resource_id: str) -> _Resource:
+        """The one with this id.
+
+        Raises:
+            Ec2Error: There is none.
+        """
+        try:
+            return self._resources[resource_id]
+        except KeyError as error:
+            raise Ec2Error(self._code, self._message.format(id=resource_id)) from error
+
+    def put(self, resource: _Resource) -> _Resource:
+        """Adds or replaces one; on disk when this returns."""
+        self._journal.save(resource)
+        self._resources[self._id_of(resource)] = resource
+        return resource
+
+    def remove(self, resource_id: str) -> None:
+        """Removes one; nothing happens when it is not there."""
+        self._journal.forget(resource_id)
+        self._resources.pop(resource_id, None)
+
+    def some(self, ids: Sequence[str] | None) -> list[_Resource]:
+        """Those with these ids; all, when none are named.
+
+        Raises:
+            Ec2Error: One is not there.
+        """
+        return [self[resource_id] for resource_id in ids] if ids else list(self)
+
+
+class Cloud:
+    """The state of the local EC2.
+
+    Args:
+        folder: Of its files.
+        region: Of its resources.
+        account_id: Of its resources.
+        find_platform: Finds out what its hosts are; called when there is need of one.
+        endpoint_port: Of the local AWS, which its hosts reach.
+        latencies: How long things take.
+        surroundings: The rest of the local AWS.
+        send_event: To the default bus.
+        clock: Epoch seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        folder: Path,
+        region: str,
+        account_id: str,
+        find_platform: Callable[[], HostPlatform],
+        endpoint_port: int,
+        latencies: Latencies,
+        surroundings: Surroundings,
+        send_event: SendEvent,
+        clock: Callable[[], float],
+    ) -> None:
+        self.region = region
+        self.account_id = account_id
+        self._find_platform = find_platform
+        self.endpoint_port = endpoint_port
+        self.latencies = latencies
+        self.surroundings = surroundings
+        self.send_event = send_event
+        self.now = clock
+        self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)
+        self.hosts_folder = folder / "hosts"
+        self.hosts: dict[str, Host] = {}
+        self.volumes = Table(
+            Volume,
+            folder / "volumes",
+            id_field="volume_id",
+            not_found=("InvalidVolume.NotFound", "The volume '{id}' does not exist."),
+        )
+        self.snapshots = Table(
+            Snapshot,
+            folder / "snapshots",
+            id_field="snapshot_id",
+            not_found=("InvalidSnapshot.NotFound", "The snapshot '{id}' does not exist."),
+        )
+        self.instances = Table(
+            Instance,
+            folder / "instances",
+            id_field="instance_id",
+            not_found=("InvalidInstanceID.NotFound", "The instance ID '{id}' does not exist"),
+        )
+        self.fleets = Table(
+            Fleet,
+            folder / "fleets",
+            id_field="fleet_id",
+            not_found=("InvalidFleetId.NotFound", "The fleet ID '{id}' does not exist"),
+        )
+        self._market_file = folder / "market.json"
+        self._market = self._read_market()
+
+    @functools.cached_property
+    def platform(self) -> HostPlatform:
+        """What its hosts are.
+
+        Raises:
+            HostRefusedError: The options demand what the machine refuses.
+        """
+        return self._find_platform()
+
+    @property
+    def market(self) -> Market:
+        """The spot market."""
+        return self._market
+
+    @market.setter
+    def market(self, market: Market) -> None:
+        draft = self._market_file.with_suffix(".draft")
+        draft.write_text(json.dumps(market.to_document()))
+        draft.replace(self._market_file)
+        self._market = market
+        self.wake()
+
+    def _read_market(self) -> Market:
+        if not self._market_file.exists():
+            return Market(self.now(), ())
+        return Market.from_document(json.loads(self._market_file.read_text()))
+
+    def wake(self) -> None:
+        """Lets the controller look again."""
+        with self.changed:
+            self.changed.notify_all()
+
+    def zones(self) -> list[str]:
+        """The zones of the region, with those that only the market's script names."""
+        return sorted({*self.surroundings.zones(), *self.market.zones})
+
+    def arn(self, kind: str, resource_id: str) -> str:
+        """Of one of its resources."""
+        return f"arn:aws:ec2:{self.region}:{self.account_id}:{kind}/{resource_id}"
+
+
+def new_id(prefix: str) -> str:
+    """A new resource id: a prefix and 17 hexadecimal digits."""
+    return f"{prefix}-{secrets.token_hex(9)[:17]}"
+
+
+def zone_id(zone: str) -> str:
+    """A zone's id, for example `use1-az1` of `us-east-1a`."""
+    area, direction, number = zone[:-1].rsplit("-", 2) if zone[:-1].count("-") >= 2 else ("", "", "")
+    letters = {"northeast": "ne", "northwest": "nw", "southeast": "se", "southwest": "sw"}
+    short = letters.get(direction, direction[:1])
+    return f"{area.replace('-', '')}{short}{number}-az{ord(zone[-1]) - ord('a') + 1}"
+
+
+def tags_of(request: Mapping[str, Any], resource_type: str) -> dict[str, str]:
+    """The tags that a request's TagSpecifications give to one type of resource."""
+    return {
+        str(tag["Key"]): str(tag.get("Value", ""))
+        for specification in request.get("TagSpecifications") or []
+        if specification.get("ResourceType") == resource_type
+        for tag in specification.get("Tags") or []
+    }
+
+
+def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
+    """Tags as the API lists them."""
+    return [{"Key": key, "Value": value} for key, value in tags.items()]
+
+
+def refuse_other_request(token: str, *, before: Mapping[str, Any], request: Mapping[str, Any]) -> None:
+    """A client token that comes again stands for the same request.
+
+    Raises:
+        Ec2Error: It comes with another one.
+    """
+    if dict(before) != dict(request):
+        raise Ec2Error(
+            "IdempotentParameterMismatch",
+            f"The client token {token} was used before, with other parameters",
+        )

@@ -1,0 +1,173 @@
+"""What AWS does not let anybody decide: interruptions, capacity, prices, faults. The other end of `LocalControl`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from spotkeep_local.capacity import EventFaults
+from spotkeep_local.ec2 import events
+from spotkeep_local.ec2.errors import invalid, missing
+from spotkeep_local.ec2.market import Market, PoolChange
+from spotkeep_local.hosts.metadata_service import MetadataFault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spotkeep_local.ec2.cloud import Cloud
+    from spotkeep_local.ec2.controller import Controller
+    from spotkeep_local.ec2.instances import Instances
+    from spotkeep_local.ec2.snapshots import Snapshots
+    from spotkeep_local.ec2.throttling import Throttle
+
+
+class Control:
+    """The operations of the control plane, each from a JSON object to a JSON object.
+
+    Args:
+        cloud: What there is.
+        instances: Interrupts them.
+        snapshots: Fails them.
+        controller: Lets volumes be stuck.
+        throttle: Refuses requests.
+        set_event_faults: What goes wrong with events from now on.
+    """
+
+    def __init__(
+        self,
+        cloud: Cloud,
+        *,
+        instances: Instances,
+        snapshots: Snapshots,
+        controller: Controller,
+        throttle: Throttle,
+        set_event_faults: Callable[[EventFaults], None],
+    ) -> None:
+        self._cloud = cloud
+        self._instances = instances
+        self._snapshots = snapshots
+        self._controller = controller
+        self._throttle = throttle
+        self._set_event_faults = set_event_faults
+
+    def operations(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
+        """By name."""
+        return {
+            "InterruptInstance": self._interrupt,
+            "RecommendRebalance": self._recommend_rebalance,
+            "WarnOfInstance": self._warn,
+            "ChangePool": self._change_pool,
+            "ScriptMarket": self._script_market,
+            "InstanceFaults": self._instance_faults,
+            "VolumeFaults": self._volume_faults,
+            "ApiFaults": self._api_faults,
+            "EventFaults": self._event_faults,
+            "InstanceFacts": self._instance_facts,
+            "Platform": self._platform,
+        }
+
+    def _interrupt(self, request: dict[str, Any]) -> dict[str, Any]:
+        instance_id = _text(request, "instance_id")
+        if not request.get("notice", True):
+            self._instances.interrupt_now(instance_id)
+            return {"interrupted_at": self._cloud.now()}
+        notice_seconds = request.get("notice_seconds")
+        if notice_seconds is None:
+            notice_seconds = self._cloud.latencies.notice_seconds
+        interruption = self._instances.announce_interruption(
+            instance_id,
+            notice_seconds=_seconds(notice_seconds, "notice_seconds"),
+            takes_place=bool(request.get("takes_place", True)),
+        )
+        return {"interrupted_at": interruption.at}
+
+    def _recommend_rebalance(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._instances.recommend_rebalance(_text(request, "instance_id"))
+        return {}
+
+    def _warn(self, request: dict[str, Any]) -> dict[str, Any]:
+        warning = events.interruption_warning(
+            instance_id=_text(request, "instance_id"), zone=request.get("zone", f"{self._cloud.region}a")
+        )
+        self._cloud.send_event(*warning)
+        return {}
+
+    def _change_pool(self, request: dict[str, Any]) -> dict[str, Any]:
+        change = PoolChange.from_document(request)
+        self._cloud.market = self._cloud.market.with_change(change, now=self._cloud.now())
+        return {}
+
+    def _script_market(self, request: dict[str, Any]) -> dict[str, Any]:
+        changes = request.get("changes")
+        if not isinstance(changes, list):
+            raise invalid(f"changes must be a list, found {changes!r}")
+        self._cloud.market = Market(self._cloud.now(), tuple(PoolChange.from_document(change) for change in changes))
+        return {"zones": sorted(self._cloud.market.zones)}
+
+    def _instance_faults(self, request: dict[str, Any]) -> dict[str, Any]:
+        instance = self._cloud.instances[_text(request, "instance_id")]
+        try:
+            fault = MetadataFault(request.get("metadata", MetadataFault.NONE))
+        except ValueError as error:
+            raise invalid(f"metadata must be one of {', '.join(MetadataFault)}") from error
+        if (host := self._cloud.hosts.get(instance.instance_id)) is None:
+            raise invalid(f"the instance {instance.instance_id} has no host: it is {instance.state.value}")
+        host.set_metadata_fault(fault)
+        return {}
+
+    def _volume_faults(self, request: dict[str, Any]) -> dict[str, Any]:
+        stuck = request.get("stuck_detaching", [])
+        for volume_id in stuck:
+            self._cloud.volumes[volume_id]
+        self._controller.stuck_volumes = set(stuck)
+        self._snapshots.failures_to_come = int(request.get("failing_snapshots", 0))
+        self._cloud.wake()
+        return {}
+
+    def _api_faults(self, request: dict[str, Any]) -> dict[str, Any]:
+        operations = request.get("throttled", {})
+        if not isinstance(operations, dict) or not all(type(count) is int for count in operations.values()):
+            raise invalid(f"throttled must give the number of refusals by operation, found {operations!r}")
+        self._throttle.set(operations)
+        return {}
+
+    def _event_faults(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._set_event_faults(EventFaults.from_document(request))
+        return {}
+
+    def _instance_facts(self, request: dict[str, Any]) -> dict[str, Any]:
+        instance = self._cloud.instances[_text(request, "instance_id")]
+        host = self._cloud.hosts.get(instance.instance_id)
+        console = self._cloud.hosts_folder / f"{instance.instance_id}.console"
+        return {
+            "instance_id": instance.instance_id,
+            "fleet_id": instance.fleet_id,
+            "zone": instance.zone,
+            "spot": instance.spot,
+            "state": instance.state.value,
+            "launched_at": instance.launched_at,
+            "running_at": instance.running_at,
+            "ended_at": instance.ended_at,
+            "reason_code": instance.reason_code,
+            "interruption": asdict(instance.interruption) if instance.interruption else None,
+            "process_id": host.process_id if host else None,
+            "user_data_exit_code": host.user_data_exit_code if host else instance.user_data_exit_code,
+            "console": str(console),
+        }
+
+    def _platform(self, request: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - every operation has one
+        platform = self._cloud.platform
+        return {"isolation": platform.isolation.value, "reason": platform.reason}
+
+
+def _text(request: dict[str, Any], name: str) -> str:
+    value = request.get(name)
+    if not isinstance(value, str) or not value:
+        raise missing(name)
+    return value
+
+
+def _seconds(value: object, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        raise invalid(f"{name} must be a number of seconds from 0, found {value!r}")
+    return float(value)

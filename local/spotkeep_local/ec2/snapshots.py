@@ -1,0 +1,113 @@
+"""Snapshots: CreateSnapshot, DeleteSnapshot, DescribeSnapshots."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from spotkeep_local.ec2.cloud import new_id, tag_list, tags_of
+from spotkeep_local.ec2.errors import Ec2Error
+from spotkeep_local.ec2.filters import matches, page
+from spotkeep_local.ec2.records import Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spotkeep_local.ec2.cloud import Cloud
+
+
+class Snapshots:
+    """The operations on snapshots. Each takes a checked request and returns the answer that fits the model."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self._cloud = cloud
+        self.failures_to_come = 0
+        """How many of the next snapshots end in `error`."""
+
+    def operations(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
+        """By the API's names."""
+        return {
+            "CreateSnapshot": self.create,
+            "DeleteSnapshot": self.delete,
+            "DescribeSnapshots": self.describe,
+        }
+
+    def create(self, request: dict[str, Any]) -> dict[str, Any]:
+        """CreateSnapshot: the volume as it is now, whatever is written to it while the snapshot is pending."""
+        cloud = self._cloud
+        volume = cloud.volumes[request["VolumeId"]]
+        now = cloud.now()
+        if volume.state(now) == "creating":
+            raise Ec2Error("IncorrectState", f"Volume '{volume.volume_id}' is in the 'creating' state.")
+        snapshot_id = new_id("snap")
+        cloud.platform.images.create(snapshot_id, size_gib=volume.size_gib, source_id=volume.volume_id)
+        used_bytes = cloud.platform.images.used_bytes(snapshot_id)
+        failed = self.failures_to_come > 0
+        self.failures_to_come -= failed
+        snapshot = Snapshot(
+            snapshot_id=snapshot_id,
+            volume_id=volume.volume_id,
+            volume_size_gib=volume.size_gib,
+            used_bytes=used_bytes,
+            started_at=now,
+            ready_at=now + cloud.latencies.snapshot_seconds(used_bytes),
+            description=request.get("Description", ""),
+            encrypted=volume.encrypted,
+            kms_key_id=volume.kms_key_id,
+            failed=failed,
+            tags=tags_of(request, "snapshot"),
+        )
+        return self._describe(cloud.snapshots.put(snapshot))
+
+    def delete(self, request: dict[str, Any]) -> dict[str, Any]:
+        """DeleteSnapshot, pending or not."""
+        snapshot = self._cloud.snapshots[request["SnapshotId"]]
+        self._cloud.snapshots.remove(snapshot.snapshot_id)
+        self._cloud.platform.images.delete(snapshot.snapshot_id)
+        return {}
+
+    def describe(self, request: dict[str, Any]) -> dict[str, Any]:
+        """DescribeSnapshots: ours alone; there are no public ones here."""
+        owners = set(request.get("OwnerIds", []))
+        if owners and not owners & {"self", self._cloud.account_id}:
+            return {"Snapshots": []}
+        filters = request.get("Filters", [])
+        found = [
+            snapshot
+            for snapshot in self._cloud.snapshots.some(request.get("SnapshotIds"))
+            if matches(self._filter_values(snapshot), snapshot.tags, filters)
+        ]
+        chosen, token = page(found, request, key=lambda snapshot: snapshot.snapshot_id)
+        return {"Snapshots": [self._describe(snapshot) for snapshot in chosen], "NextToken": token}
+
+    def _filter_values(self, snapshot: Snapshot) -> dict[str, list[str]]:
+        now = self._cloud.now()
+        return {
+            "snapshot-id": [snapshot.snapshot_id],
+            "volume-id": [snapshot.volume_id],
+            "volume-size": [str(snapshot.volume_size_gib)],
+            "status": [snapshot.state(now)],
+            "progress": [f"{snapshot.progress_percent(now)}%"],
+            "description": [snapshot.description],
+            "encrypted": [str(snapshot.encrypted).lower()],
+            "owner-id": [self._cloud.account_id],
+        }
+
+    def _describe(self, snapshot: Snapshot) -> dict[str, Any]:
+        now = self._cloud.now()
+        return {
+            "SnapshotId": snapshot.snapshot_id,
+            "VolumeId": snapshot.volume_id,
+            "VolumeSize": snapshot.volume_size_gib,
+            "FullSnapshotSizeInBytes": snapshot.used_bytes,
+            "State": snapshot.state(now),
+            "StateMessage": "The snapshot failed, as it was told to" if snapshot.state(now) == "error" else None,
+            "Progress": f"{snapshot.progress_percent(now)}%",
+            "StartTime": snapshot.started_at,
+            "CompletionTime": snapshot.ready_at if snapshot.state(now) == "completed" else None,
+            "Description": snapshot.description,
+            "Encrypted": snapshot.encrypted,
+            "KmsKeyId": snapshot.kms_key_id,
+            "OwnerId": self._cloud.account_id,
+            "StorageTier": "standard",
+            "Tags": tag_list(snapshot.tags),
+        }

@@ -1,0 +1,83 @@
+"""DescribeSpotPriceHistory: what the market's script says of prices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from spotkeep_local.ec2.cloud import zone_id
+from spotkeep_local.ec2.filters import matches, page
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spotkeep_local.ec2.cloud import Cloud
+
+_PRODUCT = "Linux/UNIX"
+_HISTORY_SECONDS = 90 * 86_400.0
+
+
+def _newest_first(record: dict[str, Any]) -> tuple[float, str, str]:
+    return -record["Timestamp"], record["AvailabilityZone"], record["InstanceType"]
+
+
+class SpotPrices:
+    """The operations on prices."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self._cloud = cloud
+
+    def operations(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
+        """By the API's names."""
+        return {"DescribeSpotPriceHistory": self.describe}
+
+    def describe(self, request: dict[str, Any]) -> dict[str, Any]:
+        """DescribeSpotPriceHistory, latest first: each change in the time asked for, and the price it began with."""
+        cloud = self._cloud
+        now = cloud.now()
+        end = min(request.get("EndTime", now), now)
+        start = min(max(request.get("StartTime", now), now - _HISTORY_SECONDS), end)
+        records: list[dict[str, Any]] = [
+            {
+                "AvailabilityZone": zone,
+                "AvailabilityZoneId": zone_id(zone),
+                "InstanceType": instance_type,
+                "ProductDescription": _PRODUCT,
+                "SpotPrice": f"{price_usd:.6f}",
+                "Timestamp": moment,
+            }
+            for instance_type in self._instance_types(request)
+            for zone in cloud.zones()
+            for moment, price_usd in cloud.market.prices(instance_type=instance_type, zone=zone, start=start, end=end)
+            if self._is_wanted(request, zone=zone, instance_type=instance_type, price_usd=price_usd)
+        ]
+        newest_first = sorted(records, key=_newest_first)
+        chosen, token = page(list(enumerate(newest_first)), request, key=lambda item: f"{item[0]:09d}")
+        return {"SpotPriceHistory": [record for _, record in chosen], "NextToken": token or ""}
+
+    def _instance_types(self, request: dict[str, Any]) -> list[str]:
+        if named := request.get("InstanceTypes"):
+            return list(named)
+        for item in request.get("Filters", []):
+            if item["Name"] == "instance-type":
+                return list(item["Values"])
+        scripted = {change.instance_type for change in self._cloud.market.changes if change.instance_type}
+        return sorted(scripted | {instance.instance_type for instance in self._cloud.instances})
+
+    @staticmethod
+    def _is_wanted(request: dict[str, Any], *, zone: str, instance_type: str, price_usd: float) -> bool:
+        products = request.get("ProductDescriptions")
+        return (
+            request.get("AvailabilityZone", zone) == zone
+            and request.get("AvailabilityZoneId", zone_id(zone)) == zone_id(zone)
+            and (not products or any(product.startswith(_PRODUCT) for product in products))
+            and matches(
+                {
+                    "availability-zone": [zone],
+                    "instance-type": [instance_type],
+                    "product-description": [_PRODUCT],
+                    "spot-price": [f"{price_usd:.6f}"],
+                },
+                {},
+                request.get("Filters", []),
+            )
+        )

@@ -1,0 +1,337 @@
+"""Becomes an instance: a program, run once for each, that makes its namespaces and is its process 1.
+
+It makes network, mount, process, host name and message namespaces of its own. In them it
+
+- listens on 169.254.169.254:80 and on the port of the local AWS on 127.0.0.1, hands both sockets to the server, and
+  brings up no other network: these two are all that can be reached;
+- covers the machine's files with an empty writable layer, so that whatever the user data installs, creates or deletes
+  is gone with the instance and never was on the machine;
+- gives it its own /proc, /dev, /run and /sys;
+- runs the user data as cloud-init does, reaps what is orphaned, and waits.
+
+When the server dies, its end of the control socket closes, process 1 ends, and the kernel ends everything else in the
+namespaces, unmounts and frees the loop devices. So nothing is left over, however the server ends.
+
+Usage: `python -I -S boot.py CONTROL_DESCRIPTOR CONFIGURATION.json`. It runs without our packages on its path, so it
+imports the standard library alone. What it says on the control socket is documented in `namespace_host`.
+
+Sources: namespaces(7), pid_namespaces(7), "Run commands when you launch an EC2 instance" in Amazon EC2's user guide.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import select
+import signal
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+REFUSED = 125
+
+_NAMESPACES = 0x00020000 | 0x04000000 | 0x08000000 | 0x20000000 | 0x40000000  # mounts, UTS, IPC, processes, network
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT, _MS_BIND = 0x1, 0x2, 0x4, 0x8, 0x20, 0x1000
+_MS_REC, _MS_PRIVATE = 0x4000, 0x40000
+_MNT_DETACH = 2
+_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+_PR_CAPBSET_DROP = 24
+_POWER_OFF, _RESTART = 0x4321FEDC, 0x01234567
+# What would reach beyond the instance: kernel modules, raw input and output, the machine's clock.
+_DROPPED_CAPABILITIES = (16, 17, 25)
+_SIOCSIFADDR, _SIOCSIFNETMASK, _SIOCGIFFLAGS, _SIOCSIFFLAGS = 0x8916, 0x891C, 0x8913, 0x8914
+_IFF_UP = 0x1
+_METADATA_ADDRESS = "169.254.169.254"
+_REAL_FILE_SYSTEMS = ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "overlay", "nfs", "nfs4", "9p", "virtiofs")
+_DEVICES = (("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0))
+_USER_DATA = Path("/var/lib/cloud/instance/scripts/part-001")
+_USER_DATA_LOG = Path("/var/log/cloud-init-output.log")
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def _mount(source: str, target: Path | str, kind: str | None, flags: int = 0, data: str | None = None) -> None:
+    result = _libc.mount(
+        source.encode(),
+        str(target).encode(),
+        kind.encode() if kind else None,
+        ctypes.c_ulong(flags),
+        data.encode() if data else None,
+    )
+    _check(result, f"mount {source} on {target}")
+
+
+def _network_of_its_own(port: int) -> list[socket.socket]:
+    """Brings up loopback with the metadata service's address; the sockets of both services, listening."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        _bring_up(control, "lo")
+        _set_address(control, "lo:0", _METADATA_ADDRESS)
+    listening = []
+    for address in ((_METADATA_ADDRESS, 80), ("127.0.0.1", port)):
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(64)
+        listening.append(listener)
+    return listening
+
+
+def _bring_up(control: socket.socket, interface: str) -> None:
+    request = struct.pack("16sh22x", interface.encode(), 0)
+    (flags,) = struct.unpack_from("h", fcntl.ioctl(control, _SIOCGIFFLAGS, request), 16)
+    fcntl.ioctl(control, _SIOCSIFFLAGS, struct.pack("16sh22x", interface.encode(), flags | _IFF_UP))
+
+
+def _set_address(control: socket.socket, interface: str, address: str) -> None:
+    for request, value in ((_SIOCSIFADDR, address), (_SIOCSIFNETMASK, "255.255.255.255")):
+        packed = struct.pack("16sH2x4s16x", interface.encode(), socket.AF_INET, socket.inet_aton(value))
+        fcntl.ioctl(control, request, packed)
+
+
+def _cover_root(folder: Path) -> Path:
+    """A writable layer over the machine's files; the machine's other file systems show through it, read-only."""
+    others = [path for path, kind in _mount_points() if kind in _REAL_FILE_SYSTEMS and path != "/"]
+    root = folder / "root"
+    root.mkdir(parents=True, exist_ok=True)
+    layers = folder / "disk"
+    try:
+        _mount_overlay(layers, root)
+    except OSError:
+        # The folder lies on a file system that cannot hold the layer, an overlay for example: memory can.
+        layers.mkdir(exist_ok=True)
+        _mount("tmpfs", layers, "tmpfs", 0, "mode=0755")
+        _mount_overlay(layers, root)
+    for path in others:
+        target = root / path.lstrip("/")
+        if target.is_dir():
+            _mount(path, target, None, _MS_BIND)
+            _mount("none", target, None, _MS_BIND | _MS_REMOUNT | _MS_RDONLY)
+    return root
+
+
+def _mount_overlay(layers: Path, root: Path) -> None:
+    upper, work = layers / "written", layers / "work"
+    upper.mkdir(parents=True, exist_ok=True)
+    work.mkdir(exist_ok=True)
+    _mount("instance", root, "overlay", 0, f"lowerdir=/,upperdir={upper},workdir={work}")
+
+
+def _mount_points() -> list[tuple[str, str]]:
+    points = []
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        path = before.split(" ")[4].encode().decode("unicode_escape")
+        points.append((path, after.split(" ")[0]))
+    return points
+
+
+def _populate(root: Path, console: Path) -> None:
+    log = root / str(_USER_DATA_LOG).lstrip("/")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.unlink(missing_ok=True)
+    log.touch(mode=0o640)
+    _mount(str(console), log, None, _MS_BIND)
+    for name in ("proc", "sys", "dev", "run"):
+        (root / name).mkdir(exist_ok=True)
+    _mount("proc", root / "proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
+    _mount("sysfs", root / "sys", "sysfs", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC | _MS_RDONLY)
+    _mount("tmpfs", root / "run", "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=0755")
+    (root / "run/lock").mkdir()
+    _populate_devices(root / "dev")
+    # A write to either would reach the machine.
+    if (root / "proc/sysrq-trigger").exists():
+        _mount(str(root / "dev/null"), root / "proc/sysrq-trigger", None, _MS_BIND)
+    _mount(str(root / "proc/sys"), root / "proc/sys", None, _MS_BIND)
+    _mount("none", root / "proc/sys", None, _MS_BIND | _MS_REMOUNT | _MS_RDONLY)
+
+
+def _populate_devices(dev: Path) -> None:
+    _mount("tmpfs", dev, "tmpfs", _MS_NOSUID, "mode=0755")
+    for name, major, minor in _DEVICES:
+        os.mknod(dev / name, stat.S_IFCHR | 0o666, os.makedev(major, minor))
+        (dev / name).chmod(0o666)
+    for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
+        (dev / name).symlink_to(f"/proc/self/fd{target}")
+    for name, kind, options in (
+        ("pts", "devpts", "newinstance,ptmxmode=0666,mode=0620"),
+        ("shm", "tmpfs", "mode=1777"),
+    ):
+        (dev / name).mkdir()
+        _mount(kind, dev / name, kind, _MS_NOSUID, options)
+    (dev / "ptmx").symlink_to("pts/ptmx")
+    (dev / "disk/by-id").mkdir(parents=True)
+
+
+def _enter_root(root: Path) -> None:
+    os.chdir(root)
+    _check(_libc.syscall(_PIVOT_ROOT[os.uname().machine], b".", b"."), "pivot_root")
+    _check(_libc.umount2(b".", _MNT_DETACH), "umount of the machine's files")
+    os.chdir("/")
+
+
+def _write_settings(environment: dict[str, str]) -> None:
+    # Where a login shell, and a process started with a clean environment through PAM, look.
+    lines = "".join(f'{name}="{value}"\n' for name, value in environment.items())
+    Path("/etc/environment").write_text(lines)
+
+
+def _replace_power_commands() -> None:
+    """The machine's own ask a service manager that does not run here; these ask the kernel to end the namespace."""
+    for name, request in (
+        ("shutdown", _POWER_OFF),
+        ("poweroff", _POWER_OFF),
+        ("halt", _POWER_OFF),
+        ("reboot", _RESTART),
+    ):
+        command = Path("/usr/sbin") / name
+        command.unlink(missing_ok=True)
+        call = f"import ctypes, os; os.sync(); ctypes.CDLL(None).reboot({request})"
+        command.write_text(f"#!/bin/sh\nexec {sys.executable} -I -S -c '{call}'\n")
+        command.chmod(0o755)
+
+
+def _let_everybody_reach(paths: list[str]) -> None:
+    """Lets an unprivileged user of the instance run what lies in a directory that is private on the machine."""
+    for path in paths:
+        for directory in (Path(path), *Path(path).parents):
+            mode = directory.stat().st_mode
+            if not mode & 0o001:
+                directory.chmod(stat.S_IMODE(mode) | 0o011)
+
+
+def _start_user_data(text: str, environment: dict[str, str]) -> int | None:
+    if not text.strip():
+        return None
+    if not text.startswith("#!"):
+        print("user data that does not begin with #! is not run by the local AWS", flush=True)
+        return None
+    _USER_DATA.parent.mkdir(parents=True, exist_ok=True)
+    _USER_DATA.write_text(text)
+    _USER_DATA.chmod(0o700)
+    process = subprocess.Popen(
+        [str(_USER_DATA)], cwd="/", env=environment, stdin=subprocess.DEVNULL, start_new_session=True, close_fds=True
+    )
+    return process.pid
+
+
+class _Init:
+    """Process 1: reaps, tells the server what ended, and shuts down when it is told to or left alone."""
+
+    def __init__(self, control: socket.socket, *, user_data: int | None) -> None:
+        self._control = control
+        self._user_data = user_data
+        self._wake_up, wake = os.pipe()
+        for descriptor in (self._wake_up, wake):
+            os.set_blocking(descriptor, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def run(self) -> int:
+        while True:
+            ready, _, _ = select.select([self._control.fileno(), self._wake_up], [], [], 5.0)
+            if self._wake_up in ready:
+                os.read(self._wake_up, 4096)
+            self._reap()
+            if self._control.fileno() in ready:
+                message = self._control.recv(4096)
+                if not message:
+                    return 0
+                self._shut_down(json.loads(message)["shutdown_seconds"])
+                return 0
+
+    def _reap(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                pid, status = ended
+                if pid == self._user_data:
+                    _say(self._control, user_data_exit_code=os.waitstatus_to_exitcode(status))
+
+    def _shut_down(self, seconds: float) -> None:
+        give_up_at = time.monotonic() + seconds
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGTERM)
+        while self._has_children() and (left := give_up_at - time.monotonic()) > 0:
+            select.select([self._wake_up], [], [], min(left, 0.1))
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGKILL)
+        while self._has_children():
+            time.sleep(0.01)
+        os.sync()
+
+    @staticmethod
+    def _has_children() -> bool:
+        try:
+            os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return False
+        return True
+
+
+def _say(control: socket.socket, *, descriptors: list[int] | None = None, **message: Any) -> None:
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        socket.send_fds(control, [json.dumps(message).encode() + b"\n"], descriptors or [])
+
+
+def _be_process_one(control: socket.socket, configuration: dict[str, Any]) -> int:
+    try:
+        listening = _network_of_its_own(configuration["endpoint_port"])
+        _mount("none", "/", None, _MS_REC | _MS_PRIVATE)
+        root = _cover_root(Path(configuration["folder"]))
+        _populate(root, Path(configuration["console"]))
+        _enter_root(root)
+        socket.sethostname(configuration["hostname"])
+        for capability in _DROPPED_CAPABILITIES:
+            _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
+        _write_settings(configuration["environment"])
+        _replace_power_commands()
+        _let_everybody_reach(configuration["reachable"])
+    except OSError as error:
+        _say(control, refused=str(error))
+        return REFUSED
+    _say(control, booted=True, descriptors=[listener.fileno() for listener in listening])
+    for listener in listening:
+        listener.close()
+    # The server has both sockets, and answers metadata, before the user data asks for any.
+    if not control.recv(4096):
+        return 0
+    return _Init(control, user_data=_start_user_data(configuration["user_data"], configuration["environment"])).run()
+
+
+def main(arguments: list[str]) -> int:
+    """Makes the namespaces and waits for process 1 in them.
+
+    Returns:
+        0 after a shutdown in good order; 128 and the signal when process 1 was killed: SIGKILL is a power cut, SIGINT
+        is reboot(2) that asked for power off, SIGHUP one that asked for a restart; 125 when the machine refused.
+    """
+    control = socket.socket(fileno=int(arguments[0]))
+    configuration = json.loads(Path(arguments[1]).read_text())
+    if _libc.unshare(_NAMESPACES) != 0:
+        _say(control, refused=f"unshare: {os.strerror(ctypes.get_errno())}")
+        return REFUSED
+    child = os.fork()
+    if child == 0:
+        os._exit(_be_process_one(control, configuration))
+    _say(control, process_one=child)
+    control.close()
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    return 128 - code if code < 0 else code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

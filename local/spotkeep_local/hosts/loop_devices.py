@@ -1,0 +1,126 @@
+"""Loop devices: an image file as a block device, gone by itself once nobody has it open.
+
+A device is set up with `autoclear` and held open by this process alone. So when the server dies, and the hosts that
+mounted the device with it, the kernel frees it: nothing is left to clean.
+
+Source: loop(4).
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+import time
+from pathlib import Path
+
+_LOOP_SET_FD, _LOOP_CLR_FD, _LOOP_SET_STATUS64, _LOOP_SET_CAPACITY = 0x4C00, 0x4C01, 0x4C04, 0x4C07
+_LOOP_CTL_GET_FREE = 0x4C82
+_LO_FLAGS_AUTOCLEAR = 4
+_TRIES = 50
+_STATUS = struct.Struct("=5Q4I64s64s32s2Q")
+"""struct loop_info64: device, inode, rdevice, offset, size limit; number, encryption type and key size, flags; ..."""
+
+
+class LoopDevice:
+    """One attached image.
+
+    Args:
+        image: A file; its size is the device's.
+
+    Raises:
+        OSError: The machine has no loop devices, or none is free.
+    """
+
+    def __init__(self, image: Path) -> None:
+        self._image = image.resolve()
+        self._descriptor = _attach(image)
+        status = os.fstat(self._descriptor)
+        self.number = status.st_rdev
+        """The device number, for mknod."""
+
+    def take_new_size(self) -> None:
+        """Lets the device have the size that its image has by now."""
+        fcntl.ioctl(self._descriptor, _LOOP_SET_CAPACITY, 0)
+
+    def release(self) -> None:
+        """Lets go of the device: it is free at once, or when the last file system on it is unmounted."""
+        if self._descriptor < 0:
+            return
+        descriptor, self._descriptor = self._descriptor, -1
+        try:
+            fcntl.ioctl(descriptor, _LOOP_CLR_FD, 0)
+        except OSError as error:
+            if error.errno not in (errno.EBUSY, errno.ENXIO):
+                raise
+        finally:
+            os.close(descriptor)
+
+    def wait_until_free(self, *, seconds: float) -> bool:
+        """Waits until nothing reads or writes the image any more, once the device was released.
+
+        Returns:
+            False when it is still in use after these seconds.
+        """
+        backing = Path(f"/sys/block/loop{os.minor(self.number)}/loop/backing_file")
+        give_up_at = time.monotonic() + seconds
+        while _backs(backing, self._image):
+            if time.monotonic() > give_up_at:
+                return False
+            time.sleep(0.005)
+        return True
+
+
+def wait_until_unused(folder: Path, *, seconds: float) -> bool:
+    """Waits until no loop device reads or writes any image in a folder.
+
+    Those of a server that was killed go by themselves, once the kernel has unmounted what its hosts had mounted.
+
+    Returns:
+        False when one is still in use after these seconds.
+    """
+    give_up_at = time.monotonic() + seconds
+    while any(_backs_one_in(path, folder.resolve()) for path in Path("/sys/block").glob("loop*/loop/backing_file")):
+        if time.monotonic() > give_up_at:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _backs_one_in(path: Path, folder: Path) -> bool:
+    try:
+        return Path(path.read_text().strip()).is_relative_to(folder)
+    except OSError:
+        return False
+
+
+def _backs(path: Path, image: Path) -> bool:
+    try:
+        return path.read_text().strip() == str(image)
+    except OSError:
+        return False
+
+
+def _attach(image: Path) -> int:
+    backing = os.open(image, os.O_RDWR | os.O_CLOEXEC)
+    control = os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)
+    try:
+        for _ in range(_TRIES):
+            number = fcntl.ioctl(control, _LOOP_CTL_GET_FREE)
+            device = os.open(f"/dev/loop{number}", os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.ioctl(device, _LOOP_SET_FD, backing)
+                name = os.fsencode(image)[-63:]
+                status = _STATUS.pack(0, 0, 0, 0, 0, 0, 0, 0, _LO_FLAGS_AUTOCLEAR, name, b"", b"", 0, 0)
+                fcntl.ioctl(device, _LOOP_SET_STATUS64, status)
+            except OSError as error:
+                os.close(device)
+                if error.errno != errno.EBUSY:  # somebody else was faster
+                    raise
+                continue
+            return device
+        raise OSError(errno.EBUSY, "every loop device was taken by somebody else")
+    finally:
+        os.close(control)
+        os.close(backing)

@@ -1,0 +1,174 @@
+"""The instance metadata service, version 2: tokens with a lifetime, 401 without one, 404 for what is not announced.
+
+It answers on a socket that it is given: one in the instance's own network, or one on loopback.
+
+Source: "Use the Instance Metadata Service to access instance metadata" in Amazon EC2's user guide.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from enum import StrEnum
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+from spotkeep_local.hosts.metadata import Credentials, answer
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from spotkeep_local.hosts.metadata import InstanceMetadata
+
+_TOKEN_PATH = "/latest/api/token"  # noqa: S105 - where to ask for one
+_TOKEN_HEADER = "X-aws-ec2-metadata-token"  # noqa: S105
+_TTL_HEADER = "X-aws-ec2-metadata-token-ttl-seconds"
+_LONGEST_TTL_SECONDS = 21_600
+_CREDENTIALS_SECONDS = 6 * 3600.0
+_LONGEST_HANG_SECONDS = 600.0
+
+
+class MetadataFault(StrEnum):
+    """What is wrong with an instance's metadata service."""
+
+    NONE = "none"
+    HANG = "hang"
+    """Takes a request and does not answer."""
+    UNAUTHORIZED = "unauthorized"
+    """Answers 401, whatever the token."""
+    ERROR = "error"
+    """Answers 500."""
+
+
+class MetadataService:
+    """Answers for one instance until it is closed.
+
+    Args:
+        listening: Where; closed with the service.
+        read: What is true now. Called for each request, from a thread of the request's own.
+    """
+
+    def __init__(self, listening: socket.socket, *, read: Callable[[], InstanceMetadata]) -> None:
+        self._read = read
+        self._expiry_of_token: dict[str, float] = {}
+        self._closed = threading.Event()
+        self.fault = MetadataFault.NONE
+        service = self
+
+        class Handler(_Handler):
+            metadata_service = service
+
+        self._server = _Server(("", 0), Handler, bind_and_activate=False)
+        self._server.socket.close()
+        self._server.socket = listening
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, name="instance-metadata", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends it; returns when done."""
+        self._closed.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def new_token(self, ttl_seconds: str | None) -> str | None:
+        """A token, or None when the lifetime asked for is not 1 to 21,600."""
+        if ttl_seconds is None or not ttl_seconds.isdecimal() or not 1 <= int(ttl_seconds) <= _LONGEST_TTL_SECONDS:
+            return None
+        token = secrets.token_urlsafe(40)
+        self._expiry_of_token[token] = time.monotonic() + int(ttl_seconds)
+        return token
+
+    def token_ttl_seconds(self, token: str) -> float:
+        """How long a token is good for; 0 when it is not."""
+        return max(0.0, self._expiry_of_token.get(token, 0.0) - time.monotonic())
+
+    def metadata(self) -> InstanceMetadata:
+        """What is true now."""
+        return self._read()
+
+    def hang(self) -> None:
+        """Waits until the service is closed, or longer than anybody's patience."""
+        self._closed.wait(_LONGEST_HANG_SECONDS)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is nobody's fault: process groups and network namespaces end in mid-sentence."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    metadata_service: MetadataService
+    server_version = "EC2ws"
+    sys_version = ""
+
+    def do_PUT(self) -> None:
+        if self._is_faulty() or self._is_disabled():
+            return
+        if self.path.rstrip("/") != _TOKEN_PATH:
+            self._answer(405)
+        elif self.headers.get("X-Forwarded-For"):
+            self._answer(403)
+        elif (token := self.metadata_service.new_token(self.headers.get(_TTL_HEADER))) is None:
+            self._answer(400)
+        else:
+            self._answer(200, token, ttl_seconds=float(self.headers[_TTL_HEADER]))
+
+    def do_GET(self) -> None:
+        if self._is_faulty() or self._is_disabled():
+            return
+        metadata = self.metadata_service.metadata()
+        token = self.headers.get(_TOKEN_HEADER)
+        ttl_seconds = None if token is None else self.metadata_service.token_ttl_seconds(token)
+        if ttl_seconds == 0 or (ttl_seconds is None and metadata.settings.token_required):
+            self._answer(401)
+            return
+        now = time.time()
+        credentials = Credentials(
+            access_key_id=metadata.account_id,
+            secret_access_key="local",  # noqa: S106 - the local AWS takes any
+            token="local",  # noqa: S106
+            expires_at=now + _CREDENTIALS_SECONDS,
+        )
+        text = answer(metadata, self.path.partition("?")[0], credentials=credentials, now=now)
+        if text is None:
+            self._answer(404)
+        else:
+            self._answer(200, text, ttl_seconds=ttl_seconds)
+
+    def _is_faulty(self) -> bool:
+        fault = self.metadata_service.fault
+        if fault is MetadataFault.HANG:
+            self.metadata_service.hang()
+            self.close_connection = True
+        elif fault is MetadataFault.UNAUTHORIZED:
+            self._answer(401)
+        elif fault is MetadataFault.ERROR:
+            self._answer(500)
+        return fault is not MetadataFault.NONE
+
+    def _is_disabled(self) -> bool:
+        if self.metadata_service.metadata().settings.enabled:
+            return False
+        self._answer(403)
+        return True
+
+    def _answer(self, status: int, text: str = "", *, ttl_seconds: float | None = None) -> None:
+        body = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "text/plain")
+        self.send_header("Content-Length", str(len(body)))
+        if ttl_seconds is not None:
+            self.send_header(_TTL_HEADER, str(int(ttl_seconds)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it so
+        """Nothing: every instance asks every few seconds."""

@@ -1,0 +1,191 @@
+"""Warm pools as SageMaker keeps them: values, the rules of reuse, and the clock that ends them.
+
+    InUse ----> Available ----> Reused        by a job that matches; its own pool is then InUse
+      |             |
+      +-------------+---------> Terminated    its time is over, it was updated to 0, or the job left none
+
+What a pool keeps is the host: its image (here the byte code of the environment, which a fresh host has to make),
+its home and its cache directory. Data, model and checkpoints of a job leave with the job.
+
+Source: https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools.html
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import threading
+import time
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from spotkeep_local.training.request_rules import is_spot, keep_alive_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from spotkeep_local.training.job import Ending, TrainingJob
+
+LONGEST_CHAIN_SECONDS = 28 * 24 * 3600.0
+"""How long instances are handed on from job to job."""
+
+CACHE_DIRECTORY = "sagemaker/warmpoolcache"
+"""Below `/opt/ml`: what a job puts there, the next job on the same host finds.
+Source: https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools.html (Using persistent cache)"""
+
+_STAYS_WITH_A_HOST = ("home", "image")
+
+
+class PoolStatus(StrEnum):
+    """WarmPoolStatus.Status."""
+
+    IN_USE = "InUse"
+    AVAILABLE = "Available"
+    REUSED = "Reused"
+    TERMINATED = "Terminated"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmPool:
+    """The pool of one job. Times are epoch seconds.
+
+    Attributes:
+        chain_since: When the first of the jobs that handed these instances on was created.
+        kept_since: When its job ended; None while that runs.
+        over_at: When the pool was reused or ended.
+        reused_by: The job that took it over.
+    """
+
+    status: PoolStatus = PoolStatus.IN_USE
+    chain_since: float
+    kept_since: float | None = None
+    over_at: float | None = None
+    reused_by: str | None = None
+
+    def idle_seconds(self, now: float) -> int:
+        """ResourceRetainedBillableTimeInSeconds: how long it waited, or has waited by now."""
+        if self.kept_since is None:
+            return 0
+        return math.ceil(round(max(0.0, (self.over_at or now) - self.kept_since), 6))
+
+    def over(self, status: PoolStatus, *, now: float, reused_by: str | None = None) -> WarmPool:
+        """The pool when it is gone."""
+        return replace(self, status=status, over_at=now, reused_by=reused_by)
+
+
+def expires_at(job: TrainingJob) -> float | None:
+    """When a job's pool ends by itself; None where none waits."""
+    pool = job.warm_pool
+    if pool is None or pool.status is not PoolStatus.AVAILABLE or pool.kept_since is None:
+        return None
+    return min(pool.kept_since + keep_alive_seconds(job.request), pool.chain_since + LONGEST_CHAIN_SECONDS)
+
+
+def instances_in_pools(jobs: Iterable[TrainingJob]) -> int:
+    """How much of the quota "... for training warm pool usage" is taken."""
+    taken = (PoolStatus.IN_USE, PoolStatus.AVAILABLE)
+    return sum(
+        int(job.request["ResourceConfig"].get("InstanceCount", 1))
+        for job in jobs
+        if job.warm_pool is not None and job.warm_pool.status in taken
+    )
+
+
+def pool_for(request: dict[str, Any], jobs: Iterable[TrainingJob], *, now: float) -> TrainingJob | None:
+    """The job whose waiting pool a new job takes over: of several that match, the one that waits longest."""
+    if is_spot(request):
+        return None
+    waiting = [
+        job
+        for job in jobs
+        if (end := expires_at(job)) is not None and now < end and _criteria(job.request) == _criteria(request)
+    ]
+    return min(waiting, key=lambda job: (job.updated_at, job.name), default=None)
+
+
+def pool_after(job: TrainingJob, ending: Ending, *, has_host: bool, now: float) -> WarmPool | None:
+    """A job's pool when the job has ended.
+
+    Args:
+        job: The job.
+        ending: How it ended.
+        has_host: Whether its host is still there.
+        now: The time.
+    """
+    if job.warm_pool is None:
+        return None
+    retained = ending.failure_reason is None or ending.failure_reason.startswith("AlgorithmError")
+    if retained and has_host:
+        return replace(job.warm_pool, status=PoolStatus.AVAILABLE, kept_since=now)
+    return job.warm_pool.over(PoolStatus.TERMINATED, now=now)
+
+
+def strip_host(folder: Path) -> None:
+    """Leaves of a host what stays with it: image, home, and the cache directory."""
+    cache = folder / "ml" / CACHE_DIRECTORY
+    kept = folder / "cache"
+    if cache.is_dir():
+        cache.rename(kept)
+    for entry in folder.iterdir():
+        if entry.name not in (*_STAYS_WITH_A_HOST, "cache"):
+            shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink()
+    if kept.is_dir():
+        cache.parent.mkdir(parents=True)
+        kept.rename(cache)
+
+
+class PoolKeeper:
+    """Ends pools whose time is over, in a thread of its own.
+
+    Args:
+        next_expiry: When the first of the waiting pools ends; None when none waits.
+        end_due: Ends those that are due.
+    """
+
+    def __init__(self, *, next_expiry: Callable[[], float | None], end_due: Callable[[], None]) -> None:
+        self._next_expiry, self._end_due = next_expiry, end_due
+        self._changed = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._keep, name="warm-pools", daemon=True)
+
+    def start(self) -> None:
+        """Begins to watch."""
+        self._thread.start()
+
+    def look(self) -> None:
+        """A pool began, ended, or has another time."""
+        self._changed.set()
+
+    def stop(self) -> None:
+        """Stops watching; pools stay as they are."""
+        self._stopping = True
+        self._changed.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _keep(self) -> None:
+        while not self._stopping:
+            self._end_due()
+            due = self._next_expiry()
+            self._changed.wait(None if due is None else max(0.0, due - time.time()))
+            self._changed.clear()
+
+
+def _criteria(request: dict[str, Any]) -> tuple[object, ...]:
+    """What must be the same in a job that takes a pool and the one that left it."""
+    resources, network = request["ResourceConfig"], request.get("VpcConfig", {})
+    return (
+        request["RoleArn"],
+        resources.get("InstanceCount", 1),
+        resources.get("InstanceType"),
+        tuple(preference["InstanceType"] for preference in resources.get("InstancePreferences", [])),
+        resources.get("VolumeKmsKeyId"),
+        resources.get("VolumeSizeInGB"),
+        frozenset(network.get("SecurityGroupIds", [])),
+        frozenset(network.get("Subnets", [])),
+        request.get("EnableInterContainerTrafficEncryption", False),
+        request.get("EnableNetworkIsolation", False),
+        request.get("SessionChainingConfig", {}).get("EnableSessionTagChaining", False),
+    )

@@ -1,0 +1,131 @@
+"""Warm pools in the deployed app: reused, extended, ended, expired, and refused for want of a quota."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spotkeep_jobs.states import NoticeKind, NoticeState, PoolEndReason, PoolState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from conftest import DeployedApp
+
+    from spotkeep_jobs.record import Notice, Pool
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+_PATIENCE_SECONDS = 120.0
+_STEP = """\
+from spotkeep import Checkpointer
+with Checkpointer({"done": {"count": 0}}, every_steps=5) as checkpointer:
+    for step in checkpointer.steps(3):
+        pass
+"""
+
+
+def job(app: DeployedApp, **fields: Any) -> dict[str, Any]:
+    run = f"pool-{uuid.uuid4().hex[:8]}"
+    return {
+        "name": "pool",
+        "run": run,
+        "command": "python step.py",
+        "source": app.upload_source(run, {"step.py": _STEP}),
+        "capacity": "on-demand",
+        "instance_type": "ml.m5.large",
+        "keep_alive": "10m",
+        "max_run": "10m",
+        **fields,
+    }
+
+
+def ran(app: DeployedApp, **fields: Any) -> str:
+    """Run a job to its end; its run's id."""
+    document = job(app, **fields)
+    app.launch(**document)
+    app.wait_until_ended(document["run"])
+    return str(document["run"])
+
+
+def pool_of(app: DeployedApp, run: str) -> Pool:
+    pool = app.runs.pool(run, 1)
+    assert pool is not None, f"{run} left no pool"
+    return pool
+
+
+def told(app: DeployedApp, run: str, kind: NoticeKind) -> list[Notice]:
+    return [each for each in app.runs.notices(run) if each.kind is kind and each.state is NoticeState.SENT]
+
+
+def wait_until(happened: Callable[[], object]) -> None:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not happened():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.2)
+
+
+@pytest.fixture
+def no_quota(deployed_app: DeployedApp) -> Iterator[None]:
+    deployed_app.control.warm_pool_quota(0)
+    yield
+    deployed_app.control.warm_pool_quota(10)
+
+
+def test_a_pool_is_matched_reused_extended_and_ended(deployed_app: DeployedApp) -> None:
+    app = deployed_app
+    first = ran(app)
+    assert pool_of(app, first).state is PoolState.AVAILABLE
+
+    following = job(app)
+    matches = {
+        each["pool"]["run"]: each for each in app.invoke("launcher", {"action": "validate", **following})["pools"]
+    }
+    assert matches[first]["fits"]
+    other = app.invoke("launcher", {"action": "validate", **following, "volume_size_gb": 50})["pools"]
+    differing = {each["criterion"] for match in other if match["pool"]["run"] == first for each in match["differences"]}
+    assert differing == {"ResourceConfig.VolumeSizeInGB"}
+
+    second = ran(app)
+    assert (pool_of(app, first).state, pool_of(app, first).reused_by) == (PoolState.REUSED, f"{second}-1")
+    assert app.control.job_facts(f"{second}-1").took_over == f"{first}-1"
+    assert pool_of(app, second).chain_since == pool_of(app, first).chain_since
+
+    before = pool_of(app, second).kept_until
+    app.invoke("launcher", {"action": "extend-pool", "run": second, "for": "10m"})
+    assert (pool_of(app, second).kept_until - before).total_seconds() == 600
+    refused = app.invoke("launcher", {"action": "extend-pool", "run": second, "for": "1h"})
+    assert not refused["ok"]
+    assert "1h at most" in refused["problems"][0]["problem"]
+
+    app.invoke("launcher", {"action": "stop-pool", "run": second})
+    assert pool_of(app, second).end_reason is PoolEndReason.STOPPED_BY_USER
+    app.invoke("reconciler", {})
+    assert len(told(app, second, NoticeKind.POOL_EXPIRED)) == 1
+    assert told(app, first, NoticeKind.POOL_EXPIRED) == []
+    head = app.runs.get(second)
+    assert head is not None
+    assert head.cost is not None
+    assert head.cost.idle_pool_seconds > 0
+
+
+def test_its_schedule_brings_the_expiry_and_it_is_told_once(deployed_app: DeployedApp) -> None:
+    run = ran(deployed_app, keep_alive="3s", instance_type="ml.m5.xlarge")
+    wait_until(lambda: told(deployed_app, run, NoticeKind.POOL_EXPIRED))
+    assert pool_of(deployed_app, run).end_reason is PoolEndReason.EXPIRED
+    for _ in range(2):
+        deployed_app.invoke("warm_pools", {"run": run, "attempt": 1, "firing": "expiry"})
+        deployed_app.invoke("reconciler", {})
+    assert len([each for each in deployed_app.runs.notices(run) if each.kind is NoticeKind.POOL_EXPIRED]) == 1
+
+
+@pytest.mark.usefixtures("no_quota")
+def test_without_quota_it_is_told_at_once_what_to_request(deployed_app: DeployedApp) -> None:
+    run = ran(deployed_app)
+    wait_until(lambda: told(deployed_app, run, NoticeKind.POOL_EXPIRED))
+    assert pool_of(deployed_app, run).state is PoolState.NOT_KEPT
+    [notice] = told(deployed_app, run, NoticeKind.POOL_EXPIRED)
+    assert "ml.m5.large for training warm pool usage" in notice.body

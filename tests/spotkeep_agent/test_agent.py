@@ -1,0 +1,360 @@
+"""Instances from boot to goodbye: real agents and real trainings, a cloud that is small and takes orders."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
+from spotkeep_fleet.record import FAILED, FINISHED, FleetRecord, opened
+
+from .cloud import RUN, Cloud, Instance
+
+SCRIPT = """
+import os, sys, time
+from spotkeep import Checkpointer
+
+state = {"total": 0}
+with Checkpointer(state, every_steps=2) as checkpointer:
+    for step in checkpointer.steps(int(sys.argv[1])):
+        state["total"] += step
+        time.sleep(float(sys.argv[2]))
+with open(os.path.join(os.environ["SM_MODEL_DIR"], "total"), "w") as file:
+    file.write(str(state["total"]))
+"""
+
+
+def job(*, steps: int = 6, pause: float = 0.0, script: str = SCRIPT, **changes: Any) -> InstanceJob:
+    command = ("python", "-c", textwrap.dedent(script), str(steps), str(pause))
+    return replace(
+        InstanceJob(
+            command=command,
+            volume=VolumeSpec(size_gb=8, initialization_rate_mib_s=200),
+            log_group="/spotkeep/instances",
+            event_bus="default",
+            checkpoint_uri="s3://bucket/runs/run/checkpoints/",
+            output_uri="s3://bucket/runs/run/output/",
+        ),
+        **changes,
+    )
+
+
+@pytest.fixture
+def cloud(tmp_path: Path) -> Iterator[Cloud]:
+    cloud = Cloud(tmp_path)
+    yield cloud
+    cloud.close()
+
+
+@pytest.fixture
+def launch(cloud: Cloud) -> Callable[..., None]:
+    def launch(**changes: Any) -> None:
+        cloud.open(opened(run=RUN, job=job(**changes)))
+
+    return launch
+
+
+def total(cloud: Cloud) -> str:
+    volume = cloud.record.volume
+    assert volume is not None
+    return (cloud.volumes[volume.id].path / "model/total").read_text()
+
+
+def steps_of(instance: Instance, event: str) -> list[int]:
+    told = [json.loads(line.partition("spotkeep-event: ")[2]) for line in instance.lines if "spotkeep-event: " in line]
+    return [event_["step"] for event_ in told if event_["event"] == event]
+
+
+def one_volume(cloud: Cloud) -> None:
+    assert cloud.record.volume is not None
+    assert list(cloud.volumes) == [cloud.record.volume.id]
+    assert not cloud.snapshots
+    assert not cloud.record.retired
+
+
+def test_a_run_from_its_first_boot_to_its_end(cloud: Cloud, launch: Callable[..., None]) -> None:
+    launch()
+    assert cloud.boot("us-east-1a").finish() == 0
+    record = cloud.record
+    assert record.training.state == FINISHED
+    assert record.training.exit_code == 0
+    assert record.training.step == 6
+    assert record.training.uploaded_step == 6
+    assert record.training.output_uri == "s3://bucket/runs/run/output/model.tar.gz"
+    assert "bucket/runs/run/output/model.tar.gz" in cloud.objects
+    assert record.lease is None
+    assert total(cloud) == "15"
+    one_volume(cloud)
+    assert next(iter(cloud.volumes.values())).state == "available"
+    assert [event["event"] for event in cloud.events] == ["training", "finished", "left"]
+    assert any('"event":"progress"' in line for line in cloud.logged)
+
+
+def test_a_run_that_is_over_is_left_alone(cloud: Cloud, launch: Callable[..., None]) -> None:
+    launch()
+    cloud.change(lambda record: replace(record, ended=True))
+    assert cloud.boot("us-east-1a").finish() == 0
+    assert not cloud.volumes
+
+
+def test_without_a_record_nothing_is_begun(cloud: Cloud) -> None:
+    instance = cloud.boot("us-east-1a")
+    assert instance.finish() == 3
+    instance.wait_for("no fleet record")
+    assert not cloud.volumes
+
+
+@pytest.mark.parametrize("zone", ["us-east-1a", "us-east-1b"])
+def test_after_a_notice_the_next_instance_goes_on_at_the_same_step(
+    cloud: Cloud, launch: Callable[..., None], zone: str
+) -> None:
+    launch(steps=400, pause=0.05)
+    first = cloud.boot("us-east-1a")
+    first.wait_for('"event":"saved"')
+    first.announce(60)
+    assert first.finish() == 0
+    assert cloud.record.lease is None
+    assert cloud.record.training.interruptions == 1
+    first.power_off()
+    cloud.change(lambda record: replace(record, job=job(steps=400, pause=0.0)))
+    second = cloud.boot(zone)
+    assert second.finish() == 0
+    assert steps_of(second, "resume") == steps_of(first, "saved")[-1:]
+    assert total(cloud) == str(sum(range(400)))
+    assert cloud.record.volume is not None
+    assert cloud.record.volume.zone == zone
+    one_volume(cloud)
+
+
+@pytest.mark.parametrize("zone", ["us-east-1a", "us-east-1b"])
+def test_without_a_notice_at_most_an_interval_is_lost(cloud: Cloud, launch: Callable[..., None], zone: str) -> None:
+    launch(steps=400, pause=0.05)
+    first = cloud.boot("us-east-1a")
+    first.wait_for('"step":10')
+    first.power_off()
+    cloud.change(lambda record: replace(record, job=job(steps=400, pause=0.0)))
+    second = cloud.boot(zone)
+    assert second.finish() == 0
+    assert steps_of(second, "resume")[0] >= 8
+    assert total(cloud) == str(sum(range(400)))
+    one_volume(cloud)
+
+
+def test_a_recovery_in_the_same_zone_makes_at_most_twelve_calls(cloud: Cloud, launch: Callable[..., None]) -> None:
+    """With the agent's own download, which user data makes: eleven here."""
+    launch(steps=400, pause=0.05)
+    first = cloud.boot("us-east-1a")
+    first.wait_for('"step":10')
+    first.power_off()
+    cloud.calls.clear()
+    second = cloud.boot("us-east-1a")
+    second.wait_for('"event":"resume"')
+    made = dict(cloud.calls)
+    assert sum(made.values()) <= 11, made
+    assert "CreateSnapshot" not in made
+
+
+def test_s3_alone_suffices_when_the_volume_is_lost(cloud: Cloud, launch: Callable[..., None]) -> None:
+    launch(steps=400, pause=0.05)
+    first = cloud.boot("us-east-1a")
+    first.wait_for('"event":"uploaded"')
+    first.announce(60)
+    assert first.finish() == 0
+    first.power_off()
+    cloud.change(
+        lambda record: replace(
+            record,
+            job=job(steps=400, pause=0.0),
+            volume=None,
+            training=replace(record.training, uploaded_step=None),
+        )
+    )
+    cloud.volumes.clear()
+    second = cloud.boot("us-east-1b")
+    assert second.finish() == 0
+    assert steps_of(second, "downloaded") == steps_of(first, "saved")[-1:]
+    assert total(cloud) == str(sum(range(400)))
+
+
+def test_a_script_that_fails_is_no_success_and_is_tried_again(cloud: Cloud, launch: Callable[..., None]) -> None:
+    """The fleet cancelled without looking at the exit code makes a crash look like a success (trap 8)."""
+    launch(script="raise SystemExit(7)", max_script_retries=1)
+    instance = cloud.boot("us-east-1a")
+    assert instance.finish() == 0
+    training = cloud.record.training
+    assert (training.state, training.exit_code, training.script_failures) == (FAILED, 7, 2)
+    assert "exited with code 7" in (training.failure or "")
+    assert training.interruptions == 0
+    assert [event["event"] for event in cloud.events] == ["training", "script-failed", "training", "failed", "left"]
+
+
+def test_a_source_that_cannot_be_cloned_is_told(cloud: Cloud, launch: Callable[..., None]) -> None:
+    from spotkeep_fleet.instance_job import JobSource
+
+    launch(source=JobSource(git_url="https://127.0.0.1:1/none.git", git_commit="0" * 40))
+    instance = cloud.boot("us-east-1a")
+    instance.finish()
+    assert cloud.record.training.state == FAILED
+    assert cloud.record.training.exit_code in (66, 69)
+
+
+def test_a_second_instance_waits_until_the_first_has_let_go(cloud: Cloud, launch: Callable[..., None]) -> None:
+    """No wait, and no lock, and two instances write (trap 7)."""
+    launch(steps=400, pause=0.05)
+    first = cloud.boot("us-east-1a")
+    first.wait_for('"event":"saved"')
+    second = cloud.boot("us-east-1a")
+    second.wait_for("the lease of another instance")
+    cloud.release_seconds = 1.0
+    first.announce(60)
+    assert first.finish() == 0
+    second.wait_for('"event":"resume"')
+    assert steps_of(second, "resume") == steps_of(first, "saved")[-1:]
+
+
+def test_an_agent_that_crashed_is_started_again_and_ends_what_the_old_one_left(
+    cloud: Cloud, launch: Callable[..., None]
+) -> None:
+    launch(steps=400, pause=0.05)
+    instance = cloud.boot("us-east-1a")
+    instance.wait_for('"event":"saved"')
+    instance.kill_agent()
+    instance.lines.clear()
+    instance.start_agent()
+    instance.wait_for('"event":"resume"')
+    assert len(cloud.volumes) == 1
+
+
+@pytest.mark.parametrize("answer", [(401, ""), (500, "fault"), (200, "<html>a proxy</html>"), (200, "{}")])
+def test_no_metadata_answer_but_an_action_is_a_notice(
+    cloud: Cloud, launch: Callable[..., None], answer: tuple[int, str]
+) -> None:
+    """The naive way takes anything but 404 for a notice (trap 4)."""
+    launch(steps=10, pause=0.05)
+    instance = cloud.boot("us-east-1a")
+    instance.metadata["/latest/meta-data/spot/instance-action"] = answer
+    assert instance.finish() == 0
+    assert cloud.record.training.state == FINISHED
+    assert cloud.record.training.interruptions == 0
+
+
+def test_metadata_that_hang_hold_nothing_up_for_long(cloud: Cloud, launch: Callable[..., None]) -> None:
+    launch(steps=10, pause=0.05)
+    instance = cloud.boot("us-east-1a")
+    instance.wait_for("Attach")
+    instance.hanging = True
+    assert instance.finish() == 0
+    instance.hanging = False
+    assert cloud.record.training.state == FINISHED
+
+
+def test_a_rebalance_recommendation_is_a_reason_to_leave(cloud: Cloud, launch: Callable[..., None]) -> None:
+    launch(steps=400, pause=0.05)
+    instance = cloud.boot("us-east-1a")
+    instance.recommend_rebalance()
+    instance.wait_for("EC2 rebalance")
+    assert instance.finish() == 0
+    assert cloud.record.training.interruptions == 1
+    assert cloud.record.lease is None
+
+
+def test_throttles_are_borne(cloud: Cloud, launch: Callable[..., None]) -> None:
+    for action in ("CreateVolume", "AttachVolume", "PutItem", "DescribeVolumes"):
+        cloud.throttled[action] = 2
+    launch()
+    assert cloud.boot("us-east-1a").finish() == 0
+    assert cloud.record.training.state == FINISHED
+    assert len(cloud.volumes) == 1
+
+
+def test_a_snapshot_that_fails_is_made_again_and_the_old_volume_kept_until_then(
+    cloud: Cloud, launch: Callable[..., None]
+) -> None:
+    launch(steps=400, pause=0.05)
+    first = cloud.boot("us-east-1a")
+    first.wait_for('"event":"saved"')
+    first.power_off()
+    cloud.snapshot_state = "error"
+    cloud.change(lambda record: replace(record, job=job(steps=400, pause=0.0)))
+    second = cloud.boot("us-east-1b")
+    second.wait_for("failed")
+    cloud.snapshot_state = "completed"
+    assert second.finish() == 0
+    assert total(cloud) == str(sum(range(400)))
+    one_volume(cloud)
+
+
+def test_a_notice_before_anything_began_leaves_nothing(cloud: Cloud, launch: Callable[..., None]) -> None:
+    launch()
+    instance = cloud.boot("us-east-1a")
+    instance.announce(1)
+    assert instance.finish() in (0, 3)
+    instance.power_off()
+    assert cloud.boot("us-east-1b").finish() == 0
+    assert cloud.record.training.state == FINISHED
+
+
+def test_a_notice_while_the_snapshot_is_made_is_taken_up_by_the_next_instance(
+    cloud: Cloud, launch: Callable[..., None]
+) -> None:
+    launch(steps=400, pause=0.05)
+    first = cloud.boot("us-east-1a")
+    first.wait_for('"event":"saved"')
+    first.power_off()
+    cloud.snapshot_state = "pending"
+    cloud.change(lambda record: replace(record, job=job(steps=400, pause=0.0)))
+    second = cloud.boot("us-east-1b")
+    second.wait_for("the snapshot")
+    second.announce(30)
+    assert second.finish() == 0
+    second.power_off()
+    assert cloud.record.lease is None
+    for snapshot in cloud.snapshots.values():
+        snapshot.state = "completed"
+    third = cloud.boot("us-east-1b")
+    assert third.finish() == 0
+    assert cloud.calls["CreateSnapshot"] == 1
+    assert total(cloud) == str(sum(range(400)))
+    one_volume(cloud)
+
+
+def test_a_warning_for_another_instance_changes_nothing_here(cloud: Cloud, launch: Callable[..., None]) -> None:
+    """Each instance asks its own metadata; no event of the account's other instances reaches it (trap 13)."""
+    launch(steps=20, pause=0.05)
+    other = Instance(id="i-9", zone="us-east-1a", root=cloud.folder / "i-9", cloud=cloud)
+    other.announce(1)
+    assert cloud.boot("us-east-1a").finish() == 0
+    assert cloud.record.training.interruptions == 0
+
+
+def test_a_stop_that_is_asked_for_saves_and_leaves(cloud: Cloud, launch: Callable[..., None]) -> None:
+    launch(steps=400, pause=0.05)
+    instance = cloud.boot("us-east-1a")
+    instance.wait_for('"event":"saved"')
+    cloud.change(lambda record: replace(record, stop_requested=True))
+    assert instance.finish() == 0
+    assert cloud.record.lease is None
+    assert cloud.record.training.durable_step == steps_of(instance, "saved")[-1]
+
+
+def test_a_lease_that_is_lost_ends_the_training_and_lets_the_volume_go(
+    cloud: Cloud, launch: Callable[..., None]
+) -> None:
+    from spotkeep_fleet.record import Lease
+
+    def steal(record: FleetRecord) -> FleetRecord:
+        return replace(record, fence=9, lease=Lease("i-9", 9, 9e9))
+
+    launch(steps=400, pause=0.05)
+    instance = cloud.boot("us-east-1a")
+    instance.wait_for('"event":"saved"')
+    cloud.change(steal)
+    instance.finish()
+    assert cloud.record.lease == Lease("i-9", 9, 9e9)
+    assert {volume.state for volume in cloud.volumes.values()} == {"available"}

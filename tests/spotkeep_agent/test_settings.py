@@ -1,0 +1,81 @@
+"""What the environment and the metadata tell the agent, and what it says when they do not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spotkeep.notices.instance_metadata import MetadataUnavailableError
+from spotkeep_agent.errors import SettingsError
+from spotkeep_agent.identity import Identity, read_identity
+from spotkeep_agent.settings import read_settings
+
+ENVIRONMENT = {"SPOTKEEP_RUN_TABLE": "runs", "SPOTKEEP_DEPLOYMENT": "spotkeep"}
+DOCUMENT = {"instanceId": "i-1", "availabilityZone": "us-east-1a", "region": "us-east-1", "instanceType": "g5.xlarge"}
+DOCUMENT_PATH = "/latest/dynamic/instance-identity/document"
+TAGS_PATH = "/latest/meta-data/tags/instance/"
+
+
+def test_on_an_instance_everything_is_where_aws_has_it() -> None:
+    settings = read_settings(ENVIRONMENT)
+    assert settings.mount_point == Path("/opt/ml")
+    assert settings.devices == Path("/dev/disk/by-id")
+    assert not settings.directories
+
+
+def test_on_a_shared_machine_everything_is_below_one_folder() -> None:
+    settings = read_settings({**ENVIRONMENT, "SPOTKEEP_LOCAL_INSTANCE_ROOT": "/tmp/i-1"})
+    assert settings.mount_point == Path("/tmp/i-1/opt/ml")
+    assert settings.devices == Path("/tmp/i-1/dev/disk/by-id")
+    assert settings.directories
+
+
+def test_all_that_is_missing_is_named() -> None:
+    with pytest.raises(SettingsError) as caught:
+        read_settings({"SPOTKEEP_LINGER_SECONDS": "soon"})
+    assert len(caught.value.problems) == 3
+
+
+class Metadata:
+    """Answers of a metadata service, or its silence."""
+
+    def __init__(self, answers: dict[str, str | None], *, silent: int = 0) -> None:
+        self.answers = answers
+        self.silent = silent
+
+    def text(self, path: str) -> str | None:
+        if self.silent:
+            self.silent -= 1
+            raise MetadataUnavailableError("it hangs")
+        return self.answers.get(path)
+
+
+def identity(metadata: Any) -> Identity:
+    return read_identity(metadata, sleep=lambda seconds: None)
+
+
+ANSWERS: dict[str, str | None] = {
+    DOCUMENT_PATH: json.dumps(DOCUMENT),
+    f"{TAGS_PATH}spotkeep:run": "run",
+    f"{TAGS_PATH}spotkeep:deployment": "spotkeep",
+}
+
+
+def test_the_metadata_say_who_we_are_even_when_they_come_late() -> None:
+    expected = Identity("i-1", "us-east-1a", "us-east-1", "g5.xlarge", "run", "spotkeep")
+    assert identity(Metadata(ANSWERS, silent=5)) == expected
+
+
+def test_metadata_that_never_answer_end_the_wait() -> None:
+    with pytest.raises(SettingsError, match="it hangs"):
+        identity(Metadata(ANSWERS, silent=1000))
+
+
+def test_an_instance_without_tags_is_told_what_is_missing() -> None:
+    with pytest.raises(SettingsError) as caught:
+        identity(Metadata({DOCUMENT_PATH: "{}"}))
+    assert len(caught.value.problems) == 6
+    assert any("spotkeep:run" in problem for problem in caught.value.problems)

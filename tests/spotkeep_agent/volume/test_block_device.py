@@ -1,0 +1,211 @@
+"""Real devices: files as loop devices, linked by their ids as a Nitro instance links EBS volumes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from spotkeep_agent.errors import DamagedFilesystemError, VolumeError
+from spotkeep_agent.volume.block_device import BlockDeviceMachine
+from spotkeep_agent.volume.facts import Here
+from spotkeep_agent.volume.machine import link_name, volume_of_link
+
+MIB = 2**20
+
+
+def _why_not() -> str | None:
+    if sys.platform != "linux" or os.geteuid() != 0:
+        return "loop devices and mounts need root on Linux"
+    if any(shutil.which(tool) is None for tool in ("losetup", "mkfs.ext4", "mount", "blkid", "e2fsck")):
+        return "this machine lacks losetup, mkfs.ext4, mount, blkid or e2fsck"
+    found = subprocess.run(["losetup", "--find"], capture_output=True, check=False)
+    return None if found.returncode == 0 else "this machine gives out no loop devices"
+
+
+WHY_NOT = _why_not()
+pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
+
+
+@pytest.fixture
+def attach(tmp_path: Path) -> Iterator[Callable[..., Path]]:
+    """Makes a volume's device appear, as an attachment does. Gives the file that is behind it."""
+    by_id = tmp_path / "by-id"
+    by_id.mkdir()
+    devices: list[str] = []
+
+    def attach(volume: str, *, size: int = 32 * MIB) -> Path:
+        image = tmp_path / volume
+        with image.open("ab") as file:
+            file.truncate(max(size, image.stat().st_size))
+        made = subprocess.run(["losetup", "--find", "--show", image], capture_output=True, text=True, check=True)
+        devices.append(made.stdout.strip())
+        link = by_id / link_name(volume)
+        link.unlink(missing_ok=True)
+        link.symlink_to(devices[-1])
+        return image
+
+    yield attach
+    subprocess.run(["umount", "-q", tmp_path / "ml"], check=False)
+    for device in devices:
+        subprocess.run(["losetup", "--detach", device], check=False, capture_output=True)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> BlockDeviceMachine:
+    return BlockDeviceMachine(mount_point=tmp_path / "ml", by_id=tmp_path / "by-id", device_seconds=0.3)
+
+
+def test_the_link_of_a_volume_names_it() -> None:
+    assert link_name("vol-0123456789abcdef0") == "nvme-Amazon_Elastic_Block_Store_vol0123456789abcdef0"
+    assert volume_of_link(link_name("vol-0123456789abcdef0")) == "vol-0123456789abcdef0"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nvme-Amazon_EC2_NVMe_Instance_Storage_AWS22CE0DB98C9A6B4D7",
+        "nvme-Amazon_Elastic_Block_Store_vol0123-part1",
+        "nvme-Amazon_Elastic_Block_Store_vol0123_1-ns-1",
+        "nvme-Amazon_Elastic_Block_Store_",
+    ],
+)
+def test_an_instance_store_or_a_partition_is_no_volume(name: str) -> None:
+    assert volume_of_link(name) is None or name.endswith("_1-ns-1")
+
+
+def test_a_new_volume_is_formatted_mounted_and_unmounted(
+    attach: Callable[..., Path], machine: BlockDeviceMachine
+) -> None:
+    attach("vol-1")
+    assert machine.inspect("vol-1") == ""
+    machine.format("vol-1")
+    assert machine.inspect("vol-1") == "ext4"
+    machine.check("vol-1")
+    machine.mount("vol-1")
+    (machine.mount_point / "data").write_text("kept")
+    assert machine.look() == Here(mounted="vol-1", devices=("vol-1",))
+    machine.unmount()
+    assert machine.look() == Here(mounted=None, devices=("vol-1",))
+    machine.mount("vol-1")
+    assert (machine.mount_point / "data").read_text() == "kept"
+
+
+def test_what_has_a_file_system_is_never_formatted(attach: Callable[..., Path], machine: BlockDeviceMachine) -> None:
+    attach("vol-1")
+    machine.format("vol-1")
+    with pytest.raises(VolumeError, match="has a file system already"):
+        machine.format("vol-1")
+
+
+def test_a_partitioned_volume_is_refused(attach: Callable[..., Path], machine: BlockDeviceMachine) -> None:
+    image = attach("vol-1")
+    with image.open("r+b") as file:  # the signature of a partition table, and one partition
+        file.seek(446)
+        file.write(bytes([0, 0, 2, 0, 0x83, 0, 0, 0, 0, 8, 0, 0, 0, 0x40, 0, 0]))
+        file.seek(510)
+        file.write(b"\x55\xaa")
+    with pytest.raises(VolumeError, match="a partition table"):
+        machine.inspect("vol-1")
+
+
+def test_a_device_that_does_not_appear_ends_the_wait(machine: BlockDeviceMachine, tmp_path: Path) -> None:
+    (tmp_path / "by-id").mkdir(exist_ok=True)
+    with pytest.raises(VolumeError, match="did not appear"):
+        machine.inspect("vol-9")
+
+
+def test_a_mount_that_fails_is_an_error_and_the_root_disk_is_not_used(
+    attach: Callable[..., Path], machine: BlockDeviceMachine
+) -> None:
+    """The naive `mount || true` trains on the root disk, and loses it with the instance (trap 5)."""
+    image = attach("vol-1")
+    machine.format("vol-1")
+    with image.open("r+b") as file:
+        file.seek(1024)
+        file.write(bytes(1024))  # the superblock
+        file.seek(0)
+    attach("vol-2")
+    with pytest.raises(VolumeError):
+        machine.mount("vol-2")
+    assert machine.look().mounted is None
+
+
+def test_a_damaged_file_system_is_told(attach: Callable[..., Path], machine: BlockDeviceMachine) -> None:
+    image = attach("vol-1", size=64 * MIB)
+    machine.format("vol-1")
+    machine.mount("vol-1")
+    for number in range(200):
+        (machine.mount_point / f"file-{number}").write_bytes(bytes(5000))
+    machine.unmount()
+    with image.open("r+b") as file:
+        file.seek(8192)
+        file.write(os.urandom(3 * MIB))
+        os.fsync(file.fileno())
+    with pytest.raises(DamagedFilesystemError, match="e2fsck"):
+        machine.check("vol-1")
+
+
+def _may_resize() -> bool:
+    """Whether this process has CAP_SYS_RESOURCE, which the kernel asks for."""
+    status = Path("/proc/self/status").read_text()
+    effective = int(status.partition("CapEff:")[2].split()[0], 16)
+    return bool(effective >> 24 & 1)
+
+
+@pytest.mark.skipif(WHY_NOT is None and not _may_resize(), reason="this root may not resize file systems")
+def test_the_file_system_grows_with_its_volume(attach: Callable[..., Path], machine: BlockDeviceMachine) -> None:
+    attach("vol-1", size=32 * MIB)
+    machine.format("vol-1")
+    machine.mount("vol-1")
+    before = shutil.disk_usage(machine.mount_point).total
+    machine.unmount()
+    attach("vol-1", size=128 * MIB)
+    machine.check("vol-1")
+    machine.mount("vol-1")
+    assert shutil.disk_usage(machine.mount_point).total > 3 * before
+
+
+def test_a_process_that_uses_the_volume_is_ended_before_it_is_unmounted(
+    attach: Callable[..., Path], machine: BlockDeviceMachine
+) -> None:
+    attach("vol-1")
+    machine.format("vol-1")
+    machine.mount("vol-1")
+    process = subprocess.Popen(["sleep", "60"], cwd=machine.mount_point)
+    try:
+        machine.unmount()
+        assert machine.look().mounted is None
+        assert process.wait(5) == -9
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        process.wait()
+
+
+def test_a_former_agents_training_is_ended_when_the_next_one_looks(
+    attach: Callable[..., Path], machine: BlockDeviceMachine
+) -> None:
+    attach("vol-1")
+    machine.format("vol-1")
+    machine.mount("vol-1")
+    process = subprocess.Popen(["sleep", "60"], cwd=machine.mount_point)
+    assert machine.look().mounted == "vol-1"
+    assert process.wait(5) == -9
+
+
+def test_files_are_given_to_the_user_that_trains(attach: Callable[..., Path], machine: BlockDeviceMachine) -> None:
+    attach("vol-1")
+    machine.format("vol-1")
+    machine.mount("vol-1")
+    (machine.mount_point / "checkpoints").mkdir()
+    (machine.mount_point / "checkpoints/one").write_text("")
+    machine.own(machine.mount_point, uid=65534, gid=65534)
+    assert (machine.mount_point / "checkpoints/one").stat().st_uid == 65534
+    machine.unmount()

@@ -1,0 +1,63 @@
+"""Volumes as directories: the same seam, where nobody is root."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spotkeep_agent.errors import DamagedFilesystemError, VolumeError
+from spotkeep_agent.volume.facts import Here
+from spotkeep_agent.volume.machine import link_name
+from spotkeep_agent.volume.volume_directory import MARK, DirectoryMachine
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Path:
+    """An attached volume."""
+    directory = tmp_path / "vol-1"
+    directory.mkdir()
+    (tmp_path / "by-id").mkdir()
+    (tmp_path / "by-id" / link_name("vol-1")).symlink_to(directory)
+    return directory
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> DirectoryMachine:
+    return DirectoryMachine(mount_point=tmp_path / "ml", by_id=tmp_path / "by-id", device_seconds=0.2)
+
+
+def test_it_is_formatted_mounted_and_unmounted(volume: Path, machine: DirectoryMachine) -> None:
+    assert machine.inspect("vol-1") == ""
+    machine.format("vol-1")
+    assert machine.inspect("vol-1") == "directory"
+    machine.check("vol-1")
+    machine.mount("vol-1")
+    (machine.mount_point / "data").write_text("kept")
+    assert machine.look() == Here(mounted="vol-1", devices=("vol-1",))
+    machine.unmount()
+    assert machine.look() == Here(devices=("vol-1",))
+    assert (volume / "data").read_text() == "kept"
+
+
+def test_what_holds_something_is_not_formatted(volume: Path, machine: DirectoryMachine) -> None:
+    (volume / "data").write_text("")
+    with pytest.raises(VolumeError, match="not empty"):
+        machine.format("vol-1")
+
+
+def test_a_volume_that_does_not_appear_ends_the_wait(volume: Path, machine: DirectoryMachine) -> None:
+    with pytest.raises(VolumeError, match="did not appear"):
+        machine.inspect("vol-2")
+
+
+def test_a_mount_point_that_is_taken_is_an_error(volume: Path, machine: DirectoryMachine) -> None:
+    machine.mount_point.mkdir()
+    with pytest.raises(VolumeError, match="cannot be linked"):
+        machine.mount("vol-1")
+
+
+def test_damage_is_told(volume: Path, machine: DirectoryMachine) -> None:
+    (volume / MARK).write_text("half")
+    with pytest.raises(DamagedFilesystemError):
+        machine.check("vol-1")

@@ -1,0 +1,113 @@
+"""The fleet record survives being written and read, and a bad one names all that is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeep_fleet.errors import DocumentError
+from spotkeep_fleet.instance_job import InstanceJob, JobSource, VolumeSpec, read_job
+from spotkeep_fleet.record import (
+    CurrentVolume,
+    FleetRecord,
+    Lease,
+    Move,
+    Retired,
+    TrainingReport,
+    decode,
+    encode,
+    opened,
+)
+
+TEXT = st.text(max_size=8)
+COUNT = st.integers(0, 10**6)
+
+
+def maybe(strategy: Any) -> Any:
+    return st.none() | strategy
+
+
+JOBS = st.builds(
+    InstanceJob,
+    command=st.lists(TEXT, min_size=1, max_size=3).map(tuple),
+    volume=st.builds(VolumeSpec, size_gb=st.integers(1, 9), initialization_rate_mib_s=maybe(st.integers(100, 300))),
+    environment=st.dictionaries(TEXT, TEXT, max_size=2),
+    source=maybe(st.just(JobSource(uri="s3://bucket/a.tar.gz"))),
+    channels=st.dictionaries(TEXT, st.just("s3://bucket/data"), max_size=1),
+    checkpoint_uri=maybe(st.just("s3://bucket/runs/r/checkpoints/")),
+    rebalance=st.sampled_from(["leave", "save", "ignore"]),
+)
+RECORDS = st.builds(
+    FleetRecord,
+    run=TEXT,
+    job=JOBS,
+    version=COUNT,
+    fence=COUNT,
+    lease=maybe(st.builds(Lease, holder=TEXT, fence=COUNT, expires_at=st.floats(0, 1e10))),
+    volume=maybe(st.builds(CurrentVolume, id=TEXT, zone=TEXT, size_gb=COUNT, damage=maybe(TEXT))),
+    move=maybe(
+        st.builds(
+            Move,
+            operation=COUNT,
+            zone=TEXT,
+            source=st.sampled_from(["blank", "snapshot", "volume"]),
+            snapshot=maybe(TEXT),
+            successor=maybe(TEXT),
+        )
+    ),
+    retired=st.lists(st.builds(Retired, kind=st.sampled_from(["volume", "snapshot"]), id=TEXT), max_size=3).map(tuple),
+    kept=st.lists(TEXT, max_size=2).map(tuple),
+    training=st.builds(TrainingReport, step=maybe(COUNT), exit_code=maybe(COUNT), failure=maybe(TEXT)),
+    stop_requested=st.booleans(),
+    ended=st.booleans(),
+)
+
+
+@given(RECORDS)
+def test_what_is_written_is_read(record: FleetRecord) -> None:
+    assert decode(encode(record)) == record
+
+
+def test_everything_wrong_with_a_record_is_named_at_once() -> None:
+    document = json.loads(encode(opened(run="r", job=InstanceJob(("x",), VolumeSpec(size_gb=8)))))
+    document.update({"format": 2, "version": "1", "lease": {"holder": 7}, "retired": [{"kind": "bucket"}]})
+    document["job"].update({"command": [], "rebalance": "panic"})
+    with pytest.raises(DocumentError) as caught:
+        decode(json.dumps(document))
+    told = str(caught.value)
+    for part in (
+        "format is 2",
+        "version is a str",
+        "lease.holder",
+        "lease.fence",
+        "retired[0].kind",
+        "command is empty",
+    ):
+        assert part in told
+    assert "'panic'; use one of leave, save, ignore" in told
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", "{", "[" * 100_000])
+def test_what_is_no_record_is_refused(text: str) -> None:
+    with pytest.raises(DocumentError):
+        decode(text)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"volume": {"size_gb": 8, "initialization_rate_mib_s": 400}}, "EC2 takes 100 to 300"),
+        ({"source": {"git_url": "https://x/y.git", "git_commit": "main"}}, "use 40 hexadecimal digits"),
+        ({"source": {}}, "must name either uri or git_url"),
+        ({"checkpoint_uri": "bucket/prefix"}, "use s3://bucket/prefix"),
+        ({"volume": None}, "volume is missing"),
+    ],
+)
+def test_a_bad_job_is_refused(change: dict[str, Any], problem: str) -> None:
+    document = {**InstanceJob(("x",), VolumeSpec(size_gb=8)).document(), **change}
+    with pytest.raises(DocumentError, match=problem):
+        read_job(document)

@@ -1,0 +1,80 @@
+"""Which pool a fleet takes its next instance from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeep_local.ec2.allocation import SPOT_STRATEGIES, Candidate, choose, choose_on_demand
+
+
+def pool(place: int, **fields: Any) -> Candidate:
+    known = {"config": 0, "instance_type": "m5.large", "zone": "a", "subnet_id": "subnet-1", "price_usd": 0.1}
+    return Candidate(place=place, **(known | fields))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "chosen"),
+    [
+        ("lowest-price", 1),
+        ("price-capacity-optimized", 2),
+        ("capacity-optimized", 2),
+        ("capacity-optimized-prioritized", 3),
+        ("diversified", 1),
+    ],
+)
+def test_each_strategy_has_its_own_favourite(strategy: str, chosen: int) -> None:
+    pools = [
+        pool(0, price_usd=0.01, room=0),
+        pool(1, price_usd=0.1, room=2, priority=2),
+        pool(2, price_usd=0.3, room=9, running=1, priority=2),
+        pool(3, price_usd=0.4, room=3, running=1, priority=1),
+    ]
+    found = choose(pools, strategy=strategy)
+    assert found is not None
+    assert found.place == chosen
+
+
+def test_of_pools_that_are_alike_price_capacity_optimized_takes_the_cheapest_by_weight() -> None:
+    pools = [pool(0, price_usd=0.2), pool(1, price_usd=0.3, weight=2.0), pool(2, price_usd=0.25)]
+    found = choose(pools, strategy="price-capacity-optimized")
+    assert found is not None
+    assert found.place == 1
+
+
+@given(
+    st.sampled_from(SPOT_STRATEGIES),
+    st.lists(
+        st.builds(
+            lambda place, room, price, most: pool(place, room=room, price_usd=price, max_price_usd=most),
+            st.integers(0, 9),
+            st.one_of(st.none(), st.integers(0, 2)),
+            st.sampled_from([0.1, 0.2, 0.3]),
+            st.one_of(st.none(), st.just(0.2)),
+        ),
+        max_size=6,
+    ),
+)
+def test_a_pool_without_room_or_above_the_price_is_never_chosen(strategy: str, pools: list[Candidate]) -> None:
+    found = choose(pools, strategy=strategy)
+    possible = [item for item in pools if item.room != 0 and item.price_usd <= (item.max_price_usd or 9)]
+    assert (found is None) == (not possible)
+    assert found is None or found in possible
+
+
+def test_why_a_pool_is_not_chosen() -> None:
+    for refused, code in (
+        (pool(0, room=0), "InsufficientInstanceCapacity"),
+        (pool(0, price_usd=0.3, max_price_usd=0.2), "SpotMaxPriceTooLow"),
+    ):
+        assert refused.refusal is not None
+        assert refused.refusal[0] == code
+
+
+def test_on_demand_goes_by_price_or_by_priority() -> None:
+    pools = [pool(0, price_usd=0.1, room=0), pool(1, price_usd=0.2, priority=1)]
+    assert choose_on_demand(pools, strategy="lowest-price").place == 0
+    assert choose_on_demand(pools, strategy="prioritized").place == 1

@@ -1,0 +1,69 @@
+"""The server is killed: its hosts end with it, its resources come back, its fleets go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spotkeep_local import lifecycle, process_identity
+from spotkeep_local.options import Isolation, ServerOptions
+
+from .conftest import Ec2, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[[Isolation], lifecycle.LocalAws]]:
+    """Starts a local AWS of the test's own; again after it was killed."""
+    port = lifecycle.free_port()
+
+    def begin(isolation: Isolation) -> lifecycle.LocalAws:
+        options = ServerOptions(**{**ServerOptions.fast().__dict__, "isolation": isolation})
+        return lifecycle.start(tmp_path, port=port, options=options)
+
+    yield begin
+    lifecycle.stop(tmp_path)
+
+
+@pytest.mark.parametrize("isolation", [Isolation.AUTO, Isolation.RELOCATED])
+def test_a_killed_server_leaves_nothing_running_and_the_next_goes_on(
+    start: Callable[[Isolation], lifecycle.LocalAws], isolation: Isolation
+) -> None:
+    local = start(isolation)
+    ec2 = Ec2(local)
+    fleet = ec2.fleet(ec2.template(), zones=["us-east-1a"])
+    first = ec2.running(fleet)
+    volume = ec2.volume(TagSpecifications=[{"ResourceType": "volume", "Tags": [{"Key": "run", "Value": "7"}]}])
+    ec2.attach(volume, first)
+    process = ec2.control.instance_facts(first).process_id
+    assert process is not None
+    started = process_identity.start_time(process)
+    # What the user data wrote shows that it ran; launch templates are saved a moment after they are made.
+    ec2.wait_for_line(first, "READY")
+    wait_until(lambda: "LaunchTemplateName" in (local.state_dir / "services/ec2.json").read_text())
+    os.kill(local.pid, signal.SIGKILL)
+    wait_until(lambda: not process_identity.is_same_process(process, started))
+    wait_until(lambda: volume not in _loop_devices())
+
+    again = Ec2(start(isolation))
+    assert again.state(first) == "terminated"
+    assert not (local.state_dir / "ec2/hosts" / first).exists()
+    assert again.instance(first)["StateReason"]["Code"] == "Server.InternalError"
+    found = again.describe_volume(volume)
+    assert (found["State"], found["Tags"]) == ("available", [{"Key": "run", "Value": "7"}])
+    second = again.running(fleet, other_than=[first])
+    again.attach(volume, second)
+    assert again.history(fleet) == ["submitted", "active", "launched", "terminated", "launched"]
+
+
+def _loop_devices() -> str:
+    if not Path("/dev/loop-control").exists():
+        return ""
+    return subprocess.run(["losetup", "-a"], capture_output=True, text=True, check=False).stdout

@@ -1,0 +1,230 @@
+"""A drill by boto3: a template, an experiment, and a spot instance that is told and taken away."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+if TYPE_CHECKING:
+    from spotkeep_local.lifecycle import LocalAws
+
+    from .conftest import Ec2, Events
+
+INTERRUPT = "aws:ec2:send-spot-instance-interruptions"
+
+
+@pytest.fixture(scope="session")
+def fis(local_aws: LocalAws) -> Any:
+    return local_aws.session().client("fis")
+
+
+def template(run: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "clientToken": uuid.uuid4().hex,
+        "description": f"Interrupt {run}",
+        "roleArn": "arn:aws:iam::000000000000:role/drill",
+        "stopConditions": [{"source": "none"}],
+        "targets": {
+            "run": {
+                "resourceType": "aws:ec2:spot-instance",
+                "resourceTags": {"spotkeep:run": run},
+                "filters": [{"path": "State.Name", "values": ["running"]}],
+                "selectionMode": "ALL",
+            }
+        },
+        "actions": {
+            "interrupt": {
+                "actionId": INTERRUPT,
+                "parameters": {"durationBeforeInterruption": "PT2M"},
+                "targets": {"SpotInstances": "run"},
+            }
+        },
+        **changes,
+    }
+
+
+@pytest.fixture
+def run(ec2: Ec2) -> str:
+    """A run with one spot instance, beside somebody else's."""
+    name = f"run-{uuid.uuid4().hex[:8]}"
+    tags = [{"ResourceType": "instance", "Tags": [{"Key": "spotkeep:run", "Value": name}]}]
+    for tag_specifications in (tags, []):
+        fleet = ec2.fleet(ec2.template(TagSpecifications=tag_specifications))
+        ec2.running(fleet)
+    return name
+
+
+def instances_of(ec2: Ec2, run: str) -> list[str]:
+    asked = [{"Name": "tag:spotkeep:run", "Values": [run]}]
+    return [r["Instances"][0]["InstanceId"] for r in ec2.client.describe_instances(Filters=asked)["Reservations"]]
+
+
+def start(fis: Any, template_id: str) -> str:
+    made = fis.start_experiment(clientToken=uuid.uuid4().hex, experimentTemplateId=template_id)
+    return str(made["experiment"]["id"])
+
+
+def state(fis: Any, experiment: str) -> dict[str, str]:
+    found = fis.get_experiment(id=experiment)["experiment"]["state"]
+    return {"status": found["status"], "reason": found["reason"]}
+
+
+def test_a_drill_tells_and_takes_away_the_instances_of_one_run(ec2: Ec2, events: Events, fis: Any, run: str) -> None:
+    (instance,) = instances_of(ec2, run)
+    made = fis.create_experiment_template(**template(run))["experimentTemplate"]
+    experiment = start(fis, made["id"])
+    events.wait_for("EC2 Instance Rebalance Recommendation", instance_id=instance)
+    events.wait_for("EC2 Spot Instance Interruption Warning", instance_id=instance)
+    ec2.wait_until(lambda: state(fis, experiment)["status"] == "completed")
+    ec2.wait_for_state(instance, "terminated")
+    assert ec2.instance(instance)["StateReason"]["Code"] == "Server.SpotInstanceTermination"
+    warned = {e["detail"]["instance-id"] for e in events.seen if e["detail-type"].endswith("Interruption Warning")}
+    assert warned == {instance}
+    assert fis.list_experiments(experimentTemplateId=made["id"])["experiments"][0]["id"] == experiment
+
+
+def test_a_drill_that_finds_nobody_fails(ec2: Ec2, fis: Any) -> None:
+    made = fis.create_experiment_template(**template("nobody"))["experimentTemplate"]
+    experiment = start(fis, made["id"])
+    ec2.wait_until(lambda: state(fis, experiment)["status"] == "failed")
+    assert state(fis, experiment)["reason"] == "Target resolution returned empty set"
+
+
+def test_an_alarm_stops_a_drill_before_it_does_anything(ec2: Ec2, local_aws: LocalAws, fis: Any, run: str) -> None:
+    cloudwatch = local_aws.session().client("cloudwatch")
+    cloudwatch.put_metric_alarm(
+        AlarmName="stop-the-drill",
+        MetricName="Errors",
+        Namespace="Test",
+        Period=60,
+        EvaluationPeriods=1,
+        Threshold=1,
+        ComparisonOperator="GreaterThanThreshold",
+        Statistic="Sum",
+    )
+    cloudwatch.set_alarm_state(AlarmName="stop-the-drill", StateValue="ALARM", StateReason="now")
+    arn = cloudwatch.describe_alarms(AlarmNames=["stop-the-drill"])["MetricAlarms"][0]["AlarmArn"]
+    conditions = [{"source": "aws:cloudwatch:alarm", "value": arn}]
+    made = fis.create_experiment_template(**template(run, stopConditions=conditions))["experimentTemplate"]
+    experiment = start(fis, made["id"])
+    ec2.wait_until(lambda: state(fis, experiment)["status"] == "stopped")
+    assert all(ec2.state(instance) == "running" for instance in instances_of(ec2, run))
+
+
+def test_a_template_that_cannot_be_names_every_problem(fis: Any) -> None:
+    broken = template("x", stopConditions=[{"source": "aws:cloudwatch:alarm"}])
+    broken["targets"]["run"]["selectionMode"] = "SOME"
+    broken["actions"]["interrupt"]["parameters"] = {"durationBeforeInterruption": "PT1M"}
+    with pytest.raises(ClientError) as refused:
+        fis.create_experiment_template(**broken)
+    message = refused.value.response["Error"]["Message"]
+    for problem in ("needs the alarm's ARN", "selectionMode must be", "durationBeforeInterruption must be"):
+        assert problem in message
+
+
+def test_what_does_not_exist(fis: Any) -> None:
+    with pytest.raises(fis.exceptions.ResourceNotFoundException):
+        fis.get_experiment_template(id="EXT0")
+    with pytest.raises(fis.exceptions.ResourceNotFoundException):
+        start(fis, "EXT0")
+
+
+def test_tags_of_a_template(fis: Any) -> None:
+    made = fis.create_experiment_template(**template("x", tags={"spotkeep": "yes"}))["experimentTemplate"]
+    fis.tag_resource(resourceArn=made["arn"], tags={"more": "1"})
+    fis.untag_resource(resourceArn=made["arn"], tagKeys=["spotkeep"])
+    assert fis.list_tags_for_resource(resourceArn=made["arn"])["tags"] == {"more": "1"}
+    fis.delete_experiment_template(id=made["id"])
+
+
+STACK = {
+    "Parameters": {"Size": {"Type": "Number", "Default": 2}, "Zone": {"Type": "String", "Default": "us-east-1a"}},
+    "Resources": {
+        "Volume": {
+            "Type": "AWS::EC2::Volume",
+            "DeletionPolicy": "Snapshot",
+            "UpdateReplacePolicy": "Snapshot",
+            "Properties": {
+                "AvailabilityZone": {"Ref": "Zone"},
+                "Size": {"Ref": "Size"},
+                "VolumeType": "gp3",
+                "Encrypted": True,
+                "Tags": [{"Key": "made-by", "Value": "stack"}],
+            },
+        },
+        "Drill": {
+            "Type": "AWS::FIS::ExperimentTemplate",
+            "Properties": {
+                "Description": "Interrupt one",
+                "RoleArn": "arn:aws:iam::000000000000:role/drill",
+                "StopConditions": [{"Source": "none"}],
+                "Tags": {"Name": "drill"},
+                "Targets": {
+                    "SpotOfRun": {
+                        "ResourceType": "aws:ec2:spot-instance",
+                        "ResourceTags": {"Deployment": "spotkeep"},
+                        "SelectionMode": "COUNT(1)",
+                        "Filters": [{"Path": "State.Name", "Values": ["running"]}],
+                    }
+                },
+                "Actions": {
+                    "Interrupt": {
+                        "ActionId": INTERRUPT,
+                        "Parameters": {"durationBeforeInterruption": "PT2M"},
+                        "Targets": {"SpotInstances": "SpotOfRun"},
+                    }
+                },
+            },
+        },
+    },
+    "Outputs": {
+        "VolumeId": {"Value": {"Ref": "Volume"}},
+        "DrillId": {"Value": {"Fn::GetAtt": ["Drill", "Id"]}},
+    },
+}
+
+
+def test_a_stack_makes_changes_and_deletes_a_volume_and_a_drill(ec2: Ec2, local_aws: LocalAws, fis: Any) -> None:
+    cloudformation = local_aws.session().client("cloudformation")
+    name = f"stack-{uuid.uuid4().hex[:8]}"
+
+    def outputs(status: str) -> dict[str, str]:
+        def settled() -> Any:
+            stack = cloudformation.describe_stacks(StackName=name)["Stacks"][0]
+            assert "ROLLBACK" not in stack["StackStatus"], stack
+            return stack if stack["StackStatus"] == status else None
+
+        return {item["OutputKey"]: item["OutputValue"] for item in ec2.wait_until(settled)["Outputs"]}
+
+    cloudformation.create_stack(StackName=name, TemplateBody=json.dumps(STACK))
+    made = outputs("CREATE_COMPLETE")
+    volume = ec2.describe_volume(made["VolumeId"])
+    assert (volume["Size"], volume["Encrypted"], volume["State"]) == (2, True, "available")
+    assert {"Key": "made-by", "Value": "stack"} in volume["Tags"]
+    drill = fis.get_experiment_template(id=made["DrillId"])["experimentTemplate"]
+    assert drill["targets"]["SpotOfRun"]["resourceTags"] == {"Deployment": "spotkeep"}
+    assert drill["actions"]["Interrupt"]["parameters"] == {"durationBeforeInterruption": "PT2M"}
+
+    grown = [{"ParameterKey": "Size", "ParameterValue": "4"}]
+    cloudformation.update_stack(StackName=name, UsePreviousTemplate=True, Parameters=grown)
+    assert outputs("UPDATE_COMPLETE") == made
+    assert ec2.describe_volume(made["VolumeId"])["Size"] == 4
+
+    moved = [*grown, {"ParameterKey": "Zone", "ParameterValue": "us-east-1b"}]
+    cloudformation.update_stack(StackName=name, UsePreviousTemplate=True, Parameters=moved)
+    ec2.wait_until(lambda: outputs("UPDATE_COMPLETE")["VolumeId"] != made["VolumeId"])
+    successor = outputs("UPDATE_COMPLETE")["VolumeId"]
+    assert ec2.describe_volume(successor)["AvailabilityZone"] == "us-east-1b"
+
+    cloudformation.delete_stack(StackName=name)
+    ec2.wait_until(
+        lambda: not ec2.client.describe_volumes(Filters=[{"Name": "volume-id", "Values": [successor]}])["Volumes"]
+    )
+    snapshots = ec2.client.describe_snapshots(Filters=[{"Name": "volume-id", "Values": [successor]}])["Snapshots"]
+    assert [snapshot["VolumeSize"] for snapshot in snapshots] == [4]
+    with pytest.raises(fis.exceptions.ResourceNotFoundException):
+        fis.get_experiment_template(id=made["DrillId"])

@@ -1,0 +1,197 @@
+"""Instances as hosts, from outside: real devices, real file systems, and nothing that outlives them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spotkeep_local import process_identity
+
+if TYPE_CHECKING:
+    from .conftest import Ec2
+
+MOUNT = """
+wait_for() { until [ -e "$1" ]; do sleep 0.05; done; }
+find_device() {
+    device=/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_$(echo "$1" | tr -d -)
+    wait_for "$device"
+}
+mount_volume() {
+    find_device "$1"
+    [ -n "$(blkid -p -s TYPE -o value "$device")" ] || mkfs.ext4 -q "$device"
+    mkdir -p /mnt/volume
+    mount "$device" /mnt/volume
+}
+"""
+
+
+def script(ec2: Ec2, body: str) -> str:
+    """User data that knows its volume by its tag."""
+    return f"#!/bin/bash\n{ec2.metadata}\n{MOUNT}\nVOLUME=$(metadata tags/instance/volume)\n{body}"
+
+
+def run(ec2: Ec2, volume: str, body: str, *, zone: str = "us-east-1a", spot: bool = True) -> str:
+    tags = [{"ResourceType": "instance", "Tags": [{"Key": "volume", "Value": volume}]}]
+    template = ec2.template(script(ec2, body), TagSpecifications=tags)
+    made = ec2.client.run_instances(
+        LaunchTemplate={"LaunchTemplateId": template},
+        MinCount=1,
+        MaxCount=1,
+        Placement={"AvailabilityZone": zone},
+        **({"InstanceMarketOptions": {"MarketType": "spot"}} if spot else {}),
+    )
+    instance = str(made["Instances"][0]["InstanceId"])
+    ec2.wait_for_state(instance, "running")
+    ec2.attach(volume, instance)
+    return instance
+
+
+def test_what_was_synced_survives_a_power_cut_and_what_was_not_is_lost(hosts: Ec2) -> None:
+    volume = hosts.volume()
+    write = "mount_volume $VOLUME; cd /mnt/volume; echo kept > kept; sync; echo lost > lost; echo WRITTEN; sleep 600\n"
+    first = run(hosts, volume, write)
+    hosts.wait_for_line(first, "WRITTEN")
+    hosts.control.interrupt(first, notice=False)
+    hosts.wait_for_volume(volume, "available")
+    second = run(hosts, volume, "mount_volume $VOLUME; cat /mnt/volume/kept; ls /mnt/volume; echo LISTED; sleep 600\n")
+    hosts.wait_for_line(second, "LISTED")
+    listed = hosts.console(second).splitlines()
+    assert "kept" in listed
+    assert "lost" not in listed
+
+
+def test_terminating_in_good_order_loses_nothing(hosts: Ec2) -> None:
+    volume = hosts.volume()
+    first = run(hosts, volume, "mount_volume $VOLUME; echo unsynced > /mnt/volume/file; echo WRITTEN; sleep 600\n")
+    hosts.wait_for_line(first, "WRITTEN")
+    hosts.client.terminate_instances(InstanceIds=[first])
+    hosts.wait_for_volume(volume, "available")
+    second = run(hosts, volume, "mount_volume $VOLUME; cat /mnt/volume/file; echo READ; sleep 600\n")
+    hosts.wait_for_line(second, "READ")
+    assert "unsynced" in hosts.console(second).splitlines()
+
+
+def test_data_move_to_another_zone_through_a_snapshot(hosts: Ec2) -> None:
+    volume = hosts.volume(zone="us-east-1a")
+    first = run(hosts, volume, "mount_volume $VOLUME; echo moved > /mnt/volume/file; sync; echo WRITTEN; sleep 600\n")
+    hosts.wait_for_line(first, "WRITTEN")
+    hosts.control.interrupt(first, notice=False)
+    hosts.wait_for_volume(volume, "available")
+    snapshot = hosts.client.create_snapshot(VolumeId=volume)["SnapshotId"]
+
+    def is_completed() -> bool:
+        found = hosts.client.describe_snapshots(SnapshotIds=[snapshot])["Snapshots"][0]
+        return bool(found["State"] == "completed" and found["FullSnapshotSizeInBytes"] > 0)
+
+    hosts.wait_until(is_completed)
+    moved = hosts.volume(zone="us-east-1b", SnapshotId=snapshot, Size=2)
+    # Not while it is mounted: that needs CAP_SYS_RESOURCE, which root in a container may lack.
+    grow = "find_device $VOLUME; e2fsck -fp $device; resize2fs $device; mount_volume $VOLUME\n"
+    body = f"{grow}cat /mnt/volume/file; df -BM --output=size /mnt/volume | tail -n 1; echo READ; sleep 600\n"
+    second = run(hosts, moved, body, zone="us-east-1b")
+    hosts.wait_for_line(second, "READ")
+    lines = hosts.console(second).splitlines()
+    assert "moved" in lines
+    assert int(lines[lines.index("READ") - 1].strip().rstrip("M")) > 1500
+
+
+def test_a_mounted_volume_stays_busy_until_it_is_unmounted(hosts: Ec2) -> None:
+    volume = hosts.volume()
+    body = "mount_volume $VOLUME; echo MOUNTED; wait_for /tmp/go; umount /mnt/volume; echo UNMOUNTED; sleep 600\n"
+    instance = run(hosts, volume, body)
+    hosts.wait_for_line(instance, "MOUNTED")
+    hosts.client.detach_volume(VolumeId=volume)
+    hosts.wait_until(lambda: hosts.attachment_state(volume) == "busy")
+    process = hosts.control.instance_facts(instance).process_id
+    Path(f"/proc/{process}/root/tmp/go").touch()
+    hosts.wait_for_volume(volume, "available")
+
+
+def test_a_forced_detach_makes_the_old_host_s_writes_fail(hosts: Ec2) -> None:
+    # Two writers on one volume would be the end of it.
+    volume = hosts.volume()
+    body = "mount_volume $VOLUME; echo MOUNTED\n"
+    body += "while echo more >> /mnt/volume/log && sync /mnt/volume/log; do sleep 0.05; done; echo FAILED; sleep 600\n"
+    old = run(hosts, volume, body)
+    hosts.wait_for_line(old, "MOUNTED")
+    hosts.client.detach_volume(VolumeId=volume, Force=True)
+    hosts.wait_for_volume(volume, "available")
+    hosts.wait_for_line(old, "FAILED")
+    new = run(hosts, volume, "mount_volume $VOLUME && echo MOUNTED; sleep 600\n")
+    hosts.wait_for_line(new, "MOUNTED")
+
+
+def test_a_volume_grows_under_a_running_host(hosts: Ec2) -> None:
+    volume = hosts.volume()
+    body = "mount_volume $VOLUME; echo MOUNTED\n"
+    body += "until [ $(blockdev --getsize64 $device) = 3221225472 ]; do sleep 0.1; done\n"
+    instance = run(
+        hosts, volume, body + "umount /mnt/volume; e2fsck -fp $device; resize2fs $device && echo GROWN; sleep 600\n"
+    )
+    hosts.wait_for_line(instance, "MOUNTED")
+    hosts.client.modify_volume(VolumeId=volume, Size=3)
+    hosts.wait_for_line(instance, "GROWN")
+
+
+def test_a_host_that_shuts_itself_down_is_terminated(hosts: Ec2) -> None:
+    instance = hosts.run("#!/bin/sh\nshutdown -h now\n")
+    hosts.wait_for_state(instance, "terminated")
+    assert hosts.instance(instance)["StateReason"]["Code"] == "Client.InstanceInitiatedShutdown"
+
+
+def test_a_host_reaches_the_local_aws_with_its_role_s_credentials_and_nothing_else(hosts: Ec2) -> None:
+    iam = hosts.local.session().client("iam")
+    iam.create_role(RoleName="trainer", AssumeRolePolicyDocument="{}")
+    iam.create_instance_profile(InstanceProfileName="trainer-profile")
+    iam.add_role_to_instance_profile(InstanceProfileName="trainer-profile", RoleName="trainer")
+    body = "metadata iam/security-credentials/; echo; export AWS_DEFAULT_REGION=$(metadata placement/region)\n"
+    body += "aws sts get-caller-identity --query Account --output text\n"
+    body += "curl -s -m 1 http://192.0.2.1/ || echo UNREACHABLE; ip route | wc -l; echo DONE; sleep 600\n"
+    instance = hosts.run(f"#!/bin/bash\n{hosts.metadata}\n{body}", IamInstanceProfile={"Name": "trainer-profile"})
+    hosts.wait_for_line(instance, "DONE")
+    assert hosts.console(instance).splitlines() == ["trainer", "000000000000", "UNREACHABLE", "0", "DONE"]
+
+
+def test_what_a_host_does_to_its_files_and_processes_stays_in_it(hosts: Ec2) -> None:
+    body = "useradd somebody-in-a-host && touch /etc/of-a-host /of-a-host && ps ax | wc -l && hostname\n"
+    instance = hosts.run(f"#!/bin/sh\n{body}echo DONE; sleep 600\n")
+    hosts.wait_for_line(instance, "DONE")
+    lines = hosts.console(instance).splitlines()
+    assert int(lines[0]) < 10
+    assert lines[1] == "ip-" + hosts.instance(instance)["PrivateIpAddress"].replace(".", "-")
+    assert not Path("/etc/of-a-host").exists()
+    assert not Path("/of-a-host").exists()
+    assert "somebody-in-a-host" not in Path("/etc/passwd").read_text()
+
+
+def test_an_unprivileged_user_of_a_host_has_its_python_too(hosts: Ec2) -> None:
+    asks = "import sys, getpass, botocore; print(getpass.getuser(), sys.prefix)"
+    body = f"useradd trainer && runuser -u trainer -- python3 -c '{asks}'; echo DONE; sleep 600\n"
+    instance = hosts.run(f"#!/bin/sh\n{body}")
+    hosts.wait_for_line(instance, "DONE")
+    assert f"trainer {sys.prefix}" in hosts.console(instance).splitlines()
+
+
+def test_nothing_of_an_ended_host_is_left(hosts: Ec2) -> None:
+    volume = hosts.volume()
+    instance = run(hosts, volume, "mount_volume $VOLUME; setsid sleep 600 & echo MOUNTED; sleep 600\n")
+    hosts.wait_for_line(instance, "MOUNTED")
+    process = hosts.control.instance_facts(instance).process_id
+    assert process is not None
+    started = process_identity.start_time(process)
+    namespace = str(Path(f"/proc/{process}/ns/pid").readlink())
+    hosts.control.interrupt(instance, notice=False)
+    hosts.wait_for_state(instance, "terminated")
+    assert not process_identity.is_same_process(process, started)
+    assert namespace not in {_namespace_of(folder) for folder in Path("/proc").glob("[0-9]*")}
+    assert volume not in subprocess.run(["losetup", "-a"], capture_output=True, text=True, check=True).stdout
+    assert str(hosts.local.state_dir) not in Path("/proc/self/mountinfo").read_text()
+
+
+def _namespace_of(folder: Path) -> str:
+    try:
+        return str((folder / "ns/pid").readlink())
+    except OSError:
+        return ""

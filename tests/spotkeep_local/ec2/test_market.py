@@ -1,0 +1,80 @@
+"""The market: what holds in a pool at a moment is the last thing said of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeep_local.ec2.market import DEFAULT_PRICE_USD, Market, MarketError, PoolChange, PoolState
+
+CHANGES = st.lists(
+    st.builds(
+        PoolChange,
+        zone=st.sampled_from(["a", "b"]),
+        instance_type=st.sampled_from([None, "m5.large", "g5.xlarge"]),
+        at_seconds=st.integers(0, 10).map(float),
+        capacity=st.one_of(st.none(), st.integers(-1, 3)),
+        price_usd=st.sampled_from([0.1, 0.2, 0.3]),
+    ),
+    max_size=12,
+)
+
+
+@given(CHANGES, st.sampled_from(["a", "b"]), st.sampled_from(["m5.large", "g5.xlarge"]), st.integers(0, 11))
+def test_the_last_thing_said_holds(changes: list[PoolChange], zone: str, instance_type: str, elapsed: int) -> None:
+    capacity, price_usd = None, DEFAULT_PRICE_USD
+    # Of two things said at one moment, what is said of the type itself holds, then what comes later in the list.
+    said = sorted(changes, key=lambda change: (change.at_seconds, change.instance_type is not None))
+    for change in said:
+        if change.zone == zone and change.instance_type in (None, instance_type) and change.at_seconds <= elapsed:
+            if change.capacity is not None:
+                capacity = None if change.capacity == -1 else change.capacity
+            price_usd = change.price_usd or price_usd
+    found = Market(100.0, tuple(changes)).pool(instance_type=instance_type, zone=zone, now=100.0 + elapsed)
+    assert (found.capacity, found.price_usd) == (capacity, price_usd)
+
+
+@given(CHANGES)
+def test_a_market_survives_being_written_down(changes: list[PoolChange]) -> None:
+    market = Market(5.0, tuple(changes))
+    assert Market.from_document(market.to_document()) == market
+
+
+@given(CHANGES, st.integers(0, 12))
+def test_the_next_change_is_the_next_moment_at_which_anything_is_said(changes: list[PoolChange], now: int) -> None:
+    later = [change.at_seconds for change in changes if change.at_seconds > now]
+    assert Market(0.0, tuple(changes)).next_change_at(float(now)) == (min(later) if later else None)
+
+
+def test_nothing_said_is_any_number_at_the_usual_price() -> None:
+    found = Market(0.0, ()).pool(instance_type="m5.large", zone="a", now=1.0)
+    assert found == PoolState(capacity=None, price_usd=DEFAULT_PRICE_USD)
+
+
+def test_a_change_now_replaces_what_was_and_not_what_comes() -> None:
+    market = Market(0.0, (PoolChange(zone="a", capacity=0), PoolChange(zone="a", capacity=5, at_seconds=20)))
+    changed = market.with_change(PoolChange(zone="a", capacity=2, notice=False), now=10.0)
+    assert [changed.pool(instance_type="x", zone="a", now=now).capacity for now in (9.0, 10.0, 20.0)] == [0, 2, 5]
+    assert not changed.pool(instance_type="x", zone="a", now=10.0).notice
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"zone": "a"}, "needs capacity or price_usd"),
+        ({"zone": "", "capacity": 1}, "zone must name a zone"),
+        ({"zone": "a", "capacity": -2}, "capacity must be"),
+        ({"zone": "a", "capacity": True}, "capacity must be"),
+        ({"zone": "a", "price_usd": 0}, "price_usd must be"),
+        ({"zone": "a", "price_usd": float("nan")}, "price_usd must be"),
+        ({"zone": "a", "capacity": 1, "at_seconds": -1}, "at_seconds must be"),
+        ({"zone": "a", "colour": "red"}, "found"),
+        ([], "must be an object"),
+    ],
+)
+def test_a_change_that_cannot_be(change: Any, complaint: str) -> None:
+    with pytest.raises(MarketError, match=complaint):
+        PoolChange.from_document(change)

@@ -1,0 +1,128 @@
+"""The query protocol, against botocore's own serializer and parser: what a client sends is what is read, and back."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from botocore.parsers import create_parser
+from botocore.serialize import create_serializer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeep_local.ec2.errors import Ec2Error
+from spotkeep_local.ec2.query_protocol import (
+    form_parameters,
+    parse_request,
+    read_answer,
+    service_model,
+    write_answer,
+    write_error,
+    write_parameters,
+)
+
+service_model()  # takes longer to read than an example may last
+TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1, max_size=12)
+OVERRIDES = st.fixed_dictionaries(
+    {},
+    optional={
+        "InstanceType": st.sampled_from(["m5.large", "g5.xlarge"]),
+        "MaxPrice": st.sampled_from(["0.1", "2"]),
+        "SubnetId": TEXT,
+        "WeightedCapacity": st.floats(0.5, 8),
+    },
+).filter(bool)
+FLEETS = st.fixed_dictionaries(
+    {
+        "LaunchTemplateConfigs": st.lists(
+            st.fixed_dictionaries(
+                {"LaunchTemplateSpecification": st.fixed_dictionaries({"LaunchTemplateId": TEXT, "Version": TEXT})},
+                optional={"Overrides": st.lists(OVERRIDES, min_size=1, max_size=3)},
+            ),
+            min_size=1,
+            max_size=3,
+        ),
+        "TargetCapacitySpecification": st.fixed_dictionaries(
+            {"TotalTargetCapacity": st.integers(0, 50)},
+            optional={"DefaultTargetCapacityType": st.sampled_from(["spot", "on-demand"])},
+        ),
+    },
+    optional={
+        "Type": st.sampled_from(["maintain", "instant"]),
+        "ReplaceUnhealthyInstances": st.booleans(),
+        "TagSpecifications": st.lists(
+            st.fixed_dictionaries(
+                {
+                    "ResourceType": st.just("fleet"),
+                    "Tags": st.lists(st.fixed_dictionaries({"Key": TEXT, "Value": TEXT}), min_size=1, max_size=3),
+                }
+            ),
+            min_size=1,
+            max_size=2,
+        ),
+    },
+)
+
+
+@given(FLEETS)
+def test_what_a_client_sends_is_what_is_read(request: dict[str, Any]) -> None:
+    assert parse_request("CreateFleet", form_parameters(write_parameters("CreateFleet", request), {})) == request
+
+
+def test_times_are_read_as_epoch_seconds() -> None:
+    model = service_model().operation_model("DescribeFleetHistory")
+    moment = dt.datetime(2026, 11, 22, 1, 2, 3, tzinfo=dt.UTC)
+    sent = create_serializer("ec2").serialize_to_request({"FleetId": "fleet-1", "StartTime": moment}, model)["body"]
+    assert parse_request("DescribeFleetHistory", sent)["StartTime"] == moment.timestamp()
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {"VolumeId": TEXT, "Size": st.integers(1, 9), "Encrypted": st.booleans()},
+            optional={"Tags": st.lists(st.fixed_dictionaries({"Key": TEXT, "Value": TEXT}), min_size=1, max_size=2)},
+        ),
+        max_size=3,
+    )
+)
+def test_what_is_written_is_what_a_client_reads(volumes: list[dict[str, Any]]) -> None:
+    _, _, body = write_answer("DescribeVolumes", {"Volumes": volumes, "NextToken": None})
+    assert read_answer("DescribeVolumes", body) == {"Volumes": volumes}
+
+
+def test_times_are_written_to_the_millisecond() -> None:
+    moment = dt.datetime(2026, 11, 22, 1, 2, 3, 456000, tzinfo=dt.UTC)
+    _, _, body = write_answer("DescribeVolumes", {"Volumes": [{"CreateTime": moment.timestamp()}]})
+    assert read_answer("DescribeVolumes", body)["Volumes"][0]["CreateTime"] == moment
+
+
+def test_what_the_model_does_not_know_is_not_written() -> None:
+    with pytest.raises(KeyError):
+        write_answer("DescribeVolumes", {"Volumes": [{"Colour": "red"}]})
+
+
+def test_a_refusal_is_what_a_client_raises() -> None:
+    status, headers, body = write_error(Ec2Error("VolumeInUse", "vol-1 <is> taken", status=400))
+    shape = service_model().operation_model("AttachVolume").output_shape
+    parsed = create_parser("ec2").parse({"status_code": status, "headers": headers, "body": body}, shape)
+    assert parsed["Error"] == {"Code": "VolumeInUse", "Message": "vol-1 <is> taken"}
+
+
+@pytest.mark.parametrize(
+    ("operation", "parameters", "code", "complaint"),
+    [
+        ("AttachVolume", {"VolumeId": "vol-1", "Device": "/dev/sdf"}, "MissingParameter", "InstanceId"),
+        ("CreateVolume", {"Size": "big"}, "InvalidParameterValue", "Size"),
+        ("CreateVolume", {"Encrypted": "maybe"}, "InvalidParameterValue", "Encrypted"),
+        ("CreateVolume", {"VolumeType": "floppy"}, "InvalidParameterValue", "enum value set"),
+        ("CreateVolume", {"Sise": "3"}, "UnknownParameter", "Sise"),
+        ("DescribeFleets", {"FleetIds.1": "fleet-1"}, "UnknownParameter", "FleetIds.1"),
+    ],
+)
+def test_what_breaks_the_model_is_refused(
+    operation: str, parameters: dict[str, str], code: str, complaint: str
+) -> None:
+    with pytest.raises(Ec2Error, match=complaint) as refused:
+        parse_request(operation, {"Action": operation, "Version": "2016-11-15", **parameters})
+    assert refused.value.code == code

@@ -1,0 +1,169 @@
+"""Volumes, by boto3: where they can be attached, what refuses what, and when each thing is done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .conftest import Ec2
+
+
+def refusal(act: Callable[..., Any], **request: Any) -> str:
+    with pytest.raises(ClientError) as refused:
+        act(**request)
+    return str(refused.value.response["Error"]["Code"])
+
+
+def test_a_volume_is_creating_then_available(ec2: Ec2) -> None:
+    made = ec2.client.create_volume(AvailabilityZone="us-east-1b", Size=3, VolumeType="gp3", Encrypted=True)
+    assert made["State"] == "creating"
+    ec2.wait_for_volume(made["VolumeId"], "available")
+    ec2.client.get_waiter("volume_available").wait(VolumeIds=[made["VolumeId"]])
+    volume = ec2.describe_volume(made["VolumeId"])
+    assert (volume["Size"], volume["AvailabilityZone"], volume["AvailabilityZoneId"]) == (3, "us-east-1b", "use1-az2")
+    assert (volume["Iops"], volume["Throughput"], volume["Encrypted"]) == (3000, 125, True)
+
+
+def test_the_same_client_token_is_the_same_volume(ec2: Ec2) -> None:
+    request = {"AvailabilityZone": "us-east-1a", "Size": 1, "ClientToken": "run-7-1"}
+    first = ec2.client.create_volume(**request)
+    assert ec2.client.create_volume(**request)["VolumeId"] == first["VolumeId"]
+    assert refusal(ec2.client.create_volume, **request | {"Size": 2}) == "IdempotentParameterMismatch"
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        ({"AvailabilityZone": "us-east-1z", "Size": 1}, "InvalidZone.NotFound"),
+        ({"AvailabilityZone": "us-east-1a"}, "MissingParameter"),
+        ({"Size": 1}, "MissingParameter"),
+        ({"AvailabilityZone": "us-east-1a", "Size": 0}, "InvalidParameterValue"),
+        ({"AvailabilityZone": "us-east-1a", "Size": 4, "VolumeType": "st1"}, "InvalidParameterValue"),
+        ({"AvailabilityZone": "us-east-1a", "Size": 4, "VolumeType": "gp9"}, "InvalidParameterValue"),
+        ({"AvailabilityZone": "us-east-1a", "SnapshotId": "snap-0"}, "InvalidSnapshot.NotFound"),
+        (
+            {"AvailabilityZone": "us-east-1a", "Size": 1, "VolumeInitializationRate": 100},
+            "InvalidParameterCombination",
+        ),
+        ({"AvailabilityZone": "us-east-1a", "Size": 4, "MultiAttachEnabled": True}, "UnsupportedOperation"),
+        ({"AvailabilityZone": "us-east-1a", "Size": 1, "DryRun": True}, "DryRunOperation"),
+    ],
+)
+def test_a_volume_that_cannot_be(ec2: Ec2, request_: dict[str, Any], code: str) -> None:
+    assert refusal(ec2.client.create_volume, **request_) == code
+
+
+def test_a_volume_is_attached_in_its_own_zone_only(ec2: Ec2) -> None:
+    instance = ec2.run(zone="us-east-1a")
+    elsewhere, here = ec2.volume(zone="us-east-1b"), ec2.volume(zone="us-east-1a")
+    attach = ec2.client.attach_volume
+    assert refusal(attach, VolumeId=elsewhere, InstanceId=instance, Device="/dev/sdf") == "InvalidVolume.ZoneMismatch"
+    ec2.attach(here, instance)
+    volume = ec2.describe_volume(here)
+    assert volume["State"] == "in-use"
+    assert volume["Attachments"][0]["InstanceId"] == instance
+    assert ec2.instance(instance)["BlockDeviceMappings"][0]["Ebs"]["VolumeId"] == here
+
+
+def test_an_attached_volume_is_attached_nowhere_else(ec2: Ec2) -> None:
+    first, second = ec2.run(), ec2.run()
+    volume, other = ec2.volume(), ec2.volume()
+    ec2.attach(volume, first)
+    attach = ec2.client.attach_volume
+    assert refusal(attach, VolumeId=volume, InstanceId=second, Device="/dev/sdf") == "VolumeInUse"
+    assert refusal(attach, VolumeId=other, InstanceId=first, Device="/dev/sdf") == "InvalidParameterValue"
+    assert refusal(ec2.client.delete_volume, VolumeId=volume) == "VolumeInUse"
+    assert refusal(ec2.client.detach_volume, VolumeId=volume, InstanceId=second) == "InvalidAttachment.NotFound"
+
+
+def test_a_detached_volume_is_available_and_can_be_deleted(ec2: Ec2) -> None:
+    instance, volume = ec2.run(), ec2.volume()
+    ec2.attach(volume, instance)
+    assert ec2.client.detach_volume(VolumeId=volume)["State"] == "detaching"
+    ec2.wait_for_volume(volume, "available")
+    assert refusal(ec2.client.detach_volume, VolumeId=volume) == "IncorrectState"
+    ec2.client.delete_volume(VolumeId=volume)
+    assert refusal(ec2.client.describe_volumes, VolumeIds=[volume]) == "InvalidVolume.NotFound"
+    ec2.client.get_waiter("volume_deleted").wait(VolumeIds=[volume])
+
+
+def test_an_instance_that_does_not_run_takes_no_volume(ec2: Ec2) -> None:
+    instance, volume = ec2.run(), ec2.volume()
+    ec2.client.terminate_instances(InstanceIds=[instance])
+    assert (
+        refusal(ec2.client.attach_volume, VolumeId=volume, InstanceId=instance, Device="/dev/sdf") == "IncorrectState"
+    )
+
+
+def test_an_instance_that_ends_lets_go_of_its_volumes(ec2: Ec2) -> None:
+    instance, volume = ec2.run(), ec2.volume()
+    ec2.attach(volume, instance)
+    ec2.client.terminate_instances(InstanceIds=[instance])
+    ec2.wait_for_volume(volume, "available")
+
+
+def test_a_volume_can_only_grow(ec2: Ec2) -> None:
+    volume = ec2.volume(Size=2)
+    assert refusal(ec2.client.modify_volume, VolumeId=volume, Size=1) == "InvalidParameterValue"
+    modification = ec2.client.modify_volume(VolumeId=volume, Size=5)["VolumeModification"]
+    assert (modification["OriginalSize"], modification["TargetSize"]) == (2, 5)
+
+    def finished() -> bool:
+        found = ec2.client.describe_volumes_modifications(VolumeIds=[volume])["VolumesModifications"]
+        return bool(found[0]["ModificationState"] == "completed")
+
+    ec2.wait_until(finished)
+    assert ec2.describe_volume(volume)["Size"] == 5
+
+
+def test_volumes_are_found_by_tag_state_and_attachment(ec2: Ec2) -> None:
+    tags = [{"ResourceType": "volume", "Tags": [{"Key": "spotkeep:run", "Value": "digits-7"}]}]
+    tagged, instance = ec2.volume(TagSpecifications=tags), ec2.run()
+    ec2.volume()
+    ec2.attach(tagged, instance)
+
+    def found(**filters: str) -> list[str]:
+        asked = [{"Name": name.replace("__", ":"), "Values": [value]} for name, value in filters.items()]
+        return [volume["VolumeId"] for volume in ec2.client.describe_volumes(Filters=asked)["Volumes"]]
+
+    assert found(**{"tag:spotkeep:run": "digits-*"}) == [tagged]
+    assert found(**{"attachment.instance-id": instance}) == [tagged]
+    assert tagged not in found(status="available")
+    assert refusal(ec2.client.describe_volumes, Filters=[{"Name": "colour", "Values": ["red"]}]) == (
+        "InvalidParameterValue"
+    )
+
+
+def test_volumes_come_in_pages(ec2: Ec2) -> None:
+    made = {ec2.volume() for _ in range(3)}
+    pages = list(ec2.client.get_paginator("describe_volumes").paginate(PaginationConfig={"PageSize": 5}))
+    listed = [volume["VolumeId"] for page in pages for volume in page["Volumes"]]
+    assert made <= set(listed)
+    assert len(listed) == len(set(listed))
+
+
+def test_a_volume_stays_detaching_when_it_is_told_to(ec2: Ec2) -> None:
+    instance, volume = ec2.run(), ec2.volume()
+    ec2.attach(volume, instance)
+    ec2.control.volume_faults(stuck_detaching=[volume])
+    ec2.client.detach_volume(VolumeId=volume, Force=True)
+    other = ec2.volume()
+    ec2.attach(other, instance, device="/dev/sdg")
+    ec2.client.detach_volume(VolumeId=other)
+    ec2.wait_for_volume(other, "available")
+    assert ec2.attachment_state(volume) == "detaching"
+    ec2.control.volume_faults()
+    ec2.wait_for_volume(volume, "available")
+
+
+def test_a_throttled_call_is_refused_as_often_as_said(ec2: Ec2) -> None:
+    impatient = ec2.local.session().client("ec2", config=Config(retries={"total_max_attempts": 1}))
+    ec2.control.throttle({"DescribeVolumes": 1})
+    assert refusal(impatient.describe_volumes) == "RequestLimitExceeded"
+    assert "Volumes" in impatient.describe_volumes()

@@ -1,0 +1,177 @@
+"""Hosts of both kinds, without the API: they run user data, show volumes, and end with all that is theirs."""
+
+from __future__ import annotations
+
+import http.server
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spotkeep_local import process_identity
+from spotkeep_local.hosts import isolation
+from spotkeep_local.hosts.errors import HostRefusedError
+from spotkeep_local.hosts.host import Host, HostEnd, HostSpecification
+from spotkeep_local.hosts.isolation import HostPlatform, host_platform
+from spotkeep_local.options import Isolation
+
+from .test_metadata_service import INSTANCE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+LOOKS = 1000
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    for _ in range(LOOKS):
+        if condition():
+            return
+        time.sleep(0.02)
+    pytest.fail("waited in vain")
+
+
+class Machine:
+    """Starts hosts, and remembers how they ended."""
+
+    def __init__(self, folder: Path, platform: HostPlatform, port: int) -> None:
+        self.platform = platform
+        self.endings: list[HostEnd] = []
+        self.hosts: list[Host] = []
+        self._folder = folder
+        self._port = port
+
+    def start(self, user_data: str) -> tuple[Host, Callable[[], list[str]]]:
+        specification = HostSpecification(
+            instance_id=f"i-{len(self.hosts)}",
+            folder=self._folder / f"host-{len(self.hosts)}",
+            hostname="ip-10-0-0-7",
+            user_data=user_data,
+            endpoint_port=self._port,
+        )
+        host = self.platform.start(specification, read_metadata=lambda: INSTANCE, on_end=self.endings.append)
+        self.hosts.append(host)
+        return host, lambda: specification.console.read_text().splitlines()
+
+
+@pytest.fixture(params=[Isolation.NAMESPACE, Isolation.RELOCATED])
+def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Machine]:
+    try:
+        platform = host_platform(wanted=request.param, folder=tmp_path / "images")
+    except HostRefusedError as error:
+        pytest.skip(str(error))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        made = Machine(tmp_path, platform, server.server_port)
+        yield made
+        for host in made.hosts:
+            host.power_off()
+        server.shutdown()
+
+
+def test_the_user_data_is_run_as_it_is_and_told_how_it_ended(machine: Machine) -> None:
+    host, console = machine.start("#!/usr/bin/env python3\nprint('from python')\nraise SystemExit(7)\n")
+    wait_until(lambda: host.user_data_exit_code == 7)
+    assert "from python" in console()
+    assert machine.endings == []
+
+
+def test_the_environment_leads_to_the_local_aws_and_to_the_metadata(machine: Machine) -> None:
+    host, console = machine.start(
+        '#!/bin/sh\ncurl -s -o /dev/null -w "%{http_code}\\n" "$AWS_ENDPOINT_URL/"\n'
+        'curl -s -o /dev/null -w "%{http_code}\\n" "$AWS_EC2_METADATA_SERVICE_ENDPOINT/latest/meta-data/"\n'
+        'echo "${AWS_PROFILE-none} ${AWS_ACCESS_KEY_ID-none} ${AWS_REGION-none}"\n'
+    )
+    wait_until(lambda: host.user_data_exit_code == 0)
+    assert console() == ["200", "401", "none none none"]
+
+
+def test_a_volume_appears_under_its_id_and_goes(machine: Machine) -> None:
+    machine.platform.images.create("vol-0abc", size_gib=1)
+    link = "${SPOTKEEP_LOCAL_INSTANCE_ROOT}/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_vol0abc"
+    host, console = machine.start(
+        f'#!/bin/sh\nuntil [ -e "{link}" ]; do sleep 0.02; done; echo THERE\n'
+        f'while [ -e "{link}" ]; do sleep 0.02; done; echo GONE\n'
+    )
+    host.attach("vol-0abc")
+    wait_until(lambda: "THERE" in console())
+    assert host.detach("vol-0abc", force=False)
+    wait_until(lambda: "GONE" in console())
+
+
+def test_a_power_cut_ends_everything_at_once(machine: Machine) -> None:
+    host, console = machine.start(
+        "#!/bin/sh\ntrap 'echo TOLD' TERM\nsetsid sleep 600 &\nsleep 600 & echo READY\nwhile :; do sleep 0.1; done\n"
+    )
+    wait_until(lambda: "READY" in console())
+    started = process_identity.start_time(host.process_id)
+    host.power_off()
+    wait_until(lambda: machine.endings == [HostEnd.POWER_OFF])
+    assert console() == ["READY"]
+    assert not process_identity.is_same_process(host.process_id, started)
+    wait_until(lambda: not _left_of("i-0"))
+
+
+def test_a_host_shuts_itself_down(machine: Machine) -> None:
+    _, console = machine.start("#!/bin/sh\necho GOING\nshutdown -h now\nsleep 600\n")
+    wait_until(lambda: machine.endings == [HostEnd.FROM_INSIDE])
+    assert console()[0] == "GOING"
+
+
+def test_a_shutdown_asks_first(machine: Machine) -> None:
+    host, console = machine.start("#!/bin/sh\ntrap 'echo TOLD; exit 0' TERM\necho READY\nwhile :; do sleep 0.1; done\n")
+    wait_until(lambda: "READY" in console())
+    host.shut_down(seconds=5.0)
+    wait_until(lambda: machine.endings == [HostEnd.SHUT_DOWN])
+    assert console()[-1] == "TOLD"
+
+
+def _left_of(instance_id: str) -> list[str]:
+    mark = f"SPOTKEEP_LOCAL_INSTANCE={instance_id}".encode()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(folder.name)
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (("sys.platform", "darwin"), "exist on Linux only, and this is darwin"),
+        (("os.geteuid", lambda: 1000), "mounting volumes needs root"),
+        (("shutil.which", lambda *_, **__: None), "mkfs.ext4, mount, blkid is not installed"),
+    ],
+)
+def test_a_machine_that_cannot_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: tuple[str, object], reason: str
+) -> None:
+    for name, value in {"sys.platform": "linux", "os.geteuid": lambda: 0, change[0]: change[1]}.items():
+        monkeypatch.setattr(f"{isolation.__name__}.{name}", value)
+    platform = host_platform(wanted=Isolation.AUTO, folder=tmp_path)
+    assert platform.isolation is Isolation.RELOCATED
+    assert reason in str(platform.reason)
+    with pytest.raises(HostRefusedError, match="use isolation `auto` or `relocated`"):
+        host_platform(wanted=Isolation.NAMESPACE, folder=tmp_path)
+
+
+def test_namespaces_that_are_refused_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if sys.platform != "linux":
+        pytest.skip("Linux alone has namespaces")
+    monkeypatch.setattr(f"{isolation.__name__}.os.geteuid", lambda: 0)
+    monkeypatch.setattr(f"{isolation.__name__}._refusal_of_a_loop_device", lambda _: None)
+    boot = tmp_path / "boot.py"
+    boot.write_text(
+        "import json, socket, sys\n"
+        "socket.socket(fileno=int(sys.argv[1])).sendall(json.dumps({'refused': 'unshare: no'}).encode() + b'\\n')\n"
+    )
+    monkeypatch.setattr("spotkeep_local.hosts.namespace_host._BOOT", boot)
+    platform = host_platform(wanted=Isolation.AUTO, folder=tmp_path / "images")
+    assert "does not let an instance have namespaces of its own: unshare: no" in str(platform.reason)
+    assert not list((tmp_path / "images").glob("trial-*"))

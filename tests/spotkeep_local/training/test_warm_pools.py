@@ -1,0 +1,304 @@
+"""Warm pools with real hosts: who takes one, what stays on it, what it costs, and how it ends."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeep_local.training.job import Ending, SecondaryStatus, TrainingJob, from_document, to_document
+from spotkeep_local.training.warm_pools import (
+    LONGEST_CHAIN_SECONDS,
+    PoolStatus,
+    WarmPool,
+    expires_at,
+    instances_in_pools,
+    pool_after,
+    pool_for,
+)
+
+REMEMBERING_SCRIPT = """
+import os, pathlib, sys
+base = pathlib.Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
+cache = base / "sagemaker" / "warmpoolcache"
+cache.mkdir(parents=True, exist_ok=True)
+home = pathlib.Path.home() / "state"
+print("cached:", *sorted(path.name for path in cache.iterdir()))
+print("home:", home.read_text() if home.exists() else "fresh")
+print("left over:", *sorted(path.name for path in (base / "model").iterdir()))
+(cache / os.environ["TRAINING_JOB_NAME"]).touch()
+home.write_text("used")
+(base / "model" / "weights").write_text("1")
+sys.exit(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
+"""
+
+
+def resources(seconds: int = 600, **changes: Any) -> dict[str, Any]:
+    return {
+        "InstanceType": "ml.m5.large",
+        "InstanceCount": 1,
+        "VolumeSizeInGB": 10,
+        "KeepAlivePeriodInSeconds": seconds,
+    } | changes
+
+
+def create(training: Any, name: str, *arguments: object, seconds: int = 600, **changes: Any) -> None:
+    training.create(
+        name, REMEMBERING_SCRIPT, *arguments, **{"spot": False, "ResourceConfig": resources(seconds)} | changes
+    )
+
+
+def run(training: Any, name: str, *arguments: object, **changes: Any) -> dict[str, Any]:
+    create(training, name, *arguments, **changes)
+    ended: dict[str, Any] = training.wait_ended(name)
+    return ended
+
+
+def pool(training: Any, name: str) -> dict[str, Any]:
+    status: dict[str, Any] = training.describe(name)["WarmPoolStatus"]
+    return status
+
+
+def keep_alive(training: Any, name: str, seconds: int) -> None:
+    training.call("UpdateTrainingJob", TrainingJobName=name, ResourceConfig={"KeepAlivePeriodInSeconds": seconds})
+
+
+class TestAPoolIsLeft:
+    def test_in_use_while_the_job_runs_available_when_it_is_done(self, training: Any) -> None:
+        create(training, "first")
+        assert pool(training, "first")["Status"] in {"InUse", "Available"}
+        training.wait_ended("first")
+        assert pool(training, "first")["Status"] == "Available"
+
+    def test_after_an_error_of_the_script(self, training: Any) -> None:
+        assert run(training, "first", 3)["TrainingJobStatus"] == "Failed"
+        assert pool(training, "first")["Status"] == "Available"
+
+    def test_after_a_users_stop(self, training: Any) -> None:
+        training.create("first", "import time; time.sleep(60)", spot=False, ResourceConfig=resources())
+        training.wait_until(lambda: training.describe("first")["SecondaryStatus"] == "Training")
+        training.stop("first")
+        training.wait_ended("first")
+        assert pool(training, "first")["Status"] == "Available"
+
+    def test_not_by_a_job_that_never_had_its_data(self, training: Any) -> None:
+        training.put("data/one", "1")
+        request = training.request("first", spot=False, ResourceConfig=resources())
+        training.put("code/train.py", REMEMBERING_SCRIPT)
+        request["CheckpointConfig"]["S3Uri"] = "s3://no-such-bucket/checkpoints/"
+        training.call("CreateTrainingJob", **request)
+        assert training.wait_ended("first")["TrainingJobStatus"] == "Failed"
+        assert pool(training, "first")["Status"] == "Terminated"
+
+    def test_not_by_a_job_that_asks_for_none(self, training: Any) -> None:
+        assert "WarmPoolStatus" not in run(training, "first", seconds=0)
+
+    def test_without_quota_the_job_runs_and_no_pool_is_kept(self, make_training: Any) -> None:
+        training = make_training(warm_pool_quota=0)
+        ended = run(training, "first")
+        assert ended["TrainingJobStatus"] == "Completed"
+        assert "WarmPoolStatus" not in ended
+
+    def test_the_quota_counts_instances_in_use_and_waiting(self, make_training: Any) -> None:
+        training = make_training(warm_pool_quota=1)
+        run(training, "first")
+        assert "WarmPoolStatus" not in run(training, "other", ResourceConfig=resources(InstanceType="ml.m5.xlarge"))
+        training.call("WarmPoolQuota", "SpotkeepLocal", instances=2)
+        third = run(training, "third", ResourceConfig=resources(InstanceType="ml.m5.xlarge"))
+        assert third["WarmPoolStatus"]["Status"] == "Available"
+
+
+class TestReuse:
+    def test_the_next_job_begins_on_the_very_host(self, training: Any) -> None:
+        run(training, "first")
+        run(training, "second")
+        assert pool(training, "first") == {
+            "Status": "Reused",
+            "ResourceRetainedBillableTimeInSeconds": pool(training, "first")["ResourceRetainedBillableTimeInSeconds"],
+            "ReusedByJob": "second",
+        }
+        assert pool(training, "second")["Status"] == "Available"
+        assert training.log("first")[-3:] == ["cached:", "home: fresh", "left over:"]
+        assert training.log("second")[-3:] == ["cached: first", "home: used", "left over:"]
+        assert training.facts("second").took_over == "first"
+
+    def test_the_environment_is_unpacked_once(self, training: Any) -> None:
+        """A fresh host makes the byte code of what the job imports; the next job finds it there."""
+        script = (
+            "import json, os, pathlib, zipfile\n"
+            "import json.tool\n"
+            "made = list(pathlib.Path(os.environ['PYTHONPYCACHEPREFIX']).rglob('tool*.pyc'))\n"
+            "print('made at', made[0].stat().st_mtime_ns)\n"
+        )
+        for name in ("first", "second"):
+            training.create(name, script, spot=False, ResourceConfig=resources())
+            training.wait_ended(name)
+        assert training.log("first")[-1] == training.log("second")[-1]
+
+    def test_pools_chain(self, training: Any) -> None:
+        for name in ("first", "second", "third"):
+            run(training, name)
+        assert [pool(training, name)["Status"] for name in ("first", "second", "third")] == [
+            "Reused",
+            "Reused",
+            "Available",
+        ]
+        assert training.log("third")[-3] == "cached: first second"
+
+    def test_a_job_that_leaves_no_pool_may_take_one(self, training: Any) -> None:
+        run(training, "first")
+        assert "WarmPoolStatus" not in run(training, "second", seconds=0)
+        assert pool(training, "first")["ReusedByJob"] == "second"
+        assert list((training.folder / "hosts").rglob("warmpoolcache")) == []
+
+    def test_a_spot_job_takes_none(self, training: Any) -> None:
+        run(training, "first")
+        training.create("spot", REMEMBERING_SCRIPT, spot=True)
+        training.wait_ended("spot")
+        assert pool(training, "first")["Status"] == "Available"
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            {"RoleArn": "arn:aws:iam::000000000000:role/another-role"},
+            {"ResourceConfig": resources(InstanceType="ml.m5.xlarge")},
+            {"ResourceConfig": resources(VolumeSizeInGB=11)},
+            {"EnableNetworkIsolation": True},
+            {"VpcConfig": {"Subnets": ["subnet-1"], "SecurityGroupIds": ["sg-1"]}},
+        ],
+        ids=["role", "type", "volume", "isolation", "network"],
+    )
+    def test_a_job_that_differs_in_a_criterion_takes_none(self, training: Any, other: dict[str, Any]) -> None:
+        run(training, "first")
+        create(training, "other", **other)
+        assert pool(training, "first")["Status"] == "Available"
+        training.wait_ended("other")
+
+    def test_lists_are_filtered_by_the_pools_status(self, training: Any) -> None:
+        run(training, "first")
+        run(training, "second")
+        for status, names in (("Reused", ["first"]), ("Available", ["second"]), ("Terminated", [])):
+            found = training.call("ListTrainingJobs", WarmPoolStatusEquals=status)["TrainingJobSummaries"]
+            assert [summary["TrainingJobName"] for summary in found] == names
+            assert all(summary["WarmPoolStatus"]["Status"] == status for summary in found)
+
+
+class TestTheEnd:
+    def test_it_expires_and_its_host_is_gone(self, training: Any) -> None:
+        run(training, "first", seconds=1)
+        training.wait_until(lambda: pool(training, "first")["Status"] == "Terminated")
+        assert pool(training, "first")["ResourceRetainedBillableTimeInSeconds"] == 1
+        training.wait_until(lambda: not (training.folder / "hosts" / "first").exists())
+
+    def test_it_is_extended_while_it_waits(self, training: Any) -> None:
+        run(training, "first", seconds=2)
+        keep_alive(training, "first", 600)
+        assert training.describe("first")["ResourceConfig"]["KeepAlivePeriodInSeconds"] == 600
+        time.sleep(2.2)
+        assert pool(training, "first")["Status"] == "Available"
+
+    def test_it_is_ended_by_zero(self, training: Any) -> None:
+        run(training, "first")
+        keep_alive(training, "first", 0)
+        assert pool(training, "first")["Status"] == "Terminated"
+        assert not (training.folder / "hosts" / "first").exists()
+
+    def test_beyond_an_hour_it_is_refused(self, training: Any) -> None:
+        run(training, "first")
+        code, message = training.refusal(
+            "UpdateTrainingJob", TrainingJobName="first", ResourceConfig={"KeepAlivePeriodInSeconds": 3601}
+        )
+        assert (code, "at most 3600" in message) == ("ValidationException", True)
+
+    def test_one_that_is_gone_cannot_be_kept(self, training: Any) -> None:
+        run(training, "first")
+        run(training, "second")
+        _, message = training.refusal(
+            "UpdateTrainingJob", TrainingJobName="first", ResourceConfig={"KeepAlivePeriodInSeconds": 60}
+        )
+        assert "Reused" in message
+
+    def test_a_job_with_a_waiting_pool_is_not_deleted(self, training: Any) -> None:
+        run(training, "first")
+        code, _ = training.refusal("DeleteTrainingJob", TrainingJobName="first")
+        assert code == "ResourceInUse"
+        keep_alive(training, "first", 0)
+        training.call("DeleteTrainingJob", TrainingJobName="first")
+
+    def test_it_outlives_the_server_and_no_longer_than_its_time(self, training: Any) -> None:
+        run(training, "first")
+        run(training, "short", seconds=1, ResourceConfig=resources(1, InstanceType="ml.m5.xlarge"))
+        training.service.stop()
+        time.sleep(1.1)
+        training.restart()
+        training.wait_until(lambda: pool(training, "short")["Status"] == "Terminated")
+        assert pool(training, "short")["ResourceRetainedBillableTimeInSeconds"] == 1
+        run(training, "second")
+        assert training.log("second")[-3] == "cached: first"
+
+
+# The rules, without processes.
+
+
+def a_job(name: str = "first", *, waiting: bool = True, **changes: Any) -> TrainingJob:
+    request = {"RoleArn": "role", "ResourceConfig": resources(600)} | changes
+    kept = WarmPool(chain_since=0.0, status=PoolStatus.AVAILABLE, kept_since=1000.0)
+    return TrainingJob(
+        name=name,
+        arn=name,
+        request=request,
+        created_at=0.0,
+        updated_at=1000.0,
+        warm_pool=kept if waiting else WarmPool(chain_since=0.0),
+    )
+
+
+class TestRules:
+    @given(st.floats(0, 2000))
+    def test_a_pool_is_taken_before_its_time_is_over_and_not_after(self, now: float) -> None:
+        found = pool_for({"RoleArn": "role", "ResourceConfig": resources(60)}, [a_job()], now=now)
+        assert (found is not None) == (now < 1600.0)
+
+    def test_of_several_the_one_that_waits_longest_is_taken(self) -> None:
+        jobs = [replace(a_job("late"), updated_at=1200.0), a_job("early")]
+        found = pool_for({"RoleArn": "role", "ResourceConfig": resources(60)}, jobs, now=1300.0)
+        assert found is not None
+        assert found.name == "early"
+
+    def test_the_chain_ends_after_28_days(self) -> None:
+        job = a_job()
+        kept = WarmPool(status=PoolStatus.AVAILABLE, chain_since=0.0, kept_since=LONGEST_CHAIN_SECONDS - 100.0)
+        assert expires_at(replace(job, warm_pool=kept)) == LONGEST_CHAIN_SECONDS
+
+    def test_idle_time_stops_when_the_pool_is_over(self) -> None:
+        kept = WarmPool(status=PoolStatus.AVAILABLE, chain_since=0.0, kept_since=10.0)
+        assert kept.idle_seconds(15.2) == 6
+        assert kept.over(PoolStatus.REUSED, now=15.0).idle_seconds(99.0) == 5
+        assert WarmPool(chain_since=0.0).idle_seconds(99.0) == 0
+
+    def test_the_quota_counts_what_is_in_use_or_waits(self) -> None:
+        over = replace(a_job(), warm_pool=WarmPool(chain_since=0.0, status=PoolStatus.REUSED))
+        assert instances_in_pools([a_job(), a_job(waiting=False), over]) == 2
+
+    @pytest.mark.parametrize(
+        ("reason", "has_host", "status"),
+        [
+            (None, True, PoolStatus.AVAILABLE),
+            ("AlgorithmError: x", True, PoolStatus.AVAILABLE),
+            ("InternalServerError: x", True, PoolStatus.TERMINATED),
+            (None, False, PoolStatus.TERMINATED),
+        ],
+    )
+    def test_only_some_endings_leave_one(self, reason: str | None, has_host: bool, status: PoolStatus) -> None:
+        ending = Ending(secondary=SecondaryStatus.FAILED, failure_reason=reason)
+        left = pool_after(a_job(waiting=False), ending, has_host=has_host, now=5.0)
+        assert left is not None
+        assert left.status is status
+
+    def test_it_is_remembered(self) -> None:
+        job = replace(a_job(), takes_over="before")
+        assert from_document(to_document(job)) == job

@@ -1,0 +1,104 @@
+"""The entry point of a schedule's firing: look, follow, tell; and answer what names no pool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spotkeep_jobs.outbox import Delivery
+from spotkeep_jobs.pool_watch import PoolLook
+from spotkeep_jobs.record import Pool, PoolTraits
+from spotkeep_jobs.states import PoolState
+from warm_pools import handler as entry
+
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+@dataclass
+class Context:
+    aws_request_id: str = "5e1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"
+    function_name: str = "spotkeep-warm_pools"
+    memory_limit_in_mb: int = 512
+    invoked_function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:spotkeep-warm_pools"
+
+
+class Scripted:
+    """The parts, as far as the entry point sees them."""
+
+    def __init__(self) -> None:
+        self.found: PoolLook | None = None
+        self.followed: str | None = None
+        self.looked: list[tuple[str, int]] = []
+        self.observed: list[str] = []
+        self.delivered: list[str] = []
+        self.pools = self.runs = self.outbox = self
+
+    def look(self, *, run: str, attempt: int) -> PoolLook | None:
+        self.looked.append((run, attempt))
+        return self.found
+
+    def observe_job(self, job_name: str) -> Any:
+        self.observed.append(job_name)
+        return None if self.followed is None else SimpleNamespace(run=SimpleNamespace(run=self.followed))
+
+    def deliver_run(self, run: str) -> Delivery:
+        self.delivered.append(run)
+        return Delivery(sent=(f"{run}/pool-expired/1",))
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> Scripted:
+    scripted = Scripted()
+    monkeypatch.setattr(entry, "production_tracking", lambda: scripted)
+    return scripted
+
+
+def a_look(**fields: Any) -> PoolLook:
+    traits = PoolTraits(role_arn="role", instance_type="ml.m5.xlarge", instance_count=1, volume_size_gb=30)
+    facts: dict[str, Any] = {
+        "run": "first", "attempt": 1, "name": "first", "job_name": "first-1", "traits": traits, "kept_since": NOON,
+        "keep_alive_seconds": 600, "kept_until": NOON + timedelta(minutes=10), "chain_since": NOON,
+    }  # fmt: skip
+    return PoolLook(pool=Pool(**facts | fields), changes=1)
+
+
+def invoke(event: object) -> dict[str, Any]:
+    return entry.handler(event, Context())  # type: ignore[arg-type, no-any-return]
+
+
+def test_it_looks_at_the_pool_and_sends_what_there_is_to_tell(parts: Scripted) -> None:
+    parts.found = a_look(state=PoolState.ENDED)
+    answer = invoke({"run": "first", "attempt": 1, "firing": "expiry"})
+    assert parts.looked == [("first", 1)]
+    assert answer["state"] == "ENDED"
+    assert answer["notices_sent"] == ["first/pool-expired/1"]
+
+
+def test_a_pool_that_was_taken_is_followed_to_the_run_that_has_it(parts: Scripted) -> None:
+    parts.found, parts.followed = a_look(state=PoolState.REUSED, reused_by="second-1"), "second"
+    answer = invoke({"run": "first", "attempt": 1})
+    assert parts.observed == ["second-1"]
+    assert (answer["reused_by"], answer["followed"]) == ("second-1", "second")
+    assert parts.delivered == ["second", "first"]
+
+
+def test_one_taken_by_a_stranger_is_left_to_them(parts: Scripted) -> None:
+    parts.found = a_look(state=PoolState.REUSED, reused_by="theirs")
+    answer = invoke({"run": "first", "attempt": 1})
+    assert (answer["reused_by"], answer["followed"]) == ("theirs", None)
+    assert parts.delivered == ["first"]
+
+
+def test_no_such_pool_is_no_error(parts: Scripted) -> None:
+    assert invoke({"run": "nobody", "attempt": 1}) == {"ok": True, "ignored": "no pool of this deployment"}
+
+
+@pytest.mark.parametrize("event", [None, {}, {"run": "first"}, {"Records": []}])
+def test_what_names_no_pool_is_answered(parts: Scripted, event: object) -> None:
+    answer = invoke(event)
+    assert (answer["ok"], answer["error"]) == (False, "not-a-firing")
+    assert parts.looked == []

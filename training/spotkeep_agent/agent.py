@@ -1,0 +1,433 @@
+"""One instance from boot to goodbye: whose it is, lease and volume, what the training needs, the training, the end.
+
+Whatever happens, in whatever phase: what is durable stays durable, the volume is let go if it can be, and the record
+says how far it came. docs/volume-protocol.md.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Callable
+
+from spotkeep.checkpointer import EXIT_INTERRUPTED
+from spotkeep.errors import CheckpointError
+from spotkeep.events import event_line
+from spotkeep.notices.instance_metadata import InstanceMetadata
+from spotkeep.notices.notice import Notice, left_file, notice_seconds, write_notice
+from spotkeep_fleet.record import FAILED, FINISHED, TRAINING, FleetRecord
+
+from .aws.calls import AwsCalls
+from .aws.event_bus import EventBus
+from .aws.fleet_records import FleetRecords
+from .aws.log_stream import LogStream
+from .aws.volumes import Volumes
+from .errors import SourceUnavailableError
+from .identity import Identity, read_identity
+from .leaving import divide
+from .notices import NoticeBoard
+from .settings import AgentSettings
+from .training.checkpoint_copies import CheckpointCopies
+from .training.process import TrainingProcess, runner_command, training_environment
+from .training.supplies import Supplies, clear_failure, read_failure
+from .training.user import current_user, find_user
+from .volume import actions as do
+from .volume.block_device import BlockDeviceMachine
+from .volume.carrier import Carrier
+from .volume.custody import Custody, LeaseLostError
+from .volume.machine import VolumeMachine
+from .volume.protocol import Leaving
+from .volume.volume_directory import DirectoryMachine
+
+EXIT_LEFT, EXIT_FAILED = 0, 3
+_HEARTBEAT_SECONDS = 20.0
+_LOOK_SECONDS = 0.5
+_RESTART_PAUSE_SECONDS = 5.0
+_LAST_COPY_SECONDS = 900.0
+_UNCONFIRMED_SECONDS = 3600.0
+
+_logger = logging.getLogger("spotkeep.agent")
+
+
+class Agent:
+    """The agent of one instance.
+
+    Args:
+        settings: What the environment says.
+        environment: The environment itself: endpoints, credentials, PATH.
+        metadata: Of this instance.
+        say: Prints a line.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: AgentSettings,
+        environment: Mapping[str, str],
+        metadata: InstanceMetadata,
+        say: Callable[[str], None],
+    ) -> None:
+        self._settings = settings
+        self._environment = environment
+        self._metadata = metadata
+        self._say = say
+        self._board = NoticeBoard(metadata)
+        self._began = time.monotonic()
+        self._phases: dict[str, float] = {}
+        self._report_changes: dict[str, Any] = {}
+        self._copies: CheckpointCopies | None = None
+        self._log: LogStream | None = None
+
+    def run(self) -> int:
+        """Do everything. Gives the exit code: 0 when it left, 3 when it left and something is wrong."""
+        self._settings.state.mkdir(parents=True, exist_ok=True)
+        with (self._settings.state / "agent.lock").open("w") as lock:
+            # One agent a machine: a second one would hold the same lease. The kernel gives it back when we die.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            return self._run()
+
+    def _run(self) -> int:
+        self._board.start()
+        identity = read_identity(self._metadata)
+        region = self._settings.region or identity.region
+        self._calls = AwsCalls(region=region, environment=self._environment)
+        self._identity = identity
+        self._custody = self._new_custody(identity)
+        self._phase("identity")
+        leaving = self._custody.bring(should_leave=self._board.why)
+        self._phase("volume")
+        if leaving is None:
+            leaving = self._work()
+        else:
+            self._open_outside()
+        failed = self._leave(leaving).failed
+        self._linger()
+        if self._log is not None:
+            self._log.close()
+        return EXIT_FAILED if failed else EXIT_LEFT
+
+    # What the agent stands on
+
+    def _new_custody(self, identity: Identity) -> Custody:
+        settings = self._settings
+        machine: VolumeMachine
+        if settings.directories:
+            machine = DirectoryMachine(mount_point=settings.mount_point, by_id=settings.devices)
+        else:
+            machine = BlockDeviceMachine(mount_point=settings.mount_point, by_id=settings.devices)
+        self._machine = machine
+        carrier = Carrier(
+            records=FleetRecords(self._calls, table=settings.run_table, run=identity.run),
+            volumes=Volumes(self._calls, deployment=identity.deployment, run=identity.run, instance=identity.instance),
+            machine=machine,
+            has_second_tier=self._has_second_tier,
+        )
+        return Custody(
+            instance=identity.instance,
+            zone=identity.zone,
+            carrier=carrier,
+            tell=self._tell_action,
+            pause=self._pause,
+        )
+
+    def _pause(self, seconds: float) -> None:
+        self._board.seen.wait(seconds)
+
+    def _open_outside(self) -> None:
+        """Connect log and events, once the record says where they are."""
+        record = self._custody.situation.record
+        if record is None or self._log is not None:
+            return
+        job, identity = record.job, self._identity
+        about = {
+            "run": record.run,
+            "attempt": job.attempt,
+            "instance_id": identity.instance,
+            "zone": identity.zone,
+            "instance_type": identity.instance_type,
+        }
+        self._bus = EventBus(self._calls, bus=job.event_bus, about=about)
+        self._log = LogStream(self._calls, group=job.log_group, stream=f"{record.run}-{job.attempt}/algo-1-ec2")
+
+    def _has_second_tier(self) -> bool:
+        copies = self._new_copies(self._custody.record)
+        return copies is not None and copies.has_any()
+
+    def _new_copies(self, record: FleetRecord) -> CheckpointCopies | None:
+        if self._copies is None and record.job.checkpoint_uri is not None:
+            self._copies = CheckpointCopies(
+                record.job.checkpoint_uri,
+                self._settings.mount_point / "checkpoints",
+                calls=self._calls,
+                on_uploaded=self._on_uploaded,
+            )
+        return self._copies
+
+    # The work
+
+    def _work(self) -> Leaving:
+        """Train to the end, or until something ends it. The volume is mounted and the lease ours."""
+        self._open_outside()
+        record = self._custody.record
+        self._board.follow_rebalance(record.job.rebalance)
+        user = current_user() if self._settings.directories else find_user(self._settings.user)
+        base = self._settings.mount_point
+        if base.stat().st_uid != user.uid:
+            self._machine.own(base, uid=user.uid, gid=user.gid)
+        try:
+            restored = self._bring_supplies(record)
+        except (SourceUnavailableError, CheckpointError) as error:
+            return Leaving(str(error), failed=True)
+        except OSError as error:
+            return Leaving(f"the volume cannot be written: {error}", failed=True)
+        if restored is not None:
+            self._machine.own(base / "checkpoints", uid=user.uid, gid=user.gid)
+        self._phase("supplies")
+        notice_folder = self._settings.state / "job"
+        notice_folder.mkdir(exist_ok=True)
+        if not user.is_us:
+            os.chown(notice_folder, user.uid, user.gid)
+        notice_file = notice_folder / "notice.json"
+        while True:
+            if self._board.notice is not None:
+                return Leaving(self._board.why() or "")
+            for stale in (notice_file, left_file(notice_file)):
+                stale.unlink(missing_ok=True)
+            clear_failure(base)
+            environment = training_environment(
+                inherited=self._environment, record=record, base=base, notice_file=notice_file, user=user
+            )
+            try:
+                process = TrainingProcess(
+                    runner_command(record.job),
+                    environment=environment,
+                    directory=base,
+                    user=user,
+                    on_line=self._on_line,
+                    on_event=self._on_event,
+                )
+            except OSError as error:
+                return Leaving(f"the training cannot be started as {user.name}: {error}", failed=True)
+            self._phase("start")
+            self._put("training", restored_step=restored, phases=self._phases)
+            try:
+                leaving = self._watch(process, notice_file)
+            finally:
+                process.kill()
+            if leaving is not None:
+                return leaving
+            leaving = self._after_exit(process.exit_code or 0)
+            if leaving is not None:
+                return leaving
+            self._board.seen.wait(_RESTART_PAUSE_SECONDS)
+
+    def _bring_supplies(self, record: FleetRecord) -> int | None:
+        breaking_off = self._board.seen.is_set
+        supplies = Supplies(self._calls, base=self._settings.mount_point, breaking_off=breaking_off)
+        supplies.bring(record.job)
+        copies = self._new_copies(record)
+        if copies is None:
+            return None
+        restored = copies.restore_newer(known_uploaded=record.training.uploaded_step)
+        if restored is not None:
+            self._event("downloaded", step=restored)
+        return restored
+
+    def _watch(self, process: TrainingProcess, notice_file: Path) -> Leaving | None:
+        """Wait for the end of a training. Gives why this instance goes; None when the process ended by itself."""
+        beat_at = time.monotonic() + _HEARTBEAT_SECONDS / 4
+        confirmed_at = time.monotonic()
+        while process.exit_code is None:
+            if self._board.notice is not None:
+                return self._end_in_time(process, notice_file, self._board.notice)
+            if time.monotonic() >= beat_at:
+                beat_at = time.monotonic() + _HEARTBEAT_SECONDS
+                try:
+                    self._report(state=TRAINING)
+                    confirmed_at = time.monotonic()
+                except LeaseLostError as lost:
+                    return self._end_in_time(process, notice_file, self._own_notice(str(lost)))
+                except ConnectionError as error:
+                    # Nobody takes the volume while it is attached here: training on is safe.
+                    _logger.warning("the record cannot be reached: %s", error)
+                    if time.monotonic() - confirmed_at > _UNCONFIRMED_SECONDS:
+                        return self._end_in_time(process, notice_file, self._own_notice("the record is out of reach"))
+                seen = self._custody.situation.record
+                if seen is not None and (seen.stop_requested or seen.ended):
+                    return self._end_in_time(process, notice_file, self._own_notice("the run is asked to stop"))
+            if not self._custody.tend():
+                self._board.seen.wait(_LOOK_SECONDS)
+        return None
+
+    def _own_notice(self, source: str) -> Notice:
+        return Notice(source=source, deadline=time.time() + notice_seconds())
+
+    def _end_in_time(self, process: TrainingProcess, notice_file: Path, notice: Notice) -> Leaving:
+        """Have the training save and leave, copy its newest checkpoint, within the time that a notice leaves."""
+        began = time.monotonic()
+        box = divide(notice.seconds_left)
+        self._say(f"{notice.source}: {notice.seconds_left:.0f} s left, {box.save:.0f} s of them to save")
+        write_notice(notice_file, Notice(source=notice.source, deadline=time.time() + box.save))
+        process.ask_to_end()
+        exit_code = process.wait(box.save)
+        process.kill()
+        self._event("instance-leaving", reason=notice.source, exit_code=exit_code)
+        if self._copies is not None:
+            self._copies.cancelled.set()
+            self._copies.finish(lambda: box.copy - (time.monotonic() - began))
+        if exit_code == 0:
+            # It was done anyway.
+            return self._after_exit(0) or Leaving(notice.source)
+        return Leaving(f"notice: {notice.source}")
+
+    def _after_exit(self, exit_code: int) -> Leaving | None:
+        """Decide what an end means. Gives why this instance goes; None to start the script again."""
+        if exit_code == EXIT_INTERRUPTED:
+            return Leaving("the training left after a notice of its own")
+        if exit_code == 0:
+            if self._copies is not None:
+                self._copies.finish(self._until(_LAST_COPY_SECONDS))
+            output = self._send_model()
+            return self._conclude(FINISHED, exit_code=0, failure=None, output_uri=output)
+        failure = read_failure(self._settings.mount_point)
+        job = self._custody.record.job
+        failures = self._custody.record.training.script_failures + 1
+        self._say(f"the training ended with exit code {exit_code}, failure {failures} of {job.max_script_retries + 1}")
+        if failures > job.max_script_retries:
+            if self._copies is not None:
+                self._copies.finish(self._until(_LAST_COPY_SECONDS))
+            return self._conclude(FAILED, exit_code=exit_code, failure=failure, script_failures=failures)
+        self._put("script-failed", exit_code=exit_code, script_failures=failures)
+        try:
+            self._report(exit_code=exit_code, failure=failure, script_failures=failures)
+        except (LeaseLostError, ConnectionError) as error:
+            return Leaving(str(error))
+        return None
+
+    def _until(self, seconds: float) -> Callable[[], float]:
+        began = time.monotonic()
+
+        def left() -> float:
+            notice = self._board.notice
+            box = seconds - (time.monotonic() - began)
+            return box if notice is None else min(box, divide(notice.seconds_left).copy)
+
+        return left
+
+    def _send_model(self) -> str | None:
+        uri = self._custody.record.job.output_uri
+        if uri is None:
+            return None
+        supplies = Supplies(self._calls, base=self._settings.mount_point, breaking_off=lambda: False)
+        try:
+            return supplies.send_model(uri)
+        except (CheckpointError, OSError) as error:
+            # The model is on the volume, which is kept; the run is done all the same.
+            _logger.exception("the model could not be sent")
+            self._event("model-not-sent", problem=str(error))
+            return None
+
+    def _conclude(self, state: str, **changes: Any) -> Leaving:
+        for attempt in range(10):
+            try:
+                self._report(state=state, **changes)
+                break
+            except ConnectionError as error:
+                _logger.warning("the end cannot be recorded yet: %s", error)
+                time.sleep(min(2.0**attempt, 15.0))
+            except LeaseLostError as lost:
+                return Leaving(str(lost))
+        self._put(state, **changes)
+        return Leaving(f"the training has {state}")
+
+    # What is told
+
+    def _report(self, **changes: Any) -> None:
+        """Write what the training reports, which renews the lease."""
+        reported = {**self._report_changes, **changes, "heartbeat_at": time.time()}
+        self._custody.write(lambda record: replace(record, training=replace(record.training, **reported)))
+
+    def _on_line(self, line: str) -> None:
+        self._say(line)
+        if self._log is not None:
+            self._log.add(line)
+
+    def _on_event(self, event: Mapping[str, Any]) -> None:
+        step = event.get("step")
+        if not isinstance(step, int) or isinstance(step, bool):
+            return
+        kind = event.get("event")
+        if kind in ("progress", "resume"):
+            self._report_changes["step"] = step
+            total = event.get("total_steps")
+            if isinstance(total, int):
+                self._report_changes["total_steps"] = total
+        elif kind == "saved":
+            self._report_changes["durable_step"] = step
+            if self._copies is not None:
+                self._copies.offer(step)
+
+    def _on_uploaded(self, step: int) -> None:
+        self._report_changes["uploaded_step"] = step
+        self._event("uploaded", step=step)
+
+    def _event(self, name: str, **fields: Any) -> None:
+        self._on_line(event_line(name, time_seconds=time.time(), fields=fields).rstrip("\n"))
+
+    def _put(self, event: str, **fields: Any) -> None:
+        self._event(f"instance-{event}", instance=self._identity.instance, zone=self._identity.zone, **fields)
+        self._bus.put(event, **fields)
+
+    def _phase(self, name: str) -> None:
+        now = time.monotonic()
+        self._phases[name] = round(now - self._began, 3)
+        self._began = now
+
+    def _tell_action(self, action: do.Action, problem: str) -> None:
+        quiet = (do.ReadRecord, do.LookAtVolumes, do.LookAtSnapshots, do.LookAtInstances, do.LookHere, do.Idle)
+        if problem or not isinstance(action, quiet):
+            self._say(f"volume: {_described(action)}{f': {problem}' if problem else ''}")
+
+    # The end
+
+    def _leave(self, leaving: Leaving) -> Leaving:
+        notice = self._board.notice
+        interrupted = notice is not None and not self._over()
+        if self._custody.situation.holds_lease:
+            count = self._custody.record.training.interruptions + interrupted
+            try:
+                self._report(interruptions=count)
+            except (LeaseLostError, ConnectionError) as error:
+                _logger.warning("how far it came is not recorded: %s", error)
+        ends = time.monotonic() + (divide(notice.seconds_left).let_go if notice is not None else notice_seconds())
+        left = self._custody.leave(why=leaving.why, failed=leaving.failed, seconds_left=lambda: ends - time.monotonic())
+        self._open_outside()
+        if self._log is not None:
+            self._put("left", why=left.why, failed=left.failed or leaving.failed, interrupted=interrupted)
+            self._log.flush()
+        self._say(f"left: {left.why}")
+        return Leaving(left.why, left.failed or leaving.failed)
+
+    def _over(self) -> bool:
+        record = self._custody.situation.record
+        return record is not None and (record.training.over or record.ended)
+
+    def _linger(self) -> None:
+        """Stay until the fleet is deleted when nothing is left to train: who goes by itself is replaced.
+
+        After a notice the instance goes at once: the sooner it is gone, the sooner the fleet replaces it.
+        """
+        if self._over():
+            self._board.seen.wait(self._settings.linger_seconds)
+
+
+def _described(action: do.Action) -> str:
+    if isinstance(action, do.WriteRecord):
+        return f"record: {action.why}"
+    fields = ", ".join(f"{name}={value}" for name, value in asdict(action).items() if value not in (None, False))
+    return f"{type(action).__name__}({fields})"

@@ -1,0 +1,253 @@
+"""One call to AWS: signed, bounded in time, tried again when that is safe, and counted."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+import xml.etree.ElementTree as ET
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Callable
+from urllib.parse import quote, urlencode
+
+from spotkeep_agent.errors import AwsRefusedError, AwsUnavailableError
+from spotkeep_fleet.signed_fetch import Credentials, FetchError, find_credentials, object_url, send, signed_headers
+
+_TIMEOUT_SECONDS = 20.0
+_ATTEMPTS = 6
+_FIRST_PAUSE_SECONDS = 0.3
+_LONGEST_PAUSE_SECONDS = 8.0
+_RENEW_SECONDS = 300.0
+_THROTTLES = frozenset(
+    {
+        "EC2ThrottledException",
+        "InternalServerError",
+        "LimitExceededException",
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "RequestThrottled",
+        "ServiceUnavailable",
+        "SlowDown",
+        "Throttling",
+        "ThrottlingException",
+        "TooManyRequestsException",
+        "TransactionInProgressException",
+        "Unavailable",
+    }
+)
+_EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
+_TOO_MANY, _SERVER_FAULT, _REFUSED = 429, 500, 300
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a call gave: status, headers in lower case, body."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class AwsCalls:
+    """Calls to the services of one region. Several threads may use it.
+
+    Args:
+        region: For example `us-east-1`.
+        environment: Where endpoints and credentials may be set (`AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID`, ...).
+        transport: Sends one request; `signed_fetch.send` but in tests.
+        clock: Seconds since the epoch.
+        sleep: Waits between attempts.
+
+    Attributes:
+        counted: How often each call was sent, by `service:Action`, attempts included.
+    """
+
+    def __init__(
+        self,
+        *,
+        region: str,
+        environment: Mapping[str, str],
+        transport: Callable[..., tuple[int, dict[str, str], bytes]] = send,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.region = region
+        self.counted: Counter[str] = Counter()
+        self._environment = environment
+        self._transport = transport
+        self._clock = clock
+        self._sleep = sleep
+        self._lock = threading.Lock()
+        self._credentials: Credentials | None = None
+
+    def query(
+        self, service: str, action: str, parameters: Mapping[str, str], *, version: str, retry: bool = True
+    ) -> ET.Element:
+        """Call an action of the Query protocol (EC2). Gives the root of its answer, namespaces removed.
+
+        Args:
+            service: Signing name.
+            action: Of the API.
+            parameters: Flattened.
+            version: Of the API.
+            retry: Whether it may be sent again when it is not known whether it took effect.
+
+        Raises:
+            AwsRefusedError: If it is refused.
+            AwsUnavailableError: If there is no answer.
+        """
+        body = urlencode({"Action": action, "Version": version, **parameters}, quote_via=quote).encode()
+        headers = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
+        answer = self._call(
+            service,
+            action,
+            method="POST",
+            url=self.endpoint(service) + "/",
+            headers=headers,
+            body=body,
+            retry=retry,
+        )
+        return _without_namespaces(answer.body)
+
+    def json(
+        self, service: str, target: str, document: Mapping[str, Any], *, version: str, retry: bool = True
+    ) -> dict[str, Any]:
+        """Call an action of the JSON protocol (DynamoDB, CloudWatch Logs, EventBridge).
+
+        Args:
+            service: Signing name.
+            target: `Prefix.Action`.
+            document: The request.
+            version: Of the protocol: `1.0` or `1.1`.
+            retry: Whether it may be sent again when it is not known whether it took effect.
+
+        Raises:
+            AwsRefusedError: If it is refused.
+            AwsUnavailableError: If there is no answer.
+        """
+        headers = {"content-type": f"application/x-amz-json-{version}", "x-amz-target": target}
+        answer = self._call(
+            service,
+            target.rpartition(".")[2],
+            method="POST",
+            url=self.endpoint(service) + "/",
+            headers=headers,
+            body=json.dumps(document).encode(),
+            retry=retry,
+        )
+        found: dict[str, Any] = json.loads(answer.body or b"{}")
+        return found
+
+    def s3(
+        self,
+        action: str,
+        *,
+        method: str,
+        bucket: str,
+        key: str = "",
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+    ) -> Answer:
+        """Call S3.
+
+        Raises:
+            AwsRefusedError: If it is refused.
+            AwsUnavailableError: If there is no answer.
+        """
+        url = object_url(bucket, key, region=self.region, environment=self._environment)
+        if query:
+            pairs = sorted((quote(name, safe="-_.~"), quote(value, safe="-_.~")) for name, value in query.items())
+            url += "?" + "&".join(f"{name}={value}" for name, value in pairs)
+        return self._call("s3", action, method=method, url=url, headers=headers or {}, body=body, retry=True)
+
+    def endpoint(self, service: str) -> str:
+        """Give the address of a service."""
+        given = self._environment.get(f"AWS_ENDPOINT_URL_{service.upper()}") or self._environment.get(
+            "AWS_ENDPOINT_URL"
+        )
+        domain = "amazonaws.com.cn" if self.region.startswith("cn-") else "amazonaws.com"
+        return (given or f"https://{service}.{self.region}.{domain}").rstrip("/")
+
+    def _call(
+        self, service: str, action: str, *, method: str, url: str, headers: Mapping[str, str], body: bytes, retry: bool
+    ) -> Answer:
+        name = f"{service}:{action}"
+        problem = ""
+        for attempt in range(_ATTEMPTS):
+            if attempt:
+                # A little of chance, so that many instances that were throttled together do not come back together.
+                pause = min(_FIRST_PAUSE_SECONDS * 2**attempt, _LONGEST_PAUSE_SECONDS)
+                self._sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - no secret hangs on it
+            try:
+                signed = signed_headers(
+                    method=method,
+                    url=url,
+                    region=self.region,
+                    service=service,
+                    headers=headers,
+                    body=body,
+                    credentials=self._current_credentials(),
+                    at=self._clock(),
+                )
+            except FetchError as error:
+                problem = str(error)
+                continue
+            self.counted[name] += 1
+            try:
+                answer = Answer(*self._transport(method, url, headers=signed, body=body, timeout_s=_TIMEOUT_SECONDS))
+            except OSError as error:
+                problem = str(error) or type(error).__name__
+                if retry:
+                    continue
+                break
+            if answer.status < _REFUSED:
+                return answer
+            code, message = _error_of(answer)
+            problem = f"{code}: {message}"
+            if code in _EXPIRED:
+                self._credentials = None
+            elif code in _THROTTLES or answer.status == _TOO_MANY:
+                pass  # a throttled call has not taken effect
+            elif answer.status >= _SERVER_FAULT:
+                if not retry:
+                    break
+            else:
+                raise AwsRefusedError(call=name, code=code, message=message, status=answer.status)
+        raise AwsUnavailableError(f"{name} has no answer: {problem}")
+
+    def _current_credentials(self) -> Credentials:
+        with self._lock:
+            found = self._credentials
+            if found is None or (found.expires_at is not None and found.expires_at - self._clock() < _RENEW_SECONDS):
+                found = self._credentials = find_credentials(self._environment)
+            return found
+
+
+def _error_of(answer: Answer) -> tuple[str, str]:
+    """Read code and message of a refusal, whatever the protocol."""
+    text = answer.body.decode("utf-8", "replace")
+    if text.lstrip().startswith("{"):
+        try:
+            document = json.loads(text)
+        except ValueError:
+            document = {}
+        code = str(document.get("__type") or answer.headers.get("x-amzn-errortype") or answer.status)
+        return code.rpartition("#")[2].partition(":")[0], str(document.get("message") or document.get("Message") or "")
+    try:
+        root = _without_namespaces(answer.body)
+    except ET.ParseError:
+        return str(answer.status), text[:200]
+    code_found, message = root.find(".//Code"), root.find(".//Message")
+    code = (code_found.text or "") if code_found is not None else str(answer.status)
+    return code, (message.text or "") if message is not None else ""
+
+
+def _without_namespaces(body: bytes) -> ET.Element:
+    root = ET.fromstring(body)  # noqa: S314 - an answer of AWS, over TLS; Python's expat bounds expansion
+    for element in root.iter():
+        element.tag = element.tag.rpartition("}")[2]
+    return root

@@ -1,0 +1,46 @@
+"""What an instance tells EventBridge: the tracker hears of it at once, instead of at the next sweep."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+from spotkeep_agent.errors import AgentError
+
+from .calls import AwsCalls
+
+SOURCE = "spotkeep.agent"
+DETAIL_TYPE = "Spotkeep Instance Change"
+
+_logger = logging.getLogger("spotkeep.agent")
+
+
+class EventBus:
+    """One bus, and what is the same in every event.
+
+    Args:
+        calls: To EventBridge.
+        bus: Its name; None to tell nobody.
+        about: Fields of every event: run, attempt, instance_id, zone, instance_type.
+    """
+
+    def __init__(self, calls: AwsCalls, *, bus: str | None, about: dict[str, Any]) -> None:
+        self._calls = calls
+        self._bus = bus
+        self._about = about
+
+    def put(self, event: str, **fields: Any) -> None:
+        """Send one event. That it cannot be sent is told in the log: the record has it all, and the sweep reads it."""
+        if self._bus is None:
+            return
+        entry = {
+            "Source": SOURCE,
+            "DetailType": DETAIL_TYPE,
+            "Detail": json.dumps({**self._about, "event": event, **fields}),
+            "EventBusName": self._bus,
+        }
+        try:
+            self._calls.json("events", "AWSEvents.PutEvents", {"Entries": [entry]}, version="1.1")
+        except AgentError as error:
+            _logger.warning("EventBridge was not told of %s: %s", event, error)

@@ -1,0 +1,243 @@
+"""S3 in the shape of boto3's client, as far as `spotkeep.remote` asks for it, and whole objects by their address.
+
+`spotkeep.remote.s3_objects.S3Objects` works with any client of that shape; on an instance there may be no boto3.
+"""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from io import BytesIO
+from typing import Any
+
+from spotkeep.remote.s3_objects import S3Objects
+from spotkeep_agent.errors import AgentError, AwsRefusedError
+
+from .calls import Answer, AwsCalls, _without_namespaces
+
+_METADATA_PREFIX = "x-amz-meta-"
+
+
+class S3ClientError(OSError):
+    """S3 refused, or could not be reached; `response` is as boto3's ClientError has it."""
+
+    def __init__(self, error: AgentError) -> None:
+        code = error.code if isinstance(error, AwsRefusedError) else "Unavailable"
+        if isinstance(error, AwsRefusedError) and error.status == 404 and code == "404":
+            code = "NoSuchKey"
+        self.response = {"Error": {"Code": code, "Message": str(error)}}
+        super().__init__(str(error))
+
+
+class _Exceptions:
+    ClientError = S3ClientError
+
+
+class _Paginator:
+    def __init__(self, client: S3Client, operation: str) -> None:
+        self._client = client
+        self._operation = operation
+
+    def paginate(self, **parameters: str) -> Iterator[dict[str, Any]]:
+        return getattr(self._client, f"_pages_of_{self._operation}")(**parameters)  # type: ignore[no-any-return]
+
+
+class S3Client:
+    """The methods of boto3's S3 client that `S3Objects` uses, with its parameters and answers.
+
+    Args:
+        calls: To S3.
+    """
+
+    exceptions = _Exceptions
+
+    def __init__(self, calls: AwsCalls) -> None:
+        self._calls = calls
+
+    def get_paginator(self, operation: str) -> _Paginator:
+        """Give a paginator: list_objects_v2, list_multipart_uploads or list_parts."""
+        return _Paginator(self, operation)
+
+    def head_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:  # noqa: N803
+        """Look at an object."""
+        answer = self._send("HeadObject", "HEAD", Bucket, Key)
+        metadata = {
+            name[len(_METADATA_PREFIX) :]: value
+            for name, value in answer.headers.items()
+            if name.startswith(_METADATA_PREFIX)
+        }
+        return {"ContentLength": int(answer.headers.get("content-length", 0)), "Metadata": metadata}
+
+    def get_object(self, *, Bucket: str, Key: str, Range: str | None = None) -> dict[str, Any]:  # noqa: N803
+        """Read an object, or a range of it."""
+        answer = self._send("GetObject", "GET", Bucket, Key, headers={"range": Range} if Range else {})
+        return {"Body": BytesIO(answer.body)}
+
+    def put_object(
+        self,
+        *,
+        Bucket: str,  # noqa: N803
+        Key: str,  # noqa: N803
+        Body: bytes,  # noqa: N803
+        Metadata: Mapping[str, str],  # noqa: N803
+        ChecksumCRC32: str,  # noqa: N803
+    ) -> None:
+        """Write an object."""
+        headers = {_METADATA_PREFIX + name: value for name, value in Metadata.items()}
+        self._send(
+            "PutObject", "PUT", Bucket, Key, headers={**headers, "x-amz-checksum-crc32": ChecksumCRC32}, body=Body
+        )
+
+    def delete_object(self, *, Bucket: str, Key: str) -> None:  # noqa: N803
+        """Delete an object."""
+        self._send("DeleteObject", "DELETE", Bucket, Key)
+
+    def create_multipart_upload(
+        self,
+        *,
+        Bucket: str,  # noqa: N803
+        Key: str,  # noqa: N803
+        Metadata: Mapping[str, str],  # noqa: N803
+        ChecksumAlgorithm: str,  # noqa: N803
+    ) -> dict[str, Any]:
+        """Begin an upload in parts."""
+        headers = {_METADATA_PREFIX + name: value for name, value in Metadata.items()}
+        headers["x-amz-checksum-algorithm"] = ChecksumAlgorithm
+        answer = self._send("CreateMultipartUpload", "POST", Bucket, Key, query={"uploads": ""}, headers=headers)
+        return {"UploadId": _without_namespaces(answer.body).findtext("UploadId")}
+
+    def upload_part(
+        self,
+        *,
+        Bucket: str,  # noqa: N803
+        Key: str,  # noqa: N803
+        UploadId: str,  # noqa: N803
+        PartNumber: int,  # noqa: N803
+        Body: bytes,  # noqa: N803
+        ChecksumCRC32: str,  # noqa: N803
+    ) -> dict[str, Any]:
+        """Send a part."""
+        answer = self._send(
+            "UploadPart",
+            "PUT",
+            Bucket,
+            Key,
+            query={"partNumber": str(PartNumber), "uploadId": UploadId},
+            headers={"x-amz-checksum-crc32": ChecksumCRC32},
+            body=Body,
+        )
+        return {"ETag": answer.headers.get("etag", "")}
+
+    def complete_multipart_upload(
+        self,
+        *,
+        Bucket: str,  # noqa: N803
+        Key: str,  # noqa: N803
+        UploadId: str,  # noqa: N803
+        MultipartUpload: Mapping[str, Sequence[Mapping[str, Any]]],  # noqa: N803
+    ) -> None:
+        """Make the object of its parts."""
+        root = ET.Element("CompleteMultipartUpload")
+        for part in MultipartUpload["Parts"]:
+            item = ET.SubElement(root, "Part")
+            for name, value in part.items():
+                ET.SubElement(item, name).text = str(value)
+        answer = self._send(
+            "CompleteMultipartUpload",
+            "POST",
+            Bucket,
+            Key,
+            query={"uploadId": UploadId},
+            body=ET.tostring(root),
+        )
+        # S3 may answer 200 and then an error: "CompleteMultipartUpload", S3 API reference.
+        found = _without_namespaces(answer.body)
+        if found.tag == "Error":
+            code, message = found.findtext("Code") or "InternalError", found.findtext("Message") or ""
+            raise S3ClientError(
+                AwsRefusedError(call="s3:CompleteMultipartUpload", code=code, message=message, status=answer.status)
+            )
+
+    def abort_multipart_upload(self, *, Bucket: str, Key: str, UploadId: str) -> None:  # noqa: N803
+        """Throw an upload's parts away."""
+        self._send("AbortMultipartUpload", "DELETE", Bucket, Key, query={"uploadId": UploadId})
+
+    def _pages_of_list_objects_v2(self, *, Bucket: str, Prefix: str) -> Iterator[dict[str, Any]]:  # noqa: N803
+        query = {"list-type": "2", "prefix": Prefix}
+        while True:
+            root = _without_namespaces(self._send("ListObjectsV2", "GET", Bucket, "", query=query).body)
+            yield {
+                "Contents": [
+                    {"Key": item.findtext("Key"), "Size": int(item.findtext("Size") or 0)}
+                    for item in root.findall("Contents")
+                ]
+            }
+            token = root.findtext("NextContinuationToken")
+            if not token:
+                return
+            query["continuation-token"] = token
+
+    def _pages_of_list_multipart_uploads(self, *, Bucket: str, Prefix: str) -> Iterator[dict[str, Any]]:  # noqa: N803
+        query = {"uploads": "", "prefix": Prefix}
+        while True:
+            root = _without_namespaces(self._send("ListMultipartUploads", "GET", Bucket, "", query=query).body)
+            yield {
+                "Uploads": [
+                    {
+                        "Key": item.findtext("Key"),
+                        "UploadId": item.findtext("UploadId"),
+                        "Initiated": _time(item.findtext("Initiated") or ""),
+                    }
+                    for item in root.findall("Upload")
+                ]
+            }
+            if root.findtext("IsTruncated") != "true":
+                return
+            query["key-marker"] = root.findtext("NextKeyMarker") or ""
+            query["upload-id-marker"] = root.findtext("NextUploadIdMarker") or ""
+
+    def _pages_of_list_parts(self, *, Bucket: str, Key: str, UploadId: str) -> Iterator[dict[str, Any]]:  # noqa: N803
+        query = {"uploadId": UploadId}
+        while True:
+            root = _without_namespaces(self._send("ListParts", "GET", Bucket, Key, query=query).body)
+            parts = []
+            for item in root.findall("Part"):
+                part: dict[str, Any] = {
+                    "PartNumber": int(item.findtext("PartNumber") or 0),
+                    "ETag": item.findtext("ETag") or "",
+                    "Size": int(item.findtext("Size") or 0),
+                }
+                checksum = item.findtext("ChecksumCRC32")
+                parts.append({**part, "ChecksumCRC32": checksum} if checksum else part)
+            yield {"Parts": parts}
+            if root.findtext("IsTruncated") != "true":
+                return
+            query["part-number-marker"] = root.findtext("NextPartNumberMarker") or ""
+
+    def _send(
+        self,
+        action: str,
+        method: str,
+        bucket: str,
+        key: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+    ) -> Answer:
+        try:
+            return self._calls.s3(
+                action, method=method, bucket=bucket, key=key, query=query, headers=headers, body=body
+            )
+        except AgentError as error:
+            raise S3ClientError(error) from error
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
+def objects_of(calls: AwsCalls, bucket: str) -> S3Objects:
+    """Give a bucket's objects, without boto3."""
+    return S3Objects(bucket, client=S3Client(calls))

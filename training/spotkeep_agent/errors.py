@@ -1,0 +1,67 @@
+"""What can go wrong on an instance.
+
+```
+AgentError
+├── SettingsError       the environment or the instance's tags do not say what is needed (all problems at once)
+├── AwsRefusedError     AWS refused a call, and will until something changes
+├── AwsUnavailableError AWS did not answer, or throttled for too long: whether a call took effect may not be known
+├── VolumeError         a device or a file system is not what it should be
+└── SourceUnavailableError  the source or the data could not be brought here
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class AgentError(Exception):
+    """The root of the agent's errors."""
+
+
+class SettingsError(AgentError):
+    """The environment or the instance's tags do not say what is needed.
+
+    Attributes:
+        problems: One sentence each.
+    """
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(
+            "this instance does not know what to do:\n" + "\n".join(f"  - {problem}" for problem in problems)
+        )
+
+
+class AwsRefusedError(AgentError):
+    """AWS refused a call.
+
+    Attributes:
+        code: AWS's error code.
+        status: Of HTTP.
+    """
+
+    def __init__(self, *, call: str, code: str, message: str, status: int) -> None:
+        self.code = code
+        self.status = status
+        super().__init__(f"{call} was refused: {code}: {message}")
+
+
+class AwsUnavailableError(AgentError):
+    """AWS did not answer, or throttled for too long."""
+
+
+class VolumeError(AgentError):
+    """A device or a file system is not what it should be."""
+
+
+class DamagedFilesystemError(VolumeError):
+    """A file system needs more repair than is safe to do unasked."""
+
+
+class BusyFilesystemError(VolumeError):
+    """A file system cannot be unmounted: something uses it."""
+
+
+class SourceUnavailableError(AgentError):
+    """The source, or a channel's data, could not be brought here."""

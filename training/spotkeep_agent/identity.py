@@ -1,0 +1,80 @@
+"""Which instance this is, and whose: from the instance metadata, which knows the tags where the template allows it."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import Callable
+
+from spotkeep.notices.instance_metadata import InstanceMetadata, MetadataUnavailableError
+from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
+
+from .errors import SettingsError
+
+_DOCUMENT_PATH = "/latest/dynamic/instance-identity/document"
+_TAGS_PATH = "/latest/meta-data/tags/instance/"
+_ATTEMPTS = 30
+_PAUSE_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who we are.
+
+    Attributes:
+        instance: The instance's id.
+        zone: Where it is.
+        region: Of the zone.
+        instance_type: For example `g5.xlarge`.
+        run: The run's id.
+        deployment: The deployment's name.
+    """
+
+    instance: str
+    zone: str
+    region: str
+    instance_type: str
+    run: str
+    deployment: str
+
+
+def read_identity(metadata: InstanceMetadata, *, sleep: Callable[[float], None] = time.sleep) -> Identity:
+    """Ask the metadata service who we are; it may take a moment to come up, and is asked for half a minute.
+
+    Raises:
+        SettingsError: If it does not say; names all that is missing.
+    """
+    problem = ""
+    for attempt in range(_ATTEMPTS):
+        if attempt:
+            sleep(_PAUSE_SECONDS)
+        try:
+            document = json.loads(metadata.text(_DOCUMENT_PATH) or "null")
+            tags = {name: metadata.text(_TAGS_PATH + name) for name in (RUN_TAG, DEPLOYMENT_TAG)}
+        except (MetadataUnavailableError, ValueError) as error:
+            problem = str(error)
+            continue
+        return _identity(document, tags)
+    raise SettingsError([f"the instance metadata cannot be read: {problem}"])
+
+
+def _identity(document: object, tags: dict[str, str | None]) -> Identity:
+    found = document if isinstance(document, dict) else {}
+    names = ("instanceId", "availabilityZone", "region", "instanceType")
+    problems = [f"the identity document has no {name}" for name in names if not isinstance(found.get(name), str)]
+    problems += [
+        f"the instance has no tag {name}, or its launch template does not put tags into the metadata"
+        for name, value in tags.items()
+        if not value
+    ]
+    if problems:
+        raise SettingsError(problems)
+    return Identity(
+        instance=found["instanceId"],
+        zone=found["availabilityZone"],
+        region=found["region"],
+        instance_type=found["instanceType"],
+        run=tags[RUN_TAG] or "",
+        deployment=tags[DEPLOYMENT_TAG] or "",
+    )

@@ -1,0 +1,83 @@
+"""What the environment tells the agent. User data sets the first three; hosts and tests the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import SettingsError
+
+RUN_TABLE_VARIABLE = "SPOTKEEP_RUN_TABLE"
+REGION_VARIABLE = "AWS_REGION"
+DEPLOYMENT_VARIABLE = "SPOTKEEP_DEPLOYMENT"
+ROOT_VARIABLE = "SPOTKEEP_LOCAL_INSTANCE_ROOT"
+USER_VARIABLE = "SPOTKEEP_USER"
+LINGER_VARIABLE = "SPOTKEEP_LINGER_SECONDS"
+
+
+@dataclass(frozen=True)
+class AgentSettings:
+    """Settings of the agent.
+
+    Attributes:
+        run_table: Name of the run table.
+        region: Of the deployment; empty for the instance's own.
+        deployment: Its name.
+        root: `/`, or below which all of this instance is on a machine that it shares with others. There its volumes
+            are directories, and nobody is root.
+        user: Who trains, where the agent is root.
+        linger_seconds: How long it stays after the end of the training, for the fleet to be deleted: an instance
+            that goes by itself is replaced.
+    """
+
+    run_table: str
+    region: str
+    deployment: str
+    root: Path
+    user: str
+    linger_seconds: float
+
+    @property
+    def directories(self) -> bool:
+        """Whether volumes are directories."""
+        return self.root != Path("/")
+
+    @property
+    def mount_point(self) -> Path:
+        """Where the volume is mounted: the base directory of the job."""
+        return self.root / "opt/ml"
+
+    @property
+    def devices(self) -> Path:
+        """Where devices are linked by their ids."""
+        return self.root / "dev/disk/by-id"
+
+    @property
+    def state(self) -> Path:
+        """Where the agent keeps its lock and the notice file."""
+        return self.root / "run/spotkeep"
+
+
+def read_settings(environment: Mapping[str, str]) -> AgentSettings:
+    """Read the environment.
+
+    Raises:
+        SettingsError: If something is missing or makes no sense; names all of it.
+    """
+    problems = [f"{name} is not set" for name in (RUN_TABLE_VARIABLE, DEPLOYMENT_VARIABLE) if not environment.get(name)]
+    linger_seconds = 0.0
+    try:
+        linger_seconds = float(environment.get(LINGER_VARIABLE) or 600.0)
+    except ValueError:
+        problems.append(f"{LINGER_VARIABLE} is {environment[LINGER_VARIABLE]!r}; set it to a number of seconds")
+    if problems:
+        raise SettingsError(problems)
+    return AgentSettings(
+        run_table=environment[RUN_TABLE_VARIABLE],
+        region=environment.get(REGION_VARIABLE, ""),
+        deployment=environment[DEPLOYMENT_VARIABLE],
+        root=Path(environment.get(ROOT_VARIABLE) or "/").absolute(),
+        user=environment.get(USER_VARIABLE) or "spotkeep",
+        linger_seconds=linger_seconds,
+    )

@@ -1,0 +1,1 @@
+"""The training itself: what it needs brought here, its process, its checkpoints' second tier, its log."""

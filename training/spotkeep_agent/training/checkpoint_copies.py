@@ -1,0 +1,103 @@
+"""The second tier on an instance: checkpoints go to S3 beside the training, and come back when the volume lacks them.
+
+The agent does it, not the script: so it works without boto3, and on a notice the script does not wait for the network.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+from typing import Callable
+
+from spotkeep.disk.checkpoint_directory import CheckpointDirectory
+from spotkeep.disk.retention import Retention
+from spotkeep.errors import CheckpointError
+from spotkeep.remote.background_upload import BackgroundUpload, UploadOutcome, upload_pace
+from spotkeep.remote.remote_checkpoints import RemoteCheckpoints
+from spotkeep.remote.s3_objects import S3Place
+from spotkeep.remote.transfer import TransferCancelledError
+from spotkeep_agent.aws.calls import AwsCalls
+from spotkeep_agent.aws.object_store import objects_of
+
+_logger = logging.getLogger("spotkeep.agent")
+
+
+class CheckpointCopies:
+    """Copies of a run's checkpoints in S3.
+
+    Args:
+        uri: `s3://bucket/prefix`.
+        directory: The checkpoints on the volume.
+        calls: To S3.
+        on_uploaded: Told the step of each checkpoint that has arrived.
+    """
+
+    def __init__(self, uri: str, directory: Path, *, calls: AwsCalls, on_uploaded: Callable[[int], None]) -> None:
+        place = S3Place.parse(uri)
+        self._directory = CheckpointDirectory(directory)
+        self._remote = RemoteCheckpoints(place, self._directory, objects=objects_of(calls, place.bucket))
+        self._on_uploaded = on_uploaded
+        self._upload = BackgroundUpload(
+            self._remote, retention=Retention(), pace=upload_pace(), on_outcome=self._on_outcome
+        )
+        self.cancelled = threading.Event()
+
+    def newest_here(self) -> int | None:
+        """Give the step of the newest whole checkpoint on the volume."""
+        return next(iter(self._directory.steps()), None)
+
+    def restore_newer(self, *, known_uploaded: int | None) -> int | None:
+        """Bring a checkpoint from S3 that is newer than those on the volume. Gives its step, None when there is none.
+
+        Args:
+            known_uploaded: The newest step known to be in S3; when the volume has it, S3 is not asked.
+
+        Raises:
+            CheckpointError: If S3 cannot be read; going on would lose what is there.
+        """
+        here = self.newest_here()
+        if here is not None and known_uploaded is not None and here >= known_uploaded:
+            return None
+        for step in self._remote.steps():
+            if here is not None and step <= here:
+                return None
+            try:
+                self._remote.fetch(step, cancelled=self.cancelled)
+            except TransferCancelledError:
+                return None
+            except CheckpointError as error:
+                if getattr(error, "missing", None) is False:
+                    raise
+                # Damaged there: the next older one may be whole.
+                _logger.warning("the checkpoint of step %d in S3 cannot be used: %s", step, error)
+                continue
+            return step
+        return None
+
+    def has_any(self) -> bool:
+        """Say whether S3 holds a whole checkpoint.
+
+        Raises:
+            CheckpointError: If S3 cannot be read.
+        """
+        return bool(self._remote.steps())
+
+    def offer(self, step: int) -> None:
+        """Copy a checkpoint next that is durable on the volume."""
+        self._upload.offer(step)
+
+    def finish(self, seconds_left: Callable[[], float]) -> bool:
+        """Wait until the newest checkpoint has arrived, so long at most. Says whether it has."""
+        newest = self.newest_here()
+        if newest is not None:
+            self._upload.offer(newest)
+        done = self._upload.finish(seconds_left)
+        self._upload.stop()
+        return done
+
+    def _on_outcome(self, outcome: UploadOutcome) -> None:
+        if outcome.problem is not None:
+            _logger.warning("the checkpoint of step %d has not reached S3: %s", outcome.step, outcome.problem)
+            return
+        self._on_uploaded(outcome.step)

@@ -1,0 +1,151 @@
+"""The training process: `spotkeep.pyz run` in a session of its own, its output line by line, its end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, Callable
+
+from spotkeep.events import EVENT_PREFIX
+from spotkeep.notices.notice import NOTICE_FILE_VARIABLE
+from spotkeep.runner.job import import_root
+from spotkeep.runner.layout import BASE_DIRECTORY_VARIABLE
+from spotkeep.runner.source import GIT_COMMIT_VARIABLE, GIT_URL_VARIABLE
+from spotkeep_fleet.instance_job import InstanceJob
+from spotkeep_fleet.record import FleetRecord
+
+from .user import TrainingUser
+
+_MAX_LINE_BYTES = 256 * 1024
+_AGENTS_OWN = ("SPOTKEEP_RUN_TABLE", "SPOTKEEP_LINGER_SECONDS", "SPOTKEEP_USER", "SPOTKEEP_DEPLOYMENT", "PYTHONPATH")
+_DRAIN_SECONDS = 5.0
+
+
+def training_environment(
+    *, inherited: Mapping[str, str], record: FleetRecord, base: Path, notice_file: Path, user: TrainingUser
+) -> dict[str, str]:
+    """Give the environment of `spotkeep run`. Pure.
+
+    Args:
+        inherited: The agent's own.
+        record: The run's.
+        base: Where the volume is mounted.
+        notice_file: Where the agent leaves a notice.
+        user: Who trains.
+    """
+    job = record.job
+    kept = {name: value for name, value in inherited.items() if name not in _AGENTS_OWN}
+    environment = {
+        **kept,
+        "HOME": user.home,
+        "USER": user.name,
+        "LOGNAME": user.name,
+        # `save`: the library asks the metadata service itself, and saves between two steps. Else the agent says it all.
+        "SPOTKEEP_INSTANCE_METADATA": "on" if job.rebalance == "save" else "off",
+        "SPOTKEEP_REBALANCE": job.rebalance,
+        **job.environment,
+        "SPOTKEEP_EVENTS": "stdout",
+        "SPOTKEEP_RUN": record.run,
+        "SPOTKEEP_ATTEMPT": str(job.attempt),
+        BASE_DIRECTORY_VARIABLE: str(base),
+        NOTICE_FILE_VARIABLE: str(notice_file),
+    }
+    if job.source is not None and job.source.git_url is not None:
+        environment[GIT_URL_VARIABLE] = job.source.git_url
+        environment[GIT_COMMIT_VARIABLE] = job.source.git_commit or ""
+    return environment
+
+
+def runner_command(job: InstanceJob) -> list[str]:
+    """Give the command that runs the training: this very library's runner, and the job's command."""
+    root = import_root()
+    runner = [sys.executable, root] if Path(root).is_file() else [sys.executable, "-m", "spotkeep"]
+    return [*runner, "run", "--", *job.command]
+
+
+class TrainingProcess:
+    """A running training.
+
+    Args:
+        command: What to run.
+        environment: All of it.
+        directory: Where.
+        user: As whom.
+        on_line: Told each line of its output, in a thread of its own.
+        on_event: Told each job event among them.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        directory: Path,
+        user: TrainingUser,
+        on_line: Callable[[str], None],
+        on_event: Callable[[Mapping[str, Any]], None],
+    ) -> None:
+        self._on_line = on_line
+        self._on_event = on_event
+        identity: dict[str, Any] = {} if user.is_us else {"user": user.uid, "group": user.gid, "extra_groups": ()}
+        root = import_root()
+        path = {} if Path(root).is_file() else {"PYTHONPATH": root}
+        self._process = subprocess.Popen(
+            list(command),
+            env={**environment, **path},
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            **identity,
+        )
+        assert self._process.stdout is not None  # noqa: S101 - it is a pipe
+        self._reader = threading.Thread(
+            target=self._read, args=(self._process.stdout,), name="training-output", daemon=True
+        )
+        self._reader.start()
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended, 128 + n when signal n killed it; None while it runs."""
+        code = self._process.poll()
+        if code is None:
+            return None
+        self._reader.join(_DRAIN_SECONDS)
+        return code if code >= 0 else 128 - code
+
+    def ask_to_end(self) -> None:
+        """Send SIGTERM to the runner, which passes it on."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGTERM)
+
+    def wait(self, seconds: float) -> int | None:
+        """Wait for its end, so long at most. Gives its exit code, or None."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(max(seconds, 0.0))
+        return self.exit_code
+
+    def kill(self) -> None:
+        """Kill everything of its session that is still there."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def _read(self, stream: IO[bytes]) -> None:
+        with stream:
+            for raw in iter(lambda: stream.readline(_MAX_LINE_BYTES), b""):
+                line = raw.decode("utf-8", "replace").rstrip("\r\n")
+                self._on_line(line)
+                if line.startswith(EVENT_PREFIX):
+                    with contextlib.suppress(ValueError):
+                        event = json.loads(line[len(EVENT_PREFIX) :])
+                        if isinstance(event, dict):
+                            self._on_event(event)

@@ -1,0 +1,219 @@
+"""What the protocol asks for: each is one call to AWS, or one change of this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Union
+
+from spotkeep_fleet.record import FleetRecord
+
+
+@dataclass(frozen=True)
+class ReadRecord:
+    """Read the fleet record. Gives a FleetRecord."""
+
+
+@dataclass(frozen=True)
+class WriteRecord:
+    """Write the record over the version that was read; refused (`Conflict`) when it is not that any more.
+
+    Attributes:
+        record: With the version that was read.
+        why: For people, and for the timeline.
+    """
+
+    record: FleetRecord
+    why: str
+
+
+@dataclass(frozen=True)
+class LookHere:
+    """Look at this machine, and end what a former agent left running. Gives a Here."""
+
+
+@dataclass(frozen=True)
+class LookAtVolumes:
+    """Describe all volumes of the run and those named. Gives a tuple of Volume."""
+
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class LookAtSnapshots:
+    """Describe one snapshot by its id, or those of an operation. Gives a tuple of Snapshot."""
+
+    id: str | None = None
+    operation: int | None = None
+
+
+@dataclass(frozen=True)
+class LookAtInstances:
+    """Describe instances. Gives a tuple of (id, state); one that does not exist any more is missing in it."""
+
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class LookAtSecondTier:
+    """Look whether S3 holds a whole checkpoint of the run. Gives a bool."""
+
+
+@dataclass(frozen=True)
+class CreateSnapshot:
+    """Make a snapshot, tagged with the operation. Gives its id."""
+
+    volume: str
+    operation: int
+
+
+@dataclass(frozen=True)
+class CreateVolume:
+    """Make a volume, with the operation as idempotency token and tag. Gives its id."""
+
+    zone: str
+    operation: int
+    size_gb: int
+    snapshot: str | None = None
+
+
+@dataclass(frozen=True)
+class Attach:
+    """Attach a volume to this instance."""
+
+    volume: str
+
+
+@dataclass(frozen=True)
+class Detach:
+    """Detach a volume; by force only from an instance that is gone."""
+
+    volume: str
+    instance: str
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class DeleteVolume:
+    """Delete a retired volume."""
+
+    volume: str
+
+
+@dataclass(frozen=True)
+class DeleteSnapshot:
+    """Delete a retired snapshot."""
+
+    snapshot: str
+
+
+@dataclass(frozen=True)
+class Inspect:
+    """Wait for the device of an attached volume. Gives the type of its file system, empty when it has none."""
+
+    volume: str
+
+
+@dataclass(frozen=True)
+class Format:
+    """Make a file system on a volume that has none."""
+
+    volume: str
+
+
+@dataclass(frozen=True)
+class Check:
+    """Check the file system and repair what is safe to repair; refused (`Damaged`) when more would be needed."""
+
+    volume: str
+
+
+@dataclass(frozen=True)
+class Mount:
+    """Mount the file system, grow it to its volume, and see to its owner."""
+
+    volume: str
+
+
+@dataclass(frozen=True)
+class Unmount:
+    """End whatever uses the file system, flush it, unmount it."""
+
+    volume: str
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Wait, then look again.
+
+    Attributes:
+        seconds: How long.
+        reason: What for; the same reason again adds up.
+    """
+
+    seconds: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class GiveUp:
+    """Begin to leave. Changes nothing by itself: what uses the volume is ended before the next action.
+
+    Attributes:
+        why: For people.
+        failed: Whether something is wrong that somebody should look at.
+    """
+
+    why: str
+    failed: bool = True
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The volume is current, verified and mounted: train."""
+
+    volume: str
+
+
+@dataclass(frozen=True)
+class Idle:
+    """There is nothing to do."""
+
+
+@dataclass(frozen=True)
+class Leave:
+    """Go. Nothing of the run is held by this instance any more, or nothing more can be done about it.
+
+    Attributes:
+        why: For people.
+        failed: Whether something is wrong that somebody should look at.
+    """
+
+    why: str
+    failed: bool = False
+
+
+Action = Union[
+    ReadRecord,
+    WriteRecord,
+    LookHere,
+    LookAtVolumes,
+    LookAtSnapshots,
+    LookAtInstances,
+    LookAtSecondTier,
+    CreateSnapshot,
+    CreateVolume,
+    Attach,
+    Detach,
+    DeleteVolume,
+    DeleteSnapshot,
+    Inspect,
+    Format,
+    Check,
+    Mount,
+    Unmount,
+    Wait,
+    GiveUp,
+    Ready,
+    Idle,
+    Leave,
+]

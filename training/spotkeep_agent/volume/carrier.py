@@ -1,0 +1,109 @@
+"""Carries out the protocol's actions: the one place where they meet AWS and this machine."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from spotkeep.errors import CheckpointError
+from spotkeep_agent.aws.fleet_records import FleetRecords, RecordChangedError
+from spotkeep_agent.aws.volumes import Volumes
+from spotkeep_agent.errors import AwsRefusedError, AwsUnavailableError, DamagedFilesystemError, VolumeError
+from spotkeep_fleet.errors import DocumentError
+from spotkeep_fleet.instance_job import VolumeSpec
+
+from . import actions as do
+from .facts import Done, Refused, Result, Unavailable
+from .machine import VolumeMachine
+
+
+class Carrier:
+    """What actions act on.
+
+    Args:
+        records: The fleet record.
+        volumes: The run's volumes in EC2.
+        machine: This machine's devices and mounts.
+        has_second_tier: Says whether S3 holds a whole checkpoint.
+    """
+
+    def __init__(
+        self,
+        *,
+        records: FleetRecords,
+        volumes: Volumes,
+        machine: VolumeMachine,
+        has_second_tier: Callable[[], bool],
+    ) -> None:
+        self._records = records
+        self._volumes = volumes
+        self._machine = machine
+        self._has_second_tier = has_second_tier
+
+    def perform(self, action: do.Action, spec: VolumeSpec | None) -> Result:
+        """Carry out one action, and say what came of it.
+
+        Args:
+            action: The action.
+            spec: How the run's volumes are made; None before the record is read.
+        """
+        try:
+            return Done(self._perform(action, spec))
+        except RecordChangedError:
+            return Refused("Conflict", "somebody else wrote the record")
+        except DamagedFilesystemError as error:
+            return Refused("Damaged", str(error))
+        except VolumeError as error:
+            return Refused("Volume", str(error))
+        except DocumentError as error:
+            return Refused("Record", str(error))
+        except AwsRefusedError as error:
+            return Refused(error.code, str(error))
+        except (AwsUnavailableError, CheckpointError) as error:
+            return Unavailable(str(error))
+
+    def _perform(self, action: do.Action, spec: VolumeSpec | None) -> Any:
+        machine, volumes = self._machine, self._volumes
+        if isinstance(action, do.ReadRecord):
+            return self._records.read()
+        if isinstance(action, do.WriteRecord):
+            return self._records.write(action.record)
+        if isinstance(action, do.LookHere):
+            return machine.look()
+        if isinstance(action, do.LookAtVolumes):
+            return volumes.volumes(action.ids)
+        if isinstance(action, do.LookAtSnapshots):
+            return volumes.snapshots(id_=action.id, operation=action.operation)
+        if isinstance(action, do.LookAtInstances):
+            return volumes.instances(action.ids)
+        if isinstance(action, do.LookAtSecondTier):
+            return self._has_second_tier()
+        if isinstance(action, do.CreateSnapshot):
+            return volumes.create_snapshot(action.volume, operation=action.operation)
+        if isinstance(action, do.CreateVolume):
+            assert spec is not None  # noqa: S101 - the record was read before
+            return volumes.create_volume(
+                spec, zone=action.zone, operation=action.operation, size_gb=action.size_gb, snapshot=action.snapshot
+            )
+        if isinstance(action, do.DeleteSnapshot):
+            return volumes.delete_snapshot(action.snapshot)
+        if isinstance(action, do.Unmount):
+            return machine.unmount()
+        return self._with_volume(action)
+
+    def _with_volume(self, action: do.Action) -> Any:
+        machine, volumes = self._machine, self._volumes
+        if isinstance(action, do.Attach):
+            return volumes.attach(action.volume)
+        if isinstance(action, do.Detach):
+            return volumes.detach(action.volume, instance=action.instance, force=action.force)
+        if isinstance(action, do.DeleteVolume):
+            return volumes.delete_volume(action.volume)
+        if isinstance(action, do.Inspect):
+            return machine.inspect(action.volume)
+        if isinstance(action, do.Format):
+            return machine.format(action.volume)
+        if isinstance(action, do.Check):
+            return machine.check(action.volume)
+        if isinstance(action, do.Mount):
+            return machine.mount(action.volume)
+        return None  # Ready, Idle, GiveUp, Leave, Wait: nothing outside changes

@@ -1,0 +1,158 @@
+"""Runs the volume protocol here: decide, carry out, absorb, until the volume is mounted or this instance goes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from typing import Callable
+
+from spotkeep_fleet.record import LEASE_SECONDS, FleetRecord, Lease
+
+from . import actions as do
+from .carrier import Carrier
+from .facts import Done, Refused, Unavailable
+from .protocol import Leaving, Situation, absorb, decide, leave
+
+
+class LeaseLostError(Exception):
+    """The lease is somebody else's by now, or the run has ended: nothing of the run may be changed any more."""
+
+
+class Custody:
+    """This instance's part in the protocol. `write` may be called from other threads.
+
+    Args:
+        instance: This instance's id.
+        zone: Where it is.
+        carrier: Carries out actions.
+        tell: Told of each action before it is carried out, and of what came of it where that was not what was hoped.
+        pause: Waits so many seconds, or less when something needs attention.
+        clock: Seconds since the epoch.
+
+    Attributes:
+        situation: What the next action is decided from.
+    """
+
+    def __init__(
+        self,
+        *,
+        instance: str,
+        zone: str,
+        carrier: Carrier,
+        tell: Callable[[do.Action, str], None],
+        pause: Callable[[float], None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.situation = Situation(instance=instance, zone=zone)
+        self._carrier = carrier
+        self._tell = tell
+        self._pause = pause
+        self._clock = clock
+        self._lock = threading.RLock()
+
+    @property
+    def record(self) -> FleetRecord:
+        """The record as last seen."""
+        assert self.situation.record is not None  # noqa: S101 - asked for after it was read
+        return self.situation.record
+
+    def step(self) -> do.Action:
+        """Take one action. Gives it."""
+        with self._lock:
+            action = decide(self.situation, now=self._clock())
+            if isinstance(action, do.Wait):
+                self._tell(action, "")
+            else:
+                record = self.situation.record
+                result = self._carrier.perform(action, None if record is None else record.job.volume)
+                self._tell(action, "" if isinstance(result, Done) else result.message or "refused")
+                self.situation = absorb(self.situation, action, result)
+        if isinstance(action, do.Wait):
+            self._pause(action.seconds)
+            with self._lock:
+                self.situation = absorb(self.situation, action, Done())
+        return action
+
+    def bring(self, *, should_leave: Callable[[], str | None]) -> Leaving | None:
+        """Bring the volume here. Gives None when it is mounted and ready, else why this instance goes.
+
+        Args:
+            should_leave: Asked before each action: why to break off, None to go on.
+        """
+        while True:
+            why = should_leave()
+            if why is not None:
+                self.situation = leave(self.situation, why=why)
+            if self.situation.leaving is not None:
+                return self.situation.leaving
+            action = self.step()
+            if isinstance(action, do.Ready):
+                return None
+            if isinstance(action, do.Leave):
+                return Leaving(action.why, action.failed)
+
+    def tend(self) -> bool:
+        """Do one thing of what can be done beside the training: delete leftovers. Says whether there is more."""
+        action = decide(self.situation, now=self._clock())
+        beside = (do.DeleteVolume, do.DeleteSnapshot, do.Detach, do.LookAtVolumes, do.LookAtInstances, do.WriteRecord)
+        if isinstance(action, (*beside, do.ReadRecord, do.Wait)):
+            self.step()
+            return True
+        return False
+
+    def write(self, change: Callable[[FleetRecord], FleetRecord]) -> FleetRecord:
+        """Change the record under the lease, and renew the lease.
+
+        Args:
+            change: Gives the changed record; called again when somebody else wrote meanwhile.
+
+        Raises:
+            LeaseLostError: If the lease is not ours any more.
+            ConnectionError: If the record cannot be reached now.
+        """
+        with self._lock:
+            while True:
+                record = self.situation.record
+                if record is None:
+                    record = self._read()
+                if not self.situation.holds_lease or self.situation.fence is None:
+                    raise LeaseLostError("another instance has the lease")
+                fence = self.situation.fence
+                lease = Lease(self.situation.instance, fence, self._clock() + LEASE_SECONDS)
+                action = do.WriteRecord(replace(change(record), lease=lease), "report")
+                result = self._carrier.perform(action, None)
+                self.situation = absorb(self.situation, action, result)
+                if isinstance(result, Unavailable):
+                    self.situation = replace(self.situation, trouble="")
+                    raise ConnectionError(result.message)
+                if isinstance(result, Refused) and result.code != "Conflict":
+                    raise ConnectionError(result.message)
+                if isinstance(result, Done):
+                    return self.record
+
+    def leave(self, *, why: str, failed: bool = False, seconds_left: Callable[[], float]) -> Leaving:
+        """Unmount, detach, give the lease back, as far as the time allows.
+
+        Args:
+            why: For people.
+            failed: Whether somebody should look at it.
+            seconds_left: Until this machine may be gone; asked again and again.
+        """
+        with self._lock:
+            self.situation = leave(self.situation, why=why, failed=failed)
+        while seconds_left() > 0:
+            action = self.step()
+            if isinstance(action, do.Leave):
+                return Leaving(action.why, action.failed)
+        return Leaving(f"{why}; the time was over before the volume was let go", failed=True)
+
+    def _read(self) -> FleetRecord:
+        action = do.ReadRecord()
+        result = self._carrier.perform(action, None)
+        if not isinstance(result, Done):
+            raise ConnectionError(result.message)
+        self.situation = absorb(self.situation, action, result)
+        if self.situation.record is None:
+            raise LeaseLostError("the run has no record any more")
+        return self.record

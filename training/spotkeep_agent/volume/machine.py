@@ -1,0 +1,77 @@
+"""What the protocol asks of this machine: devices, file systems, mounts. One seam, two ways to serve it.
+
+block_device.py does it with real devices and needs root; volume_directory.py takes directories for volumes, so that the
+same protocol runs where there is no root.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from .facts import Here
+
+DEVICE_LINK_PREFIX = "nvme-Amazon_Elastic_Block_Store_"
+"""Of the links below /dev/disk/by-id: on Nitro, the serial number of an EBS volume's device is the volume's id."""
+
+
+class VolumeMachine(Protocol):
+    """The seam."""
+
+    @property
+    def mount_point(self) -> Path:
+        """Where the volume is mounted."""
+
+    def look(self) -> Here:
+        """See what is mounted and which devices are there; end what a former agent left running."""
+
+    def inspect(self, volume: str) -> str:
+        """Wait for the volume's device. Give the type of its file system, empty when there is none.
+
+        Raises:
+            VolumeError: If the device does not appear, or holds something else, a partition table for example.
+        """
+
+    def format(self, volume: str) -> None:
+        """Make a file system.
+
+        Raises:
+            VolumeError: If there is one already, or it cannot be made.
+        """
+
+    def check(self, volume: str) -> None:
+        """Check the file system, and repair what is safe to repair.
+
+        Raises:
+            DamagedFilesystemError: If more is needed.
+        """
+
+    def mount(self, volume: str) -> None:
+        """Mount it, and grow it to its volume.
+
+        Raises:
+            VolumeError: If it cannot be mounted. Nothing is mounted then.
+        """
+
+    def unmount(self) -> None:
+        """End what uses it, flush it, unmount it.
+
+        Raises:
+            BusyFilesystemError: If it cannot be unmounted.
+        """
+
+    def own(self, path: Path, *, uid: int, gid: int) -> None:
+        """Give a directory, and all below it that is not theirs yet, to the user that trains."""
+
+
+def link_name(volume: str) -> str:
+    """Give the name of a volume's device below /dev/disk/by-id."""
+    return DEVICE_LINK_PREFIX + volume.replace("-", "")
+
+
+def volume_of_link(name: str) -> str | None:
+    """Give the volume that such a name means; None for other names, and for a device's partitions."""
+    digits = name[len(DEVICE_LINK_PREFIX) :]
+    if not name.startswith(DEVICE_LINK_PREFIX) or not digits.startswith("vol") or not digits.isalnum():
+        return None
+    return "vol-" + digits[3:]

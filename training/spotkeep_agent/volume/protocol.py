@@ -1,0 +1,747 @@
+"""The volume protocol: what to do next, from what is recorded, what EC2 shows, and what this machine has. Pure.
+
+`decide` gives one action; somebody carries it out; `absorb` takes what came of it. Nothing else moves the protocol on,
+so a crash between any two of these is a crash in a state that the record shows, and whoever comes next decides from
+there.
+
+Three rules carry the promises:
+
+1. What is about to be made is recorded before it is made (its operation), and again with its id afterwards.
+2. An instance trains on a volume only after it attached it *and then* renewed its lease; and nobody takes a volume, or
+   a snapshot of it, while it is attached to an instance that is not gone. EBS attaches a volume to one instance at a
+   time, so the attachment is the lock that EC2 itself enforces; the lease decides who may try (I1).
+3. A volume is given up only by the write that makes its verified successor current (I5).
+
+docs/volume-protocol.md has the states, and what a crash leaves in each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from spotkeep_fleet.record import (
+    BLANK,
+    LEASE_SECONDS,
+    SNAPSHOT,
+    VOLUME,
+    CurrentVolume,
+    FleetRecord,
+    Lease,
+    Move,
+    Retired,
+)
+
+from .actions import (
+    Action,
+    Attach,
+    Check,
+    CreateSnapshot,
+    CreateVolume,
+    DeleteSnapshot,
+    DeleteVolume,
+    Detach,
+    Format,
+    GiveUp,
+    Idle,
+    Inspect,
+    Leave,
+    LookAtInstances,
+    LookAtSecondTier,
+    LookAtSnapshots,
+    LookAtVolumes,
+    LookHere,
+    Mount,
+    ReadRecord,
+    Ready,
+    Unmount,
+    Wait,
+    WriteRecord,
+)
+from .facts import GONE_STATES, Attachment, Done, Here, Refused, Result, Snapshot, Volume
+
+MISSING_SECONDS = 60.0
+"""How long something recorded may be missing before it counts as gone: Describe calls are eventually consistent."""
+FORCE_SECONDS = 30.0
+"""How long a volume may hang on an instance that is gone before it is detached by force."""
+REFUSED_SECONDS = 600.0
+"""How long one and the same refusal is borne."""
+LONGEST_WAIT_SECONDS = 1800.0
+"""How long an instance waits for another one that is alive; it costs money meanwhile."""
+MOST_FAILURES = 3
+"""How often a new volume is begun under one lease."""
+_LONGEST_PAUSE_SECONDS = 15.0
+_LOST_STATES = ("error", "deleting", "deleted")
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """That this instance goes, and why.
+
+    Attributes:
+        why: For people.
+        failed: Whether something is wrong that somebody should look at.
+    """
+
+    why: str
+    failed: bool = False
+
+
+@dataclass(frozen=True)
+class Situation:
+    """All that the next action is decided from.
+
+    Attributes:
+        instance: This instance's id.
+        zone: Where it is.
+        fence: The fencing token of the lease this agent took; None while it has none.
+        record: As last read or written; None to read it again.
+        here: What this machine has; None to look.
+        volumes: What EC2 shows; None to look again.
+        snapshots: The same.
+        instances: States of the instances that were looked at; `None` for one that is gone without a trace.
+        confirmed: Volumes attached here, after whose attachment the lease was still ours.
+        made: What was created and is not recorded yet: operation and id.
+        spent: An operation whose idempotency token stands for other parameters.
+        filesystems: Types of the file systems found, by volume; empty for none.
+        checked: Volumes whose file system was checked.
+        damaged: A volume whose file system is damaged, and how.
+        second_tier: Whether S3 holds a checkpoint; None when it is not known.
+        waiting: What is waited for.
+        waited_s: How long, in seconds.
+        trouble: What the last action met with, to be borne for a moment.
+        bearable: Whether the trouble may last for ever.
+        leaving: Set once this instance goes.
+        mount_stuck: Whether the file system could not be unmounted.
+        forgotten: Whether the run has no record.
+        ready: Whether training may go on.
+        done_with: What of the retired is deleted, or cannot be.
+        undeletable: What cannot be deleted now.
+    """
+
+    instance: str
+    zone: str
+    fence: int | None = None
+    record: FleetRecord | None = None
+    here: Here | None = None
+    volumes: tuple[Volume, ...] | None = None
+    snapshots: tuple[Snapshot, ...] | None = None
+    instances: tuple[tuple[str, str | None], ...] = ()
+    confirmed: frozenset[str] = frozenset()
+    made: tuple[int, str] | None = None
+    spent: int | None = None
+    filesystems: tuple[tuple[str, str], ...] = ()
+    checked: frozenset[str] = frozenset()
+    damaged: tuple[str, str] | None = None
+    second_tier: bool | None = None
+    waiting: str = ""
+    waited_s: float = 0.0
+    trouble: str = ""
+    bearable: bool = True
+    leaving: Leaving | None = None
+    mount_stuck: bool = False
+    forgotten: bool = False
+    ready: bool = False
+    done_with: frozenset[str] = frozenset()
+    undeletable: frozenset[str] = frozenset()
+
+    @property
+    def holds_lease(self) -> bool:
+        """Whether the record, as last seen, gives the lease to this very agent."""
+        lease = None if self.record is None else self.record.lease
+        return lease is not None and lease.holder == self.instance and lease.fence == self.fence
+
+    def volume(self, id_: str | None) -> Volume | None:
+        """Give what EC2 shows of a volume."""
+        return next((found for found in self.volumes or () if found.id == id_), None)
+
+    def snapshot(self, id_: str | None) -> Snapshot | None:
+        """Give what EC2 shows of a snapshot."""
+        return next((found for found in self.snapshots or () if found.id == id_), None)
+
+    def is_gone(self, instance: str) -> bool | None:
+        """Say whether an instance is gone; None when nobody looked."""
+        for id_, state in self.instances:
+            if id_ == instance:
+                return state is None or state in GONE_STATES
+        return None
+
+    def waited_for(self, reason: str) -> float:
+        """Give for how many seconds this was waited for without a break."""
+        return self.waited_s if self.waiting == reason else 0.0
+
+    def filesystem(self, volume: str) -> str | None:
+        """Give the type of a volume's file system, empty for none; None when nobody looked."""
+        return next((found for id_, found in self.filesystems if id_ == volume), None)
+
+
+def leave(situation: Situation, *, why: str, failed: bool = False) -> Situation:
+    """Begin to leave: unmount, detach, give the lease back."""
+    return situation if situation.leaving else replace(situation, leaving=Leaving(why, failed))
+
+
+def decide(s: Situation, *, now: float) -> Action:
+    """Give the next action.
+
+    Args:
+        s: The situation.
+        now: Seconds since the epoch.
+    """
+    if s.trouble:
+        return _bear(s)
+    if s.leaving is not None:
+        return _leave(s, s.leaving)
+    record = s.record
+    if record is None:
+        return ReadRecord()
+    if s.here is None:
+        return LookHere()
+    if s.fence is not None and not s.holds_lease:
+        return GiveUp("another instance has taken the lease", failed=False)
+    over = _over(record)
+    if over is not None:
+        return GiveUp(over, failed=False)
+    if not s.holds_lease:
+        return _take_lease(s, record, s.here, now)
+    lease = record.lease
+    if lease is not None and lease.expires_at - now < LEASE_SECONDS / 2:
+        return _write(s, record, "renew the lease", now)
+    if s.ready:
+        return _retire(s, record, now)
+    if s.volumes is None:
+        return _look_at_volumes(record)
+    if record.volume is not None:
+        return _with_volume(s, record, record.volume, now)
+    if record.move is not None:
+        return _move(s, record, record.move, now)
+    given = record.job.volume.snapshot_id
+    return _write(s, _begun(record, zone=s.zone, source=SNAPSHOT if given else BLANK, source_id=given), "begin", now)
+
+
+def _over(record: FleetRecord) -> str | None:
+    if record.ended:
+        return "the run has ended"
+    if record.training.over:
+        return f"the training has {record.training.state}"
+    return "the run is asked to stop" if record.stop_requested else None
+
+
+def _bear(s: Situation) -> Action:
+    if not s.bearable and s.waited_for(s.trouble) >= REFUSED_SECONDS:
+        return Leave(s.trouble, failed=True) if s.leaving else GiveUp(s.trouble)
+    return _wait(s, s.trouble)
+
+
+# The lease
+
+
+def _take_lease(s: Situation, record: FleetRecord, here: Here, now: float) -> Action:
+    lease = record.lease
+    if lease is not None and lease.holder != s.instance and now <= lease.expires_at:
+        gone = s.is_gone(lease.holder)
+        if gone is None:
+            return LookAtInstances((lease.holder,))
+        if not gone:
+            return _clear_out(s, record, here) or _wait_for_other(s, "the lease of another instance")
+    fence = record.fence + 1
+    move = None if record.move is None else replace(record.move, failures=0)
+    taken = replace(record, fence=fence, lease=Lease(s.instance, fence, now + LEASE_SECONDS), move=move, problem=None)
+    return WriteRecord(taken, "take the lease")
+
+
+def _write(s: Situation, record: FleetRecord, why: str, now: float) -> Action:
+    """Write under the lease, and renew it by the way."""
+    assert s.fence is not None  # noqa: S101 - nobody writes without a lease
+    return WriteRecord(replace(record, lease=Lease(s.instance, s.fence, now + LEASE_SECONDS)), why)
+
+
+def _clear_out(s: Situation, record: FleetRecord, here: Here) -> Action | None:
+    """Let go of what this machine still has of the run."""
+    if here.mounted is not None:
+        return None if s.mount_stuck else Unmount(here.mounted)
+    for volume in here.devices:
+        if volume in _known_volumes(record):
+            return Detach(volume, s.instance)
+    return None
+
+
+def _leave(s: Situation, leaving: Leaving) -> Action:
+    if s.record is None:
+        # Whether the lease is still ours is not known: what is here goes all the same, then it is read.
+        if s.here is not None and s.here.mounted is not None and not s.mount_stuck:
+            return Unmount(s.here.mounted)
+        return Leave(leaving.why, leaving.failed) if s.forgotten else ReadRecord()
+    if s.here is None:
+        return LookHere()
+    action = _clear_out(s, s.record, s.here)
+    if action is not None:
+        return action
+    if s.holds_lease and not s.mount_stuck:
+        problem = leaving.why if leaving.failed else s.record.problem
+        return WriteRecord(replace(s.record, lease=None, problem=problem), "give the lease back")
+    return Leave(leaving.why, leaving.failed)
+
+
+# The current volume
+
+
+def _with_volume(s: Situation, record: FleetRecord, volume: CurrentVolume, now: float) -> Action:
+    fact, move = s.volume(volume.id), record.move
+    if fact is None or fact.state in _LOST_STATES:
+        if move is not None and move.snapshot is not None:
+            return _move(s, record, move, now)  # the snapshot holds all that the volume held
+        if s.waited_for("a volume that is missing") < MISSING_SECONDS:
+            return _wait(s, "a volume that is missing")
+        return _replace_volume(s, record, volume, "is lost", now)
+    if volume.damage is not None:
+        if s.damaged is not None:
+            return GiveUp(f"volume {volume.id} is damaged: {volume.damage}")
+        return _replace_volume(s, record, volume, f"is damaged ({volume.damage})", now)
+    if fact.multi_attach:
+        return GiveUp(f"volume {fact.id} has Multi-Attach on, which destroys its file system; turn it off")
+    if fact.zone == s.zone:
+        if move is not None:
+            return _write(s, _abandoned(record, move), "the volume is in this zone: no move", now)
+        return _bring(s, record, fact, now)
+    if move is not None:
+        return _move(s, record, move, now)
+    return _quiet(s, fact) or _write(
+        s, _begun(record, zone=s.zone, source=VOLUME, source_id=volume.id), f"begin to move to {s.zone}", now
+    )
+
+
+def _replace_volume(s: Situation, record: FleetRecord, volume: CurrentVolume, how: str, now: float) -> Action:
+    if record.training.durable_step is not None:
+        if s.second_tier is None:
+            return LookAtSecondTier()
+        if not s.second_tier:
+            return GiveUp(f"volume {volume.id} {how}, and there is no checkpoint in S3 to go on from")
+    without = record if record.move is None else _abandoned(record, record.move)
+    # Should it turn up again, it is for a person to look at, not for the sweep to delete.
+    return _write(s, replace(without, volume=None, kept=(*record.kept, volume.id)), f"volume {volume.id} {how}", now)
+
+
+def _quiet(s: Situation, fact: Volume) -> Action | None:
+    """Make sure that nobody writes to a volume; None when nobody does."""
+    elsewhere = tuple(found.instance for found in fact.attachments)
+    gone = [s.is_gone(instance) for instance in elsewhere]
+    if None in gone:
+        return LookAtInstances(elsewhere)
+    return None if all(gone) else _wait_for_other(s, "a volume that another instance has")
+
+
+# A volume in the making
+
+
+def _move(s: Situation, record: FleetRecord, move: Move, now: float) -> Action:
+    if move.zone != s.zone:
+        return _write(s, _begun_again(record, move, zone=s.zone), f"the new volume shall be in {s.zone}", now)
+    if move.failures >= MOST_FAILURES:
+        return GiveUp(f"no usable volume could be made in {move.failures} attempts: {record.problem or 'see the log'}")
+    if move.successor is not None:
+        return _with_successor(s, record, move, now)
+    if s.spent == move.operation:
+        problem = "the volume was asked for before, with other parameters"
+        return _write(s, _begun_again(record, move, zone=s.zone, keep_snapshot=True, failed=problem), problem, now)
+    snapshot: Snapshot | None = None
+    if move.source == VOLUME and move.snapshot is None:
+        return _make_snapshot(s, record, move, now)
+    source_snapshot = move.snapshot if move.source == VOLUME else move.source_id
+    if source_snapshot is not None:
+        if s.snapshots is None:
+            return LookAtSnapshots(id=source_snapshot)
+        snapshot = s.snapshot(source_snapshot)
+        action = _until_complete(s, record, move, snapshot, source_snapshot, now)
+        if action is not None:
+            return action
+    if s.made is not None and s.made[0] == move.operation:
+        made = replace(record, move=replace(move, successor=s.made[1]))
+        return _write(s, made, f"volume {s.made[1]} is in the making", now)
+    sizes = [record.job.volume.size_gb, snapshot.size_gb if snapshot else 0]
+    if record.volume is not None:
+        sizes.append(record.volume.size_gb)
+    return CreateVolume(s.zone, move.operation, max(sizes), source_snapshot)
+
+
+def _make_snapshot(s: Situation, record: FleetRecord, move: Move, now: float) -> Action:
+    if s.made is not None and s.made[0] == move.operation:
+        made = replace(record, move=replace(move, snapshot=s.made[1]))
+        return _write(s, made, f"snapshot {s.made[1]} is in the making", now)
+    source = s.volume(move.source_id)
+    assert source is not None  # noqa: S101 - a missing one was dealt with before
+    action = _quiet(s, source)
+    if action is not None:
+        return action
+    if s.snapshots is None:
+        return LookAtSnapshots(operation=move.operation)
+    for found in s.snapshots:
+        # CreateSnapshot knows no idempotency token: what a crash made and did not record is found by its tag.
+        if found.operation == move.operation and found.volume == source.id and found.state != "error":
+            adopted = replace(record, move=replace(move, snapshot=found.id))
+            return _write(s, adopted, f"snapshot {found.id} is in the making", now)
+    return CreateSnapshot(source.id, move.operation)
+
+
+def _until_complete(
+    s: Situation, record: FleetRecord, move: Move, snapshot: Snapshot | None, id_: str, now: float
+) -> Action | None:
+    if snapshot is None and s.waited_for("a snapshot that is missing") < MISSING_SECONDS:
+        return _wait(s, "a snapshot that is missing")
+    if snapshot is None or snapshot.state == "error":
+        problem = f"snapshot {id_} {'is missing' if snapshot is None else 'failed'}"
+        if move.source == SNAPSHOT:
+            return GiveUp(f"{problem}; name another one in the job's volume")
+        again = _begun_again(record, move, zone=s.zone, failed=problem)
+        return _write(s, again, problem, now)
+    return None if snapshot.state == "completed" else _wait(s, "the snapshot")
+
+
+def _with_successor(s: Situation, record: FleetRecord, move: Move, now: float) -> Action:
+    fact = s.volume(move.successor)
+    if fact is None and s.waited_for("a volume that is missing") < MISSING_SECONDS:
+        return _wait(s, "a volume that is missing")
+    if fact is None or fact.state in _LOST_STATES:
+        problem = f"volume {move.successor} {'is missing' if fact is None else 'could not be made'}"
+        return _write(s, _begun_again(record, move, zone=s.zone, keep_snapshot=True, failed=problem), problem, now)
+    if fact.state == "creating":
+        return _wait(s, "the new volume")
+    source_snapshot = move.snapshot if move.source == VOLUME else move.source_id
+    if fact.zone != s.zone or fact.snapshot != source_snapshot:
+        problem = f"volume {fact.id} is in {fact.zone} of {fact.snapshot}, not in {s.zone} of {source_snapshot}"
+        return _write(s, _begun_again(record, move, zone=s.zone, keep_snapshot=True, failed=problem), problem, now)
+    return _bring(s, record, fact, now)
+
+
+# Bringing a volume to this instance
+
+
+def _bring(s: Situation, record: FleetRecord, fact: Volume, now: float) -> Action:
+    action = _attach(s, record, fact, now) or _mount(s, record, fact, now)
+    if action is not None:
+        return action
+    if record.move is not None:
+        return _write(s, _promoted(record, record.move, fact, s), f"volume {fact.id} is verified and current", now)
+    return Ready(fact.id)
+
+
+def _attach(s: Situation, record: FleetRecord, fact: Volume, now: float) -> Action | None:
+    elsewhere = tuple(found.instance for found in fact.attachments if found.instance != s.instance)
+    gone = [s.is_gone(instance) for instance in elsewhere]
+    if None in gone:
+        return LookAtInstances(elsewhere)
+    if not all(gone):
+        return _wait_for_other(s, "a volume that another instance has")
+    if elsewhere:
+        if s.waited_for("a volume that a lost instance has") < FORCE_SECONDS:
+            return _wait(s, "a volume that a lost instance has")
+        return Detach(fact.id, elsewhere[0], force=True)
+    attachment = fact.attachment_to(s.instance)
+    if attachment is None:
+        if s.here is not None and s.here.mounted == fact.id:
+            return Unmount(fact.id)
+        return Attach(fact.id) if fact.state == "available" else _wait(s, "a volume that is not available yet")
+    if attachment.state == "detaching":
+        return _wait(s, "a volume that is being detached")
+    if fact.id not in s.confirmed:
+        return _write(s, record, f"volume {fact.id} is attached, and the lease still ours", now)
+    return None
+
+
+def _mount(s: Situation, record: FleetRecord, fact: Volume, now: float) -> Action | None:
+    mounted = None if s.here is None else s.here.mounted
+    if mounted == fact.id:
+        return None
+    if mounted is not None:
+        return Unmount(mounted)
+    filesystem = s.filesystem(fact.id)
+    if filesystem is None:
+        return Inspect(fact.id)
+    move = record.move
+    if not filesystem:
+        if move is not None and move.source == BLANK:
+            return Format(fact.id)
+        return _unusable(s, record, fact, "it has no file system, and this is not a new volume", now)
+    if s.damaged is not None and s.damaged[0] == fact.id:
+        return _unusable(s, record, fact, s.damaged[1], now)
+    return Mount(fact.id) if fact.id in s.checked else Check(fact.id)
+
+
+def _unusable(s: Situation, record: FleetRecord, fact: Volume, problem: str, now: float) -> Action:
+    move, volume = record.move, record.volume
+    if move is None and volume is not None:
+        if s.damaged is None:
+            return GiveUp(f"volume {fact.id}: {problem}")
+        return _write(s, replace(record, volume=replace(volume, damage=problem)), "the volume is damaged", now)
+    assert move is not None  # noqa: S101 - what is brought is current or a successor
+    if move.source == VOLUME and volume is not None and move.failures + 1 >= MOST_FAILURES:
+        # Copies of it are damaged, one after the other: so is it.
+        damaged = replace(_abandoned(record, move), volume=replace(volume, damage=problem))
+        return _write(s, damaged, "the volume is damaged", now)
+    return _write(s, _begun_again(record, move, zone=s.zone, failed=f"{fact.id}: {problem}"), problem, now)
+
+
+# Afterwards
+
+
+def _retire(s: Situation, record: FleetRecord, now: float) -> Action:
+    """Delete what the record says nobody needs, while the training runs."""
+    if not record.retired:
+        return Idle()
+    if s.volumes is None:
+        return _look_at_volumes(record)
+    for retired in record.retired:
+        if retired.id in s.done_with or retired.id in s.undeletable:
+            continue
+        if retired.kind == SNAPSHOT:
+            return DeleteSnapshot(retired.id)
+        action = _let_go(s, s.volume(retired.id), retired.id)
+        if action is not None:
+            return action
+    remaining = tuple(retired for retired in record.retired if retired.id not in s.done_with)
+    if len(remaining) < len(record.retired):
+        return _write(s, replace(record, retired=remaining), "what was left over is deleted", now)
+    return Idle()
+
+
+def _let_go(s: Situation, fact: Volume | None, id_: str) -> Action | None:
+    """Detach and delete a retired volume; None when that is somebody else's business for now."""
+    if fact is None or not fact.attachments:
+        return DeleteVolume(id_)
+    attachment = fact.attachments[0]
+    if attachment.instance != s.instance:
+        gone = s.is_gone(attachment.instance)
+        if gone is None:
+            return LookAtInstances((attachment.instance,))
+        return Detach(id_, attachment.instance, force=True) if gone else None
+    if s.waited_for("a retired volume to be detached") >= MISSING_SECONDS:
+        return None
+    if attachment.state == "detaching":
+        return _wait(s, "a retired volume to be detached")
+    return Detach(id_, s.instance)
+
+
+# Changes of the record
+
+
+def _begun(record: FleetRecord, *, zone: str, source: str, source_id: str | None) -> FleetRecord:
+    operation = record.operations + 1
+    return replace(record, operations=operation, move=Move(operation, zone, source, source_id))
+
+
+def _begun_again(
+    record: FleetRecord, move: Move, *, zone: str, keep_snapshot: bool | None = None, failed: str | None = None
+) -> FleetRecord:
+    """Begin the same move anew, under a new number: what the old one made is retired.
+
+    The snapshot stays when only the zone is another, or when it is not at fault.
+    """
+    keep = failed is None if keep_snapshot is None else keep_snapshot
+    operation = record.operations + 1
+    again = replace(
+        move,
+        operation=operation,
+        zone=zone,
+        successor=None,
+        snapshot=move.snapshot if keep else None,
+        failures=move.failures + (failed is not None),
+    )
+    retired = _made_by(move, snapshot=not keep)
+    return replace(
+        record,
+        operations=operation,
+        move=again,
+        retired=(*record.retired, *retired),
+        problem=failed or record.problem,
+    )
+
+
+def _abandoned(record: FleetRecord, move: Move) -> FleetRecord:
+    return replace(record, move=None, retired=(*record.retired, *_made_by(move, snapshot=True)))
+
+
+def _made_by(move: Move, *, snapshot: bool) -> tuple[Retired, ...]:
+    made = () if move.successor is None else (Retired(VOLUME, move.successor),)
+    return (*made, Retired(SNAPSHOT, move.snapshot)) if snapshot and move.snapshot is not None else made
+
+
+def _promoted(record: FleetRecord, move: Move, successor: Volume, s: Situation) -> FleetRecord:
+    old, kept, retired = record.volume, record.kept, record.retired
+    if old is not None:
+        fact = s.volume(old.id)
+        if fact is not None and fact.operation is None:
+            kept = (*kept, old.id)  # a user brought it: it is not ours to delete
+        else:
+            retired = (*retired, Retired(VOLUME, old.id))
+    if move.snapshot is not None:
+        retired = (*retired, Retired(SNAPSHOT, move.snapshot))
+    current = CurrentVolume(id=successor.id, zone=successor.zone, size_gb=successor.size_gb)
+    return replace(record, volume=current, move=None, retired=retired, kept=kept)
+
+
+def _known_volumes(record: FleetRecord) -> tuple[str, ...]:
+    ids = [retired.id for retired in record.retired if retired.kind == VOLUME]
+    if record.volume is not None:
+        ids.append(record.volume.id)
+    if record.move is not None and record.move.successor is not None:
+        ids.append(record.move.successor)
+    return tuple(dict.fromkeys([*ids, *record.kept]))
+
+
+def _look_at_volumes(record: FleetRecord) -> Action:
+    return LookAtVolumes(_known_volumes(record))
+
+
+# Waiting
+
+
+def _wait(s: Situation, reason: str) -> Action:
+    return Wait(min(max(s.waited_for(reason), 1.0), _LONGEST_PAUSE_SECONDS), reason)
+
+
+def _wait_for_other(s: Situation, reason: str) -> Action:
+    if s.waited_for(reason) >= LONGEST_WAIT_SECONDS:
+        return GiveUp(f"waited {LONGEST_WAIT_SECONDS:.0f} s for {reason}")
+    return _wait(s, reason)
+
+
+# What came of an action
+
+
+def absorb(s: Situation, action: Action, result: Result) -> Situation:
+    """Take what came of an action.
+
+    Args:
+        s: The situation it was decided in.
+        action: The action.
+        result: What came of it.
+
+    Returns:
+        The situation after it.
+    """
+    if isinstance(action, Wait):
+        return _after_wait(s, action)
+    if isinstance(action, GiveUp):
+        return leave(replace(s, trouble=""), why=action.why, failed=action.failed)
+    if isinstance(result, Done):
+        return _after(replace(s, trouble="") if s.trouble else s, action, result.value)
+    if isinstance(result, Refused):
+        return _after_refusal(s, action, result)
+    # Whether it took effect is not known: look again at all that it may have changed.
+    forgotten = replace(s, volumes=None, snapshots=None, trouble="an answer of AWS", bearable=True)
+    return replace(forgotten, record=None) if isinstance(action, WriteRecord) else forgotten
+
+
+def _after_wait(s: Situation, wait: Wait) -> Situation:
+    return replace(
+        s,
+        waiting=wait.reason,
+        waited_s=min(s.waited_for(wait.reason) + wait.seconds, LONGEST_WAIT_SECONDS),
+        trouble="",
+        volumes=None,
+        snapshots=None,
+        instances=(),
+        record=s.record if s.holds_lease else None,
+    )
+
+
+def _after(s: Situation, action: Action, value: Any) -> Situation:
+    if isinstance(action, ReadRecord):
+        if value is None:
+            why = "the run has no fleet record: it was not launched, or is forgotten"
+            return leave(replace(s, forgotten=True), why=why, failed=True)
+        return replace(s, record=value)
+    if isinstance(action, WriteRecord):
+        return _after_write(s, action)
+    if isinstance(action, LookHere):
+        return replace(s, here=value)
+    if isinstance(action, LookAtVolumes):
+        return replace(s, volumes=value)
+    if isinstance(action, LookAtSnapshots):
+        return replace(s, snapshots=value)
+    if isinstance(action, LookAtInstances):
+        found = dict(value)
+        return replace(s, instances=(*s.instances, *((id_, found.get(id_)) for id_ in action.ids)))
+    if isinstance(action, LookAtSecondTier):
+        return replace(s, second_tier=bool(value))
+    if isinstance(action, (CreateSnapshot, CreateVolume)):
+        return replace(s, made=(action.operation, str(value)), volumes=None, snapshots=None)
+    return _after_local(s, action, value)
+
+
+def _after_local(s: Situation, action: Action, value: Any) -> Situation:
+    here = s.here or Here()
+    if isinstance(action, Attach):
+        attached = tuple(
+            replace(found, state="in-use", attachments=(Attachment(s.instance, "attached"),))
+            if found.id == action.volume
+            else found
+            for found in s.volumes or ()
+        )
+        here = replace(here, devices=(*here.devices, action.volume))
+        return replace(s, here=here, volumes=attached, confirmed=s.confirmed - {action.volume})
+    if isinstance(action, Detach):
+        if action.instance == s.instance:
+            here = replace(here, devices=tuple(found for found in here.devices if found != action.volume))
+        return replace(s, here=here, volumes=None, confirmed=s.confirmed - {action.volume})
+    if isinstance(action, Inspect):
+        others = tuple(found for found in s.filesystems if found[0] != action.volume)
+        return replace(s, filesystems=(*others, (action.volume, str(value))))
+    if isinstance(action, Format):
+        # Looked at again, so that what is mounted is what blkid sees.
+        return replace(s, filesystems=tuple(found for found in s.filesystems if found[0] != action.volume))
+    if isinstance(action, Check):
+        return replace(s, checked=s.checked | {action.volume})
+    if isinstance(action, Mount):
+        return replace(s, here=replace(here, mounted=action.volume))
+    if isinstance(action, Unmount):
+        return replace(s, here=replace(here, mounted=None), checked=s.checked - {action.volume})
+    if isinstance(action, Ready):
+        return replace(s, ready=True, volumes=None, snapshots=None)
+    if isinstance(action, DeleteVolume):
+        return replace(s, done_with=s.done_with | {action.volume})
+    if isinstance(action, DeleteSnapshot):
+        return replace(s, done_with=s.done_with | {action.snapshot})
+    return s
+
+
+def _after_write(s: Situation, action: WriteRecord) -> Situation:
+    record = action.record.next_version()
+    lease = record.lease
+    ours = lease is not None and lease.holder == s.instance
+    attached = frozenset(found.id for found in s.volumes or () if found.attachment_to(s.instance) is not None)
+    moved = s.record is None or s.record.move != record.move
+    recorded = record.move is not None and s.made is not None and s.made[0] != record.move.operation
+    return replace(
+        s,
+        record=record,
+        fence=lease.fence if lease is not None and ours else None,
+        confirmed=attached if ours else frozenset(),
+        snapshots=None if moved else s.snapshots,
+        made=None if recorded or record.move is None else _unrecorded(s.made, record.move),
+        done_with=frozenset(id_ for id_ in s.done_with if any(retired.id == id_ for retired in record.retired)),
+    )
+
+
+def _unrecorded(made: tuple[int, str] | None, move: Move) -> tuple[int, str] | None:
+    return None if made is None or made[1] in (move.snapshot, move.successor) else made
+
+
+def _after_refusal(s: Situation, action: Action, refused: Refused) -> Situation:
+    if isinstance(action, (WriteRecord, ReadRecord)):
+        return replace(s, record=None)
+    if isinstance(action, Check):
+        return replace(s, damaged=(action.volume, refused.message))
+    if isinstance(action, (Inspect, Format, Mount)):
+        # Going on without the volume would train on the root disk, and lose it all with the instance.
+        return leave(s, why=f"volume {action.volume}: {refused.message}", failed=True)
+    if isinstance(action, Unmount):
+        stuck = Leaving(f"volume {action.volume}: {refused.message}", failed=True)
+        return replace(s, mount_stuck=True, leaving=stuck)
+    if isinstance(action, DeleteVolume):
+        return replace(s, undeletable=s.undeletable | {action.volume})
+    if isinstance(action, DeleteSnapshot):
+        return replace(s, undeletable=s.undeletable | {action.snapshot})
+    if isinstance(action, CreateVolume) and refused.code == "IdempotentParameterMismatch":
+        return replace(s, spent=action.operation)
+    trouble = f"{type(action).__name__} is refused: {refused.code} {refused.message}".rstrip()
+    return replace(s, volumes=None, snapshots=None, instances=(), trouble=trouble, bearable=False)

@@ -1,0 +1,113 @@
+"""Volumes as directories, for machines where nobody is root: the same protocol, without devices and mounts.
+
+A host links an attached volume's directory where a device would be linked, under the same name. Mounting is a link from
+the mount point to it; the mark of a file system is a file in it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Callable
+
+from spotkeep_agent.errors import BusyFilesystemError, DamagedFilesystemError, VolumeError
+
+from .facts import Here
+from .machine import link_name, volume_of_link
+from .processes import end_users_of
+
+MARK = ".spotkeep-filesystem"
+_KIND = "directory"
+_DEVICE_SECONDS = 120.0
+_LOOK_SECONDS = 0.1
+_END_SECONDS = 5.0
+
+
+class DirectoryMachine:
+    """Directories of this machine.
+
+    Args:
+        mount_point: What becomes a link to the volume.
+        by_id: Where attached volumes are linked by their ids.
+        sleep: Waits between two looks.
+        device_seconds: How long a volume may take to appear.
+    """
+
+    def __init__(
+        self,
+        *,
+        mount_point: Path,
+        by_id: Path,
+        sleep: Callable[[float], None] = time.sleep,
+        device_seconds: float = _DEVICE_SECONDS,
+    ) -> None:
+        self._mount_point = mount_point
+        self._by_id = by_id
+        self._sleep = sleep
+        self._device_seconds = device_seconds
+
+    @property
+    def mount_point(self) -> Path:
+        """Where the volume is reached."""
+        return self._mount_point
+
+    def look(self) -> Here:
+        """See what is linked; end what a former agent left running in it."""
+        devices = {}
+        if self._by_id.is_dir():
+            for link in sorted(self._by_id.iterdir()):
+                volume = volume_of_link(link.name)
+                if volume is not None and link.exists():
+                    devices[volume] = os.path.realpath(link)
+        if not self._mount_point.is_symlink():
+            return Here(devices=tuple(devices))
+        target = os.path.realpath(self._mount_point)
+        end_users_of(Path(target), seconds=_END_SECONDS)
+        mounted = next((volume for volume, directory in devices.items() if directory == target), "of another host")
+        return Here(mounted=mounted, devices=tuple(devices))
+
+    def inspect(self, volume: str) -> str:
+        """Wait for the directory, and see whether it was ever made a file system of."""
+        return _KIND if (self._directory(volume) / MARK).exists() else ""
+
+    def format(self, volume: str) -> None:
+        """Mark an empty directory."""
+        directory = self._directory(volume)
+        if any(directory.iterdir()):
+            raise VolumeError(f"{volume} is not empty and is not formatted")
+        (directory / MARK).write_text("ok\n", encoding="utf-8")
+
+    def check(self, volume: str) -> None:
+        """See whether the mark is what was written."""
+        if (self._directory(volume) / MARK).read_text(encoding="utf-8", errors="replace") != "ok\n":
+            raise DamagedFilesystemError(f"its mark {MARK} is damaged")
+
+    def mount(self, volume: str) -> None:
+        """Link it."""
+        self._mount_point.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._mount_point.symlink_to(self._directory(volume), target_is_directory=True)
+        except OSError as error:
+            raise VolumeError(f"{volume} cannot be linked to {self._mount_point}: {error}") from error
+
+    def unmount(self) -> None:
+        """End what uses it, flush it, remove the link."""
+        os.sync()
+        left = end_users_of(Path(os.path.realpath(self._mount_point)), seconds=_END_SECONDS)
+        if left:
+            raise BusyFilesystemError(f"{self._mount_point} is used by the processes {left}")
+        self._mount_point.unlink(missing_ok=True)
+
+    def own(self, path: Path, *, uid: int, gid: int) -> None:
+        """There is one user only."""
+
+    def _directory(self, volume: str) -> Path:
+        link = self._by_id / link_name(volume)
+        waited = 0.0
+        while not link.is_dir():
+            if waited >= self._device_seconds:
+                raise VolumeError(f"the directory of {volume} did not appear as {link}")
+            self._sleep(_LOOK_SECONDS)
+            waited += _LOOK_SECONDS
+        return Path(os.path.realpath(link))

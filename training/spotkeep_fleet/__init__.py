@@ -1,0 +1,11 @@
+"""What the instances of a run and the functions that watch over it agree on. Standard library, pure but for the fetch.
+
+    record.py         the fleet record: lease, volume, what is being moved, what the training reports
+    instance_job.py   what an instance is asked to do
+    tags.py           how volumes, snapshots and instances say whose they are
+    leftovers.py      which volumes and snapshots of a run nobody needs any more
+    user_data.py      the text that an instance boots with
+    signed_fetch.py   fetches the agent from S3, before there is anything; signs requests for the agent too
+
+The agent (`spotkeep_agent`) and the functions (`spotkeep_jobs`) both import it, and neither imports the other.
+"""

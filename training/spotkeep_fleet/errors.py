@@ -1,0 +1,21 @@
+"""What can be wrong with what the instances of a run and its functions tell each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class FleetError(Exception):
+    """The root of this package's errors."""
+
+
+class DocumentError(FleetError):
+    """A document is not what it should be.
+
+    Attributes:
+        problems: One sentence each: where, what was found, what to do.
+    """
+
+    def __init__(self, what: str, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(f"{what} cannot be read:\n" + "\n".join(f"  - {problem}" for problem in problems))

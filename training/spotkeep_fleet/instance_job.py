@@ -1,0 +1,162 @@
+"""What the instances of a run are asked to do: set by the launcher, carried by the fleet record, read by the agent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from .reading import Reader, read_whole
+
+REBALANCE_MODES = ("leave", "save", "ignore")
+INITIALIZATION_RATES_MIB_S = (100, 300)
+"""The bounds of VolumeInitializationRate: "Initialize Amazon EBS volumes", EBS user guide."""
+
+_S3_URI = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?", re.DOTALL)
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass(frozen=True)
+class VolumeSpec:
+    """The volume of a run.
+
+    Attributes:
+        size_gb: GiB; a volume that is restored is at least as large as its snapshot.
+        type: `gp3`, `io2`, ...
+        iops: Provisioned, where the type takes them; None for the type's own.
+        throughput_mib_s: Of gp3; None for its own.
+        initialization_rate_mib_s: How fast a volume is filled from its snapshot, 100 to 300; None: lazily, on access.
+        kms_key_id: What encrypts it; None for the account's own EBS key. It is always encrypted.
+        snapshot_id: What the first volume is made from; None for an empty one.
+    """
+
+    size_gb: int
+    type: str = "gp3"
+    iops: int | None = None
+    throughput_mib_s: int | None = None
+    initialization_rate_mib_s: int | None = None
+    kms_key_id: str | None = None
+    snapshot_id: str | None = None
+
+
+@dataclass(frozen=True)
+class JobSource:
+    """Where the training's source is: an archive in S3, or a commit of a git repository."""
+
+    uri: str | None = None
+    git_url: str | None = None
+    git_commit: str | None = None
+
+
+@dataclass(frozen=True)
+class InstanceJob:
+    """What to train, with what, and where to leave it.
+
+    Attributes:
+        command: The training command and its arguments.
+        volume: The volume that follows the run.
+        environment: Variables of the command.
+        hyperparameters: As SageMaker's: they become `input/config/hyperparameters.json`.
+        source: Where the source is; None when the image holds it.
+        channels: S3 prefixes by channel name; copied to the volume once.
+        checkpoint_uri: The second tier, `s3://bucket/prefix`; None for the volume alone.
+        output_uri: Where `model.tar.gz` goes after a success; None for nowhere.
+        log_group: CloudWatch log group; None for no logs there.
+        event_bus: EventBridge bus of the agent's events; None for none.
+        max_script_retries: How often a script that failed is started again, over the whole run.
+        rebalance: What a rebalance recommendation means: `leave` as on a notice, `save` and go on, or `ignore`.
+        attempt: The run's attempt, for the script and the logs.
+    """
+
+    command: tuple[str, ...]
+    volume: VolumeSpec
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    hyperparameters: Mapping[str, str] = field(default_factory=dict, hash=False)
+    source: JobSource | None = None
+    channels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    checkpoint_uri: str | None = None
+    output_uri: str | None = None
+    log_group: str | None = None
+    event_bus: str | None = None
+    max_script_retries: int = 0
+    rebalance: str = "leave"
+    attempt: int = 1
+
+    def document(self) -> dict[str, Any]:
+        """Give it as JSON values."""
+        return {**asdict(self), "command": list(self.command)}
+
+
+def read_job(document: Any) -> InstanceJob:
+    """Read what `InstanceJob.document` gave.
+
+    Raises:
+        DocumentError: If anything is wrong; names all of it.
+    """
+    return read_whole(document, "job", job_from)
+
+
+def job_from(reader: Reader) -> InstanceJob:
+    """Read a job's fields; what is wrong is left with the reader."""
+    volume = reader.nested("volume", _volume_from)
+    if volume is None:
+        reader.problems.append(f"{reader.where}.volume is missing; give at least its size_gb")
+    command = reader.texts("command")
+    if not command:
+        reader.problems.append(f"{reader.where}.command is empty; give the training command")
+    job = InstanceJob(
+        command=command,
+        volume=volume or VolumeSpec(size_gb=1),
+        environment=reader.text_mapping("environment"),
+        hyperparameters=reader.text_mapping("hyperparameters"),
+        source=reader.nested("source", _source_from),
+        channels=reader.text_mapping("channels"),
+        checkpoint_uri=reader.optional_text("checkpoint_uri"),
+        output_uri=reader.optional_text("output_uri"),
+        log_group=reader.optional_text("log_group"),
+        event_bus=reader.optional_text("event_bus"),
+        max_script_retries=reader.whole("max_script_retries", 0),
+        rebalance=reader.choice("rebalance", REBALANCE_MODES, "leave"),
+        attempt=reader.whole("attempt", 1, at_least=1),
+    )
+    places = {
+        "checkpoint_uri": job.checkpoint_uri,
+        "output_uri": job.output_uri,
+        **{f"channels.{name}": uri for name, uri in job.channels.items()},
+    }
+    for name, uri in places.items():
+        if uri is not None and not _S3_URI.fullmatch(uri):
+            reader.problems.append(f"{reader.where}.{name} is {uri!r}; use s3://bucket/prefix")
+    return job
+
+
+def _volume_from(reader: Reader) -> VolumeSpec:
+    spec = VolumeSpec(
+        size_gb=reader.whole("size_gb", at_least=1),
+        type=reader.text("type", "gp3"),
+        iops=reader.optional_whole("iops"),
+        throughput_mib_s=reader.optional_whole("throughput_mib_s"),
+        initialization_rate_mib_s=reader.optional_whole("initialization_rate_mib_s"),
+        kms_key_id=reader.optional_text("kms_key_id"),
+        snapshot_id=reader.optional_text("snapshot_id"),
+    )
+    rate, (low, high) = spec.initialization_rate_mib_s, INITIALIZATION_RATES_MIB_S
+    if rate is not None and not low <= rate <= high:
+        reader.problems.append(f"{reader.where}.initialization_rate_mib_s is {rate}; EC2 takes {low} to {high}")
+    return spec
+
+
+def _source_from(reader: Reader) -> JobSource:
+    source = JobSource(
+        uri=reader.optional_text("uri"),
+        git_url=reader.optional_text("git_url"),
+        git_commit=reader.optional_text("git_commit"),
+    )
+    if (source.uri is None) == (source.git_url is None):
+        reader.problems.append(f"{reader.where} must name either uri or git_url with git_commit")
+    if source.git_url is not None and not _COMMIT.fullmatch(source.git_commit or ""):
+        reader.problems.append(f"{reader.where}.git_commit is {source.git_commit!r}; use 40 hexadecimal digits")
+    if source.uri is not None and not _S3_URI.fullmatch(source.uri):
+        reader.problems.append(f"{reader.where}.uri is {source.uri!r}; use s3://bucket/key")
+    return source

@@ -1,0 +1,272 @@
+"""The fleet record: what the instances of a run know of each other, and what they tell the functions.
+
+It is one item of the run table, `run#<run>` / `fleet`, beside the run's head and with a version of its own: whoever
+writes names the version that was read, so of two writers one is refused and reads again. The launcher opens it, the
+agent on the instance that holds the lease moves it on, the tracker ends it.
+
+docs/volume-protocol.md says what is written before each step, and what a crash leaves.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from .errors import DocumentError
+from .instance_job import InstanceJob, VolumeSpec, job_from
+from .reading import Reader, read_whole
+
+FLEET_SORT_KEY = "fleet"
+LEASE_SECONDS = 90.0
+"""How long a lease lasts without being renewed. It guards the record; the data are guarded by the attachment."""
+
+BLANK, SNAPSHOT, VOLUME = "blank", "snapshot", "volume"
+WAITING, TRAINING, FINISHED, FAILED = "waiting", "training", "finished", "failed"
+_FORMAT = 1
+_KINDS = (BLANK, SNAPSHOT, VOLUME)
+_STATES = (WAITING, TRAINING, FINISHED, FAILED)
+
+
+@dataclass(frozen=True)
+class Lease:
+    """Which instance works on the run.
+
+    Attributes:
+        holder: Its id.
+        fence: The fencing token: each lease of a run has a higher one than the last.
+        expires_at: Seconds since the epoch.
+    """
+
+    holder: str
+    fence: int
+    expires_at: float
+
+
+@dataclass(frozen=True)
+class CurrentVolume:
+    """The one volume that holds the run's data.
+
+    Attributes:
+        id: Of EBS.
+        zone: Where it is; it can be attached nowhere else.
+        size_gb: GiB.
+        damage: What is wrong with its file system; None when nothing is known to be.
+    """
+
+    id: str
+    zone: str
+    size_gb: int
+    damage: str | None = None
+
+
+@dataclass(frozen=True)
+class Move:
+    """A volume in the making. Until it is verified and current, nothing that exists is given up (I5).
+
+    Attributes:
+        operation: Its number: the idempotency token and the tag of what it makes. A new target has a new number.
+        zone: Where the new volume shall be.
+        source: What from: `blank`, a given `snapshot`, or the current `volume`.
+        source_id: The given snapshot's, or the current volume's, id; None for blank.
+        snapshot: Of the current volume, once it is known.
+        successor: The new volume, once it is known.
+        failures: How often it had to begin again.
+    """
+
+    operation: int
+    zone: str
+    source: str
+    source_id: str | None = None
+    snapshot: str | None = None
+    successor: str | None = None
+    failures: int = 0
+
+
+@dataclass(frozen=True)
+class Retired:
+    """Something of the run that nobody needs any more, and that is to be deleted.
+
+    Attributes:
+        kind: `volume` or `snapshot`.
+        id: Of EC2.
+    """
+
+    kind: str
+    id: str
+
+
+@dataclass(frozen=True)
+class TrainingReport:
+    """What the training reports.
+
+    Attributes:
+        state: `waiting` for its first start, `training`, `finished` (exit code 0) or `failed` (for good).
+        exit_code: Of the last process that ended of its own accord.
+        failure: Why it failed, in at most 1,024 characters.
+        script_failures: How often the script failed; bounded by the job's max_script_retries.
+        interruptions: How often an instance left after a notice.
+        step: Completed steps.
+        total_steps: Of the whole training, if known.
+        durable_step: The newest checkpoint that was durable on the volume.
+        uploaded_step: The newest checkpoint that is in S3.
+        heartbeat_at: When the agent last wrote, seconds since the epoch.
+        output_uri: Where the model is, once it is there.
+    """
+
+    state: str = WAITING
+    exit_code: int | None = None
+    failure: str | None = None
+    script_failures: int = 0
+    interruptions: int = 0
+    step: int | None = None
+    total_steps: int | None = None
+    durable_step: int | None = None
+    uploaded_step: int | None = None
+    heartbeat_at: float | None = None
+    output_uri: str | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether no instance has anything left to train."""
+        return self.state in (FINISHED, FAILED)
+
+
+@dataclass(frozen=True)
+class FleetRecord:
+    """Everything above, for one run.
+
+    Attributes:
+        run: The run's id.
+        job: What the instances do.
+        version: Counts the writes.
+        fence: The highest fencing token given out.
+        lease: Who works on the run; None when nobody does.
+        volume: The current volume; None before there is one, and when it is lost.
+        move: The volume in the making.
+        operations: The number of the last operation begun.
+        retired: To be deleted.
+        kept: Volumes that are not ours to delete: damaged ones, and such as a user brought. A person decides.
+        training: What the training reports.
+        stop_requested: Whether a user asked the run to stop: the training saves and leaves.
+        ended: Whether the run is over: no instance begins anything.
+        problem: What went wrong last with lease or volume, for `spotkeep describe`.
+    """
+
+    run: str
+    job: InstanceJob = field(hash=False)
+    version: int = 0
+    fence: int = 0
+    lease: Lease | None = None
+    volume: CurrentVolume | None = None
+    move: Move | None = None
+    operations: int = 0
+    retired: tuple[Retired, ...] = ()
+    kept: tuple[str, ...] = ()
+    training: TrainingReport = TrainingReport()
+    stop_requested: bool = False
+    ended: bool = False
+    problem: str | None = None
+
+    def next_version(self) -> FleetRecord:
+        """Give the record as it is written over this one."""
+        return replace(self, version=self.version + 1)
+
+
+def opened(*, run: str, job: InstanceJob, volume: CurrentVolume | None = None) -> FleetRecord:
+    """Give the record of a new run.
+
+    Args:
+        run: Its id.
+        job: What its instances do.
+        volume: A volume that exists and is to be used; it must carry the run's tag.
+    """
+    return FleetRecord(run=run, job=job, volume=volume)
+
+
+def encode(record: FleetRecord) -> str:
+    """Write a record as JSON text."""
+    document = {"format": _FORMAT, **asdict(record), "job": record.job.document()}
+    return json.dumps(document, separators=(",", ":"), allow_nan=False)
+
+
+def decode(text: str) -> FleetRecord:
+    """Read what `encode` wrote.
+
+    Raises:
+        DocumentError: If it is no such text; names everything that is wrong with it.
+    """
+    try:
+        document: Any = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DocumentError("the fleet record", [f"it is no JSON: {error}"]) from error
+    return read_whole(document, "fleet record", _record_from)
+
+
+def _record_from(reader: Reader) -> FleetRecord:
+    if (found := reader.whole("format")) != _FORMAT:
+        reader.problems.append(f"{reader.where}.format is {found}; this version of Spotkeep reads {_FORMAT}")
+    job = reader.nested("job", job_from)
+    if job is None:
+        reader.problems.append(f"{reader.where}.job is missing")
+    return FleetRecord(
+        run=reader.text("run"),
+        job=job or InstanceJob(command=(), volume=VolumeSpec(size_gb=1)),
+        version=reader.whole("version"),
+        fence=reader.whole("fence"),
+        lease=reader.nested("lease", _lease_from),
+        volume=reader.nested("volume", _volume_from),
+        move=reader.nested("move", _move_from),
+        operations=reader.whole("operations"),
+        retired=reader.each("retired", _retired_from),
+        kept=reader.texts("kept"),
+        training=reader.nested("training", _training_from) or TrainingReport(),
+        stop_requested=reader.flag("stop_requested", default=False),
+        ended=reader.flag("ended", default=False),
+        problem=reader.optional_text("problem"),
+    )
+
+
+def _lease_from(reader: Reader) -> Lease:
+    return Lease(holder=reader.text("holder"), fence=reader.whole("fence"), expires_at=reader.number("expires_at"))
+
+
+def _volume_from(reader: Reader) -> CurrentVolume:
+    return CurrentVolume(
+        id=reader.text("id"),
+        zone=reader.text("zone"),
+        size_gb=reader.whole("size_gb"),
+        damage=reader.optional_text("damage"),
+    )
+
+
+def _move_from(reader: Reader) -> Move:
+    return Move(
+        operation=reader.whole("operation"),
+        zone=reader.text("zone"),
+        source=reader.choice("source", _KINDS, BLANK),
+        source_id=reader.optional_text("source_id"),
+        snapshot=reader.optional_text("snapshot"),
+        successor=reader.optional_text("successor"),
+        failures=reader.whole("failures", 0),
+    )
+
+
+def _retired_from(reader: Reader) -> Retired:
+    return Retired(kind=reader.choice("kind", (VOLUME, SNAPSHOT), VOLUME), id=reader.text("id"))
+
+
+def _training_from(reader: Reader) -> TrainingReport:
+    return TrainingReport(
+        state=reader.choice("state", _STATES, WAITING),
+        exit_code=reader.optional_whole("exit_code"),
+        failure=reader.optional_text("failure"),
+        script_failures=reader.whole("script_failures", 0),
+        interruptions=reader.whole("interruptions", 0),
+        step=reader.optional_whole("step"),
+        total_steps=reader.optional_whole("total_steps"),
+        durable_step=reader.optional_whole("durable_step"),
+        uploaded_step=reader.optional_whole("uploaded_step"),
+        heartbeat_at=reader.optional_number("heartbeat_at"),
+        output_uri=reader.optional_text("output_uri"),
+    )

@@ -1,0 +1,232 @@
+"""Signs requests to AWS (Signature Version 4), and fetches one object of S3. It stands alone: user data carries it.
+
+An instance has Python and nothing of ours when it boots, and the command line tools of AWS take longer to start than
+all that the agent does until the training goes on. The agent signs its own requests with the same few lines.
+
+Sources: "Create a signed AWS API request" (IAM user guide); "Retrieve security credentials from instance
+metadata" (EC2).
+"""
+
+from __future__ import annotations
+
+import calendar
+import hashlib
+import hmac
+import http.client
+import json
+import os
+import ssl
+import sys
+import time
+from collections.abc import Mapping
+from typing import NamedTuple, Optional
+from urllib.parse import quote, urlsplit
+
+METADATA_ENDPOINT_VARIABLE = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
+_METADATA_ENDPOINT = "http://169.254.169.254"
+_METADATA_SECONDS = 2
+_TIMEOUT_SECONDS = 20
+_ATTEMPTS = 8
+_TOKEN_PATH = "/latest/api/token"  # noqa: S105 - where to ask for one
+_ROLE_PATH = "/latest/meta-data/iam/security-credentials/"
+
+
+class Credentials(NamedTuple):
+    """What requests are signed with; `expires_at` is in seconds since the epoch, None for never."""
+
+    access_key: str
+    secret_key: str
+    token: Optional[str] = None  # noqa: UP045 - evaluated, by Python 3.9 too
+    expires_at: Optional[float] = None  # noqa: UP045
+
+
+class FetchError(Exception):
+    """Something could not be fetched."""
+
+
+def signed_headers(
+    *,
+    method: str,
+    url: str,
+    region: str,
+    service: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    credentials: Credentials,
+    at: float,
+) -> dict[str, str]:
+    """Give the headers of a request with its signature.
+
+    Args:
+        method: Of HTTP.
+        url: Percent-encoded, with its query's names in order.
+        region: For example `us-east-1`.
+        service: Its signing name: `ec2`, `s3`, `dynamodb`, `logs`, `events`.
+        headers: All that are to be signed; `host` is added.
+        body: Of the request.
+        credentials: Whose request it is.
+        at: Seconds since the epoch.
+    """
+    parts = urlsplit(url)
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(at))
+    body_hash = hashlib.sha256(body).hexdigest()
+    signed = {name.lower(): " ".join(value.split()) for name, value in headers.items()}
+    signed.update({"host": parts.netloc, "x-amz-date": stamp})
+    if service == "s3":
+        signed["x-amz-content-sha256"] = body_hash
+    if credentials.token:
+        signed["x-amz-security-token"] = credentials.token
+    names = ";".join(sorted(signed))
+    canonical = "\n".join(
+        [
+            method,
+            parts.path or "/",
+            parts.query,
+            *(f"{name}:{signed[name]}" for name in sorted(signed)),
+            "",
+            names,
+            body_hash,
+        ]
+    )
+    scope = f"{stamp[:8]}/{region}/{service}/aws4_request"
+    to_sign = "\n".join(["AWS4-HMAC-SHA256", stamp, scope, hashlib.sha256(canonical.encode()).hexdigest()])
+    key = b"AWS4" + credentials.secret_key.encode()
+    for part in (*scope.split("/"), to_sign):
+        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+    signed["authorization"] = (
+        f"AWS4-HMAC-SHA256 Credential={credentials.access_key}/{scope}, SignedHeaders={names}, Signature={key.hex()}"
+    )
+    return signed
+
+
+def find_credentials(environment: Mapping[str, str]) -> Credentials:
+    """Give the credentials of the environment, or those of the instance's role.
+
+    Raises:
+        FetchError: If there are none.
+    """
+    access_key, secret_key = environment.get("AWS_ACCESS_KEY_ID"), environment.get("AWS_SECRET_ACCESS_KEY")
+    if access_key and secret_key:
+        return Credentials(access_key, secret_key, environment.get("AWS_SESSION_TOKEN"))
+    root = (environment.get(METADATA_ENDPOINT_VARIABLE) or _METADATA_ENDPOINT).rstrip("/")
+    ttl = {"X-aws-ec2-metadata-token-ttl-seconds": "300", "Content-Length": "0"}
+    token = _metadata(root, "PUT", _TOKEN_PATH, ttl)
+    headers = {"X-aws-ec2-metadata-token": token}
+    role = _metadata(root, "GET", _ROLE_PATH, headers).split("\n")[0].strip()
+    try:
+        found = json.loads(_metadata(root, "GET", _ROLE_PATH + role, headers))
+        expires_at = calendar.timegm(time.strptime(found["Expiration"], "%Y-%m-%dT%H:%M:%SZ"))
+        return Credentials(found["AccessKeyId"], found["SecretAccessKey"], found["Token"], float(expires_at))
+    except (ValueError, KeyError, TypeError) as error:
+        raise FetchError(f"the credentials of role {role!r} cannot be read from the metadata: {error!r}") from error
+
+
+def object_url(bucket: str, key: str, *, region: str, environment: Mapping[str, str]) -> str:
+    """Give the address of an object, or of a bucket when the key is empty."""
+    path = quote(key, safe="/-_.~")
+    endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
+    if endpoint:
+        return f"{endpoint.rstrip('/')}/{bucket}/{path}"
+    domain = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+    if "." in bucket:  # a certificate has one star
+        return f"https://s3.{region}.{domain}/{bucket}/{path}"
+    return f"https://{bucket}.s3.{region}.{domain}/{path}"
+
+
+def send(
+    method: str, url: str, *, headers: Mapping[str, str], body: bytes, timeout_s: float
+) -> tuple[int, dict[str, str], bytes]:
+    """Send one request, without proxies and redirects. Gives status, headers (lower case) and body.
+
+    Raises:
+        OSError: If the network or the server fails.
+    """
+    parts = urlsplit(url)
+    if parts.scheme == "https":
+        tls = ssl.create_default_context()
+        connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+            parts.netloc, timeout=timeout_s, context=tls
+        )
+    else:
+        connection = http.client.HTTPConnection(parts.netloc, timeout=timeout_s)
+    try:
+        connection.request(
+            method, (parts.path or "/") + (f"?{parts.query}" if parts.query else ""), body, dict(headers)
+        )
+        answer = connection.getresponse()
+        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+    except http.client.HTTPException as error:
+        raise OSError(f"{url} answered no HTTP: {error!r}") from error
+    finally:
+        connection.close()
+
+
+def fetch(uri: str, *, sha256: str, region: str, environment: Mapping[str, str]) -> bytes:
+    """Fetch an object and check that it is the one that is meant.
+
+    Args:
+        uri: `s3://bucket/key`.
+        sha256: Of its bytes, hexadecimal.
+        region: Of the bucket.
+        environment: Where endpoint and credentials may be set.
+
+    Raises:
+        FetchError: If it cannot be had after several attempts, or is another one.
+    """
+    bucket, _, key = uri[len("s3://") :].partition("/")
+    url = object_url(bucket, key, region=region, environment=environment)
+    problem = ""
+    for attempt in range(_ATTEMPTS):
+        if attempt:
+            time.sleep(min(0.5 * 2**attempt, 10))
+        try:
+            # A role's credentials may take a moment to appear after the boot.
+            headers = signed_headers(
+                method="GET",
+                url=url,
+                region=region,
+                service="s3",
+                headers={},
+                body=b"",
+                credentials=find_credentials(environment),
+                at=time.time(),
+            )
+            status, _, content = send("GET", url, headers=headers, body=b"", timeout_s=_TIMEOUT_SECONDS)
+        except (OSError, FetchError) as error:
+            problem = str(error)
+            continue
+        if status == 200:
+            found = hashlib.sha256(content).hexdigest()
+            if found != sha256:
+                raise FetchError(f"{uri} is not what was deployed: its SHA-256 is {found}, not {sha256}")
+            return content
+        problem = f"status {status}: {content[:300].decode('utf-8', 'replace')}"
+    raise FetchError(f"{uri} cannot be fetched: {problem}")
+
+
+def _metadata(root: str, method: str, path: str, headers: Mapping[str, str]) -> str:
+    try:
+        status, _, body = send(method, root + path, headers=headers, body=b"", timeout_s=_METADATA_SECONDS)
+    except OSError as error:
+        raise FetchError(f"the metadata service does not answer: {error}") from error
+    if status != 200:
+        raise FetchError(f"the metadata service answered {status} to {path}; does the instance have a role?")
+    return body.decode("utf-8", "replace")
+
+
+def _main(arguments: list[str]) -> int:
+    uri, sha256, region, target = arguments
+    try:
+        content = fetch(uri, sha256=sha256, region=region, environment=os.environ)
+    except FetchError as error:
+        sys.stderr.write(f"spotkeep: {error}\n")
+        return 1
+    draft = target + ".draft"
+    with open(draft, "wb") as file:  # noqa: PTH123 - no import for one line
+        file.write(content)
+    os.replace(draft, target)  # noqa: PTH105
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main(sys.argv[1:]))

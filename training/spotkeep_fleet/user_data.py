@@ -1,0 +1,112 @@
+"""The text that an instance boots with: fetches the agent, checks that it is the deployed one, starts it. Pure.
+
+It is the same for every run: which run an instance belongs to is in its tags. Rendered at synth into the launch
+template; what AWS boots is what a local host boots.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from importlib import resources
+
+MAX_BYTES = 16_384
+"""Of user data before it is encoded: "Run commands when you launch an EC2 instance", EC2 user guide."""
+AGENT_HOME = "/opt/spotkeep"
+
+_TEMPLATE = """\
+#!/bin/sh
+# Spotkeep: fetches the agent, checks that it is the one that was deployed, and starts it.
+# When the agent has left, the instance goes: the fleet replaces it if the run goes on.
+set -eu
+root=${SPOTKEEP_LOCAL_INSTANCE_ROOT:-}
+home=$root@home@
+mkdir -p "$home"
+cat > "$home/agent.env" <<'END_OF_ENVIRONMENT'
+@environment@
+END_OF_ENVIRONMENT
+cat > "$home/fetch.py" <<'END_OF_FETCH'
+@fetch@
+END_OF_FETCH
+python=$(command -v python3)
+"$python" "$home/fetch.py" @uri@ @sha256@ @region@ "$home/spotkeep.pyz"
+if [ -z "$root" ] && [ "$(cat /proc/1/comm 2>/dev/null)" = systemd ]; then
+  cat > /etc/systemd/system/spotkeep-agent.service <<END_OF_UNIT
+[Unit]
+Description=Spotkeep agent
+After=network-online.target
+Wants=network-online.target
+StartLimitIntervalSec=600
+StartLimitBurst=10
+SuccessAction=poweroff
+FailureAction=poweroff
+[Service]
+EnvironmentFile=$home/agent.env
+ExecStart=$python $home/spotkeep.pyz agent
+Restart=on-failure
+RestartPreventExitStatus=3
+RestartSec=2
+KillMode=mixed
+TimeoutStopSec=130
+END_OF_UNIT
+  systemctl daemon-reload
+  exec systemctl start --no-block spotkeep-agent.service
+fi
+set -a
+. "$home/agent.env"
+set +a
+tries=0
+while [ $tries -lt 10 ]; do
+  code=0
+  "$python" "$home/spotkeep.pyz" agent || code=$?
+  # 0: it has left. 3: it has left, and something is wrong. Anything else is a crash of the agent itself.
+  case $code in 0|3) break ;; esac
+  tries=$((tries + 1))
+  sleep 2
+done
+shutdown=$(command -v shutdown || :)
+# On a machine that others share, nothing but the instance's own may end it.
+case $shutdown in "${root%/root}"/*) "$shutdown" -h now ;; esac
+exit $code
+"""
+
+
+@dataclass(frozen=True)
+class BootInputs:
+    """What the text depends on.
+
+    Attributes:
+        bundle_uri: `s3://` address of spotkeep.pyz; may hold tokens of the CDK.
+        bundle_sha256: SHA-256 of its bytes, hexadecimal.
+        region: Of the deployment; may be a token.
+        run_table: Name of the run table; may be a token.
+        deployment: The deployment's name.
+    """
+
+    bundle_uri: str
+    bundle_sha256: str
+    region: str
+    run_table: str
+    deployment: str
+
+
+def user_data(inputs: BootInputs) -> str:
+    """Give the text, which EC2 wants in Base64."""
+    environment = {
+        "SPOTKEEP_DEPLOYMENT": inputs.deployment,
+        "SPOTKEEP_RUN_TABLE": inputs.run_table,
+        "AWS_REGION": inputs.region,
+    }
+    fetch = resources.files(__package__).joinpath("signed_fetch.py").read_text(encoding="utf-8")
+    replacements = {
+        "@home@": AGENT_HOME,
+        "@environment@": "\n".join(f"{name}={value}" for name, value in environment.items()),
+        "@fetch@": fetch.rstrip("\n"),
+        "@uri@": shlex.quote(inputs.bundle_uri),
+        "@sha256@": shlex.quote(inputs.bundle_sha256),
+        "@region@": shlex.quote(inputs.region),
+    }
+    text = _TEMPLATE
+    for mark, value in replacements.items():
+        text = text.replace(mark, value)
+    return text
