@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import SecretStr
 
 from benchmarks.control.story import ControlPlaneStory
 from launcher import handler as launcher_handler
@@ -26,6 +27,8 @@ from spotkeep_jobs.request import JobRequest
 from spotkeep_jobs.states import NoticeKind
 from tracker import handler as tracker_handler
 from tracker.hints import TRAINING_JOB_CHANGED, TUNING_JOB_CHANGED
+from warm_pools import handler as warm_pools_handler
+from webhook import handler as webhook_handler
 
 SECRET: Final = "hunter2-4f1c9d"  # noqa: S105 - nobody's
 LARGEST_ANSWER_BYTES: Final = 6 * 2**20
@@ -140,6 +143,15 @@ bad_events = (
     | st.fixed_dictionaries({"Records": junk | st.lists(_records, max_size=6)}, optional={"secret": st.just(SECRET)})
 )
 
+bad_firings = (
+    not_an_object
+    | junk
+    | st.fixed_dictionaries(
+        {},
+        optional={"run": scalars | st.just("nobodys"), "attempt": scalars | st.just(1), "secret": st.just(SECRET)},
+    )
+)
+
 
 @dataclass
 class Fed:
@@ -201,6 +213,21 @@ def _tracker_answer(answer: Any) -> str:
     return "not a hint"
 
 
+def _warm_pools_answer(answer: Any) -> str:
+    if answer["ok"]:
+        assert answer["ignored"]
+        return "foreign"
+    assert answer["error"] == "not-a-firing"
+    assert answer["problem"]
+    return "not a firing"
+
+
+def _webhook_answer(answer: Any) -> str:
+    assert answer["ok"] is False
+    assert answer["error"] == "no-notice"
+    return "no notice"
+
+
 def _reconciler_answer(answer: Any) -> str:
     assert answer["ok"] is True
     assert answer["runs"] == 0
@@ -221,6 +248,20 @@ _FED: Final = {
         parts=lambda story: story.tracking,
         inputs=bad_events,
         judge=_tracker_answer,
+    ),
+    "warm_pools": _Fed(
+        module=warm_pools_handler,
+        production="production_tracking",
+        parts=lambda story: story.tracking,
+        inputs=bad_firings,
+        judge=_warm_pools_answer,
+    ),
+    "webhook": _Fed(
+        module=webhook_handler,
+        production="production_target",
+        parts=lambda _: ("https://127.0.0.1:9/nobody", SecretStr(SECRET)),
+        inputs=bad_events,
+        judge=_webhook_answer,
     ),
     "reconciler": _Fed(
         module=reconciler_handler,

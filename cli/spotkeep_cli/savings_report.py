@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from spotkeep_jobs.record import Cost, Run
+
+
+NOBODY: Final = "(nobody)"
+"""The owner of runs whose document names none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +44,32 @@ class SavingsTotal:
     runs_without_redone_work: int
 
 
+class GroupedBy(StrEnum):
+    """What one row of the report is about."""
+
+    RUN = "run"
+    OWNER = "owner"
+    WEEK = "week"
+    """The week a run was asked for in, named as ISO 8601 does: 2026-W47."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavingsGroup:
+    """The runs of one owner, or of one week, added up."""
+
+    name: str
+    runs: int
+    total: SavingsTotal
+
+
 @dataclass(frozen=True, kw_only=True)
 class SavingsReport:
-    """Lines, newest run first, and their sum."""
+    """Lines, newest run first, and their sum; for owners and weeks the groups, in the order of their names."""
 
     lines: tuple[SavingsLine, ...]
     total: SavingsTotal
+    grouped_by: GroupedBy = GroupedBy.RUN
+    groups: tuple[SavingsGroup, ...] = ()
 
     def as_document(self) -> dict[str, Any]:
         """The report as JSON."""
@@ -60,11 +85,29 @@ class SavingsReport:
                 for line in self.lines
             ],
             "total": vars(self.total),
-        }
+        } | (
+            {
+                "groups": [
+                    {self.grouped_by.value: each.name, "runs": each.runs, **vars(each.total)} for each in self.groups
+                ]
+            }
+            if self.grouped_by is not GroupedBy.RUN
+            else {}
+        )
 
 
-def report_savings(runs: Iterable[Run]) -> SavingsReport:
-    """The report over the runs that have a bill."""
+def report_savings(runs: Iterable[Run], *, by: GroupedBy = GroupedBy.RUN) -> SavingsReport:
+    """The report over the runs that have a bill.
+
+    Args:
+        runs: Newest first.
+        by: What its rows are about.
+    """
+    billed = [run for run in runs if run.cost is not None]
+    grouped: dict[str, list[Cost]] = {}
+    for run in billed:
+        if run.cost is not None and by is not GroupedBy.RUN:
+            grouped.setdefault(_group_of(run, by), []).append(run.cost)
     lines = tuple(
         SavingsLine(
             run=run.run,
@@ -73,10 +116,18 @@ def report_savings(runs: Iterable[Run]) -> SavingsReport:
             state=run.state.value,
             cost=run.cost,
         )
-        for run in runs
+        for run in billed
         if run.cost is not None
     )
-    return SavingsReport(lines=lines, total=_total([line.cost for line in lines]))
+    groups = [SavingsGroup(name=name, runs=len(costs), total=_total(costs)) for name, costs in sorted(grouped.items())]
+    return SavingsReport(lines=lines, total=_total([line.cost for line in lines]), grouped_by=by, groups=tuple(groups))
+
+
+def _group_of(run: Run, by: GroupedBy) -> str:
+    if by is GroupedBy.OWNER:
+        return run.owner or NOBODY
+    year, week, _ = run.created_at.isocalendar()
+    return f"{year}-W{week:02d}"
 
 
 def _total(costs: list[Cost]) -> SavingsTotal:

@@ -19,8 +19,8 @@ LONGEST_WAIT = Duration.minutes(15)
 class FailureAlarms(Construct):
     """Alarms for functions, events and notices.
 
-    Two a function, its errors and its dead-letter queue's depth; one for events that wait too long, and one for notices
-    that could not be sent.
+    Two a function, its errors and its dead-letter queue's depth; one for events that wait too long, and one
+    for the notices that each deliverer could not send.
 
     Attributes:
         alarms: All alarms, in the order of the functions; the queue's and the notices' come last.
@@ -92,34 +92,27 @@ class FailureAlarms(Construct):
                 treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
             )
         )
-        self.alarms.append(
+        self.alarms += [
             cloudwatch.Alarm(
                 self,
-                "NoticesDead",
+                f"{function.package.capitalize()}NoticesDead",
                 alarm_description=(
                     "A notice could not be sent for hours and is put aside: spotkeep notices ls, then replay."
                 ),
-                metric=cloudwatch.MathExpression(
-                    expression="SUM(METRICS())",
-                    label="Notices put aside",
+                metric=cloudwatch.Metric(
+                    namespace="Spotkeep",
+                    metric_name="NoticeDead",
+                    dimensions_map={"service": function.function.function_name},
+                    statistic="Sum",
                     period=PERIOD,
-                    using_metrics={
-                        f"by_{function.package}": cloudwatch.Metric(
-                            namespace="Spotkeep",
-                            metric_name="NoticeDead",
-                            dimensions_map={"service": function.function.function_name},
-                            statistic="Sum",
-                            period=PERIOD,
-                        )
-                        for function in deliverers
-                    },
                 ),
                 threshold=1,
                 evaluation_periods=1,
                 comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
                 treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
             )
-        )
+            for function in deliverers
+        ]
         for alarm in self.alarms:
             alarm.add_alarm_action(action)
             alarm.add_ok_action(action)

@@ -110,6 +110,7 @@ def _report(delivery: Delivery) -> None:
         logger.warning("notice not sent", problem=failure)
     metrics.add_metric(name="NoticeSent", unit=MetricUnit.Count, value=len(delivery.sent))
     metrics.add_metric(name="NoticeNotSent", unit=MetricUnit.Count, value=len(delivery.failures))
+    metrics.add_metric(name="NoticeDead", unit=MetricUnit.Count, value=len(delivery.dead))
 
 
 if "AWS_LAMBDA_INITIALIZATION_TYPE" in os.environ:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from .conftest import Templates
 
@@ -59,9 +61,11 @@ def test_without_settings_there_is_none_of_it(templates: Templates) -> None:
     assert not [name for name in templates.resources("AWS::Lambda::Function") if "Webhook" in name]
 
 
-def test_a_notice_that_was_put_aside_alarms_the_operators(templates: Templates) -> None:
-    alarm = templates.only("AWS::CloudWatch::Alarm", named="AlarmsNoticesDead")
-    metrics = [metric["MetricStat"]["Metric"] for metric in alarm["Metrics"] if "MetricStat" in metric]
-    assert {(metric["Namespace"], metric["MetricName"]) for metric in metrics} == {("Spotkeep", "NoticeDead")}
-    assert len({str(metric["Dimensions"]) for metric in metrics}) == 2
+@pytest.mark.parametrize("deliverer", ["Tracker", "WarmPools", "Reconciler"])
+def test_a_notice_that_was_put_aside_alarms_the_operators(templates: Templates, deliverer: str) -> None:
+    alarm = templates.only("AWS::CloudWatch::Alarm", named=f"Alarms{deliverer}NoticesDead")
+    assert (alarm["Namespace"], alarm["MetricName"], alarm["Statistic"]) == ("Spotkeep", "NoticeDead", "Sum")
+    [dimension] = alarm["Dimensions"]
+    assert (dimension["Name"], dimension["Value"]["Ref"][: len(deliverer)]) == ("service", deliverer)
     assert (alarm["Threshold"], alarm["TreatMissingData"]) == (1, "notBreaching")
+    assert alarm["AlarmActions"]

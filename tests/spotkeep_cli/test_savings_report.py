@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_cli.savings_report import report_savings
+from spotkeep_cli.savings_report import NOBODY, GroupedBy, report_savings
 
 
 def test_runs_without_a_bill_are_left_out(make: Any) -> None:
@@ -67,3 +68,21 @@ def test_saved_is_always_clean_minus_billed(figures: list[tuple[float, float]]) 
     ]  # fmt: skip
     total = _total(costs)
     assert total.saved_seconds == pytest.approx(total.clean_on_demand_seconds - total.billed_seconds, abs=1e-3)
+
+
+def test_owners_and_weeks_are_added_up_and_add_up_to_the_total(make: Any) -> None:
+    runs = [
+        make.completed("a", owner="ada", created_at=make.now),
+        make.completed("b", owner="ada", created_at=make.now - timedelta(days=7)),
+        make.completed("c", owner=None, created_at=make.now - timedelta(days=7)),
+        make.run("no-bill-yet", owner="ada"),
+    ]
+    by_owner = report_savings(runs, by=GroupedBy.OWNER)
+    assert [(group.name, group.runs) for group in by_owner.groups] == [(NOBODY, 1), ("ada", 2)]
+    by_week = report_savings(runs, by=GroupedBy.WEEK)
+    assert [group.runs for group in by_week.groups] == [2, 1]
+    assert all("-W" in group.name for group in by_week.groups)
+    for report in (by_owner, by_week):
+        assert sum(group.total.saved_seconds for group in report.groups) == pytest.approx(report.total.saved_seconds)
+        assert [group[report.grouped_by.value] for group in report.as_document()["groups"]]
+    assert "groups" not in report_savings(runs).as_document()

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from spotkeep_cli.commands.parameters import AsJson, invocation_of
+from spotkeep_cli.savings_report import GroupedBy
 from spotkeep_cli.terminal import NextStep, Terminal
 
 MOST_RUNS = 10_000
@@ -18,6 +19,7 @@ def savings(
         typer.Option(metavar="WHEN", help="Only runs created since: 7d, 12h, or a date.", show_default=False),
     ] = None,
     owner: Annotated[str | None, typer.Option(help="Only this owner's.", show_default=False)] = None,
+    by: Annotated[GroupedBy, typer.Option(help="What a row is about.")] = GroupedBy.RUN,
     as_json: AsJson = False,
 ) -> None:
     """Show what each run cost against an uninterrupted on-demand run of the same work."""
@@ -28,7 +30,7 @@ def savings(
     invocation = invocation_of(context)
     start = parse_since(since, now=invocation.seams.now()) if since else None
     runs = invocation.deployment().runs.list(owner=owner, limit=MOST_RUNS)
-    report = report_savings(run for run in runs if start is None or run.created_at >= start)
+    report = report_savings((run for run in runs if start is None or run.created_at >= start), by=by)
     terminal = Terminal(as_json=as_json)
     if as_json:
         terminal.give_json(report.as_document())

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.columns import Column, table_that_fits
+from spotkeep_cli.savings_report import GroupedBy
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -18,10 +19,14 @@ if TYPE_CHECKING:
 
 
 def savings_table(report: SavingsReport, *, width: int) -> RenderableType:
-    """One row a run and the sum. Money where every figure has a price, instance time otherwise."""
+    """One row a run, an owner or a week, and the sum. Money where every figure has a price, instance time otherwise."""
     total = report.total
     in_dollars = total.runs_without_price == 0 and total.billed_usd is not None
-    costs = [line.cost for line in report.lines]
+    by_run = report.grouped_by is GroupedBy.RUN
+    names = [line.run for line in report.lines] if by_run else [group.name for group in report.groups]
+    rows: list[Cost | SavingsTotal] = [line.cost for line in report.lines]
+    if not by_run:
+        rows = [group.total for group in report.groups]
 
     def amounts(heading: str, figures: list[tuple[float, float | None]], *, importance: int | None = None) -> Column:
         *cells, footer = [usd_or_time(seconds, usd) for seconds, usd in figures]
@@ -34,11 +39,12 @@ def savings_table(report: SavingsReport, *, width: int) -> RenderableType:
         *cells, footer = [quantities.percent(share) for share in shares]
         return Column(heading=heading, cells=cells, footer=footer, importance=importance, justify="right")
 
-    every: list[Cost | SavingsTotal] = [*costs, total]
-    redone = [*(cost.redone_seconds for cost in costs), total.redone_seconds]
+    every: list[Cost | SavingsTotal] = [*rows, total]
+    redone = [row.redone_seconds for row in every]
     *redone_cells, redone_footer = [quantities.duration(seconds) for seconds in redone]
     columns = [
-        Column(heading="RUN", cells=[line.run for line in report.lines], footer="total"),
+        Column(heading=report.grouped_by.value.upper(), cells=names, footer="total"),
+        *([] if by_run else [_counts(report)]),
         amounts("BILLED", [(cost.billed_seconds, cost.billed_usd) for cost in every]),
         amounts("ON DEMAND", [(c.clean_on_demand_seconds, c.clean_on_demand_usd) for c in every], importance=1),
         amounts("SAVED", [(cost.saved_seconds, cost.saved_usd) for cost in every], importance=3),
@@ -48,6 +54,11 @@ def savings_table(report: SavingsReport, *, width: int) -> RenderableType:
     ]
     table = table_that_fits(columns, width=width)
     return Group(table, *(Text(remark, style="dim") for remark in _remarks(report, in_dollars=in_dollars)))
+
+
+def _counts(report: SavingsReport) -> Column:
+    cells = [str(group.runs) for group in report.groups]
+    return Column(heading="RUNS", cells=cells, footer=str(len(report.lines)), importance=4, justify="right")
 
 
 def _remarks(report: SavingsReport, *, in_dollars: bool) -> list[str]:

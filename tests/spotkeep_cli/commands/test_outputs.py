@@ -90,6 +90,8 @@ COMMANDS = [
     "logs digits --raw",
     "logs resnet",
     "savings",
+    "savings --by owner",
+    "savings --by week",
     "savings --since 2d",
     "savings --since 1m",
     "stop digits",
