@@ -95,7 +95,7 @@ class FailureAlarms(Construct):
         self.alarms += [
             cloudwatch.Alarm(
                 self,
-                f"{function.package.capitalize()}NoticesDead",
+                f"{function.node.id}NoticesDead",
                 alarm_description=(
                     "A notice could not be sent for hours and is put aside: spotkeep notices ls, then replay."
                 ),
