@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 from xml.sax.saxutils import escape
 
-from spotkeep_agent.volume.machine import link_name
+from spotkeep_agent.volume.device_links import link_name
 from spotkeep_fleet.record import FleetRecord, decode, encode
 
 SOURCES = Path(__file__).parents[2] / "training"

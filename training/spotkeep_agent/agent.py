@@ -40,6 +40,7 @@ from .volume import actions as do
 from .volume.block_device import BlockDeviceMachine
 from .volume.carrier import Carrier
 from .volume.custody import Custody, LeaseLostError
+from .volume.device_links import DeviceLinks
 from .volume.machine import VolumeMachine
 from .volume.protocol import Leaving
 from .volume.volume_directory import DirectoryMachine
@@ -115,11 +116,12 @@ class Agent:
 
     def _new_custody(self, identity: Identity) -> Custody:
         settings = self._settings
+        devices = DeviceLinks(settings.devices)
         machine: VolumeMachine
         if settings.directories:
-            machine = DirectoryMachine(mount_point=settings.mount_point, by_id=settings.devices)
+            machine = DirectoryMachine(mount_point=settings.mount_point, devices=devices)
         else:
-            machine = BlockDeviceMachine(mount_point=settings.mount_point, by_id=settings.devices)
+            machine = BlockDeviceMachine(mount_point=settings.mount_point, devices=devices)
         self._machine = machine
         carrier = Carrier(
             records=FleetRecords(self._calls, table=settings.run_table, run=identity.run),
