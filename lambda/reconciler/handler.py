@@ -47,7 +47,12 @@ def reconciler_on(parts: Tracking, *, list_from: int = LIST_FROM) -> Reconciler:
         tuning=parts.tuning,
         outbox=parts.outbox,
         complete_launch=functools.partial(
-            complete_launch, table=parts.table, jobs=parts.jobs, deployment=parts.deployment, now=parts.clock
+            complete_launch,
+            table=parts.table,
+            jobs=parts.jobs,
+            fleets=parts.fleets,
+            deployment=parts.deployment,
+            now=parts.clock,
         ),
         clock=parts.clock,
         list_from=list_from,

@@ -45,6 +45,8 @@ UtcTime: TypeAlias = Annotated[
     AwareDatetime, AfterValidator(_in_utc_milliseconds), PlainSerializer(format_time, when_used="json")
 ]
 Capacity: TypeAlias = Literal["spot", "on-demand"]
+Backend: TypeAlias = Literal["sagemaker", "ec2"]
+"""What runs a job: a SageMaker training job, or an EC2 fleet of one instance."""
 
 
 class Record(BaseModel):
@@ -92,6 +94,26 @@ class Cost(Record):
     saved_usd: float | None = None
 
 
+class Charges(Record):
+    """What the instances of one attempt on a fleet cost, in the prices of the market; see `fleets.charges`."""
+
+    instance_seconds: float
+    """How long instances were billed."""
+    instances_usd: float | None = None
+    """None where a price is not known."""
+    on_demand_usd: float | None = None
+    """The same instances for the same time, on demand."""
+    unknown: tuple[str, ...] = ()
+    """Which prices are missing: `spot g5.xlarge in us-east-1a`, `on demand g5.xlarge`."""
+
+    @property
+    def billable_seconds(self) -> float | None:
+        """The bill in seconds of an instance on demand, as SageMaker states it: the discount is in them."""
+        if self.instances_usd is None or not self.on_demand_usd:
+            return None
+        return self.instance_seconds * self.instances_usd / self.on_demand_usd
+
+
 class JobUsage(Record):
     """What one attempt's job used and did, before prices: the part of the bill that sums over attempts.
 
@@ -112,6 +134,8 @@ class JobUsage(Record):
     """False when the job's log could not be read to its end: redone work may be undercounted."""
     pool_idle_seconds: float = 0.0
     """ResourceRetainedBillableTimeInSeconds: how long the job's warm pool waited; set when that is over."""
+    charges: Charges | None = None
+    """Of an attempt on a fleet, whose price is the market's."""
 
 
 class Progress(Record):
@@ -184,6 +208,7 @@ class Run(Record):
     failure_reason: str | None = None
     no_more_jobs_because: str | None = None
     """Which bound (of the ladder, the budget, the retries) kept another job from following the last one."""
+    backend: Backend = "sagemaker"
     capacity: Capacity
     instance_type: str
     instance_count: int = 1
@@ -233,7 +258,8 @@ class Attempt(Record):
     failure_reason: str | None = None
     job_name: str
     job_arn: str | None = None
-    """None until SageMaker confirmed the job."""
+    """None until SageMaker confirmed the job. Of an attempt on a fleet the fleet's id."""
+    backend: Backend = "sagemaker"
     capacity: Capacity
     instance_type: str
     instance_count: int = 1

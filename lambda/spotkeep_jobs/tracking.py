@@ -643,7 +643,9 @@ def _close(
     attempts = (*earlier, attempt)
     request = _request_of(run)
     after: NextJob | NoMoreJobs = NoMoreJobs()
-    if run.stop_requested_at is None and request is not None and attempt.job_request is not None:
+    # An instance starts a failed script again by itself, and a fleet looks for capacity everywhere at once.
+    may_follow = run.backend == "sagemaker" and run.stop_requested_at is None
+    if may_follow and request is not None and attempt.job_request is not None:
         after = next_job(request=request, attempts=attempts, prices=deployment.prices, deadline_at=run.deadline_at)
     cost = bill(attempts, prices=deployment.prices)
     if isinstance(after, NextJob) and request is not None:

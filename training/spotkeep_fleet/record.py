@@ -192,6 +192,21 @@ def opened(*, run: str, job: InstanceJob, volume: CurrentVolume | None = None) -
     return FleetRecord(run=run, job=job, volume=volume)
 
 
+def reopened(record: FleetRecord, *, job: InstanceJob) -> FleetRecord:
+    """Give the record of a run whose next attempt begins: on the same volume, with nothing reported yet.
+
+    Args:
+        record: As the attempt before left it: ended, so no instance writes it.
+        job: What the instances of the next attempt do.
+    """
+    report = TrainingReport(
+        interruptions=record.training.interruptions,
+        durable_step=record.training.durable_step,
+        uploaded_step=record.training.uploaded_step,
+    )
+    return replace(record, job=job, training=report, stop_requested=False, ended=False, problem=None)
+
+
 def encode(record: FleetRecord) -> str:
     """Write a record as JSON text."""
     document = {"format": _FORMAT, **asdict(record), "job": record.job.document()}
