@@ -127,7 +127,7 @@ def answer_to(event: object, *, launcher: Launcher, request_id: str) -> answers.
     if action == "validate":
         request, warnings = launcher.validate(document)
         _count("DocumentValidated")
-        matches, troubles = _matches(request, launcher=launcher)
+        matches, troubles = _matches(request, launcher=launcher) if request.backend == "sagemaker" else ((), ())
         return answers.valid(
             request,
             (*warnings, *troubles),

@@ -92,6 +92,12 @@ class Cost(Record):
     idle_pool_usd: float | None = None
     clean_on_demand_usd: float | None = None
     saved_usd: float | None = None
+    storage_gb_hours: float = 0.0
+    """Of the volume that followed the run, while it ran. 0 for training jobs, whose storage is in their price."""
+    storage_usd: float | None = None
+    """Of the same, in `billed_usd` as well; None where there is none, or its price is not known."""
+    unknown_prices: tuple[str, ...] = ()
+    """Of a run on EC2: which prices are missing in the figures."""
 
 
 class Charges(Record):
@@ -103,8 +109,12 @@ class Charges(Record):
     """None where a price is not known."""
     on_demand_usd: float | None = None
     """The same instances for the same time, on demand."""
+    storage_gb_hours: float = 0.0
+    """Of the run's volume, while the attempt lasted."""
+    storage_usd: float | None = None
+    """Of the same; None where its price is not known."""
     unknown: tuple[str, ...] = ()
-    """Which prices are missing: `spot g5.xlarge in us-east-1a`, `on demand g5.xlarge`."""
+    """Which prices are missing: `spot g5.xlarge in us-east-1a`, `on demand g5.xlarge`, `gp3 storage`."""
 
     @property
     def billable_seconds(self) -> float | None:
@@ -235,6 +245,8 @@ class Run(Record):
     steered: Steered | None = None
     budget_told_percent: int = 0
     """Up to which share of its budget the timeline has told."""
+    volume_id: str | None = None
+    """Of a run on EC2: the volume that follows it, once there is one."""
     interruptions: int = 0
     """Over all attempts."""
     cost: Cost | None = None

@@ -106,6 +106,8 @@ class TrainingJob:
     """None for a job without a pool: it asked for none, or none is kept."""
     pool_traits: PoolTraits | None = None
     """What another job must match to take its pool; None for a job that cannot leave one."""
+    volume_id: str | None = None
+    """Of an attempt on a fleet: the volume that follows the run."""
     charges: Charges | None = None
     """Of an attempt on a fleet that is over: what its instances cost."""
 

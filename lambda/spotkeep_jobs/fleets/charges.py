@@ -9,6 +9,7 @@ Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/using-spot-instances
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,22 @@ if TYPE_CHECKING:
 _SECONDS_PER_HOUR = 3600
 _SHORTEST_BILL_SECONDS = 60.0
 """Linux instances are billed by the second, a minute at least: "Amazon EC2 On-Demand pricing"."""
+_HOURS_PER_MONTH = 730
+
+
+@dataclass(frozen=True, kw_only=True)
+class Storage:
+    """The volume of an attempt.
+
+    Attributes:
+        size_gb: GiB.
+        type: `gp3`, ...
+        usd_per_gb_month: Its price; None where it is not known.
+    """
+
+    size_gb: int
+    type: str
+    usd_per_gb_month: float | None = None
 
 
 def charges_of(
@@ -29,6 +46,7 @@ def charges_of(
     spot_prices: Sequence[SpotPrice],
     on_demand_usd_per_hour: Mapping[str, float],
     until: datetime,
+    storage: Storage | None = None,
 ) -> Charges:
     """Count what instances cost.
 
@@ -37,6 +55,7 @@ def charges_of(
         spot_prices: The prices of their types and zones, from before the first launch.
         on_demand_usd_per_hour: On-demand prices by instance type.
         until: When those that have no end are taken to have ended.
+        storage: The volume that followed them; None where there was none.
     """
     unknown: dict[str, None] = {}
     seconds = 0.0
@@ -61,11 +80,21 @@ def charges_of(
     no_bill = any(name.startswith("spot") for name in unknown) or any(
         not life.spot and life.instance_type not in on_demand_usd_per_hour for life in lives
     )
+    gb_hours, storage_usd = 0.0, None
+    if storage is not None and lives:
+        ended = max(life.ended_at or until for life in lives)
+        gb_hours = storage.size_gb * (ended - min(life.launched_at for life in lives)).total_seconds() / 3600
+        if storage.usd_per_gb_month is None:
+            unknown[f"{storage.type} storage"] = None
+        else:
+            storage_usd = round(gb_hours * storage.usd_per_gb_month / _HOURS_PER_MONTH, 6)
     no_comparison = any(name.startswith("on demand") for name in unknown)
     return Charges(
         instance_seconds=round(seconds, 3),
         instances_usd=None if no_bill else round(instances_usd, 6),
         on_demand_usd=None if no_comparison else round(on_demand_usd, 6),
+        storage_gb_hours=round(gb_hours, 3),
+        storage_usd=storage_usd,
         unknown=tuple(unknown),
     )
 

@@ -297,6 +297,7 @@ def as_training_job(history: FleetHistory, record: FleetRecord | None) -> Traini
         model_uri=training.output_uri if training is not None else None,
         transitions=transitions,
         environment=history.marks,
+        volume_id=record.volume.id if record is not None and record.volume is not None else None,
     )
 
 

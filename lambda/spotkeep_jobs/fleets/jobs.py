@@ -24,7 +24,7 @@ from spotkeep_fleet.errors import DocumentError
 from spotkeep_fleet.record import FleetRecord
 from spotkeep_jobs.errors import SageMakerBusyError, SageMakerRefusedError, TrainingJobNotFoundError
 from spotkeep_jobs.fleets import history as histories
-from spotkeep_jobs.fleets.charges import charges_of
+from spotkeep_jobs.fleets.charges import Storage, charges_of
 from spotkeep_jobs.fleets.ec2_api import Ec2Api
 from spotkeep_jobs.fleets.facts import Seen, SpotPrice
 from spotkeep_jobs.fleets.history import FleetHistory, Step
@@ -233,12 +233,12 @@ class FleetJobs:
                     record = self._records.write_record(replace(record, ended=True, lease=None), now=now)
                 if history.template_version is not None:
                     self._ec2.delete_template_version(history.template_id, history.template_version)
-                charges = self._charges(history, until=now)
+                charges = self._charges(history, record, until=now)
                 history = histories.closed(history, record=record, charges=charges, now=now)
                 history = self._records.write_history(history)
         return history, record
 
-    def _charges(self, history: FleetHistory, *, until: datetime) -> Charges | None:
+    def _charges(self, history: FleetHistory, record: FleetRecord, *, until: datetime) -> Charges | None:
         if not history.lives:
             return None
         spot = [life for life in history.lives if life.spot]
@@ -250,7 +250,15 @@ class FleetJobs:
                 start=min(life.launched_at for life in spot),
                 end=until,
             )
-        return charges_of(history.lives, spot_prices=prices, on_demand_usd_per_hour=self._prices, until=until)
+        spec = record.job.volume
+        storage = None if record.volume is None else Storage(size_gb=record.volume.size_gb, type=spec.type)
+        return charges_of(
+            history.lives,
+            spot_prices=prices,
+            on_demand_usd_per_hour=self._prices,
+            until=until,
+            storage=storage,
+        )
 
     def _record(self, run: str) -> FleetRecord | None:
         try:
