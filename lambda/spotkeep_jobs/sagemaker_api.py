@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from botocore.config import Config
     from mypy_boto3_sagemaker import SageMakerClient
 
-    from spotkeep_jobs.record import PoolTraits
+    from spotkeep_jobs.record import Charges, PoolTraits
 
 ENDED_STATUSES = frozenset({"Completed", "Failed", "Stopped"})
 """Statuses after which a job never runs again. `Deleting` follows one of them."""
@@ -94,7 +94,7 @@ class TrainingJob:
     training_started_at: datetime | None = None
     training_ended_at: datetime | None = None
     training_seconds: int | None = None
-    billable_seconds: int | None = None
+    billable_seconds: float | None = None
     failure_reason: str | None = None
     instance_type: str | None = None
     instance_count: int = 1
@@ -107,6 +107,10 @@ class TrainingJob:
     """None for a job without a pool: it asked for none, or none is kept."""
     pool_traits: PoolTraits | None = None
     """What another job must match to take its pool; None for a job that cannot leave one."""
+    volume_id: str | None = None
+    """Of an attempt on a fleet: the volume that follows the run."""
+    charges: Charges | None = None
+    """Of an attempt on a fleet that is over: what its instances cost."""
 
     @property
     def ended(self) -> bool:

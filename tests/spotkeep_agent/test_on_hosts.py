@@ -128,7 +128,7 @@ class Hosts:
         self.dynamodb.put_item(
             TableName=self.table,
             Item={
-                "pk": {"S": f"run#{self.run}"},
+                "pk": {"S": f"fleet#{self.run}"},
                 "sk": {"S": "fleet"},
                 "version": {"N": str(record.version)},
                 "record": {"S": encode(record)},
@@ -137,7 +137,7 @@ class Hosts:
 
     @property
     def record(self) -> FleetRecord:
-        key = {"pk": {"S": f"run#{self.run}"}, "sk": {"S": "fleet"}}
+        key = {"pk": {"S": f"fleet#{self.run}"}, "sk": {"S": "fleet"}}
         return decode(self.dynamodb.get_item(TableName=self.table, Key=key)["Item"]["record"]["S"])
 
     def instance(self, fleet: str, *, other_than: tuple[str, ...] = ()) -> dict[str, Any]:
