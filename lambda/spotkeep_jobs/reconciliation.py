@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record import Pool
     from spotkeep_jobs.run_observer import Observation, RunObserver
     from spotkeep_jobs.run_table import RunTable
-    from spotkeep_jobs.sagemaker_api import TrainingJob, TrainingJobs
+    from spotkeep_jobs.sagemaker_api import SearchableTrainingJobs, TrainingJob
     from spotkeep_jobs.tuning_jobs import TuningObserver
 
 
@@ -85,7 +85,7 @@ class Reconciler:
         table: RunTable,
         observer: RunObserver,
         pools: PoolWatch,
-        jobs: TrainingJobs,
+        jobs: SearchableTrainingJobs,
         tuning: TuningObserver,
         outbox: Outbox,
         complete_launch: LaunchCompleter,

@@ -119,18 +119,7 @@ class TrainingJob:
 
 
 class TrainingJobs(Protocol):
-    """The seam: what Spotkeep asks of SageMaker."""
-
-    def in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
-        """Every job of a deployment that is InProgress, as far as the index knows: it is a little behind.
-
-        Args:
-            deployment: The value of its jobs' tag `spotkeep:deployment`.
-
-        Raises:
-            SageMakerError: SageMaker refused or could not answer.
-        """
-        ...
+    """The seam: what Spotkeep asks of the service that runs an attempt."""
 
     def create(self, request: Mapping[str, Any], /) -> str:
         """Create a training job and return its ARN.
@@ -172,6 +161,21 @@ class TrainingJobs(Protocol):
         ...
 
 
+class SearchableTrainingJobs(TrainingJobs, Protocol):
+    """The seam to SageMaker, which can also be asked for many jobs at once."""
+
+    def in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
+        """Every job of a deployment that is InProgress, as far as the index knows: it is a little behind.
+
+        Args:
+            deployment: The value of its jobs' tag `spotkeep:deployment`.
+
+        Raises:
+            SageMakerError: SageMaker refused or could not answer.
+        """
+        ...
+
+
 class SageMakerTrainingJobs:
     """The seam, on a boto3 client. Make the client with `client_config`."""
 
@@ -190,7 +194,7 @@ class SageMakerTrainingJobs:
             return None
 
     def in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
-        """Search the jobs in progress; see `TrainingJobs.in_progress`.
+        """Search the jobs in progress; see `SearchableTrainingJobs.in_progress`.
 
         Not ListTrainingJobs: that takes a page of the account's whole history and leaves out of it what has ended, so
         its calls grow with every job there ever was, and it says no more than a status of each.
