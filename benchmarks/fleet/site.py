@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_constructs.training_bundle import bundle_bytes
-from spotkeep_fleet.record import FleetRecord, decode, encode, opened
+from spotkeep_fleet.record import FleetRecord, decode, encode, fleet_key, opened
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_fleet.user_data import BootInputs, user_data
 from spotkeep_local.ec2.market import PoolChange
@@ -114,7 +114,8 @@ class Site:
 
     @property
     def _key(self) -> dict[str, Any]:
-        return {"pk": {"S": f"run#{self.run}"}, "sk": {"S": "fleet"}}
+        partition, sort = fleet_key(self.run)
+        return {"pk": {"S": partition}, "sk": {"S": sort}}
 
     def instance(self, fleet: str, *, other_than: tuple[str, ...] = ()) -> dict[str, Any]:
         """Wait for an instance of the fleet. Gives it as DescribeInstances shows it."""

@@ -235,6 +235,7 @@ class Agent:
             except OSError as error:
                 return Leaving(f"the training cannot be started as {user.name}: {error}", failed=True)
             self._phase("start")
+            self._record_start()
             self._put("training", restored_step=restored, phases=self._phases)
             try:
                 leaving = self._watch(process, notice_file)
@@ -261,7 +262,7 @@ class Agent:
 
     def _watch(self, process: TrainingProcess, notice_file: Path) -> Leaving | None:
         """Wait for the end of a training. Gives why this instance goes; None when the process ended by itself."""
-        beat_at = time.monotonic() + _HEARTBEAT_SECONDS / 4
+        beat_at = time.monotonic() + _HEARTBEAT_SECONDS
         confirmed_at = time.monotonic()
         while process.exit_code is None:
             if self._board.notice is not None:
@@ -380,6 +381,13 @@ class Agent:
             return replace(record, training=training, setbacks=0, problem=self._save_problem)
 
         self._custody.write(change)
+
+    def _record_start(self) -> None:
+        """Before the event: who hears of it looks into the record."""
+        try:
+            self._report(state=TRAINING)
+        except (LeaseLostError, ConnectionError) as error:
+            _logger.warning("the start is not recorded; the next heartbeat does it: %s", error)
 
     def _on_line(self, line: str) -> None:
         self._say(line)

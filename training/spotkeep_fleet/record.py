@@ -1,8 +1,8 @@
 """The fleet record: what the instances of a run know of each other, and what they tell the functions.
 
-It is one item of the run table, `run#<run>` / `fleet`, beside the run's head and with a version of its own: whoever
-writes names the version that was read, so of two writers one is refused and reads again. The launcher opens it, the
-agent on the instance that holds the lease moves it on, the tracker ends it.
+It is one item of the run table, `fleet#<run>` / `fleet`, beside the run's own items and with a version of its own.
+Whoever writes names the version that was read, so of two writers one is refused and reads again. The launcher opens it,
+the agent on the instance that holds the lease moves it on, the tracker ends it.
 
 docs/volume-protocol.md says what is written before each step, and what a crash leaves.
 """
@@ -18,6 +18,9 @@ from .instance_job import InstanceJob, VolumeSpec, job_from
 from .reading import Reader, read_whole
 
 FLEET_SORT_KEY = "fleet"
+FLEET_PARTITION_PREFIX = "fleet#"
+"""IAM binds an instance's access to the run table to this prefix (`dynamodb:LeadingKeys`), and to no sort key: so the
+record has a partition of its own, and no instance can write what the functions keep of a run."""
 LEASE_SECONDS = 90.0
 """How long a lease lasts without being renewed. It guards the record; the data are guarded by the attachment."""
 
@@ -180,6 +183,11 @@ class FleetRecord:
         return replace(self, version=self.version + 1)
 
 
+def fleet_key(run: str) -> tuple[str, str]:
+    """Give the partition key and the sort key (`pk`, `sk`) of a run's record in the run table."""
+    return FLEET_PARTITION_PREFIX + run, FLEET_SORT_KEY
+
+
 def opened(*, run: str, job: InstanceJob, volume: CurrentVolume | None = None) -> FleetRecord:
     """Give the record of a new run.
 
@@ -189,6 +197,21 @@ def opened(*, run: str, job: InstanceJob, volume: CurrentVolume | None = None) -
         volume: A volume that exists and is to be used; it must carry the run's tag.
     """
     return FleetRecord(run=run, job=job, volume=volume)
+
+
+def reopened(record: FleetRecord, *, job: InstanceJob) -> FleetRecord:
+    """Give the record of a run whose next attempt begins: on the same volume, with nothing reported yet.
+
+    Args:
+        record: As the attempt before left it: ended, so no instance writes it.
+        job: What the instances of the next attempt do.
+    """
+    report = TrainingReport(
+        interruptions=record.training.interruptions,
+        durable_step=record.training.durable_step,
+        uploaded_step=record.training.uploaded_step,
+    )
+    return replace(record, job=job, training=report, stop_requested=False, ended=False, problem=None)
 
 
 def encode(record: FleetRecord) -> str:

@@ -72,7 +72,7 @@ def test_of_two_writers_one_is_refused(calls: AwsCalls, endpoint: str, table: st
     first = opened(run="r", job=InstanceJob(("x",), VolumeSpec(size_gb=8)))
     client("dynamodb", endpoint).put_item(
         TableName=table,
-        Item={"pk": {"S": "run#r"}, "sk": {"S": "fleet"}, "version": {"N": "0"}, "record": {"S": encode(first)}},
+        Item={"pk": {"S": "fleet#r"}, "sk": {"S": "fleet"}, "version": {"N": "0"}, "record": {"S": encode(first)}},
     )
     found = records.read()
     assert found == first
