@@ -51,6 +51,7 @@ def reconciler_on(parts: Tracking, *, search_from: int = SEARCH_FROM) -> Reconci
             complete_launch, table=parts.table, jobs=parts.jobs, deployment=parts.deployment, now=parts.clock
         ),
         clock=parts.clock,
+        metric_log=parts.metric_log,
         search_from=search_from,
     )
 
@@ -107,6 +108,8 @@ def _report(sweep: Sweep) -> None:
         "SweepLeft": sweep.left,
     }
     for name, count in counts.items():
+        if not count and name != "RunsInFlight":
+            continue  # Each metric that has a value in an hour is billed for it.
         metrics.add_metric(name=name, unit=MetricUnit.Count, value=count)
 
 

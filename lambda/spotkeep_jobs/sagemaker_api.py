@@ -37,6 +37,7 @@ ENDED_STATUSES = frozenset({"Completed", "Failed", "Stopped"})
 _METHODS = {
     "CreateTrainingJob": "create_training_job",
     "DescribeTrainingJob": "describe_training_job",
+    "ListTrainingJobs": "list_training_jobs",
     "Search": "search",
     "StopTrainingJob": "stop_training_job",
     "UpdateTrainingJob": "update_training_job",
@@ -114,10 +115,27 @@ class TrainingJob:
         return self.status in ENDED_STATUSES or self.status == "Deleting"
 
 
+@dataclass(frozen=True, kw_only=True)
+class JobSummary:
+    """A line of ListTrainingJobs: a hundred come in one call, but say little."""
+
+    name: str
+    arn: str
+    last_modified_at: datetime | None
+
+
 class TrainingJobs(Protocol):
     """The seam: what Spotkeep asks of SageMaker."""
 
-    def in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
+    def in_progress(self) -> Iterator[JobSummary]:
+        """Every job of the account and region that is InProgress, whosever it is.
+
+        Raises:
+            SageMakerError: SageMaker refused or could not answer.
+        """
+        ...
+
+    def search_in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
         """Every job of a deployment that is InProgress, as far as the index knows: it is a little behind.
 
         Args:
@@ -185,8 +203,23 @@ class SageMakerTrainingJobs:
         except TrainingJobNotFoundError:
             return None
 
-    def in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
-        """Search the jobs in progress; see `TrainingJobs.in_progress`.
+    def in_progress(self) -> Iterator[JobSummary]:
+        """List the jobs in progress; see `TrainingJobs.in_progress`."""
+        query: dict[str, Any] = {"StatusEquals": "InProgress", "MaxResults": _JOBS_A_PAGE}
+        while True:
+            page = self._call("ListTrainingJobs", query)
+            for entry in page["TrainingJobSummaries"]:
+                yield JobSummary(
+                    name=entry["TrainingJobName"],
+                    arn=entry["TrainingJobArn"],
+                    last_modified_at=entry.get("LastModifiedTime"),
+                )
+            if not page.get("NextToken"):
+                return
+            query["NextToken"] = page["NextToken"]
+
+    def search_in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
+        """Search the jobs in progress; see `TrainingJobs.search_in_progress`.
 
         Not ListTrainingJobs: that takes a page of the account's whole history and leaves out of it what has ended, so
         its calls grow with every job there ever was, and it says no more than a status of each.

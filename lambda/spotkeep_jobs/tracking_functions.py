@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import boto3
 from pydantic import Field
 
 from spotkeep_jobs.function_settings import FunctionSettings
+from spotkeep_jobs.metric_log import MetricLog
 from spotkeep_jobs.notice_topic import SnsNoticeTopic
 from spotkeep_jobs.outbox import Outbox
 from spotkeep_jobs.pool_watch import PoolWatch
@@ -18,7 +19,7 @@ from spotkeep_jobs.run_observer import RunObserver
 from spotkeep_jobs.run_table import RunTable
 from spotkeep_jobs.sagemaker_api import SageMakerTrainingJobs, TrainingJobs, client_config
 from spotkeep_jobs.scheduler_api import EventBridgeSchedules, ScheduleTarget
-from spotkeep_jobs.tracking import Deployment
+from spotkeep_jobs.tracking import DEFAULT_LONG_WAIT, Deployment
 from spotkeep_jobs.training_logs import CloudWatchJobLogs
 from spotkeep_jobs.tuning_jobs import SageMakerTuningJobs, TuningObserver
 from spotkeep_jobs.warm_pool import PoolRules
@@ -33,6 +34,9 @@ class TrackingSettings(FunctionSettings):
     pool_schedule_role_arn: str
     pool_schedule_dead_letter_arn: str
     warm_pools_function_arn: str
+    waiting_too_long_seconds: Annotated[int, Field(gt=0)] = int(DEFAULT_LONG_WAIT.total_seconds())
+    deployment_metrics: bool = True
+    """Whether the dashboard's metrics are written."""
     pool_reminder_seconds: Annotated[int, Field(ge=0)] = 600
     pool_idle_limit_seconds: Annotated[int, Field(gt=0)] | None = None
     pool_idle_limit_usd: Annotated[float, Field(gt=0)] | None = None
@@ -60,6 +64,7 @@ class Tracking:
         pools: Looks at warm pools.
         tuning: Observes tuning jobs.
         outbox: Delivers notices.
+        metric_log: Takes what became of runs, for the dashboard.
     """
 
     deployment: Deployment
@@ -70,6 +75,7 @@ class Tracking:
     pools: PoolWatch
     tuning: TuningObserver
     outbox: Outbox
+    metric_log: MetricLog
 
 
 def wired(settings: TrackingSettings, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Tracking:
@@ -80,7 +86,12 @@ def wired(settings: TrackingSettings, *, clock: Callable[[], datetime] = lambda:
         clock: The time, aware.
     """
     config = client_config()
-    deployment = Deployment(name=settings.deployment, prices=settings.prices, pool_rules=settings.pool_rules)
+    deployment = Deployment(
+        name=settings.deployment,
+        prices=settings.prices,
+        pool_rules=settings.pool_rules,
+        long_wait=timedelta(seconds=settings.waiting_too_long_seconds),
+    )
     sagemaker = boto3.client("sagemaker", config=config)
     jobs = SageMakerTrainingJobs(sagemaker)
     table = RunTable(
@@ -111,4 +122,5 @@ def wired(settings: TrackingSettings, *, clock: Callable[[], datetime] = lambda:
             table=table, jobs=SageMakerTuningJobs(sagemaker), deployment=settings.deployment, clock=clock
         ),
         outbox=Outbox(table=table, topic=topic, clock=clock),
+        metric_log=MetricLog(deployment=settings.deployment, enabled=settings.deployment_metrics),
     )
