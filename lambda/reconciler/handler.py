@@ -56,6 +56,7 @@ def reconciler_on(parts: Tracking, *, search_from: int = SEARCH_FROM) -> Reconci
             now=parts.clock,
         ),
         clock=parts.clock,
+        metric_log=parts.metric_log,
         search_from=search_from,
     )
 
@@ -112,6 +113,8 @@ def _report(sweep: Sweep) -> None:
         "SweepLeft": sweep.left,
     }
     for name, count in counts.items():
+        if not count and name != "RunsInFlight":
+            continue  # Each metric that has a value in an hour is billed for it.
         metrics.add_metric(name=name, unit=MetricUnit.Count, value=count)
 
 
