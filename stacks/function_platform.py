@@ -46,6 +46,7 @@ def function_platform(
         layer=layer.layer,
         source_root=project.functions,
         planner_root=project.planner,
+        training_root=project.training,
         archives=project.archives,
         log_retention=_RETENTIONS[settings.log_retention_days],
     )

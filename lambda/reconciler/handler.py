@@ -48,7 +48,12 @@ def reconciler_on(parts: Tracking, *, search_from: int = SEARCH_FROM) -> Reconci
         tuning=parts.tuning,
         outbox=parts.outbox,
         complete_launch=functools.partial(
-            complete_launch, table=parts.table, jobs=parts.jobs, deployment=parts.deployment, now=parts.clock
+            complete_launch,
+            table=parts.table,
+            jobs=parts.jobs,
+            fleets=parts.fleets,
+            deployment=parts.deployment,
+            now=parts.clock,
         ),
         clock=parts.clock,
         metric_log=parts.metric_log,

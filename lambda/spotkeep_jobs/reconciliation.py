@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record import Pool, Run
     from spotkeep_jobs.run_observer import Observation, RunObserver
     from spotkeep_jobs.run_table import RunTable
-    from spotkeep_jobs.sagemaker_api import TrainingJob, TrainingJobs
+    from spotkeep_jobs.sagemaker_api import SearchableTrainingJobs, TrainingJob
     from spotkeep_jobs.tuning_jobs import TuningObserver
 
 
@@ -99,7 +99,7 @@ class Reconciler:
         table: RunTable,
         observer: RunObserver,
         pools: PoolWatch,
-        jobs: TrainingJobs,
+        jobs: SearchableTrainingJobs,
         tuning: TuningObserver,
         outbox: Outbox,
         complete_launch: LaunchCompleter,
@@ -158,7 +158,7 @@ class Reconciler:
         return sweep
 
     def _search_jobs(self) -> dict[str, TrainingJob]:
-        return {job.name: job for job in self._jobs.search_in_progress(self._deployment)}
+        return {job.name: job for job in self._jobs.in_progress(self._deployment)}
 
     def _as_recorded(self, run: str, in_progress: Mapping[str, TrainingJob]) -> Run | None:
         try:

@@ -17,6 +17,8 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from spotkeep_jobs.fleets.jobs import NoFleets
+from spotkeep_jobs.job_backends import JobBackends
 from spotkeep_jobs.job_events import JobLog
 from spotkeep_jobs.launch import complete_launch
 from spotkeep_jobs.progress import follow
@@ -69,10 +71,13 @@ class RunObserver:
         deployment: Deployment,
         clock: Callable[[], datetime],
         pools: PoolWatch,
+        fleets: TrainingJobs | None = None,
+        fleet_logs: JobLogs | None = None,
     ) -> None:
         self._table = table
-        self._jobs = jobs
+        self._backends = JobBackends(sagemaker=jobs, ec2=fleets or NoFleets())
         self._logs = logs
+        self._fleet_logs = fleet_logs or logs
         self._deployment = deployment
         self._clock = clock
         self._pools = pools
@@ -141,7 +146,7 @@ class RunObserver:
             job = in_progress.get(attempt.job_name)
             changes = [] if job is None else self._decide(head, attempt, earlier, job)
             if job is None or _has_consequences(changes, attempt) or _asks_for_action(head, attempt, job):
-                job = self._jobs.describe(attempt.job_name)
+                job = self._backends.of(attempt).describe(attempt.job_name)
                 changes = self._decide(head, attempt, earlier, job)
             wrote: int | None = None
             try:
@@ -163,7 +168,8 @@ class RunObserver:
                     complete_launch(
                         run,
                         table=self._table,
-                        jobs=self._jobs,
+                        jobs=self._backends.sagemaker,
+                        fleets=self._backends.ec2,
                         deployment=self._deployment,
                         now=self._clock,
                         wrote=wrote,
@@ -202,11 +208,12 @@ class RunObserver:
         """All of an ended job's log; of a live one what is new, where a deadline or a checkpoint's age asks for it."""
         if job is None:
             return JobLog()
+        logs = self._fleet_logs if run.backend == "ec2" else self._logs
         if job.ended:
-            return self._logs.read(job.name)
+            return logs.read(job.name)
         if not asks_for_its_log(run, job=job, now=now):
             return JobLog()
-        return self._logs.read(job.name, since=None if run.progress is None else run.progress.read_to)
+        return logs.read(job.name, since=None if run.progress is None else run.progress.read_to)
 
     def _steering(self, run: Run, log: JobLog) -> Steering | None:
         if run.deadline_at is None:

@@ -82,6 +82,11 @@ def launch_id_for(*, run: str, attempt: int, token: str, created_at: datetime) -
     return hashlib.sha256(launch.encode()).hexdigest()[:16]
 
 
+def marks_of(*, run: str, attempt: int, launch_id: str) -> dict[str, str]:
+    """What tells a launch from any other, in the job's environment."""
+    return {"SPOTKEEP_RUN": run, "SPOTKEEP_ATTEMPT": str(attempt), "SPOTKEEP_LAUNCH": launch_id}
+
+
 def checkpoint_uri_for(*, request: JobRequest, run: str, platform: JobPlatform) -> str:
     """The S3 prefix of the run's checkpoints, with its closing slash."""
     return request.checkpoint_prefix or f"s3://{platform.checkpoint_bucket}/runs/{run}/checkpoints/"
@@ -180,7 +185,7 @@ def is_same_launch(*, environment: Mapping[str, str], parameters: Mapping[str, A
 
 
 def _environment(request: JobRequest, *, run: str, attempt: int, launch_id: str) -> dict[str, str]:
-    own = {"SPOTKEEP_RUN": run, "SPOTKEEP_ATTEMPT": str(attempt), "SPOTKEEP_LAUNCH": launch_id}
+    own = marks_of(run=run, attempt=attempt, launch_id=launch_id)
     if isinstance(request.source, GitSource):
         own |= {"SPOTKEEP_SOURCE_GIT_URL": request.source.git, "SPOTKEEP_SOURCE_GIT_COMMIT": request.source.commit}
     return {**request.environment, **own}
