@@ -37,7 +37,6 @@ ENDED_STATUSES = frozenset({"Completed", "Failed", "Stopped"})
 _METHODS = {
     "CreateTrainingJob": "create_training_job",
     "DescribeTrainingJob": "describe_training_job",
-    "ListTrainingJobs": "list_training_jobs",
     "Search": "search",
     "StopTrainingJob": "stop_training_job",
     "UpdateTrainingJob": "update_training_job",
@@ -120,15 +119,6 @@ class TrainingJob:
         return self.status in ENDED_STATUSES or self.status == "Deleting"
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobSummary:
-    """A line of ListTrainingJobs: a hundred come in one call, but say little."""
-
-    name: str
-    arn: str
-    last_modified_at: datetime | None
-
-
 class TrainingJobs(Protocol):
     """The seam: what Spotkeep asks of the service that runs an attempt."""
 
@@ -203,21 +193,6 @@ class SageMakerTrainingJobs:
             return training_job_of(self._call("DescribeTrainingJob", {"TrainingJobName": job_name}))
         except TrainingJobNotFoundError:
             return None
-
-    def in_progress(self) -> Iterator[JobSummary]:
-        """List the jobs in progress, whosever they are."""
-        query: dict[str, Any] = {"StatusEquals": "InProgress", "MaxResults": _JOBS_A_PAGE}
-        while True:
-            page = self._call("ListTrainingJobs", query)
-            for entry in page["TrainingJobSummaries"]:
-                yield JobSummary(
-                    name=entry["TrainingJobName"],
-                    arn=entry["TrainingJobArn"],
-                    last_modified_at=entry.get("LastModifiedTime"),
-                )
-            if not page.get("NextToken"):
-                return
-            query["NextToken"] = page["NextToken"]
 
     def search_in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
         """Search the jobs in progress; see `SearchableTrainingJobs.search_in_progress`.
