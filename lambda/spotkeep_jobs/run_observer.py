@@ -11,9 +11,10 @@ which of them comes first, or how often.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.fleets.jobs import NoFleets
@@ -28,11 +29,12 @@ from spotkeep_jobs.tracking import Deployment, decide
 
 if TYPE_CHECKING:
     from spotkeep_jobs.pool_watch import PoolWatch
-    from spotkeep_jobs.record import Attempt, Notice, Run
-    from spotkeep_jobs.sagemaker_api import JobSummary, TrainingJob, TrainingJobs
+    from spotkeep_jobs.record import Attempt, Notice, Run, RunChange
+    from spotkeep_jobs.sagemaker_api import TrainingJob, TrainingJobs
     from spotkeep_jobs.training_logs import JobLogs
 
 _TRIES: Final = 8
+_NOTHING_SEARCHED: Final[Mapping[str, TrainingJob]] = MappingProxyType({})
 _JOB_NAME: Final = re.compile(r"(?P<run>[a-zA-Z0-9](?:-*[a-zA-Z0-9])*)-(?P<attempt>[1-9][0-9]{0,5})")
 
 
@@ -95,16 +97,16 @@ class RunObserver:
             return None
         return self.observe(run)
 
-    def is_as_recorded(self, run: str, *, in_progress: Mapping[str, JobSummary]) -> bool:
+    def is_as_recorded(self, run: str, *, in_progress: Mapping[str, TrainingJob]) -> bool:
         """Whether nothing can have happened to a run since it was described, and nobody has asked anything of it.
 
         Args:
             run: Its id.
-            in_progress: The jobs in progress by name, as they were listed a moment ago.
+            in_progress: The jobs in progress by name, as they were searched a moment ago.
         """
         head = self._table.get(run)
-        summary = None if head is None else in_progress.get(head.job_name)
-        if head is None or summary is None or head.job_arn != summary.arn or head.stop_requested_at is not None:
+        found = None if head is None else in_progress.get(head.job_name)
+        if head is None or found is None or head.job_arn != found.arn or head.stop_requested_at is not None:
             return False
         if head.deadline_at is not None:
             return False  # Its plan asks how far it is, whatever SageMaker says.
@@ -112,11 +114,17 @@ class RunObserver:
         if attempt is None or attempt.rung_left_at is not None or attempt.seen_modified_at is None:
             return False
         due = attempt.look_again_at is not None and attempt.look_again_at <= self._clock()
-        modified = summary.last_modified_at
+        modified = found.last_modified_at
         return not due and modified is not None and format_time(modified) == format_time(attempt.seen_modified_at)
 
-    def observe(self, run: str) -> Observation | None:
-        """Observe a run by its id; see `observe_job`."""
+    def observe(self, run: str, *, in_progress: Mapping[str, TrainingJob] = _NOTHING_SEARCHED) -> Observation | None:
+        """Observe a run by its id; see `observe_job`.
+
+        Args:
+            run: Its id.
+            in_progress: Jobs by name, as they were searched a moment ago. The index lags: what it says may be recorded,
+                but before anything is told or done because of it, the job is described.
+        """
         changes_written = 0
         for _ in range(_TRIES):
             head, notices = self._table.head_and_notices(run)
@@ -125,19 +133,11 @@ class RunObserver:
             if head.state.ended:
                 return Observation(run=head, job=None, changes=changes_written, notices=tuple(notices))
             *earlier, attempt = self._table.attempts(run)[: head.attempt]
-            job = self._backends.of(attempt).describe(attempt.job_name)
-            log = self._log(head, job)
-            changes = decide(
-                run=head,
-                attempt=attempt,
-                earlier=earlier,
-                job=job,
-                log=log,
-                steering=self._steering(head, log),
-                deployment=self._deployment,
-                now=self._clock(),
-                chain_since=self._chain_before(job),
-            )
+            job = in_progress.get(attempt.job_name)
+            changes = [] if job is None else self._decide(head, attempt, earlier, job)
+            if job is None or _has_consequences(changes, attempt) or _asks_for_action(head, attempt, job):
+                job = self._backends.of(attempt).describe(attempt.job_name)
+                changes = self._decide(head, attempt, earlier, job)
             wrote: int | None = None
             try:
                 for change in changes:
@@ -149,6 +149,7 @@ class RunObserver:
                     if change.pool is not None:
                         self._pools.plan(change.pool)
             except RunChangedError:
+                in_progress = _NOTHING_SEARCHED
                 continue
             if _asks_for_action(head, attempt, job):
                 head = complete_launch(
@@ -162,6 +163,22 @@ class RunObserver:
                 )
             return Observation(run=head, job=job, changes=changes_written, notices=tuple(notices))
         raise RunChangedError(run)
+
+    def _decide(
+        self, head: Run, attempt: Attempt, earlier: Sequence[Attempt], job: TrainingJob | None
+    ) -> Sequence[RunChange]:
+        log = self._log(head, job)
+        return decide(
+            run=head,
+            attempt=attempt,
+            earlier=earlier,
+            job=job,
+            log=log,
+            steering=self._steering(head, log),
+            deployment=self._deployment,
+            now=self._clock(),
+            chain_since=self._chain_before(job),
+        )
 
     def _chain_before(self, job: TrainingJob | None) -> datetime | None:
         """Whose instances an ended job with a warm pool took over."""
@@ -184,6 +201,12 @@ class RunObserver:
         if run.deadline_at is None:
             return None
         return Steering(plan=self._table.plan(run.run), progress=follow(run.progress, log.events))
+
+
+def _has_consequences(changes: Sequence[RunChange], attempt: Attempt) -> bool:
+    """Whether more comes of the changes than a record that says where the job is."""
+    left = attempt.rung_left_at
+    return any(change.notices or change.ends_run or change.attempt.rung_left_at != left for change in changes)
 
 
 def _asks_for_action(run: Run, attempt: Attempt, job: TrainingJob | None) -> bool:

@@ -20,7 +20,7 @@ from spotkeep_jobs.outbox import Outbox
 from spotkeep_jobs.pool_watch import PoolWatch
 from spotkeep_jobs.run_observer import RunObserver
 from spotkeep_jobs.run_table import RunTable
-from spotkeep_jobs.sagemaker_api import SageMakerTrainingJobs, TrainingJobs, client_config
+from spotkeep_jobs.sagemaker_api import SageMakerTrainingJobs, SearchableTrainingJobs, TrainingJobs, client_config
 from spotkeep_jobs.scheduler_api import EventBridgeSchedules, ScheduleTarget
 from spotkeep_jobs.tracking import Deployment
 from spotkeep_jobs.training_logs import CloudWatchJobLogs
@@ -71,7 +71,7 @@ class Tracking:
     deployment: Deployment
     clock: Callable[[], datetime]
     table: RunTable
-    jobs: TrainingJobs
+    jobs: SearchableTrainingJobs
     runs: RunObserver
     pools: PoolWatch
     tuning: TuningObserver

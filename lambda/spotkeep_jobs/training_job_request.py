@@ -19,6 +19,8 @@ from spotkeep_jobs.ladder import NextJob, Rung
 from spotkeep_jobs.record import format_time
 from spotkeep_jobs.request import MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS, GitSource, JobRequest
 
+DEPLOYMENT_TAG: Final = "spotkeep:deployment"
+"""By this tag of a job, its deployment is known."""
 CHECKPOINT_DIRECTORY: Final = "/opt/ml/checkpoints"
 INPUT_DIRECTORY: Final = "/opt/ml/input/data"
 BUNDLE_CHANNEL: Final = "spotkeep"
@@ -243,7 +245,7 @@ def _resources(request: JobRequest, rung: Rung, *, kms_key_arn: str | None) -> d
 
 def _tags(request: JobRequest, platform: JobPlatform, *, run: str, attempt: int) -> list[dict[str, str]]:
     own = {
-        "spotkeep:deployment": platform.deployment,
+        DEPLOYMENT_TAG: platform.deployment,
         "spotkeep:run": run,
         "spotkeep:attempt": str(attempt),
         **({"spotkeep:owner": request.owner} if request.owner else {}),

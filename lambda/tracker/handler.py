@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
+from spotkeep_jobs.delivery_report import report_delivery
 from spotkeep_jobs.tracing import traced
 from spotkeep_jobs.tracking_functions import Tracking, TrackingSettings, wired
 from tracker.hints import Batch, Hint, NotAHintError, Subject, batch_of, hint_of
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
-    from spotkeep_jobs.outbox import Delivery
     from spotkeep_jobs.run_observer import Observation
 
 _SERVICE: Final = os.environ.get("POWERTOOLS_SERVICE_NAME", "tracker")
@@ -134,7 +134,7 @@ def _follow_run(hint: Hint, observed: Observation | None, tracking: Tracking) ->
             logger.info("recorded", state=run.state, end_reason=run.end_reason, interruptions=run.interruptions)
             metrics.add_metric(name="RunChanged", unit=MetricUnit.Count, value=observed.changes)
         delivery = tracking.outbox.deliver(observed.notices)
-        _report(delivery)
+        report_delivery(delivery, logger=logger, metrics=metrics)
     return {
         "ok": True,
         "run": run.run,
@@ -148,7 +148,7 @@ def _follow_tuning(hint: Hint, tracking: Tracking) -> Answer:
     if not tracking.tuning.observe(hint.name):
         return _foreign(hint)
     delivery = tracking.outbox.deliver_tuning_job(hint.name)
-    _report(delivery)
+    report_delivery(delivery, logger=logger, metrics=metrics)
     return {"ok": True, "tuning_job": hint.name, "notices_sent": list(delivery.sent)}
 
 
@@ -162,17 +162,6 @@ def _foreign(hint: Hint) -> Answer:
     metrics.add_metric(name="EventForeign", unit=MetricUnit.Count, value=1)
     what = "job" if hint.subject in (Subject.TRAINING_JOB, Subject.TUNING_JOB) else hint.subject.value
     return {"ok": True, "ignored": f"the {what} belongs to no run of this deployment"}
-
-
-def _report(delivery: Delivery) -> None:
-    for notice_id in delivery.sent:
-        logger.info("notice sent", notice_id=notice_id)
-    for failure in delivery.failures:
-        # Not raised: the record is right, and the reconciler sends what stayed in the outbox.
-        logger.warning("notice not sent", problem=failure)
-    metrics.add_metric(name="NoticeSent", unit=MetricUnit.Count, value=len(delivery.sent))
-    metrics.add_metric(name="NoticeNotSent", unit=MetricUnit.Count, value=len(delivery.failures))
-    metrics.add_metric(name="NoticeDead", unit=MetricUnit.Count, value=len(delivery.dead))
 
 
 if "AWS_LAMBDA_INITIALIZATION_TYPE" in os.environ:

@@ -86,7 +86,7 @@ EXPECTED_ACTIONS = {
     "Tracker": {*TRACKING, *LAUNCHING, "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage"},
     "WarmPools": {*TRACKING, *LAUNCHING, "sqs:SendMessage"},
     "WarmPoolWatch": {"lambda:InvokeFunction", "sqs:SendMessage"},
-    "Reconciler": {*TRACKING, *LAUNCHING, "sqs:SendMessage", "sagemaker:ListTrainingJobs"},
+    "Reconciler": {*TRACKING, *LAUNCHING, "sqs:SendMessage", "sagemaker:Search"},
     "Users": {
         *RUN_READING,
         *OBJECT_READING,

@@ -14,7 +14,7 @@ due (`history.steps`); each step may be done twice, and whoever dies in between 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -31,7 +31,7 @@ from spotkeep_jobs.fleets.history import FleetHistory, Step
 from spotkeep_jobs.fleets.launch import ATTEMPT_TAG, FleetLaunch, brought, create_fleet_request, launch_of
 from spotkeep_jobs.fleets.records import FleetRecordChangedError, FleetRecords
 from spotkeep_jobs.record import Charges
-from spotkeep_jobs.sagemaker_api import JobSummary, TrainingJob
+from spotkeep_jobs.sagemaker_api import TrainingJob
 
 _TRIES: Final = 6
 _JOB_NAME: Final = re.compile(r"(?P<run>.+)-(?P<attempt>[1-9][0-9]{0,5})")
@@ -125,10 +125,6 @@ class FleetJobs:
             code="Unsupported",
             reason=f"{job_name} is a fleet, which leaves no pool ({seconds} s)",
         )
-
-    def in_progress(self) -> Iterator[JobSummary]:
-        """Nothing: fleets are looked at one by one; see `TrainingJobs.in_progress`."""
-        return iter(())
 
     def _open_record(self, launch: FleetLaunch) -> None:
         """Open the fleet record of a new run, or open it again for its next attempt, once."""
@@ -289,10 +285,6 @@ class NoFleets:
     def keep_alive(self, job_name: str, seconds: int, /) -> None:
         """Refuse; see `TrainingJobs.keep_alive`."""
         raise _busy("keep_alive", f"{job_name} is on a fleet ({seconds} s)")
-
-    def in_progress(self) -> Iterator[JobSummary]:
-        """Nothing; see `TrainingJobs.in_progress`."""
-        return iter(())
 
 
 def _named(job_name: str) -> tuple[str, int]:
