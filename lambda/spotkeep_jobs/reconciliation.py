@@ -16,6 +16,7 @@ from spotkeep_jobs.errors import SpotkeepJobsError
 from spotkeep_jobs.launch import LAUNCH_SETTLES
 
 if TYPE_CHECKING:
+    from spotkeep_jobs.fleets.sweep import Swept
     from spotkeep_jobs.outbox import Outbox
     from spotkeep_jobs.pool_watch import PoolWatch
     from spotkeep_jobs.record import Pool
@@ -60,6 +61,7 @@ class Sweep:
         notices_sent: How many notices went out.
         notices_dead: How many were refused for the last time.
         left: How many runs there was no time for; the next sweep begins with them.
+        swept_away: How many fleets, volumes and snapshots that nobody needs were deleted.
         failures: What failed, and why.
     """
 
@@ -72,6 +74,7 @@ class Sweep:
     notices_sent: int = 0
     notices_dead: int = 0
     left: int = 0
+    swept_away: int = 0
     failures: dict[str, str] = field(default_factory=dict)
 
 
@@ -91,7 +94,9 @@ class Reconciler:
         complete_launch: LaunchCompleter,
         clock: Callable[[], datetime],
         search_from: int = SEARCH_FROM,
+        sweep_fleets: Callable[[], Swept] | None = None,
     ) -> None:
+        self._sweep_fleets = sweep_fleets
         self._deployment = deployment
         self._table = table
         self._observer = observer
@@ -135,6 +140,8 @@ class Reconciler:
         for name in list(self._table.watched_tuning_jobs()):
             if has_time():
                 self._isolated(sweep, f"tuning job {name}", partial(self._look_at, sweep, name))
+        if self._sweep_fleets is not None and has_time():
+            self._isolated(sweep, "fleets", partial(self._sweep_away, sweep, self._sweep_fleets))
         self._isolated(sweep, "outbox", lambda: self._send(sweep, may_send=may_send))
         return sweep
 
@@ -169,6 +176,12 @@ class Reconciler:
     def _look_at(self, sweep: Sweep, tuning_job: str) -> None:
         sweep.tuning_jobs += 1
         self._tuning.observe(tuning_job)
+
+    @staticmethod
+    def _sweep_away(sweep: Sweep, sweep_fleets: Callable[[], Swept]) -> None:
+        swept = sweep_fleets()
+        sweep.swept_away += len(swept.deleted) + len(swept.fleets)
+        sweep.failures.update(swept.failures)
 
     def _send(self, sweep: Sweep, *, may_send: Callable[[], bool]) -> None:
         delivery = self._outbox.deliver_all(has_time=may_send)
