@@ -147,7 +147,7 @@ class EventsStack(Stack):
             watch.let_schedule(function)
             if settings.encrypt_training_volumes:
                 storage.checkpoints.grant_encrypt_volumes(function.role)
-        training_jobs.grant_list(self.reconciler.role)
+        training_jobs.grant_search(self.reconciler.role)
         job_events = JobEvents(self, "JobEvents", tracker=self.tracker)
         Reconciliation(self, "Reconciliation", reconciler=self.reconciler)
         if compute is not None:

@@ -53,10 +53,10 @@ class FailureAlarms(Construct):
         self.errors: dict[str, cloudwatch.Alarm] = {}
         action = actions.SnsAction(topic)
         for function in functions:
-            name = function.package
+            name, alarm_id = function.package, _id_of(function)
             self.errors[name] = cloudwatch.Alarm(
                 self,
-                f"{name.capitalize()}Errors",
+                f"{alarm_id}Errors",
                 alarm_description=f"The {name} raised an error: read its log.",
                 metric=function.function.metric_errors(period=PERIOD, statistic="Sum"),
                 threshold=1,
@@ -68,7 +68,7 @@ class FailureAlarms(Construct):
                 self.errors[name],
                 cloudwatch.Alarm(
                     self,
-                    f"{name.capitalize()}Failures",
+                    f"{alarm_id}Failures",
                     alarm_description=(
                         f"An event for the {name} failed after all retries and waits in its dead-letter queue."
                     ),
@@ -98,7 +98,7 @@ class FailureAlarms(Construct):
         self.alarms += [
             cloudwatch.Alarm(
                 self,
-                f"{function.node.id}NoticesDead",
+                f"{_id_of(function)}NoticesDead",
                 alarm_description=(
                     "A notice could not be sent for hours and is put aside: spotkeep notices ls, then replay."
                 ),
@@ -119,3 +119,8 @@ class FailureAlarms(Construct):
         for alarm in self.alarms:
             alarm.add_alarm_action(action)
             alarm.add_ok_action(action)
+
+
+def _id_of(function: JobFunction) -> str:
+    """`WarmPools` of `warm_pools`: no two functions of a deployment have one package, which their names are made of."""
+    return "".join(word.capitalize() for word in function.package.split("_"))

@@ -28,7 +28,8 @@ from launcher.settings import LauncherSettings
 from spotkeep_jobs.aws_errors import is_temporary
 from spotkeep_jobs.durations import parse_duration
 from spotkeep_jobs.errors import DurationError, Problem, RequestRefusedError, SageMakerError
-from spotkeep_jobs.launch import Launcher, LaunchUnfinishedError
+from spotkeep_jobs.fleets.wiring import fleet_parts
+from spotkeep_jobs.launch import Fleets, Launcher, LaunchUnfinishedError
 from spotkeep_jobs.run_table import RunChangedError, RunTable
 from spotkeep_jobs.sagemaker_api import SageMakerTrainingJobs, client_config
 from spotkeep_jobs.tracing import traced
@@ -55,9 +56,12 @@ ACTIONS = ("launch", "validate", *_RUN_ACTIONS, *_POOL_ACTIONS)
 def production_launcher() -> Launcher:
     """The launcher on real clients, made once for each execution environment."""
     settings = LauncherSettings.from_environment()
+    platform = settings.fleet_platform
+    dynamodb = boto3.client("dynamodb", config=client_config())
+    parts = fleet_parts(settings, platform=platform, dynamodb=dynamodb, prices=settings.prices, now=_now)
     return Launcher(
         table=RunTable(
-            client=boto3.client("dynamodb", config=client_config()),
+            client=dynamodb,
             table_name=settings.run_table,
             retention_days=settings.run_retention_days,
         ),
@@ -65,8 +69,13 @@ def production_launcher() -> Launcher:
         platform=settings.platform,
         defaults=settings.defaults,
         prices=settings.prices,
-        now=lambda: datetime.now(UTC),
+        now=_now,
+        fleets=Fleets(platform=platform, jobs=parts.jobs),
     )
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 @traced
@@ -118,7 +127,7 @@ def answer_to(event: object, *, launcher: Launcher, request_id: str) -> answers.
     if action == "validate":
         request, warnings = launcher.validate(document)
         _count("DocumentValidated")
-        matches, troubles = _matches(request, launcher=launcher)
+        matches, troubles = _matches(request, launcher=launcher) if request.backend == "sagemaker" else ((), ())
         return answers.valid(
             request,
             (*warnings, *troubles),

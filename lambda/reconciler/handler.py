@@ -10,7 +10,7 @@ from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
 from spotkeep_jobs.launch import complete_launch
-from spotkeep_jobs.reconciliation import LIST_FROM, Reconciler, Sweep, SweepFailedError
+from spotkeep_jobs.reconciliation import SEARCH_FROM, Reconciler, Sweep, SweepFailedError
 from spotkeep_jobs.tracing import traced
 from spotkeep_jobs.tracking_functions import Tracking, TrackingSettings, wired
 
@@ -32,14 +32,15 @@ def production_reconciler() -> Reconciler:
     return reconciler_on(wired(TrackingSettings.from_environment()))
 
 
-def reconciler_on(parts: Tracking, *, list_from: int = LIST_FROM) -> Reconciler:
+def reconciler_on(parts: Tracking, *, search_from: int = SEARCH_FROM) -> Reconciler:
     """The reconciler, made of the parts that the tracker is made of, and able to complete a launch.
 
     Args:
         parts: The parts.
-        list_from: With so many runs in flight, jobs are listed before any is described.
+        search_from: With so many runs in flight, jobs are searched before any is described.
     """
     return Reconciler(
+        deployment=parts.deployment.name,
         table=parts.table,
         observer=parts.runs,
         pools=parts.pools,
@@ -47,10 +48,15 @@ def reconciler_on(parts: Tracking, *, list_from: int = LIST_FROM) -> Reconciler:
         tuning=parts.tuning,
         outbox=parts.outbox,
         complete_launch=functools.partial(
-            complete_launch, table=parts.table, jobs=parts.jobs, deployment=parts.deployment, now=parts.clock
+            complete_launch,
+            table=parts.table,
+            jobs=parts.jobs,
+            fleets=parts.fleets,
+            deployment=parts.deployment,
+            now=parts.clock,
         ),
         clock=parts.clock,
-        list_from=list_from,
+        search_from=search_from,
     )
 
 

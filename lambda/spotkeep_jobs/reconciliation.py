@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record import Pool
     from spotkeep_jobs.run_observer import Observation, RunObserver
     from spotkeep_jobs.run_table import RunTable
-    from spotkeep_jobs.sagemaker_api import JobSummary, TrainingJobs
+    from spotkeep_jobs.sagemaker_api import SearchableTrainingJobs, TrainingJob
     from spotkeep_jobs.tuning_jobs import TuningObserver
 
 
-LIST_FROM: Final = 20
+SEARCH_FROM: Final = 20
 """With so many runs in flight, what happened to them is asked a hundred at a time before any is described."""
 
 
@@ -52,7 +52,7 @@ class Sweep:
 
     Attributes:
         runs: How many runs were looked at.
-        unchanged: Of how many of them the list of jobs said that nothing has happened.
+        unchanged: Of how many of them the search of jobs said that nothing has happened.
         changes: How many changes were written.
         completed: How many half-done launches were finished.
         pools: How many warm pools were looked at.
@@ -81,16 +81,18 @@ class Reconciler:
     def __init__(
         self,
         *,
+        deployment: str,
         table: RunTable,
         observer: RunObserver,
         pools: PoolWatch,
-        jobs: TrainingJobs,
+        jobs: SearchableTrainingJobs,
         tuning: TuningObserver,
         outbox: Outbox,
         complete_launch: LaunchCompleter,
         clock: Callable[[], datetime],
-        list_from: int = LIST_FROM,
+        search_from: int = SEARCH_FROM,
     ) -> None:
+        self._deployment = deployment
         self._table = table
         self._observer = observer
         self._pools = pools
@@ -99,7 +101,7 @@ class Reconciler:
         self._outbox = outbox
         self._complete_launch = complete_launch
         self._clock = clock
-        self._list_from = list_from
+        self._search_from = search_from
 
     def sweep(
         self, *, has_time: Callable[[], bool] = lambda: True, may_send: Callable[[], bool] = lambda: True
@@ -115,9 +117,9 @@ class Reconciler:
         """
         sweep = Sweep()
         in_flight = list(self._table.in_flight())
-        in_progress: dict[str, JobSummary] = {}
-        if len(in_flight) >= self._list_from:
-            self._isolated(sweep, "list of jobs", lambda: in_progress.update(self._list_jobs()))
+        in_progress: dict[str, TrainingJob] = {}
+        if len(in_flight) >= self._search_from:
+            self._isolated(sweep, "search of jobs", lambda: in_progress.update(self._search_jobs()))
         for run in in_flight:
             if not has_time():
                 sweep.left += 1
@@ -126,7 +128,7 @@ class Reconciler:
                 sweep.runs += 1
                 sweep.unchanged += 1
                 continue
-            self._isolated(sweep, f"run {run}", partial(self._reconcile, sweep, run))
+            self._isolated(sweep, f"run {run}", partial(self._reconcile, sweep, run, in_progress))
         for pool in list(self._table.kept_pools()):
             if has_time():
                 self._isolated(sweep, f"warm pool of {pool.job_name}", partial(self._look_at_pool, sweep, pool))
@@ -136,18 +138,18 @@ class Reconciler:
         self._isolated(sweep, "outbox", lambda: self._send(sweep, may_send=may_send))
         return sweep
 
-    def _list_jobs(self) -> dict[str, JobSummary]:
-        return {summary.name: summary for summary in self._jobs.in_progress()}
+    def _search_jobs(self) -> dict[str, TrainingJob]:
+        return {job.name: job for job in self._jobs.in_progress(self._deployment)}
 
-    def _is_as_recorded(self, run: str, in_progress: Mapping[str, JobSummary]) -> bool:
+    def _is_as_recorded(self, run: str, in_progress: Mapping[str, TrainingJob]) -> bool:
         try:
             return self._observer.is_as_recorded(run, in_progress=in_progress)
         except Exception:  # noqa: BLE001 - the look that follows meets it again, and tells it
             return False
 
-    def _reconcile(self, sweep: Sweep, run: str) -> None:
+    def _reconcile(self, sweep: Sweep, run: str, in_progress: Mapping[str, TrainingJob]) -> None:
         sweep.runs += 1
-        observed = self._observer.observe(run)
+        observed = self._observer.observe(run, in_progress=in_progress)
         if observed is not None and self._is_half_done(observed):
             self._complete_launch(run)
             sweep.completed += 1

@@ -85,6 +85,12 @@ _ENDED_TEXT: Final = {
     EndReason.QUOTA: "The account's quota has no room for the training job",
     EndReason.LAUNCH_REFUSED: "SageMaker refused the training job",
 }
+_ENDED_TEXT_ON_EC2: Final = {
+    EndReason.INPUT_ERROR: "Failed: no instance came to train",
+    EndReason.PLATFORM_ERROR: "Failed in EC2",
+    EndReason.JOB_VANISHED: "The fleet is gone",
+    EndReason.LAUNCH_REFUSED: "EC2 refused the fleet",
+}
 _STATE_OF: Final = {
     EndReason.COMPLETED: RunState.COMPLETED,
     EndReason.STOPPED_BY_USER: RunState.STOPPED,
@@ -329,6 +335,7 @@ class _Decision:
             update={
                 "job_arn": attempt.job_arn,
                 "instance_type": attempt.instance_type,
+                "volume_id": self.job.volume_id or run.volume_id,
                 "started_at": run.started_at or attempt.started_at,
                 "interruptions": sum(before.interruptions for before in self.earlier) + attempt.interruptions,
                 "updated_at": self.now,
@@ -532,7 +539,8 @@ class _Decision:
                 attempt=self.attempt.attempt,
                 at=transition.started_at,
                 kind=kind,
-                text=text,
+                # SageMaker's messages say what the status says; a fleet's say which instance it is about.
+                text=f"{text} ({transition.message})" if self.run.backend == "ec2" and transition.message else text,
             )
 
     def _step_entries(self) -> list[TimelineEntry]:
@@ -643,7 +651,9 @@ def _close(
     attempts = (*earlier, attempt)
     request = _request_of(run)
     after: NextJob | NoMoreJobs = NoMoreJobs()
-    if run.stop_requested_at is None and request is not None and attempt.job_request is not None:
+    # An instance starts a failed script again by itself, and a fleet looks for capacity everywhere at once.
+    may_follow = run.backend == "sagemaker" and run.stop_requested_at is None
+    if may_follow and request is not None and attempt.job_request is not None:
         after = next_job(request=request, attempts=attempts, prices=deployment.prices, deadline_at=run.deadline_at)
     cost = bill(attempts, prices=deployment.prices)
     if isinstance(after, NextJob) and request is not None:
@@ -795,8 +805,14 @@ def _ended_entry(run: Run) -> TimelineEntry:
         attempt=run.attempt,
         at=run.ended_at or run.updated_at,
         kind=TimelineKind.ENDED,
-        text=f"{_ENDED_TEXT[reason]}{because}",
+        text=f"{_ended_text(run, reason)}{because}",
     )
+
+
+def _ended_text(run: Run, reason: EndReason) -> str:
+    if run.backend == "ec2":
+        return _ENDED_TEXT_ON_EC2.get(reason, _ENDED_TEXT[reason])
+    return _ENDED_TEXT[reason]
 
 
 def _state_of(reason: EndReason) -> RunState:

@@ -19,6 +19,8 @@ from spotkeep_jobs.ladder import NextJob, Rung
 from spotkeep_jobs.record import format_time
 from spotkeep_jobs.request import MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS, GitSource, JobRequest
 
+DEPLOYMENT_TAG: Final = "spotkeep:deployment"
+"""By this tag of a job, its deployment is known."""
 CHECKPOINT_DIRECTORY: Final = "/opt/ml/checkpoints"
 INPUT_DIRECTORY: Final = "/opt/ml/input/data"
 BUNDLE_CHANNEL: Final = "spotkeep"
@@ -78,6 +80,11 @@ def launch_id_for(*, run: str, attempt: int, token: str, created_at: datetime) -
     """
     launch = f"{run}\n{attempt}\n{token}\n{format_time(created_at)}"
     return hashlib.sha256(launch.encode()).hexdigest()[:16]
+
+
+def marks_of(*, run: str, attempt: int, launch_id: str) -> dict[str, str]:
+    """What tells a launch from any other, in the job's environment."""
+    return {"SPOTKEEP_RUN": run, "SPOTKEEP_ATTEMPT": str(attempt), "SPOTKEEP_LAUNCH": launch_id}
 
 
 def checkpoint_uri_for(*, request: JobRequest, run: str, platform: JobPlatform) -> str:
@@ -178,7 +185,7 @@ def is_same_launch(*, environment: Mapping[str, str], parameters: Mapping[str, A
 
 
 def _environment(request: JobRequest, *, run: str, attempt: int, launch_id: str) -> dict[str, str]:
-    own = {"SPOTKEEP_RUN": run, "SPOTKEEP_ATTEMPT": str(attempt), "SPOTKEEP_LAUNCH": launch_id}
+    own = marks_of(run=run, attempt=attempt, launch_id=launch_id)
     if isinstance(request.source, GitSource):
         own |= {"SPOTKEEP_SOURCE_GIT_URL": request.source.git, "SPOTKEEP_SOURCE_GIT_COMMIT": request.source.commit}
     return {**request.environment, **own}
@@ -238,7 +245,7 @@ def _resources(request: JobRequest, rung: Rung, *, kms_key_arn: str | None) -> d
 
 def _tags(request: JobRequest, platform: JobPlatform, *, run: str, attempt: int) -> list[dict[str, str]]:
     own = {
-        "spotkeep:deployment": platform.deployment,
+        DEPLOYMENT_TAG: platform.deployment,
         "spotkeep:run": run,
         "spotkeep:attempt": str(attempt),
         **({"spotkeep:owner": request.owner} if request.owner else {}),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
+from spotkeep_jobs.delivery_report import report_delivery
 from spotkeep_jobs.states import PoolState
 from spotkeep_jobs.tracing import traced
 from spotkeep_jobs.tracking_functions import Tracking, TrackingSettings, wired
@@ -20,8 +21,6 @@ from warm_pools.firings import NotAFiringError, PoolFiring, firing_of
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
-
-    from spotkeep_jobs.outbox import Delivery
 
 _SERVICE: Final = os.environ.get("POWERTOOLS_SERVICE_NAME", "warm_pools")
 
@@ -87,9 +86,9 @@ def look(firing: PoolFiring, *, tracking: Tracking) -> Answer:
             observed = tracking.runs.observe_job(pool.reused_by)
             followed = None if observed is None else observed.run.run
             if followed is not None and followed != firing.run:
-                _report(tracking.outbox.deliver_run(followed))
+                report_delivery(tracking.outbox.deliver_run(followed), logger=logger, metrics=metrics)
         delivery = tracking.outbox.deliver_run(firing.run)
-        _report(delivery)
+        report_delivery(delivery, logger=logger, metrics=metrics)
     return {
         "ok": True,
         "run": pool.run,
@@ -100,17 +99,6 @@ def look(firing: PoolFiring, *, tracking: Tracking) -> Answer:
         "changes": found.changes,
         "notices_sent": list(delivery.sent),
     }
-
-
-def _report(delivery: Delivery) -> None:
-    for notice_id in delivery.sent:
-        logger.info("notice sent", notice_id=notice_id)
-    for failure in delivery.failures:
-        # Not raised: the record is right, and the reconciler sends what stayed in the outbox.
-        logger.warning("notice not sent", problem=failure)
-    metrics.add_metric(name="NoticeSent", unit=MetricUnit.Count, value=len(delivery.sent))
-    metrics.add_metric(name="NoticeNotSent", unit=MetricUnit.Count, value=len(delivery.failures))
-    metrics.add_metric(name="NoticeDead", unit=MetricUnit.Count, value=len(delivery.dead))
 
 
 if "AWS_LAMBDA_INITIALIZATION_TYPE" in os.environ:

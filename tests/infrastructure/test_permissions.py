@@ -90,7 +90,7 @@ EXPECTED_ACTIONS = {
         *TRACKING,
         *LAUNCHING,
         "sqs:SendMessage",
-        "sagemaker:ListTrainingJobs",
+        "sagemaker:Search",
         "ec2:DeleteVolume",
         "ec2:DeleteSnapshot",
     },

@@ -18,7 +18,7 @@ from spotkeep_jobs.launch import Launcher, complete_launch
 from spotkeep_jobs.reconciliation import Reconciler
 from spotkeep_jobs.record import Attempt, Plan, Run, Spread
 from spotkeep_jobs.run_observer import RunObserver
-from spotkeep_jobs.sagemaker_api import JobSummary, StatusTransition, TrainingJob
+from spotkeep_jobs.sagemaker_api import StatusTransition, TrainingJob
 from spotkeep_jobs.states import EndReason, NoticeKind, RunState, TimelineKind
 from spotkeep_jobs.tracking import Deployment
 from spotkeep_jobs.training_job_request import JobPlatform
@@ -75,8 +75,8 @@ class Account:
     def describe(self, job_name: str, /) -> TrainingJob | None:
         return self.jobs.get(job_name)
 
-    def in_progress(self) -> Iterator[JobSummary]:
-        raise AssertionError("nobody lists the jobs of so few runs")
+    def in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
+        raise AssertionError("nobody searches the jobs of so few runs")
 
     def stop(self, job_name: str, /) -> bool:
         self.jobs[job_name] = replace(self.jobs[job_name], status="Stopping", secondary_status="Stopping")
@@ -111,7 +111,8 @@ class Story:
             pools=world.pools,
         )  # fmt: skip
         self.reconciler = Reconciler(
-            table=self.table, observer=self.observer, jobs=self.account, pools=world.pools, outbox=world.outbox,
+            deployment="spotkeep", table=self.table, observer=self.observer, jobs=self.account, pools=world.pools,
+            outbox=world.outbox,
             clock=self.clock,
             tuning=TuningObserver(table=self.table, jobs=None, deployment="spotkeep", clock=self.clock),  # type: ignore[arg-type]
             complete_launch=partial(

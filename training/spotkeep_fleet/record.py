@@ -26,6 +26,10 @@ LEASE_SECONDS = 90.0
 
 BLANK, SNAPSHOT, VOLUME = "blank", "snapshot", "volume"
 WAITING, TRAINING, FINISHED, FAILED = "waiting", "training", "finished", "failed"
+LONGEST_FAILURE = 1024
+"""Of the reason of a failure, in characters; as SageMaker's FailureReason."""
+MOST_SETBACKS = 5
+"""How many instances in a row may leave with something wrong before they trained; each of them costs a boot."""
 _FORMAT = 1
 _KINDS = (BLANK, SNAPSHOT, VOLUME)
 _STATES = (WAITING, TRAINING, FINISHED, FAILED)
@@ -106,7 +110,7 @@ class TrainingReport:
     Attributes:
         state: `waiting` for its first start, `training`, `finished` (exit code 0) or `failed` (for good).
         exit_code: Of the last process that ended of its own accord.
-        failure: Why it failed, in at most 1,024 characters.
+        failure: Why it failed, in at most LONGEST_FAILURE characters.
         script_failures: How often the script failed; bounded by the job's max_script_retries.
         interruptions: How often an instance left after a notice.
         step: Completed steps.
@@ -153,7 +157,9 @@ class FleetRecord:
         training: What the training reports.
         stop_requested: Whether a user asked the run to stop: the training saves and leaves.
         ended: Whether the run is over: no instance begins anything.
-        problem: What went wrong last with lease or volume, for `spotkeep describe`.
+        problem: What went wrong last with lease, volume or saving, for `spotkeep describe`; None once it is well again.
+        setbacks: How many instances in a row left with something wrong; none once one trains. A run that is taken up
+            again begins at none.
     """
 
     run: str
@@ -170,6 +176,7 @@ class FleetRecord:
     stop_requested: bool = False
     ended: bool = False
     problem: str | None = None
+    setbacks: int = 0
 
     def next_version(self) -> FleetRecord:
         """Give the record as it is written over this one."""
@@ -190,6 +197,21 @@ def opened(*, run: str, job: InstanceJob, volume: CurrentVolume | None = None) -
         volume: A volume that exists and is to be used; it must carry the run's tag.
     """
     return FleetRecord(run=run, job=job, volume=volume)
+
+
+def reopened(record: FleetRecord, *, job: InstanceJob) -> FleetRecord:
+    """Give the record of a run whose next attempt begins: on the same volume, with nothing reported yet.
+
+    Args:
+        record: As the attempt before left it: ended, so no instance writes it.
+        job: What the instances of the next attempt do.
+    """
+    report = TrainingReport(
+        interruptions=record.training.interruptions,
+        durable_step=record.training.durable_step,
+        uploaded_step=record.training.uploaded_step,
+    )
+    return replace(record, job=job, training=report, stop_requested=False, ended=False, problem=None)
 
 
 def encode(record: FleetRecord) -> str:
@@ -232,6 +254,7 @@ def _record_from(reader: Reader) -> FleetRecord:
         stop_requested=reader.flag("stop_requested", default=False),
         ended=reader.flag("ended", default=False),
         problem=reader.optional_text("problem"),
+        setbacks=reader.whole("setbacks", 0),
     )
 
 
