@@ -158,7 +158,7 @@ class Reconciler:
         return sweep
 
     def _search_jobs(self) -> dict[str, TrainingJob]:
-        return {job.name: job for job in self._jobs.in_progress(self._deployment)}
+        return {job.name: job for job in self._jobs.search_in_progress(self._deployment)}
 
     def _as_recorded(self, run: str, in_progress: Mapping[str, TrainingJob]) -> Run | None:
         try:

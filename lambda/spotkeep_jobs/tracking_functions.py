@@ -68,9 +68,9 @@ class Tracking:
         pools: Looks at warm pools.
         tuning: Observes tuning jobs.
         outbox: Delivers notices.
-        metric_log: Takes what became of runs, for the dashboard.
         fleets: Attempts on EC2.
         fleet_owners: Whose an instance or a fleet is.
+        metric_log: Takes what became of runs, for the dashboard.
     """
 
     deployment: Deployment
@@ -144,7 +144,7 @@ def wired(settings: TrackingSettings, *, clock: Callable[[], datetime] = lambda:
             table=table, jobs=SageMakerTuningJobs(sagemaker), deployment=settings.deployment, clock=clock
         ),
         outbox=Outbox(table=table, topic=topic, clock=clock),
-        metric_log=MetricLog(deployment=settings.deployment, enabled=settings.deployment_metrics),
         fleets=fleets.jobs,
         fleet_owners=fleets.owners,
+        metric_log=MetricLog(deployment=settings.deployment, enabled=settings.deployment_metrics),
     )

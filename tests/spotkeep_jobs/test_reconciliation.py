@@ -117,7 +117,7 @@ def test_without_the_search_every_run_is_described(sweeping: Sweeping, make: Any
     def refuse(deployment: str) -> Any:
         raise SageMakerBusyError(operation="Search", code="ThrottlingException", reason="slow down")
 
-    sweeping.world.jobs.in_progress = refuse
+    sweeping.world.jobs.search_in_progress = refuse
     sweep = sweeping.reconciler.sweep()
     assert (sweep.changes, list(sweep.failures)) == (SEARCH_FROM, ["search of jobs"])
 

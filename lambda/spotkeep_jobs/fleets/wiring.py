@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import boto3
 from pydantic import BaseModel, ConfigDict, Field, Json
 
+from spotkeep_jobs.fleets.checks import FleetChecks
 from spotkeep_jobs.fleets.ec2_api import BotoEc2Api, Ec2Api
 from spotkeep_jobs.fleets.jobs import FleetJobs, NoFleets
 from spotkeep_jobs.fleets.launch import FleetPlatform
@@ -60,12 +61,14 @@ class FleetParts:
         owners: Whose an instance or a fleet is.
         ec2: EC2; None in a deployment without fleets.
         records: What is recorded of fleets.
+        checks: Asks EC2 about requests; None as above.
     """
 
     jobs: TrainingJobs
     owners: FleetOwners
     ec2: Ec2Api | None
     records: FleetRecords
+    checks: FleetChecks | None = None
 
 
 def fleet_parts(
@@ -91,4 +94,6 @@ def fleet_parts(
     ec2 = BotoEc2Api(lambda: boto3.client("ec2", config=client_config()))
     jobs = FleetJobs(ec2=ec2, records=records, deployment=settings.deployment, prices=prices, now=now)
     owners = TaggedFleetOwners(ec2, deployment=settings.deployment)
-    return FleetParts(jobs=jobs, owners=owners, ec2=ec2, records=records)
+    zones = tuple(dict.fromkeys(platform.subnets.values()))
+    checks = FleetChecks(ec2, zones=zones, deployment=settings.deployment, now=now)
+    return FleetParts(jobs=jobs, owners=owners, ec2=ec2, records=records, checks=checks)
