@@ -37,6 +37,7 @@ ENDED_STATUSES = frozenset({"Completed", "Failed", "Stopped"})
 _METHODS = {
     "CreateTrainingJob": "create_training_job",
     "DescribeTrainingJob": "describe_training_job",
+    "ListTrainingJobs": "list_training_jobs",
     "Search": "search",
     "StopTrainingJob": "stop_training_job",
     "UpdateTrainingJob": "update_training_job",
@@ -117,6 +118,15 @@ class TrainingJob:
     def ended(self) -> bool:
         """Whether the job is over for good."""
         return self.status in ENDED_STATUSES or self.status == "Deleting"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSummary:
+    """A line of ListTrainingJobs: a hundred come in one call, but say little."""
+
+    name: str
+    arn: str
+    last_modified_at: datetime | None
 
 
 class TrainingJobs(Protocol):
