@@ -118,3 +118,31 @@ def goes_through_both_kinds_of_interruption_and_both_zones(hosts: Site) -> None:
         found = archive.extractfile("./total")
         assert found is not None
         assert found.read().decode() == str(sum(range(150)))
+
+
+def test_a_notice_that_nothing_follows_and_a_time_without_any_capacity(relocated_hosts: Site) -> None:
+    """An instance that was told and not taken goes by itself; a run that nobody has room for waits and loses nothing."""
+    hosts = relocated_hosts
+    fleet = hosts.launch(job(hosts, pause_s=0.05))
+    first = hosts.instance(fleet)
+    hosts.wait_for(first, "saved")
+    hosts.control.warn_of("i-0123456789abcdef0")
+    hosts.control.interrupt(first["InstanceId"], notice_seconds=30, takes_place=False)
+    second = hosts.instance(fleet, other_than=(first["InstanceId"],))
+    hosts.wait_for(second, "resume")
+    assert "left: notice" in hosts.console(first)
+    hosts.wait_for(second, "saved")
+
+    for zone in ZONES:
+        hosts.control.change_pool(PoolChange(zone=zone, capacity=0, notice=False))
+    hosts.wait(lambda: not hosts.ec2.describe_fleet_instances(FleetId=fleet)["ActiveInstances"], "no instance")
+    waiting = hosts.record
+    assert waiting.volume is not None
+    assert not waiting.training.over
+    for zone in ZONES:
+        hosts.fill(zone, room=-1)
+    third = hosts.instance(fleet, other_than=(first["InstanceId"], second["InstanceId"]))
+    hosts.wait(lambda: hosts.record.training.state == FINISHED, "the end", lambda: hosts.console(third))
+    assert hosts.record.training.interruptions == 1
+    assert hosts.record.volume is not None
+    assert [volume["VolumeId"] for volume in hosts.volumes()] == [hosts.record.volume.id]
