@@ -1,4 +1,4 @@
-"""Attempts on fleets behind the seam of training jobs: whatever is retried or lost, one fleet, and nothing left of it."""
+"""Attempts on fleets behind the seam of training jobs: whatever is retried or lost, one fleet, and nothing left."""
 
 from __future__ import annotations
 
@@ -206,6 +206,7 @@ def test_a_fleet_whose_launcher_died_before_it_could_write_its_id_is_found_by_it
     found = world.jobs.describe("count-1")
     assert found is not None
     assert (found.arn, found.environment["SPOTKEEP_ATTEMPT"]) == ("fleet-1", "1")
+    assert world.records.past["count", 1].template_version is not None
 
 
 def test_a_refused_launch_leaves_nothing(world: World) -> None:
@@ -248,16 +249,15 @@ def test_a_stop_is_written_for_the_instance_and_no_other_follows(world: World) -
 
 def test_the_next_attempt_begins_on_the_same_volume_with_nothing_reported(world: World) -> None:
     world.jobs.create(asked())
-    world.change_record(
-        volume=CurrentVolume(id="vol-1", zone="us-east-1a", size_gb=100), ended=True, stop_requested=True
-    )
+    volume = CurrentVolume(id="vol-1", zone="us-east-1a", size_gb=100)
+    world.change_record(volume=volume, ended=True, stop_requested=True)
     world.report(state="failed", exit_code=1, script_failures=3, durable_step=70)
     assert world.jobs.create(asked(attempt=2)) == "fleet-2"
     record = world.records.fleet["count"]
     assert record.volume is not None
     assert (record.volume.id, record.job.attempt) == ("vol-1", 2)
     assert (record.training.state, record.training.script_failures, record.training.durable_step) == ("waiting", 0, 70)
-    assert not (record.ended or record.stop_requested)
+    assert (record.ended, record.stop_requested) == (False, False)
 
 
 def test_instances_of_an_earlier_attempt_are_no_part_of_this_one(world: World) -> None:
