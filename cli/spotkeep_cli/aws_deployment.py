@@ -1,6 +1,7 @@
 """The real deployment: boto3 behind `deployment.Deployment`, with AWS's errors in a user's words.
 
-The only module of the command line that calls AWS, besides `connection`, which looks the deployment up.
+The only module of the command line that calls AWS, besides `connection`, which looks the deployment up, and
+`drill.on_aws`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     from mypy_boto3_logs import CloudWatchLogsClient
 
-    from spotkeep_cli.deployment import RunReader, StoredObjects
+    from spotkeep_cli.deployment import Drill, RunReader, StoredObjects
 
 ClientFactory = Callable[..., Any]
 """`boto3.Session.client`, or the local AWS's."""
@@ -66,6 +67,7 @@ class Connection(BaseModel):
     run_table: str
     checkpoint_bucket: str
     notice_topic_arn: str
+    drill_template_id: str = ""
 
 
 class _UnfinishedError(LauncherError):
@@ -147,6 +149,12 @@ class AwsDeployment:
     def job_log(self, job_name: str) -> CloudWatchJobLog:
         """The log of a training job."""
         return CloudWatchJobLog(self._client("logs"), job_name=job_name, options=self._options)
+
+    def drill(self, run: str) -> Drill:
+        """A drill on a run."""
+        from spotkeep_cli.drill.on_aws import AwsDrill
+
+        return AwsDrill(connection=self._connection, client=self._client, options=self._options, run=run)
 
     def upload_source(self, *, key: str, content: bytes) -> str:
         """Puts a source archive into the bucket unless the same key is there: its name is its hash.
