@@ -204,21 +204,6 @@ class SageMakerTrainingJobs:
         except TrainingJobNotFoundError:
             return None
 
-    def in_progress(self) -> Iterator[JobSummary]:
-        """List the jobs in progress, whosever they are."""
-        query: dict[str, Any] = {"StatusEquals": "InProgress", "MaxResults": _JOBS_A_PAGE}
-        while True:
-            page = self._call("ListTrainingJobs", query)
-            for entry in page["TrainingJobSummaries"]:
-                yield JobSummary(
-                    name=entry["TrainingJobName"],
-                    arn=entry["TrainingJobArn"],
-                    last_modified_at=entry.get("LastModifiedTime"),
-                )
-            if not page.get("NextToken"):
-                return
-            query["NextToken"] = page["NextToken"]
-
     def search_in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
         """Search the jobs in progress; see `SearchableTrainingJobs.search_in_progress`.
 
