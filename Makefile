@@ -95,7 +95,7 @@ torture-checkpoint: setup ## Kill, fault, cut and flip checkpoints a thousand ti
 bench-control: setup ## Count what the functions ask of AWS: an event, a run, a thousand runs, ten thousand notices
 	$(BIN)/python -m benchmarks.control $(BENCH)
 
-torture-control: setup ## Tell launcher, tracker and reconciler 25,000 steps of trouble and 30,000 bad inputs; a verdict, JSON under .spotkeep/torture/
+torture-control: setup ## Tell launcher, tracker, warm_pools and reconciler 25,000 steps of trouble, feed 50,000 bad inputs; a verdict, JSON under .spotkeep/torture/
 	$(BIN)/python -m benchmarks.control.torture $(TORTURE)
 
 bench-fleet: setup ## Measure recoveries on local EC2 instances: each phase against the floor, AWS calls, notice to durable
