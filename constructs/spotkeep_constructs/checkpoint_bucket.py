@@ -175,6 +175,14 @@ class CheckpointBucket(Construct):
         # Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_OutputDataConfig.html (KmsKeyId)
         self._allow_key(grantee, ["kms:Encrypt", "kms:GenerateDataKey"])
 
+    def grant_delete_runs(self, grantee: iam.IGrantable) -> None:
+        """Lets a principal delete what lies below `runs/`; the bucket keeps the versions for a while.
+
+        Args:
+            grantee: A function's role.
+        """
+        allow(grantee, actions=["s3:DeleteObject"], resources=[self._objects(RUNS_PREFIX + "*")], wildcard=_EVERY_RUN)
+
     def grant_put_sources(self, grantee: iam.IGrantable) -> None:
         """Lets a principal upload the source archive of a run, and nothing else.
 

@@ -154,6 +154,14 @@ class TrainingJobs(Construct):
             conditions={"StringEquals": {"aws:RequestedRegion": Aws.REGION}},
         )
 
+    def grant_read_tags(self, grantee: iam.IGrantable) -> None:
+        """Lets a principal read the tags of training jobs, which tell whose they are.
+
+        Args:
+            grantee: A role, user or managed policy.
+        """
+        allow(grantee, actions=["sagemaker:ListTags"], resources=[self._job_arn()], wildcard=_EVERY_JOB)
+
     def grant_read_logs(self, grantee: iam.IGrantable) -> None:
         """Lets a principal read what jobs print.
 

@@ -9,9 +9,11 @@ from constructs import Construct
 from spotkeep_constructs.checkpoint_bucket import CheckpointBucket
 from spotkeep_constructs.connection import grant_read_connection
 from spotkeep_constructs.job_function import JobFunction
+from spotkeep_constructs.leftover_sweep import grant_look
 from spotkeep_constructs.run_table import RunTable
 from spotkeep_constructs.statements import allow
 from spotkeep_constructs.training_jobs import TrainingJobs
+from spotkeep_constructs.warm_pool_watch import group_name
 
 
 class UserPolicy(Construct):
@@ -59,6 +61,15 @@ class UserPolicy(Construct):
         checkpoints.grant_put_sources(self.policy)
         jobs.grant_describe(self.policy)
         jobs.grant_read_logs(self.policy)
+        # What `spotkeep doctor --account` looks at, beside what there is a table of.
+        grant_look(self, self.policy, jobs=jobs, schedule_group=group_name(deployment))
+        allow(
+            self.policy,
+            actions=["servicequotas:ListServiceQuotas"],
+            resources=["*"],
+            conditions={"StringEquals": {"aws:RequestedRegion": Aws.REGION}},
+            wildcard="Service Quotas knows no resources for a list; the region is the narrowest bound it takes.",
+        )
         jobs.deny_longer_keep_alive(self.policy)
         allow(
             self.policy,

@@ -36,6 +36,7 @@ ENDED_STATUSES = frozenset({"Completed", "Failed", "Stopped"})
 _METHODS = {
     "CreateTrainingJob": "create_training_job",
     "DescribeTrainingJob": "describe_training_job",
+    "ListTags": "list_tags",
     "ListTrainingJobs": "list_training_jobs",
     "StopTrainingJob": "stop_training_job",
     "UpdateTrainingJob": "update_training_job",
@@ -106,6 +107,8 @@ class TrainingJob:
     """None for a job without a pool: it asked for none, or none is kept."""
     pool_traits: PoolTraits | None = None
     """What another job must match to take its pool; None for a job that cannot leave one."""
+    tuning_job_arn: str | None = None
+    """The tuning job that made it, and handed its own tags on to it."""
 
     @property
     def ended(self) -> bool:
@@ -120,6 +123,7 @@ class JobSummary:
     name: str
     arn: str
     last_modified_at: datetime | None
+    ended_at: datetime | None = None
 
 
 class TrainingJobs(Protocol):
@@ -192,7 +196,27 @@ class SageMakerTrainingJobs:
 
     def in_progress(self) -> Iterator[JobSummary]:
         """List the jobs in progress; see `TrainingJobs.in_progress`."""
-        query: dict[str, Any] = {"StatusEquals": "InProgress", "MaxResults": _JOBS_A_PAGE}
+        return self._listed({"StatusEquals": "InProgress"})
+
+    def with_waiting_pool(self) -> Iterator[JobSummary]:
+        """List the ended jobs whose warm pool waits for a next one.
+
+        Raises:
+            SageMakerError: SageMaker refused or could not answer.
+        """
+        return self._listed({"WarmPoolStatusEquals": "Available"})
+
+    def tags(self, arn: str, /) -> Mapping[str, str]:
+        """A job's tags, which are 50 at most: one page.
+
+        Raises:
+            SageMakerError: SageMaker refused or could not answer.
+        """
+        entries: Sequence[Mapping[str, str]] = self._call("ListTags", {"ResourceArn": arn, "MaxResults": 50})["Tags"]
+        return {entry["Key"]: entry["Value"] for entry in entries}
+
+    def _listed(self, wanted: Mapping[str, Any]) -> Iterator[JobSummary]:
+        query: dict[str, Any] = {**wanted, "MaxResults": _JOBS_A_PAGE}
         while True:
             page = self._call("ListTrainingJobs", query)
             for entry in page["TrainingJobSummaries"]:
@@ -200,6 +224,7 @@ class SageMakerTrainingJobs:
                     name=entry["TrainingJobName"],
                     arn=entry["TrainingJobArn"],
                     last_modified_at=entry.get("LastModifiedTime"),
+                    ended_at=entry.get("TrainingEndTime"),
                 )
             if not page.get("NextToken"):
                 return
@@ -287,6 +312,7 @@ def training_job_of(answer: Mapping[str, Any]) -> TrainingJob:
         keep_alive_seconds=resources.get("KeepAlivePeriodInSeconds") or 0,
         warm_pool=_warm_pool_of(answer),
         pool_traits=traits_of(answer),
+        tuning_job_arn=answer.get("TuningJobArn"),
     )
 
 

@@ -14,6 +14,7 @@ from spotkeep_jobs.function_settings import FunctionSettings
 from spotkeep_jobs.notice_topic import SnsNoticeTopic
 from spotkeep_jobs.outbox import Outbox
 from spotkeep_jobs.pool_watch import PoolWatch
+from spotkeep_jobs.prices.known import KnownPrices
 from spotkeep_jobs.run_observer import RunObserver
 from spotkeep_jobs.run_table import RunTable
 from spotkeep_jobs.sagemaker_api import SageMakerTrainingJobs, TrainingJobs, client_config
@@ -53,6 +54,7 @@ class Tracking:
 
     Attributes:
         deployment: Its name and prices.
+        prices: The same prices, to be brought up to date where an invocation begins.
         clock: The time, aware.
         table: The run table.
         jobs: SageMaker's training jobs.
@@ -63,6 +65,7 @@ class Tracking:
     """
 
     deployment: Deployment
+    prices: KnownPrices
     clock: Callable[[], datetime]
     table: RunTable
     jobs: TrainingJobs
@@ -70,6 +73,10 @@ class Tracking:
     pools: PoolWatch
     tuning: TuningObserver
     outbox: Outbox
+
+    def refresh_prices(self) -> None:
+        """Take over prices that were read since; at most one read of the table an hour."""
+        self.prices.refresh(self.table, now=self.clock())
 
 
 def wired(settings: TrackingSettings, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Tracking:
@@ -80,8 +87,9 @@ def wired(settings: TrackingSettings, *, clock: Callable[[], datetime] = lambda:
         clock: The time, aware.
     """
     config = client_config()
-    deployment = Deployment(name=settings.deployment, prices=settings.prices, pool_rules=settings.pool_rules)
     sagemaker = boto3.client("sagemaker", config=config)
+    prices = KnownPrices(settings.prices, region=sagemaker.meta.region_name)
+    deployment = Deployment(name=settings.deployment, prices=prices, pool_rules=settings.pool_rules)
     jobs = SageMakerTrainingJobs(sagemaker)
     table = RunTable(
         client=boto3.client("dynamodb", config=config),
@@ -102,6 +110,7 @@ def wired(settings: TrackingSettings, *, clock: Callable[[], datetime] = lambda:
     pools = PoolWatch(table=table, jobs=jobs, schedules=schedules, deployment=deployment, clock=clock)
     return Tracking(
         deployment=deployment,
+        prices=prices,
         clock=clock,
         table=table,
         jobs=jobs,

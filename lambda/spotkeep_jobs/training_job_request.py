@@ -28,6 +28,11 @@ RUN_ID_HEX_DIGITS: Final = 8
 # Types with local NVMe disks: SageMaker refuses a volume key for them (their disks encrypt in hardware).
 # A `d` among the attributes (g4dn, p4d, r5d) says so, and these families have them without saying.
 # Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ResourceConfig.html (VolumeKmsKeyId)
+DEPLOYMENT_TAG: Final = "spotkeep:deployment"
+"""Every training job of a deployment carries it, with the deployment's name."""
+RUN_VARIABLE: Final = "SPOTKEEP_RUN"
+"""The environment variable by which a job that a launcher made names its run."""
+
 _LOCAL_DISK_TYPE: Final = re.compile(r"ml\.(?:[a-z]+\d+[a-z]*d[a-z]*|g[5-9]\w*|gr6\w*|p[5-9][\w-]*|trn\w+|i\d\w*)\.\w+")
 
 
@@ -173,12 +178,12 @@ def is_same_launch(*, environment: Mapping[str, str], parameters: Mapping[str, A
         parameters: what `build_training_job_request` made.
     """
     ours: Mapping[str, str] = parameters["Environment"]
-    marks = ("SPOTKEEP_RUN", "SPOTKEEP_ATTEMPT", "SPOTKEEP_LAUNCH")
+    marks = (RUN_VARIABLE, "SPOTKEEP_ATTEMPT", "SPOTKEEP_LAUNCH")
     return all(environment.get(mark) == ours[mark] for mark in marks)
 
 
 def _environment(request: JobRequest, *, run: str, attempt: int, launch_id: str) -> dict[str, str]:
-    own = {"SPOTKEEP_RUN": run, "SPOTKEEP_ATTEMPT": str(attempt), "SPOTKEEP_LAUNCH": launch_id}
+    own = {RUN_VARIABLE: run, "SPOTKEEP_ATTEMPT": str(attempt), "SPOTKEEP_LAUNCH": launch_id}
     if isinstance(request.source, GitSource):
         own |= {"SPOTKEEP_SOURCE_GIT_URL": request.source.git, "SPOTKEEP_SOURCE_GIT_COMMIT": request.source.commit}
     return {**request.environment, **own}
@@ -238,7 +243,7 @@ def _resources(request: JobRequest, rung: Rung, *, kms_key_arn: str | None) -> d
 
 def _tags(request: JobRequest, platform: JobPlatform, *, run: str, attempt: int) -> list[dict[str, str]]:
     own = {
-        "spotkeep:deployment": platform.deployment,
+        DEPLOYMENT_TAG: platform.deployment,
         "spotkeep:run": run,
         "spotkeep:attempt": str(attempt),
         **({"spotkeep:owner": request.owner} if request.owner else {}),

@@ -17,14 +17,13 @@ from botocore.exceptions import BotoCoreError, ClientError
 from spotkeep_jobs.errors import SageMakerBusyError
 from spotkeep_jobs.notices import tuning_notice
 from spotkeep_jobs.states import NoticeKind
+from spotkeep_jobs.training_job_request import DEPLOYMENT_TAG
 
 if TYPE_CHECKING:
     from mypy_boto3_sagemaker import SageMakerClient
 
     from spotkeep_jobs.record import Notice
     from spotkeep_jobs.run_table import RunTable
-
-DEPLOYMENT_TAG: Final = "spotkeep:deployment"
 
 _KINDS: Final = {
     "Completed": NoticeKind.COMPLETED,
