@@ -16,7 +16,8 @@ CommandLineError          1  something unexpected
 ├── NotConfirmedError    10  a question was answered with no
 ├── RehearsalFailedError 11  a rehearsal was judged, and did not pass
 ├── RehearsalNotJudgedError 12  a rehearsal could not be carried out to its verdict
-└── DamagedCheckpointsError 13  a checkpoint is damaged
+├── DamagedCheckpointsError 13  a checkpoint is damaged
+└── LeftOverError        14  the account holds what belongs to no live run
 ```
 """
 
@@ -48,6 +49,7 @@ class ExitCode(IntEnum):
     REHEARSAL_FAILED = 11
     REHEARSAL_NOT_JUDGED = 12
     DAMAGED_CHECKPOINT = 13
+    LEFT_OVER = 14
 
 
 class CommandLineError(Exception):
@@ -165,3 +167,9 @@ class DamagedCheckpointsError(CommandLineError):
     """A checkpoint is incomplete or altered; the message names the file, and the place in it where it is known."""
 
     exit_code = ExitCode.DAMAGED_CHECKPOINT
+
+
+class LeftOverError(CommandLineError):
+    """The account holds what should not be there; what was found has been shown."""
+
+    exit_code = ExitCode.LEFT_OVER

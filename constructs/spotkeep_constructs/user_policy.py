@@ -58,6 +58,7 @@ class UserPolicy(Construct):
         grant_read_connection(self, self.policy, deployment=deployment)
         run_table.grant_read(self.policy)
         checkpoints.grant_read_runs(self.policy)
+        checkpoints.grant_list_versions(self.policy)
         checkpoints.grant_put_sources(self.policy)
         jobs.grant_describe(self.policy)
         jobs.grant_read_logs(self.policy)

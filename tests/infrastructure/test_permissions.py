@@ -114,6 +114,7 @@ EXPECTED_ACTIONS = {
         *LOG_READING,
         *LOOKING_FOR_LEFTOVERS,
         "servicequotas:ListServiceQuotas",
+        "s3:ListBucketVersions",
         "lambda:InvokeFunction",
         "ssm:GetParameter",
         "s3:PutObject",

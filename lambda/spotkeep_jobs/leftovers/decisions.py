@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.leftovers.findings import GRACE, RULES, Finding, Kind, Rule
-from spotkeep_jobs.prices.book import BYTES_A_GIGABYTE, HOURS_A_MONTH
+from spotkeep_jobs.prices.storage_cost import BYTES_A_GIGABYTE, HOURS_A_MONTH
 from spotkeep_jobs.states import PoolState
 
 if TYPE_CHECKING:

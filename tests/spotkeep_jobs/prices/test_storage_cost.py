@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spotkeep_jobs.prices.book import HOURS_A_MONTH, storage_usd
+from spotkeep_jobs.prices.storage_cost import HOURS_A_MONTH, storage_usd
 
 
 def test_a_gigabyte_for_a_month_costs_the_listed_price() -> None:
