@@ -9,6 +9,7 @@ from constructs import Construct
 
 from spotkeep_constructs.chat_channels import ChatChannels
 from spotkeep_constructs.connection import Connection
+from spotkeep_constructs.dashboard import Dashboard
 from spotkeep_constructs.dependency_layer import LayerBuilder
 from spotkeep_constructs.failure_alarms import FailureAlarms
 from spotkeep_constructs.job_events import JobEvents
@@ -90,6 +91,8 @@ class EventsStack(Stack):
             "SPOTKEEP_NOTICE_TOPIC_ARN": self.topics.notices.topic_arn,
             "SPOTKEEP_PRICES": json.dumps(settings.prices, sort_keys=True),
             "SPOTKEEP_RUN_RETENTION_DAYS": str(settings.run_retention_days),
+            "SPOTKEEP_WAITING_TOO_LONG_SECONDS": str(settings.waiting_too_long_seconds),
+            "SPOTKEEP_DEPLOYMENT_METRICS": json.dumps(settings.dashboard),
             "SPOTKEEP_POOL_REMINDER_SECONDS": str(settings.pool_reminder_seconds),
         }
         if settings.pool_idle_limit_seconds is not None:
@@ -171,14 +174,27 @@ class EventsStack(Stack):
                 platform=platform,
             )
             functions.append(webhook.function)
-        FailureAlarms(
+        deliverers = [self.tracker, self.warm_pools, self.reconciler]
+        alarms = FailureAlarms(
             self,
             "Alarms",
             topic=self.topics.operations,
             functions=functions,
-            deliverers=[self.tracker, self.warm_pools, self.reconciler],
+            deliverers=deliverers,
             events=job_events.queue,
         )
+        if settings.dashboard:
+            Dashboard(
+                self,
+                "Board",
+                deployment=settings.deployment,
+                launcher=jobs.launcher,
+                tracker=self.tracker,
+                reconciler=self.reconciler,
+                deliverers=deliverers,
+                functions=functions,
+                alarms=alarms.alarms,
+            )
         self.connection = Connection(
             self,
             "Connection",

@@ -11,7 +11,7 @@ from spotkeep_constructs.lambda_target import LambdaTarget
 from stacks.project import Project
 from stacks.settings import Settings
 
-AWS_SERVICES = ("dynamodb", "logs", "pricing", "s3", "sagemaker", "scheduler", "secretsmanager", "sns")
+AWS_SERVICES = ("dynamodb", "ec2", "logs", "pricing", "s3", "sagemaker", "scheduler", "secretsmanager", "sns")
 """The services that functions make clients of; the layer describes no other to boto3.
 
 What the functions' credentials need is not among them: Lambda hands them over in the environment.
@@ -46,6 +46,7 @@ def function_platform(
         layer=layer.layer,
         source_root=project.functions,
         planner_root=project.planner,
+        training_root=project.training,
         archives=project.archives,
         log_retention=_RETENTIONS[settings.log_retention_days],
     )

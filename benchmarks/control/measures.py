@@ -31,7 +31,7 @@ OTHER_CALL_SECONDS: Final = 0.01
 SWEEP_INTERVAL_SECONDS: Final = 300
 LARGEST_TRACKER_RATIO: Final = 1.5
 
-_SAGEMAKER: Final = frozenset({"CreateTrainingJob", "DescribeTrainingJob", "StopTrainingJob", "ListTrainingJobs"})
+_SAGEMAKER: Final = frozenset({"CreateTrainingJob", "DescribeTrainingJob", "StopTrainingJob", "Search"})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,7 @@ from botocore.exceptions import ClientError
 from benchmarks.control.dynamodb import InMemoryDynamoDb, client_error
 from benchmarks.control.processes import Process, Trouble
 from spotkeep_jobs.job_events import JobLog, parse_log
+from spotkeep_jobs.training_job_request import DEPLOYMENT_TAG
 
 NOON: Final = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 SPOT_SHARE: Final = 0.3
@@ -122,8 +123,8 @@ class Service:
     def describe_training_job(self, *, TrainingJobName: str) -> dict[str, Any]:  # noqa: N803
         return self._called("DescribeTrainingJob", lambda: self._describe(TrainingJobName))  # type: ignore[no-any-return]
 
-    def list_training_jobs(self, **query: Any) -> dict[str, Any]:
-        return self._called("ListTrainingJobs", lambda: self._list(query))  # type: ignore[no-any-return]
+    def search(self, **query: Any) -> dict[str, Any]:
+        return self._called("Search", lambda: self._search(query))  # type: ignore[no-any-return]
 
     def stop_training_job(self, *, TrainingJobName: str) -> None:  # noqa: N803
         self._called("StopTrainingJob", lambda: self._stop(TrainingJobName))
@@ -267,18 +268,19 @@ class Service:
         else:
             job.pool, job.pool_over = "Terminated", self.seconds
 
-    def _list(self, query: Mapping[str, Any]) -> dict[str, Any]:
+    def _search(self, query: Mapping[str, Any]) -> dict[str, Any]:
+        """The index lags like the replicas; it knows nothing of a job's pool."""
         until = self.seconds - (REPLICA_LAG_SECONDS if self.replicas_lag else 0)
-        known = [answers[-1] for job in self.jobs.values() if (answers := [a for at, a in job.answers if at <= until])]
-        found = [answer for answer in known if answer["TrainingJobStatus"] == query["StatusEquals"]]
+        wanted = {each["Name"]: each["Value"] for each in query["SearchExpression"]["Filters"]}
+        found = [
+            answers[-1]
+            for job in self.jobs.values()
+            if _tags_of(job).get(DEPLOYMENT_TAG) == wanted[f"Tags.{DEPLOYMENT_TAG}"]
+            and (answers := [answer for at, answer in job.answers if at <= until])
+            and answers[-1]["TrainingJobStatus"] == wanted["TrainingJobStatus"]
+        ]
         first, size = int(query.get("NextToken", 0)), query["MaxResults"]
-        page: dict[str, Any] = {
-            "TrainingJobSummaries": [
-                {key: answer[key] for key in ("TrainingJobName", "TrainingJobArn", "CreationTime", "LastModifiedTime",
-                                              "TrainingJobStatus")}
-                for answer in found[first : first + size]
-            ]
-        }  # fmt: skip
+        page: dict[str, Any] = {"Results": [{"TrainingJob": answer} for answer in found[first : first + size]]}
         return page | ({"NextToken": str(first + size)} if first + size < len(found) else {})
 
     def _stop(self, name: str) -> None:
@@ -354,6 +356,10 @@ class Service:
 def is_waiting(job: ModelJob) -> bool:
     """Whether a job has no capacity, and nobody asked it to end."""
     return job.status == "InProgress" and job.secondary in _WAITING
+
+
+def _tags_of(job: ModelJob) -> dict[str, str]:
+    return {tag["Key"]: tag["Value"] for tag in job.request["Tags"]}
 
 
 def _fits(left: ModelJob, job: ModelJob) -> bool:

@@ -30,6 +30,7 @@ from launcher import handler as launcher_handler
 from reconciler.handler import reconciler_on
 from spotkeep_jobs.errors import RequestRefusedError, SageMakerBusyError
 from spotkeep_jobs.launch import Launcher, LaunchUnfinishedError
+from spotkeep_jobs.metric_log import MetricLog
 from spotkeep_jobs.notice_topic import SnsNoticeTopic
 from spotkeep_jobs.outbox import Outbox
 from spotkeep_jobs.pool_watch import PoolWatch
@@ -97,7 +98,9 @@ _ENDS: Final = (
 )  # fmt: skip
 """A job's good end, the classes of its failures, and its limits."""
 
-names = st.sampled_from(sorted(DOCUMENTS))
+_LEAVE_A_POOL: Final = ("next", "warm")
+names = st.sampled_from((*sorted(DOCUMENTS), *_LEAVE_A_POOL))
+"""Those whose jobs leave a pool more often: every second story shall have one."""
 skews = st.integers(-LARGEST_SKEW_SECONDS, LARGEST_SKEW_SECONDS)
 pauses = st.none() | st.integers(0, 12)
 """Before which call a process is held; None lets it run to its end."""
@@ -150,6 +153,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
                 topic=SnsNoticeTopic(self.service, topic_arn="topic"),  # type: ignore[arg-type]
                 clock=clock,
             ),
+            metric_log=MetricLog(deployment="spotkeep", enabled=False),
         )
         self.launcher = Launcher(
             table=self.table,
@@ -163,9 +167,9 @@ class ControlPlaneStory(RuleBasedStateMachine):
 
     # What users ask for
 
-    @initialize(names=st.lists(names, min_size=1, max_size=3, unique=True), pools=st.booleans())
+    @initialize(names=st.lists(names, min_size=1, max_size=3, unique=True), pools=st.sampled_from([False, True, True]))
     def some_users_have_launched(self, names: list[str], pools: bool) -> None:  # noqa: FBT001 - drawn
-        for name in dict.fromkeys([*names, *(("warm", "next") if pools else ())]):
+        for name in dict.fromkeys([*names, *(_LEAVE_A_POOL if pools else ())]):
             self.a_user_launches(name=name, skew=0, hold=None, trouble=None)
 
     @rule(name=names, skew=skews, hold=pauses, trouble=troubles)
@@ -192,6 +196,21 @@ class ControlPlaneStory(RuleBasedStateMachine):
     ) -> None:
         document = action if action["action"] == "pools" else {**action, "run": name}
         self._invoke("launcher", functools.partial(self._answer, document), skew=skew, hold=hold, trouble=trouble)
+
+    @precondition(lambda self: any(job.pool == "Available" for job in self.service.jobs.values()))
+    @rule(which=st.integers(0, 1), skew=skews, hold=pauses, trouble=troubles)
+    def a_next_job_looks_for_a_pool(
+        self, which: int, skew: int, hold: int | None, trouble: tuple[int, Trouble] | None
+    ) -> None:
+        heads = {name: self.record.get(name) for name in _LEAVE_A_POOL}
+        free = [name for name, head in heads.items() if head is None or head.state.ended]
+        if not free:
+            return
+        name = free[which % len(free)]
+        if heads[name] is None:
+            self.a_user_launches(name=name, skew=skew, hold=hold, trouble=trouble)
+        else:
+            self.a_user_asks(name=name, action="resume", skew=skew, hold=hold, trouble=trouble)
 
     # What arrives, and when
 
@@ -517,8 +536,8 @@ class ControlPlaneStory(RuleBasedStateMachine):
                 continue  # The queue would bring it again; here it is lost.
 
     def _sweep(self) -> object:
-        # With and without a list of jobs first: how many runs are in flight differs from story to story.
-        return reconciler_on(self.tracking, list_from=2).sweep()
+        # With and without a search of jobs first: how many runs are in flight differs from story to story.
+        return reconciler_on(self.tracking, search_from=2).sweep()
 
     def _answer(self, document: dict[str, Any]) -> object:
         return launcher_handler.answer_to(document, launcher=self.launcher, request_id="request")

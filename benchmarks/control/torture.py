@@ -10,27 +10,24 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import get_state_machine_test
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from benchmarks.control import bad_input
 from benchmarks.control.story import ControlPlaneStory
+from benchmarks.stages import Done, Stage, run_stages
 
 PROJECT: Final = Path(__file__).parents[2]
 STEPS_A_STORY: Final = 50
 _WORDS_OF_A_PROBLEM: Final = 6_000
-
-Told = Callable[[int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,17 +51,16 @@ def main() -> int:
     logging.disable(logging.CRITICAL)
     console = Console()
     started = time.monotonic()
-    stages: dict[str, tuple[int, Callable[[Told], Found]]] = {
-        "stories": (options.steps, partial(tell_stories, steps=options.steps, first_seed=options.seed)),
-        **{
-            f"bad input: {function}": (
-                options.inputs,
-                partial(feed, function, inputs=options.inputs, first_seed=options.seed),
-            )
-            for function in bad_input.FUNCTIONS
-        },
+    stories = partial(tell_stories, steps=options.steps, first_seed=options.seed)
+    stages = {"stories": Stage(trials=options.steps, work=stories)} | {
+        f"bad input: {function}": Stage(
+            trials=options.inputs, work=partial(feed, function, inputs=options.inputs, first_seed=options.seed)
+        )
+        for function in bad_input.FUNCTIONS
     }
-    results = _run(stages, console)
+    results = run_stages(
+        stages, console, in_a_line=lambda found: f"{found.trials:,} done, {len(found.problems)} problems"
+    )
     problems = [problem for found in results.values() for problem in found.problems]
     document = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -86,7 +82,7 @@ def main() -> int:
     return 0 if not problems else 1
 
 
-def tell_stories(tell: Told, *, steps: int, first_seed: int) -> Found:
+def tell_stories(tell: Done, *, steps: int, first_seed: int) -> Found:
     """Tell stories until so many steps are taken, or one breaks.
 
     Args:
@@ -125,7 +121,7 @@ def tell_stories(tell: Told, *, steps: int, first_seed: int) -> Found:
     return Found(trials=Story.steps_taken, figures=dict(sorted(Story.happenings.items())))
 
 
-def feed(function: str, tell: Told, *, inputs: int, first_seed: int) -> Found:
+def feed(function: str, tell: Done, *, inputs: int, first_seed: int) -> Found:
     """Feed one function with bad input.
 
     Args:
@@ -154,21 +150,6 @@ def feed(function: str, tell: Told, *, inputs: int, first_seed: int) -> Found:
         tell(fed.inputs - before)
         round_number += 1
     return Found(trials=fed.inputs, figures=dict(sorted(fed.answers.items())))
-
-
-def _run(stages: dict[str, tuple[int, Callable[[Told], Found]]], console: Console) -> dict[str, Found]:
-    columns: tuple[Any, ...] = (
-        TextColumn("{task.description:<26}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    results = {}
-    with Progress(*columns, console=console, transient=True) as progress:
-        for name, (count, stage) in stages.items():
-            task = progress.add_task(name, total=count)
-            results[name] = stage(lambda done, task=task: progress.advance(task, done))  # type: ignore[misc]
-    return results
 
 
 def _table(results: dict[str, Found]) -> Table:

@@ -12,12 +12,11 @@ from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from benchmarks.stages import Done, Stage, run_stages
 from benchmarks.torture import trials
 from benchmarks.torture.trials import Found, Recording, Told
 
@@ -84,22 +83,15 @@ def _torture(options: argparse.Namespace, recording: Recording, console: Console
             lambda tell: trials.give_notices(trials=options.notices, chance=chance, tell=tell),
         ),
     }
-    columns: tuple[Any, ...] = (
-        TextColumn("{task.description:<26}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
+    return run_stages(
+        {name: Stage(trials=count, work=_counting(stage)) for name, (count, stage) in stages.items()},
+        console,
+        in_a_line=lambda found: f"{found.trials:,} trials, {len(found.problems)} problems",
     )
-    results = {}
-    with Progress(*columns, console=console, transient=True) as progress:
-        for name, (count, stage) in stages.items():
-            task = progress.add_task(name, total=count)
-            results[name] = stage(lambda _found, task=task: progress.advance(task))  # type: ignore[misc]
-            if not console.is_terminal:
-                # A log has no bars: whoever reads it sees how far it is.
-                broken = len(results[name].problems)
-                progress.console.print(f"{name}: {results[name].trials:,} trials, {broken} problems", highlight=False)
-    return results
+
+
+def _counting(stage: Callable[[Told], Found]) -> Callable[[Done], Found]:
+    return lambda done: stage(lambda _found: done(1))
 
 
 def _options() -> argparse.Namespace:
@@ -112,13 +104,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--failed-syncs", type=int, default=40, help="failing fsyncs (default 40, at most all)")
     parser.add_argument("--flips", type=int, default=2000, help="flipped bits (default 2000)")
     parser.add_argument("--notices", type=int, default=100, help="notices (default 100)")
-    parser.add_argument("--quick", action="store_true", help="about 20 kills and a little of everything else")
+    parser.add_argument("--quick", action="store_true", help="about 8 kills and a little of everything else")
     parser.add_argument("--seed", type=int, default=1, help="what chance starts from (default 1)")
     parser.add_argument("--output", type=Path, default=PROJECT / ".spotkeep" / "torture" / "checkpoint.json")
     options = parser.parse_args()
     if options.quick:
-        options.kills, options.faults, options.failed_syncs = 20, 12, 2
-        options.lost_writes, options.flips, options.notices = 60, 60, 4
+        options.kills, options.faults, options.failed_syncs = 8, 5, 1
+        options.lost_writes, options.flips, options.notices = 20, 20, 2
     return options
 
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from spotkeep_cli.account_check import AccountCheck
     from spotkeep_cli.deployment import RunReader, StoredObjects
     from spotkeep_cli.run_storage import StoredVersion
+    from spotkeep_jobs.record import Backend
 
 ClientFactory = Callable[..., Any]
 """`boto3.Session.client`, or the local AWS's."""
@@ -70,6 +71,8 @@ class Connection(BaseModel):
     notice_topic_arn: str
     pool_schedule_group: str | None = None
     """None in the connection of an older deployment."""
+    fleet_log_group: str = ""
+    """Where the instances of runs on EC2 write; empty in a deployment without fleets."""
 
 
 class _UnfinishedError(LauncherError):
@@ -160,9 +163,10 @@ class AwsDeployment:
         with translated_aws_errors("looking at the account", options=self._options):
             return check_account(connection=self._connection, client=self._client, table=table, clock=clock)
 
-    def job_log(self, job_name: str) -> CloudWatchJobLog:
-        """The log of a training job."""
-        return CloudWatchJobLog(self._client("logs"), job_name=job_name, options=self._options)
+    def job_log(self, job_name: str, *, backend: Backend = "sagemaker") -> CloudWatchJobLog:
+        """The log of an attempt: SageMaker and the instances of fleets have a log group each."""
+        group = self._connection.fleet_log_group if backend == "ec2" else LOG_GROUP
+        return CloudWatchJobLog(self._client("logs"), job_name=job_name, options=self._options, group=group)
 
     def upload_source(self, *, key: str, content: bytes) -> str:
         """Puts a source archive into the bucket unless the same key is there: its name is its hash.
@@ -200,8 +204,11 @@ class CloudWatchJobLog:
     A managed spot job that comes back on another instance may write a new stream; each read looks for it.
     """
 
-    def __init__(self, client: CloudWatchLogsClient, *, job_name: str, options: ConnectionOptions) -> None:
+    def __init__(
+        self, client: CloudWatchLogsClient, *, job_name: str, options: ConnectionOptions, group: str = LOG_GROUP
+    ) -> None:
         self._client = client
+        self._group = group
         self._job_name = job_name
         self._options = options
         self._positions: dict[str, str] = {}
@@ -219,7 +226,7 @@ class CloudWatchJobLog:
     def _streams(self) -> list[str]:
         try:
             pages = self._client.get_paginator("describe_log_streams").paginate(
-                logGroupName=LOG_GROUP, logStreamNamePrefix=f"{self._job_name}/"
+                logGroupName=self._group, logStreamNamePrefix=f"{self._job_name}/"
             )
             return [stream["logStreamName"] for page in pages for stream in page["logStreams"]]
         except self._client.exceptions.ResourceNotFoundException:
@@ -229,7 +236,7 @@ class CloudWatchJobLog:
         host = stream.rpartition("/")[2].rpartition("-")[0] or stream
         while True:
             position = self._positions.get(stream)
-            query: dict[str, Any] = {"logGroupName": LOG_GROUP, "logStreamName": stream, "startFromHead": True}
+            query: dict[str, Any] = {"logGroupName": self._group, "logStreamName": stream, "startFromHead": True}
             if position is not None:
                 query["nextToken"] = position
             page = self._client.get_log_events(**query)

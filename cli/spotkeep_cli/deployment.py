@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from spotkeep_cli.account_check import AccountCheck
     from spotkeep_cli.run_storage import StoredVersion
     from spotkeep_jobs.prices.book import PriceBook
-    from spotkeep_jobs.record import Attempt, Notice, Plan, Pool, Run, TimelineEntry
+    from spotkeep_jobs.record import Attempt, Backend, Notice, Plan, Pool, Run, TimelineEntry
     from spotkeep_jobs.states import RunState
 
     # Named here because `RunReader.list` hides the builtin within its class.
@@ -169,8 +169,8 @@ class Deployment(Protocol):
     def check_account(self, *, clock: Callable[[], datetime]) -> AccountCheck:
         """Looks for what belongs to no live run, and at quotas. Changes nothing."""
 
-    def job_log(self, job_name: str) -> JobLog:
-        """The log of a training job."""
+    def job_log(self, job_name: str, *, backend: Backend = "sagemaker") -> JobLog:
+        """The log of an attempt: of its training job, or of the instances of its fleet."""
 
     def upload_source(self, *, key: str, content: bytes) -> str:
         """Puts a source archive into the bucket, unless it is there, and returns its S3 URI."""

@@ -12,6 +12,7 @@ from spotkeep_cli.preparation import prepare
 if TYPE_CHECKING:
     from spotkeep_cli.deployment import Deployment, JobLog, RunReader
     from spotkeep_cli.job_file import JobDocument
+    from spotkeep_jobs.record import Backend
 
 _OF_ONE_RUN: Final = frozenset({"token", "checkpoint_prefix"})
 
@@ -38,9 +39,9 @@ class RehearsedDeployment:
         """Where notices are published."""
         return self._deployment.notice_topic_arn
 
-    def job_log(self, job_name: str) -> JobLog:
+    def job_log(self, job_name: str, *, backend: Backend = "sagemaker") -> JobLog:
         """The log of a training job."""
-        return self._deployment.job_log(job_name)
+        return self._deployment.job_log(job_name, backend=backend)
 
     def launch(self, *, run: str) -> None:
         """Launch the job as a run of this id; see `spotkeep_rehearsal.rehearsal.Deployment.launch`.

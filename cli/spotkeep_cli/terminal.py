@@ -73,18 +73,21 @@ class Terminal:
         sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
 
     def show_next(self, *steps: NextStep) -> None:
-        """Ends a command with what is useful now. Commands are never wrapped, so that they can be copied."""
+        """Ends a command with what is useful now, and why: beside the commands where all of it fits, else below each.
+
+        Commands are never wrapped, so that they can be copied.
+        """
         if self.as_json or not steps:
             return
         from rich.text import Text
 
         width = max(len(step.command) for step in steps)
+        beside = width + 8 + max(len(step.what) for step in steps) <= self.people.width
         self.show("")
         for step in steps:
-            in_line = width + 8 + max(len(s.what) for s in steps) <= self.people.width
             line = Text.assemble(("Next: " if step is steps[0] else "      ", "dim"), (step.command, "bold"))
-            if in_line:
-                line.append(" " * (width - len(step.command) + 2) + step.what, style="dim")
+            gap = " " * (width - len(step.command) + 2) if beside else "\n" + " " * 8
+            line.append(gap + step.what, style="dim")
             self.people.print(line, soft_wrap=True, highlight=False)
 
     def show_error(self, error: CommandLineError) -> None:

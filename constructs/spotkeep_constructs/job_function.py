@@ -37,6 +37,7 @@ class FunctionPlatform:
         layer: Their third-party dependencies.
         source_root: The directory `lambda/`, which holds one package a function.
         planner_root: The directory `planner/`, whose steering the functions carry.
+        training_root: The directory `training/`, whose fleet record they carry.
         archives: Directory that keeps built archives.
         log_retention: How long their logs are kept.
     """
@@ -45,16 +46,18 @@ class FunctionPlatform:
     layer: lambda_.ILayerVersion
     source_root: Path
     planner_root: Path
+    training_root: Path
     archives: Path
     log_retention: logs.RetentionDays
 
 
-def code_bytes(source_root: Path, package: str, *, planner_root: Path) -> bytes:
+def code_bytes(source_root: Path, package: str, *, planner_root: Path, training_root: Path) -> bytes:
     """Packs a function's package together with what all functions share.
 
     Args:
         source_root: The directory `lambda/`.
         planner_root: The directory `planner/`.
+        training_root: The directory `training/`.
         package: The function's package, which holds handler.py.
 
     Returns:
@@ -75,6 +78,7 @@ def code_bytes(source_root: Path, package: str, *, planner_root: Path) -> bytes:
         files |= python_sources(source_root / name)
     planner = python_sources(planner_root / "spotkeep_planner")
     files |= {name: content for name, content in planner.items() if name.startswith(STEERING)}
+    files |= python_sources(training_root / "spotkeep_fleet")
     return zip_bytes(files)
 
 
@@ -144,7 +148,9 @@ class JobFunction(Construct):
         self.package = package
         self.timeout = timeout
         name = f"{deployment}-{package}"
-        content = code_bytes(platform.source_root, package, planner_root=platform.planner_root)
+        content = code_bytes(
+            platform.source_root, package, planner_root=platform.planner_root, training_root=platform.training_root
+        )
         digest = sha256(content)
         archive = keep(platform.archives / digest, f"{package}.zip", content)
 

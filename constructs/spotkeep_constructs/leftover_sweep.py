@@ -25,6 +25,7 @@ def grant_look(scope: Construct, grantee: iam.IGrantable, *, jobs: TrainingJobs,
         jobs: The deployment's training jobs.
         schedule_group: Name of the group of looks at warm pools.
     """
+    jobs.grant_search(grantee)
     jobs.grant_list(grantee)
     jobs.grant_read_tags(grantee)
     allow(

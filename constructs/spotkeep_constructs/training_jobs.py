@@ -140,11 +140,25 @@ class TrainingJobs(Construct):
             wildcard=_EVERY_STREAM,
         )
 
+    def grant_search(self, grantee: iam.IGrantable) -> None:
+        """Lets a principal search the training jobs of the account.
+
+        Args:
+            grantee: A role that looks at many jobs at once.
+        """
+        allow(
+            grantee,
+            actions=["sagemaker:Search"],
+            resources=["*"],
+            wildcard="SageMaker knows no resources for it; the region is the narrowest bound it takes.",
+            conditions={"StringEquals": {"aws:RequestedRegion": Aws.REGION}},
+        )
+
     def grant_list(self, grantee: iam.IGrantable) -> None:
         """Lets a principal list the training jobs of the account.
 
         Args:
-            grantee: A role that looks at many jobs at once.
+            grantee: A role that looks for warm pools, whosever they are.
         """
         allow(
             grantee,

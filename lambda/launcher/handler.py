@@ -29,7 +29,8 @@ from launcher.settings import LauncherSettings
 from spotkeep_jobs.aws_errors import is_temporary
 from spotkeep_jobs.durations import parse_duration
 from spotkeep_jobs.errors import DurationError, Problem, RequestRefusedError, SageMakerError
-from spotkeep_jobs.launch import Launcher, LaunchUnfinishedError
+from spotkeep_jobs.fleets.wiring import fleet_parts
+from spotkeep_jobs.launch import Fleets, Launcher, LaunchUnfinishedError
 from spotkeep_jobs.prices.known import KnownPrices
 from spotkeep_jobs.run_table import RunChangedError, RunTable
 from spotkeep_jobs.sagemaker_api import SageMakerTrainingJobs, client_config
@@ -57,20 +58,20 @@ ACTIONS = ("launch", "validate", *_RUN_ACTIONS, *_POOL_ACTIONS)
 def made_once() -> tuple[Launcher, RunTable, KnownPrices]:
     """The launcher on real clients, made once for each execution environment, with its table and its prices."""
     settings = LauncherSettings.from_environment()
+    platform = settings.fleet_platform
+    dynamodb = boto3.client("dynamodb", config=client_config())
     sagemaker = boto3.client("sagemaker", config=client_config())
     prices = KnownPrices(settings.prices, region=sagemaker.meta.region_name)
-    table = RunTable(
-        client=boto3.client("dynamodb", config=client_config()),
-        table_name=settings.run_table,
-        retention_days=settings.run_retention_days,
-    )
+    parts = fleet_parts(settings, platform=platform, dynamodb=dynamodb, prices=prices, now=_now)
+    table = RunTable(client=dynamodb, table_name=settings.run_table, retention_days=settings.run_retention_days)
     launcher = Launcher(
         table=table,
         jobs=SageMakerTrainingJobs(sagemaker),
         platform=settings.platform,
         defaults=replace(settings.defaults, prices=prices),
         prices=prices,
-        now=lambda: datetime.now(UTC),
+        now=_now,
+        fleets=Fleets(platform=platform, jobs=parts.jobs, checks=parts.checks),
     )
     return launcher, table, prices
 
@@ -80,6 +81,10 @@ def production_launcher() -> Launcher:
     launcher, table, prices = made_once()
     prices.refresh(table, now=launcher.now())
     return launcher
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 @traced
@@ -131,12 +136,14 @@ def answer_to(event: object, *, launcher: Launcher, request_id: str) -> answers.
     if action == "validate":
         request, warnings = launcher.validate(document)
         _count("DocumentValidated")
-        matches, troubles = _matches(request, launcher=launcher)
+        on_ec2 = request.backend == "ec2"
+        matches, troubles = ((), ()) if on_ec2 else _matches(request, launcher=launcher)
         return answers.valid(
             request,
             (*warnings, *troubles),
             usd_per_hour=launcher.usd_per_hour(request),
             matches=matches,
+            offers=launcher.check(request).offers if on_ec2 else (),
             now=launcher.now(),
         )
     launch = launcher.launch(document, default_token=request_id, plan=plan)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, Json
 
+from spotkeep_jobs.fleets.wiring import FleetSettings
 from spotkeep_jobs.function_settings import FunctionSettings
 from spotkeep_jobs.training_job_request import JobPlatform
 from spotkeep_jobs.validation import DeploymentDefaults
@@ -18,7 +19,7 @@ def _split(value: object) -> object:
 _Listed = Annotated[tuple[str, ...], BeforeValidator(_split)]
 
 
-class LauncherSettings(FunctionSettings):
+class LauncherSettings(FleetSettings, FunctionSettings):
     """What the launcher gives every job, fills into a document and insists on."""
 
     checkpoint_bucket: str
@@ -57,4 +58,5 @@ class LauncherSettings(FunctionSettings):
             max_run_limit_seconds=self.max_run_limit_seconds,
             max_keep_alive_seconds=self.max_keep_alive_seconds,
             teams=tuple(sorted(self.team_role_arns)),
+            fleet_instance_types=None if self.launch_template_id is None else self.fleet_instance_types,
         )

@@ -18,7 +18,7 @@ from spotkeep_jobs.leftovers.sources import Surroundings
 from spotkeep_jobs.leftovers.watch import LeftoverWatch
 from spotkeep_jobs.leftovers.wiring import sources_of
 from spotkeep_jobs.prices.price_list import AwsPriceList, endpoint_region
-from spotkeep_jobs.reconciliation import LIST_FROM, Reconciler, Sweep, SweepFailedError
+from spotkeep_jobs.reconciliation import SEARCH_FROM, Reconciler, Sweep, SweepFailedError
 from spotkeep_jobs.sagemaker_api import client_config
 from spotkeep_jobs.tracing import traced
 from spotkeep_jobs.tracking_functions import Tracking, wired
@@ -55,14 +55,15 @@ def production_housekeeping() -> Housekeeping:
     return made_once()[2]
 
 
-def reconciler_on(parts: Tracking, *, list_from: int = LIST_FROM) -> Reconciler:
+def reconciler_on(parts: Tracking, *, search_from: int = SEARCH_FROM) -> Reconciler:
     """The reconciler, made of the parts that the tracker is made of, and able to complete a launch.
 
     Args:
         parts: The parts.
-        list_from: With so many runs in flight, jobs are listed before any is described.
+        search_from: With so many runs in flight, jobs are searched before any is described.
     """
     return Reconciler(
+        deployment=parts.deployment.name,
         table=parts.table,
         observer=parts.runs,
         pools=parts.pools,
@@ -70,10 +71,16 @@ def reconciler_on(parts: Tracking, *, list_from: int = LIST_FROM) -> Reconciler:
         tuning=parts.tuning,
         outbox=parts.outbox,
         complete_launch=functools.partial(
-            complete_launch, table=parts.table, jobs=parts.jobs, deployment=parts.deployment, now=parts.clock
+            complete_launch,
+            table=parts.table,
+            jobs=parts.jobs,
+            fleets=parts.fleets,
+            deployment=parts.deployment,
+            now=parts.clock,
         ),
         clock=parts.clock,
-        list_from=list_from,
+        metric_log=parts.metric_log,
+        search_from=search_from,
     )
 
 
@@ -178,6 +185,8 @@ def _report(sweep: Sweep) -> None:
         "SweepLeft": sweep.left,
     }
     for name, count in counts.items():
+        if not count and name != "RunsInFlight":
+            continue  # Each metric that has a value in an hour is billed for it.
         metrics.add_metric(name=name, unit=MetricUnit.Count, value=count)
 
 

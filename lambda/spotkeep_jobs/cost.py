@@ -138,6 +138,7 @@ def usage_of(*, job: TrainingJob, log: JobLog, earlier: Sequence[Attempt], ended
         + _seconds_in(_after_first_start(job.transitions, continues), DOWNLOADING_STATUSES, ended_at=ended_at),
         last_step=steps.last_step,
         log_complete=log.complete,
+        charges=job.charges,
     )
 
 
@@ -161,16 +162,22 @@ def bill(attempts: Sequence[Attempt], *, prices: Mapping[str, float]) -> Cost | 
         usages.append(usage)
     if not usages:
         return None
-    worked = sum((usage.billable_seconds or 0.0) * usage.instance_count for usage in usages)
+    worked = sum(_worked_seconds(usage) for usage in usages)
     # SageMaker bills a pool's idle time as it bills work; its own percentage leaves it out.
     idle = sum(usage.pool_idle_seconds * usage.instance_count for usage in usages)
     billed = worked + idle
     training = sum((usage.training_seconds or 0.0) * usage.instance_count for usage in usages)
     clean = sum(_clean_seconds(usage) for usage in usages)
-    known_prices = [prices.get(attempt.instance_type) for attempt in attempts]
-    worked_usd = _priced([(u.billable_seconds or 0.0) * u.instance_count for u in usages], known_prices)
+    charges = [usage.charges for usage in usages if usage.charges is not None]
+    known_prices = [_on_demand_price(a, u, prices=prices) for a, u in zip(attempts, usages, strict=True)]
+    worked_usd = _worked_usd(usages, known_prices)
     idle_usd = _priced([u.pool_idle_seconds * u.instance_count for u in usages], known_prices)
-    billed_usd = None if worked_usd is None or idle_usd is None else round(worked_usd + idle_usd, 6)
+    if charges and not any(usage.pool_idle_seconds for usage in usages):
+        idle_usd = 0.0
+    storage_usd = sum(each.storage_usd or 0.0 for each in charges)
+    billed_usd = None if worked_usd is None or idle_usd is None else round(worked_usd + idle_usd + storage_usd, 6)
+    # Without an on-demand price a fleet's bill cannot be held against one.
+    comparable = all(each.billable_seconds is not None for each in charges)
     clean_usd = _priced([_clean_seconds(usage) for usage in usages], known_prices)
     return Cost(
         billed_seconds=_rounded(billed),
@@ -182,15 +189,21 @@ def bill(attempts: Sequence[Attempt], *, prices: Mapping[str, float]) -> Cost | 
             sum(usage.restart_overhead_seconds * usage.instance_count for usage in usages)
         ),
         clean_on_demand_seconds=_rounded(clean),
-        saved_seconds=_rounded(clean - billed),
-        saved_percent=_percent(clean - billed, of=clean),
-        aws_saved_percent=_percent(training - worked, of=training),
+        saved_seconds=_rounded(clean - billed) if comparable else 0.0,
+        saved_percent=(_fleet_saved_percent(clean_usd, billed_usd) if comparable else None)
+        if charges
+        else _percent(clean - billed, of=clean),
+        # A figure of SageMaker's console; EC2 shows none.
+        aws_saved_percent=None if charges else _percent(training - worked, of=training),
         usd_per_hour=known_prices[-1],
         billed_usd=billed_usd,
         idle_pool_seconds=_rounded(idle),
         idle_pool_usd=idle_usd,
         clean_on_demand_usd=clean_usd,
         saved_usd=None if billed_usd is None or clean_usd is None else round(clean_usd - billed_usd, 6),
+        storage_gb_hours=round(sum(each.storage_gb_hours for each in charges), 3),
+        storage_usd=round(storage_usd, 6) if any(each.storage_usd is not None for each in charges) else None,
+        unknown_prices=tuple(dict.fromkeys(name for each in charges for name in each.unknown)),
     )
 
 
@@ -226,6 +239,42 @@ def spent_so_far_usd(
 def count_interruptions(transitions: Sequence[StatusTransition]) -> int:
     """How often a job lost its capacity."""
     return sum(transition.status == "Interrupted" for transition in transitions)
+
+
+def _worked_seconds(usage: JobUsage) -> float:
+    """What was billed, in instance seconds on demand; of a fleet without known prices, undiscounted."""
+    if usage.charges is None:
+        return (usage.billable_seconds or 0.0) * usage.instance_count
+    billable = usage.charges.billable_seconds
+    return usage.charges.instance_seconds if billable is None else billable
+
+
+def _on_demand_price(attempt: Attempt, usage: JobUsage, *, prices: Mapping[str, float]) -> float | None:
+    """Of one instance; of a fleet, whose instances may be of several types, the mean over their time."""
+    charges = usage.charges
+    if charges is None:
+        return prices.get(attempt.instance_type)
+    if charges.on_demand_usd is None or not charges.instance_seconds:
+        return None
+    return charges.on_demand_usd * _SECONDS_PER_HOUR / charges.instance_seconds
+
+
+def _worked_usd(usages: Sequence[JobUsage], usd_per_hour: Sequence[float | None]) -> float | None:
+    total = 0.0
+    for usage, price in zip(usages, usd_per_hour, strict=True):
+        charges = usage.charges
+        usd = _priced([_worked_seconds(usage)], [price]) if charges is None else charges.instances_usd
+        if usd is None:
+            return None
+        total += usd
+    return round(total, 6)
+
+
+def _fleet_saved_percent(clean_usd: float | None, billed_usd: float | None) -> float | None:
+    """In dollars: instances of several types and prices, and storage, have no common second."""
+    if not clean_usd or billed_usd is None:
+        return None
+    return _percent(clean_usd - billed_usd, of=clean_usd)
 
 
 def _without_job(attempt: Attempt) -> JobUsage:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -34,7 +34,11 @@ from spotkeep_jobs.errors import (
     TrainingJobNameTakenError,
     TrainingJobNotFoundError,
 )
-from spotkeep_jobs.ladder import first_job, price_of, rungs_of, shortest_job_seconds
+from spotkeep_jobs.fleets.checks import Checked, FleetChecks
+from spotkeep_jobs.fleets.jobs import NoFleets
+from spotkeep_jobs.fleets.launch import FleetPlatform, fleet_launch, job_request_of
+from spotkeep_jobs.job_backends import JobBackends
+from spotkeep_jobs.ladder import NextJob, first_job, price_of, rungs_of, shortest_job_seconds
 from spotkeep_jobs.pool_actions import PoolActions
 from spotkeep_jobs.pool_watch import PoolWatch
 from spotkeep_jobs.record import Attempt, Plan, Run, RunChange, Steered, TimelineEntry
@@ -58,6 +62,7 @@ from spotkeep_jobs.training_job_request import (
     is_same_launch,
     job_name_for,
     launch_id_for,
+    marks_of,
     output_prefix_for,
     run_id_for,
 )
@@ -107,6 +112,21 @@ class Launched:
     warnings: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Fleets:
+    """What a deployment needs to launch on EC2.
+
+    Attributes:
+        platform: what it gives every fleet; None for a deployment without.
+        jobs: where attempts on fleets are.
+        checks: asks EC2 about a request; None for a deployment without.
+    """
+
+    platform: FleetPlatform | None = None
+    jobs: TrainingJobs = field(default_factory=NoFleets)
+    checks: FleetChecks | None = None
+
+
 class Launcher:
     """Acts on runs, on the run table and the training jobs it is given.
 
@@ -125,6 +145,7 @@ class Launcher:
         prices: Mapping[str, float],
         now: Callable[[], datetime],
         sleep: Callable[[float], None] = time.sleep,
+        fleets: Fleets | None = None,
     ) -> None:
         """Bind the launcher.
 
@@ -136,9 +157,11 @@ class Launcher:
             prices: on-demand US dollars per instance and hour, by instance type.
             now: the time, aware.
             sleep: waits between tries of a transaction that met another one.
+            fleets: attempts on EC2; None for a deployment without.
         """
         self._table = table
-        self._jobs = jobs
+        self._fleets = fleets or Fleets()
+        self._backends = JobBackends(sagemaker=jobs, ec2=self._fleets.jobs)
         self._platform = platform
         self._defaults = defaults
         self._deployment = Deployment(name=platform.deployment, prices=prices)
@@ -176,9 +199,13 @@ class Launcher:
         """
         validation = self._judged(document, default_token=default_token)
         request = self._accepted(validation, default_token=default_token)
+        checked = self.check(request)
+        validation = replace(validation, warnings=(*validation.warnings, *checked.warnings))
         token = request.token or default_token
         run_id = request.run or run_id_for(name=request.name, token=token)
         request = request.model_copy(update={"run": run_id, "token": token})
+        if checked.problems and not self._was_launched(request):
+            raise RequestRefusedError(checked.problems, warnings=validation.warnings)
         if self._overlaps(request):
             raise RequestRefusedError(self._taken(request), warnings=validation.warnings)
         run, replayed = self._open(request, run=run_id, token=token, plan=plan, warnings=validation.warnings)
@@ -198,9 +225,22 @@ class Launcher:
         """
         validation = validate(document, defaults=self._defaults, now=self.now())
         request = self._accepted(validation)
-        if problems := self._taken(request):
-            raise RequestRefusedError(problems, warnings=validation.warnings)
-        return request, validation.warnings
+        checked = self.check(request)
+        warnings = (*validation.warnings, *checked.warnings)
+        if problems := [*checked.problems, *self._taken(request)]:
+            raise RequestRefusedError(problems, warnings=warnings)
+        return request, warnings
+
+    def check(self, request: JobRequest) -> Checked:
+        """What EC2 says of a request with `backend: ec2`; nothing of any other."""
+        if request.backend != "ec2" or self._fleets.checks is None:
+            return Checked()
+        return self._fleets.checks.check(request)
+
+    def _was_launched(self, request: JobRequest) -> bool:
+        """Whether the same token launched it before: its volume is in use since, and that is no problem."""
+        recorded = self._table.get(request.run or "")
+        return recorded is not None and recorded.token == request.token
 
     def usd_per_hour(self, request: JobRequest) -> float | None:
         """The on-demand price of one instance, for an accepted document; None where the deployment does not know it.
@@ -289,7 +329,9 @@ class Launcher:
             return validation.request
         draft = validation.draft
         taken = draft and self._taken(draft.model_copy(update={"token": draft.token or default_token}))
-        raise RequestRefusedError([*validation.problems, *(taken or ())], warnings=validation.warnings)
+        checked = self.check(draft) if draft is not None else Checked()
+        problems = [*validation.problems, *checked.problems, *(taken or ())]
+        raise RequestRefusedError(problems, warnings=(*validation.warnings, *checked.warnings))
 
     def _taken(self, request: JobRequest) -> list[Problem]:
         """What of a request another run has already: its id, its prefix."""
@@ -349,6 +391,7 @@ class Launcher:
             run=run,
             name=request.name,
             owner=request.owner,
+            backend=request.backend,
             capacity=attempt.capacity,
             instance_type=attempt.instance_type,
             instance_count=request.instance_count,
@@ -381,24 +424,41 @@ class Launcher:
         )
         if job.max_run_seconds < shortest_job_seconds(request):
             raise RequestRefusedError([_spent(request, spent_usd=spent_usd)])
+        launch_id = launch_id_for(run=run, attempt=number, token=token, created_at=now)
         return Attempt(
             run=run,
             attempt=number,
             rung=job.position,
             job_name=job_name_for(run=run, attempt=number),
+            backend=request.backend,
             capacity=job.rung.capacity,
             instance_type=job.rung.instance_types[0],
             instance_count=request.instance_count,
             created_at=now,
-            job_request=build_training_job_request(
-                request=request,
-                job=job,
-                platform=self._platform,
-                run=run,
-                attempt=number,
-                launch_id=launch_id_for(run=run, attempt=number, token=token, created_at=now),
-            ),
+            job_request=self._job_request(request, job=job, run=run, attempt=number, launch_id=launch_id),
         )
+
+    def _job_request(
+        self, request: JobRequest, *, job: NextJob, run: str, attempt: int, launch_id: str
+    ) -> dict[str, Any]:
+        if request.backend == "sagemaker":
+            return build_training_job_request(
+                request=request, job=job, platform=self._platform, run=run, attempt=attempt, launch_id=launch_id
+            )
+        if self._fleets.platform is None:
+            raise RequestRefusedError([_no_fleets()])
+        launch = fleet_launch(
+            request=request,
+            job=job,
+            platform=self._fleets.platform,
+            deployment=self._platform.deployment,
+            run=run,
+            attempt=attempt,
+            launch_id=launch_id,
+            checkpoint_uri=checkpoint_uri_for(request=request, run=run, platform=self._platform),
+            output_prefix=output_prefix_for(run=run, platform=self._platform),
+        )
+        return job_request_of(launch, marks=marks_of(run=run, attempt=attempt, launch_id=launch_id))
 
     def _refuse_unless_over(self, run: Run) -> None:
         if run.state is RunState.COMPLETED:
@@ -417,7 +477,7 @@ class Launcher:
     def _has_live_job(self, run: Run) -> bool:
         """Whether SageMaker says that the run's last job is not over, whatever the record says."""
         try:
-            job = self._jobs.describe(run.job_name)
+            job = self._backends.of(run).describe(run.job_name)
         except SpotkeepJobsError as error:
             raise LaunchUnfinishedError(run=run.run, doing="resuming", cause=error) from error
         attempt = self._table.attempt(run.run, run.attempt)
@@ -451,7 +511,13 @@ class Launcher:
     def _complete(self, run: Run, *, doing: str, wrote: int | None = None) -> Run:
         try:
             run = complete_launch(
-                run.run, table=self._table, jobs=self._jobs, deployment=self._deployment, now=self.now, wrote=wrote
+                run.run,
+                table=self._table,
+                jobs=self._backends.sagemaker,
+                fleets=self._backends.ec2,
+                deployment=self._deployment,
+                now=self.now,
+                wrote=wrote,
             )
         except (SageMakerError, RunChangedError) as error:
             raise LaunchUnfinishedError(run=run.run, doing=doing, cause=error) from error
@@ -471,6 +537,7 @@ def complete_launch(
     deployment: Deployment,
     now: Callable[[], datetime],
     wrote: int | None = None,
+    fleets: TrainingJobs | None = None,
 ) -> Run:
     """Finish what a launcher began: create a recorded run's job, or stop it if its user asked for that.
 
@@ -484,6 +551,7 @@ def complete_launch(
         deployment: its name and prices, for the record and the notice of a run that ends here.
         now: the time, aware.
         wrote: the attempt that the caller has just recorded, if it has: its job is the caller's to create.
+        fleets: where attempts on EC2 are or will be; None for a deployment without.
 
     Returns:
         The head afterwards. A job that SageMaker refuses for good has ended the run with LAUNCH_REFUSED.
@@ -493,13 +561,14 @@ def complete_launch(
         RunChangedError: the run kept changing under every try.
         SageMakerError: SageMaker did not answer for certain, or may not be asked; call again later.
     """
-    return _Completion(table=table, jobs=jobs, deployment=deployment, now=now).complete(run, wrote=wrote)
+    backends = JobBackends(sagemaker=jobs, ec2=fleets or NoFleets())
+    return _Completion(table=table, backends=backends, deployment=deployment, now=now).complete(run, wrote=wrote)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Completion:
     table: RunTable
-    jobs: TrainingJobs
+    backends: JobBackends
     deployment: Deployment
     now: Callable[[], datetime]
 
@@ -536,11 +605,12 @@ class _Completion:
             attempt = attempt.model_copy(update=begun)
             change = RunChange(run=head.model_copy(update={"updated_at": attempt.create_begun_at}), attempt=attempt)
             head = self.table.commit(change)
+        jobs = self.backends.of(attempt)
         try:
-            job_arn = self.jobs.create(_recorded_parameters(attempt))
+            job_arn = jobs.create(_recorded_parameters(attempt))
         except (TrainingJobNameTakenError, SageMakerRefusedError) as error:
             # A refusal too may be our own doing: a lost first call has the job, and with it the last of the quota.
-            job = self.jobs.describe(attempt.job_name)
+            job = jobs.describe(attempt.job_name)
             if job is not None and _is_ours(job, attempt):
                 return self._created(head, attempt, job_arn=job.arn)
             if not alone:
@@ -591,7 +661,7 @@ class _Completion:
         if attempt.job_arn is not None:
             self._stop_job(attempt)
             return head
-        job = self.jobs.describe(attempt.job_name)
+        job = self.backends.of(attempt).describe(attempt.job_name)
         if job is not None and _is_ours(job, attempt):
             return self._created(head, attempt, job_arn=job.arn)
         if not self._is_settled(attempt):
@@ -609,7 +679,7 @@ class _Completion:
 
     def _stop_job(self, attempt: Attempt) -> None:
         with contextlib.suppress(TrainingJobNotFoundError):  # Deleted by somebody; the tracker records the end.
-            self.jobs.stop(attempt.job_name)
+            self.backends.of(attempt).stop(attempt.job_name)
 
     def _earlier(self, head: Run) -> list[Attempt]:
         return [attempt for attempt in self.table.attempts(head.run) if attempt.attempt < head.attempt]
@@ -670,6 +740,15 @@ def _run_exists(run: str) -> Problem:
         found=shown(run),
         problem="is the id of a run that exists already",
         fix=f"Leave `run` out, choose another id, or go on with that run: spotkeep resume {run}",
+    )
+
+
+def _no_fleets() -> Problem:
+    return Problem(
+        field="backend",
+        found="ec2",
+        problem="needs EC2 fleets, and this deployment has none",
+        fix="Set ec2_fleets and deploy again, or launch it on SageMaker: remove backend.",
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from spotkeep_jobs.checkpoint_watch import Freshness
 from spotkeep_jobs.ladder import NextJob
 from spotkeep_jobs.record import Attempt, Cost, Notice, Pool, Run
 from spotkeep_jobs.states import EndReason, NoticeKind, PoolEndReason, PoolState, RunState
@@ -74,6 +75,20 @@ _ENDINGS: Final = {
     ),
 }
 
+_ENDINGS_ON_EC2: Final = {
+    EndReason.INPUT_ERROR: _Ending(
+        subject="failed to start", sentence="failed: one instance after the other left before it trained."
+    ),
+    EndReason.PLATFORM_ERROR: _Ending(subject="failed in EC2", sentence="failed in EC2, not in your script."),
+    EndReason.JOB_VANISHED: _Ending(
+        subject="failed: its fleet is gone",
+        sentence="is lost: somebody deleted its fleet before Spotkeep saw how it ended.",
+    ),
+    EndReason.LAUNCH_REFUSED: _Ending(
+        subject="could not be launched", sentence="was not launched: EC2 refused its fleet."
+    ),
+}
+
 _NOTICE_OF_STATE: Final = {
     RunState.COMPLETED: NoticeKind.COMPLETED,
     RunState.FAILED: NoticeKind.FAILED,
@@ -97,6 +112,8 @@ def ending_notice(*, run: Run, deployment: str, created_at: datetime, pool: Pool
     if kind not in run.notify or run.end_reason is None:
         return None
     ending = _ENDINGS[run.end_reason]
+    if run.backend == "ec2":
+        ending = _ENDINGS_ON_EC2.get(run.end_reason, ending)
     saved = ""
     cost = run.cost
     if kind is NoticeKind.COMPLETED and cost is not None and cost.redone_seconds is not None:
@@ -264,6 +281,54 @@ def long_wait_notice(
             *_commands(
                 (f"spotkeep describe {run.run}", "where it stands"),
                 (f"spotkeep stop {run.run}", "end it, to look elsewhere"),
+            ),
+        ],
+    )
+
+
+def stale_checkpoint_notice(
+    *, run: Run, attempt: Attempt, freshness: Freshness, nth: int, deployment: str, now: datetime
+) -> Notice:
+    """Tell that a run trains and has not saved for longer than it should.
+
+    Args:
+        run: The head.
+        attempt: Its attempt.
+        freshness: Of its newest checkpoint.
+        nth: How often the attempt has told that, from 1.
+        deployment: The deployment's name.
+        now: When it was seen.
+    """
+    age = spoken_duration((now - freshness.counted_from).total_seconds())
+    newest = freshness.newest_at
+    if newest is None:
+        text = f"trains, and has told of no checkpoint since {_clock(freshness.counted_from)}, {age} ago"
+    elif newest < freshness.counted_from:
+        text = f"trains since {_clock(freshness.counted_from)}, {age} ago, and has not saved since then"
+    else:
+        text = f"trains, and its newest checkpoint is of {_clock(newest)}, {age} ago"
+    if freshness.interval_s is not None:
+        text += f"; it saves every {spoken_duration(freshness.interval_s)} otherwise"
+    stuck = "Newer ones are on the job's disk and do not reach S3. " if freshness.stuck_on_its_way else ""
+    return _notice(
+        run=run,
+        deployment=deployment,
+        kind=NoticeKind.CHECKPOINT_STALE,
+        attempt=attempt.attempt,
+        nth=nth,
+        happened_at=now,
+        created_at=now,
+        subject="has not saved for long",
+        paragraphs=[
+            *_wrapped(
+                f"Your run {run.name} {text}. {stuck}If its capacity went away now, the work since then would be "
+                "done twice. This is told once; the next checkpoint makes it fresh again."
+            ),
+            "",
+            "Next",
+            *_commands(
+                (f"spotkeep logs {run.run} -f", "whether it says why"),
+                (f"spotkeep checkpoints ls {run.run}", "what is there"),
             ),
         ],
     )
@@ -732,7 +797,8 @@ def _facts(run: Run) -> list[str]:
         lines += _fact("Ended", _clock(run.ended_at))
     cost = run.cost
     if cost is None:
-        return lines + _fact("Cost", "not known: SageMaker does not say any more what the job used.")
+        service = "EC2" if run.backend == "ec2" else "SageMaker"
+        return lines + _fact("Cost", f"not known: {service} does not say any more what the job used.")
     machines = f"{run.instance_count} x {run.instance_type}, {run.capacity}"
     if cost.training_seconds:
         trained = spoken_duration(cost.training_seconds / run.instance_count)
@@ -745,8 +811,12 @@ def _facts(run: Run) -> list[str]:
     lines += _fact("Interrupted", _interruptions(run, cost))
     unit = "" if run.instance_count == 1 else " of instance time"
     lines += _fact("Cost", _paid(cost, unit=unit))
+    if cost.storage_gb_hours:
+        lines += _fact("Storage", _storage(cost))
     if cost.training_seconds and (run.capacity == "spot" or cost.saved_seconds):
         lines += _fact("Saved", _saved(cost, unit=unit))
+    if run.volume_id is not None:
+        lines += _fact("Volume", f"{run.volume_id}; what it costs from now on is on the bill until it is deleted")
     return lines
 
 
@@ -765,12 +835,25 @@ def _paid(cost: Cost, *, unit: str) -> str:
     billed = spoken_duration(cost.billed_seconds) + unit
     if not cost.billed_seconds:
         return "nothing"
+    if cost.billed_usd is None and cost.unknown_prices:
+        return f"{billed} billed; not known here: the price of {', '.join(cost.unknown_prices)}"
     if cost.billed_usd is None:
         return f"{billed} billed; the price of this instance type is not known here"
     return f"{spoken_usd(cost.billed_usd)} for {billed} billed"
 
 
+def _storage(cost: Cost) -> str:
+    used = f"{cost.storage_gb_hours:,.1f} GiB hours of volume"
+    return (
+        f"{used}, whose price is not known here"
+        if cost.storage_usd is None
+        else (f"{spoken_usd(cost.storage_usd)} of it for {used}")
+    )
+
+
 def _saved(cost: Cost, *, unit: str) -> str:
+    if cost.saved_percent is None and cost.unknown_prices:
+        return f"not known: the price of {', '.join(cost.unknown_prices)} is not known here"
     if cost.saved_percent is None:
         return "nothing: the run did no work that lasted"
     amount = spoken_duration(abs(cost.saved_seconds)) + unit

@@ -45,6 +45,8 @@ UtcTime: TypeAlias = Annotated[
     AwareDatetime, AfterValidator(_in_utc_milliseconds), PlainSerializer(format_time, when_used="json")
 ]
 Capacity: TypeAlias = Literal["spot", "on-demand"]
+Backend: TypeAlias = Literal["sagemaker", "ec2"]
+"""What runs a job: a SageMaker training job, or an EC2 fleet of one instance."""
 
 
 class Record(BaseModel):
@@ -90,6 +92,36 @@ class Cost(Record):
     idle_pool_usd: float | None = None
     clean_on_demand_usd: float | None = None
     saved_usd: float | None = None
+    storage_gb_hours: float = 0.0
+    """Of the volume that followed the run, while it ran. 0 for training jobs, whose storage is in their price."""
+    storage_usd: float | None = None
+    """Of the same, in `billed_usd` as well; None where there is none, or its price is not known."""
+    unknown_prices: tuple[str, ...] = ()
+    """Of a run on EC2: which prices are missing in the figures."""
+
+
+class Charges(Record):
+    """What the instances of one attempt on a fleet cost, in the prices of the market; see `fleets.charges`."""
+
+    instance_seconds: float
+    """How long instances were billed."""
+    instances_usd: float | None = None
+    """None where a price is not known."""
+    on_demand_usd: float | None = None
+    """The same instances for the same time, on demand."""
+    storage_gb_hours: float = 0.0
+    """Of the run's volume, while the attempt lasted."""
+    storage_usd: float | None = None
+    """Of the same; None where its price is not known."""
+    unknown: tuple[str, ...] = ()
+    """Which prices are missing: `spot g5.xlarge in us-east-1a`, `on demand g5.xlarge`, `gp3 storage`."""
+
+    @property
+    def billable_seconds(self) -> float | None:
+        """The bill in seconds of an instance on demand, as SageMaker states it: the discount is in them."""
+        if self.instances_usd is None or not self.on_demand_usd:
+            return None
+        return self.instance_seconds * self.instances_usd / self.on_demand_usd
 
 
 class JobUsage(Record):
@@ -112,6 +144,8 @@ class JobUsage(Record):
     """False when the job's log could not be read to its end: redone work may be undercounted."""
     pool_idle_seconds: float = 0.0
     """ResourceRetainedBillableTimeInSeconds: how long the job's warm pool waited; set when that is over."""
+    charges: Charges | None = None
+    """Of an attempt on a fleet, whose price is the market's."""
 
 
 class Progress(Record):
@@ -136,6 +170,13 @@ class Progress(Record):
     """A checkpoint on the job's disk that may not have reached S3."""
     tells_uploads: bool = False
     """Whether the job says when a checkpoint has reached S3."""
+    saved_at: float | None = None
+    uploaded_at: float | None = None
+    """Epoch seconds, by the job's clock: when the newest checkpoint was on its disk, and when one had reached S3."""
+    scheduled_seconds: float | None = None
+    """How often the script means to save, where it says so."""
+    saves_every_seconds: float | None = None
+    """How far apart its last two checkpoints were."""
 
 
 class Steered(Record):
@@ -184,6 +225,7 @@ class Run(Record):
     failure_reason: str | None = None
     no_more_jobs_because: str | None = None
     """Which bound (of the ladder, the budget, the retries) kept another job from following the last one."""
+    backend: Backend = "sagemaker"
     capacity: Capacity
     instance_type: str
     instance_count: int = 1
@@ -206,10 +248,12 @@ class Run(Record):
     notify: tuple[NoticeKind, ...] = DEFAULT_NOTIFY
     deadline_at: UtcTime | None = None
     progress: Progress | None = None
-    """Followed in runs with a deadline."""
+    """Followed in runs with a deadline, and where a stale checkpoint is to be told."""
     steered: Steered | None = None
     budget_told_percent: int = 0
     """Up to which share of its budget the timeline has told."""
+    volume_id: str | None = None
+    """Of a run on EC2: the volume that follows it, once there is one."""
     interruptions: int = 0
     """Over all attempts."""
     cost: Cost | None = None
@@ -233,7 +277,8 @@ class Attempt(Record):
     failure_reason: str | None = None
     job_name: str
     job_arn: str | None = None
-    """None until SageMaker confirmed the job."""
+    """None until SageMaker confirmed the job. Of an attempt on a fleet the fleet's id."""
+    backend: Backend = "sagemaker"
     capacity: Capacity
     instance_type: str
     instance_count: int = 1
@@ -252,6 +297,10 @@ class Attempt(Record):
     interruptions: int = 0
     long_wait_told: int | None = None
     """After which interruption (0: before the first capacity) a long wait was told last."""
+    stale_told: int = 0
+    """How often a stale checkpoint was told."""
+    stale_told_of: UtcTime | None = None
+    """Which checkpoint was told to be stale last: when it was saved; the attempt's beginning where there was none."""
     seen_modified_at: UtcTime | None = None
     """SageMaker's LastModifiedTime of the job as it was described last: until it moves, nothing happened to the job."""
     look_again_at: UtcTime | None = None

@@ -15,11 +15,11 @@ import re
 import shlex
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from spotkeep_jobs.durations import FORMS, format_duration, parse_duration
@@ -36,6 +36,8 @@ MAX_KEEP_ALIVE_SECONDS: Final = 3_600
 NO_CHECKPOINTS_SPOT_SECONDS: Final = 3_600
 MAX_INSTANCES: Final = 20
 MAX_INSTANCE_TYPES: Final = 5
+MAX_FLEET_TYPES: Final = 40
+BACKENDS: Final = ("sagemaker", "ec2")
 MAX_RUNGS: Final = 10
 MAX_ATTEMPTS: Final = 100
 MAX_SCRIPT_RETRIES: Final = 10
@@ -48,6 +50,36 @@ DEFAULT_RESTART_SECONDS: Final = 720
 """Start-up (AWS measures 2 to 3 minutes), the end of the job before, and the loading of a large checkpoint."""
 MAX_RESTART_SECONDS: Final = DAY_SECONDS
 MAX_VOLUME_GB: Final = 16_384
+MAX_EBS_GB: Final = 65_536
+DEFAULT_EBS_GB: Final = 100
+
+
+class EbsLimits(NamedTuple):
+    """What EBS takes of a volume type.
+
+    Attributes:
+        size_gb: Lowest and highest size, GiB.
+        iops: Lowest and highest provisioned IOPS; None where there are none to provision.
+        iops_per_gb: The most IOPS for each GiB.
+
+    Source: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateVolume.html
+    """
+
+    size_gb: tuple[int, int]
+    iops: tuple[int, int] | None = None
+    iops_per_gb: int = 0
+
+
+EBS_LIMITS: Final[Mapping[str, EbsLimits]] = {
+    "gp3": EbsLimits((1, 65_536), (3_000, 80_000), 500),
+    "gp2": EbsLimits((1, 16_384)),
+    "io2": EbsLimits((4, 65_536), (100, 256_000), 1_000),
+    "io1": EbsLimits((4, 16_384), (100, 64_000), 50),
+    "st1": EbsLimits((125, 16_384)),
+    "sc1": EbsLimits((125, 16_384)),
+}
+GP3_IOPS_PER_THROUGHPUT: Final = 4
+"""Each MiB/s of gp3 beyond the first 125 asks for 4 IOPS: "Amazon EBS General Purpose SSD volumes"."""
 MAX_HYPERPARAMETERS: Final = 100
 MAX_ENVIRONMENT: Final = 100
 MAX_CHANNELS: Final = 20
@@ -78,6 +110,9 @@ RESERVED_TAG_PREFIXES: Final = ("aws:", "spotkeep:")
 
 _HYPHENATED: Final = r"[a-zA-Z0-9](-*[a-zA-Z0-9])*"
 _INSTANCE_TYPE: Final = r"ml\.[a-z][a-z0-9-]*\.[a-z0-9]+"
+_EC2_TYPE: Final = r"[a-z][a-z0-9-]*\.[a-z0-9-]+"
+_VOLUME_ID: Final = r"vol-[0-9a-f]{8,17}"
+_SNAPSHOT_ID: Final = r"snap-[0-9a-f]{8,17}"
 _BUCKET: Final = r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
 _ARCHIVES: Final = (".tar.gz", ".tgz", ".zip")
 _LINE_ENDS: Final = frozenset("\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029")
@@ -334,14 +369,26 @@ def _image(value: object) -> str:
     return text
 
 
-def _instance_type(value: object) -> str:
+def _instance_type(value: object, info: ValidationInfo) -> str:
+    """A type of the backend that the document names; of either where nobody says (a recorded request)."""
     text = _text(value)
-    if re.fullmatch(_INSTANCE_TYPE, text, re.ASCII):
+    backend = (info.context or {}).get("backend")
+    if backend == "ec2":
+        return _ec2_instance_type(text)
+    if re.fullmatch(_INSTANCE_TYPE, text, re.ASCII) or (backend is None and re.fullmatch(_EC2_TYPE, text, re.ASCII)):
         return text
     likely = "ml." + text.strip().lower().removeprefix("ml.")
     known = re.fullmatch(_INSTANCE_TYPE, likely, re.ASCII)
     hint = f"Write {likely}" if known else "Write it as ml.<family>.<size>, for example ml.g5.xlarge"
     raise _wrong("is not a SageMaker instance type, which start with ml.", hint)
+
+
+def _ec2_instance_type(text: str) -> str:
+    if re.fullmatch(_EC2_TYPE, text, re.ASCII) and not text.startswith("ml."):
+        return text
+    likely = text.strip().lower().removeprefix("ml.")
+    hint = f"Write {likely}" if re.fullmatch(_EC2_TYPE, likely, re.ASCII) else "Write it as <family>.<size>: g5.xlarge"
+    raise _wrong("is not an EC2 instance type, which backend: ec2 takes (without ml.)", hint)
 
 
 def _channels(value: object) -> object:
@@ -453,6 +500,16 @@ def _token(value: object) -> str:
     return text
 
 
+def _id(form: str, what: str, example: str) -> Callable[[object], str]:
+    def check(value: object) -> str:
+        text = _text(value)
+        if not re.fullmatch(form, text, re.ASCII):
+            raise _wrong(f"is not the id of a {what}", f"Write it as {example}")
+        return text
+
+    return check
+
+
 def _listed(value: object) -> object:
     if isinstance(value, str):
         return [value]
@@ -500,7 +557,7 @@ _TEXTS_SCHEMA: Final = WithJsonSchema(
     {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}, mode="validation"
 )
 _S3_SCHEMA: Final = WithJsonSchema({"type": "string", "pattern": "^s3://", "maxLength": 1024}, mode="validation")
-_INSTANCE_SCHEMA: Final = WithJsonSchema({"type": "string", "pattern": f"^{_INSTANCE_TYPE}$"}, mode="validation")
+_INSTANCE_SCHEMA: Final = WithJsonSchema({"type": "string", "pattern": f"^(ml\\.)?{_EC2_TYPE}$"}, mode="validation")
 
 S3Uri = Annotated[str, BeforeValidator(_s3_uri), _S3_SCHEMA]
 InstanceType = Annotated[str, BeforeValidator(_instance_type), _INSTANCE_SCHEMA]
@@ -563,6 +620,41 @@ class RungRequest(_Document):
         return (self.instance_type,) if self.instance_type else ()
 
 
+class VolumeRequest(_Document):
+    """The volume that follows a run on EC2, for its data and checkpoints."""
+
+    size_gb: Annotated[int, _whole(lowest=1, highest=MAX_EBS_GB, unit="GB")] = Field(
+        default=DEFAULT_EBS_GB, json_schema_extra={"minimum": 1, "maximum": MAX_EBS_GB}
+    )
+    """Its size in GiB. At least the snapshot's; a volume of the run that is smaller grows when it moves."""
+    type: Annotated[Literal["gp3", "gp2", "io2", "io1", "st1", "sc1"], _choice(*EBS_LIMITS)] = "gp3"
+    """gp3, gp2, io2, io1, st1 or sc1."""
+    iops: Annotated[int, _whole(lowest=100, highest=256_000, unit="IOPS")] | None = Field(
+        default=None, json_schema_extra={"minimum": 100, "maximum": 256_000}
+    )
+    """Provisioned operations a second, of gp3, io1 and io2. Default: the type's own."""
+    throughput: Annotated[int, _whole(lowest=125, highest=2_000, unit="MiB/s")] | None = Field(
+        default=None, json_schema_extra={"minimum": 125, "maximum": 2_000}
+    )
+    """MiB/s, of gp3. Default: 125."""
+    initialization_rate: Annotated[int, _whole(lowest=100, highest=300, unit="MiB/s")] | None = Field(
+        default=None, json_schema_extra={"minimum": 100, "maximum": 300}
+    )
+    """How fast a volume is filled from its snapshot, in MiB/s, when the run moves to another zone; billed by the GiB.
+    Default: blocks are fetched when they are read."""
+    snapshot: Annotated[str, BeforeValidator(_id(_SNAPSHOT_ID, "snapshot", "snap-0123456789abcdef0"))] | None = Field(
+        default=None, examples=["snap-0123456789abcdef0"]
+    )
+    """What the run's first volume is made from. Default: it begins empty."""
+    volume: Annotated[str, BeforeValidator(_id(_VOLUME_ID, "volume", "vol-0123456789abcdef0"))] | None = Field(
+        default=None, examples=["vol-0123456789abcdef0"]
+    )
+    """A volume of your own to begin on; it is never deleted. Default: the run makes its own."""
+    when_done: Annotated[Literal["keep", "delete"], _choice("keep", "delete")] = "keep"
+    """What becomes of the volume when the run has completed: keep it (for as long as the deployment keeps volumes), or
+    delete it. Of a run that failed or was stopped it is kept: it can be resumed."""
+
+
 class JobRequest(_Document):
     """A training job for Spotkeep. Only `name` and `command` are required."""
 
@@ -593,6 +685,16 @@ class JobRequest(_Document):
         str | GitSource | None, BeforeValidator(_source, json_schema_input_type=S3Uri | GitSource | None)
     ] = Field(default=None, examples=["s3://my-code/train.tar.gz"])
     """Where the code is. Default: none, the image holds it."""
+    backend: Annotated[Literal["sagemaker", "ec2"], _choice("sagemaker", "ec2")] = "sagemaker"
+    """sagemaker: a managed training job. ec2: a spot fleet of one instance, with a volume that follows the run."""
+    volume: VolumeRequest | None = Field(default=None, examples=[{"size_gb": 500, "type": "gp3"}])
+    """backend ec2 only: the volume that follows the run. Default: 100 GiB of gp3, kept when the run is done."""
+    max_price: Annotated[float, BeforeValidator(_us_dollars)] | None = Field(
+        default=None, examples=[0.5], json_schema_extra={"exclusiveMinimum": 0, "maximum": MAX_COST_USD}
+    )
+    """backend ec2 only: US dollars an hour that a spot instance may cost. Default: the on-demand price."""
+    rebalance: Annotated[Literal["leave", "save", "ignore"], _choice("leave", "save", "ignore")] = "leave"
+    """backend ec2 only: what a rebalance recommendation means: leave as on a notice, save and go on, or ignore."""
     image: Annotated[str, BeforeValidator(_image)] | None = Field(
         default=None, examples=["763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8-gpu-py312"]
     )
@@ -699,6 +801,11 @@ class JobRequest(_Document):
         default=DEFAULT_NOTIFY
     )
     """What to send a notice about."""
+    waiting_too_long: LongestWait | None = Field(default=None, examples=["4h"])
+    """A wait for capacity that is worth the notice waiting-too-long, 5m to 28d. Default: the deployment's, 2h."""
+    checkpoint_stale: LongestWait | None = Field(default=None, examples=["1h"])
+    """An age of the newest checkpoint that is worth the notice checkpoint-stale, 5m to 28d. Default: three times the
+    interval in which the run saves, at least 15m; 1h where that is not known."""
     owner: Annotated[str, BeforeValidator(_owner)] | None = Field(default=None, examples=["ada@example.com"])
     """Whose run it is, for `spotkeep ps` and the cost tag. Default: nobody's."""
     team: Annotated[str, BeforeValidator(_team)] | None = Field(default=None, examples=["vision"])
@@ -720,6 +827,11 @@ class JobRequest(_Document):
         if self.instance_types:
             return self.instance_types
         return (self.instance_type,) if self.instance_type else ()
+
+    @property
+    def volume_or_default(self) -> VolumeRequest:
+        """The volume of a run on EC2."""
+        return self.volume or VolumeRequest()
 
     @property
     def work_seconds(self) -> int:

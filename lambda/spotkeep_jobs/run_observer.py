@@ -11,26 +11,31 @@ which of them comes first, or how often.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from spotkeep_jobs.fleets.jobs import NoFleets
+from spotkeep_jobs.job_backends import JobBackends
 from spotkeep_jobs.job_events import JobLog
 from spotkeep_jobs.launch import complete_launch
 from spotkeep_jobs.progress import follow
 from spotkeep_jobs.record import format_time
+from spotkeep_jobs.run_metrics import RunMetrics, happened_between, total
 from spotkeep_jobs.run_table import RunChangedError, RunTable
 from spotkeep_jobs.steering import Steering
-from spotkeep_jobs.tracking import Deployment, decide
+from spotkeep_jobs.tracking import Deployment, asks_for_its_log, decide
 
 if TYPE_CHECKING:
     from spotkeep_jobs.pool_watch import PoolWatch
-    from spotkeep_jobs.record import Attempt, Notice, Run
-    from spotkeep_jobs.sagemaker_api import JobSummary, TrainingJob, TrainingJobs
+    from spotkeep_jobs.record import Attempt, Notice, Run, RunChange
+    from spotkeep_jobs.sagemaker_api import TrainingJob, TrainingJobs
     from spotkeep_jobs.training_logs import JobLogs
 
 _TRIES: Final = 8
+_NOTHING_SEARCHED: Final[Mapping[str, TrainingJob]] = MappingProxyType({})
 _JOB_NAME: Final = re.compile(r"(?P<run>[a-zA-Z0-9](?:-*[a-zA-Z0-9])*)-(?P<attempt>[1-9][0-9]{0,5})")
 
 
@@ -44,12 +49,14 @@ class Observation:
             before and nobody asked.
         changes: How many changes were written.
         notices: The run's notices, sent or not, those of the changes last.
+        happened: What those changes add to the deployment's metrics.
     """
 
     run: Run
     job: TrainingJob | None
     changes: int
     notices: tuple[Notice, ...] = ()
+    happened: RunMetrics = field(default_factory=dict)
 
 
 class RunObserver:
@@ -64,10 +71,13 @@ class RunObserver:
         deployment: Deployment,
         clock: Callable[[], datetime],
         pools: PoolWatch,
+        fleets: TrainingJobs | None = None,
+        fleet_logs: JobLogs | None = None,
     ) -> None:
         self._table = table
-        self._jobs = jobs
+        self._backends = JobBackends(sagemaker=jobs, ec2=fleets or NoFleets())
         self._logs = logs
+        self._fleet_logs = fleet_logs or logs
         self._deployment = deployment
         self._clock = clock
         self._pools = pools
@@ -90,53 +100,59 @@ class RunObserver:
             return None
         return self.observe(run)
 
-    def is_as_recorded(self, run: str, *, in_progress: Mapping[str, JobSummary]) -> bool:
-        """Whether nothing can have happened to a run since it was described, and nobody has asked anything of it.
+    def as_recorded(self, run: str, *, in_progress: Mapping[str, TrainingJob]) -> Run | None:
+        """The head of a run to which nothing can have happened since it was described, and that nobody asks to end.
 
         Args:
             run: Its id.
-            in_progress: The jobs in progress by name, as they were listed a moment ago.
+            in_progress: The jobs in progress by name, as they were searched a moment ago.
+
+        Returns:
+            None when the run has to be observed.
         """
         head = self._table.get(run)
-        summary = None if head is None else in_progress.get(head.job_name)
-        if head is None or summary is None or head.job_arn != summary.arn or head.stop_requested_at is not None:
-            return False
+        found = None if head is None else in_progress.get(head.job_name)
+        if head is None or found is None or head.job_arn != found.arn or head.stop_requested_at is not None:
+            return None
         if head.deadline_at is not None:
-            return False  # Its plan asks how far it is, whatever SageMaker says.
+            return None  # Its plan asks how far it is, whatever SageMaker says.
         attempt = self._table.attempt(run, head.attempt)
         if attempt is None or attempt.rung_left_at is not None or attempt.seen_modified_at is None:
-            return False
+            return None
         due = attempt.look_again_at is not None and attempt.look_again_at <= self._clock()
-        modified = summary.last_modified_at
-        return not due and modified is not None and format_time(modified) == format_time(attempt.seen_modified_at)
+        modified = found.last_modified_at
+        same = modified is not None and format_time(modified) == format_time(attempt.seen_modified_at)
+        return head if same and not due else None
 
-    def observe(self, run: str) -> Observation | None:
-        """Observe a run by its id; see `observe_job`."""
+    def observe(self, run: str, *, in_progress: Mapping[str, TrainingJob] = _NOTHING_SEARCHED) -> Observation | None:
+        """Observe a run by its id; see `observe_job`.
+
+        Args:
+            run: Its id.
+            in_progress: Jobs by name, as they were searched a moment ago. The index lags: what it says may be recorded,
+                but before anything is told or done because of it, the job is described.
+        """
         changes_written = 0
+        happened: list[RunMetrics] = []
         for _ in range(_TRIES):
             head, notices = self._table.head_and_notices(run)
             if head is None:
                 return None
             if head.state.ended:
-                return Observation(run=head, job=None, changes=changes_written, notices=tuple(notices))
+                return Observation(
+                    run=head, job=None, changes=changes_written, notices=tuple(notices), happened=total(happened)
+                )
             *earlier, attempt = self._table.attempts(run)[: head.attempt]
-            job = self._jobs.describe(attempt.job_name)
-            log = self._log(head, job)
-            changes = decide(
-                run=head,
-                attempt=attempt,
-                earlier=earlier,
-                job=job,
-                log=log,
-                steering=self._steering(head, log),
-                deployment=self._deployment,
-                now=self._clock(),
-                chain_since=self._chain_before(job),
-            )
+            job = in_progress.get(attempt.job_name)
+            changes = [] if job is None else self._decide(head, attempt, earlier, job)
+            if job is None or _has_consequences(changes, attempt) or _asks_for_action(head, attempt, job):
+                job = self._backends.of(attempt).describe(attempt.job_name)
+                changes = self._decide(head, attempt, earlier, job)
             wrote: int | None = None
             try:
                 for change in changes:
-                    head = self._table.commit(change)
+                    before, head = head, self._table.commit(change)
+                    happened.append(happened_between(before, head))
                     notices += change.notices
                     attempt = change.next_attempt or change.attempt
                     wrote = None if change.next_attempt is None else attempt.attempt
@@ -144,13 +160,43 @@ class RunObserver:
                     if change.pool is not None:
                         self._pools.plan(change.pool)
             except RunChangedError:
+                in_progress = _NOTHING_SEARCHED
                 continue
             if _asks_for_action(head, attempt, job):
-                head = complete_launch(
-                    run, table=self._table, jobs=self._jobs, deployment=self._deployment, now=self._clock, wrote=wrote
+                before, head = (
+                    head,
+                    complete_launch(
+                        run,
+                        table=self._table,
+                        jobs=self._backends.sagemaker,
+                        fleets=self._backends.ec2,
+                        deployment=self._deployment,
+                        now=self._clock,
+                        wrote=wrote,
+                    ),
                 )
-            return Observation(run=head, job=job, changes=changes_written, notices=tuple(notices))
+                happened.append(happened_between(before, head))
+            return Observation(
+                run=head, job=job, changes=changes_written, notices=tuple(notices), happened=total(happened)
+            )
         raise RunChangedError(run)
+
+    def _decide(
+        self, head: Run, attempt: Attempt, earlier: Sequence[Attempt], job: TrainingJob | None
+    ) -> Sequence[RunChange]:
+        now = self._clock()
+        log = self._log(head, job, now)
+        return decide(
+            run=head,
+            attempt=attempt,
+            earlier=earlier,
+            job=job,
+            log=log,
+            steering=self._steering(head, log),
+            deployment=self._deployment,
+            now=now,
+            chain_since=self._chain_before(job),
+        )
 
     def _chain_before(self, job: TrainingJob | None) -> datetime | None:
         """Whose instances an ended job with a warm pool took over."""
@@ -158,20 +204,27 @@ class RunObserver:
             return None
         return self._pools.chain_before(job)
 
-    def _log(self, run: Run, job: TrainingJob | None) -> JobLog:
-        """All of an ended job's log; of a live one what is new, where a deadline asks how far it is."""
+    def _log(self, run: Run, job: TrainingJob | None, now: datetime) -> JobLog:
+        """All of an ended job's log; of a live one what is new, where a deadline or a checkpoint's age asks for it."""
         if job is None:
             return JobLog()
+        logs = self._fleet_logs if run.backend == "ec2" else self._logs
         if job.ended:
-            return self._logs.read(job.name)
-        if run.deadline_at is None or not any(entry.status == "Training" for entry in job.transitions):
+            return logs.read(job.name)
+        if not asks_for_its_log(run, job=job, now=now):
             return JobLog()
-        return self._logs.read(job.name, since=None if run.progress is None else run.progress.read_to)
+        return logs.read(job.name, since=None if run.progress is None else run.progress.read_to)
 
     def _steering(self, run: Run, log: JobLog) -> Steering | None:
         if run.deadline_at is None:
             return None
         return Steering(plan=self._table.plan(run.run), progress=follow(run.progress, log.events))
+
+
+def _has_consequences(changes: Sequence[RunChange], attempt: Attempt) -> bool:
+    """Whether more comes of the changes than a record that says where the job is."""
+    left = attempt.rung_left_at
+    return any(change.notices or change.ends_run or change.attempt.rung_left_at != left for change in changes)
 
 
 def _asks_for_action(run: Run, attempt: Attempt, job: TrainingJob | None) -> bool:

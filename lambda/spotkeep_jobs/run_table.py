@@ -290,7 +290,9 @@ class RunTable:
                         attempt=attempt,
                         at=now,
                         kind=TimelineKind.JOB_CREATED,
-                        text=f"SageMaker accepted training job {recorded.job_name}",
+                        text=f"EC2 accepted fleet {job_arn}"
+                        if recorded.backend == "ec2"
+                        else f"SageMaker accepted training job {recorded.job_name}",
                     ),
                 ),
             )

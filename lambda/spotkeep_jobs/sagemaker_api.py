@@ -20,6 +20,7 @@ from spotkeep_jobs.errors import (
     TrainingJobNotFoundError,
 )
 from spotkeep_jobs.pool_matching import traits_of
+from spotkeep_jobs.training_job_request import DEPLOYMENT_TAG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from botocore.config import Config
     from mypy_boto3_sagemaker import SageMakerClient
 
-    from spotkeep_jobs.record import PoolTraits
+    from spotkeep_jobs.record import Charges, PoolTraits
 
 ENDED_STATUSES = frozenset({"Completed", "Failed", "Stopped"})
 """Statuses after which a job never runs again. `Deleting` follows one of them."""
@@ -38,6 +39,7 @@ _METHODS = {
     "DescribeTrainingJob": "describe_training_job",
     "ListTags": "list_tags",
     "ListTrainingJobs": "list_training_jobs",
+    "Search": "search",
     "StopTrainingJob": "stop_training_job",
     "UpdateTrainingJob": "update_training_job",
 }
@@ -94,7 +96,7 @@ class TrainingJob:
     training_started_at: datetime | None = None
     training_ended_at: datetime | None = None
     training_seconds: int | None = None
-    billable_seconds: int | None = None
+    billable_seconds: float | None = None
     failure_reason: str | None = None
     instance_type: str | None = None
     instance_count: int = 1
@@ -110,6 +112,11 @@ class TrainingJob:
     tuning_job_arn: str | None = None
     """The tuning job that made it, and handed its own tags on to it."""
 
+    charges: Charges | None = None
+    """Of an attempt on a fleet that is over: what its instances cost."""
+    volume_id: str | None = None
+    """Of an attempt on a fleet: the volume that follows the run."""
+
     @property
     def ended(self) -> bool:
         """Whether the job is over for good."""
@@ -122,20 +129,11 @@ class JobSummary:
 
     name: str
     arn: str
-    last_modified_at: datetime | None
-    ended_at: datetime | None = None
+    ended_at: datetime | None
 
 
 class TrainingJobs(Protocol):
-    """The seam: what Spotkeep asks of SageMaker."""
-
-    def in_progress(self) -> Iterator[JobSummary]:
-        """Every job of the account and region that is InProgress, whosever it is.
-
-        Raises:
-            SageMakerError: SageMaker refused or could not answer.
-        """
-        ...
+    """The seam: what Spotkeep asks of the service that runs an attempt."""
 
     def create(self, request: Mapping[str, Any], /) -> str:
         """Create a training job and return its ARN.
@@ -177,6 +175,21 @@ class TrainingJobs(Protocol):
         ...
 
 
+class SearchableTrainingJobs(TrainingJobs, Protocol):
+    """The seam to SageMaker, which can also be asked for many jobs at once."""
+
+    def search_in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
+        """Every job of a deployment that is InProgress, as far as the index knows: it is a little behind.
+
+        Args:
+            deployment: The value of its jobs' tag `spotkeep:deployment`.
+
+        Raises:
+            SageMakerError: SageMaker refused or could not answer.
+        """
+        ...
+
+
 class SageMakerTrainingJobs:
     """The seam, on a boto3 client. Make the client with `client_config`."""
 
@@ -194,17 +207,16 @@ class SageMakerTrainingJobs:
         except TrainingJobNotFoundError:
             return None
 
-    def in_progress(self) -> Iterator[JobSummary]:
-        """List the jobs in progress; see `TrainingJobs.in_progress`."""
-        return self._listed({"StatusEquals": "InProgress"})
+    def with_waiting_pool(self, *, since: datetime) -> Iterator[JobSummary]:
+        """List the ended jobs whose warm pool waits for a next one, whosever they are.
 
-    def with_waiting_pool(self) -> Iterator[JobSummary]:
-        """List the ended jobs whose warm pool waits for a next one.
+        Args:
+            since: When they were changed at the earliest, which bounds the history that is gone through.
 
         Raises:
             SageMakerError: SageMaker refused or could not answer.
         """
-        return self._listed({"WarmPoolStatusEquals": "Available"})
+        return self._listed({"WarmPoolStatusEquals": "Available", "LastModifiedTimeAfter": since})
 
     def tags(self, arn: str, /) -> Mapping[str, str]:
         """A job's tags, which are 50 at most: one page.
@@ -223,9 +235,32 @@ class SageMakerTrainingJobs:
                 yield JobSummary(
                     name=entry["TrainingJobName"],
                     arn=entry["TrainingJobArn"],
-                    last_modified_at=entry.get("LastModifiedTime"),
                     ended_at=entry.get("TrainingEndTime"),
                 )
+            if not page.get("NextToken"):
+                return
+            query["NextToken"] = page["NextToken"]
+
+    def search_in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
+        """Search the jobs in progress; see `SearchableTrainingJobs.search_in_progress`.
+
+        Not ListTrainingJobs: that takes a page of the account's whole history and leaves out of it what has ended, so
+        its calls grow with every job there ever was, and it says no more than a status of each.
+        Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ListTrainingJobs.html (Note),
+        https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_Search.html
+        """
+        wanted = {"TrainingJobStatus": "InProgress", f"Tags.{DEPLOYMENT_TAG}": deployment}
+        query: dict[str, Any] = {
+            "Resource": "TrainingJob",
+            "SearchExpression": {
+                "Filters": [{"Name": name, "Operator": "Equals", "Value": value} for name, value in wanted.items()]
+            },
+            "MaxResults": _JOBS_A_PAGE,
+        }
+        while True:
+            page = self._call("Search", query)
+            for record in page["Results"]:
+                yield training_job_of(record["TrainingJob"])
             if not page.get("NextToken"):
                 return
             query["NextToken"] = page["NextToken"]

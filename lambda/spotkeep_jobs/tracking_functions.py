@@ -4,28 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import field as dataclass_field
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import boto3
 from pydantic import Field
 
+from spotkeep_jobs.fleets.jobs import NoFleets
+from spotkeep_jobs.fleets.owners import FleetOwners, NoFleetOwners
+from spotkeep_jobs.fleets.wiring import FleetSettings, fleet_parts
 from spotkeep_jobs.function_settings import FunctionSettings
+from spotkeep_jobs.metric_log import MetricLog
 from spotkeep_jobs.notice_topic import SnsNoticeTopic
 from spotkeep_jobs.outbox import Outbox
 from spotkeep_jobs.pool_watch import PoolWatch
 from spotkeep_jobs.prices.known import KnownPrices
 from spotkeep_jobs.run_observer import RunObserver
 from spotkeep_jobs.run_table import RunTable
-from spotkeep_jobs.sagemaker_api import SageMakerTrainingJobs, TrainingJobs, client_config
+from spotkeep_jobs.sagemaker_api import SageMakerTrainingJobs, SearchableTrainingJobs, TrainingJobs, client_config
 from spotkeep_jobs.scheduler_api import EventBridgeSchedules, ScheduleTarget
-from spotkeep_jobs.tracking import Deployment
+from spotkeep_jobs.tracking import DEFAULT_LONG_WAIT, Deployment
 from spotkeep_jobs.training_logs import CloudWatchJobLogs
 from spotkeep_jobs.tuning_jobs import SageMakerTuningJobs, TuningObserver
 from spotkeep_jobs.warm_pool import PoolRules
 
 
-class TrackingSettings(FunctionSettings):
+class TrackingSettings(FleetSettings, FunctionSettings):
     """What those who follow jobs and their pools need to know."""
 
     notice_topic_arn: str
@@ -34,6 +39,9 @@ class TrackingSettings(FunctionSettings):
     pool_schedule_role_arn: str
     pool_schedule_dead_letter_arn: str
     warm_pools_function_arn: str
+    waiting_too_long_seconds: Annotated[int, Field(gt=0)] = int(DEFAULT_LONG_WAIT.total_seconds())
+    deployment_metrics: bool = True
+    """Whether the dashboard's metrics are written."""
     pool_reminder_seconds: Annotated[int, Field(ge=0)] = 600
     pool_idle_limit_seconds: Annotated[int, Field(gt=0)] | None = None
     pool_idle_limit_usd: Annotated[float, Field(gt=0)] | None = None
@@ -62,17 +70,23 @@ class Tracking:
         pools: Looks at warm pools.
         tuning: Observes tuning jobs.
         outbox: Delivers notices.
+        fleets: Attempts on EC2.
+        fleet_owners: Whose an instance or a fleet is.
+        metric_log: Takes what became of runs, for the dashboard.
     """
 
     deployment: Deployment
     prices: KnownPrices
     clock: Callable[[], datetime]
     table: RunTable
-    jobs: TrainingJobs
+    jobs: SearchableTrainingJobs
     runs: RunObserver
     pools: PoolWatch
     tuning: TuningObserver
     outbox: Outbox
+    metric_log: MetricLog
+    fleets: TrainingJobs = dataclass_field(default_factory=NoFleets)
+    fleet_owners: FleetOwners = dataclass_field(default_factory=NoFleetOwners)
 
     def refresh_prices(self) -> None:
         """Take over prices that were read since; at most one read of the table an hour."""
@@ -89,15 +103,25 @@ def wired(settings: TrackingSettings, *, clock: Callable[[], datetime] = lambda:
     config = client_config()
     sagemaker = boto3.client("sagemaker", config=config)
     prices = KnownPrices(settings.prices, region=sagemaker.meta.region_name)
-    deployment = Deployment(name=settings.deployment, prices=prices, pool_rules=settings.pool_rules)
+    deployment = Deployment(
+        name=settings.deployment,
+        prices=prices,
+        pool_rules=settings.pool_rules,
+        long_wait=timedelta(seconds=settings.waiting_too_long_seconds),
+    )
     jobs = SageMakerTrainingJobs(sagemaker)
+    dynamodb = boto3.client("dynamodb", config=config)
     table = RunTable(
-        client=boto3.client("dynamodb", config=config),
+        client=dynamodb,
         table_name=settings.run_table,
         retention_days=settings.run_retention_days,
     )
     topic = SnsNoticeTopic(boto3.client("sns", config=config), topic_arn=settings.notice_topic_arn)
-    logs = CloudWatchJobLogs(boto3.client("logs", config=config))
+    logs_client = boto3.client("logs", config=config)
+    logs = CloudWatchJobLogs(logs_client)
+    platform = settings.fleet_platform
+    fleets = fleet_parts(settings, platform=platform, dynamodb=dynamodb, prices=prices, now=clock)
+    group = settings.fleet_log_group
     schedules = EventBridgeSchedules(
         boto3.client("scheduler", config=config),
         target=ScheduleTarget(
@@ -114,10 +138,22 @@ def wired(settings: TrackingSettings, *, clock: Callable[[], datetime] = lambda:
         clock=clock,
         table=table,
         jobs=jobs,
-        runs=RunObserver(table=table, jobs=jobs, logs=logs, deployment=deployment, clock=clock, pools=pools),
+        runs=RunObserver(
+            table=table,
+            jobs=jobs,
+            logs=logs,
+            deployment=deployment,
+            clock=clock,
+            pools=pools,
+            fleets=fleets.jobs,
+            fleet_logs=None if group is None else CloudWatchJobLogs(logs_client, group=group),
+        ),
         pools=pools,
         tuning=TuningObserver(
             table=table, jobs=SageMakerTuningJobs(sagemaker), deployment=settings.deployment, clock=clock
         ),
         outbox=Outbox(table=table, topic=topic, clock=clock),
+        fleets=fleets.jobs,
+        fleet_owners=fleets.owners,
+        metric_log=MetricLog(deployment=settings.deployment, enabled=settings.deployment_metrics),
     )

@@ -19,20 +19,19 @@ from spotkeep_jobs.ladder import NextJob, Rung
 from spotkeep_jobs.record import format_time
 from spotkeep_jobs.request import MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS, GitSource, JobRequest
 
+DEPLOYMENT_TAG: Final = "spotkeep:deployment"
+"""By this tag of a job, its deployment is known."""
 CHECKPOINT_DIRECTORY: Final = "/opt/ml/checkpoints"
 INPUT_DIRECTORY: Final = "/opt/ml/input/data"
 BUNDLE_CHANNEL: Final = "spotkeep"
 SOURCE_CHANNEL: Final = "source"
 RUN_ID_HEX_DIGITS: Final = 8
+RUN_VARIABLE: Final = "SPOTKEEP_RUN"
+"""The environment variable by which a job that a launcher made names its run."""
 
 # Types with local NVMe disks: SageMaker refuses a volume key for them (their disks encrypt in hardware).
 # A `d` among the attributes (g4dn, p4d, r5d) says so, and these families have them without saying.
 # Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ResourceConfig.html (VolumeKmsKeyId)
-DEPLOYMENT_TAG: Final = "spotkeep:deployment"
-"""Every training job of a deployment carries it, with the deployment's name."""
-RUN_VARIABLE: Final = "SPOTKEEP_RUN"
-"""The environment variable by which a job that a launcher made names its run."""
-
 _LOCAL_DISK_TYPE: Final = re.compile(r"ml\.(?:[a-z]+\d+[a-z]*d[a-z]*|g[5-9]\w*|gr6\w*|p[5-9][\w-]*|trn\w+|i\d\w*)\.\w+")
 
 
@@ -83,6 +82,11 @@ def launch_id_for(*, run: str, attempt: int, token: str, created_at: datetime) -
     """
     launch = f"{run}\n{attempt}\n{token}\n{format_time(created_at)}"
     return hashlib.sha256(launch.encode()).hexdigest()[:16]
+
+
+def marks_of(*, run: str, attempt: int, launch_id: str) -> dict[str, str]:
+    """What tells a launch from any other, in the job's environment."""
+    return {RUN_VARIABLE: run, "SPOTKEEP_ATTEMPT": str(attempt), "SPOTKEEP_LAUNCH": launch_id}
 
 
 def checkpoint_uri_for(*, request: JobRequest, run: str, platform: JobPlatform) -> str:
@@ -183,7 +187,7 @@ def is_same_launch(*, environment: Mapping[str, str], parameters: Mapping[str, A
 
 
 def _environment(request: JobRequest, *, run: str, attempt: int, launch_id: str) -> dict[str, str]:
-    own = {RUN_VARIABLE: run, "SPOTKEEP_ATTEMPT": str(attempt), "SPOTKEEP_LAUNCH": launch_id}
+    own = marks_of(run=run, attempt=attempt, launch_id=launch_id)
     if isinstance(request.source, GitSource):
         own |= {"SPOTKEEP_SOURCE_GIT_URL": request.source.git, "SPOTKEEP_SOURCE_GIT_COMMIT": request.source.commit}
     return {**request.environment, **own}

@@ -43,8 +43,15 @@ class JobLogs(Protocol):
 class CloudWatchJobLogs:
     """The seam, on a boto3 client."""
 
-    def __init__(self, client: CloudWatchLogsClient) -> None:
+    def __init__(self, client: CloudWatchLogsClient, *, group: str = LOG_GROUP) -> None:
+        """Bind the log group.
+
+        Args:
+            client: A CloudWatch Logs client.
+            group: The log group; SageMaker's, or that of the deployment's instances.
+        """
         self._client = client
+        self._group = group
 
     def read(self, job_name: str, /, *, since: float | None = None) -> JobLog:
         """The events of a job's first host; see `JobLogs.read`.
@@ -65,7 +72,7 @@ class CloudWatchJobLogs:
         pages_left = _MAX_PAGES
         for first in range(0, len(streams), _STREAMS_AT_ONCE):
             query: dict[str, Any] = {
-                "logGroupName": LOG_GROUP,
+                "logGroupName": self._group,
                 "logStreamNames": streams[first : first + _STREAMS_AT_ONCE],
                 "filterPattern": f'"{MARKER}"',
             }
@@ -85,7 +92,7 @@ class CloudWatchJobLogs:
 
     def _streams(self, prefix: str) -> Iterator[str]:
         found = 0
-        query: dict[str, Any] = {"logGroupName": LOG_GROUP, "logStreamNamePrefix": prefix}
+        query: dict[str, Any] = {"logGroupName": self._group, "logStreamNamePrefix": prefix}
         while True:
             page = self._client.describe_log_streams(**query)
             for stream in page["logStreams"]:

@@ -21,9 +21,13 @@ from spotkeep_jobs.durations import format_duration
 from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.ladder import first_job, price_of, rungs_of, shortest_job_seconds
 from spotkeep_jobs.request import (
+    BACKENDS,
     DAY_SECONDS,
+    EBS_LIMITS,
+    GP3_IOPS_PER_THROUGHPUT,
     MAX_CHANNELS,
     MAX_ENVIRONMENT,
+    MAX_FLEET_TYPES,
     MAX_HYPERPARAMETERS,
     MAX_INSTANCE_TYPES,
     MAX_RUN_ID_LENGTH,
@@ -35,6 +39,7 @@ from spotkeep_jobs.request import (
     GitSource,
     JobRequest,
     RungRequest,
+    VolumeRequest,
 )
 
 MAX_PROBLEMS: Final = 200
@@ -90,6 +95,24 @@ _OTHER_NAMES: Final = {
     "sha": "commit",
     "url": "git",
 }
+NOT_ON_EC2: Final[Mapping[str, str]] = {
+    "image": "Remove it: the instances' AMI is a setting of the deployment (instance_ami).",
+    "instance_count": "Remove it: a run on EC2 has one instance. Launch several runs for independent trainings.",
+    "volume_size_gb": "Write volume: {size_gb: ...}.",
+    "ladder": "Remove it: a fleet chooses among all instance_types and zones by itself.",
+    "longest_wait": "Remove it: max_wait bounds how long the run may take in all.",
+    "spot_only": "Remove it: capacity: spot stays on spot.",
+    "max_total_run": "Remove it: max_run bounds the training, over all instances.",
+    "max_cost": "Remove it; max_price bounds what an hour may cost, max_run how many there are.",
+    "deadline": "Remove it: runs on EC2 are not steered by a deadline.",
+    "budget": "Remove it: runs on EC2 are not told of a budget.",
+    "keep_alive": "Remove it: warm pools are SageMaker's.",
+    "team": "Remove it: a role a team is for SageMaker jobs.",
+}
+"""Fields of a training job that a run on EC2 does not take, and what to do instead."""
+ONLY_ON_EC2: Final[Mapping[str, str]] = dict.fromkeys(
+    ("volume", "max_price", "rebalance"), "Add backend: ec2, or remove it."
+)
 _SHOWN: Final = reprlib.Repr()
 _SHOWN.maxstring = 80
 _SHOWN.maxother = 80
@@ -109,6 +132,7 @@ class DeploymentDefaults:
         prices: on-demand US dollars per instance and hour, by instance type.
         max_keep_alive_seconds: the longest a warm pool may be kept, where the deployment says so.
         teams: the teams that have a role of their own; None where that is not known.
+        fleet_instance_types: the EC2 types of documents that name none; None where the deployment has no fleets.
     """
 
     image: str | None = None
@@ -118,6 +142,7 @@ class DeploymentDefaults:
     prices: Mapping[str, float] = field(default_factory=dict)
     max_keep_alive_seconds: int | None = None
     teams: tuple[str, ...] | None = None
+    fleet_instance_types: tuple[str, ...] | None = None
 
 
 NO_DEFAULTS: Final = DeploymentDefaults()
@@ -232,13 +257,16 @@ def _read(document: Mapping[Any, Any]) -> tuple[JobRequest, list[Problem], set[s
         for name in unknown[: MAX_PROBLEMS + 1]
     ]
     fields = {name: document[name] for name in known if document.get(name) is not None}
+    # Only one of the two is taken; of a word that is neither the types are judged by their own form.
+    backend = fields.get("backend", "sagemaker")
+    context = {"backend": backend if backend in BACKENDS else None}
     try:
-        return JobRequest.model_validate(fields), problems, set()
+        return JobRequest.model_validate(fields, context=context), problems, set()
     except ValidationError as error:
         problems = [*_problems(error, document), *problems]
         unread = {str(detail["loc"][0]) for detail in error.errors(include_url=False, include_context=False)}
     readable = {name: value for name, value in fields.items() if name not in unread}
-    return JobRequest.model_validate({**_PLACEHOLDERS, **readable}), problems, unread
+    return JobRequest.model_validate({**_PLACEHOLDERS, **readable}, context=context), problems, unread
 
 
 def _problems(error: ValidationError, document: Mapping[Any, Any]) -> Iterator[Problem]:
@@ -309,7 +337,9 @@ def _printable(part: object) -> str:
 
 
 def _fields_at(location: list[Any]) -> Mapping[str, Any]:
-    models: dict[Any, type[BaseModel]] = {"channels": Channel, "source": GitSource, "ladder": RungRequest}
+    models: dict[Any, type[BaseModel]] = {
+        "channels": Channel, "source": GitSource, "ladder": RungRequest, "volume": VolumeRequest
+    }  # fmt: skip
     model = models.get(location[0], ChannelData) if len(location) > 1 else JobRequest
     return model.model_fields
 
@@ -334,17 +364,22 @@ def _fix(location: list[Any], *, missing: bool = False) -> str:
 
 def _with_defaults(request: JobRequest, *, given: set[Any], defaults: DeploymentDefaults) -> JobRequest:
     """Fill in what depends on other fields or on the deployment, so that the record says all that was decided."""
-    limit = defaults.max_run_limit_seconds
-    types = request.types or ((defaults.instance_type,) if defaults.instance_type and request.ladder is None else ())
+    on_ec2 = request.backend == "ec2"
+    limit = None if on_ec2 else defaults.max_run_limit_seconds
+    default_types: tuple[str, ...] = (defaults.instance_type,) if defaults.instance_type else ()
+    if on_ec2:
+        default_types = defaults.fleet_instance_types or ()
+    types = request.types or (default_types if request.ladder is None else ())
     max_run = request.max_run if "max_run" in given or limit is None else min(request.max_run, limit)
     max_wait = request.max_wait
     # A ladder says where to look; who writes one need not also say that it is to be used. A deadline needs one.
     laddered = request.ladder is not None or (request.deadline is not None and not request.spot_only)
     capacity = "auto" if laddered and "capacity" not in given else request.capacity
     if max_wait is None and capacity == "spot":
-        max_wait = min(max_run + DAY_SECONDS, MAX_WAIT_SECONDS if request.checkpoints else NO_CHECKPOINTS_SPOT_SECONDS)
+        longest = MAX_WAIT_SECONDS if request.checkpoints or on_ec2 else NO_CHECKPOINTS_SPOT_SECONDS
+        max_wait = min(max_run + DAY_SECONDS, longest)
     update: dict[str, Any] = {
-        "image": request.image or defaults.image,
+        "image": request.image or (None if on_ec2 else defaults.image),
         "max_run": max_run,
         "max_wait": max_wait,
         "capacity": capacity,
@@ -368,9 +403,9 @@ def _rule(*reads: str) -> Callable[[_Rule], _Rule]:
     return register
 
 
-@_rule("image")
+@_rule("backend", "image")
 def _image_is_known(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    if request.image is None:
+    if request.image is None and request.backend == "sagemaker":
         yield Problem(
             field="image",
             found="nothing",
@@ -379,7 +414,7 @@ def _image_is_known(request: JobRequest, _defaults: DeploymentDefaults) -> Itera
         )
 
 
-@_rule("instance_types", "instance_type", "capacity", "ladder")
+@_rule("backend", "instance_types", "instance_type", "capacity", "ladder")
 def _instance_types_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     if request.instance_types and request.instance_type:
         yield Problem(
@@ -403,8 +438,16 @@ def _instance_types_fit(request: JobRequest, _defaults: DeploymentDefaults) -> I
             field="instance_types",
             found="nothing",
             problem="is required: this deployment has no default instance type",
-            fix="Name at least one instance type, for example ml.g5.xlarge.",
+            fix=f"Name at least one instance type, for example {_example_type(request)}.",
         )
+    elif request.backend == "ec2":
+        if len(types) > MAX_FLEET_TYPES:
+            yield Problem(
+                field="instance_types",
+                found=f"{len(types)} types",
+                problem=f"names more than {MAX_FLEET_TYPES} instance types",
+                fix=f"Keep the best {MAX_FLEET_TYPES}.",
+            )
     elif len(types) > MAX_INSTANCE_TYPES:
         yield Problem(
             field="instance_types",
@@ -659,7 +702,7 @@ def _no_wait_on_demand(request: JobRequest, _defaults: DeploymentDefaults) -> It
         )
 
 
-@_rule("capacity", "max_run", "max_wait", "checkpoints")
+@_rule("backend", "capacity", "max_run", "max_wait", "checkpoints")
 def _wait_exceeds_run(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     if request.capacity == "auto" and not request.checkpoints and request.max_run >= NO_CHECKPOINTS_SPOT_SECONDS:
         yield Problem(
@@ -671,7 +714,8 @@ def _wait_exceeds_run(request: JobRequest, _defaults: DeploymentDefaults) -> Ite
         )
     if request.capacity != "spot" or request.max_wait is None:
         return
-    if not request.checkpoints and max(request.max_run + 1, request.max_wait) > NO_CHECKPOINTS_SPOT_SECONDS:
+    bounded = request.backend == "sagemaker" and not request.checkpoints
+    if bounded and max(request.max_run + 1, request.max_wait) > NO_CHECKPOINTS_SPOT_SECONDS:
         over = "max_run" if request.max_run >= NO_CHECKPOINTS_SPOT_SECONDS else "max_wait"
         seconds = request.max_run if over == "max_run" else request.max_wait
         yield Problem(
@@ -783,6 +827,144 @@ def _prefix_is_a_lineage(request: JobRequest, defaults: DeploymentDefaults) -> I
         )
 
 
+@_rule("backend", *NOT_ON_EC2, *ONLY_ON_EC2)
+def _fields_are_of_the_backend(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
+    """A recorded request names every field, so what has its default counts as not given."""
+    on_ec2 = request.backend == "ec2"
+    if on_ec2 and defaults.fleet_instance_types is None and defaults is not NO_DEFAULTS:
+        yield Problem(
+            field="backend",
+            found="ec2",
+            problem="needs EC2 fleets, and this deployment has none",
+            fix="Set ec2_fleets and deploy again, or launch it on SageMaker: remove backend.",
+        )
+    foreign: Mapping[str, str] = NOT_ON_EC2 if on_ec2 else ONLY_ON_EC2
+    for name, fix in foreign.items():
+        value = getattr(request, name)
+        if value != JobRequest.model_fields[name].get_default(call_default_factory=True):
+            yield Problem(
+                field=name,
+                found=shown(value) if not isinstance(value, BaseModel | tuple) else _outlined(_listed_or_mapped(value)),
+                problem=f"is not taken with backend: {request.backend}",
+                fix=fix,
+            )
+    if on_ec2 and request.capacity == "auto" and request.ladder is None:
+        yield Problem(
+            field="capacity",
+            found="auto",
+            problem="is SageMaker's ladder of one type after the other",
+            fix="Choose capacity: spot, where a fleet chooses among all types and zones by itself, or on-demand.",
+        )
+    if on_ec2:
+        for channel in request.channels:
+            if channel.input_mode != "File":
+                yield Problem(
+                    field=f"channels.{channel.name}.input_mode",
+                    found=channel.input_mode,
+                    problem="is SageMaker's: an instance copies its channels to the volume, once",
+                    fix="Use File, or read the objects in the script.",
+                )
+
+
+def _listed_or_mapped(value: object) -> object:
+    return dict(value) if isinstance(value, BaseModel) else list(value) if isinstance(value, tuple) else value
+
+
+@_rule("backend", "volume")
+def _volume_fits(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    volume = request.volume
+    if request.backend != "ec2" or volume is None:
+        return
+    limits = EBS_LIMITS[volume.type]
+    low, high = limits.size_gb
+    if not low <= volume.size_gb <= high:
+        yield Problem(
+            field="volume.size_gb",
+            found=str(volume.size_gb),
+            problem=f"is not a size of {volume.type}, which has {low:,} to {high:,} GiB",
+            fix=f"Choose {low:,} to {high:,}, or another type.",
+        )
+    yield from _provisioned_speed_fits(volume)
+    if volume.snapshot and volume.volume:
+        yield Problem(
+            field="volume.snapshot",
+            found=volume.snapshot,
+            problem="is given together with a volume to begin on",
+            fix="Give one of the two.",
+        )
+    if volume.volume and volume.when_done == "delete":
+        yield Problem(
+            field="volume.when_done",
+            found="delete",
+            problem="is given with a volume of your own, which Spotkeep never deletes",
+            fix="Remove when_done, and delete the volume yourself when you are done.",
+        )
+
+
+def _example_type(request: JobRequest) -> str:
+    return "g5.xlarge" if request.backend == "ec2" else "ml.g5.xlarge"
+
+
+def _ec2_warnings(request: JobRequest) -> Iterator[str]:
+    if not request.checkpoints:
+        yield (
+            "checkpoints: false keeps nothing in S3: what the script saves is on the volume alone, and is lost with it."
+        )
+    if request.capacity == "spot" and len(request.types) == 1:
+        yield (
+            f"one instance type ({request.types[0]}) is one pool a zone: name several types, and a fleet finds "
+            "capacity sooner and loses it less often."
+        )
+    if request.volume is not None and request.volume.initialization_rate is None and request.volume.size_gb > 200:
+        yield (
+            f"volume.initialization_rate is not given: after a move to another zone, {request.volume.size_gb:,} GiB "
+            "are fetched block by block as they are read, which is slow."
+        )
+
+
+def _provisioned_speed_fits(volume: VolumeRequest) -> Iterator[Problem]:
+    limits = EBS_LIMITS[volume.type]
+    if volume.iops is None and limits.iops is not None and volume.type != "gp3":
+        yield Problem(
+            field="volume.iops",
+            found="nothing",
+            problem=f"is required: {volume.type} is provisioned",
+            fix=f"Give {limits.iops[0]:,} to {limits.iops[1]:,}, or choose gp3.",
+        )
+    elif volume.iops is not None and limits.iops is None:
+        yield Problem(
+            field="volume.iops",
+            found=str(volume.iops),
+            problem=f"cannot be provisioned of {volume.type}",
+            fix="Remove it, or choose gp3 or io2.",
+        )
+    elif volume.iops is not None and limits.iops is not None:
+        low, high = limits.iops[0], min(limits.iops[1], max(limits.iops[0], limits.iops_per_gb * volume.size_gb))
+        if not low <= volume.iops <= high:
+            yield Problem(
+                field="volume.iops",
+                found=str(volume.iops),
+                problem=f"is not what {volume.type} of {volume.size_gb:,} GiB takes: {low:,} to {high:,}",
+                fix=f"Choose {low:,} to {high:,}.",
+            )
+    if volume.throughput is not None and volume.type != "gp3":
+        yield Problem(
+            field="volume.throughput",
+            found=str(volume.throughput),
+            problem=f"cannot be provisioned of {volume.type}",
+            fix="Remove it, or choose gp3.",
+        )
+    elif volume.throughput is not None:
+        most = (volume.iops or 3_000) // GP3_IOPS_PER_THROUGHPUT
+        if volume.throughput > most:
+            yield Problem(
+                field="volume.throughput",
+                found=str(volume.throughput),
+                problem=f"asks for more than the {most:,} MiB/s that {volume.iops or 3_000:,} IOPS allow",
+                fix=f"Raise volume.iops to {volume.throughput * GP3_IOPS_PER_THROUGHPUT:,}, or lower it to {most:,}.",
+            )
+
+
 def _warnings(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[str]:
     bucket = defaults.checkpoint_bucket
     prefix = request.checkpoint_prefix
@@ -812,6 +994,8 @@ def _warnings(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[str
                 "keep_alive with several instance types: AWS does not say whether such a job takes a warm pool. Name "
                 "the one type whose pools it shall take and leave."
             )
+    if request.backend == "ec2":
+        yield from _ec2_warnings(request)
     if (
         request.image is not None
         and ".dkr.ecr." not in request.image
@@ -831,5 +1015,5 @@ def _warnings(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[str
                 f"budget {request.budget:.2f} USD is below what the work costs on demand, which is "
                 f"{on_demand_usd:.2f} USD."
             )
-    if request.capacity != "on-demand" and not request.checkpoints:
+    if request.capacity != "on-demand" and not request.checkpoints and request.backend == "sagemaker":
         yield "spot without checkpoints starts over after an interruption."

@@ -1,4 +1,4 @@
-"""The Lambda entry point: events say which jobs to look at; what is true is asked of SageMaker.
+"""The Lambda entry point: events say what to look at; what is true is asked of SageMaker and of EC2.
 
 Events come in batches from a queue, and a batch's events for one job are one look at it. A message that is no hint, or
 is about somebody else's job, is done with and changes nothing. When AWS could not answer for a job, its messages alone
@@ -18,12 +18,14 @@ from aws_lambda_powertools.metrics import MetricUnit
 from spotkeep_jobs.delivery_report import report_delivery
 from spotkeep_jobs.tracing import traced
 from spotkeep_jobs.tracking_functions import Tracking, TrackingSettings, wired
-from tracker.hints import Batch, Hint, NotAHintError, batch_of, hint_of
+from tracker.hints import Batch, Hint, NotAHintError, Subject, batch_of, hint_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aws_lambda_powertools.utilities.typing import LambdaContext
+
+    from spotkeep_jobs.run_observer import Observation
 
 _SERVICE: Final = os.environ.get("POWERTOOLS_SERVICE_NAME", "tracker")
 
@@ -96,7 +98,7 @@ def follow_batch(batch: Batch, *, tracking: Callable[[], Tracking]) -> Answer:
         _refuse(problem)
     failed: list[str] = []
     for hint, message_ids in batch.messages.items():
-        with logger.append_context_keys(job_name=hint.job_name):
+        with logger.append_context_keys(**{hint.subject.value.replace(" ", "_"): hint.name}):
             try:
                 follow(hint, tracking=tracking())
             except Exception:
@@ -117,14 +119,24 @@ def follow(hint: Hint, *, tracking: Tracking) -> Answer:
         SageMakerError: SageMaker could not answer.
         RunChangedError: The run kept changing under every try.
     """
-    return _follow_tuning(hint, tracking) if hint.tuning else _follow_run(hint, tracking)
+    match hint.subject:
+        case Subject.TUNING_JOB:
+            return _follow_tuning(hint, tracking)
+        case Subject.TRAINING_JOB:
+            return _follow_run(hint, tracking.runs.observe_job(hint.name), tracking)
+        case Subject.INSTANCE:
+            run = tracking.fleet_owners.run_of_instance(hint.name)
+        case Subject.FLEET:
+            run = tracking.fleet_owners.run_of_fleet(hint.name)
+    # Nothing is done about an instance or a fleet before it is known to be a run's of this deployment.
+    return _follow_run(hint, tracking.runs.observe(run) if run is not None else None, tracking)
 
 
-def _follow_run(hint: Hint, tracking: Tracking) -> Answer:
-    observed = tracking.runs.observe_job(hint.job_name)
+def _follow_run(hint: Hint, observed: Observation | None, tracking: Tracking) -> Answer:
     if observed is None:
         return _foreign(hint)
     run = observed.run
+    tracking.metric_log.write(observed.happened)
     with logger.append_context_keys(run=run.run, attempt=run.attempt):
         if observed.changes:
             logger.info("recorded", state=run.state, end_reason=run.end_reason, interruptions=run.interruptions)
@@ -141,11 +153,11 @@ def _follow_run(hint: Hint, tracking: Tracking) -> Answer:
 
 
 def _follow_tuning(hint: Hint, tracking: Tracking) -> Answer:
-    if not tracking.tuning.observe(hint.job_name):
+    if not tracking.tuning.observe(hint.name):
         return _foreign(hint)
-    delivery = tracking.outbox.deliver_tuning_job(hint.job_name)
+    delivery = tracking.outbox.deliver_tuning_job(hint.name)
     report_delivery(delivery, logger=logger, metrics=metrics)
-    return {"ok": True, "tuning_job": hint.job_name, "notices_sent": list(delivery.sent)}
+    return {"ok": True, "tuning_job": hint.name, "notices_sent": list(delivery.sent)}
 
 
 def _refuse(problem: str) -> None:
@@ -154,9 +166,10 @@ def _refuse(problem: str) -> None:
 
 
 def _foreign(hint: Hint) -> Answer:
-    logger.debug("somebody else's job", job_name=hint.job_name)
+    logger.debug("somebody else's", subject=hint.subject, name=hint.name)
     metrics.add_metric(name="EventForeign", unit=MetricUnit.Count, value=1)
-    return {"ok": True, "ignored": "the job belongs to no run of this deployment"}
+    what = "job" if hint.subject in (Subject.TRAINING_JOB, Subject.TUNING_JOB) else hint.subject.value
+    return {"ok": True, "ignored": f"the {what} belongs to no run of this deployment"}
 
 
 if "AWS_LAMBDA_INITIALIZATION_TYPE" in os.environ:

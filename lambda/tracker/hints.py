@@ -1,4 +1,4 @@
-"""Reads events as hints: which jobs to look at. Pure; nothing else in an event is believed."""
+"""Reads events as hints: what to look at. Pure; nothing else in an event is believed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 TRAINING_JOB_CHANGED: Final = "SageMaker Training Job State Change"
@@ -15,20 +16,56 @@ _NAME_FIELDS: Final = {
     TRAINING_JOB_CHANGED: "TrainingJobName",
     TUNING_JOB_CHANGED: "HyperParameterTuningJobName",
 }
+AGENT_SOURCE: Final = "spotkeep.agent"
+INSTANCE_CHANGES: Final = (
+    "EC2 Spot Instance Interruption Warning",
+    "EC2 Instance Rebalance Recommendation",
+    "EC2 Instance State-change Notification",
+)
+FLEET_CHANGES: Final = (
+    "EC2 Fleet State Change",
+    "EC2 Fleet Instance Change",
+    "EC2 Fleet Error",
+    "EC2 Fleet Information",
+)
+_DETAIL_TYPES: Final[Mapping[str, Sequence[str]]] = {
+    "aws.sagemaker": tuple(_NAME_FIELDS),
+    "aws.ec2": INSTANCE_CHANGES,
+    "aws.ec2fleet": FLEET_CHANGES,
+    AGENT_SOURCE: ("Spotkeep Instance Change",),
+}
+_INSTANCE_ID: Final = re.compile(r"i-[0-9a-f]{8,17}")
+_FLEET_ID: Final = re.compile(r"fleet-[0-9a-f-]{8,36}")
 _NAME: Final = re.compile(r"[a-zA-Z0-9](?:-*[a-zA-Z0-9]){0,62}")
+
+
+class Subject(StrEnum):
+    """What an event is about."""
+
+    TRAINING_JOB = "training job"
+    """An attempt, by the name of its job; that of an attempt on a fleet, too, when its instance tells."""
+    TUNING_JOB = "tuning job"
+    INSTANCE = "instance"
+    """Of EC2: whose it is, the event does not say."""
+    FLEET = "fleet"
+
+    @property
+    def article(self) -> str:
+        """It, in a sentence."""
+        return f"an {self}" if self is Subject.INSTANCE else f"a {self}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hint:
-    """Something happened to a job.
+    """Something happened.
 
     Attributes:
-        job_name: The job.
-        tuning: Whether it is a tuning job, not a training job.
+        subject: To what kind of thing.
+        name: Its name or id.
     """
 
-    job_name: str
-    tuning: bool
+    subject: Subject
+    name: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,21 +92,50 @@ def hint_of(event: object) -> Hint:
         event: As EventBridge delivers it; anything at all, when somebody else calls.
 
     Raises:
-        NotAHintError: It is no state change of a training or tuning job.
+        NotAHintError: It is no change of a training or tuning job, of an instance or a fleet.
     """
     if not isinstance(event, Mapping):
         raise NotAHintError(f"the event is a {type(event).__name__}, not an object")
-    if event.get("source") != "aws.sagemaker":
-        raise NotAHintError("its source is not aws.sagemaker")
+    source = event.get("source")
+    if not isinstance(source, str) or source not in _DETAIL_TYPES:
+        raise NotAHintError(f"its source is not one of: {', '.join(_DETAIL_TYPES)}")
     detail_type = event.get("detail-type")
-    if not isinstance(detail_type, str) or detail_type not in _NAME_FIELDS:
-        raise NotAHintError(f"its detail-type is not one of: {', '.join(_NAME_FIELDS)}")
-    field = _NAME_FIELDS[detail_type]
+    if not isinstance(detail_type, str) or detail_type not in _DETAIL_TYPES[source]:
+        raise NotAHintError(f"its detail-type is not one of: {', '.join(_DETAIL_TYPES[source])}")
     detail = event.get("detail")
-    name = detail.get(field) if isinstance(detail, Mapping) else None
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise NotAHintError(f"its detail has no {field} that could be a job's name")
-    return Hint(job_name=name, tuning=detail_type == TUNING_JOB_CHANGED)
+    fields = detail if isinstance(detail, Mapping) else {}
+    if source == AGENT_SOURCE:
+        return _of_an_agent(fields)
+    if detail_type in INSTANCE_CHANGES:
+        return _named(fields, "instance-id", Subject.INSTANCE, _INSTANCE_ID)
+    if source == "aws.ec2fleet":
+        return _of_a_fleet(event)
+    subject = Subject.TUNING_JOB if detail_type == TUNING_JOB_CHANGED else Subject.TRAINING_JOB
+    return _named(fields, _NAME_FIELDS[detail_type], subject, _NAME)
+
+
+def _named(fields: Mapping[str, object], field: str, subject: Subject, form: re.Pattern[str]) -> Hint:
+    name = fields.get(field)
+    if not isinstance(name, str) or not form.fullmatch(name):
+        raise NotAHintError(f"its detail has no {field} that could be the name of {subject.article}")
+    return Hint(subject=subject, name=name)
+
+
+def _of_an_agent(fields: Mapping[str, object]) -> Hint:
+    run, attempt = fields.get("run"), fields.get("attempt")
+    name = f"{run}-{attempt}"
+    if not isinstance(run, str) or not isinstance(attempt, int) or isinstance(attempt, bool):
+        raise NotAHintError("its detail has no run and attempt")
+    return _named({"run": name}, "run", Subject.TRAINING_JOB, _NAME)
+
+
+def _of_a_fleet(event: Mapping[str, object]) -> Hint:
+    resources = event.get("resources")
+    for resource in resources if isinstance(resources, list) else ():
+        found = _FLEET_ID.search(resource) if isinstance(resource, str) else None
+        if found is not None:
+            return Hint(subject=Subject.FLEET, name=found.group())
+    raise NotAHintError("its resources name no fleet")
 
 
 def batch_of(event: object) -> Batch | None:

@@ -109,6 +109,8 @@ def test_the_environment_of_those_that_follow_jobs(templates: Templates, functio
         "SPOTKEEP_NOTICE_TOPIC_ARN",
         "SPOTKEEP_PRICES",
         "SPOTKEEP_RUN_RETENTION_DAYS",
+        "SPOTKEEP_DEPLOYMENT_METRICS",
+        "SPOTKEEP_WAITING_TOO_LONG_SECONDS",
         "SPOTKEEP_POOL_REMINDER_SECONDS",
         "SPOTKEEP_POOL_SCHEDULE_GROUP",
         "SPOTKEEP_POOL_SCHEDULE_ROLE_ARN",
@@ -182,20 +184,27 @@ def test_rounds_of_the_reconciler_never_overlap(templates: Templates) -> None:
 
 @pytest.mark.parametrize("package", ["launcher", "tracker", "warm_pools", "reconciler"])
 def test_an_archive_holds_the_functions_package_and_the_shared_one(package: str) -> None:
-    with zipfile.ZipFile(io.BytesIO(code_bytes(ROOT / "lambda", package, planner_root=ROOT / "planner"))) as archive:
+    with zipfile.ZipFile(
+        io.BytesIO(code_bytes(ROOT / "lambda", package, planner_root=ROOT / "planner", training_root=ROOT / "training"))
+    ) as archive:
         names = archive.namelist()
-    assert {name.partition("/")[0] for name in names} == {package, "spotkeep_jobs", "spotkeep_planner"}
+    assert {name.partition("/")[0] for name in names} == {
+        package,
+        "spotkeep_fleet",
+        "spotkeep_jobs",
+        "spotkeep_planner",
+    }
     assert f"{package}/handler.py" in names
     assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
 
 
 def test_a_package_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PropertyError, match="not a package of the functions' source root"):
-        code_bytes(tmp_path, "launcher", planner_root=ROOT / "planner")
+        code_bytes(tmp_path, "launcher", planner_root=ROOT / "planner", training_root=ROOT / "training")
 
 
 def test_of_the_planner_a_function_carries_what_steers_a_run_and_it_loads_without_a_package(tmp_path: Path) -> None:
-    content = code_bytes(ROOT / "lambda", "tracker", planner_root=ROOT / "planner")
+    content = code_bytes(ROOT / "lambda", "tracker", planner_root=ROOT / "planner", training_root=ROOT / "training")
     archive = tmp_path / "tracker.zip"
     archive.write_bytes(content)
     with zipfile.ZipFile(archive) as packed:

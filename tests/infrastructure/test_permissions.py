@@ -68,6 +68,7 @@ TRACKING = {
     "scheduler:CreateSchedule",
 }
 LOOKING_FOR_LEFTOVERS = {
+    "sagemaker:Search",
     "sagemaker:ListTrainingJobs",
     "sagemaker:ListTags",
     "scheduler:ListSchedules",

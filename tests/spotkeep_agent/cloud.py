@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 from xml.sax.saxutils import escape
 
-from spotkeep_agent.volume.machine import link_name
+from spotkeep_agent.volume.device_links import link_name
 from spotkeep_fleet.record import FleetRecord, decode, encode
 
 SOURCES = Path(__file__).parents[2] / "training"
@@ -185,7 +185,20 @@ class _Snapshot:
 
 
 class Cloud:
-    """Everything outside the instances."""
+    """Everything outside the instances.
+
+    Args:
+        folder: For all its files.
+
+    Attributes:
+        throttled: How often each call is still refused as one too many.
+        held: Requests to S3 that get no answer: method and a part of the address.
+        snapshot_state: What new snapshots are.
+        volume_state: What new volumes are.
+        release_seconds: How long a volume hangs on to an instance that let it go.
+        sticking: Whether volumes stay `busy` at an instance that is gone until they are detached by force.
+        volume_bytes: How large a volume really is; None for as large as this disk. Needs root.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -199,8 +212,12 @@ class Cloud:
         self.logged: list[str] = []
         self.calls: Counter[str] = Counter()
         self.throttled: Counter[str] = Counter()
+        self.held: set[tuple[str, str]] = set()
         self.snapshot_state = "completed"
+        self.volume_state = "available"
         self.release_seconds = 0.0
+        self.sticking = False
+        self.volume_bytes: int | None = None
         self._tokens: dict[str, str] = {}
         self._lock = threading.RLock()
         self._server = _serve(self._answer)
@@ -212,14 +229,33 @@ class Cloud:
                 instance.power_off()
             elif instance.agent is not None:
                 _kill_everything_below(instance.root)
+        self.held.clear()
         self._server.shutdown()
         self._server.server_close()
+        for volume in self.volumes.values():
+            self._unmount(volume)
 
-    def boot(self, zone: str, **environment: str) -> Instance:
+    @contextlib.contextmanager
+    def throttling(self, action: str) -> Iterator[None]:
+        """Refuse a call as one too many, again and again."""
+        self.throttled[action] = 1_000_000
+        yield
+        del self.throttled[action]
+
+    def boot(
+        self,
+        zone: str,
+        *,
+        held_metadata: bool = False,
+        metadata: Mapping[str, tuple[int, str]] | None = None,
+        **environment: str,
+    ) -> Instance:
         id_ = f"i-{len(self.instances) + 1}"
         root = self.folder / id_
         (root / "dev/disk/by-id").mkdir(parents=True)
-        instance = self.instances[id_] = Instance(id=id_, zone=zone, root=root, cloud=self)
+        instance = self.instances[id_] = Instance(
+            id=id_, zone=zone, root=root, cloud=self, hanging=held_metadata, metadata=dict(metadata or {})
+        )
         instance.start_agent(**environment)
         return instance
 
@@ -240,8 +276,17 @@ class Cloud:
     def detach_all(self, instance: str) -> None:
         with self._lock:
             for volume in self.volumes.values():
-                if volume.instance == instance:
+                if volume.instance == instance and self.sticking:
+                    volume.attachment = "busy"
+                elif volume.instance == instance:
                     self._release(volume)
+
+    def complete_all(self) -> None:
+        """What was in the making is done."""
+        with self._lock:
+            self.volume_state, self.snapshot_state = "available", "completed"
+            for made in (*self.volumes.values(), *self.snapshots.values()):
+                made.state = {"creating": "available", "pending": "completed"}.get(made.state, made.state)
 
     # HTTP
 
@@ -337,11 +382,14 @@ class Cloud:
                 tags=_tags(parameters),
                 path=self.folder / id_,
                 snapshot=parameters.get("SnapshotId", ""),
+                state=self.volume_state,
             )
+            volume.path.mkdir()
+            if self.volume_bytes is not None:
+                options = f"size={self.volume_bytes}"
+                subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", volume.path], check=True)
             if volume.snapshot:
-                shutil.copytree(self.snapshots[volume.snapshot].path, volume.path)
-            else:
-                volume.path.mkdir()
+                shutil.copytree(self.snapshots[volume.snapshot].path, volume.path, dirs_exist_ok=True)
             self.volumes[id_] = volume
         return f"<volumeId>{self._tokens[token]}</volumeId>"
 
@@ -367,7 +415,9 @@ class Cloud:
         volume = self.volumes[parameters["VolumeId"]]
         if volume.instance != parameters["InstanceId"]:
             raise RefusedError("IncorrectState")
-        if self.release_seconds and not parameters.get("Force"):
+        if self.sticking and not parameters.get("Force"):
+            volume.attachment = "busy"
+        elif self.release_seconds and not parameters.get("Force"):
             volume.attachment = "detaching"
             threading.Timer(self.release_seconds, self.detach_all, [volume.instance]).start()
         else:
@@ -380,6 +430,7 @@ class Cloud:
             raise RefusedError("InvalidVolume.NotFound")
         if volume.instance:
             raise RefusedError("VolumeInUse")
+        self._unmount(volume)
         shutil.rmtree(volume.path)
         del self.volumes[volume.id]
         return ""
@@ -396,9 +447,15 @@ class Cloud:
         link.unlink(missing_ok=True)
         volume.instance, volume.attachment, volume.state = "", "", "available"
 
+    def _unmount(self, volume: _Volume) -> None:
+        if volume.path.is_mount():
+            subprocess.run(["umount", "--lazy", volume.path], check=False)
+
     def _s3(self, request: _Request) -> tuple[int, str | bytes]:
         bucket, _, key = request.path[1:].partition("/")
         name = f"{bucket}/{key}"
+        while any(request.method == method and part in name for method, part in tuple(self.held)):
+            time.sleep(0.02)
         with self._lock:
             self.calls[f"s3:{request.method}"] += 1
             if request.method == "PUT":

@@ -9,8 +9,6 @@ import base64
 import hashlib
 import io
 import json
-import shlex
-import sys
 import tarfile
 import textwrap
 import time
@@ -104,7 +102,7 @@ class Hosts:
             LaunchTemplateData={
                 "ImageId": "ami-00000000000000001",
                 "InstanceType": "m5.large",
-                "UserData": base64.b64encode(_reachable(user_data(self.inputs)).encode()).decode(),
+                "UserData": base64.b64encode(user_data(self.inputs).encode()).decode(),
                 "MetadataOptions": {"HttpTokens": "required", "InstanceMetadataTags": "enabled"},
                 "IamInstanceProfile": {"Name": self.run},
                 "TagSpecifications": [{"ResourceType": "instance", "Tags": tags}],
@@ -130,7 +128,7 @@ class Hosts:
         self.dynamodb.put_item(
             TableName=self.table,
             Item={
-                "pk": {"S": f"run#{self.run}"},
+                "pk": {"S": f"fleet#{self.run}"},
                 "sk": {"S": "fleet"},
                 "version": {"N": str(record.version)},
                 "record": {"S": encode(record)},
@@ -139,7 +137,7 @@ class Hosts:
 
     @property
     def record(self) -> FleetRecord:
-        key = {"pk": {"S": f"run#{self.run}"}, "sk": {"S": "fleet"}}
+        key = {"pk": {"S": f"fleet#{self.run}"}, "sk": {"S": "fleet"}}
         return decode(self.dynamodb.get_item(TableName=self.table, Key=key)["Item"]["record"]["S"])
 
     def instance(self, fleet: str, *, other_than: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -178,13 +176,6 @@ class Hosts:
 
     def close(self) -> None:
         self.ec2.delete_fleets(FleetIds=self.fleets, TerminateInstances=True)
-
-
-def _reachable(text: str) -> str:
-    """Open the way to this machine's Python for the user that trains, in the instance's own layer of the files."""
-    closed = [folder for folder in Path(sys.executable).resolve().parents if not folder.stat().st_mode & 0o001]
-    opened = "".join(f"chmod o+x {shlex.quote(str(folder))}\n" for folder in reversed(closed))
-    return text.replace("set -eu\n", f"set -eu\n{opened}", 1)
 
 
 @pytest.fixture

@@ -141,7 +141,7 @@ class FakeDeployment:
         self.invocations.append(document)
         return self.answers[document.get("action", "launch")]
 
-    def job_log(self, job_name: str) -> FakeLog:
+    def job_log(self, job_name: str, *, backend: str = "sagemaker") -> FakeLog:
         return FakeLog(self.logs.get(job_name, []))
 
     def upload_source(self, *, key: str, content: bytes) -> str:

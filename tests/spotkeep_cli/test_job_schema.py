@@ -53,7 +53,7 @@ def test_what_the_launcher_accepts_passes(validator: Any, fields: dict[str, Any]
 
 @pytest.mark.parametrize(
     "fields",
-    [{"max_runn": 1}, {"capacity": "cheap"}, {"instance_count": 21}, {"instance_type": "g5.xlarge"}, {"name": "a b"}],
+    [{"max_runn": 1}, {"capacity": "cheap"}, {"instance_count": 21}, {"instance_type": "g5"}, {"name": "a b"}],
 )
 def test_what_it_refuses_in_one_field_fails(validator: Any, fields: dict[str, Any]) -> None:
     assert not validator.is_valid({"name": "digits", "command": "python train.py", **fields})

@@ -34,6 +34,8 @@ class FakeTrainingJobs:
     """SageMaker, as far as a test tells it what to say."""
 
     known: dict[str, TrainingJob] = field(default_factory=dict)
+    indexed: dict[str, TrainingJob] = field(default_factory=dict)
+    """What a search says of jobs of which the index is behind."""
     stopped: list[str] = field(default_factory=list)
     kept_alive: list[tuple[str, int]] = field(default_factory=list)
     on_keep_alive: Callable[[str, int], None] = lambda job_name, seconds: None
@@ -50,6 +52,10 @@ class FakeTrainingJobs:
         for job in self.known.values():
             if job.status == "InProgress":
                 yield JobSummary(name=job.name, arn=job.arn, last_modified_at=job.last_modified_at)
+
+    def search_in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
+        assert deployment == "spotkeep"
+        yield from (self.indexed.get(job.name, job) for job in self.known.values() if job.status == "InProgress")
 
     def stop(self, job_name: str, /) -> bool:
         self.stopped.append(job_name)

@@ -9,8 +9,9 @@ import pytest
 
 from spotkeep_jobs.errors import SageMakerBusyError
 from spotkeep_jobs.launch import LAUNCH_SETTLES
+from spotkeep_jobs.metric_log import MetricLog
 from spotkeep_jobs.notice_topic import NoticeNotSentError
-from spotkeep_jobs.reconciliation import LIST_FROM, Reconciler, SweepFailedError
+from spotkeep_jobs.reconciliation import SEARCH_FROM, Reconciler, SweepFailedError
 from spotkeep_jobs.states import RunState
 from spotkeep_jobs.tracking import DEFAULT_LONG_WAIT
 from spotkeep_jobs.tuning_jobs import TuningJob, TuningObserver
@@ -22,6 +23,10 @@ class Sweeping:
     completed: list[str] = field(default_factory=list)
     tuning: dict[str, TuningJob] = field(default_factory=dict)
 
+    def complete(self, run: str, /) -> Any:
+        self.completed.append(run)
+        return self.world.table.get(run)
+
     def describe(self, name: str, /) -> TuningJob | None:
         return self.tuning.get(name)
 
@@ -29,14 +34,16 @@ class Sweeping:
     def reconciler(self) -> Reconciler:
         world = self.world
         return Reconciler(
+            deployment="spotkeep",
             table=world.table,
             observer=world.runs,
             pools=world.pools,
             jobs=world.jobs,
             tuning=TuningObserver(table=world.table, jobs=self, deployment="spotkeep", clock=world.clock),
             outbox=world.outbox,
-            complete_launch=self.completed.append,
+            complete_launch=self.complete,
             clock=world.clock,
+            metric_log=MetricLog(deployment="spotkeep"),
         )
 
 
@@ -54,7 +61,7 @@ def test_with_many_runs_only_those_are_described_to_which_something_may_have_hap
     sweeping: Sweeping, make: Any
 ) -> None:
     world = sweeping.world
-    for number in range(LIST_FROM):
+    for number in range(SEARCH_FROM):
         launch(world, make, f"r{number}", ("Training", 1.0))
     described: list[str] = []
     describe = world.jobs.describe
@@ -64,40 +71,55 @@ def test_with_many_runs_only_those_are_described_to_which_something_may_have_hap
         return describe(job_name)
 
     world.jobs.describe = counted
-    assert (sweeping.reconciler.sweep().unchanged, len(described)) == (0, LIST_FROM)
-    described.clear()
-    assert (sweeping.reconciler.sweep().unchanged, described) == (LIST_FROM, [])
+    # One search says all there is to record of runs that were never seen.
+    sweep = sweeping.reconciler.sweep()
+    assert (sweep.unchanged, sweep.changes, described) == (0, SEARCH_FROM, [])
+    assert (sweeping.reconciler.sweep().unchanged, described) == (SEARCH_FROM, [])
     world.jobs.known["r3-1"] = make.job(("Training", 1.0), ("Interrupted", 5.0), name="r3-1")
     world.jobs.known["r5-1"] = make.job(("Training", 1.0), ("Completed", 5.0), name="r5-1", status="Completed")
     world.table.request_stop(run="r7", now=make.noon)
     sweep = sweeping.reconciler.sweep()
-    assert sorted(described) == ["r3-1", "r5-1", "r7-1"]
-    assert (sweep.runs, sweep.notices_sent, world.jobs.stopped) == (LIST_FROM, 1, ["r7-1"])
+    assert sorted(described) == ["r5-1", "r7-1"]
+    assert (sweep.runs, sweep.notices_sent, world.jobs.stopped) == (SEARCH_FROM, 1, ["r7-1"])
     assert world.table.get("r3").state is RunState.INTERRUPTED
+
+
+def test_before_anybody_is_told_or_asked_to_end_because_of_a_search_the_job_is_described(
+    sweeping: Sweeping, make: Any
+) -> None:
+    world = sweeping.world
+    for number in range(SEARCH_FROM):
+        run = world.launch(make.run(f"w{number}", notify=("waiting-too-long",)), make.attempt(f"w{number}"))
+        world.jobs.known[run.job_name] = make.job(("Starting", 0.0), ("Training", 9.0), name=run.job_name)
+        world.jobs.indexed[run.job_name] = make.job(("Starting", 0.0), name=run.job_name)
+    world.clock.pass_by(seconds=DEFAULT_LONG_WAIT.total_seconds())
+    sweep = sweeping.reconciler.sweep()
+    assert (sweep.changes, sweep.notices_sent) == (SEARCH_FROM, 0)
+    assert world.table.get("w0").state is RunState.TRAINING
 
 
 def test_a_wait_that_gets_too_long_is_seen_although_nothing_happens(sweeping: Sweeping, make: Any) -> None:
     world = sweeping.world
-    for number in range(LIST_FROM):
+    for number in range(SEARCH_FROM):
         run = world.launch(make.run(f"w{number}", notify=("waiting-too-long",)), make.attempt(f"w{number}"))
         world.jobs.known[run.job_name] = make.job(("Starting", 0.0), name=run.job_name)
     sweeping.reconciler.sweep()
-    assert sweeping.reconciler.sweep().unchanged == LIST_FROM
+    assert sweeping.reconciler.sweep().unchanged == SEARCH_FROM
     world.clock.pass_by(seconds=DEFAULT_LONG_WAIT.total_seconds())
-    assert sweeping.reconciler.sweep().notices_sent == LIST_FROM
-    assert sweeping.reconciler.sweep().unchanged == LIST_FROM
+    assert sweeping.reconciler.sweep().notices_sent == SEARCH_FROM
+    assert sweeping.reconciler.sweep().unchanged == SEARCH_FROM
 
 
-def test_without_the_list_every_run_is_described(sweeping: Sweeping, make: Any) -> None:
-    for number in range(LIST_FROM):
+def test_without_the_search_every_run_is_described(sweeping: Sweeping, make: Any) -> None:
+    for number in range(SEARCH_FROM):
         launch(sweeping.world, make, f"r{number}", ("Training", 1.0))
 
-    def refuse() -> Any:
-        raise SageMakerBusyError(operation="ListTrainingJobs", code="ThrottlingException", reason="slow down")
+    def refuse(deployment: str) -> Any:
+        raise SageMakerBusyError(operation="Search", code="ThrottlingException", reason="slow down")
 
-    sweeping.world.jobs.in_progress = refuse
+    sweeping.world.jobs.search_in_progress = refuse
     sweep = sweeping.reconciler.sweep()
-    assert (sweep.changes, list(sweep.failures)) == (LIST_FROM, ["list of jobs"])
+    assert (sweep.changes, list(sweep.failures)) == (SEARCH_FROM, ["search of jobs"])
 
 
 def test_i4_an_ending_whose_events_never_came_is_told(sweeping: Sweeping, make: Any) -> None:

@@ -56,6 +56,7 @@ class Wire:
     def __init__(self, client: SageMakerClient) -> None:
         self._answers: list[tuple[int, dict[str, Any]] | Exception] = []
         self.requests: list[str] = []
+        self.bodies: list[dict[str, Any]] = []
         client.meta.events.register("before-send.sagemaker", self._send)  # type: ignore[arg-type]
 
     def answers(self, *answers: tuple[int, dict[str, Any]] | Exception) -> None:
@@ -64,6 +65,7 @@ class Wire:
     def _send(self, request: AWSPreparedRequest, **_: Any) -> AWSResponse:
         target: Any = request.headers["X-Amz-Target"]
         self.requests.append(target.decode())
+        self.bodies.append(json.loads(request.body or b"{}"))
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
         if isinstance(answer, Exception):
             raise answer
@@ -97,6 +99,7 @@ NOT_FOUND = failure("ValidationException", "Requested resource not found.")
 CALLS: list[tuple[str, Callable[[SageMakerTrainingJobs], object], tuple[int, dict[str, Any]]]] = [
     ("CreateTrainingJob", lambda jobs: jobs.create(REQUEST), (200, {"TrainingJobArn": ARN})),
     ("DescribeTrainingJob", lambda jobs: jobs.describe("first-1"), (200, MINIMAL)),
+    ("Search", lambda jobs: list(jobs.search_in_progress("spotkeep")), (200, {"Results": [{"TrainingJob": MINIMAL}]})),
     ("StopTrainingJob", lambda jobs: jobs.stop("first-1"), (200, {})),
 ]
 every_call = pytest.mark.parametrize(("operation", "call", "success"), CALLS, ids=[name for name, _, _ in CALLS])
@@ -149,6 +152,18 @@ def test_describes_all_that_the_tracker_needs(wire: Wire, jobs: SageMakerTrainin
     assert job.environment == {"SPOTKEEP_RUN": "first"}
     assert [(entry.status, entry.message) for entry in job.transitions] == [("Starting", "x"), ("Interrupted", "")]
     assert job.transitions[1].ended_at is None
+
+
+def test_searches_the_jobs_of_a_deployment_that_are_in_progress_a_hundred_at_a_time(
+    wire: Wire, jobs: SageMakerTrainingJobs
+) -> None:
+    page = {"Results": [{"TrainingJob": MINIMAL}]}
+    wire.answers((200, page | {"NextToken": "more"}), (200, page))
+    assert [job.name for job in jobs.search_in_progress("ours")] == ["first-1", "first-1"]
+    asked = wire.bodies
+    wanted = {each["Name"]: each["Value"] for each in asked[0]["SearchExpression"]["Filters"]}
+    assert wanted == {"TrainingJobStatus": "InProgress", "Tags.spotkeep:deployment": "ours"}
+    assert (asked[0]["MaxResults"], asked[1]["NextToken"]) == (100, "more")
 
 
 def test_a_job_that_never_launched_has_no_seconds(wire: Wire, jobs: SageMakerTrainingJobs) -> None:

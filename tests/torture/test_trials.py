@@ -38,7 +38,7 @@ def test_the_short_form_breaks_nothing(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(report.read_text())
     assert found["unbroken"]
-    assert found["kills"] >= 20
+    assert found["kills"] >= 8
     assert (found["corrupt"], found["lost"], found["wrong_ends"], found["unsaid"]) == (0, 0, 0, 0)
 
 
@@ -51,8 +51,7 @@ def test_every_call_gets_every_fault_that_makes_sense(recording: Recording) -> N
 
 def test_a_library_that_believes_a_disk_it_did_not_sync_is_caught(recording: Recording) -> None:
     hasty = [call for call in recording.calls if call["call"] not in ("fsync", "fdatasync")]
-    found = sum((trials._lose_writes_once(hasty, SIZE, point, 0, 0) for point in range(len(hasty))), Found())
-    assert found.lost > 0
+    assert any(trials._lose_writes_once(hasty, SIZE, point, 0, 0).lost for point in range(len(hasty)))
 
 
 def test_a_library_that_syncs_loses_nothing_that_was_durable(recording: Recording) -> None:

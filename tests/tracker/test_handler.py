@@ -296,8 +296,8 @@ def test_any_batch_looks_once_at_each_job_and_gives_back_what_failed(
     looked_at: list[str] = []
 
     def follow(hint: Hint, *, tracking: object) -> dict[str, Any]:
-        looked_at.append(hint.job_name)
-        if hint.job_name.startswith("failing"):
+        looked_at.append(hint.name)
+        if hint.name.startswith("failing"):
             raise SageMakerBusyError(operation="Describe", code="ThrottlingException", reason="Rate exceeded")
         return {"ok": True}
 

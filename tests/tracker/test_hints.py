@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracker.hints import TRAINING_JOB_CHANGED, TUNING_JOB_CHANGED, Batch, Hint, NotAHintError, batch_of, hint_of
+from tracker.hints import (
+    TRAINING_JOB_CHANGED,
+    TUNING_JOB_CHANGED,
+    Batch,
+    Hint,
+    NotAHintError,
+    Subject,
+    batch_of,
+    hint_of,
+)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.floats() | st.text(),
@@ -24,9 +33,40 @@ def event(detail_type: str, **detail: Any) -> dict[str, Any]:
 
 def test_both_kinds_of_state_changes_are_read() -> None:
     training = event(TRAINING_JOB_CHANGED, TrainingJobName="digits-1", TrainingJobStatus="Completed")
-    assert hint_of(training) == Hint(job_name="digits-1", tuning=False)
+    assert hint_of(training) == Hint(subject=Subject.TRAINING_JOB, name="digits-1")
     tuning = event(TUNING_JOB_CHANGED, HyperParameterTuningJobName="search")
-    assert hint_of(tuning) == Hint(job_name="search", tuning=True)
+    assert hint_of(tuning) == Hint(subject=Subject.TUNING_JOB, name="search")
+
+
+@pytest.mark.parametrize(
+    ("told", "hint"),
+    [
+        (
+            {"source": "spotkeep.agent", "detail-type": "Spotkeep Instance Change",
+             "detail": {"run": "digits-1a2b", "attempt": 2, "instance_id": "i-0123456789abcdef0", "event": "left"}},
+            Hint(subject=Subject.TRAINING_JOB, name="digits-1a2b-2"),
+        ),
+        (
+            {"source": "aws.ec2", "detail-type": "EC2 Spot Instance Interruption Warning",
+             "detail": {"instance-id": "i-0123456789abcdef0", "instance-action": "terminate"}},
+            Hint(subject=Subject.INSTANCE, name="i-0123456789abcdef0"),
+        ),
+        (
+            {"source": "aws.ec2", "detail-type": "EC2 Instance Rebalance Recommendation",
+             "detail": {"instance-id": "i-0123456789abcdef0"}},
+            Hint(subject=Subject.INSTANCE, name="i-0123456789abcdef0"),
+        ),
+        (
+            {"source": "aws.ec2fleet", "detail-type": "EC2 Fleet State Change", "detail": {"sub-type": "deleted"},
+             "resources": ["arn:aws:ec2:us-east-1:123456789012:fleet/fleet-a1b2c3d4-0000-4000-8000-0123456789ab"]},
+            Hint(subject=Subject.FLEET, name="fleet-a1b2c3d4-0000-4000-8000-0123456789ab"),
+        ),
+    ],
+)  # fmt: skip
+def test_what_instances_and_fleets_tell_names_the_attempt_the_instance_or_the_fleet(
+    told: dict[str, Any], hint: Hint
+) -> None:
+    assert hint_of(told) == hint
 
 
 @pytest.mark.parametrize(
@@ -37,6 +77,10 @@ def test_both_kinds_of_state_changes_are_read() -> None:
         ({}, "source"),
         (event(TRAINING_JOB_CHANGED, TrainingJobName="a") | {"source": "custom.app"}, "source"),
         (event("EC2 Instance State-change Notification"), "detail-type"),
+        ({"source": "aws.ec2", "detail-type": "EC2 Spot Instance Interruption Warning", "detail": {}}, "instance-id"),
+        ({"source": "aws.ec2fleet", "detail-type": "EC2 Fleet Error", "resources": ["arn:x"]}, "no fleet"),
+        ({"source": "spotkeep.agent", "detail-type": "Spotkeep Instance Change", "detail": {"run": "a"}}, "attempt"),
+        ({"source": ["aws.ec2"], "detail-type": "EC2 Fleet Error"}, "source"),
         (event(TRAINING_JOB_CHANGED), "TrainingJobName"),
         (event(TRAINING_JOB_CHANGED, TrainingJobName=7), "TrainingJobName"),
         (event(TRAINING_JOB_CHANGED, TrainingJobName="../../etc"), "TrainingJobName"),
@@ -62,7 +106,7 @@ def test_no_event_breaks_the_reader(junk: object) -> None:
         hint = hint_of(junk)
     except NotAHintError:
         return
-    assert 1 <= len(hint.job_name) <= 63
+    assert 1 <= len(hint.name) <= 63
 
 
 def message(message_id: str, body: object) -> dict[str, Any]:
@@ -77,8 +121,8 @@ def test_the_events_of_a_batch_are_one_hint_a_job() -> None:
     )
     assert read == Batch(
         messages={
-            Hint(job_name="digits-1", tuning=False): ["a", "c", "d"],
-            Hint(job_name="digits-1", tuning=True): ["b"],
+            Hint(subject=Subject.TRAINING_JOB, name="digits-1"): ["a", "c", "d"],
+            Hint(subject=Subject.TUNING_JOB, name="digits-1"): ["b"],
         },
         problems=[],
     )
@@ -100,7 +144,7 @@ def test_what_hints_at_nothing_is_told_and_stops_no_other(record: object, says: 
     good = message("good", event(TRAINING_JOB_CHANGED, TrainingJobName="digits-1"))
     read = batch_of({"Records": [record, good]})
     assert read is not None
-    assert read.messages == {Hint(job_name="digits-1", tuning=False): ["good"]}
+    assert read.messages == {Hint(subject=Subject.TRAINING_JOB, name="digits-1"): ["good"]}
     [problem] = read.problems
     assert says in problem
 

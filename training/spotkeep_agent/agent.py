@@ -20,8 +20,9 @@ from spotkeep.errors import CheckpointError
 from spotkeep.events import event_line
 from spotkeep.notices.instance_metadata import InstanceMetadata
 from spotkeep.notices.notice import Notice, left_file, notice_seconds, write_notice
-from spotkeep_fleet.record import FAILED, FINISHED, TRAINING, FleetRecord
+from spotkeep_fleet.record import FAILED, FINISHED, LONGEST_FAILURE, TRAINING, FleetRecord
 
+from .aws.breakable import BreakableTransport
 from .aws.calls import AwsCalls
 from .aws.event_bus import EventBus
 from .aws.fleet_records import FleetRecords
@@ -40,6 +41,7 @@ from .volume import actions as do
 from .volume.block_device import BlockDeviceMachine
 from .volume.carrier import Carrier
 from .volume.custody import Custody, LeaseLostError
+from .volume.device_links import DeviceLinks
 from .volume.machine import VolumeMachine
 from .volume.protocol import Leaving
 from .volume.volume_directory import DirectoryMachine
@@ -80,6 +82,7 @@ class Agent:
         self._began = time.monotonic()
         self._phases: dict[str, float] = {}
         self._report_changes: dict[str, Any] = {}
+        self._save_problem: str | None = None
         self._copies: CheckpointCopies | None = None
         self._log: LogStream | None = None
 
@@ -96,6 +99,7 @@ class Agent:
         identity = read_identity(self._metadata)
         region = self._settings.region or identity.region
         self._calls = AwsCalls(region=region, environment=self._environment)
+        self._fetching = self._breakable_calls()
         self._identity = identity
         self._custody = self._new_custody(identity)
         self._phase("identity")
@@ -113,13 +117,26 @@ class Agent:
 
     # What the agent stands on
 
+    def _breakable_calls(self) -> AwsCalls:
+        """What is fetched for a training is not waited for once a notice has come."""
+        transport = BreakableTransport()
+        self._board.when_seen(transport.break_off)
+        return AwsCalls(
+            region=self._calls.region,
+            environment=self._environment,
+            transport=transport,
+            sleep=self._pause,
+            credentials=self._calls.credentials,
+        )
+
     def _new_custody(self, identity: Identity) -> Custody:
         settings = self._settings
+        devices = DeviceLinks(settings.devices)
         machine: VolumeMachine
         if settings.directories:
-            machine = DirectoryMachine(mount_point=settings.mount_point, by_id=settings.devices)
+            machine = DirectoryMachine(mount_point=settings.mount_point, devices=devices)
         else:
-            machine = BlockDeviceMachine(mount_point=settings.mount_point, by_id=settings.devices)
+            machine = BlockDeviceMachine(mount_point=settings.mount_point, devices=devices)
         self._machine = machine
         carrier = Carrier(
             records=FleetRecords(self._calls, table=settings.run_table, run=identity.run),
@@ -164,6 +181,7 @@ class Agent:
                 record.job.checkpoint_uri,
                 self._settings.mount_point / "checkpoints",
                 calls=self._calls,
+                fetching=self._fetching,
                 on_uploaded=self._on_uploaded,
             )
         return self._copies
@@ -181,10 +199,12 @@ class Agent:
             self._machine.own(base, uid=user.uid, gid=user.gid)
         try:
             restored = self._bring_supplies(record)
-        except (SourceUnavailableError, CheckpointError) as error:
-            return Leaving(str(error), failed=True)
-        except OSError as error:
-            return Leaving(f"the volume cannot be written: {error}", failed=True)
+        except (SourceUnavailableError, CheckpointError, OSError) as error:
+            why = self._board.why()
+            if why is not None:
+                return Leaving(why)
+            what = "the volume cannot be written: " if isinstance(error, OSError) else ""
+            return Leaving(f"{what}{error}", failed=True)
         if restored is not None:
             self._machine.own(base / "checkpoints", uid=user.uid, gid=user.gid)
         self._phase("supplies")
@@ -214,6 +234,7 @@ class Agent:
             except OSError as error:
                 return Leaving(f"the training cannot be started as {user.name}: {error}", failed=True)
             self._phase("start")
+            self._record_start()
             self._put("training", restored_step=restored, phases=self._phases)
             try:
                 leaving = self._watch(process, notice_file)
@@ -228,7 +249,7 @@ class Agent:
 
     def _bring_supplies(self, record: FleetRecord) -> int | None:
         breaking_off = self._board.seen.is_set
-        supplies = Supplies(self._calls, base=self._settings.mount_point, breaking_off=breaking_off)
+        supplies = Supplies(self._fetching, base=self._settings.mount_point, breaking_off=breaking_off)
         supplies.bring(record.job)
         copies = self._new_copies(record)
         if copies is None:
@@ -240,7 +261,7 @@ class Agent:
 
     def _watch(self, process: TrainingProcess, notice_file: Path) -> Leaving | None:
         """Wait for the end of a training. Gives why this instance goes; None when the process ended by itself."""
-        beat_at = time.monotonic() + _HEARTBEAT_SECONDS / 4
+        beat_at = time.monotonic() + _HEARTBEAT_SECONDS
         confirmed_at = time.monotonic()
         while process.exit_code is None:
             if self._board.notice is not None:
@@ -350,7 +371,22 @@ class Agent:
     def _report(self, **changes: Any) -> None:
         """Write what the training reports, which renews the lease."""
         reported = {**self._report_changes, **changes, "heartbeat_at": time.time()}
-        self._custody.write(lambda record: replace(record, training=replace(record.training, **reported)))
+        trains = "state" in changes
+
+        def change(record: FleetRecord) -> FleetRecord:
+            training = replace(record.training, **reported)
+            if not trains:
+                return replace(record, training=training)
+            return replace(record, training=training, setbacks=0, problem=self._save_problem)
+
+        self._custody.write(change)
+
+    def _record_start(self) -> None:
+        """Before the event: who hears of it looks into the record."""
+        try:
+            self._report(state=TRAINING)
+        except (LeaseLostError, ConnectionError) as error:
+            _logger.warning("the start is not recorded; the next heartbeat does it: %s", error)
 
     def _on_line(self, line: str) -> None:
         self._say(line)
@@ -367,7 +403,11 @@ class Agent:
             total = event.get("total_steps")
             if isinstance(total, int):
                 self._report_changes["total_steps"] = total
+        elif kind == "save-failed":
+            # The training goes on without checkpoints: a person should know while it still does.
+            self._save_problem = str(event.get("problem"))[:LONGEST_FAILURE]
         elif kind == "saved":
+            self._save_problem = None
             self._report_changes["durable_step"] = step
             if self._copies is not None:
                 self._copies.offer(step)

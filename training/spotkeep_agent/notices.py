@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from types import FrameType
+from typing import Callable
 
 from spotkeep.notices.instance_metadata import InstanceMetadata, SpotAction, poll_metadata
 from spotkeep.notices.notice import Notice, notice_seconds
@@ -26,6 +27,7 @@ class NoticeBoard:
         self._metadata = metadata
         self._rebalance: str | None = None
         self._rebalanced = False
+        self._on_first: list[Callable[[], None]] = []
         self.seen = threading.Event()
         self.notice: Notice | None = None
 
@@ -44,7 +46,16 @@ class NoticeBoard:
         """Take a notice; of several, the one that ends first counts."""
         if self.notice is None or notice.deadline < self.notice.deadline:
             self.notice = notice
-            self.seen.set()
+            if not self.seen.is_set():
+                self.seen.set()
+                for tell in self._on_first:
+                    tell()
+
+    def when_seen(self, tell: Callable[[], None]) -> None:
+        """Have something done when the first notice comes: in the thread that brings it, or in a signal handler."""
+        self._on_first.append(tell)
+        if self.seen.is_set():
+            tell()
 
     def why(self) -> str | None:
         """Say why to leave, None to stay."""

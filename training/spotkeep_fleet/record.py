@@ -1,8 +1,8 @@
 """The fleet record: what the instances of a run know of each other, and what they tell the functions.
 
-It is one item of the run table, `run#<run>` / `fleet`, beside the run's head and with a version of its own: whoever
-writes names the version that was read, so of two writers one is refused and reads again. The launcher opens it, the
-agent on the instance that holds the lease moves it on, the tracker ends it.
+It is one item of the run table, `fleet#<run>` / `fleet`, beside the run's own items and with a version of its own.
+Whoever writes names the version that was read, so of two writers one is refused and reads again. The launcher opens it,
+the agent on the instance that holds the lease moves it on, the tracker ends it.
 
 docs/volume-protocol.md says what is written before each step, and what a crash leaves.
 """
@@ -18,11 +18,18 @@ from .instance_job import InstanceJob, VolumeSpec, job_from
 from .reading import Reader, read_whole
 
 FLEET_SORT_KEY = "fleet"
+FLEET_PARTITION_PREFIX = "fleet#"
+"""IAM binds an instance's access to the run table to this prefix (`dynamodb:LeadingKeys`), and to no sort key: so the
+record has a partition of its own, and no instance can write what the functions keep of a run."""
 LEASE_SECONDS = 90.0
 """How long a lease lasts without being renewed. It guards the record; the data are guarded by the attachment."""
 
 BLANK, SNAPSHOT, VOLUME = "blank", "snapshot", "volume"
 WAITING, TRAINING, FINISHED, FAILED = "waiting", "training", "finished", "failed"
+LONGEST_FAILURE = 1024
+"""Of the reason of a failure, in characters; as SageMaker's FailureReason."""
+MOST_SETBACKS = 5
+"""How many instances in a row may leave with something wrong before they trained; each of them costs a boot."""
 _FORMAT = 1
 _KINDS = (BLANK, SNAPSHOT, VOLUME)
 _STATES = (WAITING, TRAINING, FINISHED, FAILED)
@@ -103,7 +110,7 @@ class TrainingReport:
     Attributes:
         state: `waiting` for its first start, `training`, `finished` (exit code 0) or `failed` (for good).
         exit_code: Of the last process that ended of its own accord.
-        failure: Why it failed, in at most 1,024 characters.
+        failure: Why it failed, in at most LONGEST_FAILURE characters.
         script_failures: How often the script failed; bounded by the job's max_script_retries.
         interruptions: How often an instance left after a notice.
         step: Completed steps.
@@ -150,7 +157,9 @@ class FleetRecord:
         training: What the training reports.
         stop_requested: Whether a user asked the run to stop: the training saves and leaves.
         ended: Whether the run is over: no instance begins anything.
-        problem: What went wrong last with lease or volume, for `spotkeep describe`.
+        problem: What went wrong last with lease, volume or saving, for `spotkeep describe`; None once it is well again.
+        setbacks: How many instances in a row left with something wrong; none once one trains. A run that is taken up
+            again begins at none.
     """
 
     run: str
@@ -167,10 +176,16 @@ class FleetRecord:
     stop_requested: bool = False
     ended: bool = False
     problem: str | None = None
+    setbacks: int = 0
 
     def next_version(self) -> FleetRecord:
         """Give the record as it is written over this one."""
         return replace(self, version=self.version + 1)
+
+
+def fleet_key(run: str) -> tuple[str, str]:
+    """Give the partition key and the sort key (`pk`, `sk`) of a run's record in the run table."""
+    return FLEET_PARTITION_PREFIX + run, FLEET_SORT_KEY
 
 
 def opened(*, run: str, job: InstanceJob, volume: CurrentVolume | None = None) -> FleetRecord:
@@ -182,6 +197,21 @@ def opened(*, run: str, job: InstanceJob, volume: CurrentVolume | None = None) -
         volume: A volume that exists and is to be used; it must carry the run's tag.
     """
     return FleetRecord(run=run, job=job, volume=volume)
+
+
+def reopened(record: FleetRecord, *, job: InstanceJob) -> FleetRecord:
+    """Give the record of a run whose next attempt begins: on the same volume, with nothing reported yet.
+
+    Args:
+        record: As the attempt before left it: ended, so no instance writes it.
+        job: What the instances of the next attempt do.
+    """
+    report = TrainingReport(
+        interruptions=record.training.interruptions,
+        durable_step=record.training.durable_step,
+        uploaded_step=record.training.uploaded_step,
+    )
+    return replace(record, job=job, training=report, stop_requested=False, ended=False, problem=None)
 
 
 def encode(record: FleetRecord) -> str:
@@ -224,6 +254,7 @@ def _record_from(reader: Reader) -> FleetRecord:
         stop_requested=reader.flag("stop_requested", default=False),
         ended=reader.flag("ended", default=False),
         problem=reader.optional_text("problem"),
+        setbacks=reader.whole("setbacks", 0),
     )
 
 

@@ -15,11 +15,12 @@ import hmac
 import http.client
 import json
 import os
+import socket
 import ssl
 import sys
 import time
 from collections.abc import Mapping
-from typing import NamedTuple, Optional
+from typing import Callable, NamedTuple, Optional
 from urllib.parse import quote, urlsplit
 
 METADATA_ENDPOINT_VARIABLE = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
@@ -134,7 +135,13 @@ def object_url(bucket: str, key: str, *, region: str, environment: Mapping[str, 
 
 
 def send(
-    method: str, url: str, *, headers: Mapping[str, str], body: bytes, timeout_s: float
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str],
+    body: bytes,
+    timeout_s: float,
+    on_open: Callable[[socket.socket], None] | None = None,
 ) -> tuple[int, dict[str, str], bytes]:
     """Send one request, without proxies and redirects. Gives status, headers (lower case) and body.
 
@@ -150,6 +157,9 @@ def send(
     else:
         connection = http.client.HTTPConnection(parts.netloc, timeout=timeout_s)
     try:
+        connection.connect()
+        if on_open is not None:
+            on_open(connection.sock)
         connection.request(
             method, (parts.path or "/") + (f"?{parts.query}" if parts.query else ""), body, dict(headers)
         )

@@ -52,6 +52,7 @@ def rehearse(
     from spotkeep_cli.preparation import prepare
     from spotkeep_cli.rehearsed_deployment import RehearsedDeployment
     from spotkeep_cli.rendering.rehearsal_view import RehearsalView, report_of
+    from spotkeep_cli.shell_path import activation
     from spotkeep_cli.termination import unwinding_on_sigterm
     from spotkeep_local.errors import LocalAwsError
     from spotkeep_rehearsal.errors import RehearsalError
@@ -101,6 +102,7 @@ def rehearse(
             "the rehearsal did not pass", hint="docs/training-scripts.md shows how to make a script resumable"
         )
     terminal.show_next(
+        *activation(),
         NextStep(command=f"spotkeep doctor {job_file}", what="check the job for AWS"),
         NextStep(command=f"spotkeep launch {job_file}", what="launch it, once the app is deployed"),
     )

@@ -42,6 +42,7 @@ def rehearse_pool(
     from spotkeep_cli.rehearsed_deployment import RehearsedPools, on_demand
     from spotkeep_cli.rendering.pool_report import pool_report
     from spotkeep_cli.rendering.rehearsal_view import RehearsalView
+    from spotkeep_cli.shell_path import activation
     from spotkeep_cli.termination import unwinding_on_sigterm
     from spotkeep_local.errors import LocalAwsError
     from spotkeep_rehearsal.errors import RehearsalError
@@ -93,6 +94,7 @@ def rehearse_pool(
     if not report.passed:
         raise RehearsalFailedError("the rehearsal did not pass", hint="docs/warm-pools.md says what should happen")
     terminal.show_next(
+        *activation(),
         NextStep(command=f"spotkeep pool match {job_file}", what="which pool your job would take, once deployed"),
         NextStep(command=f"spotkeep doctor {job_file}", what="spot or pool: what is cheaper for your job"),
     )

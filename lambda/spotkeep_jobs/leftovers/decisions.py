@@ -49,7 +49,7 @@ class Context:
 
 def judge_job(job: LiveJob, *, context: Context) -> Finding | None:
     """Say whether a training job runs for nobody."""
-    if not job.ours or job.of_tuning_job:
+    if job.of_tuning_job:
         return None
     usd_per_hour = _of_instances(job.instance_type, job.instance_count, context)
     if job.run is None:
@@ -111,7 +111,7 @@ def judge_pool(pool: KeptPool, *, context: Context) -> Finding | None:
             usd_per_hour=_of_instances(recorded.traits.instance_type, recorded.traits.instance_count, context),
             mend=f"spotkeep pool stop {recorded.run}",
         )
-    if not pool.ours or not _is_due(Kind.UNRECORDED_POOL, pool.kept_since, context):
+    if not _is_due(Kind.UNRECORDED_POOL, pool.kept_since, context):
         return None
     return Finding(
         kind=Kind.UNRECORDED_POOL,

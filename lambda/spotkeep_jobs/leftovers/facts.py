@@ -12,12 +12,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LiveJob:
-    """A training job that was in progress when jobs were listed.
+    """A training job with the deployment's tag that is in progress.
 
     Attributes:
         name: Its name.
         created_at: When it was created.
-        ours: Whether it carries the deployment's tag.
         launched: Whether the launcher made it: its environment names the run.
         of_tuning_job: Whether a tuning job made it, which hands its tags on.
         instance_type: On what it runs; None where it was not asked.
@@ -27,7 +26,6 @@ class LiveJob:
 
     name: str
     created_at: datetime
-    ours: bool
     launched: bool
     of_tuning_job: bool = False
     instance_type: str | None = None
@@ -37,12 +35,11 @@ class LiveJob:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptPool:
-    """A warm pool that SageMaker lists as Available.
+    """A warm pool that SageMaker lists as Available, of a job with the deployment's tag.
 
     Attributes:
         job_name: The ended job that left it.
         kept_since: When that ended.
-        ours: Whether the job carries the deployment's tag.
         instance_type: What waits.
         instance_count: How many of it.
         recorded: What the table says of it, read after it was listed.
@@ -50,7 +47,6 @@ class KeptPool:
 
     job_name: str
     kept_since: datetime
-    ours: bool
     instance_type: str | None = None
     instance_count: int = 1
     recorded: Pool | None = None

@@ -35,17 +35,19 @@ if TYPE_CHECKING:
 MOST_DESCRIBED: Final = 50
 """Of the jobs and prefixes that need a closer look, so many are looked at; the next look takes up the rest."""
 _EVERY_RUN: Final = 1_000_000
+_LONGEST_POOL: Final = timedelta(days=1)
+"""A job's pool waits for an hour at most, however it is extended: this is longer than that."""
 
 
 class AccountJobs(Protocol):
-    """The seam to SageMaker: every training job of the account and region, whosever it is."""
+    """The seam to SageMaker: the training jobs of the account and region."""
 
-    def in_progress(self) -> Iterator[JobSummary]:
-        """The jobs in progress."""
+    def search_in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
+        """The jobs in progress with a deployment's tag, as far as the index knows."""
         ...
 
-    def with_waiting_pool(self) -> Iterator[JobSummary]:
-        """The ended jobs whose warm pool waits for a next one."""
+    def with_waiting_pool(self, *, since: datetime) -> Iterator[JobSummary]:
+        """The ended jobs whose warm pool waits for a next one, whosever they are."""
         ...
 
     def tags(self, arn: str, /) -> Mapping[str, str]:
@@ -124,14 +126,14 @@ class TrainingJobLeftovers:
     def __init__(self, jobs: AccountJobs, around: Surroundings) -> None:
         self._jobs = jobs
         self._around = around
-        self._foreign: set[str] = set()
 
     def findings(self) -> Sequence[Finding]:
         """Look at what is in progress; see `LeftoverSource.findings`."""
-        listed = list(self._jobs.in_progress())
-        heads = {run.job_name: run for run in self._around.table.heads_in_flight()}
+        listed = list(self._jobs.search_in_progress(self._around.deployment))
+        in_flight = self._around.table.heads_in_flight()
+        heads = {run.job_name: run for run in in_flight if run.backend == "sagemaker"}
         context = self._around.context()
-        unknown = [job for job in listed if job.name not in heads and job.arn not in self._foreign]
+        unknown = [job.name for job in listed if job.name not in heads]
         found = [judge_job(job, context=context) for job in self._closer(unknown)]
         names = {job.name for job in listed}
         missing = [run for name, run in heads.items() if name not in names]
@@ -142,19 +144,15 @@ class TrainingJobLeftovers:
         """Stop a job; see `LeftoverSource.remove`."""
         self._jobs.stop(finding.subject)
 
-    def _closer(self, unknown: Sequence[JobSummary]) -> Iterator[LiveJob]:
-        for summary in unknown[:MOST_DESCRIBED]:
-            if self._jobs.tags(summary.arn).get(DEPLOYMENT_TAG) != self._around.deployment:
-                self._foreign.add(summary.arn)
-                continue
-            job = self._jobs.describe(summary.name)
+    def _closer(self, unknown: Sequence[str]) -> Iterator[LiveJob]:
+        for name in unknown[:MOST_DESCRIBED]:
+            job = self._jobs.describe(name)  # The index is a little behind.
             if job is None or job.ended:
                 continue
             run = run_of_job(job.name)
             yield LiveJob(
                 name=job.name,
                 created_at=job.created_at,
-                ours=True,
                 launched=RUN_VARIABLE in job.environment,
                 of_tuning_job=job.tuning_job_arn is not None,
                 instance_type=job.instance_type,
@@ -187,7 +185,7 @@ class WarmPoolLeftovers:
 
     def findings(self) -> Sequence[Finding]:
         """Look at what waits; see `LeftoverSource.findings`."""
-        listed = list(self._jobs.with_waiting_pool())
+        listed = list(self._jobs.with_waiting_pool(since=self._around.clock() - _LONGEST_POOL))
         kept = {pool.job_name: pool for pool in self._around.table.kept_pools()}
         context = self._around.context()
         found = [judge_pool(pool, context=context) for pool in self._pools(listed, kept)]
@@ -204,7 +202,7 @@ class WarmPoolLeftovers:
             since = summary.ended_at or self._around.clock()
             recorded = kept.get(summary.name)
             if recorded is not None:
-                yield KeptPool(job_name=summary.name, kept_since=since, ours=True, recorded=recorded)
+                yield KeptPool(job_name=summary.name, kept_since=since, recorded=recorded)
                 continue
             if self._jobs.tags(summary.arn).get(DEPLOYMENT_TAG) != self._around.deployment:
                 continue
@@ -214,7 +212,6 @@ class WarmPoolLeftovers:
             yield KeptPool(
                 job_name=summary.name,
                 kept_since=since,
-                ours=True,
                 instance_type=job.instance_type,
                 instance_count=job.instance_count,
                 recorded=_recorded_pool(self._around.table, summary.name),

@@ -23,6 +23,7 @@ from spotkeep_local.ec2.market import MarketError
 from spotkeep_local.ec2.snapshots import Snapshots
 from spotkeep_local.ec2.spot_prices import SpotPrices
 from spotkeep_local.ec2.tags import Tags, is_ours
+from spotkeep_local.ec2.template_versions import TemplateVersions
 from spotkeep_local.ec2.throttling import Throttle
 from spotkeep_local.ec2.volumes import Volumes
 from spotkeep_local.hosts.errors import HostRefusedError
@@ -97,6 +98,7 @@ class Ec2Service:
             **self.volumes.operations(),
             **self.snapshots.operations(),
             **SpotPrices(self.cloud).operations(),
+            **TemplateVersions().operations(),
         }
         self._control = Control(
             self.cloud,

@@ -35,6 +35,7 @@ from spotkeep_local.training.request_rules import (
     keep_alive_seconds,
 )
 from spotkeep_local.training.runner import JobRunner, Platform
+from spotkeep_local.training.search import search_jobs
 from spotkeep_local.training.warm_pools import (
     LONGEST_CHAIN_SECONDS,
     PoolKeeper,
@@ -88,6 +89,7 @@ class TrainingService:
             "CreateTrainingJob": self._create,
             "DescribeTrainingJob": lambda request: describe(self._job(request), now=time.time()),
             "ListTrainingJobs": self._list,
+            "Search": self._search,
             "StopTrainingJob": self._stop,
             "UpdateTrainingJob": self._update,
             "DeleteTrainingJob": self._delete,
@@ -219,6 +221,11 @@ class TrainingService:
         with self._lock:
             jobs = [runner.job for runner in self._runners.values()]
         return list_jobs(jobs, request)
+
+    def _search(self, request: dict[str, Any]) -> dict[str, Any]:
+        with self._lock:
+            jobs = [runner.job for runner in self._runners.values()]
+        return search_jobs(jobs, request)
 
     def _stop(self, request: dict[str, Any]) -> dict[str, Any]:
         runner = self._runner(request["TrainingJobName"])

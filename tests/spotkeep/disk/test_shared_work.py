@@ -1,4 +1,4 @@
-"""Two threads that share the pieces of a length."""
+"""A few threads that share the pieces of a length."""
 
 from __future__ import annotations
 
@@ -26,6 +26,12 @@ def test_two_threads_are_at_it_at_once():
     share(8, 4, lambda left: [both.wait() for _ in left])
 
 
+def test_or_as_many_as_asked_for_and_never_more_than_there_are_pieces():
+    every_one = threading.Barrier(3, timeout=30)
+    share(12, 4, lambda left: [every_one.wait() for _ in left], threads=8)
+    assert threading.active_count() == 1 or all(thread.name != "spotkeep-helper" for thread in threading.enumerate())
+
+
 def test_one_piece_needs_no_other_thread():
     threads = []
     share(4, 4, lambda left: threads.extend(threading.current_thread() for _ in left))
@@ -33,7 +39,7 @@ def test_one_piece_needs_no_other_thread():
 
 
 @pytest.mark.parametrize("in_helper", [True, False])
-def test_a_failure_of_either_thread_ends_both_and_is_raised(in_helper):
+def test_a_failure_of_one_thread_ends_all_and_is_raised(in_helper):
     asking = threading.current_thread()
     both = threading.Barrier(2, timeout=30)
     begun = []
@@ -51,7 +57,7 @@ def test_a_failure_of_either_thread_ends_both_and_is_raised(in_helper):
     assert threading.active_count() == 1 or all(thread.name != "spotkeep-helper" for thread in threading.enumerate())
 
 
-def test_who_interrupts_the_asking_thread_finds_the_other_one_stopped(monkeypatch):
+def test_who_interrupts_the_asking_thread_finds_the_others_stopped(monkeypatch):
     really_join = threading.Thread.join
     interrupted = []
 
@@ -63,5 +69,6 @@ def test_who_interrupts_the_asking_thread_finds_the_other_one_stopped(monkeypatc
 
     monkeypatch.setattr(threading.Thread, "join", join)
     with pytest.raises(KeyboardInterrupt):
-        share(8, 4, list)
+        share(16, 4, list, threads=4)
     assert not interrupted[0].is_alive()
+    assert all(thread.name != "spotkeep-helper" for thread in threading.enumerate())

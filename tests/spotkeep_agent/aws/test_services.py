@@ -72,7 +72,7 @@ def test_of_two_writers_one_is_refused(calls: AwsCalls, endpoint: str, table: st
     first = opened(run="r", job=InstanceJob(("x",), VolumeSpec(size_gb=8)))
     client("dynamodb", endpoint).put_item(
         TableName=table,
-        Item={"pk": {"S": "run#r"}, "sk": {"S": "fleet"}, "version": {"N": "0"}, "record": {"S": encode(first)}},
+        Item={"pk": {"S": "fleet#r"}, "sk": {"S": "fleet"}, "version": {"N": "0"}, "record": {"S": encode(first)}},
     )
     found = records.read()
     assert found == first
@@ -152,12 +152,12 @@ def test_the_newer_of_volume_and_s3_is_restored(calls: AwsCalls, bucket: str, tm
     uploaded: list[int] = []
     first, second = tmp_path / "first", tmp_path / "second"
     save(first, 2)
-    copies = CheckpointCopies(f"s3://{bucket}/run", first, calls=calls, on_uploaded=uploaded.append)
+    copies = CheckpointCopies(f"s3://{bucket}/run", first, calls=calls, fetching=calls, on_uploaded=uploaded.append)
     assert not copies.has_any()
     assert copies.finish(lambda: 30.0)
     assert uploaded == [2]
     second.mkdir()
-    lost = CheckpointCopies(f"s3://{bucket}/run", second, calls=calls, on_uploaded=uploaded.append)
+    lost = CheckpointCopies(f"s3://{bucket}/run", second, calls=calls, fetching=calls, on_uploaded=uploaded.append)
     assert lost.has_any()
     assert lost.restore_newer(known_uploaded=None) == 2
     assert lost.newest_here() == 2

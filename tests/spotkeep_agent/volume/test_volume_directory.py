@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from spotkeep_agent.errors import DamagedFilesystemError, VolumeError
+from spotkeep_agent.volume.device_links import DeviceLinks, link_name
 from spotkeep_agent.volume.facts import Here
-from spotkeep_agent.volume.machine import link_name
 from spotkeep_agent.volume.volume_directory import MARK, DirectoryMachine
 
 
@@ -24,7 +24,7 @@ def volume(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> DirectoryMachine:
-    return DirectoryMachine(mount_point=tmp_path / "ml", by_id=tmp_path / "by-id", device_seconds=0.2)
+    return DirectoryMachine(mount_point=tmp_path / "ml", devices=DeviceLinks(tmp_path / "by-id"))
 
 
 def test_it_is_formatted_mounted_and_unmounted(volume: Path, machine: DirectoryMachine) -> None:
@@ -44,11 +44,6 @@ def test_what_holds_something_is_not_formatted(volume: Path, machine: DirectoryM
     (volume / "data").write_text("")
     with pytest.raises(VolumeError, match="not empty"):
         machine.format("vol-1")
-
-
-def test_a_volume_that_does_not_appear_ends_the_wait(volume: Path, machine: DirectoryMachine) -> None:
-    with pytest.raises(VolumeError, match="did not appear"):
-        machine.inspect("vol-2")
 
 
 def test_a_mount_point_that_is_taken_is_an_error(volume: Path, machine: DirectoryMachine) -> None:

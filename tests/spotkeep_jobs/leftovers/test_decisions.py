@@ -43,7 +43,6 @@ def job(context: Context) -> LiveJob:
     return LiveJob(
         name="digits-1a2b3c4d-1",
         created_at=context.now - timedelta(hours=2),
-        ours=True,
         launched=True,
         instance_type="ml.m5.xlarge",
         instance_count=2,
@@ -60,9 +59,6 @@ class TestJobs:
         young = judge_job(replace(job, created_at=context.now - timedelta(minutes=59)), context=context)
         assert young is not None
         assert not young.due
-
-    def test_somebody_elses_is_left_alone(self, job: LiveJob, context: Context) -> None:
-        assert judge_job(replace(job, ours=False), context=context) is None
 
     def test_a_tuning_jobs_training_job_has_the_tag_of_its_tuning_job_and_is_left_alone(
         self, job: LiveJob, context: Context
@@ -101,7 +97,7 @@ class TestJobs:
         run = make.run(
             state=state, job_name="digits-1a2b3c4d-2", updated_at=moved, ended_at=moved if state.ended else None
         )
-        live = LiveJob(name="digits-1a2b3c4d-1", created_at=make.noon, ours=True, launched=True, run=run)
+        live = LiveJob(name="digits-1a2b3c4d-1", created_at=make.noon, launched=True, run=run)
         assert judge_job(live, context=around) is None
 
     def test_an_unknown_price_is_none(self, job: LiveJob, context: Context) -> None:
@@ -140,7 +136,7 @@ class TestRecords:
 
 class TestPools:
     def kept(self, context: Context, **fields: Any) -> KeptPool:
-        facts = {"job_name": "first-1", "kept_since": context.now - timedelta(minutes=20), "ours": True}
+        facts = {"job_name": "first-1", "kept_since": context.now - timedelta(minutes=20)}
         return KeptPool(**facts | {"instance_type": "ml.m5.xlarge", "instance_count": 2} | fields)
 
     def test_one_that_no_run_knows_is_ended(self, context: Context) -> None:
@@ -151,9 +147,6 @@ class TestPools:
 
     def test_one_of_a_job_that_has_just_ended_is_about_to_be_recorded(self, context: Context) -> None:
         assert judge_pool(self.kept(context, kept_since=context.now), context=context) is None
-
-    def test_somebody_elses_is_left_alone(self, context: Context) -> None:
-        assert judge_pool(self.kept(context, ours=False), context=context) is None
 
     def test_one_that_a_run_left_is_reported_with_what_it_costs_and_is_not_wrong(
         self, context: Context, make: Any

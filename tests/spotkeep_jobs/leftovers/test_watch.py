@@ -45,12 +45,19 @@ class Account:
         self.jobs[job.name] = job
         self.tagged[job.arn] = tags
 
-    def in_progress(self) -> Iterator[JobSummary]:
-        return (_summary(job) for job in self.jobs.values() if job.status == "InProgress")
+    def search_in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
+        for job in self.jobs.values():
+            if job.status == "InProgress" and self.tagged[job.arn].get("spotkeep:deployment") == deployment:
+                yield job
 
-    def with_waiting_pool(self) -> Iterator[JobSummary]:
-        waiting = WarmPool(status="Available")
-        return (_summary(job) for job in self.jobs.values() if job.warm_pool == waiting)
+    def with_waiting_pool(self, *, since: datetime) -> Iterator[JobSummary]:
+        for job in self.jobs.values():
+            if (
+                job.warm_pool == WarmPool(status="Available")
+                and job.training_ended_at
+                and job.training_ended_at > since
+            ):
+                yield JobSummary(name=job.name, arn=job.arn, ended_at=job.training_ended_at)
 
     def tags(self, arn: str, /) -> Mapping[str, str]:
         self.calls.append("ListTags")
@@ -87,10 +94,6 @@ class Account:
 
     def remove(self, run: str, /) -> None:
         self.done.append(f"remove {run}")
-
-
-def _summary(job: TrainingJob) -> JobSummary:
-    return JobSummary(name=job.name, arn=job.arn, last_modified_at=job.last_modified_at, ended_at=job.training_ended_at)
 
 
 class Looking:
@@ -206,6 +209,12 @@ def test_a_run_whose_job_is_over_without_anybody_having_seen_it_is_reported(look
         (Kind.STALE_RECORD, "missed"): Outcome.REPORTED,
         (Kind.STALE_RECORD, "deleted"): Outcome.REPORTED,
     }
+
+
+def test_a_run_on_a_fleet_has_no_training_job_to_be_missed(looking: Looking) -> None:
+    looking.world.launch(looking.make.run("fleet", backend="ec2"), looking.make.attempt("fleet", backend="ec2"))
+    looking.later(hours=1)
+    assert looking.found() == {}
 
 
 def test_a_recorded_pool_costs_money_and_an_unrecorded_one_is_ended(looking: Looking) -> None:

@@ -602,6 +602,33 @@ class TestTheRestOfTheApi:
         failed = training.call("ListTrainingJobs", StatusEquals="Failed")["TrainingJobSummaries"]
         assert [job["TrainingJobName"] for job in failed] == ["other"]
 
+    def test_search_finds_by_status_and_tag_and_says_as_much_as_describe(self, training):
+        ours = [{"Key": "spotkeep:deployment", "Value": "ours"}]
+        for number in range(3):
+            training.create(f"ours-{number}", "", Tags=ours)
+            training.wait_ended(f"ours-{number}")
+        training.create("theirs", "")
+        training.wait_ended("theirs")
+        filters = [
+            {"Name": "TrainingJobStatus", "Operator": "Equals", "Value": "Completed"},
+            {"Name": "Tags.spotkeep:deployment", "Operator": "Equals", "Value": "ours"},
+        ]
+        query = {"Resource": "TrainingJob", "SearchExpression": {"Filters": filters}, "MaxResults": 2}
+        first = training.call("Search", **query)
+        rest = training.call("Search", **query, NextToken=first["NextToken"])
+        found = [record["TrainingJob"] for page in (first, rest) for record in page["Results"]]
+        assert [job["TrainingJobName"] for job in found] == ["ours-0", "ours-1", "ours-2"]
+        assert "NextToken" not in rest
+        described = training.describe("ours-0")
+        assert found[0]["SecondaryStatusTransitions"] == described["SecondaryStatusTransitions"]
+        assert found[0]["Tags"] == ours
+
+    def test_search_refuses_what_it_does_not_know_all_at_once(self, training):
+        filters = [{"Name": "TrainingJobName", "Operator": "GreaterThan", "Value": "a"}]
+        _, message = training.refusal("Search", Resource="Pipeline", SearchExpression={"Filters": filters})
+        assert "Pipeline" in message
+        assert "GreaterThan" in message
+
     def test_an_uncompressed_output_keeps_its_files(self, training):
         training.create(
             "plain",

@@ -26,6 +26,7 @@ import sys
 import zlib
 from typing import Any
 
+from spotkeep.loaded import loaded
 from spotkeep.state.arrays import Buffer
 
 CHECKSUM_NAME = "column-sums-crc32"
@@ -72,7 +73,7 @@ def _column_sums(view: memoryview, chunk_bytes: int) -> Any:
         words = numpy.ndarray(shape, dtype="<u8", buffer=view, strides=strides)
         return numpy.add.reduce(words, axis=1).astype("<u8", copy=False)
     sums = _sums
-    if "torch" in sys.modules and sys.byteorder == "little" and not view.readonly:
+    if loaded("torch") is not None and sys.byteorder == "little" and not view.readonly:
         sums = _sums_by_torch
     return [sums(view[start : start + rows * _ROW_BYTES]) for start in range(0, len(view), chunk_bytes)]
 

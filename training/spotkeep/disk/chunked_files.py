@@ -20,6 +20,8 @@ from .storage import WRITE_BYTES, LocalStorage, ReadableFile
 
 # More goes through memory that is new and out of the cache, less waits for the interpreter's lock more often.
 _READ_BYTES = 2 * CHUNK_BYTES
+# Two to wait for the disk, while two others add up and copy what it gave.
+_DISK_READERS = 4
 
 Target = tuple[int, memoryview]
 """Where in a file some bytes are, and the memory they belong to."""
@@ -77,7 +79,12 @@ def read_file(file: ReadableFile, checksums: Sequence[str], targets: Sequence[Ta
             too.
     """
     cached = file.is_cached()
-    share(file.size, _READ_BYTES, lambda left: _Reader(file, checksums, targets).read(left, cached=cached))
+    share(
+        file.size,
+        _READ_BYTES,
+        lambda left: _Reader(file, checksums, targets).read(left, cached=cached),
+        threads=2 if cached else _DISK_READERS,
+    )
 
 
 def read_part(file: ReadableFile, checksums: Sequence[str], offset: int, size: int) -> bytes:

@@ -10,7 +10,6 @@ import bisect
 import contextlib
 import mmap
 import os
-import sys
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from spotkeep.loaded import loaded
 from spotkeep.state.arrays import DeviceBytes
 from spotkeep.state.encoding import Blob
 
@@ -237,7 +237,7 @@ def new_memory(size: int) -> mmap.mmap:
 
 def copy_bytes(target: memoryview, source: Any) -> None:
     """Copy bytes, letting other threads run meanwhile where NumPy is there to do it."""
-    numpy = sys.modules.get("numpy")
+    numpy = loaded("numpy")
     if numpy is None or len(target) < _SMALL_COPY_BYTES:
         target[:] = source
     else:

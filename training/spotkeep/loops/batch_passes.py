@@ -7,7 +7,6 @@ choose them are drawn again, apart from those of the training, which are where t
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 from spotkeep.errors import UsageError
+from spotkeep.loaded import loaded
 from spotkeep.state.random_states import RandomLane, capture_random_states, restore_random_states, seeded_random_states
 
 
@@ -147,7 +147,7 @@ def batch_source(batches: Iterable[Any]) -> BatchSource:
             f"a {type(batches).__name__} gives its batches only once, so an epoch cannot be taken up in its middle; "
             "pass something that can be iterated over again: a list, a DataLoader, an object with __iter__"
         )
-    torch_data = sys.modules.get("torch.utils.data")
+    torch_data = loaded("torch.utils.data")
     if torch_data is not None and isinstance(batches, torch_data.DataLoader):
         from .torch_batches import torch_batches
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Callable, Protocol
 
 from spotkeep.errors import CheckpointError, DamagedCheckpointError, OtherRankError, RankLostError, UsageError
+from spotkeep.loaded import loaded
 from spotkeep.state.arrays import torch_bytes
 
 Json = Any
@@ -143,7 +143,7 @@ def join_ranks(environment: Mapping[str, str] | None = None) -> Channels:
             every rank comes.
     """
     environment = os.environ if environment is None else environment
-    torch = sys.modules.get("torch")
+    torch = loaded("torch")
     distributed = getattr(torch, "distributed", None)
     if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
         _require_alone(environment)

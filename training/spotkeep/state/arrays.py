@@ -13,6 +13,7 @@ import sys
 from typing import Any, Callable, Union
 
 from spotkeep.errors import MissingLibraryError
+from spotkeep.loaded import loaded
 
 Buffer = Union[bytes, bytearray, memoryview]
 
@@ -36,19 +37,19 @@ class InvalidArrayError(Exception):
 
 def is_numpy_array(value: Any) -> bool:
     """Say whether this is a plain NumPy array (a memory map counts, other subclasses do not)."""
-    numpy = sys.modules.get("numpy")
+    numpy = loaded("numpy")
     return numpy is not None and (type(value) is numpy.ndarray or isinstance(value, numpy.memmap))
 
 
 def is_numpy_scalar(value: Any) -> bool:
     """Say whether this is a NumPy scalar such as `numpy.float32(1)`."""
-    numpy = sys.modules.get("numpy")
+    numpy = loaded("numpy")
     return numpy is not None and isinstance(value, numpy.generic)
 
 
 def is_torch_tensor(value: Any) -> bool:
     """Say whether this is a torch tensor or parameter."""
-    torch = sys.modules.get("torch")
+    torch = loaded("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 

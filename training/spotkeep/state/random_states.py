@@ -11,13 +11,13 @@ import importlib
 import logging
 import random
 import struct
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
 from spotkeep.errors import MissingLibraryError
+from spotkeep.loaded import loaded
 
 _logger = logging.getLogger("spotkeep")
 
@@ -78,10 +78,10 @@ def capture_random_states(*, devices: bool = True) -> dict[str, Any]:
     states: dict[str, Any] = {
         "python": {"version": version, "words": struct.pack(f"<{len(words)}I", *words), "gauss": gauss}
     }
-    numpy_random = sys.modules.get("numpy.random")
+    numpy_random = loaded("numpy.random")
     if numpy_random is not None:
         states["numpy"] = numpy_random.get_state(legacy=False)
-    torch = sys.modules.get("torch")
+    torch = loaded("torch")
     if torch is not None:
         states["torch"] = torch.get_rng_state()
         if devices and torch.cuda.is_initialized():
@@ -127,10 +127,10 @@ def seeded_random_states(key: bytes) -> dict[str, Any]:
 def _seed(key: bytes) -> None:
     digest = hashlib.blake2b(key, digest_size=64).digest()
     random.seed(digest[:16])
-    numpy_random = sys.modules.get("numpy.random")
+    numpy_random = loaded("numpy.random")
     if numpy_random is not None:
         numpy_random.seed(struct.unpack("<4I", digest[16:32]))
-    torch = sys.modules.get("torch")
+    torch = loaded("torch")
     if torch is not None:
         # torch.manual_seed would queue a call for each GPU that is not used yet, every time.
         torch.default_generator.manual_seed(struct.unpack("<Q", digest[32:40])[0] >> 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import threading
 import time
 import xml.etree.ElementTree as ET
 from collections import Counter
@@ -14,13 +13,14 @@ from typing import Any, Callable
 from urllib.parse import quote, urlencode
 
 from spotkeep_agent.errors import AwsRefusedError, AwsUnavailableError
-from spotkeep_fleet.signed_fetch import Credentials, FetchError, find_credentials, object_url, send, signed_headers
+from spotkeep_fleet.signed_fetch import FetchError, object_url, send, signed_headers
+
+from .credentials import CurrentCredentials
 
 _TIMEOUT_SECONDS = 20.0
 _ATTEMPTS = 6
 _FIRST_PAUSE_SECONDS = 0.3
 _LONGEST_PAUSE_SECONDS = 8.0
-_RENEW_SECONDS = 300.0
 _THROTTLES = frozenset(
     {
         "EC2ThrottledException",
@@ -60,9 +60,11 @@ class AwsCalls:
         transport: Sends one request; `signed_fetch.send` but in tests.
         clock: Seconds since the epoch.
         sleep: Waits between attempts.
+        credentials: Those of other calls; None for its own.
 
     Attributes:
         counted: How often each call was sent, by `service:Action`, attempts included.
+        credentials: What they are signed with.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class AwsCalls:
         transport: Callable[..., tuple[int, dict[str, str], bytes]] = send,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
+        credentials: CurrentCredentials | None = None,
     ) -> None:
         self.region = region
         self.counted: Counter[str] = Counter()
@@ -80,8 +83,7 @@ class AwsCalls:
         self._transport = transport
         self._clock = clock
         self._sleep = sleep
-        self._lock = threading.Lock()
-        self._credentials: Credentials | None = None
+        self.credentials = credentials or CurrentCredentials(environment, clock=clock)
 
     def query(
         self, service: str, action: str, parameters: Mapping[str, str], *, version: str, retry: bool = True
@@ -190,7 +192,7 @@ class AwsCalls:
                     service=service,
                     headers=headers,
                     body=body,
-                    credentials=self._current_credentials(),
+                    credentials=self.credentials.get(),
                     at=self._clock(),
                 )
             except FetchError as error:
@@ -209,7 +211,7 @@ class AwsCalls:
             code, message = _error_of(answer)
             problem = f"{code}: {message}"
             if code in _EXPIRED:
-                self._credentials = None
+                self.credentials.forget()
             elif code in _THROTTLES or answer.status == _TOO_MANY:
                 pass  # a throttled call has not taken effect
             elif answer.status >= _SERVER_FAULT:
@@ -218,13 +220,6 @@ class AwsCalls:
             else:
                 raise AwsRefusedError(call=name, code=code, message=message, status=answer.status)
         raise AwsUnavailableError(f"{name} has no answer: {problem}")
-
-    def _current_credentials(self) -> Credentials:
-        with self._lock:
-            found = self._credentials
-            if found is None or (found.expires_at is not None and found.expires_at - self._clock() < _RENEW_SECONDS):
-                found = self._credentials = find_credentials(self._environment)
-            return found
 
 
 def _error_of(answer: Answer) -> tuple[str, str]:

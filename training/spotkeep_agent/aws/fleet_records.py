@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from spotkeep_agent.errors import AwsRefusedError
-from spotkeep_fleet.record import FLEET_SORT_KEY, FleetRecord, decode, encode
+from spotkeep_fleet.record import FleetRecord, decode, encode, fleet_key
 
 from .calls import AwsCalls
 
@@ -28,7 +28,8 @@ class FleetRecords:
     def __init__(self, calls: AwsCalls, *, table: str, run: str) -> None:
         self._calls = calls
         self._table = table
-        self._key = {"pk": {"S": f"run#{run}"}, "sk": {"S": FLEET_SORT_KEY}}
+        partition, sort = fleet_key(run)
+        self._key = {"pk": {"S": partition}, "sk": {"S": sort}}
 
     def read(self) -> FleetRecord | None:
         """Read it; None when the run has none.

@@ -30,13 +30,23 @@ class CheckpointCopies:
         uri: `s3://bucket/prefix`.
         directory: The checkpoints on the volume.
         calls: To S3.
+        fetching: To S3, for what is fetched before the training starts.
         on_uploaded: Told the step of each checkpoint that has arrived.
     """
 
-    def __init__(self, uri: str, directory: Path, *, calls: AwsCalls, on_uploaded: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        uri: str,
+        directory: Path,
+        *,
+        calls: AwsCalls,
+        fetching: AwsCalls,
+        on_uploaded: Callable[[int], None],
+    ) -> None:
         place = S3Place.parse(uri)
         self._directory = CheckpointDirectory(directory)
         self._remote = RemoteCheckpoints(place, self._directory, objects=objects_of(calls, place.bucket))
+        self._fetched = RemoteCheckpoints(place, self._directory, objects=objects_of(fetching, place.bucket))
         self._on_uploaded = on_uploaded
         self._upload = BackgroundUpload(
             self._remote, retention=Retention(), pace=upload_pace(), on_outcome=self._on_outcome
@@ -59,11 +69,11 @@ class CheckpointCopies:
         here = self.newest_here()
         if here is not None and known_uploaded is not None and here >= known_uploaded:
             return None
-        for step in self._remote.steps():
+        for step in self._fetched.steps():
             if here is not None and step <= here:
                 return None
             try:
-                self._remote.fetch(step, cancelled=self.cancelled)
+                self._fetched.fetch(step, cancelled=self.cancelled)
             except TransferCancelledError:
                 return None
             except CheckpointError as error:

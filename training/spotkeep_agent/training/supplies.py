@@ -14,6 +14,7 @@ from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.aws.object_store import objects_of
 from spotkeep_agent.errors import SourceUnavailableError
 from spotkeep_fleet.instance_job import InstanceJob, JobSource
+from spotkeep_fleet.record import LONGEST_FAILURE
 
 _PART_BYTES = 32 * 2**20
 _LARGEST_SOURCE_BYTES = 5 * 2**30
@@ -133,7 +134,7 @@ def _place(uri: str) -> tuple[str, str]:
     return bucket, key
 
 
-def read_failure(base: Path, *, max_characters: int = 1024) -> str | None:
+def read_failure(base: Path, *, max_characters: int = LONGEST_FAILURE) -> str | None:
     """Give what the runner left as the reason of a failure, if anything."""
     try:
         return (base / "output/failure").read_text(encoding="utf-8", errors="replace")[:max_characters] or None

@@ -1,8 +1,7 @@
 """Volumes as block devices, with the machine's own tools: blkid, mkfs.ext4, e2fsck, mount. Needs root.
 
-A device is found by its volume's id, never by a letter: `/dev/nvme*n1` come in any order, and instance stores look
-alike.
-Sources: "Map NVMe disks to volumes" and "Make an Amazon EBS volume available for use", EBS user guide; e2fsck(8).
+Sources: "Make an Amazon EBS volume available for use" and "Extend the file system", EBS user guide; blkid(8),
+e2fsck(8), resize2fs(8); "Ext4 Disk Layout" of the kernel's documentation.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ from typing import Callable
 
 from spotkeep_agent.errors import BusyFilesystemError, DamagedFilesystemError, VolumeError
 
+from .device_links import DeviceLinks
 from .facts import Here
-from .machine import link_name, volume_of_link
 from .ownership import give_tree
 from .processes import end_users_of
 
-BY_ID = Path("/dev/disk/by-id")
-_DEVICE_SECONDS = 120.0
 _LOOK_SECONDS = 0.1
 _END_SECONDS = 5.0
 _NOTHING_FOUND = 2  # blkid(8)
 _REPAIRED = (0, 1, 2)  # e2fsck(8): no errors, errors corrected, corrected and a reboot advised for a root file system
 _EXT = ("ext2", "ext3", "ext4")
+_SUPERBLOCK_OFFSET, _SUPERBLOCK_BYTES = 1024, 1024
+_INCOMPAT_64BIT = 0x80
 
 _logger = logging.getLogger("spotkeep.agent")
 
@@ -39,23 +38,14 @@ class BlockDeviceMachine:
 
     Args:
         mount_point: Where the volume is mounted.
-        by_id: Where devices are linked by their ids.
-        sleep: Waits between two looks.
-        device_seconds: How long a device may take to appear.
+        devices: Those of attached volumes.
+        sleep: Waits between two attempts to unmount.
     """
 
-    def __init__(
-        self,
-        *,
-        mount_point: Path,
-        by_id: Path = BY_ID,
-        sleep: Callable[[float], None] = time.sleep,
-        device_seconds: float = _DEVICE_SECONDS,
-    ) -> None:
+    def __init__(self, *, mount_point: Path, devices: DeviceLinks, sleep: Callable[[float], None] = time.sleep) -> None:
         self._mount_point = mount_point
-        self._by_id = by_id
+        self._devices = devices
         self._sleep = sleep
-        self._device_seconds = device_seconds
 
     @property
     def mount_point(self) -> Path:
@@ -64,12 +54,7 @@ class BlockDeviceMachine:
 
     def look(self) -> Here:
         """See what is mounted and which devices are there; end what a former agent left running."""
-        devices = {}
-        if self._by_id.is_dir():
-            for link in sorted(self._by_id.iterdir()):
-                volume = volume_of_link(link.name)
-                if volume is not None and link.exists():
-                    devices[volume] = os.path.realpath(link)
+        devices = self._devices.attached()
         source = self._mounted_device()
         if source is None:
             return Here(devices=tuple(devices))
@@ -79,7 +64,7 @@ class BlockDeviceMachine:
 
     def inspect(self, volume: str) -> str:
         """Wait for the volume's device, and see what it holds."""
-        device = self._device(volume)
+        device = self._devices.wait_for(volume)
         found = _run(["blkid", "-p", "-o", "export", device], allowed=(0, _NOTHING_FOUND))
         if found.returncode == _NOTHING_FOUND:
             return ""
@@ -96,35 +81,30 @@ class BlockDeviceMachine:
         if self.inspect(volume):
             raise VolumeError(f"{volume} has a file system already and is not formatted")
         # Its inode tables are made later, in the background: a large volume is ready at once.
-        _run(["mkfs.ext4", "-q", "-m", "0", "-L", "spotkeep", "-E", "lazy_itable_init=1", self._device(volume)])
+        _run(
+            ["mkfs.ext4", "-q", "-m", "0", "-L", "spotkeep", "-E", "lazy_itable_init=1", self._devices.wait_for(volume)]
+        )
 
     def check(self, volume: str) -> None:
         """Let e2fsck repair what it holds for safe; XFS repairs itself when it is mounted."""
         if self.inspect(volume) not in _EXT:
             return
-        done = _run(["e2fsck", "-p", self._device(volume)], allowed=range(256))
-        if done.returncode not in _REPAIRED:
-            said = (done.stdout + done.stderr).strip().splitlines()
-            raise DamagedFilesystemError(
-                f"its file system is damaged (e2fsck says {done.returncode}: {' / '.join(said[-3:])}); "
-                "look at a copy of it with e2fsck -f"
-            )
+        _check(self._devices.wait_for(volume))
 
     def mount(self, volume: str) -> None:
-        """Mount it, and grow it to its volume."""
-        kind, device = self.inspect(volume), self._device(volume)
+        """Mount it, grown to its volume: ext4 before, XFS after."""
+        kind, device = self.inspect(volume), self._devices.wait_for(volume)
+        if kind in _EXT and _ext_bytes(device) < _device_bytes(device):
+            # resize2fs wants a full check first; to grow it while it is mounted would need CAP_SYS_RESOURCE.
+            _check(device, "-f")
+            _grow(["resize2fs", device], volume)
         self._mount_point.mkdir(parents=True, exist_ok=True)
         _run(["mount", "-o", "noatime,nodev,nosuid", device, str(self._mount_point)])
         # Believe the kernel, not the exit code: what is not mounted would be the root disk.
         if self._mounted_device() != device:
             raise VolumeError(f"{volume} is not mounted on {self._mount_point}, although mount reported no error")
-        grow = {"xfs": ["xfs_growfs", str(self._mount_point)]}.get(kind, ["resize2fs", device])
-        if kind in (*_EXT, "xfs"):
-            try:
-                _run(grow)
-            except VolumeError as error:
-                # It is whole and mounted, only not as large as it could be.
-                _logger.warning("%s was not grown to its volume: %s", volume, error)
+        if kind == "xfs":
+            _grow(["xfs_growfs", str(self._mount_point)], volume)
 
     def unmount(self) -> None:
         """End what uses it, flush it, unmount it."""
@@ -143,18 +123,6 @@ class BlockDeviceMachine:
         """Give a tree to the user that trains."""
         give_tree(path, uid=uid, gid=gid)
 
-    def _device(self, volume: str) -> str:
-        link = self._by_id / link_name(volume)
-        waited = 0.0
-        while not link.exists():
-            if waited >= self._device_seconds:
-                raise VolumeError(
-                    f"the device of {volume} did not appear as {link}: instance types must be of the Nitro system"
-                )
-            self._sleep(_LOOK_SECONDS)
-            waited += _LOOK_SECONDS
-        return os.path.realpath(link)
-
     def _mounted_device(self) -> str | None:
         point = os.path.realpath(self._mount_point)
         found: str | None = None
@@ -164,6 +132,41 @@ class BlockDeviceMachine:
                 if _unescaped(before.split()[4]) == point:
                     found = os.path.realpath(_unescaped(after.split()[1]))  # the last one covers the others
         return found
+
+
+def _check(device: str, *options: str) -> None:
+    done = _run(["e2fsck", "-p", *options, device], allowed=range(256))
+    if done.returncode not in _REPAIRED:
+        said = (done.stdout + done.stderr).strip().splitlines()
+        raise DamagedFilesystemError(
+            f"its file system is damaged (e2fsck says {done.returncode}: {' / '.join(said[-3:])}); "
+            "look at a copy of it with e2fsck -f"
+        )
+
+
+def _grow(command: Sequence[str], volume: str) -> None:
+    try:
+        _run(command)
+    except VolumeError as error:
+        # It is whole, only not as large as it could be.
+        _logger.warning("%s was not grown to its volume: %s", volume, error)
+
+
+def _device_bytes(device: str) -> int:
+    with open(device, "rb") as file:  # noqa: PTH123
+        return file.seek(0, os.SEEK_END)
+
+
+def _ext_bytes(device: str) -> int:
+    """Read from its superblock how large an ext file system is."""
+    with open(device, "rb") as file:  # noqa: PTH123
+        file.seek(_SUPERBLOCK_OFFSET)
+        raw = file.read(_SUPERBLOCK_BYTES)
+    low, log_block_size, incompatible, high = (
+        int.from_bytes(raw[offset : offset + 4], "little") for offset in (0x4, 0x18, 0x60, 0x150)
+    )
+    blocks = low | (high << 32 if incompatible & _INCOMPAT_64BIT else 0)
+    return blocks * (1024 << log_block_size)
 
 
 def _unescaped(text: str) -> str:

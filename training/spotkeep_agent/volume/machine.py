@@ -11,9 +11,6 @@ from typing import Protocol
 
 from .facts import Here
 
-DEVICE_LINK_PREFIX = "nvme-Amazon_Elastic_Block_Store_"
-"""Of the links below /dev/disk/by-id: on Nitro, the serial number of an EBS volume's device is the volume's id."""
-
 
 class VolumeMachine(Protocol):
     """The seam."""
@@ -47,7 +44,7 @@ class VolumeMachine(Protocol):
         """
 
     def mount(self, volume: str) -> None:
-        """Mount it, and grow it to its volume.
+        """Mount it, grown to its volume.
 
         Raises:
             VolumeError: If it cannot be mounted. Nothing is mounted then.
@@ -62,16 +59,3 @@ class VolumeMachine(Protocol):
 
     def own(self, path: Path, *, uid: int, gid: int) -> None:
         """Give a directory, and all below it that is not theirs yet, to the user that trains."""
-
-
-def link_name(volume: str) -> str:
-    """Give the name of a volume's device below /dev/disk/by-id."""
-    return DEVICE_LINK_PREFIX + volume.replace("-", "")
-
-
-def volume_of_link(name: str) -> str | None:
-    """Give the volume that such a name means; None for other names, and for a device's partitions."""
-    digits = name[len(DEVICE_LINK_PREFIX) :]
-    if not name.startswith(DEVICE_LINK_PREFIX) or not digits.startswith("vol") or not digits.isalnum():
-        return None
-    return "vol-" + digits[3:]

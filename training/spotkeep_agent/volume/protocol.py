@@ -22,7 +22,10 @@ from typing import Any
 
 from spotkeep_fleet.record import (
     BLANK,
+    FAILED,
     LEASE_SECONDS,
+    LONGEST_FAILURE,
+    MOST_SETBACKS,
     SNAPSHOT,
     VOLUME,
     CurrentVolume,
@@ -277,9 +280,18 @@ def _leave(s: Situation, leaving: Leaving) -> Action:
     if action is not None:
         return action
     if s.holds_lease and not s.mount_stuck:
-        problem = leaving.why if leaving.failed else s.record.problem
-        return WriteRecord(replace(s.record, lease=None, problem=problem), "give the lease back")
+        record = _set_back(s.record, leaving.why) if leaving.failed else s.record
+        return WriteRecord(replace(record, lease=None), "give the lease back")
     return Leave(leaving.why, leaving.failed)
+
+
+def _set_back(record: FleetRecord, why: str) -> FleetRecord:
+    """Record that an instance could not train. A fleet replaces its instances for ever: somebody has to count."""
+    setbacks, training = record.setbacks + 1, record.training
+    if setbacks >= MOST_SETBACKS and not training.over:
+        failure = f"{setbacks} instances, one after the other, could not train; the last one: {why}"
+        training = replace(training, state=FAILED, failure=failure[:LONGEST_FAILURE])
+    return replace(record, setbacks=setbacks, training=training, problem=why)
 
 
 # The current volume

@@ -7,20 +7,16 @@ the mount point to it; the mark of a file system is a file in it.
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
-from typing import Callable
 
 from spotkeep_agent.errors import BusyFilesystemError, DamagedFilesystemError, VolumeError
 
+from .device_links import DeviceLinks
 from .facts import Here
-from .machine import link_name, volume_of_link
 from .processes import end_users_of
 
 MARK = ".spotkeep-filesystem"
 _KIND = "directory"
-_DEVICE_SECONDS = 120.0
-_LOOK_SECONDS = 0.1
 _END_SECONDS = 5.0
 
 
@@ -29,23 +25,12 @@ class DirectoryMachine:
 
     Args:
         mount_point: What becomes a link to the volume.
-        by_id: Where attached volumes are linked by their ids.
-        sleep: Waits between two looks.
-        device_seconds: How long a volume may take to appear.
+        devices: The directories of attached volumes.
     """
 
-    def __init__(
-        self,
-        *,
-        mount_point: Path,
-        by_id: Path,
-        sleep: Callable[[float], None] = time.sleep,
-        device_seconds: float = _DEVICE_SECONDS,
-    ) -> None:
+    def __init__(self, *, mount_point: Path, devices: DeviceLinks) -> None:
         self._mount_point = mount_point
-        self._by_id = by_id
-        self._sleep = sleep
-        self._device_seconds = device_seconds
+        self._devices = devices
 
     @property
     def mount_point(self) -> Path:
@@ -54,12 +39,7 @@ class DirectoryMachine:
 
     def look(self) -> Here:
         """See what is linked; end what a former agent left running in it."""
-        devices = {}
-        if self._by_id.is_dir():
-            for link in sorted(self._by_id.iterdir()):
-                volume = volume_of_link(link.name)
-                if volume is not None and link.exists():
-                    devices[volume] = os.path.realpath(link)
+        devices = self._devices.attached()
         if not self._mount_point.is_symlink():
             return Here(devices=tuple(devices))
         target = os.path.realpath(self._mount_point)
@@ -103,11 +83,4 @@ class DirectoryMachine:
         """There is one user only."""
 
     def _directory(self, volume: str) -> Path:
-        link = self._by_id / link_name(volume)
-        waited = 0.0
-        while not link.is_dir():
-            if waited >= self._device_seconds:
-                raise VolumeError(f"the directory of {volume} did not appear as {link}")
-            self._sleep(_LOOK_SECONDS)
-            waited += _LOOK_SECONDS
-        return Path(os.path.realpath(link))
+        return Path(self._devices.wait_for(volume))

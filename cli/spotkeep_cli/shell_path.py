@@ -1,0 +1,36 @@
+"""Whether a person's shell finds `spotkeep`: after `make` in a fresh clone it does not yet."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spotkeep_cli.terminal import NextStep
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def activation(
+    *, environment: Mapping[str, str] = os.environ, prefix: Path = Path(sys.prefix), directory: Path | None = None
+) -> list[NextStep]:
+    """The step that comes before every other one where `spotkeep` is in a virtual environment that is not active.
+
+    Args:
+        environment: Of this process. Under `make`, its PATH is not that of the shell that a person goes on in.
+        prefix: The environment that `spotkeep` runs in.
+        directory: Where the person is; the current directory by default.
+
+    Returns:
+        One step, or none where the shell finds `spotkeep`, or where how to reach it is not ours to know.
+    """
+    here = directory or Path.cwd()
+    on_path = str(prefix / "bin") in environment.get("PATH", "").split(os.pathsep)
+    under_make = "MAKELEVEL" in environment
+    active = environment.get("VIRTUAL_ENV") == str(prefix)
+    if active or (on_path and not under_make) or not prefix.is_relative_to(here):
+        return []
+    script = prefix.relative_to(here) / "bin" / "activate"
+    return [NextStep(command=f"source {script}", what="puts spotkeep on the PATH of this shell")]

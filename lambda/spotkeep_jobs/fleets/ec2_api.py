@@ -1,0 +1,318 @@
+"""EC2's API: the only module of the functions that calls its client, and the seam the rest works with.
+
+Every call is safe to make twice: what is created has a token that is the same for the same attempt.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
+
+from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
+from spotkeep_jobs.aws_errors import is_temporary
+from spotkeep_jobs.errors import SageMakerBusyError, SageMakerRefusedError
+from spotkeep_jobs.fleets.facts import Fleet, FleetEvent, Instance, Snapshot, SpotPrice, Volume
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2 import EC2Client
+
+_PRODUCT: Final = "Linux/UNIX"
+_RUN_VERSION: Final = "run "
+"""How the description of a run's own version of the launch template begins."""
+_TIME_IN_REASON: Final = re.compile(r"\((\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}) GMT\)")
+_BUSY: Final = frozenset({"InternalError", "InternalFailure", "ServiceUnavailable", "Unavailable"})
+_GONE: Final = re.compile(r"NotFound|NotExist")
+
+
+class Ec2Api(Protocol):
+    """The seam: what Spotkeep asks of EC2. Everything raises SageMakerError's kinds: refused, or busy."""
+
+    def make_template_version(self, template_id: str, /, *, run: str, token: str, tags: Mapping[str, str]) -> str:
+        """Make the version of the deployed launch template that tags instances with their run. Gives its number."""
+        ...
+
+    def delete_template_version(self, template_id: str, version: str, /) -> None:
+        """Delete such a version; one that is gone is fine."""
+        ...
+
+    def create_fleet(self, request: Mapping[str, Any], /) -> str:
+        """Create a fleet, or find the one that the request's ClientToken made. Gives its id."""
+        ...
+
+    def find_fleet(self, client_token: str, /) -> str | None:
+        """The id of the fleet that a token made, or None."""
+        ...
+
+    def fleet(self, fleet_id: str, /) -> Fleet | None:
+        """Describe a fleet; None when EC2 does not know it (any more)."""
+        ...
+
+    def instances(self, *, deployment: str, run: str) -> tuple[Instance, ...]:
+        """The instances that carry the run's tag, ended ones among them for an hour."""
+        ...
+
+    def instances_by_id(self, instance_ids: Sequence[str], /) -> tuple[Instance, ...]:
+        """Describe instances by id; those that EC2 does not know are left out."""
+        ...
+
+    def events(self, fleet_id: str, /, *, since: datetime) -> tuple[FleetEvent, ...]:
+        """A fleet's history, oldest first."""
+        ...
+
+    def delete_fleet(self, fleet_id: str, /) -> None:
+        """Delete a fleet and leave its instance running; one that is gone is fine."""
+        ...
+
+    def terminate(self, instance_ids: Sequence[str], /) -> None:
+        """Terminate instances; those that are gone are fine."""
+        ...
+
+    def spot_prices(
+        self, *, instance_types: Sequence[str], zones: Sequence[str], start: datetime, end: datetime
+    ) -> tuple[SpotPrice, ...]:
+        """The prices of types in zones (of every zone when none is named), the one that held at the start included."""
+        ...
+
+    def volume(self, volume_id: str, /) -> Volume | None:
+        """Describe a volume, or None."""
+        ...
+
+    def snapshot(self, snapshot_id: str, /) -> Snapshot | None:
+        """Describe a snapshot, or None."""
+        ...
+
+
+class BotoEc2Api:
+    """The seam, on a boto3 client that is made when it is first needed: it is the largest there is."""
+
+    def __init__(self, make_client: Callable[[], EC2Client]) -> None:
+        self._make_client = make_client
+        self._client: EC2Client | None = None
+
+    def make_template_version(self, template_id: str, /, *, run: str, token: str, tags: Mapping[str, str]) -> str:
+        """Make a run's version; see `Ec2Api.make_template_version`."""
+        versions = list(
+            self._pages("describe_launch_template_versions", "LaunchTemplateVersions", LaunchTemplateId=template_id)
+        )
+        own = _RUN_VERSION + token
+        for version in versions:
+            if version.get("VersionDescription") == own:
+                return str(version["VersionNumber"])  # Of a call whose answer was lost.
+        deployed = [
+            version for version in versions if not (version.get("VersionDescription") or "").startswith(_RUN_VERSION)
+        ]
+        if not deployed:
+            raise SageMakerRefusedError(
+                operation="DescribeLaunchTemplateVersions",
+                code="NoDeployedVersion",
+                reason=f"launch template {template_id} has no version that a deployment made; deploy the app again",
+            )
+        source = max(int(version["VersionNumber"]) for version in deployed)
+        deployment = {DEPLOYMENT_TAG: tags[DEPLOYMENT_TAG]}
+        made = self._call(
+            "create_launch_template_version",
+            LaunchTemplateId=template_id,
+            SourceVersion=str(source),
+            ClientToken=token,
+            VersionDescription=own,
+            LaunchTemplateData={
+                "TagSpecifications": [
+                    {"ResourceType": "instance", "Tags": tag_list(tags)},
+                    # Without the run's tag: the root volume is not the run's.
+                    {"ResourceType": "volume", "Tags": tag_list(deployment | {"Name": f"{run} (root)"})},
+                ]
+            },
+        )
+        return str(made["LaunchTemplateVersion"]["VersionNumber"])
+
+    def delete_template_version(self, template_id: str, version: str, /) -> None:
+        """Delete a version; see `Ec2Api.delete_template_version`. What cannot be deleted is told in the answer."""
+        try:
+            self._call("delete_launch_template_versions", LaunchTemplateId=template_id, Versions=[version])
+        except SageMakerRefusedError as error:
+            if not _GONE.search(error.code):
+                raise
+
+    def create_fleet(self, request: Mapping[str, Any], /) -> str:
+        """Create a fleet; see `Ec2Api.create_fleet`."""
+        return str(self._call("create_fleet", **request)["FleetId"])
+
+    def find_fleet(self, client_token: str, /) -> str | None:
+        """Find a fleet by its token; see `Ec2Api.find_fleet`. DescribeFleets has no filter for it."""
+        for fleet in self._pages("describe_fleets", "Fleets"):
+            if fleet.get("ClientToken") == client_token:
+                return str(fleet["FleetId"])
+        return None
+
+    def fleet(self, fleet_id: str, /) -> Fleet | None:
+        """Describe a fleet; see `Ec2Api.fleet`."""
+        try:
+            found = self._call("describe_fleets", FleetIds=[fleet_id])["Fleets"]
+        except SageMakerRefusedError as error:
+            if _GONE.search(error.code):
+                return None
+            raise
+        return Fleet(id=fleet_id, state=found[0]["FleetState"], tags=_tags(found[0])) if found else None
+
+    def instances(self, *, deployment: str, run: str) -> tuple[Instance, ...]:
+        """List a run's instances; see `Ec2Api.instances`."""
+        wanted = {f"tag:{RUN_TAG}": run, f"tag:{DEPLOYMENT_TAG}": deployment}
+        filters = [{"Name": name, "Values": [value]} for name, value in wanted.items()]
+        return self._instances(Filters=filters)
+
+    def instances_by_id(self, instance_ids: Sequence[str], /) -> tuple[Instance, ...]:
+        """Describe instances; see `Ec2Api.instances_by_id`. As a filter, an unknown id is no error."""
+        return self._instances(Filters=[{"Name": "instance-id", "Values": list(instance_ids)}])
+
+    def events(self, fleet_id: str, /, *, since: datetime) -> tuple[FleetEvent, ...]:
+        """Read a fleet's history; see `Ec2Api.events`."""
+        found: list[FleetEvent] = []
+        query: dict[str, Any] = {"FleetId": fleet_id, "StartTime": since}
+        while True:
+            page = self._call("describe_fleet_history", **query)
+            for entry in page.get("HistoryRecords", ()):
+                about = entry.get("EventInformation", {})
+                found.append(
+                    FleetEvent(
+                        at=entry["Timestamp"].astimezone(UTC),
+                        kind=entry["EventType"],
+                        sub_type=about.get("EventSubType", ""),
+                        instance_id=about.get("InstanceId"),
+                        description=_said(about.get("EventDescription") or ""),
+                    )
+                )
+            if not page.get("NextToken"):
+                return tuple(sorted(found, key=lambda event: event.at))
+            query["NextToken"] = page["NextToken"]
+
+    def delete_fleet(self, fleet_id: str, /) -> None:
+        """Delete a fleet; see `Ec2Api.delete_fleet`."""
+        answer = self._call("delete_fleets", FleetIds=[fleet_id], TerminateInstances=False)
+        for failed in answer.get("UnsuccessfulFleetDeletions", ()):
+            code, message = failed["Error"].get("Code", ""), failed["Error"].get("Message", "")
+            if code in ("fleetIdDoesNotExist", "fleetNotInDeletableState"):
+                continue  # Gone, or on its way.
+            raise SageMakerBusyError(operation="DeleteFleets", code=code, reason=message)
+
+    def terminate(self, instance_ids: Sequence[str], /) -> None:
+        """Terminate instances; see `Ec2Api.terminate`. One by one: an unknown id would spare the others."""
+        for instance_id in instance_ids:
+            try:
+                self._call("terminate_instances", InstanceIds=[instance_id])
+            except SageMakerRefusedError as error:
+                if not _GONE.search(error.code):
+                    raise
+
+    def spot_prices(
+        self, *, instance_types: Sequence[str], zones: Sequence[str], start: datetime, end: datetime
+    ) -> tuple[SpotPrice, ...]:
+        """Read spot prices; see `Ec2Api.spot_prices`."""
+        query: dict[str, Any] = {
+            "InstanceTypes": list(instance_types),
+            "ProductDescriptions": [_PRODUCT],
+            "StartTime": start,
+            "EndTime": end,
+        }
+        if zones:
+            query["Filters"] = [{"Name": "availability-zone", "Values": list(zones)}]
+        found = self._pages("describe_spot_price_history", "SpotPriceHistory", **query)
+        return tuple(
+            SpotPrice(
+                instance_type=entry["InstanceType"],
+                zone=entry["AvailabilityZone"],
+                since=entry["Timestamp"].astimezone(UTC),
+                usd_per_hour=float(entry["SpotPrice"]),
+            )
+            for entry in found
+        )
+
+    def volume(self, volume_id: str, /) -> Volume | None:
+        """Describe a volume; see `Ec2Api.volume`. As a filter, an unknown id is no error."""
+        found = next(self._pages("describe_volumes", "Volumes", Filters=_ids("volume-id", volume_id)), None)
+        if found is None:
+            return None
+        return Volume(
+            id=volume_id,
+            zone=found["AvailabilityZone"],
+            size_gb=found["Size"],
+            state=found["State"],
+            tags=_tags(found),
+        )
+
+    def snapshot(self, snapshot_id: str, /) -> Snapshot | None:
+        """Describe a snapshot; see `Ec2Api.snapshot`."""
+        found = next(self._pages("describe_snapshots", "Snapshots", Filters=_ids("snapshot-id", snapshot_id)), None)
+        if found is None:
+            return None
+        return Snapshot(id=snapshot_id, size_gb=found["VolumeSize"], state=found["State"], tags=_tags(found))
+
+    def _instances(self, **query: Any) -> tuple[Instance, ...]:
+        reservations = self._pages("describe_instances", "Reservations", **query)
+        return tuple(_instance(entry) for reservation in reservations for entry in reservation["Instances"])
+
+    def _pages(self, operation: str, name: str, **query: Any) -> Iterator[Mapping[str, Any]]:
+        while True:
+            page = self._call(operation, **query)
+            yield from page.get(name, ())
+            if not page.get("NextToken"):
+                return
+            query["NextToken"] = page["NextToken"]
+
+    def _call(self, operation: str, **parameters: Any) -> Mapping[str, Any]:
+        if self._client is None:
+            self._client = self._make_client()
+        name = "".join(word.capitalize() for word in operation.split("_"))
+        try:
+            answer: Mapping[str, Any] = getattr(self._client, operation)(**parameters)
+        except ClientError as error:
+            found = error.response.get("Error", {})
+            code, reason = str(found.get("Code", "Unknown")), str(found.get("Message", ""))
+            kind = SageMakerBusyError if is_temporary(error.response) or code in _BUSY else SageMakerRefusedError
+            raise kind(operation=name, code=code, reason=reason) from error
+        except ParamValidationError as error:
+            raise SageMakerRefusedError(operation=name, code="ParamValidation", reason=str(error)) from error
+        except BotoCoreError as error:
+            raise SageMakerBusyError(operation=name, code=type(error).__name__, reason=str(error)) from error
+        return answer
+
+
+def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
+    """Tags as EC2 takes them."""
+    return [{"Key": key, "Value": value} for key, value in tags.items()]
+
+
+def _ids(name: str, value: str) -> list[dict[str, Any]]:
+    return [{"Name": name, "Values": [value]}]
+
+
+def _tags(entry: Mapping[str, Any]) -> dict[str, str]:
+    return {tag["Key"]: tag["Value"] for tag in entry.get("Tags", ())}
+
+
+def _instance(entry: Mapping[str, Any]) -> Instance:
+    ended = _TIME_IN_REASON.search(entry.get("StateTransitionReason") or "")
+    return Instance(
+        id=entry["InstanceId"],
+        type=entry["InstanceType"],
+        zone=entry.get("Placement", {}).get("AvailabilityZone", ""),
+        spot=entry.get("InstanceLifecycle") == "spot",
+        state=entry["State"]["Name"],
+        launched_at=entry["LaunchTime"].astimezone(UTC),
+        ended_at=None if ended is None else datetime.fromisoformat(f"{ended[1]}+00:00"),
+        reason=(entry.get("StateReason") or {}).get("Code") or None,
+        tags=_tags(entry),
+    )
+
+
+def _said(description: str) -> str:
+    """A description of an error is a sentence, of an instance JSON: only the first is for people."""
+    try:
+        json.loads(description)
+    except ValueError:
+        return description
+    return ""

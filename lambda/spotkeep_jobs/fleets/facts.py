@@ -1,0 +1,151 @@
+"""What EC2 says of a fleet and its instances, as far as Spotkeep needs it. Times are aware, in UTC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+ENDED_STATES: Final = frozenset({"shutting-down", "terminated", "stopping", "stopped"})
+"""States of an instance in which nothing trains and nothing but storage is billed: "Instance lifecycle", EC2 guide."""
+
+_ACTIVE_FLEET_STATES: Final = frozenset({"submitted", "active", "modifying"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instance:
+    """An instance, as DescribeInstances says.
+
+    Attributes:
+        id: Its id.
+        type: Its instance type.
+        zone: Its availability zone.
+        spot: Whether it is a spot instance.
+        state: `pending`, `running`, `shutting-down`, `terminated`, ...
+        launched_at: When it was launched.
+        ended_at: When it ended, where EC2 says so.
+        reason: The code of why it ended: `Server.SpotInstanceTermination`, `Client.InstanceInitiatedShutdown`, ...
+        tags: Its tags.
+    """
+
+    id: str
+    type: str
+    zone: str
+    spot: bool
+    state: str
+    launched_at: datetime
+    ended_at: datetime | None = None
+    reason: str | None = None
+    tags: dict[str, str]
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is over, or as good as that."""
+        return self.state in ENDED_STATES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fleet:
+    """A fleet, as DescribeFleets says.
+
+    Attributes:
+        id: Its id.
+        state: `submitted`, `active`, `deleted_running`, `deleted_terminating`, `deleted`, `failed`.
+        tags: Its tags.
+    """
+
+    id: str
+    state: str
+    tags: dict[str, str]
+
+    @property
+    def active(self) -> bool:
+        """Whether it launches and replaces instances."""
+        return self.state in _ACTIVE_FLEET_STATES
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetEvent:
+    """A line of DescribeFleetHistory.
+
+    Attributes:
+        at: When.
+        kind: `fleet-change`, `instance-change`, `service-error` or `information`.
+        sub_type: What of that: `launched`, `terminated`, `allLaunchSpecsTemporarilyBlacklisted`, ...
+        instance_id: Which instance, if one.
+        description: More, if there is more.
+    """
+
+    at: datetime
+    kind: str
+    sub_type: str
+    instance_id: str | None = None
+    description: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """One look at an attempt's fleet.
+
+    Attributes:
+        fleet: The fleet; None when EC2 does not know it (any more).
+        instances: Its instances, those that ended within the last hour among them.
+        events: Its history since the last look.
+    """
+
+    fleet: Fleet | None
+    instances: tuple[Instance, ...]
+    events: tuple[FleetEvent, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Volume:
+    """A volume, as DescribeVolumes says.
+
+    Attributes:
+        id: Its id.
+        zone: Where it is.
+        size_gb: GiB.
+        state: `available`, `in-use`, ...
+        tags: Its tags.
+    """
+
+    id: str
+    zone: str
+    size_gb: int
+    state: str
+    tags: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """A snapshot, as DescribeSnapshots says.
+
+    Attributes:
+        id: Its id.
+        size_gb: Of the volume it was taken of, in GiB.
+        state: `pending`, `completed`, `error`, ...
+        tags: Its tags.
+    """
+
+    id: str
+    size_gb: int
+    state: str
+    tags: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpotPrice:
+    """A line of DescribeSpotPriceHistory: from this time on, until the next line of the same type and zone.
+
+    Attributes:
+        instance_type: Which.
+        zone: Where.
+        since: From when.
+        usd_per_hour: Of one instance.
+    """
+
+    instance_type: str
+    zone: str
+    since: datetime
+    usd_per_hour: float

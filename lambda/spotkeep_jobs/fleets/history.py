@@ -1,0 +1,467 @@
+"""What became of one attempt's fleet: its instances, one after the other, and how it comes to an end. Pure.
+
+EC2 forgets: an instance after an hour, a fleet's events after 48 hours. So each look is absorbed into a history that
+the run table keeps. It only grows: what was told of an instance once is not told differently later, however late or
+out of order EC2's answers come.
+
+Sources:
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-lifecycle.html
+    https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DescribeFleetHistory.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from spotkeep_fleet.record import FAILED, FINISHED, TRAINING, FleetRecord
+from spotkeep_jobs.fleets.facts import Instance, Seen
+from spotkeep_jobs.record import Capacity, Charges, Record, UtcTime
+from spotkeep_jobs.sagemaker_api import StatusTransition, TrainingJob
+
+LEAVING_TAKES: Final = timedelta(minutes=5)
+"""Two minutes to save, the copy of the last checkpoint, unmount and detach; who takes longer is terminated."""
+
+MAX_FUTILE_INSTANCES: Final = 5
+"""So many instances in a row that went, of their own accord, before they trained: what follows them would go too."""
+
+KNOWN_AFTER: Final = timedelta(minutes=10)
+"""EC2 shows what it created after a while ("Eventual consistency", EC2 API guide); what it does not by then is gone."""
+
+APPEARS_AFTER: Final = timedelta(minutes=2)
+"""How long after the end of its fleet an instance may still appear."""
+
+_ENDED_FLEET_STATES: Final = frozenset({"deleted", "failed"})
+_INTERRUPTED_BY_EC2: Final = "Server.Spot"
+
+
+class Ending(StrEnum):
+    """Why an attempt on a fleet comes to an end."""
+
+    # Set by the instance.
+    FINISHED = "FINISHED"
+    SCRIPT_FAILED = "SCRIPT_FAILED"
+
+    # Set by a person.
+    STOPPED = "STOPPED"
+    FLEET_GONE = "FLEET_GONE"
+    """Somebody deleted the fleet in EC2."""
+
+    # Set by whoever looks at it.
+    MAX_RUN = "MAX_RUN"
+    MAX_WAIT = "MAX_WAIT"
+    FUTILE = "FUTILE"
+    """One instance after the other left before it trained."""
+
+
+class Told(StrEnum):
+    """How far the transitions tell of an instance."""
+
+    NOTHING = "NOTHING"
+    LAUNCHED = "LAUNCHED"
+    TRAINING = "TRAINING"
+    ENDED = "ENDED"
+
+
+class InstanceLife(Record):
+    """One instance of the fleet.
+
+    Attributes are as EC2 says; `training_at` as the fleet record says.
+    """
+
+    instance_id: str
+    instance_type: str
+    zone: str
+    spot: bool
+    launched_at: UtcTime
+    training_at: UtcTime | None = None
+    ended_at: UtcTime | None = None
+    ended_by: str | None = None
+    """The code of EC2's reason."""
+    told: Told = Told.NOTHING
+
+
+class Transition(Record):
+    """One entry of what a training job calls its SecondaryStatusTransitions."""
+
+    status: str
+    at: UtcTime
+    message: str = ""
+
+
+class FleetHistory(Record):
+    """One attempt on a fleet, as the run table keeps it.
+
+    `version` counts the writes; every write names the version it was decided on.
+    """
+
+    run: str
+    attempt: int
+    job_name: str
+    marks: dict[str, str]
+    """What tells this launch from another one of the same name."""
+    capacity: Capacity
+    created_at: UtcTime
+    max_run_seconds: int
+    max_wait_seconds: int | None = None
+    """For waiting and running; None on demand."""
+    fleet_id: str | None = None
+    template_id: str
+    template_version: str | None = None
+    """The version of the launch template that was made for this attempt."""
+    lives: tuple[InstanceLife, ...] = ()
+    transitions: tuple[Transition, ...] = ()
+    ending: Ending | None = None
+    ending_at: UtcTime | None = None
+    problem: str | None = None
+    """What the instances, or EC2, said last of why it does not train."""
+    over_at: UtcTime | None = None
+    """When nothing was left that runs or bills by the hour."""
+    charges: Charges | None = None
+    """What it cost, once it is over."""
+    version: int = 0
+
+    @property
+    def live(self) -> tuple[InstanceLife, ...]:
+        """The instances that have not ended."""
+        return tuple(life for life in self.lives if life.ended_at is None)
+
+
+class Step(StrEnum):
+    """Something that is to be done about a fleet. Each may be done twice."""
+
+    ASK_TO_STOP = "ASK_TO_STOP"
+    """Write into the fleet record that the training shall save and leave."""
+    DELETE_FLEET = "DELETE_FLEET"
+    """So that nothing is launched any more. Its instance stays: it saves first."""
+    TERMINATE = "TERMINATE"
+    """End the instances that hold no lease any more, or hold it for too long."""
+    CLOSE = "CLOSE"
+    """Nothing runs any more: mark the record as ended, count the cost, delete the template's version."""
+
+
+def opened(
+    *,
+    run: str,
+    attempt: int,
+    job_name: str,
+    marks: dict[str, str],
+    capacity: Capacity,
+    template_id: str,
+    max_run_seconds: int,
+    max_wait_seconds: int | None,
+    now: datetime,
+) -> FleetHistory:
+    """The history of an attempt whose fleet is about to be created."""
+    return FleetHistory(
+        run=run,
+        attempt=attempt,
+        job_name=job_name,
+        marks=marks,
+        capacity=capacity,
+        created_at=now,
+        max_run_seconds=max_run_seconds,
+        max_wait_seconds=max_wait_seconds,
+        template_id=template_id,
+        transitions=(Transition(status="Starting", at=now),),
+    )
+
+
+def absorb(history: FleetHistory, *, seen: Seen, record: FleetRecord, now: datetime) -> FleetHistory:
+    """Take a look into account.
+
+    Args:
+        history: What is known.
+        seen: What EC2 says.
+        record: What the instances say; read after EC2 was asked.
+        now: The time.
+    """
+    if history.over_at is not None:
+        return history
+    lives = _with_training(_merged(history.lives, seen, now), record, now)
+    ending = history.ending or _ending(history.model_copy(update={"lives": lives}), seen, record, now)
+    if ending in _LEAVES and record.training.state == FINISHED:
+        ending = Ending.FINISHED  # It was done before it heard that it should stop.
+    lives, transitions = _told(lives, history.transitions, over=ending is not None or record.training.over)
+    problem = record.problem or next(
+        (event.description for event in reversed(seen.events) if event.kind == "service-error"), history.problem
+    )
+    return history.model_copy(
+        update={
+            "lives": lives,
+            "transitions": transitions,
+            "ending": ending,
+            "ending_at": history.ending_at or (now if ending else None),
+            "problem": problem,
+        }
+    )
+
+
+_LEAVES: Final = frozenset({Ending.STOPPED, Ending.FLEET_GONE, Ending.MAX_RUN, Ending.MAX_WAIT, Ending.FUTILE})
+
+
+def steps(history: FleetHistory, *, seen: Seen, record: FleetRecord, now: datetime) -> tuple[Step, ...]:
+    """What is to be done now, in this order. Nothing for an attempt that goes on, or is over.
+
+    Args:
+        history: The look already absorbed.
+        seen: What EC2 says.
+        record: What the instances say.
+        now: The time.
+    """
+    if history.ending is None or history.over_at is not None:
+        return ()
+    todo: list[Step] = []
+    if history.ending in _LEAVES and not record.stop_requested:
+        todo.append(Step.ASK_TO_STOP)
+    if _may_launch(history, seen, now):
+        todo.append(Step.DELETE_FLEET)
+    if to_terminate(history, record=record, now=now):
+        todo.append(Step.TERMINATE)
+    if not history.live and _launches_no_more(history, seen, now):
+        todo.append(Step.CLOSE)
+    return tuple(todo)
+
+
+def to_terminate(history: FleetHistory, *, record: FleetRecord, now: datetime) -> tuple[str, ...]:
+    """The live instances that have nothing left to save, or had their time. Their ids.
+
+    Args:
+        history: The look already absorbed, its ending known.
+        record: What the instances say.
+        now: The time.
+    """
+    if history.ending_at is None:
+        return ()
+    late = now - history.ending_at >= LEAVING_TAKES
+    holder = None
+    if record.lease is not None and record.lease.expires_at > now.timestamp():
+        holder = record.lease.holder
+    return tuple(life.instance_id for life in history.live if late or life.instance_id != holder)
+
+
+def closed(history: FleetHistory, *, record: FleetRecord, charges: Charges | None, now: datetime) -> FleetHistory:
+    """The history of an attempt of which nothing runs any more."""
+    ended = max((life.ended_at for life in history.lives if life.ended_at), default=history.ending_at) or now
+    at = _in_order(history.transitions, ended)
+    last = Transition(status=_LAST_STATUS[_outcome(history, record)], at=at)
+    return history.model_copy(update={"over_at": at, "transitions": (*history.transitions, last), "charges": charges})
+
+
+def as_training_job(history: FleetHistory, record: FleetRecord | None) -> TrainingJob:
+    """An attempt on a fleet in the terms of a training job, which everything else works with.
+
+    Args:
+        history: What is known.
+        record: What the instances say; None when it is gone.
+    """
+    outcome = _outcome(history, record)
+    over = history.over_at is not None
+    transitions = tuple(
+        StatusTransition(
+            status=entry.status,
+            started_at=entry.at,
+            ended_at=None if after is None else after.at,
+            message=entry.message,
+        )
+        for entry, after in zip(history.transitions, [*history.transitions[1:], None], strict=True)
+    )
+    last = history.lives[-1] if history.lives else None
+    until = history.over_at
+    used = (
+        sum(((life.ended_at or until) - life.launched_at).total_seconds() for life in history.lives) if until else None
+    )
+    status = "InProgress"
+    if over:
+        status = _STATUS[outcome]
+    elif history.ending is not None:
+        status = "Stopping"
+    training = record.training if record is not None else None
+    return TrainingJob(
+        name=history.job_name,
+        arn=history.fleet_id or "",
+        status=status,
+        secondary_status=history.transitions[-1].status,
+        created_at=history.created_at,
+        # Nothing but a look says what happened to it.
+        last_modified_at=None,
+        training_started_at=next((life.launched_at for life in history.lives), None),
+        training_ended_at=history.over_at,
+        training_seconds=None if used is None or not history.lives else round(used),
+        billable_seconds=None if history.charges is None else history.charges.billable_seconds,
+        charges=history.charges,
+        failure_reason=_failure_reason(history, outcome, record) if over else None,
+        instance_type=None if last is None else last.instance_type,
+        model_uri=training.output_uri if training is not None else None,
+        transitions=transitions,
+        environment=history.marks,
+        volume_id=record.volume.id if record is not None and record.volume is not None else None,
+    )
+
+
+def _merged(lives: Sequence[InstanceLife], seen: Seen, now: datetime) -> tuple[InstanceLife, ...]:
+    known = {life.instance_id: life for life in lives}
+    ended_at = {event.instance_id: event.at for event in seen.events if _says_ended(event.kind, event.sub_type)}
+    for instance in seen.instances:
+        life = known.get(instance.id) or _life_of(instance)
+        if instance.ended and life.ended_at is None:
+            at = ended_at.get(instance.id) or instance.ended_at or now
+            life = life.model_copy(update={"ended_at": max(at, life.launched_at), "ended_by": instance.reason})
+        known[instance.id] = life
+    described = {instance.id for instance in seen.instances}
+    for life in lives:
+        if life.ended_at is None and life.instance_id not in described:
+            # EC2 forgets an instance an hour after its end.
+            at = ended_at.get(life.instance_id) or now
+            known[life.instance_id] = life.model_copy(update={"ended_at": max(at, life.launched_at)})
+    return tuple(sorted(known.values(), key=lambda life: (life.launched_at, life.instance_id)))
+
+
+def _says_ended(kind: str, sub_type: str) -> bool:
+    return kind == "instance-change" and sub_type == "terminated"
+
+
+def _life_of(instance: Instance) -> InstanceLife:
+    return InstanceLife(
+        instance_id=instance.id,
+        instance_type=instance.type,
+        zone=instance.zone,
+        spot=instance.spot,
+        launched_at=instance.launched_at,
+    )
+
+
+def _with_training(lives: Sequence[InstanceLife], record: FleetRecord, now: datetime) -> tuple[InstanceLife, ...]:
+    """Who holds the lease of a run that trains is who trains."""
+    if record.training.state != TRAINING or record.lease is None:
+        return tuple(lives)
+    beat = record.training.heartbeat_at
+    at = now if beat is None else min(now, datetime.fromtimestamp(beat, tz=UTC))
+    return tuple(
+        life.model_copy(update={"training_at": max(at, life.launched_at)})
+        if life.instance_id == record.lease.holder and life.training_at is None and at >= life.launched_at
+        else life
+        for life in lives
+    )
+
+
+def _told(
+    lives: Sequence[InstanceLife], transitions: Sequence[Transition], *, over: bool
+) -> tuple[tuple[InstanceLife, ...], tuple[Transition, ...]]:
+    """Tell what is not told yet. An instance that follows another one tells that the other is over."""
+    entries = list(transitions)
+    told = list(lives)
+
+    def tell(status: str, at: datetime, life: InstanceLife) -> None:
+        where = f"{life.instance_id}, {life.instance_type} in {life.zone}"
+        entries.append(Transition(status=status, at=_in_order(entries, at), message=where))
+
+    for place, life in enumerate(told):
+        if life.told is Told.NOTHING:
+            for before in range(place):
+                if told[before].told is not Told.ENDED:
+                    tell("Interrupted", told[before].ended_at or life.launched_at, told[before])
+                    told[before] = told[before].model_copy(update={"told": Told.ENDED})
+            tell("Downloading", life.launched_at, life)
+            life = life.model_copy(update={"told": Told.LAUNCHED})
+        if life.told is Told.LAUNCHED and life.training_at is not None:
+            tell("Training", life.training_at, life)
+            life = life.model_copy(update={"told": Told.TRAINING})
+        if life.told is not Told.ENDED and life.ended_at is not None:
+            if not over:
+                tell("Interrupted", life.ended_at, life)
+            life = life.model_copy(update={"told": Told.ENDED})
+        told[place] = life
+    return tuple(told), tuple(entries)
+
+
+def _in_order(entries: Sequence[Transition], at: datetime) -> datetime:
+    """Not before what was told last."""
+    return max(at, entries[-1].at) if entries else at
+
+
+def _may_launch(history: FleetHistory, seen: Seen, now: datetime) -> bool:
+    """Whether the fleet may launch instances. One that EC2 does not show yet may."""
+    if seen.fleet is None:
+        return now - history.created_at < KNOWN_AFTER
+    return seen.fleet.active
+
+
+def _launches_no_more(history: FleetHistory, seen: Seen, now: datetime) -> bool:
+    """Whether no instance can appear any more that was launched just before the fleet was deleted."""
+    if _may_launch(history, seen, now):
+        return False
+    deleted = seen.fleet is None or seen.fleet.state in _ENDED_FLEET_STATES
+    return deleted or now - (history.ending_at or now) >= APPEARS_AFTER
+
+
+def _ending(history: FleetHistory, seen: Seen, record: FleetRecord, now: datetime) -> Ending | None:
+    if record.training.state == FINISHED:
+        return Ending.FINISHED
+    if record.training.state == FAILED:
+        return Ending.SCRIPT_FAILED
+    if record.stop_requested:
+        return Ending.STOPPED
+    if not _may_launch(history, seen, now):
+        return Ending.FLEET_GONE
+    if trained_seconds(history, now=now) > history.max_run_seconds:
+        return Ending.MAX_RUN
+    if history.max_wait_seconds is not None and (now - history.created_at).total_seconds() > history.max_wait_seconds:
+        return Ending.MAX_WAIT
+    return Ending.FUTILE if _is_futile(history.lives) else None
+
+
+def trained_seconds(history: FleetHistory, *, now: datetime) -> float:
+    """How long its instances trained, in wall-clock seconds."""
+    return sum(
+        ((life.ended_at or now) - life.training_at).total_seconds()
+        for life in history.lives
+        if life.training_at is not None
+    )
+
+
+def _is_futile(lives: Iterable[InstanceLife]) -> bool:
+    last = [life for life in lives if life.ended_at is not None][-MAX_FUTILE_INSTANCES:]
+    return len(last) == MAX_FUTILE_INSTANCES and all(
+        life.training_at is None and not (life.ended_by or "").startswith(_INTERRUPTED_BY_EC2) for life in last
+    )
+
+
+def _outcome(history: FleetHistory, record: FleetRecord | None) -> Ending:
+    if record is not None and record.training.state == FINISHED:
+        return Ending.FINISHED
+    return history.ending or Ending.FLEET_GONE
+
+
+def _failure_reason(history: FleetHistory, outcome: Ending, record: FleetRecord | None) -> str | None:
+    """In SageMaker's form: the class of the failure comes first."""
+    if outcome is Ending.SCRIPT_FAILED:
+        training = record.training if record is not None else None
+        code = "unknown" if training is None or training.exit_code is None else training.exit_code
+        said = f": {training.failure}" if training is not None and training.failure else ""
+        return f"AlgorithmError: the command ended with exit code {code}{said}"[:1024]
+    if outcome is Ending.FUTILE:
+        said = f"; the last one said: {history.problem}" if history.problem else ""
+        return (
+            f"ClientError: {MAX_FUTILE_INSTANCES} instances in a row left before they trained{said}. "
+            "Look at the log of the run, and into an instance with `aws ssm start-session`"
+        )[:1024]
+    if outcome is Ending.FLEET_GONE:
+        return "The fleet was deleted in EC2, not by Spotkeep"
+    if outcome is Ending.MAX_WAIT and history.problem:
+        return history.problem[:1024]
+    return None
+
+
+_STATUS: Final = {
+    Ending.FINISHED: "Completed",
+    Ending.SCRIPT_FAILED: "Failed",
+    Ending.FUTILE: "Failed",
+    Ending.STOPPED: "Stopped",
+    Ending.FLEET_GONE: "Stopped",
+    Ending.MAX_RUN: "Stopped",
+    Ending.MAX_WAIT: "Stopped",
+}
+_LAST_STATUS: Final = _STATUS | {Ending.MAX_RUN: "MaxRuntimeExceeded", Ending.MAX_WAIT: "MaxWaitTimeExceeded"}

@@ -1,0 +1,298 @@
+"""Attempts on fleets behind the seam of training jobs, so that whoever follows runs knows one kind of job.
+
+A fleet asks for more than a training job does: it replaces instances for ever, so somebody must delete it when the
+training is over, let the last instance save and let go of its volume, and end it if it does not. Each look does what is
+due (`history.steps`); each step may be done twice, and whoever dies in between leaves it to the next look.
+
+- create: the fleet record, then the history, then the template's version, then the fleet, each with the launch's token.
+- a stop: written into the fleet record, which the instance reads every few seconds; the fleet is deleted, the instance
+  saves, leaves and shuts itself down.
+- an end: the fleet is deleted first, so that nothing follows; the instance is terminated when it has let go of lease
+  and volume. Only when nothing runs any more is the job over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from spotkeep_fleet import record as fleet_record
+from spotkeep_fleet.errors import DocumentError
+from spotkeep_fleet.record import FleetRecord
+from spotkeep_jobs.errors import SageMakerBusyError, SageMakerRefusedError, TrainingJobNotFoundError
+from spotkeep_jobs.fleets import history as histories
+from spotkeep_jobs.fleets.charges import Storage, charges_of
+from spotkeep_jobs.fleets.ec2_api import Ec2Api
+from spotkeep_jobs.fleets.facts import Seen, SpotPrice
+from spotkeep_jobs.fleets.history import FleetHistory, Step
+from spotkeep_jobs.fleets.launch import ATTEMPT_TAG, FleetLaunch, brought, create_fleet_request, launch_of
+from spotkeep_jobs.fleets.records import FleetRecordChangedError, FleetRecords
+from spotkeep_jobs.record import Charges
+from spotkeep_jobs.sagemaker_api import TrainingJob
+
+_TRIES: Final = 6
+_JOB_NAME: Final = re.compile(r"(?P<run>.+)-(?P<attempt>[1-9][0-9]{0,5})")
+_EVENTS_ARE_LATE: Final = timedelta(minutes=2)
+"""A fleet's events can be described up to half a minute after they happened: "EC2 Fleet events", EC2 guide."""
+
+
+class FleetJobs:
+    """Attempts on fleets, through the seam `TrainingJobs`."""
+
+    def __init__(
+        self,
+        *,
+        ec2: Ec2Api,
+        records: FleetRecords,
+        deployment: str,
+        prices: Mapping[str, float],
+        now: Callable[[], datetime],
+    ) -> None:
+        """Bind the parts.
+
+        Args:
+            ec2: Where fleets are.
+            records: Where they are recorded.
+            deployment: Value of the tag `spotkeep:deployment`.
+            prices: On-demand US dollars per instance and hour, by instance type.
+            now: The time, aware.
+        """
+        self._ec2 = ec2
+        self._records = records
+        self._deployment = deployment
+        self._prices = prices
+        self._now = now
+
+    def create(self, request: Mapping[str, Any], /) -> str:
+        """Create an attempt's fleet; see `TrainingJobs.create`. Gives the fleet's id, the same each time."""
+        launch = launch_of(request)
+        self._open_record(launch)
+        history = self._open_history(launch, marks=request["Environment"])
+        if history.fleet_id is not None:
+            return history.fleet_id
+        version = history.template_version or self._ec2.make_template_version(
+            launch.template_id, run=launch.run, token=launch.token, tags=launch.tags
+        )
+        try:
+            fleet_id = self._ec2.create_fleet(create_fleet_request(launch, template_version=version))
+        except SageMakerRefusedError:
+            self._ec2.delete_template_version(launch.template_id, version)
+            raise
+        self._change_history(history, fleet_id=fleet_id, template_version=version)
+        return fleet_id
+
+    def describe(self, job_name: str, /) -> TrainingJob | None:
+        """Look at an attempt, do what is due about its fleet, and describe it; see `TrainingJobs.describe`."""
+        run, attempt = _named(job_name)
+        for _ in range(_TRIES):
+            history = self._records.history(run, attempt)
+            if history is None:
+                return None
+            try:
+                return self._look(history)
+            except FleetRecordChangedError:
+                continue
+        raise _busy("DescribeFleets", "the fleet record kept changing under every try")
+
+    def stop(self, job_name: str, /) -> bool:
+        """Ask an attempt to save and leave; see `TrainingJobs.stop`."""
+        run, attempt = _named(job_name)
+        for _ in range(_TRIES):
+            history = self._records.history(run, attempt)
+            if history is None:
+                raise TrainingJobNotFoundError(
+                    operation="DeleteFleets", code="NotFound", reason=f"{job_name} is no fleet"
+                )
+            if history.over_at is not None:
+                return False
+            record = self._record(run)
+            try:
+                if record is not None and not record.stop_requested:
+                    self._records.write_record(replace(record, stop_requested=True), now=self._now())
+                self._look(history)
+            except FleetRecordChangedError:
+                continue
+            return True
+        raise _busy("DeleteFleets", "the fleet record kept changing under every try")
+
+    def keep_alive(self, job_name: str, seconds: int, /) -> None:
+        """Refuse: a fleet leaves no warm pool; see `TrainingJobs.keep_alive`."""
+        raise SageMakerRefusedError(
+            operation="keep_alive",
+            code="Unsupported",
+            reason=f"{job_name} is a fleet, which leaves no pool ({seconds} s)",
+        )
+
+    def _open_record(self, launch: FleetLaunch) -> None:
+        """Open the fleet record of a new run, or open it again for its next attempt, once."""
+        for _ in range(_TRIES):
+            record = self._record(launch.run)
+            try:
+                if record is None:
+                    volume = self._brought_volume(launch)
+                    new = fleet_record.opened(run=launch.run, job=launch.instance_job, volume=volume)
+                    self._records.write_record(new, now=self._now(), new=True)
+                elif record.job.attempt != launch.attempt:
+                    again = fleet_record.reopened(record, job=launch.instance_job)
+                    self._records.write_record(again, now=self._now())
+            except FleetRecordChangedError:
+                continue
+            return
+        raise _busy("CreateFleet", "the fleet record kept changing under every try")
+
+    def _brought_volume(self, launch: FleetLaunch) -> fleet_record.CurrentVolume | None:
+        if launch.brought_volume is None:
+            return None
+        found = self._ec2.volume(launch.brought_volume)
+        if found is None:
+            raise SageMakerRefusedError(
+                operation="DescribeVolumes",
+                code="InvalidVolume.NotFound",
+                reason=f"the volume {launch.brought_volume} is gone",
+            )
+        return brought(launch, zone=found.zone, size_gb=found.size_gb)
+
+    def _open_history(self, launch: FleetLaunch, *, marks: Mapping[str, str]) -> FleetHistory:
+        history = self._records.history(launch.run, launch.attempt)
+        if history is not None:
+            return history
+        new = histories.opened(
+            run=launch.run,
+            attempt=launch.attempt,
+            job_name=f"{launch.run}-{launch.attempt}",
+            marks=dict(marks),
+            capacity=launch.capacity,
+            template_id=launch.template_id,
+            max_run_seconds=launch.max_run_seconds,
+            max_wait_seconds=launch.max_wait_seconds,
+            now=self._now(),
+        )
+        try:
+            return self._records.write_history(new, new=True)
+        except FleetRecordChangedError:
+            return self._open_history(launch, marks=marks)
+
+    def _change_history(self, history: FleetHistory, **changes: Any) -> FleetHistory:
+        for _ in range(_TRIES):
+            try:
+                return self._records.write_history(history.model_copy(update=changes))
+            except FleetRecordChangedError:
+                read = self._records.history(history.run, history.attempt)
+                history = read or history
+        raise _busy("CreateFleet", "the fleet's history kept changing under every try")
+
+    def _look(self, history: FleetHistory) -> TrainingJob | None:
+        if history.fleet_id is None:
+            found = self._ec2.find_fleet(history.marks["SPOTKEEP_LAUNCH"])
+            if found is None:
+                return None
+            history = self._change_history(history, fleet_id=found)
+        if history.over_at is not None:
+            return histories.as_training_job(history, self._record(history.run))
+        seen = self._seen(history)
+        # Read after EC2 was asked: what it says of an instance that EC2 did not show yet is told next time.
+        record = self._record(history.run)
+        if record is None:
+            raise _busy("GetItem", f"the fleet record of {history.run} is gone; restore the item, or stop the run")
+        now = self._now()
+        following = histories.absorb(history, seen=seen, record=record, now=now)
+        if following != history:
+            following = self._records.write_history(following)
+        for step in histories.steps(following, seen=seen, record=record, now=now):
+            following, record = self._do(step, following, record, now=now)
+        return histories.as_training_job(following, record)
+
+    def _seen(self, history: FleetHistory) -> Seen:
+        fleet_id = history.fleet_id or ""
+        since = max((life.launched_at for life in history.lives), default=history.created_at) - _EVENTS_ARE_LATE
+        instances = self._ec2.instances(deployment=self._deployment, run=history.run)
+        fleet = self._ec2.fleet(fleet_id)
+        events = self._ec2.events(fleet_id, since=since) if fleet is not None else ()
+        own = tuple(each for each in instances if each.tags.get(ATTEMPT_TAG) == str(history.attempt))
+        return Seen(fleet=fleet, instances=own, events=events)
+
+    def _do(
+        self, step: Step, history: FleetHistory, record: FleetRecord, *, now: datetime
+    ) -> tuple[FleetHistory, FleetRecord]:
+        match step:
+            case Step.ASK_TO_STOP:
+                record = self._records.write_record(replace(record, stop_requested=True), now=now)
+            case Step.DELETE_FLEET:
+                self._ec2.delete_fleet(history.fleet_id or "")
+            case Step.TERMINATE:
+                self._ec2.terminate(histories.to_terminate(history, record=record, now=now))
+            case Step.CLOSE:
+                if not record.ended:
+                    record = self._records.write_record(replace(record, ended=True, lease=None), now=now)
+                if history.template_version is not None:
+                    self._ec2.delete_template_version(history.template_id, history.template_version)
+                charges = self._charges(history, record, until=now)
+                history = histories.closed(history, record=record, charges=charges, now=now)
+                history = self._records.write_history(history)
+        return history, record
+
+    def _charges(self, history: FleetHistory, record: FleetRecord, *, until: datetime) -> Charges | None:
+        if not history.lives:
+            return None
+        spot = [life for life in history.lives if life.spot]
+        prices: tuple[SpotPrice, ...] = ()
+        if spot:
+            prices = self._ec2.spot_prices(
+                instance_types=sorted({life.instance_type for life in spot}),
+                zones=sorted({life.zone for life in spot}),
+                start=min(life.launched_at for life in spot),
+                end=until,
+            )
+        spec = record.job.volume
+        storage = None if record.volume is None else Storage(size_gb=record.volume.size_gb, type=spec.type)
+        return charges_of(
+            history.lives,
+            spot_prices=prices,
+            on_demand_usd_per_hour=self._prices,
+            until=until,
+            storage=storage,
+        )
+
+    def _record(self, run: str) -> FleetRecord | None:
+        try:
+            return self._records.record(run)
+        except DocumentError as error:
+            raise _busy("GetItem", str(error)) from error
+
+
+class NoFleets:
+    """The seam of a deployment without EC2: it has no fleets, and creates none."""
+
+    def create(self, request: Mapping[str, Any], /) -> str:
+        """Refuse; see `TrainingJobs.create`."""
+        raise SageMakerRefusedError(
+            operation="CreateFleet",
+            code="NoFleets",
+            reason=f"this deployment has no EC2 fleets ({launch_of(request).run}); set ec2_fleets and deploy again",
+        )
+
+    def describe(self, job_name: str, /) -> TrainingJob | None:
+        """Refuse to say; see `TrainingJobs.describe`."""
+        raise _busy("DescribeFleets", f"{job_name} is on a fleet, and the setting ec2_fleets was turned off since")
+
+    def stop(self, job_name: str, /) -> bool:
+        """Refuse; see `TrainingJobs.stop`."""
+        raise _busy("DeleteFleets", f"{job_name} is on a fleet, and the setting ec2_fleets was turned off since")
+
+    def keep_alive(self, job_name: str, seconds: int, /) -> None:
+        """Refuse; see `TrainingJobs.keep_alive`."""
+        raise _busy("keep_alive", f"{job_name} is on a fleet ({seconds} s)")
+
+
+def _named(job_name: str) -> tuple[str, int]:
+    match = _JOB_NAME.fullmatch(job_name)
+    if match is None:
+        raise TrainingJobNotFoundError(operation="DescribeFleets", code="NotFound", reason=f"{job_name} is no attempt")
+    return match["run"], int(match["attempt"])
+
+
+def _busy(operation: str, reason: str) -> SageMakerBusyError:
+    return SageMakerBusyError(operation=operation, code="Conflict", reason=reason)

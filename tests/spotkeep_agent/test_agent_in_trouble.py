@@ -1,0 +1,274 @@
+"""Agents whose metadata, disk, volume or notice is not what it should be: real processes, a cloud that takes orders."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from spotkeep_agent.volume.volume_directory import MARK
+from spotkeep_fleet.instance_job import InstanceJob, JobSource, VolumeSpec
+from spotkeep_fleet.record import FAILED, FINISHED, MOST_SETBACKS, opened
+
+from .cloud import RUN, Cloud, Instance
+
+MIB = 2**20
+TOKEN, ACTION = "/latest/api/token", "/latest/meta-data/spot/instance-action"
+SCRIPT = """
+import os, time
+from spotkeep import Checkpointer
+
+state = {"total": 0, "weights": bytearray(int(os.environ.get("WEIGHTS", "1")))}
+with Checkpointer(state, every_steps=2) as checkpointer:
+    for step in checkpointer.steps(int(os.environ["STEPS"])):
+        state["total"] += step
+        time.sleep(float(os.environ["PAUSE"]))
+with open(os.path.join(os.environ["SM_MODEL_DIR"], "total"), "w") as file:
+    file.write(str(state["total"]))
+"""
+
+
+def job(*, steps: int = 400, pause_s: float = 0.05, weights: int = 1, **changes: object) -> InstanceJob:
+    whole = InstanceJob(
+        command=("python", "-c", SCRIPT),
+        volume=VolumeSpec(size_gb=8),
+        environment={"STEPS": str(steps), "PAUSE": str(pause_s), "WEIGHTS": str(weights)},
+        checkpoint_uri="s3://bucket/runs/run/checkpoints/",
+    )
+    return replace(whole, **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def cloud(tmp_path: Path) -> Iterator[Cloud]:
+    cloud = Cloud(tmp_path)
+    yield cloud
+    cloud.close()
+
+
+@pytest.fixture
+def launch(cloud: Cloud) -> Callable[..., None]:
+    def launch(**changes: object) -> None:
+        cloud.open(opened(run=RUN, job=job(**changes)))  # type: ignore[arg-type]
+
+    return launch
+
+
+def train_on(cloud: Cloud) -> None:
+    """From now on without pauses."""
+    cloud.change(lambda record: replace(record, job=job(pause_s=0.0)))
+
+
+def ends_well(cloud: Cloud, instance: Instance) -> None:
+    assert instance.finish() == 0
+    assert cloud.record.training.state == FINISHED
+    assert cloud.record.volume is not None
+    total = cloud.volumes[cloud.record.volume.id].path / "model/total"
+    assert total.read_text() == str(sum(range(400)))
+
+
+# Notices
+
+
+def test_a_notice_that_nothing_follows_costs_one_recovery_and_no_more(
+    cloud: Cloud, launch: Callable[..., None]
+) -> None:
+    """The instance lives on without the volume: nobody has to wait for its end."""
+    launch()
+    first = cloud.boot("us-east-1a")
+    first.wait_for('"event":"saved"')
+    first.announce(30)
+    assert first.finish() == 0
+    assert first.state == "running"
+    train_on(cloud)
+    ends_well(cloud, cloud.boot("us-east-1a"))
+    assert cloud.record.training.interruptions == 1
+
+
+def test_a_notice_while_the_source_is_fetched_is_not_kept_waiting_by_the_network(
+    cloud: Cloud, launch: Callable[..., None]
+) -> None:
+    launch(source=JobSource(uri="s3://bucket/source.tar.gz"))
+    cloud.held.add(("GET", "source.tar.gz"))
+    instance = cloud.boot("us-east-1a")
+    instance.wait_for("volume: Ready")
+    instance.announce(60)
+    assert instance.finish(seconds=20) == 0
+    assert cloud.record.lease is None
+    assert cloud.record.setbacks == 0
+    assert {volume.state for volume in cloud.volumes.values()} == {"available"}
+
+
+def test_a_notice_while_a_checkpoint_comes_back_from_s3_is_not_kept_waiting_either(
+    cloud: Cloud, launch: Callable[..., None]
+) -> None:
+    launch()
+    first = cloud.boot("us-east-1a")
+    first.wait_for('"event":"uploaded"')
+    first.announce(30)
+    assert first.finish() == 0
+    cloud.change(lambda record: replace(record, volume=None, training=replace(record.training, uploaded_step=None)))
+    cloud.held.add(("GET", "/checkpoints/step"))
+    second = cloud.boot("us-east-1b")
+    second.wait_for("volume: Ready")
+    second.announce(60)
+    assert second.finish(seconds=20) == 0
+    cloud.held.clear()
+    train_on(cloud)
+    ends_well(cloud, cloud.boot("us-east-1b"))
+
+
+# Metadata
+
+
+@pytest.mark.parametrize("answer", [(500, "fault"), (401, "")], ids=["500", "401"])
+def test_metadata_that_are_broken_at_the_boot_are_asked_again(
+    cloud: Cloud, launch: Callable[..., None], answer: tuple[int, str]
+) -> None:
+    launch(pause_s=0.0)
+    instance = cloud.boot("us-east-1a", metadata={TOKEN: answer})
+    time.sleep(1.5)
+    assert not cloud.volumes
+    del instance.metadata[TOKEN]
+    ends_well(cloud, instance)
+
+
+def test_metadata_that_hang_at_the_boot_are_asked_again(cloud: Cloud, launch: Callable[..., None]) -> None:
+    launch(pause_s=0.0)
+    instance = cloud.boot("us-east-1a", held_metadata=True)
+    time.sleep(1.5)
+    instance.hanging = False
+    ends_well(cloud, instance)
+
+
+def test_metadata_that_break_during_the_training_do_not_slow_it_down(cloud: Cloud, launch: Callable[..., None]) -> None:
+    """A naive client waits for a new token before each batch: 150 s each (trap 4)."""
+    launch(pause_s=0.0)
+    instance = cloud.boot("us-east-1a")
+    instance.wait_for("volume: Ready")
+    instance.metadata[TOKEN] = instance.metadata[ACTION] = (401, "")
+    ends_well(cloud, instance)
+    assert cloud.record.training.interruptions == 0
+
+
+def test_a_notice_after_metadata_were_broken_is_heard(cloud: Cloud, launch: Callable[..., None]) -> None:
+    launch()
+    instance = cloud.boot("us-east-1a", metadata={ACTION: (500, "fault")})
+    instance.wait_for('"event":"saved"')
+    instance.announce(60)
+    assert instance.finish() == 0
+    assert cloud.record.training.interruptions == 1
+
+
+# Volumes
+
+
+def test_a_damaged_file_system_costs_the_volume_and_not_the_run(cloud: Cloud, launch: Callable[..., None]) -> None:
+    """It is recorded, kept for a person, and the next instance goes on from S3 on a new one."""
+    launch()
+    first = cloud.boot("us-east-1a")
+    first.wait_for('"event":"uploaded"')
+    first.announce(30)
+    assert first.finish() == 0
+    assert cloud.record.volume is not None
+    damaged = cloud.record.volume.id
+    (cloud.volumes[damaged].path / MARK).write_text("half")
+    second = cloud.boot("us-east-1a")
+    assert second.finish() == 3
+    assert cloud.record.volume is not None
+    assert "damaged" in (cloud.record.volume.damage or "")
+    assert cloud.record.lease is None
+    train_on(cloud)
+    third = cloud.boot("us-east-1a")
+    ends_well(cloud, third)
+    third.wait_for('"event":"downloaded"')
+    assert cloud.record.kept == (damaged,)
+    assert damaged in cloud.volumes
+    assert cloud.record.volume.id != damaged
+
+
+def _why_no_small_volumes() -> str | None:
+    if sys.platform != "linux" or os.geteuid() != 0:
+        return "a volume that is small needs root on Linux"
+    with tempfile.TemporaryDirectory() as folder:
+        made = subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], capture_output=True, check=False)
+        subprocess.run(["umount", "--quiet", folder], check=False)
+    return None if made.returncode == 0 else "nothing can be mounted here"
+
+
+WHY_NO_SMALL_VOLUMES = _why_no_small_volumes()
+small_volumes = pytest.mark.skipif(WHY_NO_SMALL_VOLUMES is not None, reason=str(WHY_NO_SMALL_VOLUMES))
+
+
+@small_volumes
+def test_a_volume_that_is_full_is_told_and_costs_neither_the_training_nor_a_checkpoint_that_was_there(
+    cloud: Cloud, launch: Callable[..., None]
+) -> None:
+    cloud.volume_bytes = 16 * MIB
+    launch(weights=7 * MIB, pause_s=0.0, checkpoint_uri=None)
+    instance = cloud.boot("us-east-1a")
+    assert instance.finish() == 0
+    training = cloud.record.training
+    assert training.state == FINISHED
+    assert "give the job a larger volume" in (cloud.record.problem or "")
+    assert training.durable_step is not None
+    assert training.durable_step < 400
+    volume = next(iter(cloud.volumes.values()))
+    whole = [manifest.parent.name for manifest in (volume.path / "checkpoints").glob("step-*/manifest.json")]
+    assert training.durable_step in {int(name.partition("-")[2]) for name in whole}
+
+
+@small_volumes
+def test_a_volume_that_is_too_small_for_the_data_ends_the_run_and_not_the_budget(
+    cloud: Cloud, launch: Callable[..., None]
+) -> None:
+    """Each instance fails the same way, and the fleet replaces each: the last of so many ends it."""
+    cloud.volume_bytes = 2 * MIB
+    cloud.objects["bucket/data/large"] = (bytes(4 * MIB), {})
+    launch(channels={"train": "s3://bucket/data/"})
+    cloud.change(lambda record: replace(record, setbacks=MOST_SETBACKS - 2))
+    first = cloud.boot("us-east-1a")
+    assert first.finish() == 3
+    assert not cloud.record.training.over
+    assert "No space left on device" in (cloud.record.problem or "")
+    second = cloud.boot("us-east-1a")
+    assert second.finish() == 3
+    assert cloud.record.training.state == FAILED
+    assert "No space left on device" in (cloud.record.training.failure or "")
+    assert {volume.state for volume in cloud.volumes.values()} == {"available"}
+
+
+def test_a_source_that_is_not_there_ends_the_run_and_not_the_budget(cloud: Cloud, launch: Callable[..., None]) -> None:
+    launch(source=JobSource(uri="s3://bucket/nothing.tar.gz"))
+    cloud.change(lambda record: replace(record, setbacks=MOST_SETBACKS - 1))
+    instance = cloud.boot("us-east-1a")
+    assert instance.finish() == 3
+    assert cloud.record.training.state == FAILED
+    assert "nothing.tar.gz" in (cloud.record.training.failure or "")
+
+
+def test_a_training_that_gets_going_forgets_earlier_setbacks(cloud: Cloud, launch: Callable[..., None]) -> None:
+    launch(pause_s=0.0)
+    cloud.change(lambda record: replace(record, setbacks=MOST_SETBACKS - 1))
+    ends_well(cloud, cloud.boot("us-east-1a"))
+    assert cloud.record.setbacks == 0
+
+
+# The source
+
+
+def test_a_commit_that_the_repository_lacks_is_told(cloud: Cloud, launch: Callable[..., None], tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    subprocess.run(["git", "init", "-q", repository], check=True)
+    launch(source=JobSource(git_url=f"file://{repository}", git_commit="0" * 40))
+    instance = cloud.boot("us-east-1a")
+    assert instance.finish() == 0
+    training = cloud.record.training
+    assert training.state == FAILED
+    assert "0" * 40 in (training.failure or "")

@@ -1,0 +1,191 @@
+"""Capacity is taken in every phase of an instance's life: shortly after it began, in its middle, near its end.
+
+One run lives through all of it, one instance after the other, and ends where an uninterrupted one ends. A minute is a
+second here. The phases are held open from outside, so that the moment is met.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from spotkeep_fleet.instance_job import InstanceJob, JobSource, VolumeSpec
+from spotkeep_fleet.record import FINISHED, opened
+
+from .cloud import RUN, Cloud, Instance
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+ZONE, OTHER_ZONE = "us-east-1a", "us-east-1b"
+STEPS = 400
+SECONDS = 1 / 60
+SOURCE, CHECKPOINTS, MODEL = "bucket/source.tar.gz", "/checkpoints/", "/output/"
+SCRIPT = b"""
+import os, time
+from spotkeep import Checkpointer
+
+state = {"total": 0}
+with Checkpointer(state, every_steps=2) as checkpointer:
+    for step in checkpointer.steps(400):
+        state["total"] += step
+        time.sleep(float(os.environ["PAUSE"]))
+with open(os.path.join(os.environ["SM_MODEL_DIR"], "total"), "w") as file:
+    file.write(str(state["total"]))
+"""
+
+
+@dataclass(frozen=True)
+class Interruption:
+    """How an instance is taken: so many (scaled) seconds into the phase, with a notice that it can follow or not."""
+
+    after_s: float
+    notice: bool
+
+    def strike(self, instance: Instance) -> None:
+        time.sleep(self.after_s * SECONDS)
+        if self.notice:
+            instance.announce(120)
+            assert instance.finish() == 0
+        instance.power_off()
+
+
+@pytest.fixture
+def cloud(tmp_path: Path) -> Iterator[Cloud]:
+    cloud = Cloud(tmp_path)
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        entry = tarfile.TarInfo("train.py")
+        entry.size = len(SCRIPT)
+        archive.addfile(entry, io.BytesIO(SCRIPT))
+    cloud.objects[SOURCE] = (packed.getvalue(), {})
+    cloud.open(opened(run=RUN, job=job(pause_s=0.05)))
+    yield cloud
+    cloud.close()
+
+
+def job(*, pause_s: float) -> InstanceJob:
+    return InstanceJob(
+        command=("python", "train.py"),
+        volume=VolumeSpec(size_gb=8),
+        source=JobSource(uri=f"s3://{SOURCE}"),
+        environment={"PAUSE": str(pause_s)},
+        checkpoint_uri="s3://bucket/runs/run/checkpoints/",
+        output_uri="s3://bucket/runs/run/output/",
+    )
+
+
+# The phases. Each boots an instance, interrupts it there, and leaves the run to the next one.
+
+
+def while_it_asks_who_it_is(cloud: Cloud, interruption: Interruption) -> None:
+    instance = cloud.boot(ZONE, held_metadata=True)
+    replace(interruption, notice=False).strike(instance)  # no notice comes from metadata that are silent
+    instance.hanging = False
+    assert not cloud.volumes
+
+
+def while_its_first_volume_is_made(cloud: Cloud, interruption: Interruption) -> None:
+    cloud.volume_state = "creating"
+    instance = cloud.boot(ZONE)
+    instance.wait_for("the new volume")
+    interruption.strike(instance)
+    cloud.complete_all()
+
+
+def while_it_fetches_the_source(cloud: Cloud, interruption: Interruption) -> None:
+    cloud.held.add(("GET", SOURCE))
+    instance = cloud.boot(ZONE)
+    instance.wait_for("volume: Ready")
+    interruption.strike(instance)
+    cloud.held.clear()
+
+
+def while_it_trains(cloud: Cloud, interruption: Interruption) -> None:
+    instance = cloud.boot(ZONE)
+    instance.wait_for('"event":"saved"')
+    interruption.strike(instance)
+
+
+def while_it_is_about_to_attach(cloud: Cloud, interruption: Interruption) -> None:
+    with cloud.throttling("AttachVolume"):
+        instance = cloud.boot(ZONE)
+        instance.wait_for("the lease", seconds=20)
+        interruption.strike(instance)
+
+
+def while_a_snapshot_is_made(cloud: Cloud, interruption: Interruption) -> None:
+    cloud.snapshot_state = "pending"
+    instance = cloud.boot(OTHER_ZONE)
+    instance.wait_for("the snapshot")
+    interruption.strike(instance)
+    cloud.complete_all()
+
+
+def while_the_volume_is_made_of_it(cloud: Cloud, interruption: Interruption) -> None:
+    cloud.volume_state = "creating"
+    instance = cloud.boot(OTHER_ZONE)
+    instance.wait_for("the new volume")
+    interruption.strike(instance)
+    cloud.complete_all()
+
+
+def while_it_says_goodbye(cloud: Cloud, interruption: Interruption) -> None:
+    """The notice was there; the power goes before the checkpoint is in S3, or before the volume is let go."""
+    cloud.held.add(("PUT", CHECKPOINTS))
+    instance = cloud.boot(OTHER_ZONE)
+    instance.wait_for('"event":"saved"')
+    instance.announce(60)
+    instance.wait_for('"event":"instance-leaving"')
+    replace(interruption, notice=False).strike(instance)
+    cloud.held.clear()
+
+
+def while_it_sends_the_model(cloud: Cloud, interruption: Interruption) -> None:
+    cloud.change(lambda record: replace(record, job=job(pause_s=0.0)))
+    cloud.held.add(("PUT", MODEL))
+    instance = cloud.boot(OTHER_ZONE)
+    instance.wait_for(f'"step":{STEPS}')
+    replace(interruption, notice=False).strike(instance)
+    assert not cloud.record.training.over
+    cloud.held.clear()
+
+
+PHASES: tuple[Callable[[Cloud, Interruption], None], ...] = (
+    while_it_asks_who_it_is,
+    while_its_first_volume_is_made,
+    while_it_fetches_the_source,
+    while_it_trains,
+    while_it_is_about_to_attach,
+    while_a_snapshot_is_made,
+    while_the_volume_is_made_of_it,
+    while_it_says_goodbye,
+    while_it_sends_the_model,
+)
+KINDS = ("with", "without") if os.environ.get("SPOTKEEP_EXPLORE") == "all" else ("alternating",)
+
+
+@pytest.mark.parametrize("notice", KINDS)
+@pytest.mark.parametrize("after_s", [1, 30, 119])
+def test_a_run_that_is_interrupted_in_every_phase_ends_as_if_it_were_not(
+    cloud: Cloud, after_s: float, notice: str
+) -> None:
+    for number, phase in enumerate(PHASES):
+        told = {"with": True, "without": False}.get(notice, (number + int(after_s)) % 2 == 0)
+        phase(cloud, Interruption(after_s, told))
+        assert len(cloud.instances) == number + 1
+    assert cloud.boot(OTHER_ZONE).finish() == 0
+    record = cloud.record
+    assert record.training.state == FINISHED
+    assert record.training.script_failures == 0
+    assert record.volume is not None
+    assert (cloud.volumes[record.volume.id].path / "model/total").read_text() == str(sum(range(STEPS)))
+    assert list(cloud.volumes) == [record.volume.id]
+    assert not cloud.snapshots
+    assert (record.lease, record.move, record.retired) == (None, None, ())
