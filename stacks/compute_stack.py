@@ -1,21 +1,37 @@
-"""What EC2 instances will start from. The fleet that uses it comes with a run and leaves with it."""
+"""What EC2 instances start from and may do. The fleet that uses it comes with a run and leaves with it."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+
 from aws_cdk import CfnOutput, Environment, Fn, PermissionsBoundary, Stack
+from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from spotkeep_constructs.fleets import Fleets
+from spotkeep_constructs.instance_log import InstanceLog, group_name
+from spotkeep_constructs.instance_role import InstanceRole
+from spotkeep_constructs.job_function import JobFunction
 from spotkeep_constructs.network import ExistingNetwork, Network
 from spotkeep_constructs.spot_launch_template import SpotLaunchTemplate
+from spotkeep_constructs.training_bundle import TrainingBundle
+from spotkeep_fleet.user_data import BootInputs
+from stacks.function_platform import log_retention
+from stacks.project import Project
 from stacks.settings import Settings
+from stacks.storage_stack import StorageStack
 
 
 class ComputeStack(Stack):
-    """The network and the launch template.
+    """The network, the instances' role and log, and the launch template.
 
     Attributes:
         network: The network.
-        template: The launch template and its spot overrides.
+        role: The instances' role.
+        log: Where trainings on instances print to.
+        template: The launch template.
+        launch_template_id: Its id.
     """
 
     def __init__(
@@ -24,6 +40,8 @@ class ComputeStack(Stack):
         id: str,  # noqa: A002
         *,
         settings: Settings,
+        project: Project,
+        storage: StorageStack,
         env: Environment,
         permissions_boundary: PermissionsBoundary | None,
     ) -> None:
@@ -33,6 +51,8 @@ class ComputeStack(Stack):
             scope: The app.
             id: Stack id.
             settings: The deployment's settings.
+            project: Where code is found and kept.
+            storage: The stack of bucket and table.
             env: Account and region.
             permissions_boundary: Bounds every role of the stack.
         """
@@ -41,8 +61,9 @@ class ComputeStack(Stack):
             id,
             env=env,
             permissions_boundary=permissions_boundary,
-            description="Spotkeep: launch template for EC2 spot instances",
+            description="Spotkeep: what EC2 spot instances start from and may do",
         )
+        self._settings = settings
         self._zones = [Fn.select(index, Fn.get_azs()) for index in range(settings.network_zones)]
         existing = settings.vpc_id and ExistingNetwork(
             vpc_id=settings.vpc_id,
@@ -57,33 +78,81 @@ class ComputeStack(Stack):
             cidr=settings.network_cidr,
             availability_zones=self._zones,
         )
+        bundle = TrainingBundle(self, "TrainingBundle", sources=project.training, archives=project.archives)
+        self.log = InstanceLog(
+            self, "Log", deployment=settings.deployment, retention=log_retention(settings.log_retention_days)
+        )
+        self.role = InstanceRole(
+            self,
+            "Instance",
+            deployment=settings.deployment,
+            checkpoints=storage.checkpoints,
+            run_table=storage.run_table,
+            bundle=bundle,
+            log=self.log,
+        ).role
         self.template = SpotLaunchTemplate(
             self,
             "Spot",
             deployment=settings.deployment,
             network=self.network,
-            instance_types=settings.spot_instance_types,
+            role=self.role,
+            boot=BootInputs(
+                bundle_uri=bundle.uri,
+                bundle_sha256=bundle.content_sha256,
+                region=self.region,
+                run_table=storage.run_table.table.table_name,
+                deployment=settings.deployment,
+            ),
             ami=settings.instance_ami,
             root_device=settings.instance_root_device,
             volume_gb=settings.instance_volume_gb,
         )
-        CfnOutput(
-            self,
-            "SpotOverrides",
-            description="What a fleet may choose from: each instance type in each subnet",
-            value=self.to_json_string(
-                [
-                    {"InstanceType": override.instance_type, "SubnetId": override.subnet_id}
-                    for override in self.template.spot_overrides
-                ]
-            ),
-        )
+        self.launch_template_id = self.template.launch_template.launch_template_id or ""
         CfnOutput(
             self,
             "LaunchTemplateId",
-            description="The launch template a fleet starts from",
-            value=self.template.launch_template.launch_template_id or "",
+            description="The launch template whose versions instances start from",
+            value=self.launch_template_id,
         )
+
+    def let_launch(self, functions: Sequence[JobFunction], fleets: Fleets) -> None:
+        """Lets functions of a stack launch fleets from this stack's template, and follow them.
+
+        In one policy of their own: beside what functions may do with jobs, it would not fit into a role's own one.
+
+        Args:
+            functions: Those that launch.
+            fleets: The deployment's fleets, of the functions' stack.
+        """
+        policy = iam.ManagedPolicy(fleets, "Launching", description="Launches, follows and ends Spotkeep's EC2 fleets")
+        for function in functions:
+            policy.attach_to_role(function.role)
+        fleets.grant_launch(
+            policy,
+            launch_template_id=self.launch_template_id,
+            instance_role=self.role,
+            subnet_ids=[subnet.subnet_id for subnet in self.network.subnets],
+            security_group_id=self.network.security_group.security_group_id,
+        )
+
+    def fleet_variables(self, stack: Stack) -> dict[str, str]:
+        """What functions read of this stack.
+
+        Args:
+            stack: The functions' stack.
+        """
+        retention = self._settings.volume_retention_days
+        return {
+            "SPOTKEEP_LAUNCH_TEMPLATE_ID": self.launch_template_id,
+            "SPOTKEEP_FLEET_SUBNETS": stack.to_json_string(
+                {subnet.subnet_id: subnet.availability_zone for subnet in self.network.subnets}
+            ),
+            "SPOTKEEP_FLEET_INSTANCE_TYPES": json.dumps(self._settings.spot_instance_types),
+            "SPOTKEEP_FLEET_LOG_GROUP": group_name(self._settings.deployment),
+            "SPOTKEEP_FLEET_EVENT_BUS": "default",
+            **({} if retention is None else {"SPOTKEEP_VOLUME_RETENTION_DAYS": str(retention)}),
+        }
 
     @property
     def availability_zones(self) -> list[str]:

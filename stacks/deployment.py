@@ -1,4 +1,4 @@
-"""The whole of a deployment: four stacks, each needing only those before it."""
+"""The whole of a deployment: its stacks, each needing only those before it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from stacks.storage_stack import StorageStack
 
 
 class Deployment:
-    """Storage, Compute, Jobs and Events of one deployment, under the AwsSolutions rules.
+    """Storage, Compute (where it has fleets), Jobs and Events of one deployment, under the AwsSolutions rules.
 
     Attributes:
         storage: Bucket and table.
-        compute: Network and launch template.
+        compute: What EC2 instances start from and may do; None without fleets.
         jobs: Launcher, execution role, users' policy.
         events: Tracker, reconciler, topics, connection.
     """
@@ -51,7 +51,19 @@ class Deployment:
         prefix = settings.stack_prefix
 
         self.storage = StorageStack(app, f"{prefix}-Storage", settings=settings, env=env, permissions_boundary=boundary)
-        self.compute = ComputeStack(app, f"{prefix}-Compute", settings=settings, env=env, permissions_boundary=boundary)
+        self.compute = (
+            ComputeStack(
+                app,
+                f"{prefix}-Compute",
+                settings=settings,
+                project=project,
+                storage=self.storage,
+                env=env,
+                permissions_boundary=boundary,
+            )
+            if settings.ec2_fleets
+            else None
+        )
         self.jobs = JobsStack(
             app,
             f"{prefix}-Jobs",
@@ -59,6 +71,7 @@ class Deployment:
             project=project,
             build_layer=build,
             storage=self.storage,
+            compute=self.compute,
             env=env,
             permissions_boundary=boundary,
         )
@@ -69,6 +82,7 @@ class Deployment:
             project=project,
             build_layer=build,
             storage=self.storage,
+            compute=self.compute,
             jobs=self.jobs,
             env=env,
             permissions_boundary=boundary,

@@ -12,6 +12,10 @@ from spotkeep_constructs.connection import Connection
 from spotkeep_constructs.dashboard import Dashboard
 from spotkeep_constructs.dependency_layer import LayerBuilder
 from spotkeep_constructs.failure_alarms import FailureAlarms
+from spotkeep_constructs.fleet_events import FleetEvents
+from spotkeep_constructs.fleets import Fleets
+from spotkeep_constructs.instance_log import grant_read_instance_log, group_name
+from spotkeep_constructs.interruption_drill import InterruptionDrill
 from spotkeep_constructs.job_events import JobEvents
 from spotkeep_constructs.job_function import JobFunction
 from spotkeep_constructs.leftover_sweep import LeftoverSweep
@@ -20,6 +24,7 @@ from spotkeep_constructs.reconciliation import Reconciliation
 from spotkeep_constructs.training_jobs import TrainingJobs
 from spotkeep_constructs.warm_pool_watch import WarmPoolWatch
 from spotkeep_constructs.webhook import Webhook
+from stacks.compute_stack import ComputeStack
 from stacks.function_platform import function_platform
 from stacks.jobs_stack import JobsStack
 from stacks.project import Project
@@ -47,6 +52,7 @@ class EventsStack(Stack):
         project: Project,
         build_layer: LayerBuilder,
         storage: StorageStack,
+        compute: ComputeStack | None,
         jobs: JobsStack,
         env: Environment,
         permissions_boundary: PermissionsBoundary | None,
@@ -60,6 +66,7 @@ class EventsStack(Stack):
             project: Where code is found and kept.
             build_layer: Builds the dependency layer.
             storage: The stack of bucket and table.
+            compute: The stack of what EC2 instances need; None where the deployment has no fleets.
             jobs: The stack of the launcher.
             env: Account and region.
             permissions_boundary: Bounds every role of the stack.
@@ -99,6 +106,8 @@ class EventsStack(Stack):
             environment["SPOTKEEP_POOL_IDLE_LIMIT_SECONDS"] = str(settings.pool_idle_limit_seconds)
         if settings.pool_idle_limit_usd is not None:
             environment["SPOTKEEP_POOL_IDLE_LIMIT_USD"] = str(settings.pool_idle_limit_usd)
+        if compute is not None:
+            environment |= compute.fleet_variables(self)
         self.tracker = JobFunction(
             self,
             "Tracker",
@@ -154,6 +163,8 @@ class EventsStack(Stack):
         )
         job_events = JobEvents(self, "JobEvents", tracker=self.tracker)
         Reconciliation(self, "Reconciliation", reconciler=self.reconciler)
+        if compute is not None:
+            self._follow_fleets(compute, settings, job_events)
         functions = [jobs.launcher, self.tracker, self.warm_pools, self.reconciler]
         if settings.slack_channel or settings.teams_channel:
             ChatChannels(
@@ -182,6 +193,17 @@ class EventsStack(Stack):
             functions=functions,
             deliverers=deliverers,
             events=job_events.queue,
+        )
+        drill = (
+            InterruptionDrill(
+                self,
+                "Drill",
+                deployment=settings.deployment,
+                # Nobody takes capacity away from runs that nobody follows.
+                stop_alarms=[alarms.errors["tracker"], alarms.errors["reconciler"], alarms.events_waiting],
+            )
+            if settings.drills
+            else None
         )
         if settings.dashboard:
             Dashboard(
@@ -212,5 +234,18 @@ class EventsStack(Stack):
                 "notice_topic_arn": self.topics.notices.topic_arn,
                 "execution_role_arn": jobs.execution_role.role.role_arn,
                 "default_image": jobs.default_image,
+                "launch_template_id": compute.launch_template_id if compute is not None else "",
+                "fleet_log_group": group_name(settings.deployment) if compute is not None else "",
+                "drill_template_id": drill.template.attr_id if drill is not None else "",
             },
         )
+
+    def _follow_fleets(self, compute: ComputeStack, settings: Settings, job_events: JobEvents) -> None:
+        """Brings what EC2 says to the tracker, and lets the functions act on fleets as they do on jobs."""
+        FleetEvents(self, "FleetEvents", job_events=job_events)
+        fleets = Fleets(self, "Fleets", deployment=settings.deployment)
+        functions = [self.tracker, self.warm_pools, self.reconciler]
+        compute.let_launch(functions, fleets)
+        for function in functions:
+            grant_read_instance_log(self, function.role, deployment=settings.deployment)
+        fleets.grant_clear_away(self.reconciler.role)

@@ -48,8 +48,17 @@ def function_platform(
         planner_root=project.planner,
         training_root=project.training,
         archives=project.archives,
-        log_retention=_RETENTIONS[settings.log_retention_days],
+        log_retention=log_retention(settings.log_retention_days),
     )
+
+
+def log_retention(days: int) -> logs.RetentionDays:
+    """The CDK's name of a retention.
+
+    Args:
+        days: One that CloudWatch Logs accepts, as the settings make sure.
+    """
+    return _RETENTIONS[days]
 
 
 _RETENTIONS = {

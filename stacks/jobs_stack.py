@@ -10,10 +10,12 @@ from constructs import Construct
 
 from spotkeep_constructs.dependency_layer import LayerBuilder
 from spotkeep_constructs.execution_role import ExecutionRole
+from spotkeep_constructs.fleets import Fleets
 from spotkeep_constructs.job_function import JobFunction
 from spotkeep_constructs.training_bundle import TrainingBundle
 from spotkeep_constructs.training_jobs import TrainingJobs
 from spotkeep_constructs.user_policy import UserPolicy
+from stacks.compute_stack import ComputeStack
 from stacks.function_platform import function_platform
 from stacks.project import Project
 from stacks.settings import Settings
@@ -41,6 +43,7 @@ class JobsStack(Stack):
         project: Project,
         build_layer: LayerBuilder,
         storage: StorageStack,
+        compute: ComputeStack | None,
         env: Environment,
         permissions_boundary: PermissionsBoundary | None,
     ) -> None:
@@ -53,6 +56,7 @@ class JobsStack(Stack):
             project: Where code is found and kept.
             build_layer: Builds the dependency layer.
             storage: The stack of bucket and table.
+            compute: The stack of what EC2 instances need; None where the deployment has no fleets.
             env: Account and region.
             permissions_boundary: Bounds every role of the stack.
         """
@@ -110,6 +114,8 @@ class JobsStack(Stack):
         if settings.training_subnet_ids:
             environment["SPOTKEEP_SUBNET_IDS"] = ",".join(settings.training_subnet_ids)
             environment["SPOTKEEP_SECURITY_GROUP_IDS"] = ",".join(settings.training_security_group_ids)
+        if compute is not None:
+            environment |= compute.fleet_variables(self)
         self.launcher = JobFunction(
             self,
             "Launcher",
@@ -126,6 +132,9 @@ class JobsStack(Stack):
             storage.checkpoints.grant_encrypt_volumes(self.launcher.role)
         jobs.grant_launch(self.launcher.role, execution_roles=self.execution_roles)
         jobs.grant_keep_alive(self.launcher.role)
+        fleets = Fleets(self, "Fleets", deployment=settings.deployment) if compute is not None else None
+        if compute is not None and fleets is not None:
+            compute.let_launch([self.launcher], fleets)
 
         self.users = UserPolicy(
             self,
@@ -135,6 +144,8 @@ class JobsStack(Stack):
             run_table=storage.run_table,
             checkpoints=storage.checkpoints,
             jobs=jobs,
+            fleets=fleets,
+            drills=settings.drills,
         )
         CfnOutput(
             self,

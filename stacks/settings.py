@@ -445,6 +445,15 @@ class Settings(BaseModel):
         default=None, ge=1, le=1000, description="concurrency reserved for the launcher; none when left out"
     )
 
+    ec2_fleets: bool = Field(
+        default=True, description="deploy what runs on EC2 spot fleets need; without runs it costs nothing"
+    )
+    volume_retention_days: Annotated[int | None, Unset] = Field(
+        default=14, ge=1, le=3650, description="days the volume of an ended run stays; for ever when unset"
+    )
+    drills: bool = Field(
+        default=False, description="deploy the experiment with which `spotkeep drill` takes real instances away"
+    )
     vpc_id: Annotated[VpcId | None, Unset] = Field(
         default=None, description="existing network for EC2 instances; created when left out"
     )
@@ -508,6 +517,13 @@ class Settings(BaseModel):
                 "does not go with training_subnet_ids: a network for jobs needs both",
                 "Set both, or leave both empty.",
             )
+        return value
+
+    @field_validator("drills")
+    @classmethod
+    def _with_fleets(cls, value: bool, info: ValidationInfo) -> bool:  # noqa: FBT001 - pydantic's signature
+        if value and info.data.get("ec2_fleets") is False:
+            raise _refuse("needs ec2_fleets: a drill takes an EC2 instance away", "Set both, or leave drills out.")
         return value
 
     @field_validator("vpc_subnet_ids")

@@ -22,7 +22,7 @@ from spotkeep_constructs.archives import forget_oldest, keep, python_sources, sh
 REPORT = "validation-report.json"
 """The file of an assembly in which the CDK reports what the rules found."""
 
-_PACKAGES = ("stacks", "constructs/spotkeep_constructs")
+_PACKAGES = ("stacks", "constructs/spotkeep_constructs", "training/spotkeep_fleet")
 _FILES = ("app.py", "cdk.json", "locks/lambda.txt")
 _LIBRARIES = ("aws-cdk-lib", "cdk-nag", "constructs", "jsii", "pydantic")
 _ENVIRONMENT = ("CDK_DEFAULT_ACCOUNT", "CDK_DEFAULT_REGION")

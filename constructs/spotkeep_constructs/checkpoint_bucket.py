@@ -196,6 +196,25 @@ class CheckpointBucket(Construct):
         """
         allow(grantee, actions=["s3:DeleteObject"], resources=[self._objects(RUNS_PREFIX + "*")], wildcard=_EVERY_RUN)
 
+    def grant_train_on_instance(self, grantee: iam.IGrantable) -> None:
+        """Lets an EC2 instance read every run's objects, and write checkpoints and models.
+
+        Not sources: no training can change what another one will execute.
+
+        Args:
+            grantee: The instances' role.
+        """
+        self.grant_read_runs(grantee)
+        allow(
+            grantee,
+            actions=["s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"],
+            resources=[self._objects(f"{RUNS_PREFIX}*/{part}/*") for part in ("checkpoints", "output")],
+            wildcard="Runs are named later: checkpoints and output of every run, and no other object of theirs.",
+        )
+        # What an interrupted upload left is found by it; S3 knows no prefix for it in IAM.
+        allow(grantee, actions=["s3:ListBucketMultipartUploads"], resources=[self.bucket.bucket_arn])
+        self._allow_key(grantee, ["kms:GenerateDataKey"])
+
     def grant_put_sources(self, grantee: iam.IGrantable) -> None:
         """Lets a principal upload the source archive of a run, and nothing else.
 

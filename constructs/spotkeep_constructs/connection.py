@@ -27,6 +27,9 @@ FIELDS = frozenset(
         "notice_topic_arn",
         "execution_role_arn",
         "default_image",
+        "launch_template_id",
+        "fleet_log_group",
+        "drill_template_id",
     }
 )
 
@@ -75,7 +78,8 @@ class Connection(Construct):
             scope: Parent construct.
             id: Construct id.
             deployment: Name of the deployment.
-            values: Every field of a connection but its version; may hold tokens.
+            values: Every field of a connection but its version; may hold tokens. Empty: the deployment has no such
+                thing.
 
         Raises:
             PropertyError: A field is missing or unknown.

@@ -24,6 +24,8 @@ class FailureAlarms(Construct):
 
     Attributes:
         alarms: All alarms, in the order of the functions; the queue's and the notices' come last.
+        errors: The alarm on each function's errors, by the function's package.
+        events_waiting: The alarm on events that wait for the tracker.
     """
 
     def __init__(
@@ -48,20 +50,22 @@ class FailureAlarms(Construct):
         """
         super().__init__(scope, id)
         self.alarms: list[cloudwatch.Alarm] = []
+        self.errors: dict[str, cloudwatch.Alarm] = {}
         action = actions.SnsAction(topic)
         for function in functions:
             name, alarm_id = function.package, _id_of(function)
+            self.errors[name] = cloudwatch.Alarm(
+                self,
+                f"{alarm_id}Errors",
+                alarm_description=f"The {name} raised an error: read its log.",
+                metric=function.function.metric_errors(period=PERIOD, statistic="Sum"),
+                threshold=1,
+                evaluation_periods=1,
+                comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+                treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+            )
             self.alarms += [
-                cloudwatch.Alarm(
-                    self,
-                    f"{alarm_id}Errors",
-                    alarm_description=f"The {name} raised an error: read its log.",
-                    metric=function.function.metric_errors(period=PERIOD, statistic="Sum"),
-                    threshold=1,
-                    evaluation_periods=1,
-                    comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
-                    treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
-                ),
+                self.errors[name],
                 cloudwatch.Alarm(
                     self,
                     f"{alarm_id}Failures",
@@ -77,21 +81,20 @@ class FailureAlarms(Construct):
                     treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
                 ),
             ]
-        self.alarms.append(
-            cloudwatch.Alarm(
-                self,
-                "EventsWaiting",
-                alarm_description=(
-                    "Events wait for the tracker: it fails or is throttled. Read its log. "
-                    "The reconciler follows runs meanwhile."
-                ),
-                metric=events.metric_approximate_age_of_oldest_message(period=PERIOD, statistic="Maximum"),
-                threshold=LONGEST_WAIT.to_seconds(),
-                evaluation_periods=1,
-                comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
-                treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
-            )
+        self.events_waiting = cloudwatch.Alarm(
+            self,
+            "EventsWaiting",
+            alarm_description=(
+                "Events wait for the tracker: it fails or is throttled. Read its log. "
+                "The reconciler follows runs meanwhile."
+            ),
+            metric=events.metric_approximate_age_of_oldest_message(period=PERIOD, statistic="Maximum"),
+            threshold=LONGEST_WAIT.to_seconds(),
+            evaluation_periods=1,
+            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+            treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
         )
+        self.alarms.append(self.events_waiting)
         self.alarms += [
             cloudwatch.Alarm(
                 self,

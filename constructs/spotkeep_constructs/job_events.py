@@ -49,6 +49,7 @@ class JobEvents(Construct):
     Attributes:
         rules: The rules.
         queue: The queue.
+        target: The queue as a rule's target, with its retries and its dead-letter queue.
     """
 
     def __init__(self, scope: Construct, id: str, *, tracker: JobFunction) -> None:  # noqa: A002
@@ -69,7 +70,7 @@ class JobEvents(Construct):
             retention_period=RETENTION,
             dead_letter_queue=sqs.DeadLetterQueue(queue=tracker.failures, max_receive_count=RECEIVES),
         )
-        target = targets.SqsQueue(
+        self.target = targets.SqsQueue(
             self.queue,
             dead_letter_queue=tracker.failures,
             retry_attempts=DELIVERY_ATTEMPTS,
@@ -81,7 +82,7 @@ class JobEvents(Construct):
                 name,
                 description=f"{detail_type} to the tracker",
                 event_pattern=events.EventPattern(source=["aws.sagemaker"], detail_type=[detail_type]),
-                targets=[target],
+                targets=[self.target],
             )
             for name, detail_type in DETAIL_TYPES.items()
         ]

@@ -2,45 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import cast
 
 import jsii
-from aws_cdk import Stack, Tags
+from aws_cdk import Tags
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from spotkeep_constructs.errors import PropertyError
 from spotkeep_constructs.network import Network
-from spotkeep_constructs.statements import allow
+from spotkeep_fleet.tags import DEPLOYMENT_TAG
+from spotkeep_fleet.user_data import BootInputs, user_data
 
-
-@dataclass(frozen=True, kw_only=True)
-class SpotOverride:
-    """One place a fleet may take capacity from.
-
-    Attributes:
-        instance_type: EC2 type.
-        subnet_id: Subnet, which names the zone; may be a token.
-        availability_zone: The subnet's zone; may be a token.
-    """
-
-    instance_type: str
-    subnet_id: str
-    availability_zone: str
+DEPLOYED = "deployed"
+"""How the versions that a deployment makes are described; the launcher makes those of attempts out of the newest."""
 
 
 class SpotLaunchTemplate(Construct):
-    """A launch template and the overrides a fleet uses it with: each type in each zone.
+    """The launch template whose versions all instances start from.
 
-    It names no spot options: EC2 refuses a fleet whose template holds them, because the fleet itself says what is spot.
+    What is deployed names no run: a fleet of type `maintain` tags no instances, so the launcher makes a version for an
+    attempt that does, out of the newest one that is described as `deployed`. (The number of the latest version, which
+    CloudFormation would give, is that of whoever made one last.) It names no type and no subnet either, which are a
+    fleet's overrides, and no spot options: EC2 refuses a fleet whose template holds them, because the fleet itself says
+    what is spot.
 
     Attributes:
         launch_template: The template.
-        role: The instances' role.
-        spot_overrides: Each instance type in each subnet, the types in their given order.
     """
 
     def __init__(
@@ -50,7 +39,8 @@ class SpotLaunchTemplate(Construct):
         *,
         deployment: str,
         network: Network,
-        instance_types: Sequence[str],
+        role: iam.IRole,
+        boot: BootInputs,
         ami: str,
         root_device: str,
         volume_gb: int,
@@ -62,23 +52,16 @@ class SpotLaunchTemplate(Construct):
             id: Construct id.
             deployment: Value of the instances' tag `spotkeep:deployment`.
             network: Where instances run.
-            instance_types: EC2 types a fleet may choose from, the preferred first.
+            role: What instances run with.
+            boot: What an instance finds in its user data.
             ami: An AMI id, or the name of the SSM parameter that holds one; resolved at deployment.
             root_device: The AMI's root device, for example /dev/sda1.
             volume_gb: Size of the root volume in GiB.
 
         Raises:
-            PropertyError: There is no instance type, one is SageMaker's or named twice, or the volume is too small.
+            PropertyError: The volume is too small.
         """
         super().__init__(scope, id)
-        wrong = [name for name in instance_types if name.startswith("ml.") or "." not in name]
-        if not instance_types or wrong or len(set(instance_types)) != len(instance_types):
-            raise PropertyError(
-                name="SpotLaunchTemplate.instance_types",
-                problem="must be EC2 instance types, each named once",
-                found=list(wrong or instance_types),
-                fix="Give names such as g5.xlarge; the ml. prefix is SageMaker's.",
-            )
         if volume_gb < 8:
             raise PropertyError(
                 name="SpotLaunchTemplate.volume_gb",
@@ -86,18 +69,13 @@ class SpotLaunchTemplate(Construct):
                 found=volume_gb,
                 fix="Give at least 8 GiB.",
             )
-        self.role = iam.Role(
-            self,
-            "Role",
-            assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
-            description="Spotkeep's EC2 instances run with it",
-        )
-        self._allow_session_manager()
         self.launch_template = ec2.LaunchTemplate(
             self,
             "Template",
+            version_description=DEPLOYED,
             machine_image=_machine_image(ami),
-            role=self.role,
+            role=role,
+            user_data=ec2.UserData.custom(user_data(boot)),
             security_group=network.security_group,
             require_imdsv2=True,
             http_endpoint=True,
@@ -120,37 +98,7 @@ class SpotLaunchTemplate(Construct):
                 )
             ],
         )
-        Tags.of(self.launch_template).add("spotkeep:deployment", deployment)
-        self.spot_overrides = [
-            SpotOverride(
-                instance_type=instance_type,
-                subnet_id=subnet.subnet_id,
-                availability_zone=subnet.availability_zone,
-            )
-            for instance_type in instance_types
-            for subnet in network.subnets
-        ]
-
-    def _allow_session_manager(self) -> None:
-        """What the Systems Manager's agent needs for a shell, and not the rest of AWS's managed policy for it.
-
-        Source: "Create a custom IAM role for Session Manager".
-        """
-        instances = Stack.of(self).format_arn(service="ec2", resource="instance", resource_name="*")
-        allow(
-            self.role,
-            actions=[
-                "ssm:UpdateInstanceInformation",
-                "ssmmessages:CreateControlChannel",
-                "ssmmessages:CreateDataChannel",
-                "ssmmessages:OpenControlChannel",
-                "ssmmessages:OpenDataChannel",
-            ],
-            resources=["*"],
-            conditions={"ArnLike": {"ec2:SourceInstanceARN": instances}},
-            wildcard="Session Manager's channels are no IAM resources; the condition binds the calls to this "
-            "account's instances.",
-        )
+        Tags.of(self.launch_template).add(DEPLOYMENT_TAG, deployment)
 
 
 @jsii.implements(ec2.IMachineImage)

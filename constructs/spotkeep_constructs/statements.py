@@ -1,4 +1,7 @@
-"""One spelling of an IAM permission: actions on resources under conditions, and the reason for every wildcard."""
+"""One spelling of an IAM permission: actions on resources under conditions, and the reason for every wildcard.
+
+And one of a denial, which needs no reason.
+"""
 
 from __future__ import annotations
 
@@ -56,3 +59,16 @@ def allow(
     )
     if open_resources and wildcard:
         acknowledge_wildcards(cast("Construct", grantee), resources=open_resources, reason=wildcard)
+
+
+def deny(grantee: iam.IGrantable, *, actions: Sequence[str], resources: Sequence[str]) -> None:
+    """Keeps a principal from something, whatever else is ever attached to it.
+
+    Args:
+        grantee: A role or managed policy.
+        actions: IAM actions; here a wildcard narrows.
+        resources: ARNs.
+    """
+    grantee.grant_principal.add_to_principal_policy(
+        iam.PolicyStatement(effect=iam.Effect.DENY, actions=list(actions), resources=list(resources))
+    )

@@ -93,16 +93,23 @@ class TrainingBundle(Construct):
         Args:
             grantee: The role jobs run with.
         """
-        bucket = self.asset.bucket
         allow(
             grantee,
             actions=["s3:ListBucket"],
-            resources=[bucket.bucket_arn],
+            resources=[self.asset.bucket.bucket_arn],
             conditions={"StringLike": {"s3:prefix": ["*.pyz"]}},
         )
+        self.grant_fetch(grantee)
+
+    def grant_fetch(self, grantee: iam.IGrantable) -> None:
+        """Lets a principal that knows its address fetch this bundle or an earlier one.
+
+        Args:
+            grantee: The role instances run with.
+        """
         allow(
             grantee,
             actions=["s3:GetObject"],
-            resources=[bucket.arn_for_objects("*.pyz")],
+            resources=[self.asset.bucket.arn_for_objects("*.pyz")],
             wildcard="A job that waited through a deployment still starts with its own bundle.",
         )

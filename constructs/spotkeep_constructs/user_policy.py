@@ -8,6 +8,8 @@ from constructs import Construct
 
 from spotkeep_constructs.checkpoint_bucket import CheckpointBucket
 from spotkeep_constructs.connection import grant_read_connection
+from spotkeep_constructs.fleets import Fleets
+from spotkeep_constructs.instance_log import grant_read_instance_log
 from spotkeep_constructs.job_function import JobFunction
 from spotkeep_constructs.leftover_sweep import grant_look
 from spotkeep_constructs.run_table import RunTable
@@ -35,6 +37,8 @@ class UserPolicy(Construct):
         run_table: RunTable,
         checkpoints: CheckpointBucket,
         jobs: TrainingJobs,
+        fleets: Fleets | None = None,
+        drills: bool = False,
     ) -> None:
         """Places the policy.
 
@@ -46,6 +50,8 @@ class UserPolicy(Construct):
             run_table: The runs they look at.
             checkpoints: Where their runs' objects are, and where they upload sources.
             jobs: The jobs they look at.
+            fleets: The fleets whose logs they read; None where the deployment has none.
+            drills: Whether they may take an instance of a fleet away.
         """
         super().__init__(scope, id)
         self.policy = iam.ManagedPolicy(
@@ -72,6 +78,10 @@ class UserPolicy(Construct):
             wildcard="Service Quotas knows no resources for a list; the region is the narrowest bound it takes.",
         )
         jobs.deny_longer_keep_alive(self.policy)
+        if fleets is not None:
+            grant_read_instance_log(self, self.policy, deployment=deployment, whole_streams=True)
+            if drills:
+                fleets.grant_drill(self.policy)
         allow(
             self.policy,
             # What `spotkeep plan` looks at: the market, which belongs to nobody.

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 MISSED_INTERVALS: Final = 3
 SHORTEST: Final = timedelta(minutes=15)
 """A run that saves every few seconds may pause as long: for an evaluation, or an upload."""
+LONGEST: Final = timedelta(days=28)
+"""As long as a job may run: a log that says more says nothing."""
 UNKNOWN_INTERVAL: Final = timedelta(hours=1)
 
 
@@ -64,7 +66,7 @@ def freshness_of(
     elif interval is None:
         allowed = UNKNOWN_INTERVAL
     else:
-        allowed = max(SHORTEST, timedelta(seconds=MISSED_INTERVALS * interval))
+        allowed = max(SHORTEST, timedelta(seconds=min(MISSED_INTERVALS * interval, LONGEST.total_seconds())))
     stale_at = counted_from + allowed
     unread = progress is None or progress.read_to < training_since.timestamp()
     return Freshness(

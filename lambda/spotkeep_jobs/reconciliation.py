@@ -18,6 +18,7 @@ from spotkeep_jobs.run_metrics import RunMetrics, happened_between, in_flight_no
 from spotkeep_jobs.states import PoolState, RunState
 
 if TYPE_CHECKING:
+    from spotkeep_jobs.fleets.sweep import Swept
     from spotkeep_jobs.metric_log import MetricLog
     from spotkeep_jobs.outbox import Outbox
     from spotkeep_jobs.pool_watch import PoolWatch
@@ -63,6 +64,7 @@ class Sweep:
         notices_sent: How many notices went out.
         notices_dead: How many were refused for the last time.
         left: How many runs there was no time for; the next sweep begins with them.
+        swept_away: How many fleets, volumes and snapshots that nobody needs were deleted.
         failures: What failed, and why.
         happened: What its changes add to the deployment's metrics.
         states: Where the runs that were looked at are.
@@ -78,6 +80,7 @@ class Sweep:
     notices_sent: int = 0
     notices_dead: int = 0
     left: int = 0
+    swept_away: int = 0
     failures: dict[str, str] = field(default_factory=dict)
     happened: list[RunMetrics] = field(default_factory=list)
     states: list[RunState] = field(default_factory=list)
@@ -106,7 +109,9 @@ class Reconciler:
         clock: Callable[[], datetime],
         metric_log: MetricLog,
         search_from: int = SEARCH_FROM,
+        sweep_fleets: Callable[[], Swept] | None = None,
     ) -> None:
+        self._sweep_fleets = sweep_fleets
         self._deployment = deployment
         self._table = table
         self._observer = observer
@@ -153,6 +158,8 @@ class Reconciler:
         for name in list(self._table.watched_tuning_jobs()):
             if has_time():
                 self._isolated(sweep, f"tuning job {name}", partial(self._look_at, sweep, name))
+        if self._sweep_fleets is not None and has_time():
+            self._isolated(sweep, "fleets", partial(self._sweep_away, sweep, self._sweep_fleets))
         self._isolated(sweep, "outbox", lambda: self._send(sweep, may_send=may_send))
         self._metric_log.write(sweep.metrics)
         return sweep
@@ -199,6 +206,12 @@ class Reconciler:
     def _look_at(self, sweep: Sweep, tuning_job: str) -> None:
         sweep.tuning_jobs += 1
         self._tuning.observe(tuning_job)
+
+    @staticmethod
+    def _sweep_away(sweep: Sweep, sweep_fleets: Callable[[], Swept]) -> None:
+        swept = sweep_fleets()
+        sweep.swept_away += len(swept.deleted) + len(swept.fleets)
+        sweep.failures.update(swept.failures)
 
     def _send(self, sweep: Sweep, *, may_send: Callable[[], bool]) -> None:
         delivery = self._outbox.deliver_all(has_time=may_send)

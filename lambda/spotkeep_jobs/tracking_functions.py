@@ -13,7 +13,8 @@ from pydantic import Field
 
 from spotkeep_jobs.fleets.jobs import NoFleets
 from spotkeep_jobs.fleets.owners import FleetOwners, NoFleetOwners
-from spotkeep_jobs.fleets.wiring import FleetSettings, fleet_parts
+from spotkeep_jobs.fleets.sweep import FleetSweep
+from spotkeep_jobs.fleets.wiring import FleetSettings, fleet_parts, fleet_sweep_of
 from spotkeep_jobs.function_settings import FunctionSettings
 from spotkeep_jobs.metric_log import MetricLog
 from spotkeep_jobs.notice_topic import SnsNoticeTopic
@@ -72,6 +73,7 @@ class Tracking:
         outbox: Delivers notices.
         fleets: Attempts on EC2.
         fleet_owners: Whose an instance or a fleet is.
+        fleet_sweep: Removes what is left over of fleets; None in a deployment without.
         metric_log: Takes what became of runs, for the dashboard.
     """
 
@@ -87,6 +89,7 @@ class Tracking:
     metric_log: MetricLog
     fleets: TrainingJobs = dataclass_field(default_factory=NoFleets)
     fleet_owners: FleetOwners = dataclass_field(default_factory=NoFleetOwners)
+    fleet_sweep: FleetSweep | None = None
 
     def refresh_prices(self) -> None:
         """Take over prices that were read since; at most one read of the table an hour."""
@@ -155,5 +158,6 @@ def wired(settings: TrackingSettings, *, clock: Callable[[], datetime] = lambda:
         outbox=Outbox(table=table, topic=topic, clock=clock),
         fleets=fleets.jobs,
         fleet_owners=fleets.owners,
+        fleet_sweep=fleet_sweep_of(settings, parts=fleets, table=table, now=clock),
         metric_log=MetricLog(deployment=settings.deployment, enabled=settings.deployment_metrics),
     )

@@ -51,6 +51,8 @@ EVERYTHING_SET: dict[str, Any] = {
     "training_subnet_ids": ["subnet-0aaaaaaaaaaaaaaa1", "subnet-0aaaaaaaaaaaaaaa2"],
     "training_security_group_ids": ["sg-0aaaaaaaaaaaaaaa1"],
     "lambda_architecture": "arm64",
+    "volume_retention_days": 30,
+    "drills": True,
     "vpc_id": "vpc-0123456789abcdef0",
     "vpc_subnet_ids": ["subnet-0bbbbbbbbbbbbbbb1", "subnet-0bbbbbbbbbbbbbbb2"],
     "vpc_availability_zones": ["us-west-1a", "us-west-1c"],
@@ -125,6 +127,13 @@ def templates(tmp_path_factory: pytest.TempPathFactory) -> Templates:
 def templates_with_everything(tmp_path_factory: pytest.TempPathFactory) -> Templates:
     """A deployment with every setting that adds or changes resources."""
     return synthesize(tmp_path_factory.mktemp("everything"), EVERYTHING_SET)
+
+
+@pytest.fixture(scope="session")
+def templates_without_fleets(tmp_path_factory: pytest.TempPathFactory) -> Templates:
+    """A deployment that does not want EC2."""
+    settings = context_of_checkout()["spotkeep"] | {"ec2_fleets": False}
+    return synthesize(tmp_path_factory.mktemp("without_fleets"), settings)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,12 +21,48 @@ def queue_named(templates: Templates, name: str) -> str:
     return found
 
 
+def patterns_named(templates: Templates, name: str) -> list[dict[str, Any]]:
+    return [
+        rule["Properties"]["EventPattern"]
+        for logical_id, rule in templates.resources("AWS::Events::Rule").items()
+        if logical_id.startswith(name)
+    ]
+
+
 def test_rules_match_sagemakers_training_and_tuning_job_changes(templates: Templates) -> None:
-    patterns = [rule["Properties"]["EventPattern"] for rule in templates.resources("AWS::Events::Rule").values()]
-    assert sorted(patterns, key=str) == [
+    assert sorted(patterns_named(templates, "JobEvents"), key=str) == [
         {"source": ["aws.sagemaker"], "detail-type": ["SageMaker HyperParameter Tuning Job State Change"]},
         {"source": ["aws.sagemaker"], "detail-type": ["SageMaker Training Job State Change"]},
     ]
+
+
+def test_rules_match_what_ec2_and_the_agents_say_of_instances_and_fleets(templates: Templates) -> None:
+    found = {str(sorted(pattern["detail-type"])): pattern for pattern in patterns_named(templates, "FleetEvents")}
+    assert [found[name] for name in sorted(found)] == [
+        {
+            "source": ["aws.ec2fleet"],
+            "detail-type": [
+                "EC2 Fleet Error",
+                "EC2 Fleet Information",
+                "EC2 Fleet Instance Change",
+                "EC2 Fleet State Change",
+            ],
+        },
+        {
+            "source": ["aws.ec2"],
+            "detail-type": ["EC2 Spot Instance Interruption Warning", "EC2 Instance Rebalance Recommendation"],
+        },
+        {
+            "source": ["aws.ec2"],
+            "detail-type": ["EC2 Instance State-change Notification"],
+            "detail": {"state": ["running", "shutting-down", "stopped", "terminated"]},
+        },
+        {"source": ["spotkeep.agent"], "detail-type": ["Spotkeep Instance Change"]},
+    ]
+
+
+def test_no_rule_of_a_deployment_without_fleets_listens_to_ec2(templates_without_fleets: Templates) -> None:
+    assert len(patterns_named(templates_without_fleets, "")) == 2
 
 
 def test_every_rule_writes_to_one_queue_retries_and_then_keeps_the_event(templates: Templates) -> None:
@@ -212,6 +248,9 @@ def test_the_connection_names_everything_a_client_needs(templates: Templates) ->
         "notice_topic_arn": "token",
         "execution_role_arn": "token",
         "default_image": "763104351884.dkr.ecr.token.amazonaws.com/pytorch-training:2.8.0-cpu-py312",
+        "launch_template_id": "token",
+        "fleet_log_group": "/spotkeep/spotkeep/instances",
+        "drill_template_id": "",
     }
 
 

@@ -27,6 +27,16 @@ FUNCTIONS = ("Launcher", "Tracker", "WarmPools", "Reconciler")
 PACKAGES = {"WarmPools": "warm_pools"}
 
 
+FLEET_VARIABLES = {
+    "SPOTKEEP_LAUNCH_TEMPLATE_ID",
+    "SPOTKEEP_FLEET_SUBNETS",
+    "SPOTKEEP_FLEET_INSTANCE_TYPES",
+    "SPOTKEEP_FLEET_LOG_GROUP",
+    "SPOTKEEP_FLEET_EVENT_BUS",
+    "SPOTKEEP_VOLUME_RETENTION_DAYS",
+}
+
+
 def variables_of(templates: Templates, function: str) -> dict[str, Any]:
     variables: dict[str, Any] = templates.only("AWS::Lambda::Function", named=function)["Environment"]["Variables"]
     return variables
@@ -81,6 +91,7 @@ def test_the_launchers_environment(templates: Templates) -> None:
         "SPOTKEEP_MAX_KEEP_ALIVE_SECONDS",
         "SPOTKEEP_PRICES",
         "SPOTKEEP_RUN_RETENTION_DAYS",
+        *FLEET_VARIABLES,
         "POWERTOOLS_SERVICE_NAME",
         "POWERTOOLS_METRICS_NAMESPACE",
         "POWERTOOLS_LOG_LEVEL",
@@ -117,7 +128,29 @@ def test_the_environment_of_those_that_follow_jobs(templates: Templates, functio
         "SPOTKEEP_POOL_SCHEDULE_DEAD_LETTER_ARN",
         "SPOTKEEP_WARM_POOLS_FUNCTION_ARN",
         *(("SPOTKEEP_CHECKPOINT_BUCKET", "SPOTKEEP_LEFTOVERS") if function == "Reconciler" else ()),
+        *FLEET_VARIABLES,
     }
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_every_function_knows_where_fleets_may_be(
+    templates: Templates, templates_with_everything: Templates, function: str
+) -> None:
+    variables = variables_of(templates_with_everything, function)
+    assert json.loads(variables["SPOTKEEP_FLEET_SUBNETS"]) == {
+        "subnet-0bbbbbbbbbbbbbbb1": "us-west-1a",
+        "subnet-0bbbbbbbbbbbbbbb2": "us-west-1c",
+    }
+    assert json.loads(variables["SPOTKEEP_FLEET_INSTANCE_TYPES"]) == ["c5.xlarge", "c6i.xlarge"]
+    assert variables["SPOTKEEP_FLEET_LOG_GROUP"] == "/spotkeep/lab/instances"
+    assert variables["SPOTKEEP_VOLUME_RETENTION_DAYS"] == "30"
+    created = json.dumps(variables_of(templates, function)["SPOTKEEP_FLEET_SUBNETS"])
+    assert created.count("Fn::GetAZs") == 3
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_without_fleets_no_function_hears_of_them(templates_without_fleets: Templates, function: str) -> None:
+    assert not FLEET_VARIABLES & set(variables_of(templates_without_fleets, function))
 
 
 @pytest.mark.parametrize("function", ["Tracker", "WarmPools", "Reconciler"])

@@ -108,6 +108,8 @@ EXPECTED_ACTIONS = {
         "s3:ListBucket",
         "scheduler:DeleteSchedule",
         "pricing:GetProducts",
+        "ec2:DeleteVolume",
+        "ec2:DeleteSnapshot",
     },
     "Users": {
         *RUN_READING,
@@ -127,7 +129,50 @@ EXPECTED_ACTIONS = {
         "ec2:GetSpotPlacementScores",
     },
     "Reconciliation": {"lambda:InvokeFunction", "sqs:SendMessage"},
-    "Spot": {
+    "FleetsLaunching": {
+        "ec2:CreateFleet",
+        "ec2:CreateLaunchTemplateVersion",
+        "ec2:CreateTags",
+        "ec2:DeleteFleets",
+        "ec2:DeleteLaunchTemplateVersions",
+        "ec2:DescribeFleetHistory",
+        "ec2:DescribeFleetInstances",
+        "ec2:DescribeFleets",
+        "ec2:DescribeInstanceTypeOfferings",
+        "ec2:DescribeInstanceTypes",
+        "ec2:DescribeInstances",
+        "ec2:DescribeLaunchTemplateVersions",
+        "ec2:DescribeSnapshots",
+        "ec2:DescribeSpotPriceHistory",
+        "ec2:DescribeTags",
+        "ec2:DescribeVolumes",
+        "ec2:RunInstances",
+        "ec2:TerminateInstances",
+        "iam:PassRole",
+    },
+    "InstanceRole": {
+        *OBJECT_READING,
+        "s3:AbortMultipartUpload",
+        "s3:DeleteObject",
+        "s3:ListBucketMultipartUploads",
+        "s3:ListMultipartUploadParts",
+        "s3:PutObject",
+        "kms:GenerateDataKey",
+        "dynamodb:GetItem",
+        "dynamodb:PutItem",
+        "ec2:AttachVolume",
+        "ec2:CreateSnapshot",
+        "ec2:CreateTags",
+        "ec2:CreateVolume",
+        "ec2:DeleteSnapshot",
+        "ec2:DeleteVolume",
+        "ec2:DescribeInstances",
+        "ec2:DescribeSnapshots",
+        "ec2:DescribeVolumes",
+        "ec2:DetachVolume",
+        "events:PutEvents",
+        "logs:CreateLogStream",
+        "logs:PutLogEvents",
         "ssm:UpdateInstanceInformation",
         "ssmmessages:CreateControlChannel",
         "ssmmessages:CreateDataChannel",
@@ -198,7 +243,7 @@ def test_every_policy_statement_is_looked_at(any_templates: Templates) -> None:
     names -= team_roles(names)
     principals = {principal for principal in EXPECTED_ACTIONS if statements_of(any_templates, principal)}
     assert principals == set(EXPECTED_ACTIONS)
-    by_setting = [name for name in names if name.startswith("HookWebhookRole")]
+    by_setting = [name for name in names if name.startswith(("HookWebhookRole", "DrillRole"))]
     assert len(names) == len(EXPECTED_ACTIONS) + len(by_setting)
 
 
@@ -215,7 +260,7 @@ def test_the_webhook_reads_its_secret_and_no_more(templates_with_everything: Tem
 def test_no_action_holds_a_wildcard_and_nothing_is_allowed_by_exclusion(any_templates: Templates) -> None:
     for name, statement in identity_policies(any_templates):
         if statement["Effect"] == "Deny":
-            assert name.startswith("UsersPolicy"), name
+            assert name.startswith(("UsersPolicy", "InstanceRole")), name
             continue
         assert "NotAction" not in statement, name
         assert "NotResource" not in statement, name
@@ -226,7 +271,7 @@ def test_no_write_action_on_everything_without_a_condition(any_templates: Templa
     unbound = {
         (name, action)
         for name, statement in identity_policies(any_templates)
-        if "*" in listed(statement["Resource"]) and not statement.get("Condition")
+        if statement["Effect"] == "Allow" and "*" in listed(statement["Resource"]) and not statement.get("Condition")
         for action in listed(statement["Action"])
         if action not in READ_ACTIONS_WITHOUT_RESOURCES
     }
@@ -274,6 +319,7 @@ def test_roles_trust_one_service_and_where_aws_offers_it_one_account(any_templat
     by_setting = {
         "Chat": ("chatbot.amazonaws.com", False),
         "HookWebhook": ("lambda.amazonaws.com", False),
+        "Drill": ("fis.amazonaws.com", True),
     }
     assert {name: who for name, who in trusted.items() if name not in by_setting} == {
         "Execution": ("sagemaker.amazonaws.com", True),
@@ -283,7 +329,7 @@ def test_roles_trust_one_service_and_where_aws_offers_it_one_account(any_templat
         "Launcher": ("lambda.amazonaws.com", False),
         "Tracker": ("lambda.amazonaws.com", False),
         "Reconciler": ("lambda.amazonaws.com", False),
-        "Spot": ("ec2.amazonaws.com", False),
+        "Instance": ("ec2.amazonaws.com", False),
     }
     assert {**by_setting, **trusted} == {**trusted, **by_setting}
 
@@ -527,7 +573,7 @@ class TestUsers:
         assert text_of(statement["Condition"]["StringEquals"]["kms:ViaService"]) == "s3.<AWS::Region>.<AWS::URLSuffix>"
 
     def test_have_a_policy_with_a_name_they_can_find(self, templates: Templates) -> None:
-        assert templates.only("AWS::IAM::ManagedPolicy")["ManagedPolicyName"] == "spotkeep-users"
+        assert templates.only("AWS::IAM::ManagedPolicy", named="Users")["ManagedPolicyName"] == "spotkeep-users"
 
 
 def test_every_role_is_bounded_when_the_setting_says_so(
@@ -536,7 +582,7 @@ def test_every_role_is_bounded_when_the_setting_says_so(
     for role in templates.resources("AWS::IAM::Role").values():
         assert "PermissionsBoundary" not in role["Properties"]
     roles = templates_with_everything.resources("AWS::IAM::Role")
-    assert len(roles) == 12
+    assert len(roles) == 13
     for role in roles.values():
         assert role["Properties"]["PermissionsBoundary"] == "arn:aws:iam::111122223333:policy/boundary"
 

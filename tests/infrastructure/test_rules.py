@@ -26,11 +26,12 @@ def strict_app(directory: Path) -> App:
     return app
 
 
-@pytest.mark.parametrize("which", ["templates", "templates_with_everything"])
+@pytest.mark.parametrize("which", ["templates", "templates_with_everything", "templates_without_fleets"])
 def test_a_deployment_passes_awssolutions_and_strict_validation(which: str, request: pytest.FixtureRequest) -> None:
     # Synthesis itself raises on a finding; the next test shows that it does.
     deployed: Templates = request.getfixturevalue(which)
-    assert set(deployed.by_stack) == {"Storage", "Compute", "Jobs", "Events"}
+    with_fleets = set() if which == "templates_without_fleets" else {"Compute"}
+    assert set(deployed.by_stack) == {"Storage", "Jobs", "Events"} | with_fleets
 
 
 def test_a_finding_without_a_reason_fails_the_synth(tmp_path: Path) -> None:

@@ -1,17 +1,23 @@
-"""The launch template: encrypted, closed, with metadata that only a session token opens."""
+"""The launch template: encrypted, closed, with metadata that only a session token opens, and the agent's user data."""
 
 from __future__ import annotations
 
-import itertools
+import hashlib
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from aws_cdk import Fn
+from aws_cdk import aws_iam as iam
 
 from spotkeep_constructs.errors import PropertyError
 from spotkeep_constructs.network import Network
 from spotkeep_constructs.spot_launch_template import SpotLaunchTemplate
+from spotkeep_constructs.training_bundle import bundle_bytes
+from spotkeep_fleet.user_data import MAX_BYTES, BootInputs, user_data
+
+from .conftest import ROOT
 
 if TYPE_CHECKING:
     from aws_cdk import Stack
@@ -79,46 +85,79 @@ def test_the_ami_is_found_by_cloudformation_at_deployment(
     assert data_of(templates_with_everything)["ImageId"] == "ami-0123456789abcdef0"
 
 
-def test_overrides_are_every_type_in_every_zone(templates: Templates, templates_with_everything: Templates) -> None:
-    value = templates_with_everything.by_stack["Compute"]["Outputs"]["SpotOverrides"]["Value"]
-    overrides = {(entry["InstanceType"], entry["SubnetId"]) for entry in json.loads(value)}
-    assert overrides == set(
-        itertools.product(("c5.xlarge", "c6i.xlarge"), ("subnet-0bbbbbbbbbbbbbbb1", "subnet-0bbbbbbbbbbbbbbb2"))
-    )
-    text = json.dumps(templates.by_stack["Compute"]["Outputs"]["SpotOverrides"]["Value"])
-    assert text.count("InstanceType") == 5 * 3
+def test_what_a_deployment_makes_is_told_apart_from_what_attempts_make(templates: Templates) -> None:
+    assert templates.only("AWS::EC2::LaunchTemplate")["VersionDescription"] == "deployed"
+    specifications = json.dumps(data_of(templates)["TagSpecifications"])
+    assert "spotkeep:run" not in specifications
 
 
-@pytest.mark.parametrize("types", [[], ["ml.m5.xlarge"], ["c5.xlarge", "c5.xlarge"], ["large"]])
-def test_wrong_instance_types_are_refused(stack: Stack, types: list[str]) -> None:
-    network = Network(stack, "Network", availability_zones=zones())
-    with pytest.raises(PropertyError, match="must be EC2 instance types, each named once"):
-        SpotLaunchTemplate(
-            stack,
-            "Spot",
-            deployment="lab",
-            network=network,
-            instance_types=types,
-            ami="ami-0123456789abcdef0",
-            root_device="/dev/xvda",
-            volume_gb=100,
+def test_its_user_data_are_the_agents_pinned_by_its_hash(templates: Templates) -> None:
+    delimiter, parts = data_of(templates)["UserData"]["Fn::Base64"]["Fn::Join"]
+    text = delimiter.join(part if isinstance(part, str) else reference(part) for part in parts)
+    text = re.sub(r"/[0-9a-f]{64}\.pyz", "/object.pyz", text)
+    bundle = bundle_bytes(ROOT / "training")
+    expected = user_data(
+        BootInputs(
+            bundle_uri="s3://cdk-hnb659fds-assets-<account>-<region>/object.pyz",
+            bundle_sha256=hashlib.sha256(bundle).hexdigest(),
+            region="<AWS::Region>",
+            run_table="<run table>",
+            deployment="spotkeep",
         )
+    )
+    # Tokens are quoted as one, whatever they turn out to be: quotes are all that may differ.
+    assert text.replace("'", "") == expected.replace("'", "")
+    assert len(text) < MAX_BYTES
+
+
+def reference(value: dict[str, Any]) -> str:
+    match value:
+        case {"Ref": name}:
+            return f"<{name}>"
+        case {"Fn::Sub": "cdk-hnb659fds-assets-${AWS::AccountId}-${AWS::Region}"}:
+            return "cdk-hnb659fds-assets-<account>-<region>"
+        case {"Fn::GetStackOutput": {"StackName": "Spotkeep-Storage"}}:
+            return "<run table>"
+    raise AssertionError(value)
+
+
+def test_instances_print_to_a_log_that_ends_and_leaves_with_the_stack(
+    templates: Templates, templates_with_everything: Templates
+) -> None:
+    for found, name, days in ((templates, "spotkeep", 90), (templates_with_everything, "lab", 30)):
+        group = found.only("AWS::Logs::LogGroup", stack="Compute")
+        assert group["LogGroupName"] == f"/spotkeep/{name}/instances"
+        assert group["RetentionInDays"] == days
+
+
+def test_destroying_the_stack_deletes_no_volume_because_none_is_in_it(any_stack: dict[str, Any]) -> None:
+    kinds = {resource["Type"] for resource in any_stack["Resources"].values()}
+    assert not kinds & {"AWS::EC2::Volume", "AWS::EC2::EC2Fleet", "AWS::EC2::SpotFleet", "AWS::EC2::Instance"}
+
+
+@pytest.fixture(params=["Storage", "Compute", "Jobs", "Events"])
+def any_stack(request: pytest.FixtureRequest, templates_with_everything: Templates) -> dict[str, Any]:
+    template: dict[str, Any] = templates_with_everything.by_stack[request.param]
+    return template
 
 
 def test_a_volume_too_small_for_a_system_is_refused(stack: Stack) -> None:
-    network = Network(stack, "Network", availability_zones=zones())
+    network = Network(stack, "Network", availability_zones=[Fn.select(index, Fn.get_azs()) for index in range(2)])
     with pytest.raises(PropertyError, match=r"volume_gb is too small .*found 4.*at least 8 GiB"):
         SpotLaunchTemplate(
             stack,
             "Spot",
             deployment="lab",
             network=network,
-            instance_types=["c5.xlarge"],
+            role=iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com")),
+            boot=BootInputs(
+                bundle_uri="s3://b/spotkeep.pyz",
+                bundle_sha256="0" * 64,
+                region="us-east-1",
+                run_table="runs",
+                deployment="lab",
+            ),
             ami="ami-0123456789abcdef0",
             root_device="/dev/xvda",
             volume_gb=4,
         )
-
-
-def zones() -> list[str]:
-    return [Fn.select(index, Fn.get_azs()) for index in range(2)]

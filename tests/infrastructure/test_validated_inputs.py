@@ -56,7 +56,14 @@ def test_a_new_version_of_a_library_is_a_new_input(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(
     "path",
-    ["app.py", "cdk.json", "locks/lambda.txt", "stacks/deployment.py", "constructs/spotkeep_constructs/run_table.py"],
+    [
+        "app.py",
+        "cdk.json",
+        "locks/lambda.txt",
+        "stacks/deployment.py",
+        "constructs/spotkeep_constructs/run_table.py",
+        "training/spotkeep_fleet/user_data.py",
+    ],
 )
 def test_what_shapes_the_templates_is_read(checkout: Path, path: str) -> None:
     before = Sources.read(checkout)

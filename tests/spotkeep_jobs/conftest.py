@@ -21,7 +21,7 @@ from spotkeep_jobs.pool_watch import PoolWatch
 from spotkeep_jobs.record import Attempt, Notice, Pool, Run
 from spotkeep_jobs.run_observer import RunObserver
 from spotkeep_jobs.run_table import RunTable
-from spotkeep_jobs.sagemaker_api import JobSummary, StatusTransition, TrainingJob
+from spotkeep_jobs.sagemaker_api import StatusTransition, TrainingJob
 from spotkeep_jobs.tracking import Deployment
 from spotkeep_jobs.warm_pool import PoolRules
 
@@ -47,11 +47,6 @@ class FakeTrainingJobs:
     def describe(self, job_name: str, /) -> TrainingJob | None:
         self.before_call("DescribeTrainingJob")
         return self.known.get(job_name)
-
-    def in_progress(self) -> Iterator[JobSummary]:
-        for job in self.known.values():
-            if job.status == "InProgress":
-                yield JobSummary(name=job.name, arn=job.arn, last_modified_at=job.last_modified_at)
 
     def search_in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
         assert deployment == "spotkeep"

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spotkeep_jobs.checkpoint_watch import MISSED_INTERVALS, SHORTEST, UNKNOWN_INTERVAL, freshness_of
@@ -147,6 +147,9 @@ def test_a_log_is_read_when_a_checkpoint_seems_stale_and_then_now_and_then(world
         max_size=12,
     ),
     asked=st.none() | st.integers(300, 10_000),
+)
+@example(
+    events=[JobEvent(kind=JobEventKind.SCHEDULE, at=0.0, step=None, fields={"seconds": 83869012800.0})], asked=None
 )
 def test_whatever_a_log_says_there_is_a_moment_from_which_on_it_is_stale(
     events: list[JobEvent], asked: int | None, make: Any

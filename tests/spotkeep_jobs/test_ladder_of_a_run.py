@@ -19,7 +19,7 @@ from spotkeep_jobs.metric_log import MetricLog
 from spotkeep_jobs.reconciliation import Reconciler
 from spotkeep_jobs.record import Attempt, Plan, Run, Spread
 from spotkeep_jobs.run_observer import RunObserver
-from spotkeep_jobs.sagemaker_api import JobSummary, StatusTransition, TrainingJob
+from spotkeep_jobs.sagemaker_api import StatusTransition, TrainingJob
 from spotkeep_jobs.states import EndReason, NoticeKind, RunState, TimelineKind
 from spotkeep_jobs.tracking import Deployment
 from spotkeep_jobs.training_job_request import JobPlatform
@@ -75,9 +75,6 @@ class Account:
 
     def describe(self, job_name: str, /) -> TrainingJob | None:
         return self.jobs.get(job_name)
-
-    def in_progress(self) -> Iterator[JobSummary]:
-        raise AssertionError("nobody lists the jobs of so few runs")
 
     def search_in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
         raise AssertionError("nobody searches the jobs of so few runs")

@@ -180,6 +180,8 @@ def dashboard(
         raise LocalFailureError.of(error) from error
     try:
         save_dashboard_picture(view, out)
+    except ImportError as error:
+        raise UsageError("a picture needs matplotlib", hint="install the extra that has it: planner") from error
     except (OSError, ValueError) as error:
         raise UsageError(f"the picture was not written to {out}: {error}") from error
     ringing = [alarm.says for alarm in view.alarms if alarm.ringing]

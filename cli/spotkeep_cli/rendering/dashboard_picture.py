@@ -146,8 +146,11 @@ def _lines(axes: Axes, widget: Widget, recorded: Recorded) -> None:
             width = 1.2 if each.right else 3.2
             on.step(*_moments_and_values(line), where="post", color=color, label=each.label, linewidth=width)
     both = [plot] if right is None else [plot, right]
+    if right is not None:
+        right.patch.set_visible(False)
     for axis in both:
-        _axis(axis, recorded)
+        drawn = [line for (each, _), line in zip(shown, lines, strict=True) if each.right == (axis is right)]
+        _axis(axis, recorded, counted=all(value == int(value) for line in drawn for _, value in line))
     handles = [handle for axis in both for handle in axis.get_legend_handles_labels()[0]]
     below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.18), "ncols": len(handles)}
     plot.legend(handles=handles, frameon=False, fontsize=7.5, **below)
@@ -160,7 +163,7 @@ def _stack(plot: Axes, colors: list[str], labels: list[str], lines: list[list[tu
     plot.stackplot([_day(at) for at in moments], heights, colors=colors, labels=labels, step="post", alpha=0.75)
 
 
-def _axis(axes: Axes, recorded: Recorded) -> None:
+def _axis(axes: Axes, recorded: Recorded, *, counted: bool) -> None:
     from matplotlib.dates import AutoDateLocator, DateFormatter
     from matplotlib.ticker import MaxNLocator
 
@@ -171,7 +174,7 @@ def _axis(axes: Axes, recorded: Recorded) -> None:
     axes.margins(y=0.1)
     axes.xaxis.set_major_locator(locator(maxticks=8))
     axes.xaxis.set_major_formatter(clock("%H:%M"))
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=axes.get_ylim()[1] > 2))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=counted))
     axes.tick_params(colors=_PALE, labelsize=7, length=2)
     axes.grid(axis="y", color=_EDGE, linewidth=0.6)
     for spine in axes.spines.values():

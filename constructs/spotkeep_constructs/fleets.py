@@ -1,0 +1,221 @@
+"""EC2 fleets as IAM sees them: who may launch them, follow them, end them, and clear away what they left.
+
+It creates nothing: a fleet comes from the launcher with a run, and goes with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from aws_cdk import Aws, Stack
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from spotkeep_constructs.statements import allow
+from spotkeep_fleet.tags import DEPLOYMENT_TAG, OPERATION_TAG, RUN_TAG
+
+DRILL_TAG = "spotkeep:drill"
+"""`spotkeep drill` puts it on the instance that it means, and takes it away; the experiment template looks for it."""
+DRILL_VALUE = "now"
+
+_MADE_LATER = "Fleets and what they launch come with a run, later; the conditions bind them to this deployment."
+
+
+class Fleets(Construct):
+    """The fleets of one deployment.
+
+    A fleet is launched from a version of the deployed launch template that its attempt has of its own, since only a
+    template can tag the instances of a fleet of type `maintain`. EC2 asks IAM for `ec2:CreateFleet` and, of the same
+    caller, for `ec2:RunInstances` on everything the first instances need; replacements later are launched by EC2's
+    service-linked role. So `RunInstances` is bound to that one template, to its subnets and its security group, and
+    what the template names (its image) cannot be exchanged in the request.
+
+    Source: "EC2 Fleet prerequisites" and "Example: Work with launch templates", Amazon EC2 user guide; "Actions,
+    resources, and condition keys for Amazon EC2", service authorization reference.
+    """
+
+    def __init__(self, scope: Construct, id: str, *, deployment: str) -> None:  # noqa: A002
+        """Names the deployment whose fleets are meant.
+
+        Args:
+            scope: Parent construct.
+            id: Construct id.
+            deployment: Value of the tag `spotkeep:deployment`.
+        """
+        super().__init__(scope, id)
+        self._deployment = deployment
+
+    def grant_launch(
+        self,
+        grantee: iam.IGrantable,
+        *,
+        launch_template_id: str,
+        instance_role: iam.IRole,
+        subnet_ids: Sequence[str],
+        security_group_id: str,
+    ) -> None:
+        """Lets a principal launch fleets of this deployment, and look at what it needs to know before.
+
+        Args:
+            grantee: The role of a function that launches.
+            launch_template_id: The deployed launch template, the only one to launch from.
+            instance_role: The role instances run with; the only one that may be passed, and to EC2 alone.
+            subnet_ids: Where instances may be launched.
+            security_group_id: What they are launched with.
+        """
+        template, fleets = self._arn("launch-template", launch_template_id), self._arn("fleet")
+        launched = [self._arn(kind) for kind in ("instance", "network-interface", "volume")]
+        network = [
+            *(self._arn("subnet", subnet_id) for subnet_id in subnet_ids),
+            self._arn("security-group", security_group_id),
+        ]
+        images = self._arn("image", account="")
+        allow(
+            grantee,
+            actions=["ec2:CreateLaunchTemplateVersion", "ec2:DeleteLaunchTemplateVersions"],
+            resources=[template],
+        )
+        self._allow(grantee, "CreateFleet", [fleets], self._of_a_run("aws:RequestTag"))
+        # EC2 asks for each of these as RunInstances, too: what binds them stands there.
+        self._allow(grantee, "CreateFleet", [template, *launched, *network, images])
+        from_the_template = {"ArnEquals": {"ec2:LaunchTemplate": template}}
+        self._allow(grantee, "RunInstances", [template])
+        self._allow(grantee, "RunInstances", [*launched, *network], from_the_template)
+        self._allow(
+            grantee, "RunInstances", [images], from_the_template | {"Bool": {"ec2:IsLaunchTemplateResource": "true"}}
+        )
+        self._allow(
+            grantee,
+            "CreateTags",
+            [fleets, self._arn("instance"), self._arn("volume")],
+            {
+                "StringEquals": {
+                    "ec2:CreateAction": ["CreateFleet", "RunInstances"],
+                    f"aws:RequestTag/{DEPLOYMENT_TAG}": self._deployment,
+                }
+            },
+        )
+        allow(
+            grantee,
+            actions=["iam:PassRole"],
+            resources=[instance_role.role_arn],
+            conditions={"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}},
+        )
+        self._allow_look_ups(
+            grantee,
+            "DescribeInstanceTypeOfferings",
+            "DescribeInstanceTypes",
+            "DescribeLaunchTemplateVersions",
+        )
+        self.grant_follow(grantee)
+
+    def grant_follow(self, grantee: iam.IGrantable) -> None:
+        """Lets a principal see fleets, their instances and volumes, and end those of this deployment.
+
+        Args:
+            grantee: The role of a function that follows runs.
+        """
+        self._allow_look_ups(
+            grantee,
+            "DescribeFleetHistory",
+            "DescribeFleetInstances",
+            "DescribeFleets",
+            "DescribeInstances",
+            "DescribeSnapshots",
+            "DescribeSpotPriceHistory",
+            "DescribeTags",
+            "DescribeVolumes",
+        )
+        self._allow(grantee, "DeleteFleets", [self._arn("fleet")], self._of_the_deployment("aws:ResourceTag"))
+        self._allow(grantee, "TerminateInstances", [self._arn("instance")], self._of_a_run("aws:ResourceTag"))
+
+    def grant_clear_away(self, grantee: iam.IGrantable) -> None:
+        """Lets a principal delete volumes and snapshots that agents of this deployment made, and no others.
+
+        Args:
+            grantee: The role of the function that sweeps.
+        """
+        made_by_an_agent = self._of_a_run("aws:ResourceTag", OPERATION_TAG)
+        self._allow(grantee, "DeleteVolume", [self._arn("volume")], made_by_an_agent)
+        self._allow(grantee, "DeleteSnapshot", [self._arn("snapshot", account="")], made_by_an_agent)
+
+    def grant_drill(self, grantee: iam.IGrantable) -> None:
+        """Lets a principal take a spot instance of this deployment away through the deployed experiment template.
+
+        Args:
+            grantee: The users' policy.
+        """
+        templates, experiments = self._fis_arn("experiment-template"), self._fis_arn("experiment")
+        tagged = self._of_the_deployment("aws:ResourceTag")
+        allow(
+            grantee,
+            actions=["fis:StartExperiment"],
+            resources=[templates],
+            conditions=tagged,
+            wildcard="FIS names templates; the tag binds it to those of this deployment.",
+        )
+        by_request = self._of_the_deployment("aws:RequestTag")
+        named_later = "Experiments are named when they start; the tag binds them to this deployment."
+        allow(
+            grantee,
+            actions=["fis:StartExperiment", "fis:TagResource"],
+            resources=[experiments],
+            conditions=by_request,
+            wildcard=named_later,
+        )
+        allow(
+            grantee,
+            actions=["fis:GetExperiment", "fis:StopExperiment"],
+            resources=[experiments],
+            conditions=tagged,
+            wildcard=named_later,
+        )
+        of_a_run = self._of_a_run("aws:ResourceTag")
+        self._allow(
+            grantee,
+            "CreateTags",
+            [self._arn("instance")],
+            {
+                **of_a_run,
+                "ForAllValues:StringEquals": {"aws:TagKeys": [DRILL_TAG]},
+                "StringEqualsIfExists": {f"aws:RequestTag/{DRILL_TAG}": DRILL_VALUE},
+            },
+        )
+        self._allow(
+            grantee,
+            "DeleteTags",
+            [self._arn("instance")],
+            {**of_a_run, "ForAllValues:StringEquals": {"aws:TagKeys": [DRILL_TAG]}},
+        )
+        self._allow_look_ups(grantee, "DescribeInstances")
+
+    def _allow(
+        self,
+        grantee: iam.IGrantable,
+        action: str,
+        resources: Sequence[str],
+        conditions: Mapping[str, Mapping[str, object]] | None = None,
+    ) -> None:
+        allow(grantee, actions=[f"ec2:{action}"], resources=resources, conditions=conditions, wildcard=_MADE_LATER)
+
+    def _allow_look_ups(self, grantee: iam.IGrantable, *actions: str) -> None:
+        allow(
+            grantee,
+            actions=[f"ec2:{action}" for action in actions],
+            resources=["*"],
+            conditions={"StringEquals": {"aws:RequestedRegion": Aws.REGION}},
+            wildcard="EC2's look-ups know no resources; the region is the narrowest bound they take.",
+        )
+
+    def _of_the_deployment(self, key: str) -> dict[str, dict[str, object]]:
+        return {"StringEquals": {f"{key}/{DEPLOYMENT_TAG}": self._deployment}}
+
+    def _of_a_run(self, key: str, *also: str) -> dict[str, dict[str, object]]:
+        present: dict[str, object] = {f"{key}/{name}": "false" for name in (RUN_TAG, *also)}
+        return {**self._of_the_deployment(key), "Null": present}
+
+    def _arn(self, resource: str, name: str = "*", *, account: str | None = None) -> str:
+        return Stack.of(self).format_arn(service="ec2", account=account, resource=resource, resource_name=name)
+
+    def _fis_arn(self, resource: str) -> str:
+        return Stack.of(self).format_arn(service="fis", resource=resource, resource_name="*")

@@ -1,0 +1,94 @@
+"""The log group of EC2 instances: what trainings print, one stream an attempt."""
+
+from __future__ import annotations
+
+from aws_cdk import ArnFormat, RemovalPolicy, Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from spotkeep_constructs.statements import allow
+
+_EVERY_STREAM = "Streams are named after attempts, which come later: those of the deployment's own group alone."
+
+
+def group_name(deployment: str) -> str:
+    """The group's name.
+
+    Args:
+        deployment: Name of the deployment.
+    """
+    return f"/spotkeep/{deployment}/instances"
+
+
+def grant_read_instance_log(
+    scope: Construct, grantee: iam.IGrantable, *, deployment: str, whole_streams: bool = False
+) -> None:
+    """Lets a principal search what trainings on instances print; the group may be of another stack.
+
+    Args:
+        scope: A construct of the same account and region.
+        grantee: A role, user or managed policy.
+        deployment: Name of the deployment.
+        whole_streams: Whether it reads streams from one end to the other, too.
+    """
+    allow(
+        grantee,
+        actions=[
+            "logs:DescribeLogStreams",
+            "logs:FilterLogEvents",
+            *(["logs:GetLogEvents"] if whole_streams else []),
+        ],
+        resources=_arns(scope, deployment),
+        wildcard=_EVERY_STREAM,
+    )
+
+
+def _arns(scope: Construct, deployment: str) -> list[str]:
+    group = Stack.of(scope).format_arn(
+        service="logs",
+        resource="log-group",
+        resource_name=group_name(deployment),
+        arn_format=ArnFormat.COLON_RESOURCE_NAME,
+    )
+    return [group, f"{group}:*"]
+
+
+class InstanceLog(Construct):
+    """The log group.
+
+    Attributes:
+        group: The group.
+    """
+
+    def __init__(self, scope: Construct, id: str, *, deployment: str, retention: logs.RetentionDays) -> None:  # noqa: A002
+        """Places the group.
+
+        Args:
+            scope: Parent construct.
+            id: Construct id.
+            deployment: Name of the deployment, which the group is named after.
+            retention: How long lines are kept.
+        """
+        super().__init__(scope, id)
+        self._deployment = deployment
+        self.group = logs.LogGroup(
+            self,
+            "Group",
+            log_group_name=group_name(deployment),
+            retention=retention,
+            removal_policy=RemovalPolicy.DESTROY,
+        )
+
+    def grant_write(self, grantee: iam.IGrantable) -> None:
+        """Lets a principal write streams of this group.
+
+        Args:
+            grantee: The instances' role.
+        """
+        allow(
+            grantee,
+            actions=["logs:CreateLogStream", "logs:PutLogEvents"],
+            resources=_arns(self, self._deployment),
+            wildcard=_EVERY_STREAM,
+        )

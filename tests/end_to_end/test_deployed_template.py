@@ -1,0 +1,121 @@
+"""The deployed launch template boots: what AWS would start from is what a local host starts from, as it is."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
+from spotkeep_fleet.record import FleetRecord, decode, encode, fleet_key, opened
+from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
+
+from .conftest import DeployedApp
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+_PATIENCE_SECONDS = 90.0
+
+
+class Run:
+    """One run's record, launch template and fleet, made as a launcher would."""
+
+    def __init__(self, app: DeployedApp) -> None:
+        self.id = f"run-{uuid.uuid4().hex[:8]}"
+        self._app = app
+        self._ec2 = app.client("ec2")
+        self._dynamodb = app.client("dynamodb")
+        record = opened(run=self.id, job=InstanceJob(command=("true",), volume=VolumeSpec(size_gb=1)))
+        self._dynamodb.put_item(
+            TableName=app.connection["run_table"],
+            Item={**self._key, "version": {"N": str(record.version)}, "record": {"S": encode(record)}},
+        )
+
+    @property
+    def _key(self) -> dict[str, Any]:
+        partition, sort = fleet_key(self.id)
+        return {"pk": {"S": partition}, "sk": {"S": sort}}
+
+    @property
+    def record(self) -> FleetRecord:
+        item = self._dynamodb.get_item(TableName=self._app.connection["run_table"], Key=self._key)["Item"]
+        return decode(item["record"]["S"])
+
+    def launch(self) -> None:
+        deployed = self._app.connection["launch_template_id"]
+        found = self._ec2.describe_launch_template_versions(LaunchTemplateId=deployed)["LaunchTemplateVersions"]
+        source = max(version["VersionNumber"] for version in found if version["VersionDescription"] == "deployed")
+        tags = [{"Key": DEPLOYMENT_TAG, "Value": "spotkeep"}, {"Key": RUN_TAG, "Value": self.id}]
+        made = self._ec2.create_launch_template_version(
+            LaunchTemplateId=deployed,
+            SourceVersion=str(source),
+            VersionDescription=f"run {self.id}",
+            LaunchTemplateData={"TagSpecifications": [{"ResourceType": "instance", "Tags": tags}]},
+        )["LaunchTemplateVersion"]
+        function = self._app.client("lambda").get_function_configuration(
+            FunctionName=self._app.connection["launcher_function"]
+        )
+        self.subnets = json.loads(function["Environment"]["Variables"]["SPOTKEEP_FLEET_SUBNETS"])
+        types = json.loads(function["Environment"]["Variables"]["SPOTKEEP_FLEET_INSTANCE_TYPES"])
+        fleet = self._ec2.create_fleet(
+            Type="maintain",
+            SpotOptions={"AllocationStrategy": "price-capacity-optimized"},
+            LaunchTemplateConfigs=[
+                {
+                    "LaunchTemplateSpecification": {
+                        "LaunchTemplateId": deployed,
+                        "Version": str(made["VersionNumber"]),
+                    },
+                    "Overrides": [
+                        {"InstanceType": name, "SubnetId": subnet} for name in types for subnet in self.subnets
+                    ],
+                }
+            ],
+            TargetCapacitySpecification={"TotalTargetCapacity": 1, "DefaultTargetCapacityType": "spot"},
+        )
+        assert not fleet.get("Errors")
+        self._fleet = fleet["FleetId"]
+
+    def wait_for_lease(self) -> str:
+        """Wait until an instance took the run, and say which."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            lease = self.record.lease
+            if lease is not None:
+                return lease.holder
+            time.sleep(0.2)
+        raise AssertionError(f"no instance asked for {self.id}:\n{self.consoles()}")
+
+    def instances(self) -> list[dict[str, Any]]:
+        active = self._ec2.describe_fleet_instances(FleetId=self._fleet)["ActiveInstances"]
+        found = self._ec2.describe_instances(InstanceIds=[instance["InstanceId"] for instance in active])
+        return [instance for reservation in found["Reservations"] for instance in reservation["Instances"]]
+
+    def consoles(self) -> str:
+        return "\n".join(
+            str(self._ec2.get_console_output(InstanceId=instance["InstanceId"]).get("Output", ""))
+            for instance in self.instances()
+        )
+
+    def close(self) -> None:
+        self._ec2.delete_fleets(FleetIds=[self._fleet], TerminateInstances=True)
+
+
+@pytest.fixture
+def run(deployed_app: DeployedApp) -> Iterator[Run]:
+    run = Run(deployed_app)
+    yield run
+    run.close()
+
+
+def test_an_instance_boots_the_deployed_user_data_and_takes_its_run(run: Run) -> None:
+    run.launch()
+    holder = run.wait_for_lease()
+    (instance,) = run.instances()
+    assert instance["InstanceId"] == holder
+    assert instance["MetadataOptions"]["HttpTokens"] == "required"
+    assert instance["MetadataOptions"]["InstanceMetadataTags"] == "enabled"
+    assert run.subnets[instance["SubnetId"]] == instance["Placement"]["AvailabilityZone"]

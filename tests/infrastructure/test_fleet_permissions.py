@@ -1,0 +1,314 @@
+"""What instances may do, and who may do what with fleets: statement by statement, since nothing local enforces it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from spotkeep_constructs.instance_role import NEVER
+
+from .conftest import Templates
+from .test_permissions import Statement, identity_policies, listed, statement_with, statements_of, text_of
+
+OF_THE_DEPLOYMENT = {"aws:ResourceTag/spotkeep:deployment": "spotkeep"}
+ASKED_FOR = {"aws:RequestTag/spotkeep:deployment": "spotkeep"}
+
+
+def allowed(templates: Templates, principal: str, action: str) -> dict[str, dict[str, Any]]:
+    """Conditions of an action by the kinds of resources they are for."""
+    found: dict[str, dict[str, Any]] = {}
+    for statement in statements_of(templates, principal):
+        if statement["Effect"] == "Allow" and action in listed(statement["Action"]):
+            for kind in set(kinds(statement)):
+                assert kind not in found, f"{action} on {kind} is allowed twice"
+                found[kind] = statement.get("Condition", {})
+    return found
+
+
+def kinds(statement: Statement) -> Iterator[str]:
+    for resource in listed(statement["Resource"]):
+        yield text_of(resource).rpartition(":")[2].partition("/")[0]
+
+
+def null(*keys: str) -> dict[str, str]:
+    return dict.fromkeys(keys, "false")
+
+
+class TestInstances:
+    def test_attach_volumes_of_runs_to_themselves_and_to_no_other_instance(self, templates: Templates) -> None:
+        found = allowed(templates, "InstanceRole", "ec2:AttachVolume")
+        assert found["volume"] == {
+            "StringEquals": OF_THE_DEPLOYMENT,
+            "Null": null("aws:ResourceTag/spotkeep:run"),
+        }
+        itself = text_of(found["instance"]["ArnEquals"]["ec2:SourceInstanceARN"])
+        assert itself.endswith(":<AWS::AccountId>:instance/${ec2:InstanceID}")
+        assert set(found) == {"volume", "instance"}
+
+    def test_detach_volumes_of_runs_from_instances_of_runs(self, templates: Templates) -> None:
+        of_a_run = {"StringEquals": OF_THE_DEPLOYMENT, "Null": null("aws:ResourceTag/spotkeep:run")}
+        assert allowed(templates, "InstanceRole", "ec2:DetachVolume") == {"volume": of_a_run, "instance": of_a_run}
+
+    @pytest.mark.parametrize(("action", "kind"), [("ec2:DeleteVolume", "volume"), ("ec2:DeleteSnapshot", "snapshot")])
+    @pytest.mark.parametrize("principal", ["InstanceRole", "Reconciler"])
+    def test_nobody_deletes_what_no_agent_made(
+        self, templates: Templates, action: str, kind: str, principal: str
+    ) -> None:
+        assert allowed(templates, principal, action) == {
+            kind: {
+                "StringEquals": OF_THE_DEPLOYMENT,
+                "Null": null("aws:ResourceTag/spotkeep:run", "aws:ResourceTag/spotkeep:operation"),
+            }
+        }
+
+    def test_nobody_else_deletes_volumes(self, templates_with_everything: Templates) -> None:
+        deleting = {
+            re.split(r"Role|Policy", name)[0]
+            for name, statement in identity_policies(templates_with_everything)
+            if {"ec2:DeleteVolume", "ec2:DeleteSnapshot"} & set(listed(statement["Action"]))
+        }
+        assert deleting == {"Instance", "Reconciler"}
+
+    def test_make_volumes_and_snapshots_that_are_tagged_and_encrypted(self, templates: Templates) -> None:
+        tagged = null("aws:RequestTag/spotkeep:run", "aws:RequestTag/spotkeep:operation")
+        volumes = allowed(templates, "InstanceRole", "ec2:CreateVolume")
+        assert volumes["volume"] == {
+            "StringEquals": ASKED_FOR,
+            "Null": tagged,
+            "Bool": {"ec2:Encrypted": "true"},
+        }
+        assert volumes["snapshot"] == {"StringEquals": OF_THE_DEPLOYMENT}
+        snapshots = allowed(templates, "InstanceRole", "ec2:CreateSnapshot")
+        assert snapshots["snapshot"] == {"StringEquals": ASKED_FOR, "Null": tagged}
+        assert snapshots["volume"]["Null"] == null("aws:ResourceTag/spotkeep:run")
+
+    def test_tag_nothing_but_what_they_make(self, templates: Templates) -> None:
+        condition = statement_with(templates, "InstanceRole", "ec2:CreateTags")["Condition"]
+        assert condition == {
+            "StringEquals": {"ec2:CreateAction": ["CreateVolume", "CreateSnapshot"], **ASKED_FOR},
+            "ForAllValues:StringEquals": {
+                "aws:TagKeys": ["spotkeep:deployment", "spotkeep:run", "spotkeep:operation", "Name"]
+            },
+        }
+
+    def test_write_fleet_records_and_nothing_else_of_the_run_table(self, templates: Templates) -> None:
+        statement = statement_with(templates, "InstanceRole", "dynamodb:PutItem")
+        assert statement["Condition"] == {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["fleet#*"]}}
+        assert set(statement["Action"]) == {"dynamodb:GetItem", "dynamodb:PutItem"}
+
+    def test_write_checkpoints_and_models_and_no_source(self, templates: Templates) -> None:
+        for action in ("s3:PutObject", "s3:DeleteObject"):
+            resources = listed(statement_with(templates, "InstanceRole", action)["Resource"])
+            assert {text_of(resource).partition("/")[2] for resource in resources} == {
+                "runs/*/checkpoints/*",
+                "runs/*/output/*",
+            }
+
+    def test_read_runs_and_agents_and_list_by_prefix(self, templates: Templates) -> None:
+        read = {
+            text_of(resource).rpartition("/")[0].rpartition(">")[2] + "/" + text_of(resource).rpartition("/")[2]
+            for statement in statements_of(templates, "InstanceRole")
+            if "s3:GetObject" in listed(statement["Action"])
+            for resource in listed(statement["Resource"])
+        }
+        assert {resource.rpartition("/")[2] for resource in read} == {"*", "*.pyz"}
+        listing = statement_with(templates, "InstanceRole", "s3:ListBucket")
+        assert listing["Condition"] == {"StringLike": {"s3:prefix": ["runs/*"]}}
+
+    def test_speak_as_agents_alone(self, templates: Templates) -> None:
+        statement = statement_with(templates, "InstanceRole", "events:PutEvents")
+        assert text_of(statement["Resource"]).endswith(":event-bus/default")
+        assert statement["Condition"] == {
+            "StringEquals": {"events:source": "spotkeep.agent", "events:detail-type": "Spotkeep Instance Change"}
+        }
+
+    def test_write_their_own_log_group(self, templates: Templates) -> None:
+        statement = statement_with(templates, "InstanceRole", "logs:PutLogEvents")
+        assert {text_of(resource).rpartition(":log-group:")[2] for resource in statement["Resource"]} == {
+            "/spotkeep/spotkeep/instances",
+            "/spotkeep/spotkeep/instances:*",
+        }
+
+    def test_cancel_no_fleet_launch_nothing_and_become_nobody_else_whatever_is_attached(
+        self, templates: Templates
+    ) -> None:
+        (denied,) = [each for each in statements_of(templates, "InstanceRole") if each["Effect"] == "Deny"]
+        assert denied["Resource"] == "*"
+        assert "Condition" not in denied
+        assert set(denied["Action"]) == set(NEVER)
+        assert {
+            "ec2:DeleteFleets",
+            "ec2:ModifyFleet",
+            "ec2:CreateFleet",
+            "ec2:RunInstances",
+            "ec2:TerminateInstances",
+            "iam:*",
+            "sts:AssumeRole",
+        } <= set(NEVER)
+
+
+class TestThoseThatLaunchFleets:
+    def test_launch_from_the_deployed_template_into_its_subnets_and_nowhere_else(self, templates: Templates) -> None:
+        found = allowed(templates, "FleetsLaunching", "ec2:RunInstances")
+        assert set(found) == {
+            "launch-template",
+            "instance",
+            "network-interface",
+            "volume",
+            "subnet",
+            "security-group",
+            "image",
+        }
+        assert found["launch-template"] == {}
+        for kind in set(found) - {"launch-template"}:
+            template = text_of(found[kind]["ArnEquals"]["ec2:LaunchTemplate"])
+            assert re.search(r":launch-template/<.*SpotTemplate.*>$", template), template
+        assert found["image"]["Bool"] == {"ec2:IsLaunchTemplateResource": "true"}
+        named = [
+            text_of(resource).rpartition("/")[2]
+            for statement in statements_of(templates, "FleetsLaunching")
+            if "ec2:RunInstances" in listed(statement["Action"])
+            for resource in listed(statement["Resource"])
+            if re.search(r":(launch-template|subnet|security-group)/", text_of(resource))
+        ]
+        assert len(named) == 1 + 3 + 1
+        assert "*" not in named
+
+    def test_make_fleets_that_carry_deployment_and_run(self, templates: Templates) -> None:
+        found = allowed(templates, "FleetsLaunching", "ec2:CreateFleet")
+        assert found["fleet"] == {"StringEquals": ASKED_FOR, "Null": null("aws:RequestTag/spotkeep:run")}
+        # What EC2 asks for beside it is bound by RunInstances, which it asks for as well.
+        assert set(found) - {"fleet"} == set(allowed(templates, "FleetsLaunching", "ec2:RunInstances"))
+
+    def test_change_versions_of_the_deployed_template_alone(self, templates: Templates) -> None:
+        statement = statement_with(templates, "FleetsLaunching", "ec2:CreateLaunchTemplateVersion")
+        assert set(statement["Action"]) >= {"ec2:CreateLaunchTemplateVersion", "ec2:DeleteLaunchTemplateVersions"}
+        assert "*" not in text_of(statement["Resource"])
+
+    def test_tag_only_what_they_create(self, templates: Templates) -> None:
+        condition = statement_with(templates, "FleetsLaunching", "ec2:CreateTags")["Condition"]
+        assert condition == {"StringEquals": {"ec2:CreateAction": ["CreateFleet", "RunInstances"], **ASKED_FOR}}
+
+    def test_pass_the_instances_role_and_only_to_ec2(self, templates: Templates) -> None:
+        statement = statement_with(templates, "FleetsLaunching", "iam:PassRole")
+        assert "InstanceRole" in text_of(statement["Resource"])
+        assert statement["Condition"] == {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}}
+
+    def test_end_fleets_and_instances_of_their_deployment_alone(self, templates: Templates) -> None:
+        assert allowed(templates, "FleetsLaunching", "ec2:DeleteFleets") == {
+            "fleet": {"StringEquals": OF_THE_DEPLOYMENT}
+        }
+        assert allowed(templates, "FleetsLaunching", "ec2:TerminateInstances") == {
+            "instance": {"StringEquals": OF_THE_DEPLOYMENT, "Null": null("aws:ResourceTag/spotkeep:run")}
+        }
+
+    def test_are_the_four_functions(self, templates: Templates) -> None:
+        attached = {
+            re.split("Role", role["Ref"])[0]
+            for stack in ("Jobs", "Events")
+            for name, policy in templates.resources("AWS::IAM::ManagedPolicy", stack=stack).items()
+            if name.startswith("FleetsLaunching")
+            for role in policy["Properties"]["Roles"]
+        }
+        assert attached == {"Launcher", "Tracker", "WarmPools", "Reconciler"}
+
+
+class TestDrills:
+    def test_take_away_the_instance_that_carries_the_drills_tag(self, templates_with_everything: Templates) -> None:
+        template = templates_with_everything.only("AWS::FIS::ExperimentTemplate")
+        (target,) = template["Targets"].values()
+        assert target == {
+            "ResourceType": "aws:ec2:spot-instance",
+            "SelectionMode": "COUNT(1)",
+            "ResourceTags": {"spotkeep:deployment": "lab", "spotkeep:drill": "now"},
+            "Filters": [{"Path": "State.Name", "Values": ["running"]}],
+        }
+        (action,) = template["Actions"].values()
+        assert action["ActionId"] == "aws:ec2:send-spot-instance-interruptions"
+        assert action["Parameters"] == {"durationBeforeInterruption": "PT2M"}
+
+    def test_stop_when_nobody_follows_runs(self, templates_with_everything: Templates) -> None:
+        conditions = templates_with_everything.only("AWS::FIS::ExperimentTemplate")["StopConditions"]
+        assert {condition["Source"] for condition in conditions} == {"aws:cloudwatch:alarm"}
+        alarms = {condition["Value"]["Fn::GetAtt"][0].rpartition("A")[0][:20] for condition in conditions}
+        assert len(alarms) == len(conditions) == 3
+
+    def test_act_with_a_role_that_can_nothing_else(self, templates_with_everything: Templates) -> None:
+        assert allowed(templates_with_everything, "Drill", "ec2:SendSpotInstanceInterruptions") == {
+            "instance": {
+                "StringEquals": {
+                    "aws:ResourceTag/spotkeep:deployment": "lab",
+                    "aws:ResourceTag/spotkeep:drill": "now",
+                },
+                "Null": null("aws:ResourceTag/spotkeep:run"),
+            }
+        }
+        actions = {
+            action
+            for statement in statements_of(templates_with_everything, "Drill")
+            for action in listed(statement["Action"])
+        }
+        assert actions == {"ec2:SendSpotInstanceInterruptions", "ec2:DescribeInstances"}
+
+    def test_are_the_users_where_a_setting_says_so(
+        self, templates: Templates, templates_with_everything: Templates
+    ) -> None:
+        assert not [each for each in statements_of(templates, "Users") if "fis:" in json.dumps(each["Action"])]
+        assert templates.resources("AWS::FIS::ExperimentTemplate") == {}
+        for kind in ("experiment-template", "experiment"):
+            assert kind in allowed(templates_with_everything, "Users", "fis:StartExperiment")
+        tagging = statement_with(templates_with_everything, "Users", "ec2:CreateTags")["Condition"]
+        assert tagging["ForAllValues:StringEquals"] == {"aws:TagKeys": ["spotkeep:drill"]}
+        assert tagging["Null"] == null("aws:ResourceTag/spotkeep:run")
+
+
+def test_without_fleets_nobody_may_anything_with_ec2(templates_without_fleets: Templates) -> None:
+    actions = {
+        action
+        for _, statement in identity_policies(templates_without_fleets)
+        for action in listed(statement["Action"])
+        if action.startswith("ec2:")
+    }
+    # What `spotkeep plan` looks at.
+    assert actions == {
+        "ec2:DescribeAvailabilityZones",
+        "ec2:DescribeSpotPriceHistory",
+        "ec2:GetSpotPlacementScores",
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "most_characters"), [("AWS::IAM::ManagedPolicy", 6_144), ("AWS::IAM::Policy", 10_240)]
+)
+def test_policies_are_short_enough_for_iam(
+    templates_with_everything: Templates, kind: str, most_characters: int
+) -> None:
+    for name, resource in templates_with_everything.resources(kind).items():
+        statements = resource["Properties"]["PolicyDocument"]["Statement"]
+        resolved = json.dumps(spelled_out(statements), separators=(",", ":"))
+        assert len(resolved) < most_characters, name
+
+
+def spelled_out(value: Any) -> Any:
+    """A policy as IAM counts it: what is referred to as long as it ever is."""
+    longest = {
+        "<AWS::Partition>": "aws-us-gov",
+        "<AWS::Region>": "ap-northeast-1",
+        "<AWS::AccountId>": "0" * 12,
+        "<AWS::URLSuffix>": "amazonaws.com.cn",
+    }
+    match value:
+        case {"Fn::Join": _} | {"Ref": _} | {"Fn::GetAtt": _} | {"Fn::GetStackOutput": _}:
+            text = text_of(value)
+            for reference, spelling in longest.items():
+                text = text.replace(reference, spelling)
+            return re.sub(r"<[^>]*>", "r" * 60, text)
+        case dict():
+            return {key: spelled_out(each) for key, each in value.items()}
+        case list():
+            return [spelled_out(each) for each in value]
+    return value
