@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import boto3
@@ -40,6 +41,9 @@ def made_once() -> tuple[Tracking, Reconciler, Housekeeping]:
     """The parts on real clients, made once for each execution environment."""
     settings = ReconcilerSettings.from_environment()
     parts = wired(settings)
+    if settings.leftovers == "report":
+        # The fleets' sweep does not only look: a deployment that removes nothing goes without.
+        parts = replace(parts, fleet_sweep=None)
     return parts, reconciler_on(parts), housekeeping_on(parts, settings)
 
 
