@@ -10,12 +10,19 @@ SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def job_file_schema() -> dict[str, Any]:
-    """The schema of job.yaml. A source may also be a path of this machine, which `launch` packs and uploads."""
+    """The schema of job.yaml. A source may also be a path of this machine, which `launch` packs, or a branch."""
     schema = JobRequest.model_json_schema()
     source = schema["properties"]["source"]
     source["anyOf"] = [
         {"type": "string", "minLength": 1, "description": "A path relative to the job file, packed and uploaded."},
         *source["anyOf"],
+        {
+            "type": "object",
+            "properties": {"git": {"type": "string"}, "branch": {"type": "string", "minLength": 1}},
+            "required": ["git", "branch"],
+            "additionalProperties": False,
+            "description": "A branch or tag; the launch takes the commit that it is at.",
+        },
     ]
     source["examples"] = [".", *source.get("examples", [])]
     return {"$schema": SCHEMA_DIALECT, **schema, "title": "Spotkeep job file"}

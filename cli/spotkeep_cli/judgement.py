@@ -53,14 +53,14 @@ def judge_by_launcher(deployment: Deployment, prepared: PreparedJob) -> Judgemen
         return Judgement(
             request={},
             problems=(*prepared.problems, *problems_from_answer(answer.get("problems") or [])),
-            warnings=tuple(problems_from_answer(answer.get("warnings") or [])),
+            warnings=(*prepared.warnings, *problems_from_answer(answer.get("warnings") or [])),
         )
     answer = read_answer(answer, what="the job was not judged", document=prepared.document)
     price = answer.get("usd_per_hour")
     return Judgement(
         request=answer.get("request") or judge_here(prepared).request,
         problems=prepared.problems,
-        warnings=tuple(problems_from_answer(answer.get("warnings") or [])),
+        warnings=(*prepared.warnings, *problems_from_answer(answer.get("warnings") or [])),
         usd_per_hour=float(price) if isinstance(price, int | float) else None,
         pools=tuple(matches_from_answer(answer)),
         spot_offers=tuple(answer.get("spot_offers") or ()),
@@ -79,5 +79,5 @@ def judge_here(prepared: PreparedJob) -> Judgement:
     return Judgement(
         request=request,
         problems=(*prepared.problems, *validation.problems),
-        warnings=tuple(problems_from_answer(validation.warnings)),
+        warnings=(*prepared.warnings, *problems_from_answer(validation.warnings)),
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+from spotkeep_cli.git_branch import pinned
 from spotkeep_cli.source_archive import SourceArchive, SourceError, pack_source
 from spotkeep_jobs.errors import Problem
 from spotkeep_jobs.training_job_request import run_id_for
@@ -27,7 +28,8 @@ class PreparedJob:
         payload: The document as the launcher takes it.
         archive: The local source; None where the source is elsewhere or there is none.
         source_key: Its key in the checkpoint bucket.
-        problems: What only this machine can find wrong: a local source that cannot be packed.
+        problems: What only this machine can find wrong: a source that cannot be packed, a branch that is gone.
+        warnings: What only this machine can know is probably not meant: a branch, which moves.
     """
 
     document: JobDocument
@@ -35,6 +37,7 @@ class PreparedJob:
     archive: SourceArchive | None = None
     source_key: str | None = None
     problems: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
 
 
 def prepare(document: JobDocument, *, checkpoint_bucket: str, new_token: Callable[[], str]) -> PreparedJob:
@@ -55,7 +58,9 @@ def prepare(document: JobDocument, *, checkpoint_bucket: str, new_token: Callabl
         payload["run"] = run_id_for(name=payload["name"], token=str(payload["token"]))
     source = payload.get("source")
     if not is_local_source(source):
-        return PreparedJob(document=document, payload=payload)
+        pinned_source, problems, warnings = pinned(source)
+        payload |= {"source": pinned_source} if source is not None else {}
+        return PreparedJob(document=document, payload=payload, problems=problems, warnings=warnings)
     # Without a name there is no run, and the launcher refuses; the source then needs no real address.
     run = str(payload.get("run") or "unnamed")
     try:

@@ -522,7 +522,7 @@ class Launcher:
         except (SageMakerError, RunChangedError) as error:
             raise LaunchUnfinishedError(run=run.run, doing=doing, cause=error) from error
         if run.end_reason in _REFUSED and doing != "stopping":
-            raise RequestRefusedError([_refused_by_sagemaker(run)])
+            raise RequestRefusedError([_refused_by_its_backend(run)])
         return run
 
     def _pause(self, tries: int) -> None:
@@ -779,7 +779,14 @@ def _spent(request: JobRequest, *, spent_usd: float) -> Problem:
     )
 
 
-def _refused_by_sagemaker(run: Run) -> Problem:
+def _refused_by_its_backend(run: Run) -> Problem:
+    if run.backend == "ec2":
+        return Problem(
+            field="(EC2)",
+            found=f"fleet of {run.job_name}",
+            problem=f"was refused: {run.failure_reason}",
+            fix="Correct the document or the account (quotas, service-linked roles), then launch with a new token.",
+        )
     return Problem(
         field="(SageMaker)",
         found=f"training job {run.job_name}",

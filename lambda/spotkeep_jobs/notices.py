@@ -810,13 +810,13 @@ def _facts(run: Run) -> list[str]:
         lines += _fact("Waited", f"{spoken_duration(cost.waited_seconds)} for capacity and start-up")
     lines += _fact("Interrupted", _interruptions(run, cost))
     unit = "" if run.instance_count == 1 else " of instance time"
-    lines += _fact("Cost", _paid(cost, unit=unit))
+    lines += _fact("Cost", _paid_on_ec2(cost) if run.backend == "ec2" else _paid(cost, unit=unit))
     if cost.storage_gb_hours:
         lines += _fact("Storage", _storage(cost))
     if cost.training_seconds and (run.capacity == "spot" or cost.saved_seconds):
         lines += _fact("Saved", _saved(cost, unit=unit))
     if run.volume_id is not None:
-        lines += _fact("Volume", f"{run.volume_id}; what it costs from now on is on the bill until it is deleted")
+        lines += _fact("Volume", _volume(run))
     return lines
 
 
@@ -835,11 +835,26 @@ def _paid(cost: Cost, *, unit: str) -> str:
     billed = spoken_duration(cost.billed_seconds) + unit
     if not cost.billed_seconds:
         return "nothing"
-    if cost.billed_usd is None and cost.unknown_prices:
-        return f"{billed} billed; not known here: the price of {', '.join(cost.unknown_prices)}"
     if cost.billed_usd is None:
         return f"{billed} billed; the price of this instance type is not known here"
     return f"{spoken_usd(cost.billed_usd)} for {billed} billed"
+
+
+def _paid_on_ec2(cost: Cost) -> str:
+    """In the time of instances: of a market's price, seconds on demand mean little."""
+    if not cost.training_seconds:
+        return "nothing"
+    time = f"{spoken_duration(cost.training_seconds)} of instances"
+    if cost.billed_usd is None:
+        return f"{time}; not known here: the price of {', '.join(cost.unknown_prices)}"
+    return f"{spoken_usd(cost.billed_usd)} for {time}"
+
+
+def _volume(run: Run) -> str:
+    asked = run.request.get("volume") or {}
+    if run.state is RunState.COMPLETED and asked.get("when_done") == "delete":
+        return f"{run.volume_id}; it is deleted within minutes, as the job asks"
+    return f"{run.volume_id}; it is kept, and billed until it is deleted"
 
 
 def _storage(cost: Cost) -> str:

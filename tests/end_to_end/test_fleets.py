@@ -93,7 +93,7 @@ def on_ec2(deployed_app: DeployedApp) -> Iterator[OnEc2]:
 
 
 def test_a_run_goes_through_an_interruption_by_events_alone_and_leaves_nothing(on_ec2: OnEc2) -> None:
-    app, run = on_ec2.app, on_ec2.launch("120")
+    app, run = on_ec2.app, on_ec2.launch("300")
     on_ec2.wait_for(run, '"event":"saved"')
     (first,) = on_ec2.instances(run)
     on_ec2.control.warn_of("i-0123456789abcdef0")  # Somebody else's: nothing may come of it (trap 13).

@@ -197,7 +197,8 @@ def _brought_volume(request: JobRequest, facts: MarketFacts, *, deployment: str)
             field="volume.volume",
             found=wanted,
             problem="does not carry the tags that let the run's instances use it",
-            fix=f"Tag it: aws ec2 create-tags --resources {wanted} --tags "
+            fix=f"Keep the run's id in the job file (run: {request.run}), and tag the volume with it: "
+            f"aws ec2 create-tags --resources {wanted} --tags "
             f"Key={DEPLOYMENT_TAG},Value={deployment} Key={RUN_TAG},Value={request.run}",
         )
     if found.state != "available":

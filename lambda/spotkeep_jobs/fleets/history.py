@@ -184,7 +184,12 @@ def absorb(history: FleetHistory, *, seen: Seen, record: FleetRecord, now: datet
     ending = history.ending or _ending(history.model_copy(update={"lives": lives}), seen, record, now)
     if ending in _LEAVES and record.training.state == FINISHED:
         ending = Ending.FINISHED  # It was done before it heard that it should stop.
-    lives, transitions = _told(lives, history.transitions, over=ending is not None or record.training.over)
+    over_since = None
+    if record.training.over:
+        over_since = _reported_at(record, now)
+    elif ending is not None:
+        over_since = history.ending_at or now
+    lives, transitions = _told(lives, history.transitions, over_since=over_since)
     problem = record.problem or next(
         (event.description for event in reversed(seen.events) if event.kind == "service-error"), history.problem
     )
@@ -334,11 +339,17 @@ def _life_of(instance: Instance) -> InstanceLife:
 
 
 def _with_training(lives: Sequence[InstanceLife], record: FleetRecord, now: datetime) -> tuple[InstanceLife, ...]:
-    """Who holds the lease of a run that trains is who trains."""
+    """Who holds the lease of a run that trains is who trains; who was there when it was done has trained."""
+    at = _reported_at(record, now)
+    if record.training.over:
+        return tuple(
+            life.model_copy(update={"training_at": at})
+            if life.training_at is None and life.launched_at <= at and (life.ended_at is None or life.ended_at >= at)
+            else life
+            for life in lives
+        )
     if record.training.state != TRAINING or record.lease is None:
         return tuple(lives)
-    beat = record.training.heartbeat_at
-    at = now if beat is None else min(now, datetime.fromtimestamp(beat, tz=UTC))
     return tuple(
         life.model_copy(update={"training_at": max(at, life.launched_at)})
         if life.instance_id == record.lease.holder and life.training_at is None and at >= life.launched_at
@@ -347,8 +358,14 @@ def _with_training(lives: Sequence[InstanceLife], record: FleetRecord, now: date
     )
 
 
+def _reported_at(record: FleetRecord, now: datetime) -> datetime:
+    """When the training reported last: of one that is over, its end."""
+    beat = record.training.heartbeat_at
+    return now if beat is None else min(now, datetime.fromtimestamp(beat, tz=UTC))
+
+
 def _told(
-    lives: Sequence[InstanceLife], transitions: Sequence[Transition], *, over: bool
+    lives: Sequence[InstanceLife], transitions: Sequence[Transition], *, over_since: datetime | None
 ) -> tuple[tuple[InstanceLife, ...], tuple[Transition, ...]]:
     """Tell what is not told yet. An instance that follows another one tells that the other is over."""
     entries = list(transitions)
@@ -370,7 +387,7 @@ def _told(
             tell("Training", life.training_at, life)
             life = life.model_copy(update={"told": Told.TRAINING})
         if life.told is not Told.ENDED and life.ended_at is not None:
-            if not over:
+            if over_since is None or life.ended_at < over_since:
                 tell("Interrupted", life.ended_at, life)
             life = life.model_copy(update={"told": Told.ENDED})
         told[place] = life

@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
+from spotkeep_jobs.cost import bill
 from spotkeep_jobs.fleets.charges import Storage, charges_of
 from spotkeep_jobs.fleets.facts import SpotPrice
 from spotkeep_jobs.fleets.history import InstanceLife
+from spotkeep_jobs.notices import ending_notice
+from spotkeep_jobs.record import Attempt, Charges, Cost, JobUsage, Run
+from spotkeep_jobs.states import AttemptState, EndReason, RunState
 
 NOON = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 ON_DEMAND = {"g5.xlarge": 1.0}
@@ -71,3 +75,59 @@ def test_the_volume_is_on_the_bill_from_the_first_instance_to_the_last() -> None
     unpriced = Storage(size_gb=100, type="io2")
     bill = charges_of(lives, spot_prices=prices, on_demand_usd_per_hour=ON_DEMAND, until=at(4), storage=unpriced)
     assert (bill.storage_usd, bill.unknown) == (None, ("io2 storage",))
+
+
+# On the bill of a run
+
+
+def billed(charges: Charges) -> Cost:
+    usage = JobUsage(
+        instance_count=1, billable_seconds=charges.billable_seconds, training_seconds=7200, waited_seconds=60,
+        redone_steps=0, redone_seconds=0.0, restart_overhead_seconds=600, last_step=100, charges=charges,
+    )  # fmt: skip
+    attempt = Attempt(
+        run="count", attempt=1, state=AttemptState.COMPLETED, end_reason=EndReason.COMPLETED, job_name="count-1",
+        job_arn="fleet-1", backend="ec2", capacity="spot", instance_type="g5.xlarge", created_at=NOON, usage=usage,
+    )  # fmt: skip
+    cost = bill([attempt], prices={})
+    assert cost is not None
+    return cost
+
+
+def test_storage_is_on_the_bill_and_not_in_the_savings() -> None:
+    known = Charges(instance_seconds=7200, instances_usd=0.8, on_demand_usd=2.0, storage_gb_hours=200, storage_usd=0.1)
+    cost = billed(known)
+    clean_usd = (7200 - 600) / 3600
+    assert (cost.billed_usd, cost.storage_usd) == (pytest.approx(0.9), pytest.approx(0.1))
+    assert cost.clean_on_demand_usd == pytest.approx(clean_usd)
+    assert cost.saved_usd == pytest.approx(clean_usd - 0.9)
+    assert cost.saved_percent == round(100 * (clean_usd - 0.9) / clean_usd, 1)
+    assert cost.aws_saved_percent is None
+
+
+def test_a_saving_that_no_price_supports_is_not_told() -> None:
+    cost = billed(Charges(instance_seconds=7200, instances_usd=0.8, unknown=("on demand g5.xlarge",)))
+    assert (cost.billed_usd, cost.saved_percent, cost.saved_usd) == (pytest.approx(0.8), None, None)
+    assert cost.unknown_prices == ("on demand g5.xlarge",)
+
+
+@pytest.mark.parametrize(
+    ("when_done", "says"), [("keep", "it is kept, and billed"), ("delete", "deleted within minutes")]
+)
+def test_the_notice_says_what_it_cost_and_what_becomes_of_the_volume(when_done: str, says: str) -> None:
+    cost = billed(
+        Charges(instance_seconds=7200, instances_usd=0.8, storage_gb_hours=9, unknown=("on demand g5.xlarge",))
+    )
+    run = Run(
+        run="count", name="count", backend="ec2", state=RunState.COMPLETED, end_reason=EndReason.COMPLETED,
+        capacity="spot", instance_type="g5.xlarge", job_name="count-1", created_at=NOON, updated_at=NOON, ended_at=NOON,
+        checkpoint_uri="s3://b/c/", output_prefix="s3://b/o/", token="t", request={"volume": {"when_done": when_done}},
+        cost=cost, volume_id="vol-0123456789abcdef0",
+    )  # fmt: skip
+    notice = ending_notice(run=run, deployment="spotkeep", created_at=NOON)
+    assert notice is not None
+    words = " ".join(notice.body.split())
+    assert "$0.80 for 2 h of instances" in words
+    assert "not known: the price of on demand g5.xlarge" in words
+    assert says in words
+    assert "SageMaker" not in words

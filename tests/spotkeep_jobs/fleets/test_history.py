@@ -96,6 +96,15 @@ def test_the_next_instance_tells_that_the_one_before_is_gone_even_when_nobody_sa
     assert statuses(absorb(found, seen=late, record=trains("b", since=8), now=at(10))) == statuses(found)
 
 
+def test_an_interruption_that_nobody_saw_before_the_end_is_told_all_the_same() -> None:
+    done = record(state=FINISHED, exit_code=0, heartbeat_at=at(20).timestamp())
+    lost = instance("a", launched=1, state="terminated", ended_at=at(9))
+    last = instance("b", launched=10, state="terminated", ended_at=at(21))
+    found = absorb(history(), seen=seen(lost, last), record=done, now=at(22))
+    assert statuses(found) == ["Starting", "Downloading", "Interrupted", "Downloading", "Training"]
+    assert found.ending is Ending.FINISHED
+
+
 def test_an_instance_that_ec2_forgot_is_over() -> None:
     found = absorb(history(), seen=seen(instance("a", launched=1)), record=record(), now=at(2))
     found = absorb(found, seen=seen(), record=record(), now=at(90))

@@ -250,14 +250,14 @@ def test_a_stop_is_written_for_the_instance_and_no_other_follows(world: World) -
 def test_the_next_attempt_begins_on_the_same_volume_with_nothing_reported(world: World) -> None:
     world.jobs.create(asked())
     volume = CurrentVolume(id="vol-1", zone="us-east-1a", size_gb=100)
-    world.change_record(volume=volume, ended=True, stop_requested=True)
+    world.change_record(volume=volume, ended=True, stop_requested=True, setbacks=5)
     world.report(state="failed", exit_code=1, script_failures=3, durable_step=70)
     assert world.jobs.create(asked(attempt=2)) == "fleet-2"
     record = world.records.fleet["count"]
     assert record.volume is not None
     assert (record.volume.id, record.job.attempt) == ("vol-1", 2)
     assert (record.training.state, record.training.script_failures, record.training.durable_step) == ("waiting", 0, 70)
-    assert (record.ended, record.stop_requested) == (False, False)
+    assert (record.ended, record.stop_requested, record.setbacks) == (False, False, 0)
 
 
 def test_instances_of_an_earlier_attempt_are_no_part_of_this_one(world: World) -> None:
