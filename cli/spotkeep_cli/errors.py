@@ -16,7 +16,8 @@ CommandLineError          1  something unexpected
 ├── NotConfirmedError    10  a question was answered with no
 ├── RehearsalFailedError 11  a rehearsal was judged, and did not pass
 ├── RehearsalNotJudgedError 12  a rehearsal could not be carried out to its verdict
-└── DamagedCheckpointsError 13  a checkpoint is damaged
+├── DamagedCheckpointsError 13  a checkpoint is damaged
+└── DrillFailedError     14  a run whose instance was taken away on purpose did not come back
 ```
 """
 
@@ -48,6 +49,7 @@ class ExitCode(IntEnum):
     REHEARSAL_FAILED = 11
     REHEARSAL_NOT_JUDGED = 12
     DAMAGED_CHECKPOINT = 13
+    DRILL_FAILED = 14
 
 
 class CommandLineError(Exception):
@@ -165,3 +167,9 @@ class DamagedCheckpointsError(CommandLineError):
     """A checkpoint is incomplete or altered; the message names the file, and the place in it where it is known."""
 
     exit_code = ExitCode.DAMAGED_CHECKPOINT
+
+
+class DrillFailedError(CommandLineError):
+    """A run did not train again after a drill, or the drill could not be carried out."""
+
+    exit_code = ExitCode.DRILL_FAILED
