@@ -11,7 +11,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -23,6 +23,7 @@ from pydantic import SecretStr
 from benchmarks.control.story import ControlPlaneStory
 from launcher import handler as launcher_handler
 from reconciler import handler as reconciler_handler
+from reconciler.housekeeping import Housekept
 from spotkeep_jobs.request import JobRequest
 from spotkeep_jobs.states import NoticeKind
 from tracker import handler as tracker_handler
@@ -187,6 +188,16 @@ class _Fed:
     parts: Callable[[ControlPlaneStory], object]
     inputs: st.SearchStrategy[Any]
     judge: Callable[[Any], str]
+    beside: Mapping[str, object] = field(default_factory=dict)
+    """What else the module would find, by the name of what gives it."""
+
+
+class _NothingElseToKeep:
+    """The sweep's housekeeping is a matter of the account, not of the event."""
+
+    @staticmethod
+    def keep_house(*, has_time: Callable[[], bool]) -> Housekept:  # noqa: ARG004 - the signature is Housekeeping's
+        return Housekept()
 
 
 def _launcher_answer(answer: Any) -> str:
@@ -269,6 +280,7 @@ _FED: Final = {
         parts=lambda story: reconciler_handler.reconciler_on(story.tracking),
         inputs=bad_events | bad_requests,
         judge=_reconciler_answer,
+        beside={"production_housekeeping": _NothingElseToKeep()},
     ),
 }
 FUNCTIONS: Final = tuple(_FED)
@@ -308,12 +320,15 @@ def _judged(feeding: _Fed, bad: Any) -> str:
 @contextlib.contextmanager
 def _standing_on(feeding: _Fed, parts: object) -> Iterator[None]:
     """The function finds these parts where it would find its real clients."""
-    real = getattr(feeding.module, feeding.production)
-    setattr(feeding.module, feeding.production, lambda: parts)
+    stands_on = {feeding.production: parts, **feeding.beside}
+    real = {name: getattr(feeding.module, name) for name in stands_on}
+    for name, part in stands_on.items():
+        setattr(feeding.module, name, lambda part=part: part)
     try:
         yield
     finally:
-        setattr(feeding.module, feeding.production, real)
+        for name, part in real.items():
+            setattr(feeding.module, name, part)
 
 
 @contextlib.contextmanager

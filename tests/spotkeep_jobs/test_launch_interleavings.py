@@ -201,7 +201,7 @@ stories = st.lists(st.tuples(st.sampled_from(sorted(HAPPENINGS)), runs, strikes)
 
 
 @given(story=stories)
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_one_writer_whatever_happens_in_whatever_order(story: list[tuple[str, str, Strike]], dynamodb: Any) -> None:
     world = World(type(dynamodb)())
     for happening, run, strike in story:
