@@ -1,6 +1,7 @@
 """The real deployment: boto3 behind `deployment.Deployment`, with AWS's errors in a user's words.
 
-The only module of the command line that calls AWS, besides `connection`, which looks the deployment up.
+The only module of the command line that calls AWS, besides `connection`, which looks the deployment up, and
+`drill.on_aws`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from mypy_boto3_logs import CloudWatchLogsClient
 
     from spotkeep_cli.account_check import AccountCheck
-    from spotkeep_cli.deployment import RunReader, StoredObjects
+    from spotkeep_cli.deployment import Drill, RunReader, StoredObjects
     from spotkeep_cli.run_storage import StoredVersion
     from spotkeep_jobs.record import Backend
 
@@ -73,6 +74,7 @@ class Connection(BaseModel):
     """None in the connection of an older deployment."""
     fleet_log_group: str = ""
     """Where the instances of runs on EC2 write; empty in a deployment without fleets."""
+    drill_template_id: str = ""
 
 
 class _UnfinishedError(LauncherError):
@@ -167,6 +169,12 @@ class AwsDeployment:
         """The log of an attempt: SageMaker and the instances of fleets have a log group each."""
         group = self._connection.fleet_log_group if backend == "ec2" else LOG_GROUP
         return CloudWatchJobLog(self._client("logs"), job_name=job_name, options=self._options, group=group)
+
+    def drill(self, run: str) -> Drill:
+        """A drill on a run."""
+        from spotkeep_cli.drill.on_aws import AwsDrill
+
+        return AwsDrill(connection=self._connection, client=self._client, options=self._options, run=run)
 
     def upload_source(self, *, key: str, content: bytes) -> str:
         """Puts a source archive into the bucket unless the same key is there: its name is its hash.

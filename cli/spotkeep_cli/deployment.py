@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from spotkeep_cli.account_check import AccountCheck
+    from spotkeep_cli.drill.recovery import Look
     from spotkeep_cli.run_storage import StoredVersion
     from spotkeep_jobs.prices.book import PriceBook
     from spotkeep_jobs.record import Attempt, Backend, Notice, Plan, Pool, Run, TimelineEntry
@@ -105,6 +106,26 @@ class JobLog(Protocol):
         """The lines that came since the last read, in order; empty when there are none (yet)."""
 
 
+class Drill(Protocol):
+    """A drill on one run: its instance is taken away on purpose."""
+
+    def instance(self) -> tuple[str, str]:
+        """The spot instance that works on the run, and its zone.
+
+        Raises:
+            RefusedError: The deployment has no drills, or the run has no such instance.
+        """
+
+    def start(self, instance: str, *, token: str) -> str:
+        """Starts the experiment on an instance, and gives its id."""
+
+    def spare(self, instance: str) -> None:
+        """Sees to it that no later experiment means this instance."""
+
+    def look(self, *, at: float) -> Look:
+        """Looks at the experiment and the run at this moment, in seconds since any fixed one."""
+
+
 class RunReader(Protocol):
     """The run table, as far as the commands read it. `spotkeep_jobs.run_table.RunTable` is one."""
 
@@ -171,6 +192,9 @@ class Deployment(Protocol):
 
     def job_log(self, job_name: str, *, backend: Backend = "sagemaker") -> JobLog:
         """The log of an attempt: of its training job, or of the instances of its fleet."""
+
+    def drill(self, run: str) -> Drill:
+        """A drill on a run."""
 
     def upload_source(self, *, key: str, content: bytes) -> str:
         """Puts a source archive into the bucket, unless it is there, and returns its S3 URI."""

@@ -17,7 +17,8 @@ CommandLineError          1  something unexpected
 ├── RehearsalFailedError 11  a rehearsal was judged, and did not pass
 ├── RehearsalNotJudgedError 12  a rehearsal could not be carried out to its verdict
 ├── DamagedCheckpointsError 13  a checkpoint is damaged
-└── LeftOverError        14  the account holds what belongs to no live run
+├── DrillFailedError     14  a run whose instance was taken away on purpose did not come back
+└── LeftOverError        15  the account holds what belongs to no live run
 ```
 """
 
@@ -49,7 +50,8 @@ class ExitCode(IntEnum):
     REHEARSAL_FAILED = 11
     REHEARSAL_NOT_JUDGED = 12
     DAMAGED_CHECKPOINT = 13
-    LEFT_OVER = 14
+    DRILL_FAILED = 14
+    LEFT_OVER = 15
 
 
 class CommandLineError(Exception):
@@ -167,6 +169,12 @@ class DamagedCheckpointsError(CommandLineError):
     """A checkpoint is incomplete or altered; the message names the file, and the place in it where it is known."""
 
     exit_code = ExitCode.DAMAGED_CHECKPOINT
+
+
+class DrillFailedError(CommandLineError):
+    """A run did not train again after a drill, or the drill could not be carried out."""
+
+    exit_code = ExitCode.DRILL_FAILED
 
 
 class LeftOverError(CommandLineError):

@@ -15,6 +15,7 @@ from spotkeep_cli.commands import checkpoints as checkpoint_commands
 from spotkeep_cli.commands import (
     describe,
     doctor,
+    drill,
     launch,
     logs,
     plan,
@@ -119,6 +120,7 @@ app.command(rich_help_panel=_RUNS)(describe.describe)
 app.command(rich_help_panel=_RUNS)(logs.logs)
 app.command(rich_help_panel=_RUNS)(stop.stop)
 app.command(rich_help_panel=_RUNS)(resume.resume)
+app.command(rich_help_panel=_RUNS)(drill.drill)
 app.command(rich_help_panel=_RUNS)(savings.savings)
 app.add_typer(pool_commands.app, name="pool", rich_help_panel=_RUNS)
 app.add_typer(notice_commands.app, name="notices", rich_help_panel=_RUNS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from spotkeep_cli.account_check import AccountCheck
 from spotkeep_cli.deployment import ConnectionOptions, LogLine, StoredObject
+from spotkeep_cli.drill.recovery import Look
 from spotkeep_cli.errors import NoConnectionError
 from spotkeep_cli.main import app
 from spotkeep_cli.run_storage import StoredVersion
@@ -118,6 +119,30 @@ class FakeObjects:
         on_bytes(len(self.contents[key]))
 
 
+class FakeDrill:
+    """A drill whose looks are known beforehand; the last one is seen for ever."""
+
+    def __init__(self, looks: Sequence[Look]) -> None:
+        self.looks = list(looks)
+        self.started: list[str] = []
+        self.spared: list[str] = []
+
+    def instance(self) -> tuple[str, str]:
+        return "i-1", "eu-central-1a"
+
+    def start(self, instance: str, *, token: str) -> str:
+        assert token
+        self.started.append(instance)
+        return "EXP1"
+
+    def spare(self, instance: str) -> None:
+        self.spared.append(instance)
+
+    def look(self, *, at: float) -> Look:
+        found = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+        return replace(found, at=at)
+
+
 @dataclass
 class FakeDeployment:
     """Records what was invoked and uploaded; the launcher's answers are set by the test."""
@@ -134,6 +159,7 @@ class FakeDeployment:
     versions: list[StoredVersion] | None = field(default_factory=list)
     """None when the bucket may not be listed."""
     account: AccountCheck = field(default_factory=lambda: AccountCheck(findings=(), unreadable={}))
+    drills: dict[str, FakeDrill] = field(default_factory=dict)
 
     def invoke_launcher(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         # What travels is JSON: a value JSON cannot hold fails here as it would there.
@@ -143,6 +169,9 @@ class FakeDeployment:
 
     def job_log(self, job_name: str, *, backend: str = "sagemaker") -> FakeLog:
         return FakeLog(self.logs.get(job_name, []))
+
+    def drill(self, run: str) -> FakeDrill:
+        return self.drills.setdefault(run, FakeDrill([]))
 
     def upload_source(self, *, key: str, content: bytes) -> str:
         self.uploads[key] = content

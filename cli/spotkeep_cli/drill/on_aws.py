@@ -1,0 +1,126 @@
+"""A drill's hands: tags the instance that is meant, starts the deployed experiment, looks at EC2 and the fleet record.
+
+Source: StartExperiment and GetExperiment, AWS FIS API reference.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from spotkeep_cli.aws_deployment import translated_aws_errors
+from spotkeep_cli.drill.recovery import Look
+from spotkeep_cli.errors import RefusedError
+from spotkeep_fleet.record import FAILED
+from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
+from spotkeep_jobs.fleets.records import DynamoFleetRecords
+
+if TYPE_CHECKING:
+    from spotkeep_cli.aws_deployment import ClientFactory, Connection
+    from spotkeep_cli.deployment import ConnectionOptions
+
+_DRILL_TAG = {"Key": "spotkeep:drill", "Value": "now"}
+"""What the deployed experiment template looks for; see `constructs/spotkeep_constructs/fleets.py`."""
+_LIVE = ("pending", "running")
+
+
+class AwsDrill:
+    """A drill on one run.
+
+    Args:
+        connection: Where everything is.
+        client: Makes a boto3 client of a service.
+        options: How the user named the deployment, for hints.
+        run: The run's id.
+    """
+
+    def __init__(self, *, connection: Connection, client: ClientFactory, options: ConnectionOptions, run: str) -> None:
+        self._connection = connection
+        self._options = options
+        self._run = run
+        self._ec2, self._fis = client("ec2"), client("fis")
+        self._records = DynamoFleetRecords(client("dynamodb"), table_name=connection.run_table, retention_days=1)
+        self._experiment: str | None = None
+
+    def instance(self) -> tuple[str, str]:
+        """The spot instance that holds the run, and its zone.
+
+        Raises:
+            RefusedError: The deployment has no drills, or the run has no such instance.
+        """
+        if not self._connection.drill_template_id:
+            raise RefusedError(
+                "this deployment has no drills", hint="deploy it with them: cdk deploy --all -c drills=true"
+            )
+        with translated_aws_errors(f"looking at the instances of {self._run}", options=self._options):
+            record = self._records.record(self._run)
+            found = {each["InstanceId"]: each for each in self._instances()}
+        holder = found.get(record.lease.holder) if record is not None and record.lease is not None else None
+        if holder is None or holder["State"]["Name"] != "running":
+            raise RefusedError(
+                f"no instance works on {self._run} now",
+                hint=f"a drill needs one that trains: {self._options.command} describe {self._run}",
+            )
+        if holder.get("InstanceLifecycle") != "spot":
+            raise RefusedError(
+                f"{holder['InstanceId']} is no spot instance: EC2 does not take it away",
+                hint="drill a run that is on spot",
+            )
+        return str(holder["InstanceId"]), str(holder["Placement"]["AvailabilityZone"])
+
+    def start(self, instance: str, *, token: str) -> str:
+        """Starts the experiment on an instance, and gives its id."""
+        with translated_aws_errors("starting the experiment", options=self._options):
+            self._ec2.create_tags(Resources=[instance], Tags=[_DRILL_TAG])
+            try:
+                started = self._fis.start_experiment(
+                    clientToken=token,
+                    experimentTemplateId=self._connection.drill_template_id,
+                    tags={DEPLOYMENT_TAG: self._connection.deployment, RUN_TAG: self._run},
+                )
+            except Exception:
+                self.spare(instance)
+                raise
+        self._experiment = str(started["experiment"]["id"])
+        return self._experiment
+
+    def spare(self, instance: str) -> None:
+        """Takes the drill's tag away, so that no later experiment means this instance."""
+        with translated_aws_errors("taking the drill's tag away", options=self._options):
+            self._ec2.delete_tags(Resources=[instance], Tags=[{"Key": _DRILL_TAG["Key"]}])
+
+    def look(self, *, at: float) -> Look:
+        """Looks at the experiment, the run's instances and its fleet record."""
+        with translated_aws_errors(f"looking at {self._run}", options=self._options):
+            state = self._fis.get_experiment(id=self._experiment)["experiment"]["state"]
+            instances = self._instances()
+            # Read last: what it says is never older than what EC2 says.
+            record = self._records.record(self._run)
+        training = record.training if record is not None else None
+        durable = (
+            [step for step in (training.durable_step, training.uploaded_step) if step is not None] if training else []
+        )
+        return Look(
+            at=at,
+            experiment=str(state["status"]),
+            reason=str(state.get("reason", "")),
+            instances={
+                each["InstanceId"]: each["Placement"]["AvailabilityZone"]
+                for each in instances
+                if each["State"]["Name"] in _LIVE
+            },
+            holder=record.lease.holder if record is not None and record.lease is not None else None,
+            step=training.step if training else None,
+            durable_step=max(durable, default=None),
+            over=training.over if training else False,
+            failed=training.state == FAILED if training else False,
+        )
+
+    def _instances(self) -> list[dict[str, Any]]:
+        filters = [
+            {"Name": f"tag:{DEPLOYMENT_TAG}", "Values": [self._connection.deployment]},
+            {"Name": f"tag:{RUN_TAG}", "Values": [self._run]},
+        ]
+        pages = self._ec2.get_paginator("describe_instances").paginate(Filters=filters)
+        return [
+            instance for page in pages for reservation in page["Reservations"] for instance in reservation["Instances"]
+        ]

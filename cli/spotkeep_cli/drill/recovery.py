@@ -1,0 +1,190 @@
+"""From looks at a run to how it came back: phases, steps lost, a verdict. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+class Phase(StrEnum):
+    """What happens in a drill, in this order; each is told by when it was first seen."""
+
+    TOLD = "told"
+    """EC2 has told the instance that it will be taken."""
+    LET_GO = "let go"
+    """The instance has saved, detached the volume and given the run back."""
+    GONE = "gone"
+    """The instance does not run any more."""
+    REPLACED = "replaced"
+    """The fleet has another one."""
+    TAKEN_UP = "taken up"
+    """The new instance holds the run, and brings the volume to itself."""
+    TRAINING = "training"
+    """The new instance has completed a step that no other one had saved, or the training is done."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """What is there at one moment.
+
+    Attributes:
+        at: Seconds since any fixed moment.
+        experiment: The state of the FIS experiment: `pending`, `running`, `completed`, `stopped`, `failed`, ...
+        instances: Zones of the run's instances that are starting or running, by their ids.
+        holder: The instance that holds the run; None when none does.
+        step: Completed steps, as reported last; None before the first report.
+        durable_step: The newest checkpoint that was durable, on the volume or in S3.
+        over: Whether the training is done, for better or worse.
+        failed: Whether it has failed for good.
+        reason: Why the experiment is as it is, in FIS's words.
+    """
+
+    at: float
+    experiment: str
+    instances: Mapping[str, str]
+    holder: str | None
+    step: int | None
+    durable_step: int | None
+    over: bool = False
+    failed: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovery:
+    """How far a run has come back.
+
+    Attributes:
+        run: The run's id.
+        began_at: When the experiment was started, as `Look.at` counts.
+        instance: The instance that is taken away.
+        zone: Where it is.
+        seen: When each phase was first seen, in seconds after the start.
+        replacement: The instance that took its place.
+        replacement_zone: Where that is.
+        reached_step: The highest step that the old instance reported.
+        saved_step: What was durable when it had let go: where the new one goes on.
+        problem: Why nothing can come of it any more.
+    """
+
+    run: str
+    began_at: float
+    instance: str
+    zone: str
+    seen: Mapping[Phase, float]
+    replacement: str | None = None
+    replacement_zone: str | None = None
+    reached_step: int | None = None
+    saved_step: int | None = None
+    problem: str | None = None
+
+    @property
+    def recovered(self) -> bool:
+        """Whether the run trains again on another instance."""
+        return Phase.TRAINING in self.seen
+
+    @property
+    def ended(self) -> bool:
+        """Whether there is nothing to wait for."""
+        return self.recovered or self.problem is not None
+
+    @property
+    def steps_lost(self) -> int | None:
+        """Steps that are trained twice; None where the run does not report any."""
+        if self.reached_step is None or self.saved_step is None:
+            return None
+        return max(0, self.reached_step - self.saved_step)
+
+    def phases(self) -> list[tuple[Phase, float, float]]:
+        """Each phase that was seen: when, and how long after the one before, in seconds; in order of time."""
+        ordered = sorted(self.seen.items(), key=lambda item: (item[1], list(Phase).index(item[0])))
+        before = [0.0, *(at for _, at in ordered)]
+        return [(phase, at, at - earlier) for (phase, at), earlier in zip(ordered, before, strict=False)]
+
+    def document(self) -> dict[str, Any]:
+        """It as `--json` gives it."""
+        kept = {name: value for name, value in asdict(self).items() if name not in ("seen", "began_at")}
+        return {
+            **kept,
+            "ok": self.recovered,
+            "recovered": self.recovered,
+            "steps_lost": self.steps_lost,
+            "phases": [
+                {"phase": phase.value, "at_seconds": round(at, 1), "seconds": round(took, 1)}
+                for phase, at, took in self.phases()
+            ],
+        }
+
+
+def absorb(recovery: Recovery, look: Look) -> Recovery:
+    """Take a look into account.
+
+    Args:
+        recovery: How far the run had come.
+        look: What is there now.
+    """
+    if recovery.ended:
+        return recovery
+    others = {id_: zone for id_, zone in look.instances.items() if id_ != recovery.instance}
+    holds = look.holder == recovery.instance
+    if holds and Phase.LET_GO not in recovery.seen:
+        recovery = replace(
+            recovery,
+            reached_step=_highest((recovery.reached_step, look.step)),
+            saved_step=_highest((recovery.saved_step, look.durable_step)),
+        )
+    elif Phase.LET_GO not in recovery.seen:
+        # What it wrote as it left is what the next one goes on from.
+        recovery = replace(
+            recovery,
+            reached_step=_highest((recovery.reached_step, look.step)) if look.holder is None else recovery.reached_step,
+            saved_step=_highest((recovery.saved_step, look.durable_step)),
+        )
+    taken_by = look.holder if look.holder in others else None
+    told = look.experiment in ("running", "completed")
+    now_true = {
+        Phase.TOLD: told,
+        Phase.LET_GO: not holds and (told or Phase.TOLD in recovery.seen),
+        Phase.GONE: recovery.instance not in look.instances,
+        Phase.REPLACED: bool(others),
+        Phase.TAKEN_UP: taken_by is not None,
+        Phase.TRAINING: taken_by is not None and not look.failed and (look.over or _beyond(look, recovery)),
+    }
+    after = look.at - recovery.began_at
+    seen = {**{phase: after for phase, true in now_true.items() if true}, **recovery.seen}
+    replacement = taken_by or recovery.replacement or next(iter(others), None)
+    return replace(
+        recovery,
+        seen=seen,
+        replacement=replacement,
+        replacement_zone=others.get(replacement or "", recovery.replacement_zone),
+        problem=_problem(look, recovered=Phase.TRAINING in seen),
+    )
+
+
+def _beyond(look: Look, recovery: Recovery) -> bool:
+    """Whether a step was completed that was not saved before. A run that reports none counts once it is taken up."""
+    if look.step is None:
+        return recovery.saved_step is None and recovery.reached_step is None
+    return look.step > (recovery.saved_step or 0)
+
+
+def _problem(look: Look, *, recovered: bool) -> str | None:
+    if recovered:
+        return None
+    if look.failed:
+        return "the training failed"
+    if look.over:
+        return "the training was done before its instance was taken away"
+    if look.experiment in ("failed", "stopped", "cancelled"):
+        why = f": {look.reason}" if look.reason else ""
+        return f"the experiment {look.experiment}{why}"
+    return None
+
+
+def _highest(steps: Iterable[int | None]) -> int | None:
+    return max((step for step in steps if step is not None), default=None)

@@ -1,0 +1,91 @@
+"""`spotkeep drill`: asks, takes the instance away, follows, judges."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from spotkeep_cli.drill.recovery import Look
+from spotkeep_cli.errors import ExitCode
+
+RUN = "digits-1a2b3c4d"
+
+
+def look(**changes: Any) -> Look:
+    fields: dict[str, Any] = {
+        "at": 0.0,
+        "experiment": "running",
+        "instances": {"i-1": "eu-central-1a"},
+        "holder": "i-1",
+        "step": 40,
+        "durable_step": 40,
+    }
+    return Look(**fields | changes)
+
+
+BACK = [
+    look(),
+    look(instances={}, holder=None),
+    look(instances={"i-2": "eu-central-1b"}, holder="i-2", step=41),
+]
+
+
+@pytest.fixture
+def drill(deployment: Any, make: Any) -> Any:
+    deployment.runs.add(make.run(RUN))
+    drill = deployment.drill(RUN)
+    drill.looks = list(BACK)
+    return drill
+
+
+def test_it_asks_before_it_takes_anything_away(spotkeep: Any, drill: Any) -> None:
+    assert spotkeep("drill", RUN, stdin="n\n").exit_code in (ExitCode.NOT_CONFIRMED, ExitCode.USAGE)
+    assert drill.started == []
+
+
+def test_a_run_that_comes_back_passes(spotkeep: Any, drill: Any) -> None:
+    result = spotkeep("drill", RUN, "--yes")
+    assert result.exit_code == ExitCode.DONE, result.output
+    assert drill.started == ["i-1"]
+    assert drill.spared == []
+    assert f"PASS  {RUN} trains again" in result.output
+    assert "another zone (eu-central-1b)" in result.output
+    assert "Trained twice: 0 steps" in result.output
+    for phase in ("told", "let go", "gone", "replaced", "taken up", "training"):
+        assert phase in result.output
+    assert f"spotkeep describe {RUN}" in result.output
+
+
+def test_programs_get_phases_and_verdict(spotkeep: Any, drill: Any) -> None:
+    assert drill.looks
+    document = json.loads(spotkeep("drill", RUN, "--yes", "--json").stdout)
+    assert document["recovered"] is True
+    assert document["steps_lost"] == 0
+    assert [entry["phase"] for entry in document["phases"]][-1] == "training"
+    assert document["replacement_zone"] == "eu-central-1b"
+
+
+@pytest.mark.parametrize(
+    ("looks", "said"),
+    [
+        (
+            [look(), look(experiment="stopped", reason="Experiment halted by stop condition")],
+            "halted by stop condition",
+        ),
+        ([look(), look(instances={}, holder=None, over=True, failed=True)], "the training failed"),
+    ],
+)
+def test_a_run_that_does_not_come_back_fails(spotkeep: Any, drill: Any, looks: list[Look], said: str) -> None:
+    drill.looks = list(looks)
+    result = spotkeep("drill", RUN, "--yes")
+    assert result.exit_code == ExitCode.DRILL_FAILED
+    assert "FAIL" in result.output
+    assert said in result.output
+
+
+def test_an_instance_that_was_not_taken_is_spared_from_the_next_experiment(spotkeep: Any, drill: Any) -> None:
+    drill.looks = [look(experiment="failed", reason="no role")]
+    assert spotkeep("drill", RUN, "--yes").exit_code == ExitCode.DRILL_FAILED
+    assert drill.spared == ["i-1"]

@@ -1,0 +1,182 @@
+"""A drill on the local EC2 and FIS: a real fleet, a real experiment; the test writes what the agents would."""
+
+from __future__ import annotations
+
+import base64
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from spotkeep_cli.aws_deployment import Connection
+from spotkeep_cli.deployment import ConnectionOptions
+from spotkeep_cli.drill.on_aws import AwsDrill
+from spotkeep_cli.drill.recovery import Look, Phase, Recovery, absorb
+from spotkeep_cli.errors import NoConnectionError, RefusedError
+from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
+from spotkeep_fleet.record import FleetRecord, Lease, opened
+from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
+from spotkeep_jobs.fleets.records import DynamoFleetRecords
+from spotkeep_local.lifecycle import LocalAws
+
+LOOKS = 1000
+USER_DATA = base64.b64encode(b"#!/bin/sh\nexec sleep 600\n").decode()
+
+
+class Scene:
+    """A run on a fleet, its record, and a deployed experiment template."""
+
+    def __init__(self, local: LocalAws) -> None:
+        session = local.session()
+        self.client = session.client
+        self.ec2, self.fis, self.dynamodb = (session.client(name) for name in ("ec2", "fis", "dynamodb"))
+        self.run = f"run-{uuid.uuid4().hex[:8]}"
+        self.table = f"runs-{uuid.uuid4().hex[:8]}"
+        self.dynamodb.create_table(
+            TableName=self.table,
+            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
+            AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in ("pk", "sk")],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        self.records = DynamoFleetRecords(self.dynamodb, table_name=self.table, retention_days=1)
+        job = InstanceJob(command=("true",), volume=VolumeSpec(size_gb=1))
+        self.records.write_record(opened(run=self.run, job=job), now=datetime.now(tz=UTC), new=True)
+        tags = [{"Key": DEPLOYMENT_TAG, "Value": "spotkeep"}, {"Key": RUN_TAG, "Value": self.run}]
+        template = self.ec2.create_launch_template(
+            LaunchTemplateName=self.run,
+            LaunchTemplateData={
+                "ImageId": "ami-00000000000000001",
+                "InstanceType": "m5.large",
+                "UserData": USER_DATA,
+                "TagSpecifications": [{"ResourceType": "instance", "Tags": tags}],
+            },
+        )["LaunchTemplate"]["LaunchTemplateId"]
+        self.fleet = self.ec2.create_fleet(
+            Type="maintain",
+            SpotOptions={"AllocationStrategy": "price-capacity-optimized"},
+            LaunchTemplateConfigs=[
+                {"LaunchTemplateSpecification": {"LaunchTemplateId": template, "Version": "$Latest"}}
+            ],
+            TargetCapacitySpecification={"TotalTargetCapacity": 1, "DefaultTargetCapacityType": "spot"},
+        )["FleetId"]
+        self.experiment_template = self.fis.create_experiment_template(
+            clientToken=uuid.uuid4().hex,
+            description="drill",
+            roleArn="arn:aws:iam::000000000000:role/drill",
+            stopConditions=[{"source": "none"}],
+            targets={
+                "Instance": {
+                    "resourceType": "aws:ec2:spot-instance",
+                    "resourceTags": {DEPLOYMENT_TAG: "spotkeep", "spotkeep:drill": "now"},
+                    "filters": [{"path": "State.Name", "values": ["running"]}],
+                    "selectionMode": "COUNT(1)",
+                }
+            },
+            actions={
+                "Interrupt": {
+                    "actionId": "aws:ec2:send-spot-instance-interruptions",
+                    "parameters": {"durationBeforeInterruption": "PT2M"},
+                    "targets": {"SpotInstances": "Instance"},
+                }
+            },
+        )["experimentTemplate"]["id"]
+
+    def drill(self, *, template: str | None = None) -> AwsDrill:
+        connection = Connection(
+            version=1,
+            deployment="spotkeep",
+            region="us-east-1",
+            launcher_function="launcher",
+            run_table=self.table,
+            checkpoint_bucket="bucket",
+            notice_topic_arn="arn",
+            drill_template_id=self.experiment_template if template is None else template,
+        )
+        return AwsDrill(connection=connection, client=self.client, options=ConnectionOptions(local=True), run=self.run)
+
+    def report(self, *, holder: str | None, step: int, durable: int) -> None:
+        """What an agent writes."""
+        record = self.records.record(self.run)
+        assert isinstance(record, FleetRecord)
+        lease = None if holder is None else Lease(holder=holder, fence=1, expires_at=time.time() + 90)
+        training = replace(record.training, state="training", step=step, durable_step=durable)
+        self.records.write_record(replace(record, lease=lease, training=training), now=datetime.now(tz=UTC))
+
+    def running(self, *, other_than: str = "") -> str:
+        def found() -> str | None:
+            active = self.ec2.describe_fleet_instances(FleetId=self.fleet)["ActiveInstances"]
+            for instance in active:
+                described = self.ec2.describe_instances(InstanceIds=[instance["InstanceId"]])
+                state = described["Reservations"][0]["Instances"][0]["State"]["Name"]
+                if instance["InstanceId"] != other_than and state == "running":
+                    return str(instance["InstanceId"])
+            return None
+
+        return str(waited(found))
+
+
+def waited(condition: Callable[[], Any]) -> Any:
+    # Counted, not timed: on a busy machine seconds may pass between two looks.
+    for _ in range(LOOKS):
+        if found := condition():
+            return found
+        time.sleep(0.05)
+    pytest.fail("waited in vain")
+
+
+@pytest.fixture
+def scene(local_aws: LocalAws) -> Iterator[Scene]:
+    scene = Scene(local_aws)
+    yield scene
+    scene.ec2.delete_fleets(FleetIds=[scene.fleet], TerminateInstances=True)
+
+
+def test_an_instance_is_told_taken_away_and_replaced(scene: Scene) -> None:
+    first = scene.running()
+    scene.report(holder=first, step=40, durable=38)
+    drill = scene.drill()
+    instance, zone = drill.instance()
+    assert instance == first
+    drill.start(instance, token=uuid.uuid4().hex)
+    recovery = Recovery(run=scene.run, began_at=0.0, instance=instance, zone=zone, seen={})
+
+    def seen(phase: Phase) -> Look | None:
+        nonlocal recovery
+        look = drill.look(at=time.monotonic())
+        recovery = absorb(recovery, look)
+        return look if phase in recovery.seen else None
+
+    waited(lambda: seen(Phase.TOLD))
+    scene.report(holder=None, step=40, durable=40)
+    waited(lambda: seen(Phase.GONE))
+    second = scene.running(other_than=first)
+    scene.report(holder=second, step=40, durable=40)
+    waited(lambda: seen(Phase.TAKEN_UP))
+    assert not recovery.recovered
+    scene.report(holder=second, step=41, durable=40)
+    waited(lambda: seen(Phase.TRAINING))
+    assert recovery.recovered
+    assert recovery.replacement == second
+    assert recovery.steps_lost == 0
+
+
+def test_what_cannot_be_drilled_is_refused_with_what_to_do(scene: Scene) -> None:
+    with pytest.raises(RefusedError) as refused:
+        scene.drill(template="").instance()
+    assert "drills=true" in refused.value.hint
+    with pytest.raises(RefusedError, match="no instance works on"):
+        scene.drill().instance()
+
+
+def test_an_experiment_that_does_not_start_leaves_no_tag_behind(scene: Scene) -> None:
+    first = scene.running()
+    with pytest.raises(NoConnectionError, match="starting the experiment"):
+        scene.drill(template="EXTnothing").start(first, token=uuid.uuid4().hex)
+    found = scene.ec2.describe_tags(
+        Filters=[{"Name": "resource-id", "Values": [first]}, {"Name": "key", "Values": ["spotkeep:drill"]}]
+    )
+    assert found["Tags"] == []
