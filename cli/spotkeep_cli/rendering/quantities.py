@@ -31,6 +31,8 @@ def dollars(amount: float | None) -> str:
         return UNKNOWN
     sign = "-" if amount < 0 else ""
     size = abs(amount)
+    if 0 < size < 0.00005:
+        return f"{sign}<$0.0001"
     if 0 < size < 0.01:
         return f"{sign}${size:.4f}"
     return f"{sign}${size:,.2f}"
@@ -38,7 +40,7 @@ def dollars(amount: float | None) -> str:
 
 def percent(share: float | None) -> str:
     """A percentage without decimals: `63%`."""
-    return UNKNOWN if share is None else f"{share:.0f}%"
+    return UNKNOWN if share is None else f"{round(share)}%"
 
 
 def size(count: int) -> str:

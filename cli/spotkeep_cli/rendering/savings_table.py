@@ -46,9 +46,9 @@ def savings_table(report: SavingsReport, *, width: int) -> RenderableType:
         *([] if by_run else [_counts(report)]),
         amounts("BILLED", [(cost.billed_seconds, cost.billed_usd) for cost in every]),
         amounts("ON DEMAND", [(c.clean_on_demand_seconds, c.clean_on_demand_usd) for c in every], importance=0),
-        amounts("SAVED", [(cost.saved_seconds, cost.saved_usd) for cost in every], importance=3),
+        amounts("SAVED", [(cost.saved_seconds, cost.saved_usd) for cost in every], importance=4),
         percents("SAVED %", [cost.saved_percent for cost in every]),
-        percents("AWS SAYS", [cost.aws_saved_percent for cost in every], importance=2),
+        percents("AWS SAYS", [cost.aws_saved_percent for cost in every], importance=3),
         Column(
             heading="TWICE",
             cells=redone_cells,
@@ -58,7 +58,7 @@ def savings_table(report: SavingsReport, *, width: int) -> RenderableType:
         ),
     ]
     if total.idle_pool_seconds:
-        columns.append(amounts("IDLE", [(row.idle_pool_seconds, row.idle_pool_usd) for row in every], importance=1))
+        columns.append(amounts("IDLE", [(row.idle_pool_seconds, row.idle_pool_usd) for row in every], importance=2))
     if total.stored_bytes:
         columns.append(_stored(every, in_dollars=total.storage_usd is not None))
     table = table_that_fits(columns, width=width)
@@ -67,7 +67,7 @@ def savings_table(report: SavingsReport, *, width: int) -> RenderableType:
 
 def _counts(report: SavingsReport) -> Column:
     cells = [str(group.runs) for group in report.groups]
-    return Column(heading="RUNS", cells=cells, footer=str(len(report.lines)), importance=4, justify="right")
+    return Column(heading="RUNS", cells=cells, footer=str(len(report.lines)), importance=5, justify="right")
 
 
 def _stored(rows: Sequence[SavingsTotal], *, in_dollars: bool) -> Column:

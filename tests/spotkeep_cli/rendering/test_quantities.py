@@ -32,7 +32,15 @@ def test_durations(seconds: float | None, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("amount", "text"),
-    [(None, "-"), (0, "$0.00"), (0.0042, "$0.0042"), (-0.0042, "-$0.0042"), (1234.5, "$1,234.50"), (-3, "-$3.00")],
+    [
+        (None, "-"),
+        (0, "$0.00"),
+        (0.0042, "$0.0042"),
+        (-0.0042, "-$0.0042"),
+        (1234.5, "$1,234.50"),
+        (0.00004, "<$0.0001"),
+        (-3, "-$3.00"),
+    ],
 )
 def test_money(amount: float | None, text: str) -> None:
     assert quantities.dollars(amount) == text
