@@ -22,7 +22,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 OFFLINE := Setting up needs a Python and an npm package index, once; later runs need no network. Connect, then run make again.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-torch rehearse rehearse-pool test test-torch check lint types contracts bench bench-checkpoint torture-checkpoint torture-control bench-control bench-policy lock clean
+.PHONY: help setup setup-torch rehearse rehearse-pool test test-torch check lint types contracts bench bench-checkpoint torture-checkpoint torture-control bench-control bench-fleet bench-policy lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -94,6 +94,9 @@ bench-control: setup ## Count what the functions ask of AWS: an event, a run, a 
 
 torture-control: setup ## Tell launcher, tracker and reconciler 25,000 steps of trouble and 30,000 bad inputs; a verdict, JSON under .spotkeep/torture/
 	$(BIN)/python -m benchmarks.control.torture $(TORTURE)
+
+bench-fleet: setup ## Measure recoveries on local EC2 instances: each phase against the floor, AWS calls, notice to durable
+	$(BIN)/python -m benchmarks.fleet $(BENCH)
 
 bench-policy: setup ## Judge the planner on real capacity traces; says how to get them where they are absent
 	$(BIN)/python -m benchmarks.policy

@@ -9,6 +9,7 @@ from constructs import Construct
 
 from spotkeep_constructs.chat_channels import ChatChannels
 from spotkeep_constructs.connection import Connection
+from spotkeep_constructs.dashboard import Dashboard
 from spotkeep_constructs.dependency_layer import LayerBuilder
 from spotkeep_constructs.failure_alarms import FailureAlarms
 from spotkeep_constructs.fleet_events import FleetEvents
@@ -96,6 +97,8 @@ class EventsStack(Stack):
             "SPOTKEEP_NOTICE_TOPIC_ARN": self.topics.notices.topic_arn,
             "SPOTKEEP_PRICES": json.dumps(settings.prices, sort_keys=True),
             "SPOTKEEP_RUN_RETENTION_DAYS": str(settings.run_retention_days),
+            "SPOTKEEP_WAITING_TOO_LONG_SECONDS": str(settings.waiting_too_long_seconds),
+            "SPOTKEEP_DEPLOYMENT_METRICS": json.dumps(settings.dashboard),
             "SPOTKEEP_POOL_REMINDER_SECONDS": str(settings.pool_reminder_seconds),
         }
         if settings.pool_idle_limit_seconds is not None:
@@ -172,12 +175,13 @@ class EventsStack(Stack):
                 platform=platform,
             )
             functions.append(webhook.function)
+        deliverers = [self.tracker, self.warm_pools, self.reconciler]
         alarms = FailureAlarms(
             self,
             "Alarms",
             topic=self.topics.operations,
             functions=functions,
-            deliverers=[self.tracker, self.warm_pools, self.reconciler],
+            deliverers=deliverers,
             events=job_events.queue,
         )
         drill = (
@@ -191,6 +195,18 @@ class EventsStack(Stack):
             if settings.drills
             else None
         )
+        if settings.dashboard:
+            Dashboard(
+                self,
+                "Board",
+                deployment=settings.deployment,
+                launcher=jobs.launcher,
+                tracker=self.tracker,
+                reconciler=self.reconciler,
+                deliverers=deliverers,
+                functions=functions,
+                alarms=alarms.alarms,
+            )
         self.connection = Connection(
             self,
             "Connection",

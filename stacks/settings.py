@@ -329,6 +329,17 @@ class Settings(BaseModel):
         default=None, description="https address that every notice is posted to, signed"
     )
 
+    waiting_too_long_seconds: int = Field(
+        default=7_200,
+        ge=300,
+        le=LONGEST_RUN_SECONDS,
+        description="a wait for capacity that is worth the notice waiting-too-long, of jobs that say nothing else",
+    )
+    dashboard: bool = Field(
+        default=True,
+        description="a CloudWatch dashboard, and the metrics it shows (at most about 8 USD a month in all)",
+    )
+
     keep_data_on_destroy: bool = Field(
         default=True, description="keep bucket, key and table when their stack is destroyed"
     )

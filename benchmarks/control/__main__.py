@@ -28,8 +28,8 @@ def main() -> int:
     console = Console()
     with console.status("counting") as status, measures.quiet():
         results: dict[str, Measured] = {"calls": measures.calls()}
-        status.update(f"reconciling {options.runs:,} runs")
-        results["reconciled"] = measures.reconciled(runs=options.runs)
+        status.update(f"reconciling {options.runs:,} runs and {options.pools:,} warm pools")
+        results["reconciled"] = measures.reconciled(runs=options.runs, pools=options.pools)
         status.update(f"sending {options.notices:,} notices")
         results["told"] = measures.told(notices=options.notices, failing=options.failing)
     document = {
@@ -80,6 +80,7 @@ def _targets(results: dict[str, Measured]) -> Table:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.control", description=__doc__)
     parser.add_argument("--runs", type=int, default=1_000, help="runs in flight (default 1000)")
+    parser.add_argument("--pools", type=int, default=100, help="warm pools that wait beside them (default 100)")
     parser.add_argument("--notices", type=int, default=10_000, help="notices to send (default 10000)")
     parser.add_argument("--failing", type=float, default=0.05, help="part of sends that fails (default 0.05)")
     parser.add_argument("--output", type=Path, default=PROJECT / ".spotkeep" / "bench" / "control.json")

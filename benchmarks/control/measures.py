@@ -18,13 +18,15 @@ from datetime import timedelta
 from typing import Any, Final
 
 from benchmarks.control.dynamodb import client_error
-from benchmarks.control.service import NOON
+from benchmarks.control.service import NOON, ModelJob
 from benchmarks.control.story import TIMEOUT_SECONDS, ControlPlaneStory
 from spotkeep_jobs.outbox import STALE_AFTER
 from spotkeep_jobs.record import Notice
 from spotkeep_jobs.states import NoticeKind
 from tracker import handler as tracker_handler
 from tracker.hints import batch_of
+from warm_pools import handler as warm_pools_handler
+from warm_pools.firings import PoolFiring
 
 SAGEMAKER_CALLS_A_SECOND: Final = 2
 OTHER_CALL_SECONDS: Final = 0.01
@@ -52,9 +54,9 @@ class Measured:
 class Stage(ControlPlaneStory):
     """The functions on the model, without a story: whoever measures tells it what happens."""
 
-    def launched(self, name: str) -> str:
-        """Launch a plain spot run, and give its job's name."""
-        document = {"name": name, "run": name, "token": name, "command": "x", "capacity": "spot"}
+    def launched(self, name: str, **fields: Any) -> str:
+        """Launch a run, a plain spot one by default, and give its job's name."""
+        document = {"name": name, "run": name, "token": name, "command": "x", "capacity": "spot", **fields}
         self.launcher.launch(document, default_token=name)
         return f"{name}-1"
 
@@ -64,6 +66,22 @@ class Stage(ControlPlaneStory):
         batch = batch_of({"Records": records})
         if batch is not None:
             tracker_handler.follow_batch(batch, tracking=lambda: self.tracking)
+
+    def trains_before_a_pool(self, name: str, **fields: Any) -> ModelJob:
+        """Launch a run whose job will leave a warm pool for an hour, and let it train."""
+        job = self.service.jobs[self.launched(name, capacity="on-demand", keep_alive="1h", **fields)]
+        self.service.gets_capacity(job)
+        self.events_come(self.service.events[-2:])
+        return job
+
+    def leaves_its_pool(self, job: ModelJob) -> list[dict[str, Any]]:
+        """Complete such a job; gives its last event."""
+        self.service.ends(job, "Completed")
+        return self.service.events[-1:]
+
+    def looks_at_pool(self, name: str) -> None:
+        """A schedule of a pool fires."""
+        warm_pools_handler.look(PoolFiring(run=name, attempt=1), tracking=self.tracking)
 
     def calls_of(self, act: Callable[[], object]) -> Counter[str]:
         """The AWS calls that something makes."""
@@ -106,6 +124,11 @@ def calls() -> Measured:
     burst = [service.events[-1]] * 10
     in_burst = stage.calls_of(lambda: stage.events_come(burst))
     nothing_new = told["an event that tells nothing new"]
+    left = stage.leaves_its_pool(stage.trains_before_a_pool("warm"))
+    told["a job completes and leaves a warm pool"] = dict(stage.calls_of(lambda: stage.events_come(left)))
+    told["a look at a warm pool that waits"] = dict(stage.calls_of(lambda: stage.looks_at_pool("warm")))
+    service.seconds += 3_700
+    told["a look at a warm pool that is over"] = dict(stage.calls_of(lambda: stage.looks_at_pool("warm")))
     describes = sum(count for name, count in nothing_new.items() if name in _SAGEMAKER)
     bare = _bare_calls(stage)
     ratio = sum(nothing_new.values()) / sum(bare.values())
@@ -134,16 +157,21 @@ def _bare_calls(stage: Stage) -> Counter[str]:
     return stage.calls_of(bare)
 
 
-def reconciled(*, runs: int) -> Measured:
+def reconciled(*, runs: int, pools: int = 0) -> Measured:
     """Runs in flight, swept within one invocation's limits under a slow SageMaker.
 
     Args:
         runs: How many.
+        pools: How many warm pools wait beside them.
     """
     stage = Stage()
+    # Each of another size, or the next job would take the last one's pool.
+    pooled = [stage.trains_before_a_pool(f"warm-{number:04d}", volume_size_gb=30 + number) for number in range(pools)]
+    for job in pooled:
+        stage.events_come(stage.leaves_its_pool(job))
     for number in range(runs):
         stage.launched(f"run-{number:04d}")
-    jobs = list(stage.service.jobs.values())
+    jobs = [job for job in stage.service.jobs.values() if job.live]
     for number, job in enumerate(jobs):
         if number % 2:
             stage.service.gets_capacity(job)
@@ -163,9 +191,9 @@ def reconciled(*, runs: int) -> Measured:
     last = sweeps[-1]
     kept = last["left"] == 0 and all(sweep["seconds"] < limit for sweep in sweeps)
     return Measured(
-        figures={"runs": runs, "sweeps": sweeps, "wall_s": round(time.monotonic() - started, 1)},
+        figures={"runs": runs, "pools": pools, "sweeps": sweeps, "wall_s": round(time.monotonic() - started, 1)},
         kept=kept,
-        target=f"{runs:,} runs in flight looked at within one invocation of {limit} s, at "
+        target=f"{runs:,} runs in flight and {pools:,} warm pools looked at within one invocation of {limit} s, at "
         f"{SAGEMAKER_CALLS_A_SECOND} SageMaker calls a second",
     )
 
@@ -188,6 +216,7 @@ def _swept(stage: Stage) -> dict[str, Any]:
     made = Counter(service.calls) - before
     return {
         "looked_at": sweep.runs,
+        "pools": sweep.pools,
         "left": sweep.left,
         "changes": sweep.changes,
         "seconds": round(elapsed(), 1),

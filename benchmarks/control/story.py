@@ -30,6 +30,7 @@ from launcher import handler as launcher_handler
 from reconciler.handler import reconciler_on
 from spotkeep_jobs.errors import RequestRefusedError, SageMakerBusyError
 from spotkeep_jobs.launch import Launcher, LaunchUnfinishedError
+from spotkeep_jobs.metric_log import MetricLog
 from spotkeep_jobs.notice_topic import SnsNoticeTopic
 from spotkeep_jobs.outbox import Outbox
 from spotkeep_jobs.pool_watch import PoolWatch
@@ -150,6 +151,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
                 topic=SnsNoticeTopic(self.service, topic_arn="topic"),  # type: ignore[arg-type]
                 clock=clock,
             ),
+            metric_log=MetricLog(deployment="spotkeep", enabled=False),
         )
         self.launcher = Launcher(
             table=self.table,

@@ -110,7 +110,7 @@ def _options() -> argparse.Namespace:
     options = parser.parse_args()
     if options.quick:
         options.kills, options.faults, options.failed_syncs = 8, 5, 1
-        options.lost_writes, options.flips, options.notices = 20, 20, 2
+        options.lost_writes, options.flips, options.notices = 8, 8, 2
     return options
 
 

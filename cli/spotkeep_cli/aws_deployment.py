@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from mypy_boto3_logs import CloudWatchLogsClient
 
     from spotkeep_cli.deployment import Drill, RunReader, StoredObjects
+    from spotkeep_jobs.record import Backend
 
 ClientFactory = Callable[..., Any]
 """`boto3.Session.client`, or the local AWS's."""
@@ -67,7 +68,10 @@ class Connection(BaseModel):
     run_table: str
     checkpoint_bucket: str
     notice_topic_arn: str
+    fleet_log_group: str = ""
+    """Where the instances of runs on EC2 write; empty in a deployment without fleets."""
     drill_template_id: str = ""
+    """The experiment that takes an instance away; empty in a deployment without drills."""
 
 
 class _UnfinishedError(LauncherError):
@@ -146,9 +150,10 @@ class AwsDeployment:
                 self._sleep(2 ** (attempt - 1) / 2)
         raise AssertionError  # the count does not end
 
-    def job_log(self, job_name: str) -> CloudWatchJobLog:
-        """The log of a training job."""
-        return CloudWatchJobLog(self._client("logs"), job_name=job_name, options=self._options)
+    def job_log(self, job_name: str, *, backend: Backend = "sagemaker") -> CloudWatchJobLog:
+        """The log of an attempt: SageMaker and the instances of fleets have a log group each."""
+        group = self._connection.fleet_log_group if backend == "ec2" else LOG_GROUP
+        return CloudWatchJobLog(self._client("logs"), job_name=job_name, options=self._options, group=group)
 
     def drill(self, run: str) -> Drill:
         """A drill on a run."""
@@ -181,8 +186,11 @@ class CloudWatchJobLog:
     A managed spot job that comes back on another instance may write a new stream; each read looks for it.
     """
 
-    def __init__(self, client: CloudWatchLogsClient, *, job_name: str, options: ConnectionOptions) -> None:
+    def __init__(
+        self, client: CloudWatchLogsClient, *, job_name: str, options: ConnectionOptions, group: str = LOG_GROUP
+    ) -> None:
         self._client = client
+        self._group = group
         self._job_name = job_name
         self._options = options
         self._positions: dict[str, str] = {}
@@ -200,7 +208,7 @@ class CloudWatchJobLog:
     def _streams(self) -> list[str]:
         try:
             pages = self._client.get_paginator("describe_log_streams").paginate(
-                logGroupName=LOG_GROUP, logStreamNamePrefix=f"{self._job_name}/"
+                logGroupName=self._group, logStreamNamePrefix=f"{self._job_name}/"
             )
             return [stream["logStreamName"] for page in pages for stream in page["logStreams"]]
         except self._client.exceptions.ResourceNotFoundException:
@@ -210,7 +218,7 @@ class CloudWatchJobLog:
         host = stream.rpartition("/")[2].rpartition("-")[0] or stream
         while True:
             position = self._positions.get(stream)
-            query: dict[str, Any] = {"logGroupName": LOG_GROUP, "logStreamName": stream, "startFromHead": True}
+            query: dict[str, Any] = {"logGroupName": self._group, "logStreamName": stream, "startFromHead": True}
             if position is not None:
                 query["nextToken"] = position
             page = self._client.get_log_events(**query)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from spotkeep_cli.drill.recovery import Look
-    from spotkeep_jobs.record import Attempt, Notice, Plan, Pool, Run, TimelineEntry
+    from spotkeep_jobs.record import Attempt, Backend, Notice, Plan, Pool, Run, TimelineEntry
     from spotkeep_jobs.states import RunState
 
     # Named here because `RunReader.list` hides the builtin within its class.
@@ -181,8 +181,8 @@ class Deployment(Protocol):
             NoConnectionError: The call did not come through, also when tried again.
         """
 
-    def job_log(self, job_name: str) -> JobLog:
-        """The log of a training job."""
+    def job_log(self, job_name: str, *, backend: Backend = "sagemaker") -> JobLog:
+        """The log of an attempt: of its training job, or of the instances of its fleet."""
 
     def drill(self, run: str) -> Drill:
         """A drill on a run."""

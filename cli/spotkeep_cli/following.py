@@ -148,5 +148,5 @@ class _Poll:
         if self._log is None or self._log_of != head.job_name:
             if self._log is not None:
                 remaining = read_lines(self._log)  # what the last attempt still wrote
-            self._log, self._log_of = self._deployment.job_log(head.job_name), head.job_name
+            self._log, self._log_of = self._deployment.job_log(head.job_name, backend=head.backend), head.job_name
         return remaining + read_lines(self._log)

@@ -22,6 +22,7 @@ PLACEHOLDER_BUCKET = "spotkeep-checkpoints"
 
 _SOME_IMAGE = "123456789012.dkr.ecr.us-east-1.amazonaws.com/default:latest"
 _SOME_INSTANCE_TYPE = "ml.m5.xlarge"
+_SOME_EC2_TYPE = "m5.xlarge"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,7 @@ class Judgement:
         warnings: What is allowed and probably not meant.
         usd_per_hour: The on-demand price of one instance, where the deployment knows it.
         pools: The warm pools there are, held against the job; those it would take come first.
+        spot_offers: Of a run on EC2: what spot capacity costs now, by type and zone, the cheapest first.
     """
 
     request: Mapping[str, Any]
@@ -41,6 +43,7 @@ class Judgement:
     warnings: tuple[Problem, ...] = ()
     usd_per_hour: float | None = None
     pools: tuple[PoolMatch, ...] = ()
+    spot_offers: tuple[Mapping[str, Any], ...] = ()
 
 
 def judge_by_launcher(deployment: Deployment, prepared: PreparedJob) -> Judgement:
@@ -60,6 +63,7 @@ def judge_by_launcher(deployment: Deployment, prepared: PreparedJob) -> Judgemen
         warnings=tuple(problems_from_answer(answer.get("warnings") or [])),
         usd_per_hour=float(price) if isinstance(price, int | float) else None,
         pools=tuple(matches_from_answer(answer)),
+        spot_offers=tuple(answer.get("spot_offers") or ()),
     )
 
 
@@ -67,7 +71,9 @@ def judge_here(prepared: PreparedJob) -> Judgement:
     """Applies the launcher's rules without a deployment; what only a deployment knows is taken for granted."""
     from spotkeep_jobs.validation import DeploymentDefaults, validate
 
-    defaults = DeploymentDefaults(image=_SOME_IMAGE, instance_type=_SOME_INSTANCE_TYPE)
+    defaults = DeploymentDefaults(
+        image=_SOME_IMAGE, instance_type=_SOME_INSTANCE_TYPE, fleet_instance_types=(_SOME_EC2_TYPE,)
+    )
     validation = validate(prepared.payload, defaults=defaults)
     request = validation.request.as_document() if validation.request is not None else {}
     return Judgement(

@@ -21,6 +21,7 @@ from spotkeep_cli.commands import (
     plan,
     ps,
     rehearse,
+    rehearse_fleet,
     rehearse_pool,
     resume,
     savings,
@@ -128,6 +129,7 @@ app.command(rich_help_panel=_JOB_FILES)(doctor.doctor)
 app.command(rich_help_panel=_JOB_FILES)(plan.plan)
 app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse)
 app.command(rich_help_panel=_JOB_FILES)(rehearse_pool.rehearse_pool)
+app.command(rich_help_panel=_JOB_FILES)(rehearse_fleet.rehearse_fleet)
 app.command(rich_help_panel=_JOB_FILES)(schema.schema)
 local_commands.app.add_typer(local_ec2_commands.app, name="ec2")
 app.add_typer(local_commands.app, name="local", rich_help_panel=_LOCAL)

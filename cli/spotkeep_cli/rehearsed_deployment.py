@@ -12,12 +12,13 @@ from spotkeep_cli.preparation import prepare
 if TYPE_CHECKING:
     from spotkeep_cli.deployment import Deployment, JobLog, RunReader
     from spotkeep_cli.job_file import JobDocument
+    from spotkeep_jobs.record import Backend
 
 _OF_ONE_RUN: Final = frozenset({"token", "checkpoint_prefix"})
 
 
-class RehearsedDeployment:
-    """Launches one job file under the run ids that a rehearsal gives.
+class _Rehearsed:
+    """One job file in one deployment.
 
     Args:
         deployment: The deployment on the local AWS.
@@ -38,9 +39,20 @@ class RehearsedDeployment:
         """Where notices are published."""
         return self._deployment.notice_topic_arn
 
-    def job_log(self, job_name: str) -> JobLog:
+    def _launch(self, run: str, **fields: object) -> None:
+        document = self._document.with_fields(fields) if fields else self._document
+        _launch(self._deployment, document, run=run, new_token=self._new_token)
+
+    def _ask(self, payload: Mapping[str, object], *, what: str) -> None:
+        read_answer(self._deployment.invoke_launcher(payload), what=what)
+
+
+class RehearsedDeployment(_Rehearsed):
+    """Launches one job file under the run ids that a rehearsal gives."""
+
+    def job_log(self, job_name: str, *, backend: Backend = "sagemaker") -> JobLog:
         """The log of a training job."""
-        return self._deployment.job_log(job_name)
+        return self._deployment.job_log(job_name, backend=backend)
 
     def launch(self, *, run: str) -> None:
         """Launch the job as a run of this id; see `spotkeep_rehearsal.rehearsal.Deployment.launch`.
@@ -48,7 +60,7 @@ class RehearsedDeployment:
         Raises:
             RefusedError: The launcher refused the job file; carries every problem, with its line.
         """
-        _launch(self._deployment, self._document, run=run, new_token=self._new_token)
+        self._launch(run)
 
     def stop(self, *, run: str) -> None:
         """Ask a run to end.
@@ -56,30 +68,11 @@ class RehearsedDeployment:
         Raises:
             RefusedError: There is no such run.
         """
-        read_answer(self._deployment.invoke_launcher({"action": "stop", "run": run}), what=f"{run} was not stopped")
+        self._ask({"action": "stop", "run": run}, what=f"{run} was not stopped")
 
 
-class RehearsedPools:
-    """Launches one job file under the run ids that a rehearsal of a warm pool gives, and acts on its pools.
-
-    Args:
-        deployment: The deployment on the local AWS.
-        document: The job file, on demand.
-        new_token: Makes an idempotency token for each launch.
-    """
-
-    def __init__(self, deployment: Deployment, *, document: JobDocument, new_token: Callable[[], str]) -> None:
-        self._deployment, self._document, self._new_token = deployment, document, new_token
-
-    @property
-    def runs(self) -> RunReader:
-        """The run table."""
-        return self._deployment.runs
-
-    @property
-    def notice_topic_arn(self) -> str:
-        """Where notices are published."""
-        return self._deployment.notice_topic_arn
+class RehearsedPools(_Rehearsed):
+    """Launches one job file, on demand, under the run ids that a rehearsal gives, and acts on their warm pools."""
 
     def launch(self, *, run: str, keep_alive_seconds: int) -> None:
         """Launch the job as a run of this id, with a warm pool.
@@ -87,8 +80,7 @@ class RehearsedPools:
         Raises:
             RefusedError: The launcher refused the job file; carries every problem, with its line.
         """
-        document = self._document.with_fields({"keep_alive": keep_alive_seconds})
-        _launch(self._deployment, document, run=run, new_token=self._new_token)
+        self._launch(run, keep_alive=keep_alive_seconds)
 
     def extend_pool(self, *, run: str, seconds: int) -> None:
         """Keep a run's pool longer.
@@ -106,14 +98,16 @@ class RehearsedPools:
         """
         self._ask({"action": "stop-pool", "run": run}, what=f"the pool of {run} was not ended")
 
-    def _ask(self, payload: Mapping[str, object], *, what: str) -> None:
-        read_answer(self._deployment.invoke_launcher(payload), what=what)
-
 
 def on_demand(document: JobDocument) -> JobDocument:
     """A job file's job as one that may leave a warm pool, and tells what becomes of it."""
     without_ladder = dict.fromkeys(("ladder", "longest_wait", "spot_only", "max_wait"))
     return document.with_fields({"capacity": "on-demand", "notify": None, **without_ladder})
+
+
+def on_fleet(document: JobDocument) -> JobDocument:
+    """A job file's job as one on a spot fleet, with room for each type that it names in every zone."""
+    return document.with_fields({"backend": "ec2"})
 
 
 def _launch(deployment: Deployment, document: JobDocument, *, run: str, new_token: Callable[[], str]) -> None:

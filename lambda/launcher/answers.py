@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from spotkeep_jobs.fleets.checks import as_documents
 from spotkeep_jobs.warm_pool import idle_seconds, idle_usd
 
 if TYPE_CHECKING:
     from spotkeep_jobs.errors import RequestRefusedError
+    from spotkeep_jobs.fleets.checks import Offer
     from spotkeep_jobs.launch import Launched
     from spotkeep_jobs.pool_matching import PoolMatch
     from spotkeep_jobs.record import Pool, Run
@@ -51,14 +53,19 @@ def valid(
     usd_per_hour: float | None,
     matches: Sequence[PoolMatch],
     now: datetime,
+    offers: Sequence[Offer] = (),
 ) -> Answer:
-    """A document that would be launched, with every default filled in, its price and the warm pools held against it."""
+    """A document that would be launched, with every default filled in, its price and the warm pools held against it.
+
+    `spot_offers` is what spot capacity costs now, by type and zone, for a run on EC2.
+    """
     return {
         "ok": True,
         "request": request.as_document(),
         "usd_per_hour": usd_per_hour,
         "warnings": list(warnings),
         "pools": [_matched(match, now=now) for match in matches],
+        "spot_offers": as_documents(offers),
     }
 
 

@@ -70,7 +70,7 @@ def production_launcher() -> Launcher:
         defaults=settings.defaults,
         prices=settings.prices,
         now=_now,
-        fleets=Fleets(platform=platform, jobs=parts.jobs),
+        fleets=Fleets(platform=platform, jobs=parts.jobs, checks=parts.checks),
     )
 
 
@@ -127,12 +127,14 @@ def answer_to(event: object, *, launcher: Launcher, request_id: str) -> answers.
     if action == "validate":
         request, warnings = launcher.validate(document)
         _count("DocumentValidated")
-        matches, troubles = _matches(request, launcher=launcher) if request.backend == "sagemaker" else ((), ())
+        on_ec2 = request.backend == "ec2"
+        matches, troubles = ((), ()) if on_ec2 else _matches(request, launcher=launcher)
         return answers.valid(
             request,
             (*warnings, *troubles),
             usd_per_hour=launcher.usd_per_hour(request),
             matches=matches,
+            offers=launcher.check(request).offers if on_ec2 else (),
             now=launcher.now(),
         )
     launch = launcher.launch(document, default_token=request_id, plan=plan)

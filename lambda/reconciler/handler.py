@@ -56,6 +56,8 @@ def reconciler_on(parts: Tracking, *, search_from: int = SEARCH_FROM) -> Reconci
             now=parts.clock,
         ),
         clock=parts.clock,
+        sweep_fleets=None if parts.fleet_sweep is None else parts.fleet_sweep.sweep,
+        metric_log=parts.metric_log,
         search_from=search_from,
     )
 
@@ -110,8 +112,11 @@ def _report(sweep: Sweep) -> None:
         "NoticeDead": sweep.notices_dead,
         "SweepFailures": len(sweep.failures),
         "SweepLeft": sweep.left,
+        "FleetLeftoversDeleted": sweep.swept_away,
     }
     for name, count in counts.items():
+        if not count and name != "RunsInFlight":
+            continue  # Each metric that has a value in an hour is billed for it.
         metrics.add_metric(name=name, unit=MetricUnit.Count, value=count)
 
 

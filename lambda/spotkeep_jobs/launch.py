@@ -34,6 +34,7 @@ from spotkeep_jobs.errors import (
     TrainingJobNameTakenError,
     TrainingJobNotFoundError,
 )
+from spotkeep_jobs.fleets.checks import Checked, FleetChecks
 from spotkeep_jobs.fleets.jobs import NoFleets
 from spotkeep_jobs.fleets.launch import FleetPlatform, fleet_launch, job_request_of
 from spotkeep_jobs.job_backends import JobBackends
@@ -118,10 +119,12 @@ class Fleets:
     Attributes:
         platform: what it gives every fleet; None for a deployment without.
         jobs: where attempts on fleets are.
+        checks: asks EC2 about a request; None for a deployment without.
     """
 
     platform: FleetPlatform | None = None
     jobs: TrainingJobs = field(default_factory=NoFleets)
+    checks: FleetChecks | None = None
 
 
 class Launcher:
@@ -196,9 +199,13 @@ class Launcher:
         """
         validation = self._judged(document, default_token=default_token)
         request = self._accepted(validation, default_token=default_token)
+        checked = self.check(request)
+        validation = replace(validation, warnings=(*validation.warnings, *checked.warnings))
         token = request.token or default_token
         run_id = request.run or run_id_for(name=request.name, token=token)
         request = request.model_copy(update={"run": run_id, "token": token})
+        if checked.problems and not self._was_launched(request):
+            raise RequestRefusedError(checked.problems, warnings=validation.warnings)
         if self._overlaps(request):
             raise RequestRefusedError(self._taken(request), warnings=validation.warnings)
         run, replayed = self._open(request, run=run_id, token=token, plan=plan, warnings=validation.warnings)
@@ -218,9 +225,22 @@ class Launcher:
         """
         validation = validate(document, defaults=self._defaults, now=self.now())
         request = self._accepted(validation)
-        if problems := self._taken(request):
-            raise RequestRefusedError(problems, warnings=validation.warnings)
-        return request, validation.warnings
+        checked = self.check(request)
+        warnings = (*validation.warnings, *checked.warnings)
+        if problems := [*checked.problems, *self._taken(request)]:
+            raise RequestRefusedError(problems, warnings=warnings)
+        return request, warnings
+
+    def check(self, request: JobRequest) -> Checked:
+        """What EC2 says of a request with `backend: ec2`; nothing of any other."""
+        if request.backend != "ec2" or self._fleets.checks is None:
+            return Checked()
+        return self._fleets.checks.check(request)
+
+    def _was_launched(self, request: JobRequest) -> bool:
+        """Whether the same token launched it before: its volume is in use since, and that is no problem."""
+        recorded = self._table.get(request.run or "")
+        return recorded is not None and recorded.token == request.token
 
     def usd_per_hour(self, request: JobRequest) -> float | None:
         """The on-demand price of one instance, for an accepted document; None where the deployment does not know it.
@@ -309,7 +329,9 @@ class Launcher:
             return validation.request
         draft = validation.draft
         taken = draft and self._taken(draft.model_copy(update={"token": draft.token or default_token}))
-        raise RequestRefusedError([*validation.problems, *(taken or ())], warnings=validation.warnings)
+        checked = self.check(draft) if draft is not None else Checked()
+        problems = [*validation.problems, *checked.problems, *(taken or ())]
+        raise RequestRefusedError(problems, warnings=(*validation.warnings, *checked.warnings))
 
     def _taken(self, request: JobRequest) -> list[Problem]:
         """What of a request another run has already: its id, its prefix."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from spotkeep_jobs.checkpoint_watch import Freshness
 from spotkeep_jobs.ladder import NextJob
 from spotkeep_jobs.record import Attempt, Cost, Notice, Pool, Run
 from spotkeep_jobs.states import EndReason, NoticeKind, PoolEndReason, PoolState, RunState
@@ -280,6 +281,54 @@ def long_wait_notice(
             *_commands(
                 (f"spotkeep describe {run.run}", "where it stands"),
                 (f"spotkeep stop {run.run}", "end it, to look elsewhere"),
+            ),
+        ],
+    )
+
+
+def stale_checkpoint_notice(
+    *, run: Run, attempt: Attempt, freshness: Freshness, nth: int, deployment: str, now: datetime
+) -> Notice:
+    """Tell that a run trains and has not saved for longer than it should.
+
+    Args:
+        run: The head.
+        attempt: Its attempt.
+        freshness: Of its newest checkpoint.
+        nth: How often the attempt has told that, from 1.
+        deployment: The deployment's name.
+        now: When it was seen.
+    """
+    age = spoken_duration((now - freshness.counted_from).total_seconds())
+    newest = freshness.newest_at
+    if newest is None:
+        text = f"trains, and has told of no checkpoint since {_clock(freshness.counted_from)}, {age} ago"
+    elif newest < freshness.counted_from:
+        text = f"trains since {_clock(freshness.counted_from)}, {age} ago, and has not saved since then"
+    else:
+        text = f"trains, and its newest checkpoint is of {_clock(newest)}, {age} ago"
+    if freshness.interval_s is not None:
+        text += f"; it saves every {spoken_duration(freshness.interval_s)} otherwise"
+    stuck = "Newer ones are on the job's disk and do not reach S3. " if freshness.stuck_on_its_way else ""
+    return _notice(
+        run=run,
+        deployment=deployment,
+        kind=NoticeKind.CHECKPOINT_STALE,
+        attempt=attempt.attempt,
+        nth=nth,
+        happened_at=now,
+        created_at=now,
+        subject="has not saved for long",
+        paragraphs=[
+            *_wrapped(
+                f"Your run {run.name} {text}. {stuck}If its capacity went away now, the work since then would be "
+                "done twice. This is told once; the next checkpoint makes it fresh again."
+            ),
+            "",
+            "Next",
+            *_commands(
+                (f"spotkeep logs {run.run} -f", "whether it says why"),
+                (f"spotkeep checkpoints ls {run.run}", "what is there"),
             ),
         ],
     )

@@ -8,13 +8,14 @@ written; whoever dies in between leaves it to the next look.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.errors import SageMakerRefusedError, TrainingJobNotFoundError
 from spotkeep_jobs.pool_matching import differences
 from spotkeep_jobs.pool_schedules import plan_schedules
+from spotkeep_jobs.run_metrics import RunMetrics, happened_between, total
 from spotkeep_jobs.run_table import RunChangedError, RunTable
 from spotkeep_jobs.scheduler_api import ScheduleNotMadeError
 from spotkeep_jobs.states import PoolState
@@ -37,11 +38,13 @@ class PoolLook:
         pool: The pool, up to date.
         changes: How many changes were written.
         problems: What could not be scheduled; the reconciler looks instead.
+        happened: What the changes add to the deployment's metrics.
     """
 
     pool: Pool
     changes: int = 0
     problems: tuple[str, ...] = ()
+    happened: RunMetrics = field(default_factory=dict)
 
 
 class PoolWatch:
@@ -82,13 +85,14 @@ class PoolWatch:
             SageMakerError: SageMaker could not answer.
         """
         changes = 0
+        happened: list[RunMetrics] = []
         asked_to_end = False
         for _ in range(_TRIES):
             head, pool = self._table.get(run), self._table.pool(run, attempt)
             if head is None or pool is None:
                 return None
             if pool.state is not PoolState.AVAILABLE:
-                return PoolLook(pool=pool, changes=changes)
+                return PoolLook(pool=pool, changes=changes, happened=total(happened))
             change = decide_pool(
                 run=head,
                 attempts=self._table.attempts(run),
@@ -99,7 +103,7 @@ class PoolWatch:
             )
             if change is not None:
                 try:
-                    self._table.commit_pool(change)
+                    happened.append(happened_between(head, self._table.commit_pool(change)))
                 except RunChangedError:
                     continue
                 pool = change.pool
@@ -108,7 +112,7 @@ class PoolWatch:
                 asked_to_end = True
                 self._end(pool)
                 continue
-            return PoolLook(pool=pool, changes=changes, problems=self.plan(pool))
+            return PoolLook(pool=pool, changes=changes, problems=self.plan(pool), happened=total(happened))
         raise RunChangedError(run)
 
     def plan(self, pool: Pool) -> tuple[str, ...]:

@@ -77,16 +77,20 @@ def _after(progress: Progress | None, event: JobEvent) -> Progress:
     match event.kind:
         case JobEventKind.START:
             update |= {"at_work": False, "unsettled_step": None, "unsettled_at": None}
+        case JobEventKind.SCHEDULE:
+            update |= _scheduled(event)
         case JobEventKind.RESUME if event.step is not None:
             # What it went on from is what had been durable.
             update |= {"step": event.step, "durable_step": event.step, "at_work": True, "reported_at": at}
         case JobEventKind.UPLOADED if event.step is not None:
             update |= {
                 "durable_step": max(progress.durable_step, event.step), "tells_uploads": True,
-                "unsettled_step": None, "unsettled_at": None,
+                "unsettled_step": None, "unsettled_at": None, "uploaded_at": event.at,
             }  # fmt: skip
         case kind if kind in _REPORTS_A_STEP and event.step is not None:
             update |= _reported(progress, event, step=event.step)
+            if kind is JobEventKind.SAVED:
+                update |= _saved(progress, event)
             if kind is JobEventKind.SAVED and not progress.tells_uploads and _nothing_unsettled(progress, update):
                 update |= {"unsettled_step": event.step, "unsettled_at": event.at}
         case _:
@@ -110,6 +114,21 @@ def _reported(progress: Progress, event: JobEvent, *, step: int) -> dict[str, ob
             "timed_seconds": progress.timed_seconds + seconds,
         }
     return update | {"step": step, "reported_at": datetime.fromtimestamp(event.at, tz=UTC)}
+
+
+def _scheduled(event: JobEvent) -> dict[str, object]:
+    seconds = event.fields.get("seconds")
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not math.isfinite(seconds) or seconds <= 0:
+        return {}
+    return {"scheduled_seconds": float(seconds)}
+
+
+def _saved(progress: Progress, event: JobEvent) -> dict[str, object]:
+    """Two checkpoints of one process say how often it saves; between two processes lies a wait."""
+    update: dict[str, object] = {"saved_at": event.at}
+    if progress.at_work and progress.saved_at is not None:
+        update["saves_every_seconds"] = event.at - progress.saved_at
+    return update
 
 
 def _settled(progress: Progress, event: JobEvent) -> dict[str, object]:

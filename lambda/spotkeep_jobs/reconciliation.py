@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from spotkeep_jobs.errors import SpotkeepJobsError
 from spotkeep_jobs.launch import LAUNCH_SETTLES
+from spotkeep_jobs.run_metrics import RunMetrics, happened_between, in_flight_now, total
+from spotkeep_jobs.states import PoolState, RunState
 
 if TYPE_CHECKING:
+    from spotkeep_jobs.fleets.sweep import Swept
+    from spotkeep_jobs.metric_log import MetricLog
     from spotkeep_jobs.outbox import Outbox
     from spotkeep_jobs.pool_watch import PoolWatch
-    from spotkeep_jobs.record import Pool
+    from spotkeep_jobs.record import Pool, Run
     from spotkeep_jobs.run_observer import Observation, RunObserver
     from spotkeep_jobs.run_table import RunTable
     from spotkeep_jobs.sagemaker_api import SearchableTrainingJobs, TrainingJob
@@ -32,7 +36,7 @@ SEARCH_FROM: Final = 20
 class LaunchCompleter(Protocol):
     """The seam to `launch`: finishes what a launcher that died left half done."""
 
-    def __call__(self, run: str, /) -> object:
+    def __call__(self, run: str, /) -> Run:
         """Create the job of the run's current attempt, find that it exists, stop it, or end the run."""
         ...
 
@@ -60,7 +64,11 @@ class Sweep:
         notices_sent: How many notices went out.
         notices_dead: How many were refused for the last time.
         left: How many runs there was no time for; the next sweep begins with them.
+        swept_away: How many fleets, volumes and snapshots that nobody needs were deleted.
         failures: What failed, and why.
+        happened: What its changes add to the deployment's metrics.
+        states: Where the runs that were looked at are.
+        kept: The warm pools that are there.
     """
 
     runs: int = 0
@@ -72,7 +80,16 @@ class Sweep:
     notices_sent: int = 0
     notices_dead: int = 0
     left: int = 0
+    swept_away: int = 0
     failures: dict[str, str] = field(default_factory=dict)
+    happened: list[RunMetrics] = field(default_factory=list)
+    states: list[RunState] = field(default_factory=list)
+    kept: list[Pool] = field(default_factory=list)
+
+    @property
+    def metrics(self) -> RunMetrics:
+        """What it adds to the deployment's metrics, and what it saw."""
+        return {**total(self.happened), **in_flight_now(self.states, self.kept)}
 
 
 class Reconciler:
@@ -90,8 +107,11 @@ class Reconciler:
         outbox: Outbox,
         complete_launch: LaunchCompleter,
         clock: Callable[[], datetime],
+        metric_log: MetricLog,
         search_from: int = SEARCH_FROM,
+        sweep_fleets: Callable[[], Swept] | None = None,
     ) -> None:
+        self._sweep_fleets = sweep_fleets
         self._deployment = deployment
         self._table = table
         self._observer = observer
@@ -101,12 +121,13 @@ class Reconciler:
         self._outbox = outbox
         self._complete_launch = complete_launch
         self._clock = clock
+        self._metric_log = metric_log
         self._search_from = search_from
 
     def sweep(
         self, *, has_time: Callable[[], bool] = lambda: True, may_send: Callable[[], bool] = lambda: True
     ) -> Sweep:
-        """Look at everything in flight once, then send what the outbox holds.
+        """Look at everything in flight once, then send what the outbox holds, and write what was seen into the metrics.
 
         Args:
             has_time: Asked before each item; False ends the looking, not the sending.
@@ -124,9 +145,11 @@ class Reconciler:
             if not has_time():
                 sweep.left += 1
                 continue
-            if in_progress and self._is_as_recorded(run, in_progress):
+            as_recorded = self._as_recorded(run, in_progress) if in_progress else None
+            if as_recorded is not None:
                 sweep.runs += 1
                 sweep.unchanged += 1
+                sweep.states.append(as_recorded.state)
                 continue
             self._isolated(sweep, f"run {run}", partial(self._reconcile, sweep, run, in_progress))
         for pool in list(self._table.kept_pools()):
@@ -135,25 +158,34 @@ class Reconciler:
         for name in list(self._table.watched_tuning_jobs()):
             if has_time():
                 self._isolated(sweep, f"tuning job {name}", partial(self._look_at, sweep, name))
+        if self._sweep_fleets is not None and has_time():
+            self._isolated(sweep, "fleets", partial(self._sweep_away, sweep, self._sweep_fleets))
         self._isolated(sweep, "outbox", lambda: self._send(sweep, may_send=may_send))
+        self._metric_log.write(sweep.metrics)
         return sweep
 
     def _search_jobs(self) -> dict[str, TrainingJob]:
-        return {job.name: job for job in self._jobs.in_progress(self._deployment)}
+        return {job.name: job for job in self._jobs.search_in_progress(self._deployment)}
 
-    def _is_as_recorded(self, run: str, in_progress: Mapping[str, TrainingJob]) -> bool:
+    def _as_recorded(self, run: str, in_progress: Mapping[str, TrainingJob]) -> Run | None:
         try:
-            return self._observer.is_as_recorded(run, in_progress=in_progress)
+            return self._observer.as_recorded(run, in_progress=in_progress)
         except Exception:  # noqa: BLE001 - the look that follows meets it again, and tells it
-            return False
+            return None
 
     def _reconcile(self, sweep: Sweep, run: str, in_progress: Mapping[str, TrainingJob]) -> None:
         sweep.runs += 1
         observed = self._observer.observe(run, in_progress=in_progress)
-        if observed is not None and self._is_half_done(observed):
-            self._complete_launch(run)
+        if observed is None:
+            return
+        sweep.changes += observed.changes
+        sweep.happened.append(observed.happened)
+        sweep.states.append(observed.run.state)
+        if self._is_half_done(observed):
+            completed = self._complete_launch(run)
             sweep.completed += 1
-        sweep.changes += observed.changes if observed is not None else 0
+            sweep.happened.append(happened_between(observed.run, completed))
+            sweep.states[-1] = completed.state
 
     def _is_half_done(self, observed: Observation) -> bool:
         """Whether a launch did not get through to SageMaker and nobody is at work on it any more."""
@@ -164,11 +196,22 @@ class Reconciler:
         """Also makes schedules that were lost, and ends a pool that is idle for too long."""
         sweep.pools += 1
         look = self._pools.look(run=pool.run, attempt=pool.attempt)
-        sweep.changes += look.changes if look is not None else 0
+        if look is None:
+            return
+        sweep.changes += look.changes
+        sweep.happened.append(look.happened)
+        if look.pool.state is PoolState.AVAILABLE:
+            sweep.kept.append(look.pool)
 
     def _look_at(self, sweep: Sweep, tuning_job: str) -> None:
         sweep.tuning_jobs += 1
         self._tuning.observe(tuning_job)
+
+    @staticmethod
+    def _sweep_away(sweep: Sweep, sweep_fleets: Callable[[], Swept]) -> None:
+        swept = sweep_fleets()
+        sweep.swept_away += len(swept.deleted) + len(swept.fleets)
+        sweep.failures.update(swept.failures)
 
     def _send(self, sweep: Sweep, *, may_send: Callable[[], bool]) -> None:
         delivery = self._outbox.deliver_all(has_time=may_send)

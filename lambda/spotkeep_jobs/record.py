@@ -170,6 +170,13 @@ class Progress(Record):
     """A checkpoint on the job's disk that may not have reached S3."""
     tells_uploads: bool = False
     """Whether the job says when a checkpoint has reached S3."""
+    saved_at: float | None = None
+    uploaded_at: float | None = None
+    """Epoch seconds, by the job's clock: when the newest checkpoint was on its disk, and when one had reached S3."""
+    scheduled_seconds: float | None = None
+    """How often the script means to save, where it says so."""
+    saves_every_seconds: float | None = None
+    """How far apart its last two checkpoints were."""
 
 
 class Steered(Record):
@@ -241,7 +248,7 @@ class Run(Record):
     notify: tuple[NoticeKind, ...] = DEFAULT_NOTIFY
     deadline_at: UtcTime | None = None
     progress: Progress | None = None
-    """Followed in runs with a deadline."""
+    """Followed in runs with a deadline, and where a stale checkpoint is to be told."""
     steered: Steered | None = None
     budget_told_percent: int = 0
     """Up to which share of its budget the timeline has told."""
@@ -290,6 +297,10 @@ class Attempt(Record):
     interruptions: int = 0
     long_wait_told: int | None = None
     """After which interruption (0: before the first capacity) a long wait was told last."""
+    stale_told: int = 0
+    """How often a stale checkpoint was told."""
+    stale_told_of: UtcTime | None = None
+    """Which checkpoint was told to be stale last: when it was saved; the attempt's beginning where there was none."""
     seen_modified_at: UtcTime | None = None
     """SageMaker's LastModifiedTime of the job as it was described last: until it moves, nothing happened to the job."""
     look_again_at: UtcTime | None = None

@@ -801,6 +801,11 @@ class JobRequest(_Document):
         default=DEFAULT_NOTIFY
     )
     """What to send a notice about."""
+    waiting_too_long: LongestWait | None = Field(default=None, examples=["4h"])
+    """A wait for capacity that is worth the notice waiting-too-long, 5m to 28d. Default: the deployment's, 2h."""
+    checkpoint_stale: LongestWait | None = Field(default=None, examples=["1h"])
+    """An age of the newest checkpoint that is worth the notice checkpoint-stale, 5m to 28d. Default: three times the
+    interval in which the run saves, at least 15m; 1h where that is not known."""
     owner: Annotated[str, BeforeValidator(_owner)] | None = Field(default=None, examples=["ada@example.com"])
     """Whose run it is, for `spotkeep ps` and the cost tag. Default: nobody's."""
     team: Annotated[str, BeforeValidator(_team)] | None = Field(default=None, examples=["vision"])

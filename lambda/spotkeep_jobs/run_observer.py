@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -23,9 +23,10 @@ from spotkeep_jobs.job_events import JobLog
 from spotkeep_jobs.launch import complete_launch
 from spotkeep_jobs.progress import follow
 from spotkeep_jobs.record import format_time
+from spotkeep_jobs.run_metrics import RunMetrics, happened_between, total
 from spotkeep_jobs.run_table import RunChangedError, RunTable
 from spotkeep_jobs.steering import Steering
-from spotkeep_jobs.tracking import Deployment, decide
+from spotkeep_jobs.tracking import Deployment, asks_for_its_log, decide
 
 if TYPE_CHECKING:
     from spotkeep_jobs.pool_watch import PoolWatch
@@ -48,12 +49,14 @@ class Observation:
             before and nobody asked.
         changes: How many changes were written.
         notices: The run's notices, sent or not, those of the changes last.
+        happened: What those changes add to the deployment's metrics.
     """
 
     run: Run
     job: TrainingJob | None
     changes: int
     notices: tuple[Notice, ...] = ()
+    happened: RunMetrics = field(default_factory=dict)
 
 
 class RunObserver:
@@ -97,25 +100,29 @@ class RunObserver:
             return None
         return self.observe(run)
 
-    def is_as_recorded(self, run: str, *, in_progress: Mapping[str, TrainingJob]) -> bool:
-        """Whether nothing can have happened to a run since it was described, and nobody has asked anything of it.
+    def as_recorded(self, run: str, *, in_progress: Mapping[str, TrainingJob]) -> Run | None:
+        """The head of a run to which nothing can have happened since it was described, and that nobody asks to end.
 
         Args:
             run: Its id.
             in_progress: The jobs in progress by name, as they were searched a moment ago.
+
+        Returns:
+            None when the run has to be observed.
         """
         head = self._table.get(run)
         found = None if head is None else in_progress.get(head.job_name)
         if head is None or found is None or head.job_arn != found.arn or head.stop_requested_at is not None:
-            return False
+            return None
         if head.deadline_at is not None:
-            return False  # Its plan asks how far it is, whatever SageMaker says.
+            return None  # Its plan asks how far it is, whatever SageMaker says.
         attempt = self._table.attempt(run, head.attempt)
         if attempt is None or attempt.rung_left_at is not None or attempt.seen_modified_at is None:
-            return False
+            return None
         due = attempt.look_again_at is not None and attempt.look_again_at <= self._clock()
         modified = found.last_modified_at
-        return not due and modified is not None and format_time(modified) == format_time(attempt.seen_modified_at)
+        same = modified is not None and format_time(modified) == format_time(attempt.seen_modified_at)
+        return head if same and not due else None
 
     def observe(self, run: str, *, in_progress: Mapping[str, TrainingJob] = _NOTHING_SEARCHED) -> Observation | None:
         """Observe a run by its id; see `observe_job`.
@@ -126,12 +133,15 @@ class RunObserver:
                 but before anything is told or done because of it, the job is described.
         """
         changes_written = 0
+        happened: list[RunMetrics] = []
         for _ in range(_TRIES):
             head, notices = self._table.head_and_notices(run)
             if head is None:
                 return None
             if head.state.ended:
-                return Observation(run=head, job=None, changes=changes_written, notices=tuple(notices))
+                return Observation(
+                    run=head, job=None, changes=changes_written, notices=tuple(notices), happened=total(happened)
+                )
             *earlier, attempt = self._table.attempts(run)[: head.attempt]
             job = in_progress.get(attempt.job_name)
             changes = [] if job is None else self._decide(head, attempt, earlier, job)
@@ -141,7 +151,8 @@ class RunObserver:
             wrote: int | None = None
             try:
                 for change in changes:
-                    head = self._table.commit(change)
+                    before, head = head, self._table.commit(change)
+                    happened.append(happened_between(before, head))
                     notices += change.notices
                     attempt = change.next_attempt or change.attempt
                     wrote = None if change.next_attempt is None else attempt.attempt
@@ -152,22 +163,29 @@ class RunObserver:
                 in_progress = _NOTHING_SEARCHED
                 continue
             if _asks_for_action(head, attempt, job):
-                head = complete_launch(
-                    run,
-                    table=self._table,
-                    jobs=self._backends.sagemaker,
-                    fleets=self._backends.ec2,
-                    deployment=self._deployment,
-                    now=self._clock,
-                    wrote=wrote,
+                before, head = (
+                    head,
+                    complete_launch(
+                        run,
+                        table=self._table,
+                        jobs=self._backends.sagemaker,
+                        fleets=self._backends.ec2,
+                        deployment=self._deployment,
+                        now=self._clock,
+                        wrote=wrote,
+                    ),
                 )
-            return Observation(run=head, job=job, changes=changes_written, notices=tuple(notices))
+                happened.append(happened_between(before, head))
+            return Observation(
+                run=head, job=job, changes=changes_written, notices=tuple(notices), happened=total(happened)
+            )
         raise RunChangedError(run)
 
     def _decide(
         self, head: Run, attempt: Attempt, earlier: Sequence[Attempt], job: TrainingJob | None
     ) -> Sequence[RunChange]:
-        log = self._log(head, job)
+        now = self._clock()
+        log = self._log(head, job, now)
         return decide(
             run=head,
             attempt=attempt,
@@ -176,7 +194,7 @@ class RunObserver:
             log=log,
             steering=self._steering(head, log),
             deployment=self._deployment,
-            now=self._clock(),
+            now=now,
             chain_since=self._chain_before(job),
         )
 
@@ -186,14 +204,14 @@ class RunObserver:
             return None
         return self._pools.chain_before(job)
 
-    def _log(self, run: Run, job: TrainingJob | None) -> JobLog:
-        """All of an ended job's log; of a live one what is new, where a deadline asks how far it is."""
+    def _log(self, run: Run, job: TrainingJob | None, now: datetime) -> JobLog:
+        """All of an ended job's log; of a live one what is new, where a deadline or a checkpoint's age asks for it."""
         if job is None:
             return JobLog()
         logs = self._fleet_logs if run.backend == "ec2" else self._logs
         if job.ended:
             return logs.read(job.name)
-        if run.deadline_at is None or not any(entry.status == "Training" for entry in job.transitions):
+        if not asks_for_its_log(run, job=job, now=now):
             return JobLog()
         return logs.read(job.name, since=None if run.progress is None else run.progress.read_to)
 

@@ -37,6 +37,7 @@ ENDED_STATUSES = frozenset({"Completed", "Failed", "Stopped"})
 _METHODS = {
     "CreateTrainingJob": "create_training_job",
     "DescribeTrainingJob": "describe_training_job",
+    "ListTrainingJobs": "list_training_jobs",
     "Search": "search",
     "StopTrainingJob": "stop_training_job",
     "UpdateTrainingJob": "update_training_job",
@@ -107,15 +108,25 @@ class TrainingJob:
     """None for a job without a pool: it asked for none, or none is kept."""
     pool_traits: PoolTraits | None = None
     """What another job must match to take its pool; None for a job that cannot leave one."""
-    volume_id: str | None = None
-    """Of an attempt on a fleet: the volume that follows the run."""
+
     charges: Charges | None = None
     """Of an attempt on a fleet that is over: what its instances cost."""
+    volume_id: str | None = None
+    """Of an attempt on a fleet: the volume that follows the run."""
 
     @property
     def ended(self) -> bool:
         """Whether the job is over for good."""
         return self.status in ENDED_STATUSES or self.status == "Deleting"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSummary:
+    """A line of ListTrainingJobs: a hundred come in one call, but say little."""
+
+    name: str
+    arn: str
+    last_modified_at: datetime | None
 
 
 class TrainingJobs(Protocol):
@@ -164,7 +175,7 @@ class TrainingJobs(Protocol):
 class SearchableTrainingJobs(TrainingJobs, Protocol):
     """The seam to SageMaker, which can also be asked for many jobs at once."""
 
-    def in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
+    def search_in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
         """Every job of a deployment that is InProgress, as far as the index knows: it is a little behind.
 
         Args:
@@ -193,8 +204,8 @@ class SageMakerTrainingJobs:
         except TrainingJobNotFoundError:
             return None
 
-    def in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
-        """Search the jobs in progress; see `SearchableTrainingJobs.in_progress`.
+    def search_in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
+        """Search the jobs in progress; see `SearchableTrainingJobs.search_in_progress`.
 
         Not ListTrainingJobs: that takes a page of the account's whole history and leaves out of it what has ended, so
         its calls grow with every job there ever was, and it says no more than a status of each.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import ValidationError
 
 from spotkeep_jobs import notices, steering
+from spotkeep_jobs.checkpoint_watch import Freshness, freshness_of
 from spotkeep_jobs.cost import (
     ON_INSTANCES_STATUSES,
     WAITING_STATUSES,
@@ -25,7 +26,8 @@ from spotkeep_jobs.cost import (
 )
 from spotkeep_jobs.job_events import JobEventKind, JobLog
 from spotkeep_jobs.ladder import NextJob, NoMoreJobs, Rung, next_job, on_demand_below, rungs_of
-from spotkeep_jobs.record import Attempt, Notice, Pool, Run, RunChange, TimelineEntry
+from spotkeep_jobs.progress import follow
+from spotkeep_jobs.record import Attempt, Notice, Pool, Progress, Run, RunChange, TimelineEntry
 from spotkeep_jobs.request import JobRequest
 from spotkeep_jobs.states import AttemptState, EndReason, NoticeKind, PoolState, RunState, TimelineKind
 from spotkeep_jobs.steering import Standing, Steering
@@ -40,6 +42,8 @@ VANISHED_AFTER: Final = timedelta(minutes=10)
 """A job that SageMaker accepted this long ago and does not know (any more) is gone."""
 
 DEFAULT_LONG_WAIT: Final = timedelta(hours=2)
+LOOK_FOR_CHECKPOINTS: Final = timedelta(minutes=15)
+"""How often a log is read that says of no checkpoint, or of none that is fresh."""
 BUDGET_NEAR: Final = 0.8
 """The part of max_cost whose spending is worth a notice."""
 
@@ -292,6 +296,7 @@ class _Decision:
         state = self._live_state()
         attempt = attempt.model_copy(update={"state": AttemptState(state.value)})
         run = run.model_copy(update={"state": state})
+        run = run.model_copy(update={"progress": self._progress()})
         run, attempt, steered = self._steered(run, attempt)
         run, budget_entries, budget_told = self._with_budget(run, attempt)
         entries += [*steered, *budget_entries]
@@ -302,10 +307,12 @@ class _Decision:
         elif (told_long := self._waits_long(attempt)) is not None:
             attempt = attempt.model_copy(update={"long_wait_told": attempt.interruptions})
             told.append(told_long)
+        attempt, told_stale = self._stale_checkpoint(run, attempt)
+        told += told_stale
         attempt = attempt.model_copy(
             update={
                 "seen_modified_at": self.job.last_modified_at and _in_record(self.job.last_modified_at),
-                "look_again_at": self._look_again_at(attempt),
+                "look_again_at": self._look_again_at(run, attempt),
             }
         )
         head = self._with_attempt(run, attempt)
@@ -391,7 +398,6 @@ class _Decision:
         request, standing = _request_of(run), self._standing()
         if self.steering is None or request is None:
             return run, attempt, []
-        run = run.model_copy(update={"progress": self.steering.progress})
         leaving = attempt.rung_left_at or run.stop_requested_at or self.job.status == "Stopping"
         decided = None if leaving or standing is None else steering.decide(run, request, self.steering, standing)
         if decided is None:
@@ -473,15 +479,48 @@ class _Decision:
             return False
         return self.now - waiting >= timedelta(seconds=rung.longest_wait_seconds)
 
-    def _look_again_at(self, attempt: Attempt) -> datetime | None:
-        """When a wait gets too long for the rung, or long enough to tell; None when time makes no difference."""
+    def _progress(self) -> Progress | None:
+        """How far the run is, with what was read of its log."""
+        return follow(self.run.progress, self.log.events) if self.steering is None else self.steering.progress
+
+    def _stale_checkpoint(self, run: Run, attempt: Attempt) -> tuple[Attempt, list[Notice]]:
+        """The notice of a checkpoint that is too old, once for each checkpoint."""
+        freshness = _freshness(run, self.job)
+        if freshness is None or not self.log.complete or self.now < freshness.stale_at:
+            return attempt, []
+        told_of = _in_record(freshness.newest_at or attempt.created_at)
+        if attempt.stale_told_of == told_of:
+            return attempt, []
+        attempt = attempt.model_copy(update={"stale_told": attempt.stale_told + 1, "stale_told_of": told_of})
+        notice = notices.stale_checkpoint_notice(
+            run=run,
+            attempt=attempt,
+            freshness=freshness,
+            nth=attempt.stale_told,
+            deployment=self.deployment.name,
+            now=self.now,
+        )
+        return attempt, [notice]
+
+    def _look_again_at(self, run: Run, attempt: Attempt) -> datetime | None:
+        """When a wait gets too long for the rung, or long enough to tell, or a checkpoint too old.
+
+        Returns:
+            None when time makes no difference.
+        """
         since, rung = self._waiting_since(), self._rung()
+        freshness = _freshness(run, self.job)
+        if freshness is not None:
+            told = attempt.stale_told_of == _in_record(freshness.newest_at or attempt.created_at)
+            # Read a moment ago, or told: then a new checkpoint is looked for now and then.
+            later = self.now + LOOK_FOR_CHECKPOINTS
+            return _in_record(later if told or freshness.read_at <= self.now else freshness.read_at)
         if since is None:
             return None
         told = attempt.long_wait_told == attempt.interruptions or NoticeKind.WAITING_TOO_LONG not in self.run.notify
         longest = rung.longest_wait_seconds if rung is not None and attempt.rung_left_at is None else None
         waits = [
-            *([] if told else [self.deployment.long_wait]),
+            *([] if told else [self._long_wait()]),
             *([] if longest is None else [timedelta(seconds=longest)]),
         ]
         return min((_in_record(since + wait) for wait in waits), default=None)
@@ -491,7 +530,7 @@ class _Decision:
         since = self._waiting_since()
         if since is None or NoticeKind.WAITING_TOO_LONG not in self.run.notify or self.run.stop_requested_at:
             return None
-        if attempt.long_wait_told == attempt.interruptions or self.now - since < self.deployment.long_wait:
+        if attempt.long_wait_told == attempt.interruptions or self.now - since < self._long_wait():
             return None
         return notices.long_wait_notice(
             run=self.run,
@@ -501,6 +540,13 @@ class _Decision:
             waited_seconds=(self.now - since).total_seconds(),
             happened_at=self.now,
         )
+
+    def _long_wait(self) -> timedelta:
+        """A wait that is worth a notice."""
+        request = _request_of(self.run)
+        if request is None or request.waiting_too_long is None:
+            return self.deployment.long_wait
+        return timedelta(seconds=request.waiting_too_long)
 
     def _waiting_since(self) -> datetime | None:
         """When the wait that the job is in began; None when it has capacity."""
@@ -600,6 +646,37 @@ class _Decision:
             if entry.status == "Training":
                 return None
         return None
+
+
+def asks_for_its_log(run: Run, *, job: TrainingJob, now: datetime) -> bool:
+    """Whether the log of a live job has to be read before anything is decided about its run.
+
+    A deadline asks how far it is; a checkpoint that seems stale may only be one that nobody has read of yet.
+
+    Args:
+        run: The head.
+        job: Its job, not ended.
+        now: The time of the decision.
+    """
+    if run.deadline_at is not None:
+        return any(entry.status == "Training" for entry in job.transitions)
+    freshness = _freshness(run, job)
+    return freshness is not None and freshness.read_at <= now
+
+
+def _freshness(run: Run, job: TrainingJob) -> Freshness | None:
+    """How fresh the newest checkpoint is; None where nobody asked, or none is due."""
+    if NoticeKind.CHECKPOINT_STALE not in run.notify or run.stop_requested_at is not None:
+        return None
+    request = _request_of(run)
+    if request is None or not request.checkpoints:
+        return None
+    if job.secondary_status != "Training" or job.status != "InProgress":
+        return None
+    since = next((entry.started_at for entry in reversed(job.transitions) if entry.status == "Training"), None)
+    if since is None:
+        return None
+    return freshness_of(run.progress, training_since=since, longest_age_seconds=request.checkpoint_stale)
 
 
 def steered_entry(*, run: str, attempt: int, text: str, at: datetime) -> TimelineEntry:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import boto3
@@ -13,8 +13,10 @@ from pydantic import Field
 
 from spotkeep_jobs.fleets.jobs import NoFleets
 from spotkeep_jobs.fleets.owners import FleetOwners, NoFleetOwners
-from spotkeep_jobs.fleets.wiring import FleetSettings, fleet_parts
+from spotkeep_jobs.fleets.sweep import FleetSweep
+from spotkeep_jobs.fleets.wiring import FleetSettings, fleet_parts, fleet_sweep_of
 from spotkeep_jobs.function_settings import FunctionSettings
+from spotkeep_jobs.metric_log import MetricLog
 from spotkeep_jobs.notice_topic import SnsNoticeTopic
 from spotkeep_jobs.outbox import Outbox
 from spotkeep_jobs.pool_watch import PoolWatch
@@ -22,7 +24,7 @@ from spotkeep_jobs.run_observer import RunObserver
 from spotkeep_jobs.run_table import RunTable
 from spotkeep_jobs.sagemaker_api import SageMakerTrainingJobs, SearchableTrainingJobs, TrainingJobs, client_config
 from spotkeep_jobs.scheduler_api import EventBridgeSchedules, ScheduleTarget
-from spotkeep_jobs.tracking import Deployment
+from spotkeep_jobs.tracking import DEFAULT_LONG_WAIT, Deployment
 from spotkeep_jobs.training_logs import CloudWatchJobLogs
 from spotkeep_jobs.tuning_jobs import SageMakerTuningJobs, TuningObserver
 from spotkeep_jobs.warm_pool import PoolRules
@@ -37,6 +39,9 @@ class TrackingSettings(FleetSettings, FunctionSettings):
     pool_schedule_role_arn: str
     pool_schedule_dead_letter_arn: str
     warm_pools_function_arn: str
+    waiting_too_long_seconds: Annotated[int, Field(gt=0)] = int(DEFAULT_LONG_WAIT.total_seconds())
+    deployment_metrics: bool = True
+    """Whether the dashboard's metrics are written."""
     pool_reminder_seconds: Annotated[int, Field(ge=0)] = 600
     pool_idle_limit_seconds: Annotated[int, Field(gt=0)] | None = None
     pool_idle_limit_usd: Annotated[float, Field(gt=0)] | None = None
@@ -66,6 +71,8 @@ class Tracking:
         outbox: Delivers notices.
         fleets: Attempts on EC2.
         fleet_owners: Whose an instance or a fleet is.
+        fleet_sweep: Removes what is left over of fleets; None in a deployment without.
+        metric_log: Takes what became of runs, for the dashboard.
     """
 
     deployment: Deployment
@@ -76,8 +83,10 @@ class Tracking:
     pools: PoolWatch
     tuning: TuningObserver
     outbox: Outbox
+    metric_log: MetricLog
     fleets: TrainingJobs = dataclass_field(default_factory=NoFleets)
     fleet_owners: FleetOwners = dataclass_field(default_factory=NoFleetOwners)
+    fleet_sweep: FleetSweep | None = None
 
 
 def wired(settings: TrackingSettings, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Tracking:
@@ -88,7 +97,12 @@ def wired(settings: TrackingSettings, *, clock: Callable[[], datetime] = lambda:
         clock: The time, aware.
     """
     config = client_config()
-    deployment = Deployment(name=settings.deployment, prices=settings.prices, pool_rules=settings.pool_rules)
+    deployment = Deployment(
+        name=settings.deployment,
+        prices=settings.prices,
+        pool_rules=settings.pool_rules,
+        long_wait=timedelta(seconds=settings.waiting_too_long_seconds),
+    )
     sagemaker = boto3.client("sagemaker", config=config)
     jobs = SageMakerTrainingJobs(sagemaker)
     dynamodb = boto3.client("dynamodb", config=config)
@@ -135,4 +149,6 @@ def wired(settings: TrackingSettings, *, clock: Callable[[], datetime] = lambda:
         outbox=Outbox(table=table, topic=topic, clock=clock),
         fleets=fleets.jobs,
         fleet_owners=fleets.owners,
+        fleet_sweep=fleet_sweep_of(settings, parts=fleets, table=table, now=clock),
+        metric_log=MetricLog(deployment=settings.deployment, enabled=settings.deployment_metrics),
     )

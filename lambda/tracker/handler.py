@@ -129,6 +129,7 @@ def _follow_run(hint: Hint, observed: Observation | None, tracking: Tracking) ->
     if observed is None:
         return _foreign(hint)
     run = observed.run
+    tracking.metric_log.write(observed.happened)
     with logger.append_context_keys(run=run.run, attempt=run.attempt):
         if observed.changes:
             logger.info("recorded", state=run.state, end_reason=run.end_reason, interruptions=run.interruptions)

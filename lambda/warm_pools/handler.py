@@ -76,6 +76,7 @@ def look(firing: PoolFiring, *, tracking: Tracking) -> Answer:
             logger.info("no such pool")
             return {"ok": True, "ignored": "no pool of this deployment"}
         pool = found.pool
+        tracking.metric_log.write(found.happened)
         for problem in found.problems:
             logger.warning("not scheduled", problem=problem)
         if found.changes:
@@ -85,6 +86,8 @@ def look(firing: PoolFiring, *, tracking: Tracking) -> Answer:
         if pool.state is PoolState.REUSED and pool.reused_by is not None:
             observed = tracking.runs.observe_job(pool.reused_by)
             followed = None if observed is None else observed.run.run
+            if observed is not None:
+                tracking.metric_log.write(observed.happened)
             if followed is not None and followed != firing.run:
                 report_delivery(tracking.outbox.deliver_run(followed), logger=logger, metrics=metrics)
         delivery = tracking.outbox.deliver_run(firing.run)

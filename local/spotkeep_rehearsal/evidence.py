@@ -105,3 +105,18 @@ class Interruption:
     resumed_from_step: int | None
     steps_repeated: int | None
     seconds_to_resume: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One thing that what was rehearsed is for.
+
+    Attributes:
+        expected: What should be.
+        found: What was.
+        passed: Whether they agree.
+    """
+
+    expected: str
+    found: str
+    passed: bool

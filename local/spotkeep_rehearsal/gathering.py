@@ -55,7 +55,7 @@ def gather_evidence(
         failure=run.failure_reason,
         attempts=len(attempts),
         lives=tuple(process_life(life, logged) for life in lifetimes),
-        model_files=_model_files(run.output_uri, s3),
+        model_files=model_files_of(run.output_uri, s3),
     )
 
 
@@ -103,7 +103,8 @@ def _ending(lifetime: ProcessLifetime) -> Ending:
     return Ending.EXITED if lifetime.signal is None else Ending.STOPPED
 
 
-def _model_files(output_uri: str | None, s3: S3Client) -> dict[str, str]:
+def model_files_of(output_uri: str | None, s3: S3Client) -> dict[str, str]:
+    """Return the SHA-256 of every file of a run's model archive; empty when there is none."""
     if output_uri is None:
         return {}
     address = urlsplit(output_uri)

@@ -8,7 +8,6 @@ nothing but the figures differs.
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -22,8 +21,9 @@ from spotkeep_jobs.training_logs import CloudWatchJobLogs
 from spotkeep_local.control import LocalControl
 from spotkeep_local.lifecycle import LocalAws
 from spotkeep_rehearsal.errors import RehearsalTimeoutError
-from spotkeep_rehearsal.evidence import ReceivedNotice
-from spotkeep_rehearsal.pool_verdict import Check, JobStart, PoolEvidence, judge_pool
+from spotkeep_rehearsal.evidence import Check, ReceivedNotice
+from spotkeep_rehearsal.pool_verdict import JobStart, PoolEvidence, judge_pool
+from spotkeep_rehearsal.report_file import WrittenReport
 from spotkeep_rehearsal.staging import Observer, Stage, Staging
 from spotkeep_rehearsal.subscriber import Subscriber
 
@@ -98,7 +98,7 @@ class PoolRehearsalPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoolReport:
+class PoolReport(WrittenReport):
     """Everything a rehearsal of a warm pool found.
 
     Attributes:
@@ -136,11 +136,6 @@ class PoolReport:
             "notifications": [asdict(notice) for notice in evidence.notices],
             "seconds": {stage: round(seconds, 3) for stage, seconds in self.seconds.items()},
         }
-
-    def write(self, path: Path) -> None:
-        """Write the report as indented JSON, making its folder where there is none."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(self.to_document(), indent=2) + "\n")
 
 
 def rehearse_pool(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from spotkeep_jobs.record import Pool, Run
 from spotkeep_jobs.states import NoticeKind, PoolEndReason, PoolState
-from spotkeep_rehearsal.evidence import ReceivedNotice
+from spotkeep_rehearsal.evidence import Check, ReceivedNotice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,21 +52,6 @@ class PoolEvidence:
     extended_seconds: float
     asked_seconds: float
     notices: Sequence[ReceivedNotice]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Check:
-    """One thing a pool is for.
-
-    Attributes:
-        expected: What should be.
-        found: What was.
-        passed: Whether they agree.
-    """
-
-    expected: str
-    found: str
-    passed: bool
 
 
 def judge_pool(evidence: PoolEvidence) -> list[Check]:

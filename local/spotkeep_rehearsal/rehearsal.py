@@ -15,35 +15,21 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from spotkeep_jobs.job_events import MARKER
-from spotkeep_jobs.record import Attempt, Run
 from spotkeep_jobs.training_logs import CloudWatchJobLogs
 from spotkeep_local.capacity import CapacityScript, EventFaults, Interruption
 from spotkeep_local.control import LocalControl
 from spotkeep_local.lifecycle import LocalAws
 from spotkeep_local.training.facts import JobFacts, ProcessLifetime
 from spotkeep_rehearsal.errors import RehearsalTimeoutError
-from spotkeep_rehearsal.evidence import ReceivedNotice, RunEvidence
+from spotkeep_rehearsal.evidence import RunEvidence
 from spotkeep_rehearsal.gathering import gather_evidence
+from spotkeep_rehearsal.rehearsed_runs import Runs, collect_notices, head_of, none_left_behind
 from spotkeep_rehearsal.report import Report
 from spotkeep_rehearsal.staging import Observer, Stage, Staging
 from spotkeep_rehearsal.subscriber import Subscriber
 from spotkeep_rehearsal.verdict import judge
 
 _POLL_SECONDS = 0.2
-# How long to listen on for what should not come: a second notice, from an event that was delivered twice.
-_QUIET_SECONDS = 3
-_LONGEST_NOTICE_SECONDS = 60
-_ENDINGS = frozenset({"completed", "failed", "stopped"})
-
-
-class Runs(Protocol):
-    """The run table, as far as a rehearsal reads it."""
-
-    def get(self, run: str) -> Run | None:
-        """The head of a run."""
-
-    def attempts(self, run: str) -> Sequence[Attempt]:
-        """Every attempt of a run, first to last."""
 
 
 class LogLine(Protocol):
@@ -151,16 +137,19 @@ class _Rehearsal:
                 topic_arn=deployment.notice_topic_arn,
                 queue_name=f"{self._run}-notices",
             )
-            with contextlib.closing(subscriber), self._faulty_events(control), self._nothing_left_behind(deployment):
+            names = (self._run, self._reference)
+            unfinished = none_left_behind(deployment, names, stage=Stage.TRAINING, observer=self._observer)
+            with contextlib.closing(subscriber), self._faulty_events(control), unfinished:
                 self._launch(deployment, control)
                 self._train(deployment, control)
-                notices = self._collect_notices(subscriber)
+                with self._staging.stage(Stage.NOTICES) as outcome:
+                    notices = collect_notices(subscriber, names, observer=self._observer)
+                    outcome.append(f"{len(notices)} received")
             logs = CloudWatchJobLogs(session.client("logs"))
             run, reference = (
-                self._evidence(name, deployment.runs, logs, control, session.client("s3"))
-                for name in (self._run, self._reference)
+                self._evidence(name, deployment.runs, logs, control, session.client("s3")) for name in names
             )
-            head = _required(deployment.runs.get(self._run), self._run)
+            head = head_of(deployment.runs, self._run)
         seconds = {**self._staging.seconds, "total": time.monotonic() - started}
         return Report(
             verdict=judge(
@@ -181,25 +170,6 @@ class _Rehearsal:
         finally:
             control.event_faults(EventFaults())
 
-    @contextlib.contextmanager
-    def _nothing_left_behind(self, deployment: Deployment) -> Iterator[None]:
-        """Stops the runs of a rehearsal that ends early: the local AWS would train them on, now or when it is up again.
-
-        They are stopped by their record, which outlives the local AWS, and not by their processes.
-        """
-        try:
-            yield
-        except BaseException:
-            for run in (self._run, self._reference):
-                try:
-                    head = deployment.runs.get(run)
-                    if head is not None and not head.state.ended:
-                        self._observer.stage_note(Stage.TRAINING, f"stopping {run}")
-                        deployment.stop(run=run)
-                except Exception as problem:  # noqa: BLE001 - what ended the rehearsal is what its user must hear of
-                    self._observer.stage_note(Stage.TRAINING, f"{run} could not be stopped: {problem}")
-            raise
-
     def _launch(self, deployment: Deployment, control: LocalControl) -> None:
         with self._staging.stage(Stage.LAUNCH) as outcome:
             control.script_capacity(run=self._run, script=CapacityScript(interruptions=tuple(self._plan.interruptions)))
@@ -209,12 +179,12 @@ class _Rehearsal:
 
     def _train(self, deployment: Deployment, control: LocalControl) -> None:
         runs = deployment.runs
-        log = deployment.job_log(_required(runs.get(self._run), self._run).job_name)
+        log = deployment.job_log(head_of(runs, self._run).job_name)
         deadline = time.monotonic() + self._plan.timeout_seconds
         with self._staging.stage(Stage.TRAINING) as outcome:
             watch = _Watch(self._observer)
             while True:
-                heads = {name: _required(runs.get(name), name) for name in (self._run, self._reference)}
+                heads = {name: head_of(runs, name) for name in (self._run, self._reference)}
                 for line in log.read():
                     if MARKER not in line.text:
                         self._observer.job_said(line.text)
@@ -229,28 +199,10 @@ class _Rehearsal:
                 time.sleep(_POLL_SECONDS)
             outcome.append(heads[self._run].state.value.lower())
 
-    def _collect_notices(self, subscriber: Subscriber) -> list[ReceivedNotice]:
-        awaited = {self._run, self._reference}
-        notices: list[ReceivedNotice] = []
-        with self._staging.stage(Stage.NOTICES) as outcome:
-            deadline = time.monotonic() + _LONGEST_NOTICE_SECONDS
-            quiet_since = time.monotonic()
-            while time.monotonic() < deadline:
-                arrived = [n for n in subscriber.receive(wait_seconds=1) if n.run in awaited]
-                notices += arrived
-                for notice in arrived:
-                    self._observer.notice_received(notice)
-                    quiet_since = time.monotonic()
-                told = {notice.run for notice in notices if notice.status in _ENDINGS}
-                if told == awaited and time.monotonic() - quiet_since >= _QUIET_SECONDS:
-                    break
-            outcome.append(f"{len(notices)} received")
-        return notices
-
     def _evidence(self, name: str, runs: Runs, logs: CloudWatchJobLogs, control: LocalControl, s3: Any) -> RunEvidence:
         attempts = runs.attempts(name)
         return gather_evidence(
-            run=_required(runs.get(name), name),
+            run=head_of(runs, name),
             attempts=attempts,
             events=[event for attempt in attempts for event in logs.read(attempt.job_name).events],
             witness=control,
@@ -291,9 +243,3 @@ def _loss(life: ProcessLifetime) -> str:
     where = "before its first step" if life.last_step_seen is None else f"at step {life.last_step_seen}"
     how = "after a notice (SIGTERM)" if life.notice else "without notice (SIGKILL)"
     return f"capacity taken {where}, {how}; waiting for new"
-
-
-def _required(run: Run | None, name: str) -> Run:
-    if run is None:
-        raise KeyError(f"run {name} was launched and is not in the run table")
-    return run

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from spotkeep_jobs.record import Run
 from spotkeep_rehearsal.evidence import ReceivedNotice, RunEvidence
 from spotkeep_rehearsal.model_archive import hash_of_hashes
+from spotkeep_rehearsal.report_file import WrittenReport
 from spotkeep_rehearsal.verdict import Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class Report(WrittenReport):
     """Everything a rehearsal found.
 
     Attributes:
@@ -33,6 +32,11 @@ class Report:
     notices: Sequence[ReceivedNotice]
     head: Run
     seconds: Mapping[str, float]
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing speaks against the run."""
+        return self.verdict.passed
 
     def to_document(self) -> dict[str, Any]:
         """Return the report as the JSON document that programs read."""
@@ -52,8 +56,3 @@ class Report:
             "cost": self.head.cost.model_dump(mode="json") if self.head.cost else None,
             "seconds": {stage: round(seconds, 3) for stage, seconds in self.seconds.items()},
         }
-
-    def write(self, path: Path) -> None:
-        """Write the report as indented JSON, making its folder where there is none."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(self.to_document(), indent=2) + "\n")

@@ -15,7 +15,7 @@ from spotkeep_local.options import ServerOptions
 from spotkeep_rehearsal.evidence import ReceivedNotice
 
 # A rehearsed job takes seconds where a real one takes hours; its checkpoints go up as much faster.
-_QUICK_SYNC = ServerOptions(sync_interval_seconds=0.2)
+QUICK_SYNC = ServerOptions(sync_interval_seconds=0.2)
 
 
 class Stage(enum.StrEnum):
@@ -32,6 +32,10 @@ class Stage(enum.StrEnum):
     EXTENSION = "extension"
     REMINDER = "reminder"
     EXPIRY = "expiry"
+    LEFT_ALONE = "left alone"
+    MOVE = "other zone"
+    RETURN = "same zone"
+    COMPLETION = "completion"
 
 
 _SECONDS_OF = {stage: stage.name.lower() for stage in Stage} | {Stage.TRAINING: "run"}
@@ -70,6 +74,7 @@ class Staging:
         keep_running: Leave the local AWS up afterwards, even if it was started here.
         observer: Is told what goes on.
         settings: Of the deployment, besides its name.
+        options: Of the local AWS, where it is started here.
     """
 
     def __init__(
@@ -81,10 +86,12 @@ class Staging:
         keep_running: bool,
         observer: Observer,
         settings: Mapping[str, Any] | None = None,
+        options: ServerOptions = QUICK_SYNC,
     ) -> None:
         self._project_dir, self._state_dir = project_dir, state_dir
         self._keep_running, self._observer = keep_running, observer
         self._settings = {"deployment": deployment, **(settings or {})}
+        self._options = options
         self.seconds: dict[str, float] = {}
 
     @contextlib.contextmanager
@@ -92,7 +99,7 @@ class Staging:
         """The local AWS; stopped afterwards if it was started here."""
         found = lifecycle.status(self._state_dir)
         with self.stage(Stage.LOCAL_AWS) as outcome:
-            local = found or lifecycle.start(self._state_dir, options=_QUICK_SYNC)
+            local = found or lifecycle.start(self._state_dir, options=self._options)
             outcome.append(f"{local.endpoint_url}, {'found running' if found else 'started'}")
         try:
             yield local

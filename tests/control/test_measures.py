@@ -24,10 +24,11 @@ def test_an_event_that_tells_nothing_new_costs_three_calls_and_one_after_the_end
 
 def test_a_sweep_describes_only_what_may_have_changed() -> None:
     with measures.quiet():
-        swept = measures.reconciled(runs=60)
+        swept = measures.reconciled(runs=60, pools=2)
     first, *_, last = swept.figures["sweeps"]
     assert swept.kept
-    assert (first["calls"]["Search"], first["calls"].get("DescribeTrainingJob", 0)) == (1, 0)
+    # Of runs never seen a search says all there is; a warm pool is described each time.
+    assert (first["calls"]["Search"], first["calls"]["DescribeTrainingJob"]) == (1, 2)
     assert last["looked_at"] == 60
     assert last["calls"].get("DescribeTrainingJob", 0) < 10
 
@@ -41,7 +42,19 @@ def test_notices_whose_sends_fail_are_neither_lost_nor_doubled() -> None:
 
 def test_it_prints_its_verdict_and_writes_its_figures(tmp_path: Path) -> None:
     output = tmp_path / "control.json"
-    command = [sys.executable, "-m", "benchmarks.control", "--runs", "25", "--notices", "50", "--output", output]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.control",
+        "--runs",
+        "25",
+        "--pools",
+        "3",
+        "--notices",
+        "50",
+        "--output",
+        output,
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(output.read_text())["kept"] is True

@@ -24,6 +24,8 @@ EVERYTHING_SET: dict[str, Any] = {
     "account": "111122223333",
     "notify_emails": ["team@example.com", "lead@example.com"],
     "operator_emails": ["ops@example.com"],
+    "waiting_too_long_seconds": 900,
+    "dashboard": False,
     "keep_data_on_destroy": False,
     "checkpoint_retention_days": 90,
     "noncurrent_version_days": 3,

@@ -120,6 +120,8 @@ def test_the_environment_of_those_that_follow_jobs(templates: Templates, functio
         "SPOTKEEP_NOTICE_TOPIC_ARN",
         "SPOTKEEP_PRICES",
         "SPOTKEEP_RUN_RETENTION_DAYS",
+        "SPOTKEEP_DEPLOYMENT_METRICS",
+        "SPOTKEEP_WAITING_TOO_LONG_SECONDS",
         "SPOTKEEP_POOL_REMINDER_SECONDS",
         "SPOTKEEP_POOL_SCHEDULE_GROUP",
         "SPOTKEEP_POOL_SCHEDULE_ROLE_ARN",

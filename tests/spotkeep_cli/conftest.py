@@ -157,7 +157,7 @@ class FakeDeployment:
         self.invocations.append(document)
         return self.answers[document.get("action", "launch")]
 
-    def job_log(self, job_name: str) -> FakeLog:
+    def job_log(self, job_name: str, *, backend: str = "sagemaker") -> FakeLog:
         return FakeLog(self.logs.get(job_name, []))
 
     def drill(self, run: str) -> FakeDrill:

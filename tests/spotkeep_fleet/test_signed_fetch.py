@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import subprocess
 import sys
 import threading
+import time
+import zipfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -149,11 +152,35 @@ def test_another_content_is_refused(server: Server) -> None:
         fetch("s3://bucket/key.pyz", sha256="0" * 64, region="us-east-1", environment=environment_of(server))
 
 
-def test_the_file_runs_by_itself(server: Server, tmp_path: Path) -> None:
+def test_the_file_runs_by_itself_and_becomes_the_agent(server: Server, tmp_path: Path) -> None:
     with_role(server)
-    server.answers["/bucket/key.pyz"] = [(200, b"the agent")]
-    digest = hashlib.sha256(b"the agent").hexdigest()
-    target = tmp_path / "spotkeep.pyz"
-    command = [sys.executable, "-I", "-S", signed_fetch.__file__, "s3://bucket/key.pyz", digest, "us-east-1", target]
-    subprocess.run(command, env=environment_of(server), check=True)
-    assert target.read_bytes() == b"the agent"
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("__main__.py", "import sys, spotkeep; print(sys.argv[1:], spotkeep.__file__); sys.exit(3)")
+        archive.writestr("spotkeep/__init__.py", "")
+        archive.writestr("spotkeep/other.py", "")
+    server.answers["/bucket/key.pyz"] = [(200, packed.getvalue())]
+    digest = hashlib.sha256(packed.getvalue()).hexdigest()
+    folder = tmp_path / digest
+    command = [sys.executable, "-I", "-S", signed_fetch.__file__, "s3://bucket/key.pyz", digest, "us-east-1", folder]
+    for _ in range(2):
+        # The second start, after a crash of the agent, fetches nothing.
+        done = subprocess.run(command, env=environment_of(server), check=False, capture_output=True, text=True)
+        assert done.returncode == 3, done.stderr
+        assert done.stdout.strip() == f"['agent'] {folder}/spotkeep/__init__.py"
+    assert [path for _, path, _ in server.asked].count("/bucket/key.pyz") == 1
+    deadline = time.monotonic() + 20
+    while not list(folder.glob("spotkeep/__pycache__/other.*.pyc")):
+        assert time.monotonic() < deadline, "what the training needs is not compiled"
+        time.sleep(0.05)
+
+
+def test_what_cannot_be_fetched_is_told_and_starts_nothing(server: Server, tmp_path: Path) -> None:
+    with_role(server)
+    server.answers["/bucket/key.pyz"] = [(200, b"something else")]
+    folder = tmp_path / "agent"
+    command = [sys.executable, "-I", "-S", signed_fetch.__file__, "s3://bucket/key.pyz", "0" * 64, "us-east-1", folder]
+    done = subprocess.run(command, env=environment_of(server), check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "is not what was deployed" in done.stderr
+    assert not folder.exists()

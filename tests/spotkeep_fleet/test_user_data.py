@@ -44,7 +44,7 @@ def test_what_is_put_in_cannot_break_out() -> None:
     assert shlex.quote(evil) in text
 
 
-def test_it_fetches_checks_and_starts_the_agent_again_after_a_crash_of_its_own(tmp_path: Path) -> None:
+def test_it_boots_and_boots_again_after_a_crash_of_the_agents_own(tmp_path: Path) -> None:
     """With stand-ins for Python and the agent: what the shell does with their exit codes."""
     tools = tmp_path / "bin"
     tools.mkdir()
@@ -54,10 +54,7 @@ def test_it_fetches_checks_and_starts_the_agent_again_after_a_crash_of_its_own(t
     python.write_text(
         f"""#!/bin/sh
 echo "$@" >> {tmp_path}/calls
-case $1 in
-  *fetch.py) : > "$5" ;;
-  *) code=$(head -n 1 {codes}); sed -i 1d {codes}; exit $code ;;
-esac
+code=$(head -n 1 {codes}); sed -i 1d {codes}; exit $code
 """
     )
     python.chmod(0o755)
@@ -74,9 +71,8 @@ esac
     assert ended.returncode == 3
     home = tmp_path / "root/opt/spotkeep"
     assert (tmp_path / "calls").read_text().splitlines() == [
-        f"{home}/fetch.py s3://assets/0123.pyz {'ab' * 32} us-east-1 {home}/spotkeep.pyz",
-        f"{home}/spotkeep.pyz agent",
-        f"{home}/spotkeep.pyz agent",
+        f"{home}/boot.py s3://assets/0123.pyz {'ab' * 32} us-east-1 {home}/{'ab' * 32}",
+        f"{home}/boot.py s3://assets/0123.pyz {'ab' * 32} us-east-1 {home}/{'ab' * 32}",
         "shutdown -h now",
     ]
     assert (home / "agent.env").read_text().splitlines() == [

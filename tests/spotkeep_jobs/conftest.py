@@ -48,7 +48,7 @@ class FakeTrainingJobs:
         self.before_call("DescribeTrainingJob")
         return self.known.get(job_name)
 
-    def in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
+    def search_in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
         assert deployment == "spotkeep"
         yield from (self.indexed.get(job.name, job) for job in self.known.values() if job.status == "InProgress")
 

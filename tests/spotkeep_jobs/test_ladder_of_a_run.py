@@ -15,6 +15,7 @@ import pytest
 
 from spotkeep_jobs.errors import RequestRefusedError, SageMakerBusyError, SageMakerRefusedError
 from spotkeep_jobs.launch import Launcher, complete_launch
+from spotkeep_jobs.metric_log import MetricLog
 from spotkeep_jobs.reconciliation import Reconciler
 from spotkeep_jobs.record import Attempt, Plan, Run, Spread
 from spotkeep_jobs.run_observer import RunObserver
@@ -75,7 +76,7 @@ class Account:
     def describe(self, job_name: str, /) -> TrainingJob | None:
         return self.jobs.get(job_name)
 
-    def in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
+    def search_in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
         raise AssertionError("nobody searches the jobs of so few runs")
 
     def stop(self, job_name: str, /) -> bool:
@@ -112,7 +113,7 @@ class Story:
         )  # fmt: skip
         self.reconciler = Reconciler(
             deployment="spotkeep", table=self.table, observer=self.observer, jobs=self.account, pools=world.pools,
-            outbox=world.outbox,
+            outbox=world.outbox, metric_log=MetricLog(deployment="spotkeep", enabled=False),
             clock=self.clock,
             tuning=TuningObserver(table=self.table, jobs=None, deployment="spotkeep", clock=self.clock),  # type: ignore[arg-type]
             complete_launch=partial(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
 from spotkeep_jobs import notices
+from spotkeep_jobs.checkpoint_watch import Freshness
 from spotkeep_jobs.ladder import NextJob, Rung
 from spotkeep_jobs.notices import (
     COLUMNS,
@@ -158,6 +159,25 @@ class TestTheWords:
                 max_run_seconds=3600, because="there was no capacity in time for spot ml.m5.xlarge",
             ),
         )  # fmt: skip
+        assert as_mail(notice) == snapshot
+
+    @pytest.mark.parametrize("saved", ["never", "before it was interrupted", "an hour ago", "not sent to S3"])
+    def test_of_a_stale_checkpoint(self, make: Any, saved: str, snapshot: SnapshotAssertion) -> None:
+        now = make.noon + timedelta(hours=2)
+        newest = {"never": None, "before it was interrupted": make.noon - timedelta(hours=5)}.get(
+            saved, make.noon + timedelta(hours=1)
+        )
+        freshness = Freshness(
+            newest_at=newest,
+            counted_from=max(newest or make.noon, make.noon),
+            stale_at=now,
+            interval_s=None if newest is None else 600.0,
+            stuck_on_its_way=saved == "not sent to S3",
+            read_at=now,
+        )
+        notice = notices.stale_checkpoint_notice(
+            run=make.run(), attempt=make.attempt(), freshness=freshness, nth=1, deployment="spotkeep", now=now
+        )
         assert as_mail(notice) == snapshot
 
     @pytest.mark.parametrize("kind", [NoticeKind.COMPLETED, NoticeKind.FAILED, NoticeKind.STOPPED])

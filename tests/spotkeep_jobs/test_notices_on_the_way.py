@@ -41,6 +41,18 @@ def test_a_long_wait_is_told_once_for_each_wait(world: Any, make: Any) -> None:
     assert "ml.m5.xlarge for" in world.topic.published[-1].body
 
 
+def test_a_job_file_may_say_what_a_long_wait_is(world: Any, make: Any) -> None:
+    request = {"name": "digits", "command": ["x"], "max_run": 3_600, "max_wait": 90_000, "waiting_too_long": 600}
+    run = world.launch(make.run(notify=("waiting-too-long",), request=request), make.attempt())
+    world.jobs.known[run.job_name] = make.job(("Starting", 0.0))
+    world.clock.pass_by(seconds=599)
+    world.runs.observe(RUN)
+    assert told(world) == []
+    world.clock.pass_by(seconds=1)
+    world.runs.observe(RUN)
+    assert told(world) == ["waiting-too-long/1"]
+
+
 @pytest.mark.parametrize("silent", [{"notify": ("completed",)}, {"stop_requested_at": 0}])
 def test_a_long_wait_is_not_told_to_who_did_not_ask_or_stops_it(world: Any, make: Any, silent: dict[str, Any]) -> None:
     if "stop_requested_at" in silent:

@@ -9,6 +9,7 @@ import pytest
 
 from spotkeep_jobs.errors import SageMakerBusyError
 from spotkeep_jobs.launch import LAUNCH_SETTLES
+from spotkeep_jobs.metric_log import MetricLog
 from spotkeep_jobs.notice_topic import NoticeNotSentError
 from spotkeep_jobs.reconciliation import SEARCH_FROM, Reconciler, SweepFailedError
 from spotkeep_jobs.states import RunState
@@ -21,6 +22,10 @@ class Sweeping:
     world: Any
     completed: list[str] = field(default_factory=list)
     tuning: dict[str, TuningJob] = field(default_factory=dict)
+
+    def complete(self, run: str, /) -> Any:
+        self.completed.append(run)
+        return self.world.table.get(run)
 
     def describe(self, name: str, /) -> TuningJob | None:
         return self.tuning.get(name)
@@ -36,8 +41,9 @@ class Sweeping:
             jobs=world.jobs,
             tuning=TuningObserver(table=world.table, jobs=self, deployment="spotkeep", clock=world.clock),
             outbox=world.outbox,
-            complete_launch=self.completed.append,
+            complete_launch=self.complete,
             clock=world.clock,
+            metric_log=MetricLog(deployment="spotkeep"),
         )
 
 
@@ -111,7 +117,7 @@ def test_without_the_search_every_run_is_described(sweeping: Sweeping, make: Any
     def refuse(deployment: str) -> Any:
         raise SageMakerBusyError(operation="Search", code="ThrottlingException", reason="slow down")
 
-    sweeping.world.jobs.in_progress = refuse
+    sweeping.world.jobs.search_in_progress = refuse
     sweep = sweeping.reconciler.sweep()
     assert (sweep.changes, list(sweep.failures)) == (SEARCH_FROM, ["search of jobs"])
 

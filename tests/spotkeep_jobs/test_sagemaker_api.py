@@ -99,7 +99,7 @@ NOT_FOUND = failure("ValidationException", "Requested resource not found.")
 CALLS: list[tuple[str, Callable[[SageMakerTrainingJobs], object], tuple[int, dict[str, Any]]]] = [
     ("CreateTrainingJob", lambda jobs: jobs.create(REQUEST), (200, {"TrainingJobArn": ARN})),
     ("DescribeTrainingJob", lambda jobs: jobs.describe("first-1"), (200, MINIMAL)),
-    ("Search", lambda jobs: list(jobs.in_progress("spotkeep")), (200, {"Results": [{"TrainingJob": MINIMAL}]})),
+    ("Search", lambda jobs: list(jobs.search_in_progress("spotkeep")), (200, {"Results": [{"TrainingJob": MINIMAL}]})),
     ("StopTrainingJob", lambda jobs: jobs.stop("first-1"), (200, {})),
 ]
 every_call = pytest.mark.parametrize(("operation", "call", "success"), CALLS, ids=[name for name, _, _ in CALLS])
@@ -159,7 +159,7 @@ def test_searches_the_jobs_of_a_deployment_that_are_in_progress_a_hundred_at_a_t
 ) -> None:
     page = {"Results": [{"TrainingJob": MINIMAL}]}
     wire.answers((200, page | {"NextToken": "more"}), (200, page))
-    assert [job.name for job in jobs.in_progress("ours")] == ["first-1", "first-1"]
+    assert [job.name for job in jobs.search_in_progress("ours")] == ["first-1", "first-1"]
     asked = wire.bodies
     wanted = {each["Name"]: each["Value"] for each in asked[0]["SearchExpression"]["Filters"]}
     assert wanted == {"TrainingJobStatus": "InProgress", "Tags.spotkeep:deployment": "ours"}

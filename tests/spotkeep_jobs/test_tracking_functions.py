@@ -47,6 +47,13 @@ def test_the_rules_for_pools_are_settings() -> None:
     )
 
 
+def test_a_wait_that_is_worth_a_notice_is_a_setting() -> None:
+    assert TrackingSettings.from_environment(ENVIRONMENT).waiting_too_long_seconds == 7_200
+    longer = ENVIRONMENT | {"SPOTKEEP_WAITING_TOO_LONG_SECONDS": "900", "SPOTKEEP_DEPLOYMENT_METRICS": "false"}
+    settings = TrackingSettings.from_environment(longer)
+    assert (settings.waiting_too_long_seconds, settings.deployment_metrics) == (900, False)
+
+
 def test_every_wrong_or_missing_one_is_named_at_once() -> None:
     wrong = {"SPOTKEEP_DEPLOYMENT": "Not Me", "SPOTKEEP_PRICES": "cheap", "SPOTKEEP_RUN_RETENTION_DAYS": "0"}
     with pytest.raises(ValidationError) as refused:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.request import JobRequest
+from spotkeep_jobs.states import NoticeKind
 from spotkeep_jobs.validation import MAX_PROBLEMS, DeploymentDefaults, Validation, validate
 
 DEFAULTS = DeploymentDefaults(
@@ -58,6 +59,22 @@ def test_a_name_and_a_command_are_enough() -> None:
         "pool-expiring",
         "pool-expired",
     ]
+
+
+def test_whatever_is_told_can_be_chosen() -> None:
+    words = [
+        "completed", "failed", "stopped", "interrupted", "resumed", "waiting-too-long", "next-rung", "on-demand",
+        "pool-expiring", "pool-expired", "checkpoint-stale", "budget-near",
+    ]  # fmt: skip
+    assert [str(kind) for kind in judged(notify=words).accepted().notify] == words
+    assert set(words) == set(NoticeKind)
+
+
+@pytest.mark.parametrize("field", ["waiting_too_long", "checkpoint_stale"])
+def test_what_is_long_for_a_notice_is_a_duration_from_five_minutes_on(field: str) -> None:
+    assert getattr(judged(**{field: "45m"}).accepted(), field) == 2_700
+    assert getattr(judged().accepted(), field) is None
+    assert problem_fields(judged(**{field: "4m"})) == [field]
 
 
 def test_the_account_limit_lowers_the_default_of_max_run_but_not_a_wish() -> None:

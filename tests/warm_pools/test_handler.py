@@ -12,6 +12,7 @@ import pytest
 from spotkeep_jobs.outbox import Delivery
 from spotkeep_jobs.pool_watch import PoolLook
 from spotkeep_jobs.record import Pool, PoolTraits
+from spotkeep_jobs.run_metrics import RunMetric, RunMetrics
 from spotkeep_jobs.states import PoolState
 from warm_pools import handler as entry
 
@@ -35,7 +36,8 @@ class Scripted:
         self.looked: list[tuple[str, int]] = []
         self.observed: list[str] = []
         self.delivered: list[str] = []
-        self.pools = self.runs = self.outbox = self
+        self.pools = self.runs = self.outbox = self.metric_log = self
+        self.counted: list[RunMetrics] = []
 
     def look(self, *, run: str, attempt: int) -> PoolLook | None:
         self.looked.append((run, attempt))
@@ -43,7 +45,12 @@ class Scripted:
 
     def observe_job(self, job_name: str) -> Any:
         self.observed.append(job_name)
-        return None if self.followed is None else SimpleNamespace(run=SimpleNamespace(run=self.followed))
+        happened = {RunMetric.RUNS_COMPLETED: 1.0}
+        head = SimpleNamespace(run=self.followed)
+        return None if self.followed is None else SimpleNamespace(run=head, happened=happened)
+
+    def write(self, metrics: RunMetrics) -> None:
+        self.counted.append(metrics)
 
     def deliver_run(self, run: str) -> Delivery:
         self.delivered.append(run)

@@ -2,33 +2,51 @@
 
 A training script imports `Checkpointer`; a job is started by `python3 spotkeep.pyz run -- <command>`. Only the standard
 library is needed: NumPy and torch are used when the script already uses them.
+
+What is exported is imported on first use: whoever only starts a training, or only carries its volume, starts sooner.
 """
 
 from __future__ import annotations
 
-from .checkpointer import EXIT_INTERRUPTED, Checkpointer, Epoch
-from .disk.retention import Best
-from .errors import (
-    CheckpointError,
-    DamagedCheckpointError,
-    MissingLibraryError,
-    MixedStateError,
-    NewerFormatError,
-    OtherRankError,
-    RankLostError,
-    RemoteError,
-    SaveError,
-    SpotkeepError,
-    StateError,
-    StateMismatchError,
-    UsageError,
-    WorldSizeError,
-)
-from .events import report_progress, report_resumed, report_saved
-from .loops.resumable_training import ResumableLoader, ResumableTraining
-from .schedule.save_schedule import InterruptionOutlook
-from .state.random_states import RandomStates
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from .version import __version__
+
+if TYPE_CHECKING:
+    from .checkpointer import Checkpointer, Epoch
+    from .disk.retention import Best
+    from .errors import (
+        CheckpointError,
+        DamagedCheckpointError,
+        MissingLibraryError,
+        MixedStateError,
+        NewerFormatError,
+        OtherRankError,
+        RankLostError,
+        RemoteError,
+        SaveError,
+        SpotkeepError,
+        StateError,
+        StateMismatchError,
+        UsageError,
+        WorldSizeError,
+    )
+    from .events import report_progress, report_resumed, report_saved
+    from .loops.resumable_training import ResumableLoader, ResumableTraining
+    from .notices.notice import EXIT_INTERRUPTED
+    from .schedule.save_schedule import InterruptionOutlook
+    from .state.random_states import RandomStates
+
+_HOMES = {
+    "checkpointer": ("Checkpointer", "Epoch"),
+    "disk.retention": ("Best",),
+    "events": ("report_progress", "report_resumed", "report_saved"),
+    "loops.resumable_training": ("ResumableLoader", "ResumableTraining"),
+    "notices.notice": ("EXIT_INTERRUPTED",),
+    "schedule.save_schedule": ("InterruptionOutlook",),
+    "state.random_states": ("RandomStates",),
+}
 
 __all__ = [
     "EXIT_INTERRUPTED",
@@ -58,3 +76,17 @@ __all__ = [
     "report_resumed",
     "report_saved",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is exported."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = next((home for home, names in _HOMES.items() if name in names), "errors")
+    value = globals()[name] = getattr(importlib.import_module(f".{home}", __name__), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    """List what is exported, imported or not."""
+    return sorted({*globals(), *__all__})

@@ -25,7 +25,7 @@ from .disk.checkpoint_directory import CheckpointDirectory, OpenCheckpoint
 from .disk.manifest import Manifest, RankView
 from .disk.retention import MODES, Best, Retention
 from .errors import CheckpointError, DamagedCheckpointError, MixedStateError, RankLostError, SaveError, UsageError
-from .notices.notice import Notice, NoticeWatch
+from .notices.notice import EXIT_INTERRUPTED, Notice, NoticeWatch
 from .ranks.distributed import OneRank, Ranks, join_ranks, together
 from .ranks.rank_shares import encode_share, view_for
 from .ranks.shared_directory import SharedDirectory
@@ -35,9 +35,6 @@ from .schedule.interruption_history import LEFT, NOTICED, InterruptionHistory, e
 from .schedule.save_schedule import InterruptionOutlook, Interval, SaveSchedule, rounded
 from .state.encoding import encode_state
 from .state.restoring import check_state, require_fit, restore_state
-
-EXIT_INTERRUPTED = 75
-"""The exit code of a script that left because of a notice (EX_TEMPFAIL: try again)."""
 
 _DEFAULT_EVERY_SECONDS = 300.0
 _WATCH_SECONDS = 0.2

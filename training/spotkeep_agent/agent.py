@@ -15,11 +15,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Callable
 
-from spotkeep.checkpointer import EXIT_INTERRUPTED
 from spotkeep.errors import CheckpointError
 from spotkeep.events import event_line
 from spotkeep.notices.instance_metadata import InstanceMetadata
-from spotkeep.notices.notice import Notice, left_file, notice_seconds, write_notice
+from spotkeep.notices.notice import EXIT_INTERRUPTED, Notice, left_file, notice_seconds, write_notice
 from spotkeep_fleet.record import FAILED, FINISHED, LONGEST_FAILURE, TRAINING, FleetRecord
 
 from .aws.breakable import BreakableTransport
@@ -83,6 +82,7 @@ class Agent:
         self._phases: dict[str, float] = {}
         self._report_changes: dict[str, Any] = {}
         self._save_problem: str | None = None
+        self._stepped = False
         self._copies: CheckpointCopies | None = None
         self._log: LogStream | None = None
 
@@ -222,6 +222,7 @@ class Agent:
             environment = training_environment(
                 inherited=self._environment, record=record, base=base, notice_file=notice_file, user=user
             )
+            self._stepped = False
             try:
                 process = TrainingProcess(
                     runner_command(record.job),
@@ -398,6 +399,7 @@ class Agent:
         if not isinstance(step, int) or isinstance(step, bool):
             return
         kind = event.get("event")
+        self._follow_start(kind, step)
         if kind in ("progress", "resume"):
             self._report_changes["step"] = step
             total = event.get("total_steps")
@@ -411,6 +413,18 @@ class Agent:
             self._report_changes["durable_step"] = step
             if self._copies is not None:
                 self._copies.offer(step)
+
+    def _follow_start(self, kind: object, step: int) -> None:
+        """Tell what a recovery took, once it is over: with the first step of the training."""
+        if self._stepped:
+            return
+        if kind == "resume":
+            self._phase("restore")
+        elif kind == "progress":
+            self._stepped = True
+            self._phase("first-step")
+            calls = self._calls.counted + self._fetching.counted
+            self._event("instance-first-step", step=step, phases=self._phases, calls=dict(sorted(calls.items())))
 
     def _on_uploaded(self, step: int) -> None:
         self._report_changes["uploaded_step"] = step

@@ -211,7 +211,7 @@ def reopened(record: FleetRecord, *, job: InstanceJob) -> FleetRecord:
         durable_step=record.training.durable_step,
         uploaded_step=record.training.uploaded_step,
     )
-    return replace(record, job=job, training=report, stop_requested=False, ended=False, problem=None)
+    return replace(record, job=job, training=report, setbacks=0, stop_requested=False, ended=False, problem=None)
 
 
 def encode(record: FleetRecord) -> str:

@@ -1,4 +1,4 @@
-"""Signs requests to AWS (Signature Version 4), and fetches one object of S3. It stands alone: user data carries it.
+"""Signs requests to AWS (Signature Version 4), fetches one object of S3, and becomes it. User data carries this file.
 
 An instance has Python and nothing of ours when it boots, and the command line tools of AWS take longer to start than
 all that the agent does until the training goes on. The agent signs its own requests with the same few lines.
@@ -13,12 +13,17 @@ import calendar
 import hashlib
 import hmac
 import http.client
+import io
 import json
 import os
+import runpy
+import shutil
 import socket
 import ssl
+import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Mapping
 from typing import Callable, NamedTuple, Optional
 from urllib.parse import quote, urlsplit
@@ -224,19 +229,33 @@ def _metadata(root: str, method: str, path: str, headers: Mapping[str, str]) -> 
     return body.decode("utf-8", "replace")
 
 
-def _main(arguments: list[str]) -> int:
-    uri, sha256, region, target = arguments
-    try:
-        content = fetch(uri, sha256=sha256, region=region, environment=os.environ)
-    except FetchError as error:
-        sys.stderr.write(f"spotkeep: {error}\n")
-        return 1
-    draft = target + ".draft"
-    with open(draft, "wb") as file:  # noqa: PTH123 - no import for one line
-        file.write(content)
-    os.replace(draft, target)  # noqa: PTH105
-    return 0
+def unpack(content: bytes, folder: str) -> None:
+    """Unpack the agent: from files, and not from the archive, Python keeps what it has compiled.
+
+    Args:
+        content: A zipapp.
+        folder: Where to; it is there whole or not at all.
+    """
+    draft = folder + ".draft"
+    shutil.rmtree(draft, ignore_errors=True)
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        archive.extractall(draft)
+    os.replace(draft, folder)  # noqa: PTH105 - no import for one line
+
+
+def _main(arguments: list[str]) -> None:
+    uri, sha256, region, folder = arguments
+    if not os.path.isdir(folder):  # noqa: PTH112
+        try:
+            content = fetch(uri, sha256=sha256, region=region, environment=os.environ)
+        except FetchError as error:
+            sys.exit(f"spotkeep: {error}")
+        unpack(content, folder)
+        # Beside the wait for the volume: the training may not write there, and would compile at each of its starts.
+        subprocess.Popen([sys.executable, "-m", "compileall", "-q", os.path.join(folder, "spotkeep")])  # noqa: PTH118
+    sys.argv = [folder, "agent"]
+    runpy.run_path(folder, run_name="__main__")
 
 
 if __name__ == "__main__":
-    sys.exit(_main(sys.argv[1:]))
+    _main(sys.argv[1:])

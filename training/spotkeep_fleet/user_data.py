@@ -1,4 +1,4 @@
-"""The text that an instance boots with: fetches the agent, checks that it is the deployed one, starts it. Pure.
+"""The text that an instance boots with: fetches the agent, checks that it is the deployed one, becomes it. Pure.
 
 It is the same for every run: which run an instance belongs to is in its tags. Rendered at synth into the launch
 template; what AWS boots is what a local host boots.
@@ -25,11 +25,10 @@ mkdir -p "$home"
 cat > "$home/agent.env" <<'END_OF_ENVIRONMENT'
 @environment@
 END_OF_ENVIRONMENT
-cat > "$home/fetch.py" <<'END_OF_FETCH'
-@fetch@
-END_OF_FETCH
+cat > "$home/boot.py" <<'END_OF_BOOT'
+@boot@
+END_OF_BOOT
 python=$(command -v python3)
-"$python" "$home/fetch.py" @uri@ @sha256@ @region@ "$home/spotkeep.pyz"
 if [ -z "$root" ] && [ "$(cat /proc/1/comm 2>/dev/null)" = systemd ]; then
   cat > /etc/systemd/system/spotkeep-agent.service <<END_OF_UNIT
 [Unit]
@@ -42,7 +41,7 @@ SuccessAction=poweroff
 FailureAction=poweroff
 [Service]
 EnvironmentFile=$home/agent.env
-ExecStart=$python $home/spotkeep.pyz agent
+ExecStart=$python $home/boot.py @uri@ @sha256@ @region@ $home/@sha256@
 Restart=on-failure
 RestartPreventExitStatus=3
 RestartSec=2
@@ -58,7 +57,7 @@ set +a
 tries=0
 while [ $tries -lt 10 ]; do
   code=0
-  "$python" "$home/spotkeep.pyz" agent || code=$?
+  "$python" "$home/boot.py" @uri@ @sha256@ @region@ "$home"/@sha256@ || code=$?
   # 0: it has left. 3: it has left, and something is wrong. Anything else is a crash of the agent itself.
   case $code in 0|3) break ;; esac
   tries=$((tries + 1))
@@ -97,11 +96,11 @@ def user_data(inputs: BootInputs) -> str:
         "SPOTKEEP_RUN_TABLE": inputs.run_table,
         "AWS_REGION": inputs.region,
     }
-    fetch = resources.files(__package__).joinpath("signed_fetch.py").read_text(encoding="utf-8")
+    boot = resources.files(__package__).joinpath("signed_fetch.py").read_text(encoding="utf-8")
     replacements = {
         "@home@": AGENT_HOME,
         "@environment@": "\n".join(f"{name}={value}" for name, value in environment.items()),
-        "@fetch@": fetch.rstrip("\n"),
+        "@boot@": boot.rstrip("\n"),
         "@uri@": shlex.quote(inputs.bundle_uri),
         "@sha256@": shlex.quote(inputs.bundle_sha256),
         "@region@": shlex.quote(inputs.region),

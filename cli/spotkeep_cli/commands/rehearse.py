@@ -41,72 +41,36 @@ def rehearse(
     as_json: AsJson = False,
 ) -> None:
     """Deploy to a local AWS, train, take the capacity away, and judge what came back."""
-    from dataclasses import replace
-
-    from spotkeep_cli.connection import local_state_directory, project_directory
-    from spotkeep_cli.errors import LocalFailureError, RehearsalFailedError, RehearsalNotJudgedError
     from spotkeep_cli.interruption_points import read_interruptions
     from spotkeep_cli.job_file import read_job_file
-    from spotkeep_cli.judgement import PLACEHOLDER_BUCKET, judge_here
-    from spotkeep_cli.launcher_answer import refused
-    from spotkeep_cli.preparation import prepare
     from spotkeep_cli.rehearsed_deployment import RehearsedDeployment
-    from spotkeep_cli.rendering.rehearsal_view import RehearsalView, report_of
-    from spotkeep_cli.shell_path import activation
-    from spotkeep_cli.termination import unwinding_on_sigterm
-    from spotkeep_local.errors import LocalAwsError
-    from spotkeep_rehearsal.errors import RehearsalError
+    from spotkeep_cli.rehearsing import Rehearsing, report_file
+    from spotkeep_cli.rendering.rehearsal_view import report_of
     from spotkeep_rehearsal.rehearsal import RehearsalPlan
     from spotkeep_rehearsal.rehearsal import rehearse as run_rehearsal
 
-    invocation = invocation_of(context)
     terminal = Terminal(as_json=as_json)
-    document = read_job_file(job_file, overrides=overrides or ())
-    prepared = prepare(document, checkpoint_bucket=PLACEHOLDER_BUCKET, new_token=invocation.seams.new_token)
-    if problems := judge_here(prepared).problems:
-        raise refused(list(problems), what="nothing was rehearsed", document=document)
-    project = project_directory()
-    options = replace(invocation.options, local=True)
+    rehearsing = Rehearsing(
+        invocation=invocation_of(context),
+        terminal=terminal,
+        document=read_job_file(job_file, overrides=overrides or ()),
+    )
     plan = RehearsalPlan(
-        project_dir=project,
-        state_dir=local_state_directory(),
-        name=str(document.fields["name"]),
-        deployment=options.deployment,
+        **rehearsing.plan_fields(),
         interruptions=read_interruptions(interrupt_at or (), notice=notice),
         timeout_seconds=timeout,
         keep_running=keep_running,
     )
     terminal.show(f"Rehearsing {job_file} on this machine: the real app, no account, nothing billed.\n")
-    try:
-        with RehearsalView(terminal.people) as view, unwinding_on_sigterm():
-            report = run_rehearsal(
-                plan,
-                connect=lambda _: RehearsedDeployment(
-                    invocation.seams.connect(options), document=document, new_token=invocation.seams.new_token
-                ),
-                observer=view,
-            )
-    except LocalAwsError as error:
-        raise LocalFailureError.of(error) from error
-    except RehearsalError as error:
-        raise RehearsalNotJudgedError(str(error), hint=error.hint) from error
-    written = report_path or project / ".spotkeep" / "rehearsal" / "report.json"
-    report.write(written)
-    if as_json:
-        terminal.give_json(report.to_document())
-    else:
-        for part in (*report_of(report), "", f"Report: {_from_here(written)}"):
-            terminal.show(part)
-    if not report.verdict.passed:
-        raise RehearsalFailedError(
-            "the rehearsal did not pass", hint="docs/training-scripts.md shows how to make a script resumable"
-        )
-    terminal.show_next(
-        *activation(),
-        NextStep(command=f"spotkeep doctor {job_file}", what="check the job for AWS"),
-        NextStep(command=f"spotkeep launch {job_file}", what="launch it, once the app is deployed"),
+    rehearsing.conduct(
+        run_rehearsal,
+        plan,
+        deployment=RehearsedDeployment,
+        parts=report_of,
+        report_path=report_file("report.json", given=report_path),
+        failed_hint="docs/training-scripts.md shows how to make a script resumable",
+        next_steps=[
+            NextStep(command=f"spotkeep doctor {job_file}", what="check the job for AWS"),
+            NextStep(command=f"spotkeep launch {job_file}", what="launch it, once the app is deployed"),
+        ],
     )
-
-
-def _from_here(path: Path) -> Path:
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

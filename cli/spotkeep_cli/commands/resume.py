@@ -27,7 +27,8 @@ def resume(
     run = find_run(deployment.runs, run_name, command=invocation.options.command)
     terminal = Terminal(as_json=as_json)
     if not run.state.ended:
-        by_itself = "SageMaker brings a spot job back by itself; follow it"
+        service = "the fleet brings the run" if run.backend == "ec2" else "SageMaker brings a spot job"
+        by_itself = f"{service} back by itself; follow it"
         why = "resume it once it has stopped" if run.state is RunState.STOPPING else by_itself
         raise RefusedError(
             f"{run.run} has not ended ({run.state.value.lower()}); there is nothing to resume",

@@ -14,7 +14,7 @@ from spotkeep_jobs.ladder import Rung, rungs_of
 from spotkeep_jobs.request import JobRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from rich.console import RenderableType
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from spotkeep_cli.preparation import PreparedJob
 
 _SECONDS_PER_HOUR = 3600
+_OFFERS_SHOWN = 3
 
 
 def plan(judgement: Judgement, *, prepared: PreparedJob, where: str, now: datetime) -> RenderableType:
@@ -69,6 +70,9 @@ def places(request: Mapping[str, Any]) -> list[str]:
     """
     count = request.get("instance_count", 1)
     counted = f"{count} x " if count > 1 else ""
+    if request.get("backend") == "ec2":
+        among = " or ".join(request.get("instance_types") or ["the default types"])
+        return [f"{among}, {request.get('capacity', 'spot')}, an EC2 fleet of one instance"]
     storage = f"{request.get('volume_size_gb', 30)} GB each"
     if request.get("capacity", "spot") != "auto":
         types = request.get("instance_types") or [request.get("instance_type") or "the default type"]
@@ -102,6 +106,8 @@ def _rows(
     if source := _source(request, prepared=prepared):
         rows.append(("source", source))
     rows += [("runs on" if not number else "", place) for number, place in enumerate(places(request))]
+    if request.get("backend") == "ec2":
+        rows += _on_ec2(request, offers=judgement.spot_offers)
     if request.get("capacity") == "on-demand" and (judgement.pools or request.get("keep_alive")):
         rows.append(("warm pool", match_in_a_plan(judgement.pools, now=now)))
     rows.append(("at most", _limits(request)))
@@ -112,6 +118,28 @@ def _rows(
     if notify := request.get("notify"):
         rows.append(("notices", "when " + ", ".join(notify)))
     rows.append(("costs", _costs(request, judgement=judgement, now=now)))
+    return rows
+
+
+def _on_ec2(request: Mapping[str, Any], *, offers: Sequence[Mapping[str, Any]]) -> list[Fact]:
+    volume = JobRequest.model_validate(dict(request)).volume_or_default
+    begins = f", from {volume.snapshot}" if volume.snapshot else ""
+    if volume.volume:
+        rows: list[Fact] = [("volume", f"{volume.volume}, your own: it is never deleted")]
+    else:
+        after = "kept when it is done" if volume.when_done == "keep" else "deleted when it has completed"
+        rows = [("volume", f"{volume.size_gb:,} GiB of {volume.type}{begins}, {after}")]
+    if request.get("capacity") != "spot":
+        return rows
+    limit = f"; at most {quantities.dollars(request['max_price'])} an hour" if request.get("max_price") else ""
+    for number, offer in enumerate(offers[:_OFFERS_SHOWN]):
+        price = f"{quantities.dollars(offer['spot_usd_per_hour'])} an hour, {offer['instance_type']} in {offer['zone']}"
+        rows.append(("spot now" if not number else "", price))
+    left = len(offers) - _OFFERS_SHOWN
+    if left > 0:
+        rows.append(("", f"and {quantities.counted(left, 'dearer place')}{limit}"))
+    elif limit:
+        rows.append(("", limit.removeprefix("; ")))
     return rows
 
 
@@ -149,7 +177,12 @@ def _limits(request: Mapping[str, Any]) -> str:
 
 
 def _costs(request: Mapping[str, Any], *, judgement: Judgement, now: datetime) -> str:
-    ceiling = cost_ceiling_usd(request, usd_per_hour=judgement.usd_per_hour, now=now)
+    hourly = judgement.usd_per_hour
+    if request.get("backend") == "ec2" and request.get("capacity") == "spot" and request.get("max_price"):
+        hourly = request["max_price"] if hourly is None else min(hourly, request["max_price"])
+        ceiling = cost_ceiling_usd(request, usd_per_hour=hourly, now=now)
+        return f"at most {quantities.dollars(ceiling)} of instance time, at max_price; the volume comes on top"
+    ceiling = cost_ceiling_usd(request, usd_per_hour=hourly, now=now)
     if ceiling is None:
         return "not known: the deployment has no price for this type"
     spot = "; spot usually costs far less" if request.get("capacity") != "on-demand" else ""

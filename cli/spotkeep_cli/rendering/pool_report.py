@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
+from spotkeep_cli.rendering.checks import checked
 from spotkeep_cli.rendering.rehearsal_view import received_notice
 
 if TYPE_CHECKING:
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from spotkeep_rehearsal.pool_rehearsal import PoolReport
-    from spotkeep_rehearsal.pool_verdict import Check
 
 
 def pool_report(report: PoolReport) -> Iterator[RenderableType]:
@@ -28,7 +26,7 @@ def pool_report(report: PoolReport) -> Iterator[RenderableType]:
             yield received_notice(notice)
     yield Text("\nWhat a warm pool is for", style="bold")
     for check in report.checks:
-        yield _checked(check)
+        yield checked(check)
     yield Text()
     gain = evidence.first.seconds - evidence.second.seconds
     if report.passed:
@@ -38,10 +36,3 @@ def pool_report(report: PoolReport) -> Iterator[RenderableType]:
     else:
         failed = sum(not check.passed for check in report.checks)
         yield Text.assemble(("FAIL", "bold red"), f"  {failed} of {len(report.checks)} did not hold.")
-
-
-def _checked(check: Check) -> RenderableType:
-    row = Table.grid(padding=(0, 1))
-    mark = Text("  ✓", style="green") if check.passed else Text("  ✗", style="red")
-    row.add_row(mark, Group(Text(check.expected), Text(check.found, style="dim")))
-    return row

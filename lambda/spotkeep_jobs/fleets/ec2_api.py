@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
+from spotkeep_fleet.record import SNAPSHOT, VOLUME
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_jobs.aws_errors import is_temporary
 from spotkeep_jobs.errors import SageMakerBusyError, SageMakerRefusedError
-from spotkeep_jobs.fleets.facts import Fleet, FleetEvent, Instance, Snapshot, SpotPrice, Volume
+from spotkeep_jobs.fleets.facts import Fleet, FleetEvent, Instance, Snapshot, SpotPrice, Stored, Volume
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
@@ -84,6 +85,18 @@ class Ec2Api(Protocol):
 
     def snapshot(self, snapshot_id: str, /) -> Snapshot | None:
         """Describe a snapshot, or None."""
+        ...
+
+    def fleets(self, *, deployment: str) -> tuple[Fleet, ...]:
+        """The deployment's fleets that may launch instances."""
+        ...
+
+    def stored(self, *, deployment: str) -> tuple[Stored, ...]:
+        """The volumes and snapshots that carry the deployment's tag."""
+        ...
+
+    def delete_stored(self, stored: Stored, /) -> None:
+        """Delete a volume or a snapshot; one that is gone is fine."""
         ...
 
 
@@ -157,7 +170,7 @@ class BotoEc2Api:
             if _GONE.search(error.code):
                 return None
             raise
-        return Fleet(id=fleet_id, state=found[0]["FleetState"], tags=_tags(found[0])) if found else None
+        return _fleet(found[0]) if found else None
 
     def instances(self, *, deployment: str, run: str) -> tuple[Instance, ...]:
         """List a run's instances; see `Ec2Api.instances`."""
@@ -251,6 +264,36 @@ class BotoEc2Api:
             return None
         return Snapshot(id=snapshot_id, size_gb=found["VolumeSize"], state=found["State"], tags=_tags(found))
 
+    def fleets(self, *, deployment: str) -> tuple[Fleet, ...]:
+        """List the deployment's fleets; see `Ec2Api.fleets`. DescribeFleets has no filter for tags."""
+        wanted = [{"Name": "fleet-state", "Values": ["submitted", "active", "modifying"]}]
+        found = map(_fleet, self._pages("describe_fleets", "Fleets", Filters=wanted))
+        return tuple(fleet for fleet in found if fleet.tags.get(DEPLOYMENT_TAG) == deployment)
+
+    def stored(self, *, deployment: str) -> tuple[Stored, ...]:
+        """List volumes and snapshots; see `Ec2Api.stored`."""
+        ours = [{"Name": f"tag:{DEPLOYMENT_TAG}", "Values": [deployment]}]
+        volumes = [
+            Stored(kind=VOLUME, id=each["VolumeId"], attached=each["State"] != "available", tags=_tags(each))
+            for each in self._pages("describe_volumes", "Volumes", Filters=ours)
+        ]
+        snapshots = [
+            Stored(kind=SNAPSHOT, id=each["SnapshotId"], attached=False, tags=_tags(each))
+            for each in self._pages("describe_snapshots", "Snapshots", Filters=ours, OwnerIds=["self"])
+        ]
+        return (*volumes, *snapshots)
+
+    def delete_stored(self, stored: Stored, /) -> None:
+        """Delete a volume or a snapshot; see `Ec2Api.delete_stored`."""
+        try:
+            if stored.kind == VOLUME:
+                self._call("delete_volume", VolumeId=stored.id)
+            else:
+                self._call("delete_snapshot", SnapshotId=stored.id)
+        except SageMakerRefusedError as error:
+            if not _GONE.search(error.code):
+                raise
+
     def _instances(self, **query: Any) -> tuple[Instance, ...]:
         reservations = self._pages("describe_instances", "Reservations", **query)
         return tuple(_instance(entry) for reservation in reservations for entry in reservation["Instances"])
@@ -284,6 +327,15 @@ class BotoEc2Api:
 def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
     """Tags as EC2 takes them."""
     return [{"Key": key, "Value": value} for key, value in tags.items()]
+
+
+def _fleet(entry: Mapping[str, Any]) -> Fleet:
+    return Fleet(
+        id=entry["FleetId"],
+        state=entry["FleetState"],
+        tags=_tags(entry),
+        created_at=entry["CreateTime"].astimezone(UTC),
+    )
 
 
 def _ids(name: str, value: str) -> list[dict[str, Any]]:

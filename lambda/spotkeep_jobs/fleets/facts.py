@@ -52,11 +52,13 @@ class Fleet:
         id: Its id.
         state: `submitted`, `active`, `deleted_running`, `deleted_terminating`, `deleted`, `failed`.
         tags: Its tags.
+        created_at: When it was created.
     """
 
     id: str
     state: str
     tags: dict[str, str]
+    created_at: datetime | None = None
 
     @property
     def active(self) -> bool:
@@ -131,6 +133,23 @@ class Snapshot:
     id: str
     size_gb: int
     state: str
+    tags: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """A volume or a snapshot that carries the deployment's tag.
+
+    Attributes:
+        kind: `volume` or `snapshot`, as the fleet record calls them.
+        id: Its id.
+        attached: Whether it is attached to an instance.
+        tags: Its tags.
+    """
+
+    kind: str
+    id: str
+    attached: bool
     tags: dict[str, str]
 
 

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import boto3
 from pydantic import BaseModel, ConfigDict, Field, Json
 
+from spotkeep_jobs.fleets.checks import FleetChecks
 from spotkeep_jobs.fleets.ec2_api import BotoEc2Api, Ec2Api
 from spotkeep_jobs.fleets.jobs import FleetJobs, NoFleets
 from spotkeep_jobs.fleets.launch import FleetPlatform
 from spotkeep_jobs.fleets.owners import FleetOwners, NoFleetOwners, TaggedFleetOwners
 from spotkeep_jobs.fleets.records import DynamoFleetRecords, FleetRecords
+from spotkeep_jobs.fleets.sweep import FleetSweep, Retention
 from spotkeep_jobs.sagemaker_api import TrainingJobs, client_config
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
     from spotkeep_jobs.function_settings import FunctionSettings
+    from spotkeep_jobs.run_table import RunTable
 
 
 class FleetSettings(BaseModel):
@@ -51,6 +54,19 @@ class FleetSettings(BaseModel):
         )
 
 
+class _SweepSettings(Protocol):
+    """The settings of a function that sweeps."""
+
+    @property
+    def deployment(self) -> str: ...
+
+    @property
+    def run_retention_days(self) -> int: ...
+
+    @property
+    def volume_retention_days(self) -> int | None: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class FleetParts:
     """The parts, wired.
@@ -60,12 +76,14 @@ class FleetParts:
         owners: Whose an instance or a fleet is.
         ec2: EC2; None in a deployment without fleets.
         records: What is recorded of fleets.
+        checks: Asks EC2 about requests; None as above.
     """
 
     jobs: TrainingJobs
     owners: FleetOwners
     ec2: Ec2Api | None
     records: FleetRecords
+    checks: FleetChecks | None = None
 
 
 def fleet_parts(
@@ -91,4 +109,33 @@ def fleet_parts(
     ec2 = BotoEc2Api(lambda: boto3.client("ec2", config=client_config()))
     jobs = FleetJobs(ec2=ec2, records=records, deployment=settings.deployment, prices=prices, now=now)
     owners = TaggedFleetOwners(ec2, deployment=settings.deployment)
-    return FleetParts(jobs=jobs, owners=owners, ec2=ec2, records=records)
+    zones = tuple(dict.fromkeys(platform.subnets.values()))
+    checks = FleetChecks(ec2, zones=zones, deployment=settings.deployment, now=now)
+    return FleetParts(jobs=jobs, owners=owners, ec2=ec2, records=records, checks=checks)
+
+
+def fleet_sweep_of(
+    settings: _SweepSettings, *, parts: FleetParts, table: RunTable, now: Callable[[], datetime]
+) -> FleetSweep | None:
+    """What removes leftovers of fleets; None in a deployment without.
+
+    Args:
+        settings: The function's settings.
+        parts: Where fleets are.
+        table: The run table.
+        now: The time, aware.
+    """
+    if parts.ec2 is None:
+        return None
+    days = settings.volume_retention_days
+    return FleetSweep(
+        ec2=parts.ec2,
+        records=parts.records,
+        table=table,
+        deployment=settings.deployment,
+        retention=Retention(
+            volumes=None if days is None else timedelta(days=days),
+            runs=timedelta(days=settings.run_retention_days),
+        ),
+        now=now,
+    )

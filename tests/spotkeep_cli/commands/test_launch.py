@@ -174,7 +174,7 @@ def test_it_ends_as_the_run_ended(
 def test_ctrl_c_leaves_the_run_and_says_how_to_come_back(
     launchable: Any, spotkeep: Any, job_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(_job_name: str) -> Any:
+    def interrupted(_job_name: str, *, backend: str) -> Any:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(launchable, "job_log", interrupted)

@@ -11,8 +11,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from spotkeep.checkpointer import EXIT_INTERRUPTED, Checkpointer
+from spotkeep.checkpointer import Checkpointer
 from spotkeep.errors import UsageError
+from spotkeep.notices.notice import EXIT_INTERRUPTED
 from spotkeep.state.random_states import RandomStates, capture_random_states, restore_random_states
 
 try:

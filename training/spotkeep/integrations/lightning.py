@@ -14,9 +14,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any, Callable
 
-from spotkeep.checkpointer import EXIT_INTERRUPTED, Checkpointer
+from spotkeep.checkpointer import Checkpointer
 from spotkeep.errors import UsageError
 from spotkeep.loops.batch_passes import pass_over
+from spotkeep.notices.notice import EXIT_INTERRUPTED
 from spotkeep.state.random_states import (
     RandomLane,
     RandomStates,

@@ -17,9 +17,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Callable
 
-from spotkeep.checkpointer import EXIT_INTERRUPTED, Checkpointer
+from spotkeep.checkpointer import Checkpointer
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.errors import DamagedCheckpointError, UsageError
+from spotkeep.notices.notice import EXIT_INTERRUPTED
 from spotkeep.state.random_states import RandomStates, capture_random_states, restore_random_states
 
 try:

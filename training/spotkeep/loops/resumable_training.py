@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any, NoReturn
 
-from spotkeep.checkpointer import EXIT_INTERRUPTED, Checkpointer
+from spotkeep.checkpointer import Checkpointer
 from spotkeep.errors import UsageError
+from spotkeep.notices.notice import EXIT_INTERRUPTED
 from spotkeep.state.random_states import RandomStates, capture_random_states, restore_random_states
 
 from .batch_passes import BatchSource, PassStart, batch_source

@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import calendar
 import contextlib
-import http.client
 import json
 import logging
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Callable
 from urllib.parse import urlsplit
@@ -172,6 +170,9 @@ class InstanceMetadata:
         return token
 
     def _request(self, method: str, path: str, headers: Mapping[str, str]) -> tuple[int, _Answer]:
+        # Imported here because it takes as long as half of this library, and most trainings ask nobody.
+        import http.client
+
         # Not urllib: it would ask the proxy that the environment names.
         connection = http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT_SECONDS)
         try:
@@ -269,6 +270,8 @@ def _document(raw: bytes) -> Mapping[str, object]:
 
 def _server_time(date: str | None) -> float:
     """Take the time from the answer: the clock of this machine may be wrong."""
+    from email.utils import parsedate_to_datetime
+
     with contextlib.suppress(TypeError, ValueError, IndexError, OverflowError):
         return parsedate_to_datetime(date or "").timestamp()
     return time.time()

@@ -32,6 +32,9 @@ from spotkeep.errors import UsageError
 
 from .instance_metadata import InstanceMetadata, SpotAction, metadata_endpoint, poll_metadata
 
+EXIT_INTERRUPTED = 75
+"""The exit code of a script that left because of a notice (EX_TEMPFAIL: try again)."""
+
 NOTICE_FILE_VARIABLE = "SPOTKEEP_NOTICE_FILE"
 NOTICE_SECONDS_VARIABLE = "SPOTKEEP_NOTICE_SECONDS"
 REBALANCE_VARIABLE = "SPOTKEEP_REBALANCE"

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from spotkeep import events
-from spotkeep.checkpointer import EXIT_INTERRUPTED
 from spotkeep.errors import JobError
-from spotkeep.notices.notice import NOTICE_FILE_VARIABLE, left_file
+from spotkeep.notices.notice import EXIT_INTERRUPTED, NOTICE_FILE_VARIABLE, left_file
 from spotkeep.version import __version__
 
 from .environment import find_hardware, job_environment

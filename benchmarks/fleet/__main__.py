@@ -1,0 +1,168 @@
+"""Measures what a recovery on an EC2 instance takes: ``python -m benchmarks.fleet``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.fleet.recoveries import Fleet, Floor, Goodbye, Recovery
+from benchmarks.fleet.site import Site
+from benchmarks.fleet.targets import MOST_CALLS, MOST_TIMES_THE_FLOOR, Figures
+from spotkeep_local import lifecycle
+from spotkeep_local.options import Isolation, ServerOptions
+
+PROJECT: Final = Path(__file__).parents[2]
+
+
+def main() -> int:
+    """Measure, print tables, write JSON. Returns 0 when every target is kept, 1 otherwise."""
+    options = _options()
+    console = Console()
+    folder = options.directory / "fleet"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    server = replace(ServerOptions.fast(), isolation=options.isolation)
+    try:
+        local = lifecycle.start(folder / "aws", port=lifecycle.free_port(), options=server)
+        platform_ = Site(local).control.platform()
+        with console.status("launching") as status:
+            figures = [
+                _measured(local, folder, state_mib=size, rounds=options.rounds, tell=status.update)
+                for size in options.state_mib
+            ]
+    finally:
+        lifecycle.stop(folder / "aws")
+        shutil.rmtree(folder, ignore_errors=True)
+    document = {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": {"system": platform.platform(), "python": platform.python_version(), "processors": os.cpu_count()},
+        "load_at_the_end": os.getloadavg()[0],
+        "instances": platform_.isolation,
+        "kept": all(found.kept for found in figures),
+        "sizes": [found.document() for found in figures],
+    }
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(json.dumps(document, indent=2) + "\n")
+    console.print(_recoveries(figures))
+    console.print(_goodbyes(figures))
+    console.print(_targets(figures))
+    console.print(f"\nAll figures: {options.output}")
+    return 0 if document["kept"] else 1
+
+
+def _measured(
+    local: lifecycle.LocalAws, folder: Path, *, state_mib: int, rounds: int, tell: Callable[[str], None]
+) -> Figures:
+    site = Site(local)
+    floor = Floor(folder / f"floor-{state_mib}", state_mib=state_mib)
+    floors: list[float] = []
+    recoveries: list[Recovery] = []
+    noticed: list[Recovery] = []
+    migrated: list[Recovery] = []
+    goodbyes: list[Goodbye] = []
+    try:
+        tell(f"{state_mib} MiB: the first instance")
+        fleet = Fleet(site, state_mib=state_mib)
+        for number in range(rounds):
+            tell(f"{state_mib} MiB: recovery {number + 1} of {rounds}")
+            floors.append(floor.seconds())
+            recoveries.append(fleet.lose())
+        for elsewhere, found in ((False, noticed), (True, migrated)) * max(rounds // 3, 1):
+            tell(f"{state_mib} MiB: a notice{', and a move to another zone' if elsewhere else ''}")
+            goodbye, recovery = fleet.notice(elsewhere=elsewhere)
+            goodbyes.append(goodbye)
+            found.append(recovery)
+    finally:
+        site.close()
+        floor.clear()
+    return Figures(
+        state_mib=state_mib,
+        floor_s=floors,
+        recoveries=recoveries,
+        noticed=noticed,
+        migrated=migrated,
+        goodbyes=goodbyes,
+    )
+
+
+def _recoveries(figures: list[Figures]) -> Table:
+    table = _table("seconds, medians", *(f"{found.state_mib} MiB" for found in figures), "", "moved to another zone")
+    kept = [found.phases_s(found.recoveries) for found in figures]
+    moved = figures[-1].phases_s(figures[-1].migrated)
+    for phase in dict.fromkeys([*kept[0], *moved]):
+        table.add_row(phase, *(f"{found.get(phase, 0.0):.2f}" for found in kept), "", f"{moved.get(phase, 0.0):.2f}")
+    whole = [f"{sum(found.values()):.2f}" for found in kept]
+    table.add_row("from boot to the first step", *whole, "", f"{sum(moved.values()):.2f}")
+    table.add_row("the floor", *(f"{sorted(found.floor_s)[len(found.floor_s) // 2]:.2f}" for found in figures), "", "")
+    return table
+
+
+def _goodbyes(figures: list[Figures]) -> Table:
+    table = _table("after a notice, seconds", "heard", "durable", "in S3", "left", "steps lost")
+    for found in figures:
+        for goodbye in found.goodbyes:
+            uploaded = "" if goodbye.uploaded_s is None else f"{goodbye.uploaded_s:.1f}"
+            table.add_row(
+                f"{found.state_mib} MiB",
+                f"{goodbye.heard_s:.1f}",
+                f"{goodbye.durable_s:.1f}",
+                uploaded,
+                f"{goodbye.left_s:.1f}",
+                str(goodbye.steps_lost),
+            )
+    return table
+
+
+def _targets(figures: list[Figures]) -> Table:
+    table = _table("target", *(f"{found.state_mib} MiB" for found in figures), "")
+    by_floor = [found.times_the_floor for found in figures]
+    calls = [sum(found.calls.values()) for found in figures]
+    for target, measured, most in (
+        (f"at most {MOST_TIMES_THE_FLOOR:.0f} times the floor", by_floor, MOST_TIMES_THE_FLOOR),
+        (f"at most {MOST_CALLS} AWS calls", calls, MOST_CALLS),
+    ):
+        verdict = "kept" if all(value <= most for value in measured) else "MISSED"
+        table.add_row(target, *(f"{value:.2f}".removesuffix(".00") for value in measured), verdict)
+    return table
+
+
+def _table(first: str, *columns: str) -> Table:
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+    table.add_column(first)
+    for column in columns:
+        table.add_column(column, justify="right")
+    return table
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.fleet", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=9, help="recoveries of each size (default 9)")
+    parser.add_argument(
+        "--state-mib", type=int, nargs="+", default=[64, 256], help="sizes of the state (default 64 256)"
+    )
+    parser.add_argument(
+        "--isolation",
+        type=Isolation,
+        choices=list(Isolation),
+        default=Isolation.AUTO,
+        help="what instances are: namespace (hosts with block devices), relocated (directories), auto",
+    )
+    parser.add_argument("--directory", type=Path, default=PROJECT / ".spotkeep" / "bench" / "work")
+    parser.add_argument("--output", type=Path, default=PROJECT / ".spotkeep" / "bench" / "fleet.json")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,183 @@
+"""A deployment on a local AWS as far as an agent sees it: bundle, record, launch template, and the fleet of one run.
+
+Made without the CDK, so that what is measured and tested is the instance: its user data, its agent, its volume.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from spotkeep_constructs.training_bundle import bundle_bytes
+from spotkeep_fleet.record import FleetRecord, decode, encode, fleet_key, opened
+from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
+from spotkeep_fleet.user_data import BootInputs, user_data
+from spotkeep_local.ec2.market import PoolChange
+from spotkeep_local.fleet_control import FleetControl
+
+if TYPE_CHECKING:
+    from spotkeep_fleet.instance_job import InstanceJob
+    from spotkeep_local.lifecycle import LocalAws
+
+ZONES: Final = ("us-east-1a", "us-east-1b")
+_EVENT: Final = "spotkeep-event: "
+_LOOK_SECONDS = 0.05
+_PATIENCE_SECONDS = 120.0
+
+
+class Site:
+    """The deployment, and what becomes of its run.
+
+    Args:
+        local: The local AWS.
+
+    Attributes:
+        control: Takes capacity away.
+        run: The run's id.
+        bucket: For bundle, checkpoints and output.
+    """
+
+    def __init__(self, local: LocalAws) -> None:
+        self.session = local.session()
+        self.ec2: Any = self.session.client("ec2")
+        self.control = FleetControl(local.endpoint_url)
+        self.run = f"run-{uuid.uuid4().hex[:8]}"
+        self.bucket = f"bucket-{uuid.uuid4().hex[:8]}"
+        self.group = f"/spotkeep/{self.run}"
+        self._table = f"runs-{uuid.uuid4().hex[:8]}"
+        self._fleets: list[str] = []
+        self._dynamodb: Any = self.session.client("dynamodb")
+        s3, logs, iam = (self.session.client(name) for name in ("s3", "logs", "iam"))
+        s3.create_bucket(Bucket=self.bucket)
+        bundle = bundle_bytes(Path(__file__).parents[2] / "training")
+        s3.put_object(Bucket=self.bucket, Key="spotkeep.pyz", Body=bundle)
+        self._dynamodb.create_table(
+            TableName=self._table,
+            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
+            AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in ("pk", "sk")],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        logs.create_log_group(logGroupName=self.group)
+        policy = {"Version": "2012-10-17", "Statement": []}
+        iam.create_role(RoleName=self.run, AssumeRolePolicyDocument=json.dumps(policy))
+        iam.create_instance_profile(InstanceProfileName=self.run)
+        iam.add_role_to_instance_profile(InstanceProfileName=self.run, RoleName=self.run)
+        self._inputs = BootInputs(
+            bundle_uri=f"s3://{self.bucket}/spotkeep.pyz",
+            bundle_sha256=hashlib.sha256(bundle).hexdigest(),
+            region="us-east-1",
+            run_table=self._table,
+            deployment="spotkeep",
+        )
+
+    def launch(self, job: InstanceJob) -> str:
+        """Open the run's record and create its fleet. Gives the fleet's id."""
+        self.put(opened(run=self.run, job=job))
+        tags = [{"Key": RUN_TAG, "Value": self.run}, {"Key": DEPLOYMENT_TAG, "Value": "spotkeep"}]
+        made = self.ec2.create_launch_template(
+            LaunchTemplateName=self.run,
+            LaunchTemplateData={
+                "ImageId": "ami-00000000000000001",
+                "InstanceType": "m5.large",
+                "UserData": base64.b64encode(user_data(self._inputs).encode()).decode(),
+                "MetadataOptions": {"HttpTokens": "required", "InstanceMetadataTags": "enabled"},
+                "IamInstanceProfile": {"Name": self.run},
+                "TagSpecifications": [{"ResourceType": "instance", "Tags": tags}],
+            },
+        )
+        template = {"LaunchTemplateId": made["LaunchTemplate"]["LaunchTemplateId"], "Version": "$Latest"}
+        overrides = [{"InstanceType": "m5.large", "AvailabilityZone": zone} for zone in ZONES]
+        found = self.ec2.create_fleet(
+            Type="maintain",
+            SpotOptions={"AllocationStrategy": "price-capacity-optimized"},
+            LaunchTemplateConfigs=[{"LaunchTemplateSpecification": template, "Overrides": overrides}],
+            TargetCapacitySpecification={"TotalTargetCapacity": 1, "DefaultTargetCapacityType": "spot"},
+        )
+        self._fleets.append(found["FleetId"])
+        return str(found["FleetId"])
+
+    def put(self, record: FleetRecord) -> None:
+        """Write the fleet record."""
+        item = {"version": {"N": str(record.version)}, "record": {"S": encode(record)}}
+        self._dynamodb.put_item(TableName=self._table, Item={**self._key, **item})
+
+    @property
+    def record(self) -> FleetRecord:
+        """The fleet record."""
+        return decode(self._dynamodb.get_item(TableName=self._table, Key=self._key)["Item"]["record"]["S"])
+
+    @property
+    def _key(self) -> dict[str, Any]:
+        partition, sort = fleet_key(self.run)
+        return {"pk": {"S": partition}, "sk": {"S": sort}}
+
+    def instance(self, fleet: str, *, other_than: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Wait for an instance of the fleet. Gives it as DescribeInstances shows it."""
+
+        def found() -> dict[str, Any] | None:
+            for active in self.ec2.describe_fleet_instances(FleetId=fleet)["ActiveInstances"]:
+                if active["InstanceId"] not in other_than:
+                    described = self.ec2.describe_instances(InstanceIds=[active["InstanceId"]])
+                    instance: dict[str, Any] = described["Reservations"][0]["Instances"][0]
+                    return instance
+            return None
+
+        return self.wait(found, "an instance")  # type: ignore[no-any-return]
+
+    def console(self, instance: dict[str, Any]) -> str:
+        """What an instance's user data printed."""
+        return str(self.ec2.get_console_output(InstanceId=instance["InstanceId"]).get("Output", ""))
+
+    def events(self, instance: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """The job events that an instance printed."""
+        for line in self.console(instance).splitlines():
+            if line.startswith(_EVENT):
+                yield json.loads(line[len(_EVENT) :])
+
+    def wait_for(self, instance: dict[str, Any], event: str, **fields: Any) -> dict[str, Any]:
+        """Wait until an instance tells of something. Gives the event."""
+
+        def told() -> dict[str, Any] | None:
+            for found in self.events(instance):
+                if found["event"] == event and all(found.get(name) == value for name, value in fields.items()):
+                    return found
+            return None
+
+        return self.wait(told, event, lambda: self.console(instance))  # type: ignore[no-any-return]
+
+    def wait(self, condition: Callable[[], Any], what: str, said: Callable[[], str] = lambda: "") -> Any:
+        """Wait until a condition gives something.
+
+        Raises:
+            AssertionError: If it does not in two minutes.
+        """
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while not (found := condition()):
+            if time.monotonic() >= deadline:
+                raise AssertionError(f"waited in vain for {what}\n{said()}")
+            time.sleep(_LOOK_SECONDS)
+        return found
+
+    def volumes(self) -> list[dict[str, Any]]:
+        """The run's volumes."""
+        found = self.ec2.describe_volumes(Filters=[{"Name": f"tag:{RUN_TAG}", "Values": [self.run]}])
+        return list(found["Volumes"])
+
+    def log(self) -> list[str]:
+        """The run's log."""
+        found = self.session.client("logs").filter_log_events(logGroupName=self.group)
+        return [event["message"] for event in found["events"]]
+
+    def fill(self, zone: str, *, room: int = 0) -> None:
+        """Leave a zone room for so many spot instances; -1 for any number."""
+        self.control.change_pool(PoolChange(zone=zone, capacity=room))
+
+    def close(self) -> None:
+        """End the fleets with their instances."""
+        self.ec2.delete_fleets(FleetIds=self._fleets, TerminateInstances=True)

@@ -1,0 +1,241 @@
+"""One page that says how a deployment's runs, money and functions do: a CloudWatch dashboard."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aws_cdk import Duration
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from spotkeep_constructs.job_function import JobFunction
+
+NAMESPACE = "Spotkeep"
+PERIOD = Duration.minutes(5)
+"""How often the reconciler looks, and so how often there is something new to show."""
+
+_GREEN, _BLUE, _ORANGE, _RED, _GREY, _PURPLE = "#2ca02c", "#1f77b4", "#ff7f0e", "#d62728", "#7f7f7f", "#9467bd"
+_IN_FLIGHT = {
+    "RunsTraining": ("train", _GREEN),
+    "RunsWaiting": ("wait for capacity", _ORANGE),
+    "RunsInterrupted": ("interrupted, wait for new", _RED),
+    "RunsLaunching": ("are being launched", _BLUE),
+    "RunsStopping": ("stop", _GREY),
+}
+_HAPPENED = {
+    "RunsCompleted": ("completed", _GREEN),
+    "RunsFailed": ("failed", _RED),
+    "RunsStopped": ("stopped", _GREY),
+    "Interruptions": ("interruptions: capacity was taken", _ORANGE),
+}
+_SAVED = "saved against on demand, USD"
+_FROM_ZERO = cloudwatch.YAxisProps(min=0, show_units=False)
+
+
+class Dashboard(Construct):
+    """Runs by state and ending, interruptions and what they cost, waiting, money, pools, notices, troubles.
+
+    It shows the metrics that the functions write with the deployment's name as their one dimension, and for their own
+    troubles those that carry a function's.
+
+    Attributes:
+        dashboard: The dashboard.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002
+        *,
+        deployment: str,
+        launcher: JobFunction,
+        tracker: JobFunction,
+        reconciler: JobFunction,
+        deliverers: Sequence[JobFunction],
+        functions: Sequence[JobFunction],
+        alarms: Sequence[cloudwatch.IAlarm],
+    ) -> None:
+        """Places the dashboard.
+
+        Args:
+            scope: Parent construct.
+            id: Construct id.
+            deployment: Its name, and the dimension of its metrics.
+            launcher: The function that launches.
+            tracker: The function that takes events.
+            reconciler: The function that sweeps.
+            deliverers: The functions that send notices.
+            functions: Every function, whose errors and dead letters are shown.
+            alarms: The deployment's alarms.
+        """
+        super().__init__(scope, id)
+        self._deployment = deployment
+        self.dashboard = cloudwatch.Dashboard(
+            self, "Dashboard", dashboard_name=deployment, default_interval=Duration.days(1)
+        )
+        self.dashboard.add_widgets(
+            cloudwatch.TextWidget(
+                markdown=(
+                    f"# Spotkeep: {deployment}\nWhich runs these are: `spotkeep ps`. What one run went through: "
+                    "`spotkeep describe RUN`. What a red alarm asks for: the runbook (docs/runbook.md)."
+                ),
+                width=24,
+                height=2,
+            )
+        )
+        self.dashboard.add_widgets(
+            cloudwatch.AlarmStatusWidget(title="Alarms", alarms=list(alarms), width=24, height=3)
+        )
+        self.dashboard.add_widgets(
+            cloudwatch.GraphWidget(
+                title="Runs in flight",
+                left=[
+                    self._of_deployment(name, label, color, statistic="Maximum")
+                    for name, (label, color) in _IN_FLIGHT.items()
+                ],
+                left_y_axis=_FROM_ZERO,
+                stacked=True,
+                width=14,
+            ),
+            _totals(
+                "Runs that ended, and interruptions, in the time shown",
+                [self._of_deployment(name, label, color) for name, (label, color) in _HAPPENED.items()],
+                width=10,
+            ),
+        )
+        self.dashboard.add_widgets(
+            cloudwatch.SingleValueWidget(
+                title="Saved, in the time shown",
+                metrics=[self._saved_percent(), self._of_deployment("SavedUsd", _SAVED, _GREEN)],
+                set_period_to_time_range=True,
+                width=5,
+                height=6,
+            ),
+            _totals(
+                "Money, USD, of jobs that are over",
+                [
+                    self._of_deployment("BilledUsd", "billed", _BLUE),
+                    self._of_deployment("SavedUsd", _SAVED, _GREEN),
+                    self._of_deployment("IdlePoolUsd", "idle warm pools (billed, too)", _ORANGE),
+                ],
+                width=9,
+            ),
+            _totals(
+                "Hours lost and waited, of jobs that are over",
+                [
+                    self._in_hours("LostTime", "lost to interruptions: done twice, restarted", _RED),
+                    self._in_hours("WaitedTime", "waited for capacity (not billed)", _ORANGE),
+                ],
+                width=10,
+            ),
+        )
+        self.dashboard.add_widgets(
+            cloudwatch.GraphWidget(
+                title="Warm pools that wait for a job",
+                left=[self._of_deployment("PoolsIdle", "pools", _PURPLE, statistic="Maximum")],
+                right=[self._of_deployment("PoolsIdleUsdPerHour", "USD an hour", _ORANGE, statistic="Maximum")],
+                left_y_axis=_FROM_ZERO,
+                right_y_axis=_FROM_ZERO,
+                width=8,
+            ),
+            _totals(
+                "Launches",
+                [
+                    _of_function(launcher, "LaunchAccepted", "accepted", _GREEN),
+                    _of_function(launcher, "LaunchRefused", "refused: the user can correct it", _ORANGE),
+                    _of_function(launcher, "LaunchUnfinished", "unfinished: AWS did not answer", _RED),
+                ],
+                width=8,
+            ),
+            _totals(
+                "Notices",
+                [
+                    *(_of_function(each, "NoticeSent", f"sent by {each.package}", _GREEN) for each in deliverers),
+                    *(_of_function(each, "NoticeDead", f"put aside by {each.package}", _RED) for each in deliverers),
+                ],
+                width=8,
+            ),
+        )
+        self.dashboard.add_widgets(
+            _totals(
+                "Troubles of the functions",
+                [
+                    _of_function(tracker, "EventFailed", "events to be followed again", _ORANGE),
+                    _of_function(reconciler, "SweepFailures", "items of a sweep that failed", _RED),
+                    _of_function(reconciler, "SweepLeft", "runs a sweep had no time for", _GREY),
+                    *(
+                        each.function.metric_errors(period=PERIOD, label=f"{each.package}: errors", color=_RED)
+                        for each in functions
+                    ),
+                ],
+                width=14,
+            ),
+            cloudwatch.SingleValueWidget(
+                title="Dead letters: what failed after all retries",
+                metrics=[_waiting_in(each.failures, each.package) for each in functions],
+                width=10,
+                height=6,
+            ),
+        )
+
+    def _of_deployment(self, name: str, label: str, color: str, *, statistic: str = "Sum") -> cloudwatch.Metric:
+        return cloudwatch.Metric(
+            namespace=NAMESPACE,
+            metric_name=name,
+            dimensions_map={"service": self._deployment},
+            statistic=statistic,
+            period=PERIOD,
+            label=label,
+            color=color,
+        )
+
+    def _in_hours(self, name: str, label: str, color: str) -> cloudwatch.MathExpression:
+        variable = f"seconds{name}"
+        return cloudwatch.MathExpression(
+            expression=f"{variable} / 3600",
+            using_metrics={variable: self._of_deployment(name, label, color)},
+            label=label,
+            color=color,
+            period=PERIOD,
+        )
+
+    def _saved_percent(self) -> cloudwatch.MathExpression:
+        return cloudwatch.MathExpression(
+            expression="100 * saved / (saved + billed)",
+            using_metrics={
+                "saved": self._of_deployment("SavedUsd", _SAVED, _GREEN),
+                "billed": self._of_deployment("BilledUsd", "billed", _BLUE),
+            },
+            label="saved, %",
+            color=_GREEN,
+            period=PERIOD,
+        )
+
+
+def _of_function(function: JobFunction, name: str, label: str, color: str) -> cloudwatch.Metric:
+    return cloudwatch.Metric(
+        namespace=NAMESPACE,
+        metric_name=name,
+        dimensions_map={"service": function.function.function_name},
+        statistic="Sum",
+        period=PERIOD,
+        label=label,
+        color=color,
+    )
+
+
+def _totals(title: str, metrics: Sequence[cloudwatch.IMetric], *, width: int) -> cloudwatch.GraphWidget:
+    """A bar for each sum over the whole time shown: CloudWatch has no bars over time."""
+    return cloudwatch.GraphWidget(
+        title=title,
+        left=list(metrics),
+        left_y_axis=_FROM_ZERO,
+        view=cloudwatch.GraphWidgetView.BAR,
+        set_period_to_time_range=True,
+        width=width,
+    )
+
+
+def _waiting_in(queue: sqs.IQueue, label: str) -> cloudwatch.Metric:
+    return queue.metric_approximate_number_of_messages_visible(period=PERIOD, statistic="Maximum", label=label)

@@ -1,0 +1,163 @@
+"""Removes what a crash, or the end of a run, left of fleets: volumes, snapshots, and fleets that nobody follows.
+
+What is deleted was made by an instance or a launcher of this deployment (its tags say so), and the record says that
+nobody needs it: `spotkeep_fleet.leftovers` decides about storage, `is_left_over` about fleets. Storage that no record
+knows is left to a person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from spotkeep_fleet.leftovers import Resource, leftovers
+from spotkeep_fleet.record import FleetRecord
+from spotkeep_fleet.tags import RUN_TAG, operation_of
+from spotkeep_jobs.fleets.launch import ATTEMPT_TAG
+from spotkeep_jobs.states import RunState
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.fleets.ec2_api import Ec2Api
+    from spotkeep_jobs.fleets.facts import Fleet, Stored
+    from spotkeep_jobs.fleets.records import FleetRecords
+    from spotkeep_jobs.record import Run
+    from spotkeep_jobs.run_table import RunTable
+
+UNKNOWN_AFTER: Final = timedelta(hours=1)
+"""A fleet whose run is not in the table is somebody's mistake, once it is older than any launch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retention:
+    """What becomes of volumes when their runs are over.
+
+    Attributes:
+        volumes: How long a volume is kept; None for ever.
+        runs: How long an ended run stays in the table: what is known of it is known so long.
+    """
+
+    volumes: timedelta | None
+    runs: timedelta
+
+
+@dataclass(kw_only=True)
+class Swept:
+    """What one sweep removed.
+
+    Attributes:
+        deleted: Ids of volumes and snapshots.
+        fleets: Ids of fleets.
+        failures: What could not be removed, and why.
+    """
+
+    deleted: list[str] = field(default_factory=list)
+    fleets: list[str] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
+
+
+class FleetSweep:
+    """Sweeps one deployment."""
+
+    def __init__(
+        self,
+        *,
+        ec2: Ec2Api,
+        records: FleetRecords,
+        table: RunTable,
+        deployment: str,
+        retention: Retention,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._ec2 = ec2
+        self._records = records
+        self._table = table
+        self._deployment = deployment
+        self._retention = retention
+        self._now = now
+
+    def sweep(self) -> Swept:
+        """Look at all that carries the deployment's tag, and remove what nobody needs. One failure stops nothing."""
+        swept = Swept()
+        by_run: dict[str, list[Stored]] = {}
+        for found in self._ec2.stored(deployment=self._deployment):
+            if (run := found.tags.get(RUN_TAG)) is not None:
+                by_run.setdefault(run, []).append(found)
+        for run, resources in by_run.items():
+            self._isolated(swept, f"storage of {run}", partial(self._storage, swept, run, resources))
+        for fleet in self._ec2.fleets(deployment=self._deployment):
+            self._isolated(swept, fleet.id, partial(self._fleet, swept, fleet))
+        return swept
+
+    def _storage(self, swept: Swept, run: str, resources: list[Stored]) -> None:
+        # Read after the resources were listed: what is recorded in between is never taken for left over.
+        record = self._records.record(run)
+        if record is None:
+            return
+        head = self._table.get(run)
+        keep = keeps_volume(record, head, retention=self._retention, now=self._now())
+        described = tuple(
+            Resource(kind=found.kind, id=found.id, operation=operation_of(found.tags), attached=found.attached)
+            for found in resources
+        )
+        by_id = {found.id: found for found in resources}
+        for left in leftovers(record, described, keep_volume=keep):
+            self._ec2.delete_stored(by_id[left.id])
+            swept.deleted.append(left.id)
+
+    def _fleet(self, swept: Swept, fleet: Fleet) -> None:
+        run = fleet.tags.get(RUN_TAG)
+        if run is None or not is_left_over(fleet, self._table.get(run), now=self._now()):
+            return
+        self._ec2.delete_fleet(fleet.id)
+        attempt = fleet.tags.get(ATTEMPT_TAG)
+        instances = self._ec2.instances(deployment=self._deployment, run=run)
+        self._ec2.terminate([each.id for each in instances if not each.ended and each.tags.get(ATTEMPT_TAG) == attempt])
+        swept.fleets.append(fleet.id)
+
+    @staticmethod
+    def _isolated(swept: Swept, what: str, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except Exception as error:  # noqa: BLE001 - told with the rest of the sweep, and tried again by the next
+            swept.failures[what] = f"{type(error).__name__}: {error}"
+
+
+def keeps_volume(record: FleetRecord, head: Run | None, *, retention: Retention, now: datetime) -> bool:
+    """Whether the volume of a run stays. That of a run that lives always does.
+
+    Args:
+        record: The fleet record.
+        head: The run; None when it was so long ago that the table has forgotten it.
+        retention: The deployment's rule.
+        now: The time.
+    """
+    if not record.ended or (head is not None and not head.state.ended):
+        return True
+    if head is None:
+        return retention.volumes is None or retention.volumes > retention.runs
+    if head.state is RunState.COMPLETED and _asked_to_delete(head.request):
+        return False
+    return retention.volumes is None or now < (head.ended_at or head.updated_at) + retention.volumes
+
+
+def is_left_over(fleet: Fleet, head: Run | None, *, now: datetime) -> bool:
+    """Whether a fleet that may launch instances belongs to no run that lives.
+
+    Args:
+        fleet: The fleet.
+        head: Its run; None when there is none (any more).
+        now: The time.
+    """
+    if head is None:
+        return fleet.created_at is not None and now - fleet.created_at >= UNKNOWN_AFTER
+    attempt = fleet.tags.get(ATTEMPT_TAG, "")
+    earlier = attempt.isascii() and attempt.isdigit() and int(attempt) < head.attempt
+    return head.state.ended or earlier
+
+
+def _asked_to_delete(request: Mapping[str, object]) -> bool:
+    volume = request.get("volume")
+    return isinstance(volume, Mapping) and volume.get("when_done") == "delete"

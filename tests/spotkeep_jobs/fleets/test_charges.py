@@ -1,0 +1,73 @@
+"""The bill of a fleet: by the second, at the price of the second; what is not known is said."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from spotkeep_jobs.fleets.charges import Storage, charges_of
+from spotkeep_jobs.fleets.facts import SpotPrice
+from spotkeep_jobs.fleets.history import InstanceLife
+
+NOON = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
+ON_DEMAND = {"g5.xlarge": 1.0}
+
+
+def at(hours: float) -> datetime:
+    return NOON + timedelta(hours=hours)
+
+
+def life(*, launched: float = 0, ended: float | None = 2, **fields: Any) -> InstanceLife:
+    given = {"instance_id": "i-1", "instance_type": "g5.xlarge", "zone": "us-east-1a", "spot": True, **fields}
+    return InstanceLife(launched_at=at(launched), ended_at=None if ended is None else at(ended), **given)
+
+
+def price(usd: float, *, since: float, zone: str = "us-east-1a") -> SpotPrice:
+    return SpotPrice(instance_type="g5.xlarge", zone=zone, since=at(since), usd_per_hour=usd)
+
+
+def test_a_price_that_moves_is_counted_as_it_moves() -> None:
+    prices = [price(0.4, since=1.5), price(0.2, since=-3), price(9.0, since=-1, zone="us-east-1b")]
+    bill = charges_of([life()], spot_prices=prices, on_demand_usd_per_hour=ON_DEMAND, until=at(2))
+    assert bill.instances_usd == pytest.approx(1.5 * 0.2 + 0.5 * 0.4)
+    assert bill.on_demand_usd == pytest.approx(2.0)
+    assert bill.billable_seconds == pytest.approx(7200 * 0.5 / 2.0)
+
+
+def test_an_instance_costs_a_minute_at_least() -> None:
+    short = life(ended=10 / 3600)
+    bill = charges_of([short], spot_prices=[price(0.6, since=-1)], on_demand_usd_per_hour=ON_DEMAND, until=at(1))
+    assert (bill.instance_seconds, bill.instances_usd) == (60.0, pytest.approx(0.01))
+
+
+def test_an_unknown_price_is_named_and_not_guessed() -> None:
+    bill = charges_of([life(), life(zone="us-east-1b", launched=3, ended=4)],
+                      spot_prices=[price(0.2, since=-1)], on_demand_usd_per_hour={}, until=at(4))  # fmt: skip
+    assert (bill.instances_usd, bill.on_demand_usd, bill.billable_seconds) == (None, None, None)
+    assert set(bill.unknown) == {"on demand g5.xlarge", "spot g5.xlarge in us-east-1b"}
+    late = charges_of([life()], spot_prices=[price(0.2, since=1)], on_demand_usd_per_hour=ON_DEMAND, until=at(2))
+    assert late.unknown == ("spot g5.xlarge in us-east-1a",)
+
+
+def test_without_an_on_demand_price_the_bill_is_known_and_the_saving_is_not() -> None:
+    bill = charges_of([life()], spot_prices=[price(0.2, since=-1)], on_demand_usd_per_hour={}, until=at(2))
+    assert bill.instances_usd == pytest.approx(0.4)
+    assert bill.billable_seconds is None
+
+
+def test_on_demand_costs_what_it_costs() -> None:
+    bill = charges_of([life(spot=False)], spot_prices=[], on_demand_usd_per_hour=ON_DEMAND, until=at(2))
+    assert (bill.instances_usd, bill.on_demand_usd) == (2.0, 2.0)
+
+
+def test_the_volume_is_on_the_bill_from_the_first_instance_to_the_last() -> None:
+    lives = [life(ended=1), life(launched=3, ended=4)]
+    storage = Storage(size_gb=100, type="gp3", usd_per_gb_month=0.073)
+    prices = [price(0.2, since=-1)]
+    bill = charges_of(lives, spot_prices=prices, on_demand_usd_per_hour=ON_DEMAND, until=at(4), storage=storage)
+    assert (bill.storage_gb_hours, bill.storage_usd) == (400.0, pytest.approx(0.04))
+    unpriced = Storage(size_gb=100, type="io2")
+    bill = charges_of(lives, spot_prices=prices, on_demand_usd_per_hour=ON_DEMAND, until=at(4), storage=unpriced)
+    assert (bill.storage_usd, bill.unknown) == (None, ("io2 storage",))

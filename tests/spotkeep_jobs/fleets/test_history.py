@@ -1,0 +1,234 @@
+"""What looks at a fleet add up to: late, twice, out of order, or never."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
+from spotkeep_fleet.record import FAILED, FINISHED, TRAINING, FleetRecord, Lease, TrainingReport, opened
+from spotkeep_jobs.fleets.facts import Fleet, FleetEvent, Instance, Seen
+from spotkeep_jobs.fleets.history import (
+    LEAVING_TAKES,
+    MAX_FUTILE_INSTANCES,
+    Ending,
+    FleetHistory,
+    Step,
+    absorb,
+    as_training_job,
+    closed,
+    steps,
+    to_terminate,
+)
+from spotkeep_jobs.fleets.history import opened as history_of
+
+NOON = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
+MARKS = {"SPOTKEEP_RUN": "count", "SPOTKEEP_ATTEMPT": "1", "SPOTKEEP_LAUNCH": "0123456789abcdef"}
+
+
+def at(minutes: float) -> datetime:
+    return NOON + timedelta(minutes=minutes)
+
+
+def history(**changes: Any) -> FleetHistory:
+    new = history_of(
+        run="count",
+        attempt=1,
+        job_name="count-1",
+        marks=MARKS,
+        capacity="spot",
+        template_id="lt-1",
+        max_run_seconds=3600,
+        max_wait_seconds=7200,
+        now=NOON,
+    )
+    return new.model_copy(update={"fleet_id": "fleet-1", **changes})
+
+
+def instance(name: str, *, launched: float, state: str = "running", **fields: Any) -> Instance:
+    given = {"type": "g5.xlarge", "zone": "us-east-1a", "spot": True, "tags": {}, **fields}
+    return Instance(id=f"i-{name}", state=state, launched_at=at(launched), **given)
+
+
+def seen(*instances: Instance, state: str = "active", events: tuple[FleetEvent, ...] = ()) -> Seen:
+    return Seen(fleet=Fleet(id="fleet-1", state=state, tags={}), instances=instances, events=events)
+
+
+def record(*, holder: str | None = None, until: float = 1000, **training: Any) -> FleetRecord:
+    job = InstanceJob(command=("true",), volume=VolumeSpec(size_gb=1))
+    lease = None if holder is None else Lease(holder=f"i-{holder}", fence=1, expires_at=at(until).timestamp())
+    return replace(opened(run="count", job=job), lease=lease, training=TrainingReport(**training))
+
+
+def trains(holder: str, *, since: float) -> FleetRecord:
+    return record(holder=holder, state=TRAINING, heartbeat_at=at(since).timestamp())
+
+
+def statuses(found: FleetHistory) -> list[str]:
+    return [entry.status for entry in found.transitions]
+
+
+def test_an_instance_is_told_from_its_launch_to_its_loss() -> None:
+    found = absorb(history(), seen=seen(), record=record(), now=at(1))
+    found = absorb(found, seen=seen(instance("a", launched=2)), record=record(), now=at(3))
+    found = absorb(found, seen=seen(instance("a", launched=2)), record=trains("a", since=4), now=at(5))
+    lost = instance("a", launched=2, state="terminated", reason="Server.SpotInstanceTermination")
+    ended = FleetEvent(at=at(9), kind="instance-change", sub_type="terminated", instance_id="i-a")
+    found = absorb(found, seen=seen(lost, events=(ended,)), record=trains("a", since=4), now=at(12))
+    assert [(entry.status, entry.at) for entry in found.transitions] == [
+        ("Starting", NOON), ("Downloading", at(2)), ("Training", at(4)), ("Interrupted", at(9)),
+    ]  # fmt: skip
+    assert found.lives[0].ended_by == "Server.SpotInstanceTermination"
+    assert found.ending is None
+
+
+def test_the_next_instance_tells_that_the_one_before_is_gone_even_when_nobody_saw_it_go() -> None:
+    found = absorb(history(), seen=seen(instance("a", launched=1)), record=trains("a", since=2), now=at(3))
+    both = seen(instance("a", launched=1), instance("b", launched=6))
+    found = absorb(found, seen=both, record=trains("b", since=8), now=at(9))
+    assert statuses(found) == ["Starting", "Downloading", "Training", "Interrupted", "Downloading", "Training"]
+    late = seen(instance("a", launched=1, state="terminated"), instance("b", launched=6))
+    assert statuses(absorb(found, seen=late, record=trains("b", since=8), now=at(10))) == statuses(found)
+
+
+def test_an_instance_that_ec2_forgot_is_over() -> None:
+    found = absorb(history(), seen=seen(instance("a", launched=1)), record=record(), now=at(2))
+    found = absorb(found, seen=seen(), record=record(), now=at(90))
+    assert not found.live
+
+
+@given(data=st.data())
+def test_what_was_told_once_is_never_told_differently(data: st.DataObject) -> None:
+    instances = [
+        instance(name, launched=minute, state=state)
+        for name, minute in (("a", 1), ("b", 10), ("c", 20))
+        for state in ("running", "terminated")
+    ]
+    found, told = history(), statuses(history())
+    for minute in range(1, 8):
+        shown = data.draw(st.lists(st.sampled_from(instances), max_size=3, unique_by=lambda each: each.id))
+        holder = data.draw(st.sampled_from(["a", "b", "c"]))
+        reported = data.draw(st.sampled_from([record(), trains(holder, since=25)]))
+        found = absorb(found, seen=seen(*shown), record=reported, now=at(25 + minute))
+        again = absorb(found, seen=seen(*shown), record=reported, now=at(25 + minute))
+        assert again.transitions == found.transitions
+        assert statuses(found)[: len(told)] == told
+        times = [entry.at for entry in found.transitions]
+        assert times == sorted(times)
+        told = statuses(found)
+
+
+# How it ends
+
+
+@pytest.mark.parametrize(
+    ("reported", "ending"),
+    [
+        (record(state=FINISHED, exit_code=0), Ending.FINISHED),
+        (record(state=FAILED, exit_code=1), Ending.SCRIPT_FAILED),
+        (replace(record(), stop_requested=True), Ending.STOPPED),
+        (record(), None),
+    ],
+)
+def test_the_record_says_how_it_ends(reported: FleetRecord, ending: Ending | None) -> None:
+    found = absorb(history(), seen=seen(instance("a", launched=1)), record=reported, now=at(5))
+    assert found.ending == ending
+
+
+def test_a_crash_of_the_script_is_no_success() -> None:
+    """Trap 8: whoever deletes the fleet without a look at the exit code calls a crash a success."""
+    crashed = record(state=FAILED, exit_code=3, failure="out of memory")
+    found = absorb(history(), seen=seen(instance("a", launched=1)), record=crashed, now=at(5))
+    found = absorb(found, seen=seen(instance("a", launched=1, state="terminated")), record=crashed, now=at(6))
+    job = as_training_job(closed(found, record=crashed, charges=None, now=at(7)), crashed)
+    assert (job.status, job.ended) == ("Failed", True)
+    assert job.failure_reason == "AlgorithmError: the command ended with exit code 3: out of memory"
+
+
+def test_a_fleet_is_deleted_before_its_instance_goes_and_the_instance_keeps_its_time_to_save() -> None:
+    """Trap 7: nobody takes the volume from an instance that has not let go of it."""
+    done = record(holder="a", state=FINISHED, exit_code=0)
+    live = seen(instance("a", launched=1))
+    found = absorb(history(), seen=live, record=done, now=at(5))
+    assert steps(found, seen=live, record=done, now=at(5)) == (Step.DELETE_FLEET,)
+    deleted = seen(instance("a", launched=1), state="deleted_running")
+    assert steps(found, seen=deleted, record=done, now=at(6)) == ()
+    left = replace(done, lease=None)
+    assert steps(found, seen=deleted, record=left, now=at(6)) == (Step.TERMINATE,)
+    assert to_terminate(found, record=left, now=at(6)) == ("i-a",)
+
+
+def test_an_instance_that_never_lets_go_is_terminated_in_the_end() -> None:
+    hanging = record(holder="a", state=FINISHED, exit_code=0)
+    found = absorb(history(), seen=seen(instance("a", launched=1)), record=hanging, now=at(5))
+    assert to_terminate(found, record=hanging, now=at(5) + LEAVING_TAKES) == ("i-a",)
+
+
+def test_it_is_over_when_nothing_runs_and_nothing_can_come_any_more() -> None:
+    done = record(state=FINISHED, exit_code=0)
+    gone = instance("a", launched=1, state="terminated")
+    found = absorb(history(), seen=seen(gone), record=done, now=at(5))
+    assert steps(found, seen=seen(gone, state="deleted_running"), record=done, now=at(5)) == ()
+    assert steps(found, seen=seen(gone, state="deleted"), record=done, now=at(5)) == (Step.CLOSE,)
+    assert steps(found, seen=seen(gone, state="deleted_running"), record=done, now=at(8)) == (Step.CLOSE,)
+
+
+def test_a_fleet_that_ec2_does_not_show_yet_is_not_gone_and_is_deleted_all_the_same() -> None:
+    unseen = Seen(fleet=None, instances=())
+    found = absorb(history(), seen=unseen, record=record(), now=at(1))
+    assert found.ending is None
+    stopped = replace(record(), stop_requested=True)
+    found = absorb(found, seen=unseen, record=stopped, now=at(2))
+    assert steps(found, seen=unseen, record=stopped, now=at(2)) == (Step.DELETE_FLEET,)
+
+
+def test_a_fleet_that_somebody_deleted_lets_its_instance_save() -> None:
+    live = seen(instance("a", launched=1), state="deleted_running")
+    found = absorb(history(), seen=live, record=trains("a", since=2), now=at(5))
+    assert found.ending is Ending.FLEET_GONE
+    assert steps(found, seen=live, record=trains("a", since=2), now=at(5)) == (Step.ASK_TO_STOP,)
+
+
+def test_limits_end_a_run_gently() -> None:
+    live = seen(instance("a", launched=1))
+    found = absorb(history(), seen=live, record=trains("a", since=2), now=at(3))
+    found = absorb(found, seen=live, record=trains("a", since=2), now=at(63))
+    assert found.ending is Ending.MAX_RUN
+    assert steps(found, seen=live, record=trains("a", since=2), now=at(63)) == (Step.ASK_TO_STOP, Step.DELETE_FLEET)
+    waiting = absorb(history(), seen=seen(), record=record(), now=at(121))
+    assert waiting.ending is Ending.MAX_WAIT
+    job = as_training_job(closed(waiting, record=record(), charges=None, now=at(121)), record())
+    assert (job.status, job.secondary_status, job.training_seconds) == ("Stopped", "MaxWaitTimeExceeded", None)
+
+
+def test_instances_that_leave_before_they_train_are_not_replaced_for_ever() -> None:
+    left = [
+        instance(f"{n}", launched=n, state="terminated", reason="Client.InstanceInitiatedShutdown")
+        for n in range(MAX_FUTILE_INSTANCES)
+    ]
+    found = absorb(history(), seen=seen(*left[:-1]), record=record(), now=at(10))
+    assert found.ending is None
+    found = absorb(found, seen=seen(*left), record=replace(record(), problem="no such bucket"), now=at(11))
+    assert found.ending is Ending.FUTILE
+    job = as_training_job(closed(found, record=record(), charges=None, now=at(12)), record())
+    assert "no such bucket" in (job.failure_reason or "")
+
+
+def test_interruptions_by_ec2_are_never_held_against_a_run() -> None:
+    taken = [
+        instance(f"{n}", launched=n, state="terminated", reason="Server.SpotInstanceTermination") for n in range(20)
+    ]
+    assert absorb(history(), seen=seen(*taken), record=record(), now=at(30)).ending is None
+
+
+def test_what_finished_while_it_was_asked_to_stop_has_finished() -> None:
+    live = seen(instance("a", launched=1))
+    found = absorb(history(), seen=live, record=replace(record(), stop_requested=True), now=at(5))
+    done = replace(record(state=FINISHED, exit_code=0), stop_requested=True)
+    found = absorb(found, seen=live, record=done, now=at(6))
+    assert as_training_job(closed(found, record=done, charges=None, now=at(7)), done).status == "Completed"
