@@ -22,7 +22,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 OFFLINE := Setting up needs a Python and an npm package index, once; later runs need no network. Connect, then run make again.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-torch rehearse rehearse-pool test test-torch check lint types contracts bench bench-checkpoint torture-checkpoint torture-control bench-control bench-fleet bench-policy lock clean
+.PHONY: help setup setup-torch rehearse rehearse-pool rehearse-fleet test test-torch check lint types contracts bench bench-checkpoint torture-checkpoint torture-control bench-control bench-fleet bench-policy lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ rehearse: setup ## Deploy to a local AWS, train, interrupt, resume, notify: the 
 
 rehearse-pool: setup ## A warm pool on a local AWS: reused, extended, reminded of, expired; time runs faster
 	@$(BIN)/spotkeep rehearse-pool examples/digits/job.yaml --set hyperparameters.steps=60
+
+rehearse-fleet: setup ## A run on a local spot fleet: interrupted, moved to another zone, interrupted again; a verdict
+	@$(BIN)/spotkeep rehearse-fleet examples/digits/fleet.yaml
 
 test: setup ## Every test (no AWS account, no network, no Docker)
 	@rm -rf $(STATE)/tests
@@ -92,7 +95,7 @@ torture-checkpoint: setup ## Kill, fault, cut and flip checkpoints a thousand ti
 bench-control: setup ## Count what the functions ask of AWS: an event, a run, a thousand runs, ten thousand notices
 	$(BIN)/python -m benchmarks.control $(BENCH)
 
-torture-control: setup ## Tell launcher, tracker and reconciler 25,000 steps of trouble and 30,000 bad inputs; a verdict, JSON under .spotkeep/torture/
+torture-control: setup ## Tell launcher, tracker, warm_pools and reconciler 25,000 steps of trouble, feed 50,000 bad inputs; a verdict, JSON under .spotkeep/torture/
 	$(BIN)/python -m benchmarks.control.torture $(TORTURE)
 
 bench-fleet: setup ## Measure recoveries on local EC2 instances: each phase against the floor, AWS calls, notice to durable

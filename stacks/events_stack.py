@@ -18,6 +18,7 @@ from spotkeep_constructs.instance_log import grant_read_instance_log, group_name
 from spotkeep_constructs.interruption_drill import InterruptionDrill
 from spotkeep_constructs.job_events import JobEvents
 from spotkeep_constructs.job_function import JobFunction
+from spotkeep_constructs.leftover_sweep import LeftoverSweep
 from spotkeep_constructs.notice_topics import NoticeTopics
 from spotkeep_constructs.reconciliation import Reconciliation
 from spotkeep_constructs.training_jobs import TrainingJobs
@@ -150,7 +151,16 @@ class EventsStack(Stack):
             watch.let_schedule(function)
             if settings.encrypt_training_volumes:
                 storage.checkpoints.grant_encrypt_volumes(function.role)
-        training_jobs.grant_search(self.reconciler.role)
+        LeftoverSweep(
+            self,
+            "LeftoverSweep",
+            reconciler=self.reconciler,
+            jobs=training_jobs,
+            checkpoints=storage.checkpoints,
+            schedule_group=watch.group_name,
+            removes=settings.leftovers == "remove",
+            orphaned_checkpoints_days=settings.orphaned_checkpoints_days,
+        )
         job_events = JobEvents(self, "JobEvents", tracker=self.tracker)
         Reconciliation(self, "Reconciliation", reconciler=self.reconciler)
         if compute is not None:
@@ -218,6 +228,7 @@ class EventsStack(Stack):
                 "tracker_function": self.tracker.function.function_name,
                 "warm_pools_function": self.warm_pools.function.function_name,
                 "reconciler_function": self.reconciler.function.function_name,
+                "pool_schedule_group": watch.group_name,
                 "run_table": storage.run_table.table.table_name,
                 "checkpoint_bucket": storage.checkpoints.bucket.bucket_name,
                 "notice_topic_arn": self.topics.notices.topic_arn,

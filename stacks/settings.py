@@ -403,6 +403,16 @@ class Settings(BaseModel):
     pool_idle_limit_usd: Annotated[float | None, Unset] = Field(
         default=None, gt=0, description="a warm pool whose idle time has cost more is ended; never when left out"
     )
+    leftovers: Literal["remove", "report"] = Field(
+        default="remove",
+        description="whether what belongs to no live run is removed by rule (remove), or only reported (report)",
+    )
+    orphaned_checkpoints_days: Annotated[int | None, Unset] = Field(
+        default=None,
+        ge=7,
+        description="days after its last use when what is stored for a run that is in the table no more is removed; "
+        "never when left out",
+    )
     isolated_teams: Annotated[tuple[TeamName, ...], Listed] = Field(
         default=(), max_length=20, description="teams with an execution role, and so with warm pools, of their own"
     )

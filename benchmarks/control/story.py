@@ -34,6 +34,7 @@ from spotkeep_jobs.metric_log import MetricLog
 from spotkeep_jobs.notice_topic import SnsNoticeTopic
 from spotkeep_jobs.outbox import Outbox
 from spotkeep_jobs.pool_watch import PoolWatch
+from spotkeep_jobs.prices.known import KnownPrices
 from spotkeep_jobs.record import Attempt, JobUsage, Run
 from spotkeep_jobs.run_observer import RunObserver
 from spotkeep_jobs.run_table import RunChangedError, RunTable
@@ -133,6 +134,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         pools = PoolWatch(table=self.table, jobs=jobs, schedules=None, deployment=deployment, clock=clock)
         self.tracking = Tracking(
             deployment=deployment,
+            prices=KnownPrices(PRICES, region="us-east-1"),
             clock=clock,
             table=self.table,
             jobs=jobs,

@@ -41,6 +41,11 @@ class Figures:
         return median(recovery.seconds for recovery in self.recoveries) / median(self.floor_s)
 
     @property
+    def of_minima(self) -> float:
+        """The same of the rounds that were least disturbed."""
+        return min(recovery.seconds for recovery in self.recoveries) / min(self.floor_s)
+
+    @property
     def calls(self) -> Mapping[str, int]:
         """The AWS calls of the recovery that made the most, by name."""
         most = max(self.recoveries, key=lambda recovery: sum(recovery.calls.values()))
@@ -64,6 +69,7 @@ class Figures:
             "recovery_s": [round(recovery.seconds, 3) for recovery in self.recoveries],
             "phases_s": self.phases_s(self.recoveries),
             "times_the_floor": round(self.times_the_floor, 3),
+            "of_minima": round(self.of_minima, 3),
             "calls": self.calls,
             "after_a_notice": {"phases_s": self.phases_s(self.noticed), "calls": [dict(o.calls) for o in self.noticed]},
             "with_migration": {

@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 
     from mypy_boto3_logs import CloudWatchLogsClient
 
+    from spotkeep_cli.account_check import AccountCheck
     from spotkeep_cli.deployment import Drill, RunReader, StoredObjects
+    from spotkeep_cli.run_storage import StoredVersion
     from spotkeep_jobs.record import Backend
 
 ClientFactory = Callable[..., Any]
@@ -68,6 +70,8 @@ class Connection(BaseModel):
     run_table: str
     checkpoint_bucket: str
     notice_topic_arn: str
+    pool_schedule_group: str | None = None
+    """None in the connection of an older deployment."""
     fleet_log_group: str = ""
     """Where the instances of runs on EC2 write; empty in a deployment without fleets."""
     drill_template_id: str = ""
@@ -150,6 +154,18 @@ class AwsDeployment:
                 self._sleep(2 ** (attempt - 1) / 2)
         raise AssertionError  # the count does not end
 
+    def check_account(self, *, clock: Callable[[], datetime]) -> AccountCheck:
+        """Looks for what belongs to no live run, and at quotas.
+
+        Raises:
+            NoConnectionError: The run table cannot be read; what else cannot be is told in the check.
+        """
+        from spotkeep_cli.aws_account import check_account
+
+        table = RunTable(client=self._client("dynamodb"), table_name=self._connection.run_table)
+        with translated_aws_errors("looking at the account", options=self._options):
+            return check_account(connection=self._connection, client=self._client, table=table, clock=clock)
+
     def job_log(self, job_name: str, *, backend: Backend = "sagemaker") -> CloudWatchJobLog:
         """The log of an attempt: SageMaker and the instances of fleets have a log group each."""
         group = self._connection.fleet_log_group if backend == "ec2" else LOG_GROUP
@@ -178,6 +194,17 @@ class AwsDeployment:
         from spotkeep_cli.stored_objects import S3Objects
 
         return S3Objects(self._client("s3"), uri=uri, options=self._options)
+
+    def stored_versions(self) -> Iterator[StoredVersion]:
+        """Every version of every run's objects.
+
+        Raises:
+            NoConnectionError: S3 refused or could not be reached.
+        """
+        from spotkeep_cli.stored_objects import versions_by_run
+
+        with translated_aws_errors(f"listing {self.checkpoint_bucket}", options=self._options):
+            yield from versions_by_run(self._client("s3"), bucket=self.checkpoint_bucket)
 
 
 class CloudWatchJobLog:

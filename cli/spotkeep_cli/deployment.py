@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
+    from spotkeep_cli.account_check import AccountCheck
     from spotkeep_cli.drill.recovery import Look
+    from spotkeep_cli.run_storage import StoredVersion
+    from spotkeep_jobs.prices.book import PriceBook
     from spotkeep_jobs.record import Attempt, Backend, Notice, Plan, Pool, Run, TimelineEntry
     from spotkeep_jobs.states import RunState
 
@@ -138,6 +141,9 @@ class RunReader(Protocol):
     def plan(self, run: str) -> Plan | None:
         """What a run was planned with, if it was."""
 
+    def price_book(self, region: str) -> PriceBook | None:
+        """AWS's prices as they were read last, if they were."""
+
     def attempts(self, run: str) -> Attempts:
         """A run's attempts, first to last."""
 
@@ -181,6 +187,9 @@ class Deployment(Protocol):
             NoConnectionError: The call did not come through, also when tried again.
         """
 
+    def check_account(self, *, clock: Callable[[], datetime]) -> AccountCheck:
+        """Looks for what belongs to no live run, and at quotas. Changes nothing."""
+
     def job_log(self, job_name: str, *, backend: Backend = "sagemaker") -> JobLog:
         """The log of an attempt: of its training job, or of the instances of its fleet."""
 
@@ -192,3 +201,10 @@ class Deployment(Protocol):
 
     def stored_objects(self, uri: str) -> StoredObjects:
         """What is stored below an S3 URI of this deployment."""
+
+    def stored_versions(self) -> Iterable[StoredVersion]:
+        """Every version of every run's objects that the bucket still holds.
+
+        Raises:
+            NoConnectionError: S3 refused or could not be reached.
+        """

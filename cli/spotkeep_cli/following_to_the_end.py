@@ -48,7 +48,9 @@ def follow_to_the_end(
         RunStoppedError: It was stopped, or ran out of time.
     """
     run = str(answer["run"])
-    terminal.show(f"{run} {told} (training job {answer.get('job_name', '?')})")
+    fleet = str(answer.get("job_arn") or "")
+    job = fleet if fleet.startswith("fleet-") else f"training job {answer.get('job_name', '?')}"
+    terminal.show(f"{run} {told} ({job})")
     if detach:
         if terminal.as_json:
             terminal.give_json(answer)

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
+from spotkeep_cli.run_storage import RunStorage
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from spotkeep_jobs.record import Cost, Run
-
 
 NOBODY: Final = "(nobody)"
 """The owner of runs whose document names none."""
@@ -25,6 +26,14 @@ class SavingsLine:
     instance_type: str
     state: str
     cost: Cost
+    storage: RunStorage | None = None
+    """None when it was not looked at."""
+    storage_usd: float | None = None
+
+    @property
+    def figures(self) -> SavingsTotal:
+        """The line as a sum of one."""
+        return _total([self])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +44,17 @@ class SavingsTotal:
     clean_on_demand_seconds: float
     saved_seconds: float
     redone_seconds: float
+    restart_overhead_seconds: float
+    idle_pool_seconds: float
+    idle_pool_usd: float | None
+    stored_bytes: int | None
+    storage_usd: float | None
     saved_percent: float | None
     aws_saved_percent: float | None
     billed_usd: float | None
     clean_on_demand_usd: float | None
     saved_usd: float | None
+    """What storage cost is taken off, where its price is known."""
     runs_without_price: int
     runs_without_redone_work: int
 
@@ -81,6 +96,8 @@ class SavingsReport:
                     "capacity": line.capacity,
                     "instance_type": line.instance_type,
                     **line.cost.model_dump(mode="json"),
+                    "stored_bytes": None if line.storage is None else line.storage.stored_bytes,
+                    "storage_usd": line.storage_usd,
                 }
                 for line in self.lines
             ],
@@ -96,31 +113,41 @@ class SavingsReport:
         )
 
 
-def report_savings(runs: Iterable[Run], *, by: GroupedBy = GroupedBy.RUN) -> SavingsReport:
+def report_savings(
+    runs: Iterable[Run],
+    *,
+    by: GroupedBy = GroupedBy.RUN,
+    storage: Mapping[str, RunStorage] | None = None,
+    s3_usd_per_gigabyte_month: float | None = None,
+) -> SavingsReport:
     """The report over the runs that have a bill.
 
     Args:
         runs: Newest first.
         by: What its rows are about.
+        storage: What is stored for runs, by id; None when it was not looked at.
+        s3_usd_per_gigabyte_month: What that costs; None where it is not known.
     """
-    billed = [run for run in runs if run.cost is not None]
-    grouped: dict[str, list[Cost]] = {}
-    for run in billed:
-        if run.cost is not None and by is not GroupedBy.RUN:
-            grouped.setdefault(_group_of(run, by), []).append(run.cost)
-    lines = tuple(
-        SavingsLine(
+    lines: list[SavingsLine] = []
+    grouped: dict[str, list[SavingsLine]] = {}
+    for run in runs:
+        if run.cost is None:
+            continue
+        stored = None if storage is None else storage.get(run.run, RunStorage())
+        line = SavingsLine(
             run=run.run,
             capacity=run.capacity,
             instance_type=run.instance_type,
             state=run.state.value,
             cost=run.cost,
+            storage=stored,
+            storage_usd=None if stored is None else stored.usd(usd_per_gigabyte_month=s3_usd_per_gigabyte_month),
         )
-        for run in billed
-        if run.cost is not None
-    )
-    groups = [SavingsGroup(name=name, runs=len(costs), total=_total(costs)) for name, costs in sorted(grouped.items())]
-    return SavingsReport(lines=lines, total=_total([line.cost for line in lines]), grouped_by=by, groups=tuple(groups))
+        lines.append(line)
+        if by is not GroupedBy.RUN:
+            grouped.setdefault(_group_of(run, by), []).append(line)
+    groups = [SavingsGroup(name=name, runs=len(of_it), total=_total(of_it)) for name, of_it in sorted(grouped.items())]
+    return SavingsReport(lines=tuple(lines), total=_total(lines), grouped_by=by, groups=tuple(groups))
 
 
 def _group_of(run: Run, by: GroupedBy) -> str:
@@ -130,25 +157,44 @@ def _group_of(run: Run, by: GroupedBy) -> str:
     return f"{year}-W{week:02d}"
 
 
-def _total(costs: list[Cost]) -> SavingsTotal:
+def _total(lines: Sequence[SavingsLine]) -> SavingsTotal:
+    costs = [line.cost for line in lines]
+    stored = [line.storage.stored_bytes for line in lines if line.storage is not None]
+    storage_usd = _sum_known(line.storage_usd for line in lines)
     billed = sum(cost.billed_seconds for cost in costs)
     clean = sum(cost.clean_on_demand_seconds for cost in costs)
     saved = sum(cost.saved_seconds for cost in costs)
     # AWS's figure is over the time instances worked, so the sum must be too.
     training = sum(cost.training_seconds for cost in costs)
+    idle = sum(cost.idle_pool_seconds for cost in costs)
+    # Storage counts where the rest of a run's bill is in dollars too: one sum, of the same runs.
+    clean_usd = _sum_known(line.cost.clean_on_demand_usd for line in lines)
+    saved_usd = _sum_known(
+        None if line.cost.saved_usd is None else line.cost.saved_usd - (line.storage_usd or 0.0) for line in lines
+    )
+    known = all(cost.saved_usd is not None for cost in costs) and clean_usd is not None and clean_usd > 0
     return SavingsTotal(
         billed_seconds=billed,
         clean_on_demand_seconds=clean,
         saved_seconds=saved,
         redone_seconds=sum(cost.redone_seconds or 0.0 for cost in costs),
-        saved_percent=100 * saved / clean if clean > 0 else None,
-        aws_saved_percent=100 * (1 - billed / training) if training > 0 else None,
+        restart_overhead_seconds=sum(cost.restart_overhead_seconds for cost in costs),
+        idle_pool_seconds=idle,
+        idle_pool_usd=_sum_known(cost.idle_pool_usd for cost in costs),
+        stored_bytes=sum(stored) if stored else None,
+        storage_usd=storage_usd,
+        saved_percent=_share(saved_usd, clean_usd) if known and storage_usd is not None else _share(saved, clean),
+        aws_saved_percent=None if training <= 0 else 100 * (1 - (billed - idle) / training),
         billed_usd=_sum_known(cost.billed_usd for cost in costs),
-        clean_on_demand_usd=_sum_known(cost.clean_on_demand_usd for cost in costs),
-        saved_usd=_sum_known(cost.saved_usd for cost in costs),
+        clean_on_demand_usd=clean_usd,
+        saved_usd=saved_usd,
         runs_without_price=sum(cost.usd_per_hour is None for cost in costs),
         runs_without_redone_work=sum(cost.redone_steps is None for cost in costs),
     )
+
+
+def _share(part: float | None, whole: float | None) -> float | None:
+    return 100 * part / whole if part is not None and whole is not None and whole > 0 else None
 
 
 def _sum_known(amounts: Iterable[float | None]) -> float | None:

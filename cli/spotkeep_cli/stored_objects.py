@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from spotkeep_cli.aws_deployment import translated_aws_errors
 from spotkeep_cli.deployment import StoredObject
+from spotkeep_cli.run_storage import StoredVersion
+from spotkeep_jobs.leftovers.object_store import RUNS_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from spotkeep_cli.deployment import ConnectionOptions
@@ -61,3 +63,16 @@ class S3Objects:
         """
         with translated_aws_errors(f"downloading {key}", options=self._options):
             self._client.download_file(self._bucket, self._prefix + key, str(path), Callback=on_bytes)
+
+
+def versions_by_run(client: Any, *, bucket: str) -> Iterator[StoredVersion]:
+    """Every version below `runs/`, a thousand a call.
+
+    Args:
+        client: Of S3.
+        bucket: The checkpoint bucket.
+    """
+    for page in client.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix=RUNS_PREFIX):
+        for found in page.get("Versions", ()):
+            run = found["Key"].removeprefix(RUNS_PREFIX).partition("/")[0]
+            yield StoredVersion(run=run, size=found["Size"], written_at=found["LastModified"])

@@ -58,6 +58,12 @@ class Terminal:
         """Prints for a person."""
         _print(self.people, *content)
 
+    def show_command(self, command: str) -> None:
+        """Prints a command for a person to copy: never wrapped."""
+        from rich.text import Text
+
+        self.people.print(Text.assemble("    ", (command, "bold")), soft_wrap=True, highlight=False)
+
     def remark(self, text: str) -> None:
         """Prints something said beside the result."""
         self.remarks.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -175,6 +175,27 @@ class CheckpointBucket(Construct):
         # Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_OutputDataConfig.html (KmsKeyId)
         self._allow_key(grantee, ["kms:Encrypt", "kms:GenerateDataKey"])
 
+    def grant_list_versions(self, grantee: iam.IGrantable) -> None:
+        """Lets a principal see which versions of runs' objects the bucket holds, and so what they cost.
+
+        Args:
+            grantee: A role, user or managed policy.
+        """
+        allow(
+            grantee,
+            actions=["s3:ListBucketVersions"],
+            resources=[self.bucket.bucket_arn],
+            conditions={"StringLike": {"s3:prefix": [f"{RUNS_PREFIX}*"]}},
+        )
+
+    def grant_delete_runs(self, grantee: iam.IGrantable) -> None:
+        """Lets a principal delete what lies below `runs/`; the bucket keeps the versions for a while.
+
+        Args:
+            grantee: A function's role.
+        """
+        allow(grantee, actions=["s3:DeleteObject"], resources=[self._objects(RUNS_PREFIX + "*")], wildcard=_EVERY_RUN)
+
     def grant_train_on_instance(self, grantee: iam.IGrantable) -> None:
         """Lets an EC2 instance read every run's objects, and write checkpoints and models.
 

@@ -21,6 +21,7 @@ FIELDS = frozenset(
         "tracker_function",
         "warm_pools_function",
         "reconciler_function",
+        "pool_schedule_group",
         "run_table",
         "checkpoint_bucket",
         "notice_topic_arn",

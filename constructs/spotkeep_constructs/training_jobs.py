@@ -154,6 +154,28 @@ class TrainingJobs(Construct):
             conditions={"StringEquals": {"aws:RequestedRegion": Aws.REGION}},
         )
 
+    def grant_list(self, grantee: iam.IGrantable) -> None:
+        """Lets a principal list the training jobs of the account.
+
+        Args:
+            grantee: A role that looks for warm pools, whosever they are.
+        """
+        allow(
+            grantee,
+            actions=["sagemaker:ListTrainingJobs"],
+            resources=["*"],
+            wildcard="SageMaker knows no resources for it; the region is the narrowest bound it takes.",
+            conditions={"StringEquals": {"aws:RequestedRegion": Aws.REGION}},
+        )
+
+    def grant_read_tags(self, grantee: iam.IGrantable) -> None:
+        """Lets a principal read the tags of training jobs, which tell whose they are.
+
+        Args:
+            grantee: A role, user or managed policy.
+        """
+        allow(grantee, actions=["sagemaker:ListTags"], resources=[self._job_arn()], wildcard=_EVERY_JOB)
+
     def grant_read_logs(self, grantee: iam.IGrantable) -> None:
         """Lets a principal read what jobs print.
 

@@ -11,9 +11,11 @@ from spotkeep_constructs.connection import grant_read_connection
 from spotkeep_constructs.fleets import Fleets
 from spotkeep_constructs.instance_log import grant_read_instance_log
 from spotkeep_constructs.job_function import JobFunction
+from spotkeep_constructs.leftover_sweep import grant_look
 from spotkeep_constructs.run_table import RunTable
 from spotkeep_constructs.statements import allow
 from spotkeep_constructs.training_jobs import TrainingJobs
+from spotkeep_constructs.warm_pool_watch import group_name
 
 
 class UserPolicy(Construct):
@@ -62,9 +64,19 @@ class UserPolicy(Construct):
         grant_read_connection(self, self.policy, deployment=deployment)
         run_table.grant_read(self.policy)
         checkpoints.grant_read_runs(self.policy)
+        checkpoints.grant_list_versions(self.policy)
         checkpoints.grant_put_sources(self.policy)
         jobs.grant_describe(self.policy)
         jobs.grant_read_logs(self.policy)
+        # What `spotkeep doctor --account` looks at, beside what there is a table of.
+        grant_look(self, self.policy, jobs=jobs, schedule_group=group_name(deployment))
+        allow(
+            self.policy,
+            actions=["servicequotas:ListServiceQuotas"],
+            resources=["*"],
+            conditions={"StringEquals": {"aws:RequestedRegion": Aws.REGION}},
+            wildcard="Service Quotas knows no resources for a list; the region is the narrowest bound it takes.",
+        )
         jobs.deny_longer_keep_alive(self.policy)
         if fleets is not None:
             grant_read_instance_log(self, self.policy, deployment=deployment, whole_streams=True)

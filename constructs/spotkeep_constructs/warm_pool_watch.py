@@ -15,6 +15,15 @@ from spotkeep_constructs.job_function import JobFunction
 from spotkeep_constructs.statements import allow
 
 
+def group_name(deployment: str) -> str:
+    """The schedule group of a deployment's looks at warm pools.
+
+    Args:
+        deployment: Name of the deployment.
+    """
+    return f"{deployment}-pools"
+
+
 class WarmPoolWatch(Construct):
     """A schedule group, and a role with which its schedules invoke one function and keep what they could not deliver.
 
@@ -23,6 +32,7 @@ class WarmPoolWatch(Construct):
 
     Attributes:
         group: The schedule group.
+        group_name: Its name.
         role: The role schedules invoke with.
     """
 
@@ -44,7 +54,7 @@ class WarmPoolWatch(Construct):
         """
         super().__init__(scope, id)
         self._function = function
-        self._group_name = f"{deployment}-pools"
+        self.group_name = group_name(deployment)
         # By its name, and not by reference: the function itself has it in its environment.
         self._function_arn = Stack.of(self).format_arn(
             service="lambda",
@@ -52,7 +62,7 @@ class WarmPoolWatch(Construct):
             resource_name=f"{deployment}-{function.package}",
             arn_format=ArnFormat.COLON_RESOURCE_NAME,
         )
-        self.group = scheduler.CfnScheduleGroup(self, "Group", name=self._group_name)
+        self.group = scheduler.CfnScheduleGroup(self, "Group", name=self.group_name)
         self.role = iam.Role(
             self,
             "Role",
@@ -61,7 +71,7 @@ class WarmPoolWatch(Construct):
                 conditions={
                     "StringEquals": {
                         "aws:SourceAccount": Aws.ACCOUNT_ID,
-                        "aws:SourceArn": self._arn("schedule-group", self._group_name),
+                        "aws:SourceArn": self._arn("schedule-group", self.group_name),
                     }
                 },
             ),
@@ -79,7 +89,7 @@ class WarmPoolWatch(Construct):
         allow(
             function.role,
             actions=["scheduler:CreateSchedule"],
-            resources=[self._arn("schedule", f"{self._group_name}/*")],
+            resources=[self._arn("schedule", f"{self.group_name}/*")],
             wildcard="Schedules are named after pools, which come later: those of this group alone.",
         )
         allow(
@@ -89,7 +99,7 @@ class WarmPoolWatch(Construct):
             conditions={"StringEquals": {"iam:PassedToService": "scheduler.amazonaws.com"}},
         )
         for name, value in {
-            "SPOTKEEP_POOL_SCHEDULE_GROUP": self._group_name,
+            "SPOTKEEP_POOL_SCHEDULE_GROUP": self.group_name,
             "SPOTKEEP_POOL_SCHEDULE_ROLE_ARN": self.role.role_arn,
             "SPOTKEEP_POOL_SCHEDULE_DEAD_LETTER_ARN": self._function.failures.queue_arn,
             "SPOTKEEP_WARM_POOLS_FUNCTION_ARN": self._function_arn,

@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ from spotkeep_jobs.durations import parse_duration
 from spotkeep_jobs.errors import DurationError, Problem, RequestRefusedError, SageMakerError
 from spotkeep_jobs.fleets.wiring import fleet_parts
 from spotkeep_jobs.launch import Fleets, Launcher, LaunchUnfinishedError
+from spotkeep_jobs.prices.known import KnownPrices
 from spotkeep_jobs.run_table import RunChangedError, RunTable
 from spotkeep_jobs.sagemaker_api import SageMakerTrainingJobs, client_config
 from spotkeep_jobs.tracing import traced
@@ -53,25 +55,32 @@ ACTIONS = ("launch", "validate", *_RUN_ACTIONS, *_POOL_ACTIONS)
 
 
 @functools.cache
-def production_launcher() -> Launcher:
-    """The launcher on real clients, made once for each execution environment."""
+def made_once() -> tuple[Launcher, RunTable, KnownPrices]:
+    """The launcher on real clients, made once for each execution environment, with its table and its prices."""
     settings = LauncherSettings.from_environment()
     platform = settings.fleet_platform
     dynamodb = boto3.client("dynamodb", config=client_config())
-    parts = fleet_parts(settings, platform=platform, dynamodb=dynamodb, prices=settings.prices, now=_now)
-    return Launcher(
-        table=RunTable(
-            client=dynamodb,
-            table_name=settings.run_table,
-            retention_days=settings.run_retention_days,
-        ),
-        jobs=SageMakerTrainingJobs(boto3.client("sagemaker", config=client_config())),
+    sagemaker = boto3.client("sagemaker", config=client_config())
+    prices = KnownPrices(settings.prices, region=sagemaker.meta.region_name)
+    parts = fleet_parts(settings, platform=platform, dynamodb=dynamodb, prices=prices, now=_now)
+    table = RunTable(client=dynamodb, table_name=settings.run_table, retention_days=settings.run_retention_days)
+    launcher = Launcher(
+        table=table,
+        jobs=SageMakerTrainingJobs(sagemaker),
         platform=settings.platform,
-        defaults=settings.defaults,
-        prices=settings.prices,
+        defaults=replace(settings.defaults, prices=prices),
+        prices=prices,
         now=_now,
         fleets=Fleets(platform=platform, jobs=parts.jobs, checks=parts.checks),
     )
+    return launcher, table, prices
+
+
+def production_launcher() -> Launcher:
+    """The launcher on real clients, with prices that were read within the hour."""
+    launcher, table, prices = made_once()
+    prices.refresh(table, now=launcher.now())
+    return launcher
 
 
 def _now() -> datetime:
@@ -279,4 +288,4 @@ def _run_of(document: Any) -> str:
 
 
 if "AWS_LAMBDA_INITIALIZATION_TYPE" in os.environ:
-    production_launcher()  # In a real Lambda the clients are made while it initialises, which has a full CPU.
+    made_once()  # In a real Lambda the clients are made while it initialises, which has a full CPU.

@@ -56,7 +56,6 @@ class LauncherSettings(FleetSettings, FunctionSettings):
             instance_type=self.default_instance_type,
             checkpoint_bucket=self.checkpoint_bucket,
             max_run_limit_seconds=self.max_run_limit_seconds,
-            prices=self.prices,
             max_keep_alive_seconds=self.max_keep_alive_seconds,
             teams=tuple(sorted(self.team_role_arns)),
             fleet_instance_types=None if self.launch_template_id is None else self.fleet_instance_types,

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import functools
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import boto3
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
+from reconciler.housekeeping import Housekeeping
+from reconciler.settings import ReconcilerSettings
 from spotkeep_jobs.launch import complete_launch
+from spotkeep_jobs.leftovers.findings import LookReport, Outcome
+from spotkeep_jobs.leftovers.sources import Surroundings
+from spotkeep_jobs.leftovers.watch import LeftoverWatch
+from spotkeep_jobs.leftovers.wiring import sources_of
+from spotkeep_jobs.prices.price_list import AwsPriceList, endpoint_region
 from spotkeep_jobs.reconciliation import SEARCH_FROM, Reconciler, Sweep, SweepFailedError
+from spotkeep_jobs.sagemaker_api import client_config
 from spotkeep_jobs.tracing import traced
-from spotkeep_jobs.tracking_functions import Tracking, TrackingSettings, wired
+from spotkeep_jobs.tracking_functions import Tracking, wired
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -27,9 +37,26 @@ _KEPT_FOR_ONE_NOTICE_MILLISECONDS: Final = 5_000
 
 
 @functools.cache
+def made_once() -> tuple[Tracking, Reconciler, Housekeeping]:
+    """The parts on real clients, made once for each execution environment."""
+    settings = ReconcilerSettings.from_environment()
+    parts = wired(settings)
+    if settings.leftovers == "report":
+        # The fleets' sweep does not only look: a deployment that removes nothing goes without.
+        parts = replace(parts, fleet_sweep=None)
+    return parts, reconciler_on(parts), housekeeping_on(parts, settings)
+
+
 def production_reconciler() -> Reconciler:
-    """The reconciler on real clients, made once for each execution environment."""
-    return reconciler_on(wired(TrackingSettings.from_environment()))
+    """The reconciler on real clients, with prices that were read within the hour."""
+    parts, reconciler, _ = made_once()
+    parts.refresh_prices()
+    return reconciler
+
+
+def production_housekeeping() -> Housekeeping:
+    """The rest of a sweep, on real clients."""
+    return made_once()[2]
 
 
 def reconciler_on(parts: Tracking, *, search_from: int = SEARCH_FROM) -> Reconciler:
@@ -62,6 +89,44 @@ def reconciler_on(parts: Tracking, *, search_from: int = SEARCH_FROM) -> Reconci
     )
 
 
+def housekeeping_on(parts: Tracking, settings: ReconcilerSettings) -> Housekeeping:
+    """What a sweep does beside its runs, on real clients.
+
+    Args:
+        parts: The parts that the tracker is made of.
+        settings: The reconciler's.
+    """
+    around = Surroundings(
+        table=parts.table,
+        deployment=settings.deployment,
+        prices=parts.prices,
+        s3_usd_per_gigabyte_month=lambda: parts.prices.storage.s3_standard,
+        orphaned_checkpoints_after=settings.orphaned_checkpoints_after,
+        schedule_group=settings.pool_schedule_group,
+        clock=parts.clock,
+    )
+    config = client_config()
+    pricing = boto3.client("pricing", region_name=endpoint_region(parts.prices.region), config=config)
+    return Housekeeping(
+        table=parts.table,
+        prices=parts.prices,
+        price_list=AwsPriceList(pricing),
+        leftovers=LeftoverWatch(
+            table=parts.table,
+            sources=sources_of(
+                around=around,
+                sagemaker=boto3.client("sagemaker", config=config),
+                scheduler=boto3.client("scheduler", config=config),
+                s3=boto3.client("s3", config=config),
+                checkpoint_bucket=settings.checkpoint_bucket,
+            ),
+            removes=settings.leftovers == "remove",
+            clock=parts.clock,
+        ),
+        clock=parts.clock,
+    )
+
+
 @traced
 @metrics.log_metrics(capture_cold_start_metric=True)
 @logger.inject_lambda_context(clear_state=True)
@@ -79,11 +144,21 @@ def handler(event: object, context: LambdaContext) -> dict[str, Any]:  # noqa: A
         SweepFailedError: Some items failed, after all others were done; the alarm on the function's errors sees it.
     """
     reconciler = production_reconciler()
+
+    def has_time() -> bool:
+        return context.get_remaining_time_in_millis() > _KEPT_FOR_SENDING_MILLISECONDS
+
     sweep = reconciler.sweep(
-        has_time=lambda: context.get_remaining_time_in_millis() > _KEPT_FOR_SENDING_MILLISECONDS,
+        has_time=has_time,
         may_send=lambda: context.get_remaining_time_in_millis() > _KEPT_FOR_ONE_NOTICE_MILLISECONDS,
     )
+    kept = production_housekeeping().keep_house(has_time=has_time)
+    sweep.failures |= kept.failures
     _report(sweep)
+    if kept.prices_unread is not None:
+        logger.warning("prices not read", problem=kept.prices_unread)
+    if kept.look is not None:
+        _report_leftovers(kept.look)
     if sweep.failures:
         raise SweepFailedError(sweep.failures)
     return {
@@ -95,6 +170,7 @@ def handler(event: object, context: LambdaContext) -> dict[str, Any]:  # noqa: A
         "tuning_jobs": sweep.tuning_jobs,
         "notices_sent": sweep.notices_sent,
         "left": sweep.left,
+        "leftovers": None if kept.look is None else _counts(kept.look),
     }
 
 
@@ -120,5 +196,36 @@ def _report(sweep: Sweep) -> None:
         metrics.add_metric(name=name, unit=MetricUnit.Count, value=count)
 
 
+def _counts(look: LookReport) -> dict[str, int]:
+    return {
+        "found": len(look.handled) + look.left_out,
+        "wrong": sum(each.finding.wrong for each in look.handled),
+        **{outcome.value: look.count(outcome) for outcome in Outcome if look.count(outcome)},
+    }
+
+
+def _report_leftovers(look: LookReport) -> None:
+    for each in look.handled:
+        finding = each.finding
+        say = logger.warning if finding.wrong else logger.info
+        say(
+            finding.says,
+            kind=finding.kind,
+            rule=finding.rule,
+            outcome=each.outcome,
+            problem=each.problem,
+            usd_per_hour=finding.usd_per_hour,
+        )
+    for what, why in look.unreadable.items():
+        logger.error("not looked at", what=what, problem=why)
+    counts = {
+        "LeftoversFound": sum(each.finding.wrong for each in look.handled),
+        "LeftoversRemoved": look.count(Outcome.REMOVED),
+        "LeftoversUnreadable": len(look.unreadable),
+    }
+    for name, count in counts.items():
+        metrics.add_metric(name=name, unit=MetricUnit.Count, value=count)
+
+
 if "AWS_LAMBDA_INITIALIZATION_TYPE" in os.environ:
-    production_reconciler()  # In a real Lambda the clients are made while it initialises, which has a full CPU.
+    made_once()  # In a real Lambda the clients are made while it initialises, which has a full CPU.

@@ -20,7 +20,7 @@ _decoder: Final = json.JSONDecoder()
 
 
 class JobEventKind(StrEnum):
-    """What an event tells. All are set by `training/spotkeep` inside the job."""
+    """What an event tells. All are set inside the job: by `training/spotkeep`, or by `training/spotkeep_agent`."""
 
     START = "start"
     """The runner began: a new process life."""
@@ -48,6 +48,18 @@ class JobEventKind(StrEnum):
     FINISH = "finish"
     EXIT = "exit"
     """The runner's last line, with the command's exit code."""
+
+    # Of the instances of a run on EC2.
+    INSTANCE_TRAINING = "instance-training"
+    """The instance has volume and supplies, and starts the training."""
+    INSTANCE_LEAVING = "instance-leaving"
+    INSTANCE_LEFT = "instance-left"
+    """It has let go of everything."""
+    INSTANCE_SCRIPT_FAILED = "instance-script-failed"
+    """The script failed and is started again."""
+    INSTANCE_FINISHED = "instance-finished"
+    INSTANCE_FAILED = "instance-failed"
+    MODEL_NOT_SENT = "model-not-sent"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,8 @@ Items (`pk` / `sk`):
     tuning#<job>           watch                              while a tuning job runs
     token#<token>          claim                              -> run
     lineage#<s3 prefix>    claim                              -> run, while it lives
+    prices#<region>        book                               what AWS charges there, as of a day
+    leftovers              look                               the last look for what belongs to no live run
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from botocore.exceptions import ClientError
 
 from spotkeep_jobs.errors import RunTableError
+from spotkeep_jobs.leftovers.findings import LookReport
+from spotkeep_jobs.prices.book import PriceBook
 from spotkeep_jobs.record import (
     Attempt,
     Notice,
@@ -605,6 +609,54 @@ class RunTable:
         """The live run that owns a checkpoint prefix, or None."""
         item = self._get_item(f"lineage#{checkpoint_uri}", "claim")
         return None if item is None else str(item["run"])
+
+    def heads_in_flight(self) -> Iterator[Run]:
+        """The heads of the runs that have not ended (eventually consistent)."""
+        for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _RUN_IN_FLIGHT, forward=True):
+            yield _parse(Run, item)
+
+    # What belongs to no run
+
+    def price_book(self, region: str) -> PriceBook | None:
+        """A region's prices as they were kept last, or None."""
+        item = self._get_item(f"prices#{region}", "book")
+        return None if item is None else PriceBook.model_validate_json(str(item["book"]))
+
+    def keep_price_book(self, book: PriceBook) -> None:
+        """Keep a region's prices in the place of those that were there."""
+        item = {"pk": f"prices#{book.region}", "sk": "book", "book": book.model_dump_json()}
+        self._client.put_item(TableName=self._table, Item=_to_dynamodb(item))
+
+    def last_look(self) -> LookReport | None:
+        """The last look for leftovers, or None when there has been none."""
+        item = self._get_item("leftovers", "look")
+        return None if item is None else LookReport.model_validate_json(str(item["look"]))
+
+    def keep_look(self, look: LookReport, *, seen: LookReport | None) -> bool:
+        """Keep a look for leftovers in the place of the one before it.
+
+        Args:
+            look: The look.
+            seen: The one before it, as it was read.
+
+        Returns:
+            False when somebody else has looked meanwhile.
+        """
+        item = {"pk": "leftovers", "sk": "look", "look": look.model_dump_json(), "at": format_time(look.begun_at)}
+        condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(pk)"}
+        if seen is not None:
+            condition = {
+                "ConditionExpression": "#at = :seen",
+                "ExpressionAttributeNames": {"#at": "at"},
+                "ExpressionAttributeValues": _to_dynamodb({":seen": format_time(seen.begun_at)}),
+            }
+        try:
+            self._client.put_item(TableName=self._table, Item=_to_dynamodb(item), **condition)
+        except ClientError as error:
+            if _is_refused(error):
+                return False
+            raise
+        return True
 
     # Items
 

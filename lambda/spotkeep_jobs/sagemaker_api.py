@@ -37,6 +37,7 @@ ENDED_STATUSES = frozenset({"Completed", "Failed", "Stopped"})
 _METHODS = {
     "CreateTrainingJob": "create_training_job",
     "DescribeTrainingJob": "describe_training_job",
+    "ListTags": "list_tags",
     "ListTrainingJobs": "list_training_jobs",
     "Search": "search",
     "StopTrainingJob": "stop_training_job",
@@ -108,6 +109,8 @@ class TrainingJob:
     """None for a job without a pool: it asked for none, or none is kept."""
     pool_traits: PoolTraits | None = None
     """What another job must match to take its pool; None for a job that cannot leave one."""
+    tuning_job_arn: str | None = None
+    """The tuning job that made it, and handed its own tags on to it."""
 
     charges: Charges | None = None
     """Of an attempt on a fleet that is over: what its instances cost."""
@@ -126,7 +129,7 @@ class JobSummary:
 
     name: str
     arn: str
-    last_modified_at: datetime | None
+    ended_at: datetime | None
 
 
 class TrainingJobs(Protocol):
@@ -203,6 +206,40 @@ class SageMakerTrainingJobs:
             return training_job_of(self._call("DescribeTrainingJob", {"TrainingJobName": job_name}))
         except TrainingJobNotFoundError:
             return None
+
+    def with_waiting_pool(self, *, since: datetime) -> Iterator[JobSummary]:
+        """List the ended jobs whose warm pool waits for a next one, whosever they are.
+
+        Args:
+            since: When they were changed at the earliest, which bounds the history that is gone through.
+
+        Raises:
+            SageMakerError: SageMaker refused or could not answer.
+        """
+        return self._listed({"WarmPoolStatusEquals": "Available", "LastModifiedTimeAfter": since})
+
+    def tags(self, arn: str, /) -> Mapping[str, str]:
+        """A job's tags, which are 50 at most: one page.
+
+        Raises:
+            SageMakerError: SageMaker refused or could not answer.
+        """
+        entries: Sequence[Mapping[str, str]] = self._call("ListTags", {"ResourceArn": arn, "MaxResults": 50})["Tags"]
+        return {entry["Key"]: entry["Value"] for entry in entries}
+
+    def _listed(self, wanted: Mapping[str, Any]) -> Iterator[JobSummary]:
+        query: dict[str, Any] = {**wanted, "MaxResults": _JOBS_A_PAGE}
+        while True:
+            page = self._call("ListTrainingJobs", query)
+            for entry in page["TrainingJobSummaries"]:
+                yield JobSummary(
+                    name=entry["TrainingJobName"],
+                    arn=entry["TrainingJobArn"],
+                    ended_at=entry.get("TrainingEndTime"),
+                )
+            if not page.get("NextToken"):
+                return
+            query["NextToken"] = page["NextToken"]
 
     def search_in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
         """Search the jobs in progress; see `SearchableTrainingJobs.search_in_progress`.
@@ -310,6 +347,7 @@ def training_job_of(answer: Mapping[str, Any]) -> TrainingJob:
         keep_alive_seconds=resources.get("KeepAlivePeriodInSeconds") or 0,
         warm_pool=_warm_pool_of(answer),
         pool_traits=traits_of(answer),
+        tuning_job_arn=answer.get("TuningJobArn"),
     )
 
 

@@ -20,6 +20,7 @@ from spotkeep_jobs.metric_log import MetricLog
 from spotkeep_jobs.notice_topic import SnsNoticeTopic
 from spotkeep_jobs.outbox import Outbox
 from spotkeep_jobs.pool_watch import PoolWatch
+from spotkeep_jobs.prices.known import KnownPrices
 from spotkeep_jobs.run_observer import RunObserver
 from spotkeep_jobs.run_table import RunTable
 from spotkeep_jobs.sagemaker_api import SageMakerTrainingJobs, SearchableTrainingJobs, TrainingJobs, client_config
@@ -62,6 +63,7 @@ class Tracking:
 
     Attributes:
         deployment: Its name and prices.
+        prices: The same prices, to be brought up to date where an invocation begins.
         clock: The time, aware.
         table: The run table.
         jobs: SageMaker's training jobs.
@@ -76,6 +78,7 @@ class Tracking:
     """
 
     deployment: Deployment
+    prices: KnownPrices
     clock: Callable[[], datetime]
     table: RunTable
     jobs: SearchableTrainingJobs
@@ -88,6 +91,10 @@ class Tracking:
     fleet_owners: FleetOwners = dataclass_field(default_factory=NoFleetOwners)
     fleet_sweep: FleetSweep | None = None
 
+    def refresh_prices(self) -> None:
+        """Take over prices that were read since; at most one read of the table an hour."""
+        self.prices.refresh(self.table, now=self.clock())
+
 
 def wired(settings: TrackingSettings, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Tracking:
     """Wire the parts on real clients.
@@ -97,13 +104,14 @@ def wired(settings: TrackingSettings, *, clock: Callable[[], datetime] = lambda:
         clock: The time, aware.
     """
     config = client_config()
+    sagemaker = boto3.client("sagemaker", config=config)
+    prices = KnownPrices(settings.prices, region=sagemaker.meta.region_name)
     deployment = Deployment(
         name=settings.deployment,
-        prices=settings.prices,
+        prices=prices,
         pool_rules=settings.pool_rules,
         long_wait=timedelta(seconds=settings.waiting_too_long_seconds),
     )
-    sagemaker = boto3.client("sagemaker", config=config)
     jobs = SageMakerTrainingJobs(sagemaker)
     dynamodb = boto3.client("dynamodb", config=config)
     table = RunTable(
@@ -115,7 +123,7 @@ def wired(settings: TrackingSettings, *, clock: Callable[[], datetime] = lambda:
     logs_client = boto3.client("logs", config=config)
     logs = CloudWatchJobLogs(logs_client)
     platform = settings.fleet_platform
-    fleets = fleet_parts(settings, platform=platform, dynamodb=dynamodb, prices=settings.prices, now=clock)
+    fleets = fleet_parts(settings, platform=platform, dynamodb=dynamodb, prices=prices, now=clock)
     group = settings.fleet_log_group
     schedules = EventBridgeSchedules(
         boto3.client("scheduler", config=config),
@@ -129,6 +137,7 @@ def wired(settings: TrackingSettings, *, clock: Callable[[], datetime] = lambda:
     pools = PoolWatch(table=table, jobs=jobs, schedules=schedules, deployment=deployment, clock=clock)
     return Tracking(
         deployment=deployment,
+        prices=prices,
         clock=clock,
         table=table,
         jobs=jobs,

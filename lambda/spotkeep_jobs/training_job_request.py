@@ -26,6 +26,8 @@ INPUT_DIRECTORY: Final = "/opt/ml/input/data"
 BUNDLE_CHANNEL: Final = "spotkeep"
 SOURCE_CHANNEL: Final = "source"
 RUN_ID_HEX_DIGITS: Final = 8
+RUN_VARIABLE: Final = "SPOTKEEP_RUN"
+"""The environment variable by which a job that a launcher made names its run."""
 
 # Types with local NVMe disks: SageMaker refuses a volume key for them (their disks encrypt in hardware).
 # A `d` among the attributes (g4dn, p4d, r5d) says so, and these families have them without saying.
@@ -84,7 +86,7 @@ def launch_id_for(*, run: str, attempt: int, token: str, created_at: datetime) -
 
 def marks_of(*, run: str, attempt: int, launch_id: str) -> dict[str, str]:
     """What tells a launch from any other, in the job's environment."""
-    return {"SPOTKEEP_RUN": run, "SPOTKEEP_ATTEMPT": str(attempt), "SPOTKEEP_LAUNCH": launch_id}
+    return {RUN_VARIABLE: run, "SPOTKEEP_ATTEMPT": str(attempt), "SPOTKEEP_LAUNCH": launch_id}
 
 
 def checkpoint_uri_for(*, request: JobRequest, run: str, platform: JobPlatform) -> str:
@@ -180,7 +182,7 @@ def is_same_launch(*, environment: Mapping[str, str], parameters: Mapping[str, A
         parameters: what `build_training_job_request` made.
     """
     ours: Mapping[str, str] = parameters["Environment"]
-    marks = ("SPOTKEEP_RUN", "SPOTKEEP_ATTEMPT", "SPOTKEEP_LAUNCH")
+    marks = (RUN_VARIABLE, "SPOTKEEP_ATTEMPT", "SPOTKEEP_LAUNCH")
     return all(environment.get(mark) == ours[mark] for mark in marks)
 
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from spotkeep_jobs.record import Notice
     from spotkeep_jobs.run_table import RunTable
 
-
 _KINDS: Final = {
     "Completed": NoticeKind.COMPLETED,
     "Failed": NoticeKind.FAILED,

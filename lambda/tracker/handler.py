@@ -36,9 +36,16 @@ Answer = dict[str, Any]
 
 
 @functools.cache
-def production_tracking() -> Tracking:
+def made_once() -> Tracking:
     """The parts on real clients, made once for each execution environment."""
     return wired(TrackingSettings.from_environment())
+
+
+def production_tracking() -> Tracking:
+    """The parts on real clients, with prices that were read within the hour."""
+    tracking = made_once()
+    tracking.refresh_prices()
+    return tracking
 
 
 @traced
@@ -166,4 +173,4 @@ def _foreign(hint: Hint) -> Answer:
 
 
 if "AWS_LAMBDA_INITIALIZATION_TYPE" in os.environ:
-    production_tracking()  # In a real Lambda the clients are made while it initialises, which has a full CPU.
+    made_once()  # In a real Lambda the clients are made while it initialises, which has a full CPU.

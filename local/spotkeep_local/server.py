@@ -183,7 +183,7 @@ async def _serve(
     from hypercorn.asyncio import serve
     from hypercorn.config import Config
 
-    from spotkeep_local import ministack_seams
+    from spotkeep_local import ministack_seams, price_list
     from spotkeep_local.clients import local_client
     from spotkeep_local.ec2 import events as ec2_events
     from spotkeep_local.ec2.cloudformation import VolumeResource
@@ -212,6 +212,13 @@ async def _serve(
         handler=training.handle_request,
         target_prefixes=["SageMaker.", "SpotkeepLocal."],
         host_patterns=[r"api\.sagemaker\."],
+    )
+
+    ministack_seams.register_service(
+        "pricing",
+        handler=price_list.handle_request,
+        target_prefixes=[f"{price_list.TARGET}."],
+        host_patterns=[r"api\.pricing\."],
     )
 
     where = {"endpoint_url": record.endpoint_url, "region": options.region, "account_id": options.account_id}

@@ -97,7 +97,8 @@ def instance_life(
     zone: str,
     running_at: float,
     ended_at: float,
-    interruption: Mapping[str, Any] | None,
+    taken: bool,
+    noticed: bool,
     volume_id: str | None,
     events: Iterable[Mapping[str, Any]],
 ) -> InstanceLife:
@@ -108,14 +109,14 @@ def instance_life(
         zone: Where it was.
         running_at: When its user data began.
         ended_at: When it was gone.
-        interruption: What was announced of it and when, None when nothing was.
+        taken: Whether EC2 says that it took the capacity.
+        noticed: Whether an interruption was announced.
         volume_id: The run's volume while it trained.
         events: What it printed, oldest first.
     """
     events = list(events)
-    ending = Ending.EXITED
-    if interruption is not None:
-        ending = Ending.NOTICE if interruption.get("notice_at") is not None else Ending.NO_NOTICE
+    # After a notice it shuts itself down, the sooner the better: EC2's reason is not the interruption then.
+    ending = Ending.NOTICE if noticed else Ending.NO_NOTICE if taken else Ending.EXITED
     first = next((event for event in events if event["event"] == "instance-first-step"), None)
     phases = dict(first["phases"]) if first else {}
     boot = {"boot": round(first["time"] - sum(phases.values()) - running_at, 3)} if first else {}

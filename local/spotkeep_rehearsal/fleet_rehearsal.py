@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from spotkeep_fleet.tags import RUN_TAG
 from spotkeep_jobs.record import Run
+from spotkeep_local.ec2.instances import INTERRUPTED
 from spotkeep_local.ec2.market import PoolChange
 from spotkeep_local.fleet_control import FleetControl
 from spotkeep_local.lifecycle import LocalAws
@@ -363,7 +364,8 @@ class _Fleet:
                 zone=facts.zone,
                 running_at=facts.running_at,
                 ended_at=facts.ended_at or time.time(),
-                interruption=facts.interruption,
+                taken=facts.reason_code == INTERRUPTED[0],
+                noticed=facts.interruption is not None and facts.interruption.get("notice_at") is not None,
                 volume_id=self._volumes.get(facts.instance_id),
                 events=self._events(facts.instance_id),
             )

@@ -30,6 +30,7 @@ def figures(*recoveries: Recovery) -> Figures:
 def test_the_median_recovery_is_held_against_the_median_floor() -> None:
     found = figures(recovery(1.5), recovery(1.9), recovery(50.0))
     assert found.times_the_floor == pytest.approx(1.9)
+    assert found.of_minima == pytest.approx(1.5)
     assert found.kept
     assert found.phases_s(found.recoveries) == {"boot": 0.95, "volume": 0.95}
     assert not figures(recovery(2.1)).kept

@@ -19,8 +19,10 @@ from hypothesis.stateful import get_state_machine_test
 
 from benchmarks.control import story
 from benchmarks.control.story import ControlPlaneStory
-from spotkeep_jobs import cost, launch, run_observer, run_table, tracking
+from spotkeep_jobs import cost, launch, run_observer, run_table, tracking, warm_pool
+from spotkeep_jobs.reconciliation import Reconciler
 from spotkeep_jobs.run_table import RunTable
+from spotkeep_jobs.states import RunState
 
 ROOT = Path(__file__).parents[2]
 
@@ -74,13 +76,24 @@ def only_the_last_attempt_is_billed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(tracking, "bill", lambda attempts, **how: cost.bill(attempts[-1:], **how))
 
 
+def idle_pools_cost_nothing(patch: pytest.MonkeyPatch) -> None:
+    """How long a pool waited does not come onto the bill."""
+    patch.setattr(warm_pool, "with_idle_time", lambda attempt, pool: attempt)
+    patch.setattr(tracking, "with_idle_time", lambda attempt, pool: attempt)
+
+
+def sweeps_pass_pools_over(patch: pytest.MonkeyPatch) -> None:
+    """A pool whose schedules are lost is never looked at again."""
+    patch.setattr(Reconciler, "_look_at_pool", lambda self, sweep, pool: None)
+
+
 def a_resume_does_not_look(patch: pytest.MonkeyPatch) -> None:
     """A next attempt begins whatever the last one does."""
     patch.setattr(launch.Launcher, "_refuse_unless_over", lambda self, run: None)
     patch.setattr(story, "_ALLOWED", (*story._ALLOWED, run_table.AttemptStillLiveError))
 
     def begin(self: RunTable, *, run: Any, **what: Any) -> Any:
-        return BEGIN_ATTEMPT(self, run=run.model_copy(update={"state": "STOPPED"}), **what)
+        return BEGIN_ATTEMPT(self, run=run.model_copy(update={"state": RunState.STOPPED}), **what)
 
     patch.setattr(RunTable, "begin_attempt", begin)
     patch.setattr(RunTable, "_claim_lineage", lambda self, run: self._put({"pk": f"lineage#{run.checkpoint_uri}",
@@ -98,6 +111,8 @@ BEGIN_ATTEMPT = RunTable.begin_attempt
         (stops_are_only_recorded, 5),
         (only_the_last_attempt_is_billed, 4),
         (a_resume_does_not_look, 5),
+        (idle_pools_cost_nothing, 1),
+        (sweeps_pass_pools_over, 3),
     ],
 )
 def test_a_fault_is_noticed(

@@ -42,13 +42,13 @@ model = pathlib.Path(os.environ["SM_MODEL_DIR"])
 
 
 def rehearse(
-    app: DeployedApp, job: Path, tmp_path: Path, *arguments: str
+    app: DeployedApp, job: Path, tmp_path: Path, *arguments: str, command: str = "rehearse"
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
     report = tmp_path / "report.json"
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     done = subprocess.run(
-        [str(Path(sys.prefix) / "bin" / "spotkeep"), "rehearse", str(job), "--report", str(report), *arguments],
+        [str(Path(sys.prefix) / "bin" / "spotkeep"), command, str(job), "--report", str(report), *arguments],
         cwd=PROJECT,
         env={
             **os.environ,
@@ -93,6 +93,29 @@ def test_the_default_job_loses_its_capacity_twice_and_ends_where_an_uninterrupte
     assert {"deploy", "launch", "run", "total"} <= set(report["seconds"])
     assert "PASS" in done.stdout
     assert "Subject: " in done.stdout
+
+
+def test_on_a_fleet_the_volume_follows_the_run_to_another_zone_and_to_the_next_instance(
+    deployed_app: DeployedApp, tmp_path: Path
+) -> None:
+    job = PROJECT / "examples" / "digits" / "fleet.yaml"
+    done, report = rehearse(deployed_app, job, tmp_path, command="rehearse-fleet")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert report["verdict"] == "pass"
+    assert report["identical_to_uninterrupted"] is True
+    noticed, unannounced = report["interruptions"]
+    assert (noticed["notice"], unannounced["notice"]) == (True, False)
+    assert noticed["steps_repeated"] <= 1
+    assert unannounced["steps_repeated"] <= 25
+    first, second, third = report["zones"]
+    assert first != second == third
+    (volume,) = report["volumes"]["after"]
+    assert report["instances"][0]["volume"] != volume
+    assert [instance["volume"] for instance in report["instances"][1:]] == [volume, volume]
+    assert report["volumes"]["before"] == report["snapshots"]["after"] == report["fleets"]["after"] == {}
+    for instance in report["instances"]:
+        assert list(instance["recovery_s"])[:3] == ["boot", "identity", "volume"]
+    assert "PASS" in done.stdout
 
 
 def test_a_script_that_ignores_its_checkpoints_fails_with_the_reason(deployed_app: DeployedApp, tmp_path: Path) -> None:

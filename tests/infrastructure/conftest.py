@@ -36,6 +36,8 @@ EVERYTHING_SET: dict[str, Any] = {
     "pool_reminder_seconds": 300,
     "pool_idle_limit_seconds": 1200,
     "pool_idle_limit_usd": 2.5,
+    "leftovers": "remove",
+    "orphaned_checkpoints_days": 400,
     "isolated_teams": ["vision", "speech"],
     "owner_emails": {"ada": "ada@example.com"},
     "slack_channel": "T0123ABCD/C0123ABCD",

@@ -242,6 +242,7 @@ def test_the_connection_names_everything_a_client_needs(templates: Templates) ->
         "tracker_function": "token",
         "warm_pools_function": "token",
         "reconciler_function": "token",
+        "pool_schedule_group": "spotkeep-pools",
         "run_table": "token",
         "checkpoint_bucket": "token",
         "notice_topic_arn": "token",

@@ -127,6 +127,7 @@ def test_the_environment_of_those_that_follow_jobs(templates: Templates, functio
         "SPOTKEEP_POOL_SCHEDULE_ROLE_ARN",
         "SPOTKEEP_POOL_SCHEDULE_DEAD_LETTER_ARN",
         "SPOTKEEP_WARM_POOLS_FUNCTION_ARN",
+        *(("SPOTKEEP_CHECKPOINT_BUCKET", "SPOTKEEP_LEFTOVERS") if function == "Reconciler" else ()),
         *FLEET_VARIABLES,
     }
 

@@ -5,16 +5,22 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from aws_cdk import Stack
+from aws_cdk import App, Stack
 from aws_cdk import aws_iam as iam
+from aws_cdk.assertions import Template
 
+from spotkeep_constructs.checkpoint_bucket import CheckpointBucket
 from spotkeep_constructs.errors import PropertyError
+from spotkeep_constructs.leftover_sweep import LeftoverSweep
 from spotkeep_constructs.statements import allow
+from spotkeep_constructs.training_jobs import TrainingJobs
 
-from .conftest import Templates
+from .conftest import Templates, context_of_checkout
 
 Statement = dict[str, Any]
 
@@ -61,6 +67,13 @@ TRACKING = {
     "kms:GenerateDataKey",
     "scheduler:CreateSchedule",
 }
+LOOKING_FOR_LEFTOVERS = {
+    "sagemaker:Search",
+    "sagemaker:ListTrainingJobs",
+    "sagemaker:ListTags",
+    "scheduler:ListSchedules",
+    "scheduler:GetSchedule",
+}
 CAPPED = {"sagemaker:CreateTrainingJob", "sagemaker:UpdateTrainingJob"}
 
 EXPECTED_ACTIONS = {
@@ -89,8 +102,12 @@ EXPECTED_ACTIONS = {
     "Reconciler": {
         *TRACKING,
         *LAUNCHING,
+        *LOOKING_FOR_LEFTOVERS,
         "sqs:SendMessage",
-        "sagemaker:Search",
+        "s3:GetBucketLocation",
+        "s3:ListBucket",
+        "scheduler:DeleteSchedule",
+        "pricing:GetProducts",
         "ec2:DeleteVolume",
         "ec2:DeleteSnapshot",
     },
@@ -98,6 +115,9 @@ EXPECTED_ACTIONS = {
         *RUN_READING,
         *OBJECT_READING,
         *LOG_READING,
+        *LOOKING_FOR_LEFTOVERS,
+        "servicequotas:ListServiceQuotas",
+        "s3:ListBucketVersions",
         "lambda:InvokeFunction",
         "ssm:GetParameter",
         "s3:PutObject",
@@ -371,14 +391,70 @@ class TestThoseThatLaunch:
         ]
 
 
-@pytest.mark.parametrize("principal", ["Launcher", "Tracker", "WarmPools", "Reconciler"])
-def test_no_function_reads_or_writes_objects(any_templates: Templates, principal: str) -> None:
-    services = {
-        action.partition(":")[0]
-        for statement in statements_of(any_templates, principal)
+def object_actions(templates: Templates, principal: str) -> set[str]:
+    return {
+        action
+        for statement in statements_of(templates, principal)
         for action in listed(statement["Action"])
+        if action.startswith("s3:")
     }
-    assert "s3" not in services
+
+
+@pytest.mark.parametrize("principal", ["Launcher", "Tracker", "WarmPools"])
+def test_no_function_that_acts_on_runs_reads_or_writes_objects(any_templates: Templates, principal: str) -> None:
+    assert not object_actions(any_templates, principal)
+
+
+class TestLeftovers:
+    def test_are_looked_for_by_their_names(self, templates: Templates) -> None:
+        assert object_actions(templates, "Reconciler") == {"s3:GetBucketLocation", "s3:ListBucket"}
+        listing = statement_with(templates, "Reconciler", "s3:ListBucket")
+        assert listing["Condition"] == {"StringLike": {"s3:prefix": ["runs/*"]}}
+
+    def test_checkpoints_of_no_run_are_deleted_only_by_setting(self, templates_with_everything: Templates) -> None:
+        deleting = statement_with(templates_with_everything, "Reconciler", "s3:DeleteObject")
+        assert text_of(deleting["Resource"]).endswith("/runs/*")
+
+    @pytest.mark.parametrize("action", ["scheduler:GetSchedule", "scheduler:DeleteSchedule"])
+    def test_schedules_are_those_of_the_deployments_group(self, templates: Templates, action: str) -> None:
+        resource = text_of(statement_with(templates, "Reconciler", action)["Resource"])
+        assert resource.endswith(":schedule/spotkeep-pools/*")
+
+    @pytest.mark.parametrize(
+        ("removes", "deletes"), [(True, {"s3:DeleteObject", "scheduler:DeleteSchedule"}), (False, set())]
+    )
+    def test_a_deployment_that_only_reports_may_remove_nothing(
+        self, tmp_path: Path, removes: bool, deletes: set[str]
+    ) -> None:
+        told: dict[str, str] = {}
+        app = App(context=context_of_checkout(), outdir=str(tmp_path / "cdk.out"))
+        stack = Stack(app, "Test")
+        role = iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+        LeftoverSweep(
+            stack,
+            "Sweep",
+            reconciler=SimpleNamespace(role=role, function=SimpleNamespace(add_environment=told.__setitem__)),  # type: ignore[arg-type]
+            jobs=TrainingJobs(stack, "Jobs", deployment="spotkeep", max_keep_alive_seconds=3600),
+            checkpoints=CheckpointBucket(stack, "Checkpoints", noncurrent_version_days=7, access_log_retention_days=90),
+            schedule_group="spotkeep-pools",
+            removes=removes,
+            orphaned_checkpoints_days=400,
+        )
+        policies = Template.from_stack(stack).find_resources("AWS::IAM::Policy").values()
+        actions = {
+            action
+            for policy in policies
+            for statement in policy["Properties"]["PolicyDocument"]["Statement"]
+            for action in listed(statement["Action"])
+        }
+        assert {action for action in actions if "Delete" in action} == deletes
+        assert told["SPOTKEEP_LEFTOVERS"] == ("remove" if removes else "report")
+        assert told["SPOTKEEP_ORPHANED_CHECKPOINTS_DAYS"] == "400"
+
+    def test_prices_are_read_where_the_price_list_is(self, templates: Templates) -> None:
+        statement = statement_with(templates, "Reconciler", "pricing:GetProducts")
+        regions = statement["Condition"]["StringEquals"]["aws:RequestedRegion"]
+        assert regions == ["us-east-1", "eu-central-1", "ap-south-1"]
 
 
 class TestExecutionRole:
@@ -459,8 +535,15 @@ class TestExecutionRole:
 @pytest.mark.parametrize("principal", ["Tracker", "WarmPools", "Reconciler"])
 class TestThoseThatFollowJobs:
     def test_read_the_tags_of_tuning_jobs_to_tell_whose_they_are(self, templates: Templates, principal: str) -> None:
-        statement = statement_with(templates, principal, "sagemaker:ListTags")
-        assert text_of(statement["Resource"]).endswith(":<AWS::AccountId>:hyper-parameter-tuning-job/*")
+        statements = [
+            statement
+            for statement in statements_of(templates, principal)
+            if "sagemaker:ListTags" in listed(statement["Action"])
+        ]
+        kinds = {text_of(statement["Resource"]).rpartition(":")[2] for statement in statements}
+        # The reconciler tells training jobs apart as well.
+        assert kinds - {"training-job/*"} == {"hyper-parameter-tuning-job/*"}
+        assert ("training-job/*" in kinds) == (principal == "Reconciler")
 
     def test_publish_notices_and_no_alarms(self, templates: Templates, principal: str) -> None:
         statement = statement_with(templates, principal, "sns:Publish")

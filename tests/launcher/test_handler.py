@@ -436,9 +436,9 @@ def deployed(
     bundle_uri = f"s3://{names['SPOTKEEP_CHECKPOINT_BUCKET']}/0123.pyz"
     for name, value in (local_environment | names | {"SPOTKEEP_TRAINING_BUNDLE_URI": bundle_uri}).items():
         monkeypatch.setenv(name, value)
-    entry.production_launcher.cache_clear()
+    entry.made_once.cache_clear()
     yield session.client("sagemaker")
-    entry.production_launcher.cache_clear()
+    entry.made_once.cache_clear()
 
 
 def test_the_real_launcher_launches_replays_and_stops_on_the_local_aws(deployed: SageMakerClient) -> None:

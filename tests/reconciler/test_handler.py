@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from reconciler import handler as entry
+from reconciler.housekeeping import Housekept
+from spotkeep_jobs.leftovers.findings import Finding, Handled, Kind, LookReport, Outcome, Rule
 from spotkeep_jobs.reconciliation import Sweep, SweepFailedError
 
 
@@ -37,9 +40,23 @@ class ScriptedReconciler:
         return self._sweep
 
 
-def call(monkeypatch: pytest.MonkeyPatch, sweep: Sweep, context: Context | None = None) -> tuple[Any, Any]:
+class ScriptedHousekeeping:
+    """The rest of a sweep, as far as the entry point sees it."""
+
+    def __init__(self, kept: Housekept) -> None:
+        self._kept = kept
+
+    def keep_house(self, *, has_time: Callable[[], bool]) -> Housekept:
+        has_time()
+        return self._kept
+
+
+def call(
+    monkeypatch: pytest.MonkeyPatch, sweep: Sweep, context: Context | None = None, *, kept: Housekept | None = None
+) -> tuple[Any, Any]:
     reconciler = ScriptedReconciler(sweep)
     monkeypatch.setattr(entry, "production_reconciler", lambda: reconciler)
+    monkeypatch.setattr(entry, "production_housekeeping", lambda: ScriptedHousekeeping(kept or Housekept()))
     return entry.handler({"anything": "at all"}, context or Context()), reconciler
 
 
@@ -47,6 +64,7 @@ def test_a_sweep_is_answered_with_what_it_did(monkeypatch: pytest.MonkeyPatch) -
     answer, reconciler = call(monkeypatch, Sweep(runs=3, changes=2, completed=1, pools=4, notices_sent=1))
     assert answer == {
         "ok": True, "runs": 3, "changes": 2, "completed": 1, "pools": 4, "tuning_jobs": 0, "notices_sent": 1, "left": 0,
+        "leftovers": None,
     }  # fmt: skip
     assert reconciler.had_time
 
@@ -67,3 +85,49 @@ def test_failures_are_raised_together_after_metrics_and_logs(
     assert '"SweepFailures":[2.0]' in said.replace(" ", "")
     logged = [vars(record)["problem"] for record in caplog.records if record.msg == "not reconciled"]
     assert logged == list(sweep.failures.values())
+
+
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def handled(outcome: Outcome, *, kind: Kind = Kind.UNRECORDED_JOB) -> Handled:
+    finding = Finding(
+        kind=kind, rule=Rule.REMOVE, subject="stray-1", since=NOON, says="training job stray-1 belongs to no run",
+        risk="bills", mend="aws sagemaker stop-training-job --training-job-name stray-1", usd_per_hour=0.23,
+    )  # fmt: skip
+    return Handled(finding=finding, outcome=outcome)
+
+
+def test_what_was_left_over_is_counted_logged_and_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    look = LookReport(
+        begun_at=NOON,
+        removes=True,
+        handled=(handled(Outcome.REMOVED), handled(Outcome.REPORTED, kind=Kind.IDLE_POOL)),
+        unreadable={"schedules": "AccessDenied"},
+    )
+    answer, _ = call(monkeypatch, Sweep(), kept=Housekept(look=look))
+    assert answer["leftovers"] == {"found": 2, "wrong": 1, "removed": 1, "reported": 1}
+    said = capsys.readouterr().out.replace(" ", "")
+    assert '"LeftoversFound":[1.0]' in said
+    assert '"LeftoversRemoved":[1.0]' in said
+    logged = [(record.levelname, record.msg) for record in caplog.records if "stray-1" in record.msg]
+    assert logged == [
+        ("WARNING", "training job stray-1 belongs to no run"),
+        ("INFO", "training job stray-1 belongs to no run"),
+    ]
+    assert [vars(record)["what"] for record in caplog.records if record.msg == "not looked at"] == ["schedules"]
+
+
+def test_prices_that_aws_does_not_tell_are_no_failure(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer, _ = call(monkeypatch, Sweep(), kept=Housekept(prices_unread="the prices could not be read"))
+    assert answer["ok"]
+    assert [record.levelname for record in caplog.records if record.msg == "prices not read"] == ["WARNING"]
+
+
+def test_housekeeping_that_fails_fails_the_sweep_after_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SweepFailedError, match="leftovers: ClientError"):
+        call(monkeypatch, Sweep(), kept=Housekept(failures={"leftovers": "ClientError: no"}))

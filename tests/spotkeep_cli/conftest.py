@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,11 +12,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from spotkeep_cli.account_check import AccountCheck
 from spotkeep_cli.deployment import ConnectionOptions, LogLine, StoredObject
 from spotkeep_cli.drill.recovery import Look
 from spotkeep_cli.errors import NoConnectionError
 from spotkeep_cli.main import app
+from spotkeep_cli.run_storage import StoredVersion
 from spotkeep_cli.seams import Seams
+from spotkeep_jobs.prices.book import PriceBook
 from spotkeep_jobs.record import Attempt, Cost, Notice, Plan, Run, TimelineEntry
 from spotkeep_jobs.states import AttemptState, EndReason, NoticeState, RunState, TimelineKind
 
@@ -49,6 +52,7 @@ class FakeRuns:
     tries: dict[str, list[Attempt]] = field(default_factory=dict)
     told: list[Notice] = field(default_factory=list)
     plans: dict[str, Plan] = field(default_factory=dict)
+    book: PriceBook | None = None
     failures: int = 0
 
     def add(self, *versions: Run, timeline: Sequence[TimelineEntry] = (), attempts: Sequence[Attempt] = ()) -> None:
@@ -72,6 +76,9 @@ class FakeRuns:
             run for run in found if (owner is None or run.owner == owner) and (states is None or run.state in states)
         ]
         return sorted(kept, key=lambda run: run.created_at, reverse=True)[:limit]
+
+    def price_book(self, region: str) -> PriceBook | None:
+        return self.book
 
     def timeline(self, run: str) -> Any:
         return self.timelines[run]
@@ -150,6 +157,9 @@ class FakeDeployment:
     logs: dict[str, list[list[str]]] = field(default_factory=dict)
     stored: dict[str, FakeObjects] = field(default_factory=dict)
     drills: dict[str, FakeDrill] = field(default_factory=dict)
+    versions: list[StoredVersion] | None = field(default_factory=list)
+    """None when the bucket may not be listed."""
+    account: AccountCheck = field(default_factory=lambda: AccountCheck(findings=(), unreadable={}))
 
     def invoke_launcher(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         # What travels is JSON: a value JSON cannot hold fails here as it would there.
@@ -169,6 +179,15 @@ class FakeDeployment:
 
     def stored_objects(self, uri: str) -> FakeObjects:
         return self.stored.setdefault(uri, FakeObjects())
+
+    def stored_versions(self) -> Iterable[StoredVersion]:
+        if self.versions is None:
+            raise NoConnectionError(f"listing {BUCKET}: AccessDenied: no")
+        return self.versions
+
+    def check_account(self, *, clock: Callable[[], datetime]) -> AccountCheck:
+        assert clock() == NOW
+        return self.account
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotkeep_cli.run_storage import RunStorage, StoredVersion, storage_by_run
 from spotkeep_cli.savings_report import NOBODY, GroupedBy, report_savings
 
 
@@ -55,18 +56,21 @@ seconds = st.floats(min_value=0, max_value=1e7)
 
 @given(st.lists(st.tuples(seconds, seconds), min_size=1, max_size=8))
 def test_saved_is_always_clean_minus_billed(figures: list[tuple[float, float]]) -> None:
-    from spotkeep_cli.savings_report import _total
+    from spotkeep_cli.savings_report import SavingsLine, _total
     from spotkeep_jobs.record import Cost
 
-    costs = [
-        Cost(
-            billed_seconds=billed, training_seconds=clean, waited_seconds=0, redone_steps=0, redone_seconds=0,
-            restart_overhead_seconds=0, clean_on_demand_seconds=clean, saved_seconds=clean - billed,
-            saved_percent=None, aws_saved_percent=None,
+    lines = [
+        SavingsLine(
+            run="digits", capacity="spot", instance_type="ml.m5.xlarge", state="COMPLETED",
+            cost=Cost(
+                billed_seconds=billed, training_seconds=clean, waited_seconds=0, redone_steps=0, redone_seconds=0,
+                restart_overhead_seconds=0, clean_on_demand_seconds=clean, saved_seconds=clean - billed,
+                saved_percent=None, aws_saved_percent=None,
+            ),
         )
         for billed, clean in figures
     ]  # fmt: skip
-    total = _total(costs)
+    total = _total(lines)
     assert total.saved_seconds == pytest.approx(total.clean_on_demand_seconds - total.billed_seconds, abs=1e-3)
 
 
@@ -86,3 +90,42 @@ def test_owners_and_weeks_are_added_up_and_add_up_to_the_total(make: Any) -> Non
         assert sum(group.total.saved_seconds for group in report.groups) == pytest.approx(report.total.saved_seconds)
         assert [group[report.grouped_by.value] for group in report.as_document()["groups"]]
     assert "groups" not in report_savings(runs).as_document()
+
+
+GIGABYTE_MONTH = 2**30 * 730 * 3600
+
+
+def test_storage_is_on_the_bill_where_its_price_is_known(make: Any) -> None:
+    runs = [make.completed("a"), make.completed("b")]
+    storage = {"a": RunStorage(stored_bytes=2**30, byte_seconds=GIGABYTE_MONTH / 10)}
+    priced = report_savings(runs, storage=storage, s3_usd_per_gigabyte_month=0.023)
+    assert [line.storage_usd for line in priced.lines] == pytest.approx([0.0023, 0.0])
+    without = report_savings(runs).total
+    assert priced.total.saved_usd == pytest.approx(without.saved_usd - 0.0023)
+    assert priced.total.saved_percent == pytest.approx(100 * priced.total.saved_usd / without.clean_on_demand_usd)
+    assert (without.storage_usd, without.stored_bytes) == (None, None)
+
+
+def test_storage_without_a_price_is_told_in_bytes_and_changes_no_sum(make: Any) -> None:
+    storage = {"a": RunStorage(stored_bytes=2**30, byte_seconds=GIGABYTE_MONTH)}
+    total = report_savings([make.completed("a")], storage=storage).total
+    assert (total.stored_bytes, total.storage_usd) == (2**30, None)
+    assert total.saved_usd == report_savings([make.completed("a")]).total.saved_usd
+
+
+def test_awss_percentage_leaves_idle_pools_out_of_a_sum_as_it_does_of_a_run(make: Any) -> None:
+    cost = make.cost(billed_seconds=1000, training_seconds=1000, idle_pool_seconds=400)
+    total = report_savings([make.completed("a", cost=cost)]).total
+    assert total.aws_saved_percent == pytest.approx(100 * (1 - 600 / 1000))
+    assert total.idle_pool_seconds == 400
+
+
+def test_every_version_is_stored_since_it_was_written(make: Any) -> None:
+    versions = [
+        StoredVersion(run="a", size=100, written_at=make.now - timedelta(hours=2)),
+        StoredVersion(run="a", size=50, written_at=make.now - timedelta(hours=1)),
+        StoredVersion(run="b", size=7, written_at=make.now + timedelta(seconds=5)),
+    ]
+    storage = storage_by_run(versions, now=make.now)
+    assert storage["a"] == RunStorage(stored_bytes=150, byte_seconds=100 * 7200 + 50 * 3600)
+    assert storage["b"] == RunStorage(stored_bytes=7, byte_seconds=0.0), "a clock that is ahead owes nothing"

@@ -1,20 +1,51 @@
-"""`spotkeep doctor job.yaml`: all that the launcher would refuse, and what is rarely meant."""
+"""`spotkeep doctor`: of a job file all that the launcher would refuse, and what is rarely meant; or the account."""
 
 import shlex
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spotkeep_cli.commands.parameters import AsJson, JobFile, Overrides, invocation_of
-from spotkeep_cli.errors import NoConnectionError, RefusedError
+from spotkeep_cli.commands.parameters import AsJson, Overrides, invocation_of
+from spotkeep_cli.errors import NoConnectionError, RefusedError, UsageError
 from spotkeep_cli.terminal import NextStep, Terminal
 
 if TYPE_CHECKING:
     from spotkeep_cli.deployment import Deployment
 
 
-def doctor(context: typer.Context, job_file: JobFile, *, overrides: Overrides = None, as_json: AsJson = False) -> None:
-    """Check a job file without launching anything."""
+def doctor(
+    context: typer.Context,
+    job_file: Annotated[
+        Path | None, typer.Argument(metavar="JOB.YAML", help="The job file.", show_default=False)
+    ] = None,
+    *,
+    account: Annotated[
+        bool, typer.Option("--account", help="Check the account instead: what belongs to no live run, and quotas.")
+    ] = False,
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check a job file without launching anything, or the account without changing anything."""
+    if account and job_file is None:
+        from spotkeep_cli.commands.doctor_account import check_account
+
+        check_account(invocation_of(context), as_json=as_json)
+        return
+    if job_file is None or account:
+        raise UsageError(
+            "doctor checks a job file or the account, one of the two",
+            hint="spotkeep doctor job.yaml, or: spotkeep doctor --account",
+        )
+    check_job_file(context, job_file, overrides=overrides, as_json=as_json)
+
+
+def check_job_file(context: typer.Context, job_file: Path, *, overrides: list[str] | None, as_json: bool) -> None:
+    """Judge a job file and show what was found.
+
+    Raises:
+        typer.Exit: It would be refused.
+    """
     from spotkeep_cli.job_checks import check_job
     from spotkeep_cli.job_file import read_job_file
     from spotkeep_cli.judgement import PLACEHOLDER_BUCKET, judge_by_launcher, judge_here

@@ -38,7 +38,7 @@ def rehearse_fleet(
     report_path: ReportPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Deploy to a local AWS, train on a spot fleet, move it to another zone and back to work, and judge."""
+    """Deploy to a local AWS, train on a spot fleet, take two instances away, and judge."""
     from spotkeep_cli.job_file import read_job_file
     from spotkeep_cli.rehearsed_deployment import RehearsedDeployment, on_fleet
     from spotkeep_cli.rehearsing import Rehearsing, report_file

@@ -1,12 +1,19 @@
 """`spotkeep savings`: what spot saved, counted honestly (I8)."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from spotkeep_cli.commands.parameters import AsJson, invocation_of
+from spotkeep_cli.errors import NoConnectionError
 from spotkeep_cli.savings_report import GroupedBy
 from spotkeep_cli.terminal import NextStep, Terminal
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from spotkeep_cli.deployment import Deployment
+    from spotkeep_cli.run_storage import RunStorage
 
 MOST_RUNS = 10_000
 
@@ -29,9 +36,20 @@ def savings(
 
     invocation = invocation_of(context)
     start = parse_since(since, now=invocation.seams.now()) if since else None
-    runs = invocation.deployment().runs.list(owner=owner, limit=MOST_RUNS)
-    report = report_savings((run for run in runs if start is None or run.created_at >= start), by=by)
     terminal = Terminal(as_json=as_json)
+    deployment = invocation.deployment()
+    runs = deployment.runs.list(owner=owner, limit=MOST_RUNS)
+    book = deployment.runs.price_book(deployment.region)
+    with terminal.remarks.status("adding up what is stored"):
+        storage, not_seen = _storage(deployment, now=invocation.seams.now())
+    if not_seen:
+        terminal.remark(f"Storage is not counted: {not_seen}")
+    report = report_savings(
+        (run for run in runs if start is None or run.created_at >= start),
+        by=by,
+        storage=storage,
+        s3_usd_per_gigabyte_month=None if book is None else book.storage.s3_standard,
+    )
     if as_json:
         terminal.give_json(report.as_document())
         return
@@ -45,3 +63,13 @@ def savings(
         NextStep(command=invocation.command(f"describe {dearest.run}"), what="the bill of the largest"),
         NextStep(command=invocation.command("savings --json"), what="the same for a spreadsheet"),
     )
+
+
+def _storage(deployment: "Deployment", *, now: "datetime") -> "tuple[dict[str, RunStorage] | None, str | None]":
+    """What is stored for each run; or why that cannot be seen, which keeps nobody from the rest of the bill."""
+    from spotkeep_cli.run_storage import storage_by_run
+
+    try:
+        return storage_by_run(deployment.stored_versions(), now=now), None
+    except NoConnectionError as error:
+        return None, error.message

@@ -25,7 +25,8 @@ def bill(run: Run) -> RenderableType:
         ("billed", _amount(cost.billed_seconds, cost.billed_usd)),
         *_idle_pool(cost),
         ("on demand, clean", at_most + _amount(cost.clean_on_demand_seconds, cost.clean_on_demand_usd)),
-        ("saved", f"{quantities.percent(cost.saved_percent)}, {_amount(cost.saved_seconds, cost.saved_usd)}"),
+        *_storage(cost),
+        ("saved", _saved(cost)),
         ("done twice", _redone(cost)),
         ("waited", f"{quantities.duration(cost.waited_seconds)} for capacity, not billed"),
     ]
@@ -33,9 +34,24 @@ def bill(run: Run) -> RenderableType:
         rows.append(
             ("AWS would say", f"{quantities.percent(cost.aws_saved_percent)}, taking work done twice for useful")
         )
-    if cost.usd_per_hour is None:
+    if cost.unknown_prices:
+        rows.append(("price", f"not known: {', '.join(cost.unknown_prices)}"))
+    elif cost.usd_per_hour is None:
         rows.append(("price", f"of {run.instance_type} not known: in instance time"))
     return facts(rows)
+
+
+def _saved(cost: Cost) -> str:
+    if cost.saved_percent is None and cost.unknown_prices:
+        return "not known without the prices below"
+    return f"{quantities.percent(cost.saved_percent)}, {_amount(cost.saved_seconds, cost.saved_usd)}"
+
+
+def _storage(cost: Cost) -> list[Fact]:
+    if not cost.storage_gb_hours:
+        return []
+    price = "" if cost.storage_usd is None else f", {quantities.dollars(cost.storage_usd)} of it"
+    return [("volume", f"{cost.storage_gb_hours:,.1f} GiB hours{price}")]
 
 
 def _idle_pool(cost: Cost) -> list[Fact]:

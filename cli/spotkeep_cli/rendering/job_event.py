@@ -57,6 +57,35 @@ def event_text(event: JobEvent) -> str:
             return f"finished after step {event.step or 0:,}"
         case JobEventKind.EXIT:
             return f"exited with code {fields.get('code', '?')}"
+        case JobEventKind.INSTANCE_TRAINING:
+            return f"{_instance(fields)} starts the training{_phases(fields.get('phases'))}"
+        case JobEventKind.INSTANCE_LEAVING:
+            return f"the instance leaves: {fields.get('reason', 'no reason given')}"
+        case JobEventKind.INSTANCE_LEFT:
+            return f"{_instance(fields)} left: {fields.get('why', 'no reason given')}"
+        case JobEventKind.INSTANCE_SCRIPT_FAILED:
+            return (
+                f"the script failed with exit code {fields.get('exit_code', '?')}, "
+                f"failure {fields.get('script_failures', '?')}; it is started again"
+            )
+        case JobEventKind.INSTANCE_FINISHED:
+            return f"{_instance(fields)} is done"
+        case JobEventKind.INSTANCE_FAILED:
+            return f"{_instance(fields)} gives up: exit code {fields.get('exit_code', '?')}"
+        case JobEventKind.MODEL_NOT_SENT:
+            return f"the model could not be sent: {fields.get('problem', 'no reason given')}; it is on the volume"
+
+
+def _instance(fields: Mapping[str, Any]) -> str:
+    return f"instance {fields.get('instance', '?')} in {fields.get('zone', '?')}"
+
+
+def _phases(phases: Any) -> str:
+    """How long each phase of the boot took: `, after volume 0.8 s, supplies 0.1 s`."""
+    if not isinstance(phases, dict):
+        return ""
+    taken = [f"{name} {seconds:.1f} s" for name, seconds in phases.items() if isinstance(seconds, int | float)]
+    return f", after {', '.join(taken)}" if taken else ""
 
 
 def progress_text(event: JobEvent) -> str:

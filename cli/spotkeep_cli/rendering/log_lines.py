@@ -32,6 +32,13 @@ _STYLES = {
     JobEventKind.UPLOAD_FAILED: "yellow",
     JobEventKind.UPLOAD_LATE: "yellow",
     JobEventKind.NOTICE: "yellow",
+    JobEventKind.INSTANCE_TRAINING: "dim",
+    JobEventKind.INSTANCE_LEAVING: "dim",
+    JobEventKind.INSTANCE_LEFT: "dim",
+    JobEventKind.INSTANCE_FINISHED: "dim",
+    JobEventKind.INSTANCE_SCRIPT_FAILED: "yellow",
+    JobEventKind.INSTANCE_FAILED: "yellow",
+    JobEventKind.MODEL_NOT_SENT: "yellow",
     JobEventKind.FINISH: "green",
 }
 

@@ -137,7 +137,7 @@ def _on_ec2(request: Mapping[str, Any], *, offers: Sequence[Mapping[str, Any]]) 
         rows.append(("spot now" if not number else "", price))
     left = len(offers) - _OFFERS_SHOWN
     if left > 0:
-        rows.append(("", f"and {quantities.counted(left, 'dearer place')}{limit}"))
+        rows.append(("", f"and {quantities.counted(left, 'more place')}{limit}"))
     elif limit:
         rows.append(("", limit.removeprefix("; ")))
     return rows
@@ -182,6 +182,13 @@ def _costs(request: Mapping[str, Any], *, judgement: Judgement, now: datetime) -
         hourly = request["max_price"] if hourly is None else min(hourly, request["max_price"])
         ceiling = cost_ceiling_usd(request, usd_per_hour=hourly, now=now)
         return f"at most {quantities.dollars(ceiling)} of instance time, at max_price; the volume comes on top"
+    if judgement.spot_offers and request.get("capacity") == "spot" and hourly is None:
+        cheapest = judgement.spot_offers[0]["spot_usd_per_hour"]
+        ceiling = cost_ceiling_usd(request, usd_per_hour=cheapest, now=now)
+        return (
+            f"{quantities.dollars(ceiling)} of instance time for all of max_run, at the lowest spot price of now, "
+            "which moves; the volume comes on top"
+        )
     ceiling = cost_ceiling_usd(request, usd_per_hour=hourly, now=now)
     if ceiling is None:
         return "not known: the deployment has no price for this type"

@@ -99,15 +99,26 @@ class RehearsalView(AbstractContextManager["RehearsalView"]):
 
 def report_of(report: Report) -> Sequence[RenderableType]:
     """What a person reads at the end: what was taken, the notice, the bill, the verdict."""
-    notice = next((n for n in report.notices if n.run == report.run.run and n.status in _ENDING_STATUSES), None)
+    return [*findings_of(report, notice="SIGTERM", durable="durable in S3"), "", *verdict_on(report)]
+
+
+def findings_of(report: Report, *, notice: str, durable: str) -> Sequence[RenderableType]:
+    """What a rehearsal found of any run: what was taken, the notice, the bill.
+
+    Args:
+        report: What it found.
+        notice: How an interruption is announced there.
+        durable: Where a checkpoint survives its machine.
+    """
+    told = next((n for n in report.notices if n.run == report.run.run and n.status in _ENDING_STATUSES), None)
     parts: list[RenderableType] = [
         "",
         _heading("What was taken, and what it cost"),
-        _losses(report.verdict.interruptions),
+        _losses(report.verdict.interruptions, announced=notice, durable=durable),
     ]
-    if notice is not None:
-        parts += ["", _heading("The notice, as the subscriber got it"), received_notice(notice)]
-    parts += ["", _heading("The bill"), bill(report.head), "", *_verdict(report)]
+    if told is not None:
+        parts += ["", _heading("The notice, as the subscriber got it"), received_notice(told)]
+    parts += ["", _heading("The bill"), bill(report.head)]
     return parts
 
 
@@ -129,16 +140,16 @@ def _heading(text: str) -> Text:
     return Text(text, style="bold")
 
 
-def _losses(interruptions: Sequence[Interruption]) -> RenderableType:
+def _losses(interruptions: Sequence[Interruption], *, announced: str, durable: str) -> RenderableType:
     if not interruptions:
         return Text("nothing was taken", style="dim")
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for title in ("at step", "notice", "durable in S3", "resumed from", "done twice", "back after"):
+    for title in ("at step", "notice", durable, "resumed from", "done twice", "back after"):
         table.add_column(title, justify="right")
     for loss in interruptions:
         table.add_row(
             _number(loss.at_step),
-            "SIGTERM" if loss.notice else "none",
+            announced if loss.notice else "none",
             f"step {loss.durable_step}",
             "?" if loss.resumed_from_step is None else f"step {loss.resumed_from_step}",
             "?" if loss.steps_repeated is None else quantities.counted(loss.steps_repeated, "step"),
@@ -151,7 +162,8 @@ def _number(value: int | None) -> str:
     return "?" if value is None else str(value)
 
 
-def _verdict(report: Report) -> list[RenderableType]:
+def verdict_on(report: Report) -> list[RenderableType]:
+    """Whether the run kept what it had, and if not, why."""
     if report.verdict.passed:
         same = "The final model equals, bit for bit, that of a run that was left alone."
         return [Text.assemble(("PASS  ", "bold green"), same)]

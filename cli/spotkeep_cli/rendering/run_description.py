@@ -105,7 +105,11 @@ def _facts(run: Run, *, now: datetime) -> RenderableType:
         rows.append(("took" if run.state.ended else "at work", f"{lasted} since it first had instances"))
     if run.interruptions:
         rows.append(("lost capacity", "once" if run.interruptions == 1 else f"{run.interruptions} times"))
-    rows.append(("training job", run.job_name))
+    if run.backend == "ec2":
+        rows.append(("fleet", run.job_arn or "not there yet"))
+        rows.append(("volume", run.volume_id or "not there yet"))
+    else:
+        rows.append(("training job", run.job_name))
     rows.append(("checkpoints", run.checkpoint_uri))
     rows.append(("model", run.output_uri or "not there yet" if not run.state.ended else run.output_uri or "none"))
     if run.failure_reason:

@@ -73,15 +73,20 @@ class FleetJobs:
         history = self._open_history(launch, marks=request["Environment"])
         if history.fleet_id is not None:
             return history.fleet_id
-        version = history.template_version or self._ec2.make_template_version(
-            launch.template_id, run=launch.run, token=launch.token, tags=launch.tags
-        )
+        version = history.template_version
+        if version is None:
+            version = self._ec2.make_template_version(
+                launch.template_id, run=launch.run, token=launch.token, tags=launch.tags
+            )
+            # Recorded before the fleet: whoever ends this attempt deletes it, whatever becomes of the next call.
+            history = self._change_history(history, template_version=version)
         try:
             fleet_id = self._ec2.create_fleet(create_fleet_request(launch, template_version=version))
         except SageMakerRefusedError:
             self._ec2.delete_template_version(launch.template_id, version)
+            self._change_history(history, template_version=None)
             raise
-        self._change_history(history, fleet_id=fleet_id, template_version=version)
+        self._change_history(history, fleet_id=fleet_id)
         return fleet_id
 
     def describe(self, job_name: str, /) -> TrainingJob | None:

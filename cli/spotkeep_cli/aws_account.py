@@ -1,0 +1,78 @@
+"""Looks at the account that a deployment is in, with the user's own credentials; changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from spotkeep_cli.account_check import RUNS_LOOKED_AT, AccountCheck, in_order, wanted_quotas
+from spotkeep_cli.quotas import read_quotas
+from spotkeep_jobs.leftovers.sources import Surroundings
+from spotkeep_jobs.leftovers.watch import look_at
+from spotkeep_jobs.leftovers.wiring import sources_of
+from spotkeep_jobs.prices.known import KnownPrices
+
+if TYPE_CHECKING:
+    from spotkeep_cli.aws_deployment import ClientFactory, Connection
+    from spotkeep_cli.quotas import Quota
+    from spotkeep_jobs.leftovers.findings import Finding
+    from spotkeep_jobs.run_table import RunTable
+
+
+def check_account(
+    *, connection: Connection, client: ClientFactory, table: RunTable, clock: Callable[[], datetime]
+) -> AccountCheck:
+    """Look for what the reconciler looks for, and at the quotas of the types that runs use.
+
+    Args:
+        connection: Where everything is.
+        client: Makes a boto3 client of a service.
+        table: The run table.
+        clock: The time, aware.
+    """
+    prices = KnownPrices({}, region=connection.region)
+    prices.refresh(table, now=clock())
+    around = Surroundings(
+        table=table,
+        deployment=connection.deployment,
+        prices=prices,
+        s3_usd_per_gigabyte_month=lambda: prices.storage.s3_standard,
+        schedule_group=connection.pool_schedule_group or f"{connection.deployment}-pools",
+        clock=clock,
+    )
+    sources = sources_of(
+        around=around,
+        sagemaker=client("sagemaker"),
+        scheduler=client("scheduler"),
+        s3=client("s3"),
+        checkpoint_bucket=connection.checkpoint_bucket,
+    )
+    found: list[Finding] = []
+    unreadable: dict[str, str] = {}
+    for source in sources:
+        seen, problem = look_at(source)
+        found += seen
+        if problem is not None:
+            unreadable[source.name] = problem
+    wanted = wanted_quotas(table.list(limit=RUNS_LOOKED_AT))
+    quotas, why_not = _quotas(client("service-quotas"), types={instance_type for instance_type, _ in wanted})
+    return AccountCheck(
+        findings=in_order(found),
+        unreadable=unreadable,
+        quotas=quotas,
+        quotas_unreadable=why_not,
+        wanted=wanted,
+        last_look=table.last_look(),
+    )
+
+
+def _quotas(client: Any, *, types: set[str]) -> tuple[tuple[Quota, ...], str | None]:
+    if not types:
+        return (), None
+    try:
+        return read_quotas(client, types=types), None
+    except (BotoCoreError, ClientError) as error:
+        return (), str(error)

@@ -1,0 +1,50 @@
+"""`spotkeep doctor --account`: what belongs to no live run, what it costs or risks, and the command that mends it."""
+
+from typing import TYPE_CHECKING
+
+from spotkeep_cli.errors import LeftOverError, NoConnectionError
+from spotkeep_cli.terminal import NextStep, Terminal
+
+if TYPE_CHECKING:
+    from spotkeep_cli.seams import Invocation
+
+
+def check_account(invocation: "Invocation", *, as_json: bool) -> None:
+    """Look at the account, read-only, and show what was found.
+
+    Raises:
+        LeftOverError: Something should not be there.
+        NoConnectionError: Something could not be looked at.
+    """
+    from spotkeep_cli.rendering.account_report import Command, account_report
+    from spotkeep_cli.rendering.quantities import counted
+
+    terminal = Terminal(as_json=as_json)
+    deployment = invocation.deployment()
+    with terminal.remarks.status("looking at jobs, warm pools, schedules, checkpoints and quotas"):
+        check = deployment.check_account(clock=invocation.seams.now)
+    if as_json:
+        terminal.give_json(check.as_document())
+    else:
+        about = f"{invocation.options.deployment} in {deployment.region}"
+        verdict = f"{counted(check.wrong, 'thing')} that should not be there" if check.wrong else "nothing left over"
+        terminal.show(f"{about}: {verdict}")
+        for part in account_report(check, now=invocation.seams.now(), width=terminal.people.width):
+            if isinstance(part, Command):
+                terminal.show_command(part.text)
+            else:
+                terminal.show(part)
+        terminal.show_next(
+            NextStep(command=invocation.command("ps"), what="the runs at work"),
+            NextStep(command=invocation.command("pool ls"), what="warm pools, and who left them"),
+        )
+    if check.wrong:
+        raise LeftOverError(
+            f"{counted(check.wrong, 'thing')} in the account should not be there",
+            hint="the reconciler removes by rule, once an hour; the commands above do it now",
+        )
+    if check.unreadable:
+        raise NoConnectionError(
+            f"{' and '.join(check.unreadable)} could not be looked at",
+            hint=f"ask for the managed policy of users of the deployment {invocation.options.deployment!r}",
+        )

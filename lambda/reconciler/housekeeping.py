@@ -1,0 +1,78 @@
+"""What a sweep does beside its runs, at its own pace: the prices once a day, what is left over once an hour.
+
+Neither keeps a sweep from its runs: both come after them, and what fails is told with the sweep's other failures.
+Prices that AWS does not tell are no failure: a deployment may work without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from spotkeep_jobs.prices.price_list import PricesNotReadError
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.leftovers.findings import LookReport
+    from spotkeep_jobs.leftovers.watch import LeftoverWatch
+    from spotkeep_jobs.prices.known import KnownPrices
+    from spotkeep_jobs.prices.price_list import PriceList
+    from spotkeep_jobs.run_table import RunTable
+
+
+@dataclass(kw_only=True)
+class Housekept:
+    """What was done.
+
+    Attributes:
+        prices_read: Whether AWS was asked for its prices.
+        prices_unread: Why it could not answer; bills then say that a price is not known.
+        look: The look for leftovers; None when it was not due.
+        failures: What failed, and why.
+    """
+
+    prices_read: bool = False
+    prices_unread: str | None = None
+    look: LookReport | None = None
+    failures: dict[str, str] = field(default_factory=dict)
+
+
+class Housekeeping:
+    """Prices and leftovers."""
+
+    def __init__(
+        self,
+        *,
+        table: RunTable,
+        prices: KnownPrices,
+        price_list: PriceList,
+        leftovers: LeftoverWatch,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._table = table
+        self._prices = prices
+        self._price_list = price_list
+        self._leftovers = leftovers
+        self._clock = clock
+
+    def keep_house(self, *, has_time: Callable[[], bool]) -> Housekept:
+        """Do what is due.
+
+        Args:
+            has_time: Asked before each part.
+        """
+        done = Housekept()
+        if has_time():
+            try:
+                done.prices_read = self._prices.fetch(self._price_list, self._table, now=self._clock())
+            except PricesNotReadError as error:
+                done.prices_unread = str(error)
+            except Exception as error:  # noqa: BLE001 - told by the caller
+                done.failures["prices"] = f"{type(error).__name__}: {error}"
+        if has_time():
+            try:
+                done.look = self._leftovers.look_if_due(has_time=has_time)
+            except Exception as error:  # noqa: BLE001 - told by the caller
+                done.failures["leftovers"] = f"{type(error).__name__}: {error}"
+        return done

@@ -1,0 +1,38 @@
+"""The sources on real clients: one list for the reconciler and for `spotkeep doctor --account`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spotkeep_jobs.leftovers.object_store import S3RunObjects
+from spotkeep_jobs.leftovers.sources import (
+    CheckpointLeftovers,
+    LeftoverSource,
+    ScheduleLeftovers,
+    Surroundings,
+    TrainingJobLeftovers,
+    WarmPoolLeftovers,
+)
+from spotkeep_jobs.sagemaker_api import SageMakerTrainingJobs
+from spotkeep_jobs.scheduler_api import EventBridgeScheduleGroup
+
+
+def sources_of(
+    *, around: Surroundings, sagemaker: Any, scheduler: Any, s3: Any, checkpoint_bucket: str
+) -> tuple[LeftoverSource, ...]:
+    """Everything that is looked at.
+
+    Args:
+        around: What every source has.
+        sagemaker: A client of it.
+        scheduler: A client of it.
+        s3: A client of it.
+        checkpoint_bucket: Where runs' objects are.
+    """
+    jobs = SageMakerTrainingJobs(sagemaker)
+    return (
+        TrainingJobLeftovers(jobs, around),
+        WarmPoolLeftovers(jobs, around),
+        ScheduleLeftovers(EventBridgeScheduleGroup(scheduler, group=around.schedule_group), around),
+        CheckpointLeftovers(S3RunObjects(s3, bucket=checkpoint_bucket), around),
+    )

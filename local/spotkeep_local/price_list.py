@@ -1,0 +1,132 @@
+"""AWS's price list as the local AWS answers it: a few published prices of us-east-1, in the shape of the real answer.
+
+Enough to rehearse what is priced, and what is not: of any other type, and in any other region, there is no product,
+which is how AWS answers for what it does not sell. The figures are
+AWS's of August 2026; nothing is billed by them here.
+Source: https://aws.amazon.com/sagemaker/pricing/, https://aws.amazon.com/s3/pricing/, https://aws.amazon.com/ebs/pricing/
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+REGION: Final = "us-east-1"
+TARGET: Final = "AWSPriceListService"
+_LONGEST_PAGE: Final = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Product:
+    """One line of the list.
+
+    Attributes:
+        service: Its service code.
+        usage_type: What is billed.
+        unit: Of what the price is.
+        tiers_usd: The price from so many units on.
+    """
+
+    service: str
+    usage_type: str
+    unit: str
+    tiers_usd: Mapping[int, str]
+
+
+PRODUCTS: Final = (
+    Product(service="AmazonSageMaker", usage_type="USE1-Train:ml.m5.large", unit="Hrs", tiers_usd={0: "0.115"}),
+    Product(service="AmazonSageMaker", usage_type="USE1-Train:ml.m5.xlarge", unit="Hrs", tiers_usd={0: "0.23"}),
+    Product(service="AmazonSageMaker", usage_type="USE1-Train:ml.g5.2xlarge", unit="Hrs", tiers_usd={0: "1.515"}),
+    Product(
+        service="AmazonS3",
+        usage_type="TimedStorage-ByteHrs",
+        unit="GB-Mo",
+        tiers_usd={0: "0.023", 51_200: "0.022", 512_000: "0.021"},
+    ),
+    Product(service="AmazonEC2", usage_type="EBS:VolumeUsage.gp3", unit="GB-Mo", tiers_usd={0: "0.08"}),
+    Product(service="AmazonEC2", usage_type="EBS:SnapshotUsage", unit="GB-Mo", tiers_usd={0: "0.05"}),
+)
+
+
+async def handle_request(
+    method: str,  # noqa: ARG001 - the signature is the router's
+    path: str,  # noqa: ARG001
+    headers: Mapping[str, str],
+    body: bytes,
+    query_params: Mapping[str, list[str]],  # noqa: ARG001
+) -> tuple[int, dict[str, str], bytes]:
+    """Answers one request of JSON protocol 1.1."""
+    target = headers.get("x-amz-target", "")
+    if target != f"{TARGET}.GetProducts":
+        return _answer(400, {"__type": "UnknownOperationException", "message": f"the local AWS has no {target}"})
+    try:
+        return _answer(200, get_products(json.loads(body)))
+    except (KeyError, TypeError, ValueError) as error:
+        return _answer(400, {"__type": "InvalidParameterException", "message": f"cannot be read: {error}"})
+
+
+def get_products(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer of GetProducts.
+
+    Args:
+        request: As the API takes it; filters TERM_MATCH, EQUALS and CONTAINS.
+
+    Raises:
+        ValueError: A filter or the token is not one that is answered here.
+    """
+    filters = [(entry["Type"], entry["Field"], entry["Value"]) for entry in request.get("Filters", ())]
+    found = [_document(each) for each in PRODUCTS if each.service == request["ServiceCode"]]
+    found = [each for each in found if all(_passes(each["product"]["attributes"], *wanted) for wanted in filters)]
+    first, size = int(request.get("NextToken", 0)), min(int(request.get("MaxResults", _LONGEST_PAGE)), _LONGEST_PAGE)
+    answer: dict[str, Any] = {
+        "FormatVersion": "aws_v1",
+        "PriceList": [json.dumps(each) for each in found[first : first + size]],
+    }
+    if first + size < len(found):
+        answer["NextToken"] = str(first + size)
+    return answer
+
+
+def _passes(attributes: Mapping[str, str], kind: str, name: str, value: str) -> bool:
+    if kind in {"TERM_MATCH", "EQUALS"}:
+        return attributes.get(name) == value
+    if kind == "CONTAINS":
+        return value in attributes.get(name, "")
+    raise ValueError(f"a filter of type {kind}")
+
+
+def _document(product: Product) -> dict[str, Any]:
+    sku = hashlib.sha256(product.usage_type.encode()).hexdigest()[:16].upper()
+    return {
+        "product": {
+            "sku": sku,
+            "attributes": {
+                "servicecode": product.service,
+                "regionCode": REGION,
+                "usagetype": product.usage_type,
+            },
+        },
+        "serviceCode": product.service,
+        "terms": {"OnDemand": {f"{sku}.TERM": {"sku": sku, "priceDimensions": dict(_dimensions(sku, product))}}},
+    }
+
+
+def _dimensions(sku: str, product: Product) -> Iterator[tuple[str, dict[str, Any]]]:
+    begins = sorted(product.tiers_usd)
+    for begin, end in zip(begins, [*begins[1:], None], strict=True):
+        yield (
+            f"{sku}.TERM.{begin}",
+            {
+                "unit": product.unit,
+                "beginRange": str(begin),
+                "endRange": "Inf" if end is None else str(end),
+                "pricePerUnit": {"USD": product.tiers_usd[begin]},
+            },
+        )
+
+
+def _answer(status: int, document: Mapping[str, Any]) -> tuple[int, dict[str, str], bytes]:
+    return status, {"Content-Type": "application/x-amz-json-1.1"}, json.dumps(document).encode()

@@ -1,0 +1,132 @@
+"""`doctor --account`: a table with what each finding costs or risks, the command that mends it, and an exit code."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+from syrupy.assertion import SnapshotAssertion
+
+from spotkeep_cli.account_check import AccountCheck, in_order, wanted_quotas
+from spotkeep_cli.errors import ExitCode
+from spotkeep_cli.quotas import Quota, Usage, read_quotas
+from spotkeep_jobs.leftovers.findings import RULES, Finding, Handled, Kind, LookReport, Outcome
+
+
+def a_finding(make: Any, kind: Kind, **fields: Any) -> Finding:
+    facts = {
+        "kind": kind, "rule": RULES[kind], "subject": "stray-1", "since": make.now - timedelta(hours=3),
+        "says": "training job stray-1 carries the deployment's tag and belongs to no run", "risk": "bills",
+        "mend": "aws sagemaker stop-training-job --training-job-name stray-1",
+    }  # fmt: skip
+    return Finding.model_validate(facts | fields)
+
+
+@pytest.fixture
+def found(deployment: Any, make: Any) -> AccountCheck:
+    pool = a_finding(
+        make, Kind.IDLE_POOL, usd_per_hour=1.2, says="the warm pool of digits waits until 12:30 UTC",
+        risk="is billed while it waits", mend="spotkeep pool stop digits",
+    )  # fmt: skip
+    job = a_finding(make, Kind.UNRECORDED_JOB, usd_per_hour=0.23)
+    unpriced = a_finding(make, Kind.OUTLIVING_JOB, says="training job bert-1 is in progress although its run has ended")
+    looked = LookReport(
+        begun_at=make.now - timedelta(minutes=20),
+        removes=True,
+        handled=(Handled(finding=job, outcome=Outcome.REPORTED), Handled(finding=unpriced, outcome=Outcome.REMOVED)),
+    )
+    quotas = (
+        Quota(instance_type="ml.g5.xlarge", usage=Usage.SPOT, instances=0, code="L-C2E8A5F1"),
+        Quota(instance_type="ml.g5.xlarge", usage=Usage.ON_DEMAND, instances=4, code="L-0A1B2C3D"),
+    )
+    deployment.account = AccountCheck(
+        findings=in_order([pool, job, unpriced]), unreadable={"schedules": "AccessDenied: no"}, quotas=quotas,
+        wanted=frozenset({("ml.g5.xlarge", Usage.SPOT)}), last_look=looked,
+    )  # fmt: skip
+    return deployment.account  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("columns", [100, 60])
+def test_everything_has_its_cost_its_risk_and_its_command(
+    found: AccountCheck, spotkeep: Any, snapshot: SnapshotAssertion, columns: int
+) -> None:
+    result = spotkeep("doctor", "--account", columns=columns)
+    assert result.exit_code == ExitCode.LEFT_OVER
+    assert result.output == snapshot
+
+
+def test_json_says_the_same(found: AccountCheck, spotkeep: Any) -> None:
+    result = spotkeep("doctor", "--account", "--json")
+    assert result.exit_code == ExitCode.LEFT_OVER
+    document = json.loads(result.stdout)
+    assert document["ok"] is False
+    assert [each["kind"] for each in document["findings"]] == ["unrecorded-job", "outliving-job", "idle-pool"]
+    assert document["usd_per_hour"] == pytest.approx(1.43)
+    assert [each["quota_code"] for each in document["missing_quotas"]] == ["L-C2E8A5F1"]
+    assert document["unreadable"] == {"schedules": "AccessDenied: no"}
+
+
+def test_an_account_in_order_is_told_so(deployment: Any, spotkeep: Any) -> None:
+    result = spotkeep("doctor", "--account")
+    assert result.exit_code == ExitCode.DONE
+    assert "spotkeep in eu-central-1: nothing left over" in result.output
+    assert "The reconciler has not looked yet." in result.output
+
+
+def test_an_idle_pool_alone_is_nothing_wrong(found: AccountCheck, deployment: Any, spotkeep: Any) -> None:
+    deployment.account = replace(found, findings=found.findings[-1:], unreadable={})
+    assert spotkeep("doctor", "--account").exit_code == ExitCode.DONE
+
+
+def test_what_could_not_be_looked_at_is_no_clean_bill(found: AccountCheck, deployment: Any, spotkeep: Any) -> None:
+    deployment.account = replace(found, findings=())
+    result = spotkeep("doctor", "--account")
+    assert result.exit_code == ExitCode.NO_CONNECTION
+    assert "schedules could not be looked at" in result.output
+
+
+@pytest.mark.parametrize("arguments", [[], ["job.yaml", "--account"]])
+def test_it_checks_a_job_file_or_the_account(spotkeep: Any, arguments: list[str]) -> None:
+    result = spotkeep("doctor", *arguments)
+    assert result.exit_code == ExitCode.USAGE
+    assert "spotkeep doctor --account" in result.output
+
+
+def test_quotas_are_those_of_the_types_that_runs_use(make: Any) -> None:
+    runs = [
+        make.run("a"),
+        make.run("b", capacity="on-demand", instance_type="ml.g5.xlarge", request={"keep_alive": 1800}),
+        make.run("c", instance_type="ml.g5.xlarge or ml.g4dn.xlarge"),
+    ]
+    assert wanted_quotas(runs) == {
+        ("ml.m5.xlarge", Usage.SPOT),
+        ("ml.g5.xlarge", Usage.ON_DEMAND),
+        ("ml.g5.xlarge", Usage.WARM_POOL),
+    }
+
+
+def test_quotas_are_read_by_their_names_until_all_are_found() -> None:
+    client = boto3.client(
+        "service-quotas", region_name="eu-central-1", aws_access_key_id="test", aws_secret_access_key="test"
+    )
+    names = ["ml.m5.xlarge for spot training job usage", "ml.m5.xlarge for endpoint usage", "Longest run time"]
+    pages = [names, ["ml.m5.xlarge for training job usage", "ml.m5.xlarge for training warm pool usage"]]
+    with Stubber(client) as stub:
+        for number, page in enumerate(pages):
+            stub.add_response(
+                "list_service_quotas",
+                {
+                    "Quotas": [{"QuotaName": name, "QuotaCode": f"L-{name[-9]}", "Value": 2.0} for name in page],
+                    "NextToken": "more",
+                },
+                {"ServiceCode": "sagemaker"} | ({"NextToken": "more"} if number else {}),
+            )
+        quotas = read_quotas(client, types={"ml.m5.xlarge"})
+    assert [(quota.usage, quota.instances) for quota in quotas] == [
+        (Usage.SPOT, 2), (Usage.ON_DEMAND, 2), (Usage.WARM_POOL, 2),
+    ]  # fmt: skip

@@ -1,0 +1,63 @@
+"""`savings` with pools and storage: columns only where there is something in them, and why AWS differs."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from spotkeep_cli.run_storage import StoredVersion
+from spotkeep_jobs.prices.book import PriceBook, StoragePrices
+
+
+@pytest.fixture
+def dear_week(deployment: Any, make: Any) -> Any:
+    idle = make.cost(
+        billed_seconds=840, idle_pool_seconds=600, billed_usd=0.0536, idle_pool_usd=0.0383,
+        saved_seconds=-180, saved_usd=-0.0115, saved_percent=-27.3,
+    )  # fmt: skip
+    deployment.runs.add(make.completed("digits-1a2b3c4d"))
+    deployment.runs.add(make.completed("pool-00000001", cost=idle, owner="grace"))
+    deployment.versions = [
+        StoredVersion(run="digits-1a2b3c4d", size=40 * 2**30, written_at=make.now - timedelta(hours=3)),
+        StoredVersion(run="digits-1a2b3c4d", size=40 * 2**30, written_at=make.now - timedelta(hours=1)),
+        StoredVersion(run="gone", size=2**40, written_at=make.now - timedelta(days=90)),
+    ]
+    deployment.runs.book = PriceBook(
+        region="eu-central-1", fetched_at=make.now, storage=StoragePrices(s3_standard=0.0245)
+    )
+    return deployment
+
+
+@pytest.mark.parametrize("columns", [120, 80])
+@pytest.mark.parametrize("command", ["savings", "savings --by owner"])
+def test_pools_and_storage_have_columns(
+    dear_week: Any, spotkeep: Any, snapshot: SnapshotAssertion, command: str, columns: int
+) -> None:
+    assert spotkeep(*command.split(), columns=columns).output == snapshot
+
+
+def test_json_has_them_by_run_and_in_the_sum(dear_week: Any, spotkeep: Any) -> None:
+    report = json.loads(spotkeep("savings", "--json").stdout)
+    stored = {run["run"]: run["storage_usd"] for run in report["runs"]}
+    assert stored["digits-1a2b3c4d"] == pytest.approx(40 * 4 * 0.0245 / 730)
+    assert report["total"]["storage_usd"] == pytest.approx(sum(stored.values()))
+    assert report["total"]["idle_pool_usd"] == pytest.approx(0.0383)
+
+
+def test_an_unknown_price_of_storage_is_said(dear_week: Any, spotkeep: Any) -> None:
+    dear_week.runs.book = None
+    said = " ".join(spotkeep("savings", columns=120).output.split())
+    assert "85.9 GB" in said
+    assert "versions included; its price is not known." in said
+
+
+def test_a_bucket_that_may_not_be_listed_keeps_nobody_from_the_rest(dear_week: Any, spotkeep: Any) -> None:
+    dear_week.versions = None
+    result = spotkeep("savings")
+    assert result.exit_code == 0
+    assert "Storage is not counted: listing" in result.stderr
+    assert "STORAGE" not in result.stdout

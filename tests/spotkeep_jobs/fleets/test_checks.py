@@ -1,0 +1,79 @@
+"""What EC2 knows of a request: every problem at once, each with what to do."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from spotkeep_jobs.fleets.checks import Checked, MarketFacts, judge
+from spotkeep_jobs.fleets.facts import Snapshot, SpotPrice, Volume
+from spotkeep_jobs.request import JobRequest
+
+NOON = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
+OURS = {"spotkeep:deployment": "spotkeep", "spotkeep:run": "count"}
+
+
+def price(usd: float, *, zone: str = "us-east-1a", minutes_ago: float = 1) -> SpotPrice:
+    since = NOON - timedelta(minutes=minutes_ago)
+    return SpotPrice(instance_type="g5.xlarge", zone=zone, since=since, usd_per_hour=usd)
+
+
+def checked(facts: MarketFacts | None = None, **fields: Any) -> Checked:
+    given = {"name": "count", "command": "true", "backend": "ec2", "instance_types": ["g5.xlarge"], **fields}
+    request = JobRequest.model_validate(given)
+    return judge(request, facts or MarketFacts(prices=(price(0.5),)), zones=["us-east-1a"], deployment="spotkeep")
+
+
+def test_a_type_that_no_zone_offers_is_refused() -> None:
+    (problem,) = checked(instance_types=["g5.xlarge", "g5.xxlarge"]).problems
+    assert (problem.field, problem.found) == ("instance_types", "g5.xxlarge")
+    assert "us-east-1a" in problem.problem
+
+
+def test_offers_are_the_newest_prices_the_cheapest_first() -> None:
+    prices = (price(0.5), price(0.9, minutes_ago=9), price(0.4, zone="us-east-1b"))
+    offers = checked(MarketFacts(prices=prices)).offers
+    assert [(offer.zone, offer.spot_usd_per_hour) for offer in offers] == [("us-east-1b", 0.4), ("us-east-1a", 0.5)]
+
+
+def test_a_price_below_the_market_is_warned_of_and_launched() -> None:
+    found = checked(max_price=0.1)
+    assert not found.problems
+    (warning,) = found.warnings
+    assert "below every spot price" in warning
+    assert not checked(max_price=0.6).warnings
+    assert not checked(max_price=0.1, capacity="on-demand").warnings
+
+
+def test_a_volume_below_its_snapshot_is_refused() -> None:
+    snapshot = Snapshot(id="snap-0123456789abcdef0", size_gb=200, state="completed", tags={})
+    facts = MarketFacts(prices=(price(0.5),), snapshot=snapshot)
+    (problem,) = checked(facts, volume={"snapshot": snapshot.id, "size_gb": 100}).problems
+    assert problem.field == "volume.size_gb"
+    assert "200" in problem.fix
+    assert not checked(facts, volume={"snapshot": snapshot.id, "size_gb": 200}).problems
+
+
+@pytest.mark.parametrize("state", [None, "error"])
+def test_a_snapshot_that_is_not_there_or_damaged_is_refused(state: str | None) -> None:
+    snapshot = None if state is None else Snapshot(id="snap-0123456789abcdef0", size_gb=1, state=state, tags={})
+    facts = MarketFacts(prices=(price(0.5),), snapshot=snapshot)
+    (problem,) = checked(facts, volume={"snapshot": "snap-0123456789abcdef0"}).problems
+    assert problem.field == "volume.snapshot"
+
+
+def test_a_volume_of_ones_own_must_be_free_and_tagged_and_the_refusal_says_the_command() -> None:
+    volume = Volume(id="vol-0123456789abcdef0", zone="us-east-1a", size_gb=100, state="in-use", tags={})
+    facts = MarketFacts(prices=(price(0.5),), volume=volume)
+    problems = checked(facts, run="count", volume={"volume": volume.id}).problems
+    assert {problem.field for problem in problems} == {"volume.volume"}
+    assert "Key=spotkeep:run,Value=count" in problems[0].fix
+    assert "attached to one instance at a time" in problems[1].problem
+    assert [problem.field for problem in checked(facts, volume={"volume": volume.id}).problems] == [
+        "run",
+        "volume.volume",
+    ]
+    good = Volume(id=volume.id, zone="us-east-1a", size_gb=100, state="available", tags=OURS)
+    assert not checked(MarketFacts(prices=(price(0.5),), volume=good), run="count", volume={"volume": good.id}).problems
