@@ -75,6 +75,7 @@ class Connection(BaseModel):
     fleet_log_group: str = ""
     """Where the instances of runs on EC2 write; empty in a deployment without fleets."""
     drill_template_id: str = ""
+    """The experiment that takes an instance away; empty in a deployment without drills."""
 
 
 class _UnfinishedError(LauncherError):

@@ -100,7 +100,7 @@ def deployed_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedA
     local = lifecycle.start(state_dir, port=lifecycle.free_port(), options=ServerOptions.fast())
     try:
         cdk.bootstrap(local, project_dir=PROJECT)
-        cdk.deploy(local, project_dir=PROJECT)
+        cdk.deploy(local, project_dir=PROJECT, context={"drills": "true"})
         yield DeployedApp(state_dir, local)
     finally:
         lifecycle.stop(state_dir)

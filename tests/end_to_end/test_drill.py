@@ -1,0 +1,68 @@
+"""`spotkeep drill` on the deployed app: the experiment takes a training instance away, and the run comes back."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spotkeep_jobs.states import RunState
+
+if TYPE_CHECKING:
+    from conftest import DeployedApp
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+_EVERY_STEPS = 5
+_COUNT = """\
+import sys, time
+from spotkeep import Checkpointer
+done = {"count": 0}
+with Checkpointer({"done": done}, every_steps=5) as checkpointer:
+    for step in checkpointer.steps(int(sys.argv[1])):
+        done["count"] += 1
+        time.sleep(0.05)
+"""
+
+
+def drill(app: DeployedApp, run: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(Path(sys.executable).parent / "spotkeep"), "--local", "drill", run, "--yes", "--json", "--within", "4"],
+        env={**os.environ, "SPOTKEEP_LOCAL_STATE": str(app.state_dir), "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_run_comes_back_from_a_drill_with_an_interval_lost_at_most(deployed_app: DeployedApp) -> None:
+    app, run = deployed_app, f"drill-{uuid.uuid4().hex[:8]}"
+    app.launch(
+        name="drill",
+        run=run,
+        backend="ec2",
+        instance_types=["m5.large"],
+        command="python3 count.py 1500",
+        source=app.upload_source(run, {"count.py": _COUNT}),
+        environment={"SPOTKEEP_PROGRESS_SECONDS": "0"},
+        volume={"size_gb": 1, "when_done": "delete"},
+    )
+    app.wait_until(run, lambda head: head.state is RunState.TRAINING, sweep=True)
+    time.sleep(1.0)
+    ended = drill(app, run)
+    app.invoke("launcher", {"action": "stop", "run": run})
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    document = json.loads(ended.stdout)
+    assert document["recovered"] is True
+    assert document["replacement"] != document["instance"]
+    # EC2's two minutes are seconds here: the notice may pass unheard, and what is lost then is one interval.
+    assert 0 <= document["steps_lost"] <= _EVERY_STEPS
+    assert {"told", "gone", "taken up", "training"} <= {entry["phase"] for entry in document["phases"]}
+    app.wait_until_ended(run, sweep=True)
