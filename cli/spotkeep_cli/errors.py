@@ -17,8 +17,8 @@ CommandLineError          1  something unexpected
 ├── RehearsalFailedError 11  a rehearsal was judged, and did not pass
 ├── RehearsalNotJudgedError 12  a rehearsal could not be carried out to its verdict
 ├── DamagedCheckpointsError 13  a checkpoint is damaged
-├── DrillFailedError     14  a run whose instance was taken away on purpose did not come back
-└── LeftOverError        15  the account holds what belongs to no live run
+├── LeftOverError        14  the account holds what belongs to no live run
+└── DrillFailedError     15  a run whose instance was taken away on purpose did not come back
 ```
 """
 
@@ -50,8 +50,8 @@ class ExitCode(IntEnum):
     REHEARSAL_FAILED = 11
     REHEARSAL_NOT_JUDGED = 12
     DAMAGED_CHECKPOINT = 13
-    DRILL_FAILED = 14
-    LEFT_OVER = 15
+    LEFT_OVER = 14
+    DRILL_FAILED = 15
 
 
 class CommandLineError(Exception):
@@ -171,13 +171,13 @@ class DamagedCheckpointsError(CommandLineError):
     exit_code = ExitCode.DAMAGED_CHECKPOINT
 
 
-class DrillFailedError(CommandLineError):
-    """A run did not train again after a drill, or the drill could not be carried out."""
-
-    exit_code = ExitCode.DRILL_FAILED
-
-
 class LeftOverError(CommandLineError):
     """The account holds what should not be there; what was found has been shown."""
 
     exit_code = ExitCode.LEFT_OVER
+
+
+class DrillFailedError(CommandLineError):
+    """A run did not train again after a drill, or the drill could not be carried out."""
+
+    exit_code = ExitCode.DRILL_FAILED
