@@ -271,6 +271,15 @@ TrainingInstanceType = Annotated[
     ),
 ]
 
+PricedInstanceType = Annotated[
+    str,
+    _checked(
+        r"(ml\.)?[a-z][a-z0-9-]*\.[a-z0-9-]+",
+        problem="is not an instance type",
+        fix="Give SageMaker's names, such as ml.m5.xlarge, or EC2's, such as g5.xlarge; their prices differ.",
+    ),
+]
+
 TeamName = Annotated[
     str,
     _checked(
@@ -373,8 +382,9 @@ class Settings(BaseModel):
     default_instance_type: TrainingInstanceType = Field(
         default="ml.m5.xlarge", description="instance type of jobs that name none"
     )
-    prices: Annotated[dict[TrainingInstanceType, Annotated[float, Field(gt=0)]], Mapped] = Field(
-        default={}, description="on-demand price of instance types, USD per hour, for the account of costs"
+    prices: Annotated[dict[PricedInstanceType, Annotated[float, Field(gt=0)]], Mapped] = Field(
+        default={},
+        description="on-demand USD per hour by instance type, ml.g5.xlarge for SageMaker, g5.xlarge for EC2",
     )
     max_run_limit_seconds: int = Field(
         default=432_000,

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 
+import pytest
+
+import spotkeep_cli
 from spotkeep_cli import errors
 from spotkeep_cli.errors import CommandLineError, ExitCode
 
 REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def every_module() -> None:
+    """An error is known once its module is imported."""
+    for module in walk_packages(spotkeep_cli.__path__, "spotkeep_cli."):
+        import_module(module.name)
 
 
 def every_error(root: type[CommandLineError] = CommandLineError) -> list[type[CommandLineError]]:

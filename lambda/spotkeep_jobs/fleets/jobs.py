@@ -30,6 +30,7 @@ from spotkeep_jobs.fleets.facts import Seen, SpotPrice
 from spotkeep_jobs.fleets.history import FleetHistory, Step
 from spotkeep_jobs.fleets.launch import ATTEMPT_TAG, FleetLaunch, brought, create_fleet_request, launch_of
 from spotkeep_jobs.fleets.records import FleetRecordChangedError, FleetRecords
+from spotkeep_jobs.prices.book import StoragePrices
 from spotkeep_jobs.record import Charges
 from spotkeep_jobs.sagemaker_api import TrainingJob
 
@@ -49,6 +50,7 @@ class FleetJobs:
         records: FleetRecords,
         deployment: str,
         prices: Mapping[str, float],
+        storage_prices: Callable[[], StoragePrices] = StoragePrices,
         now: Callable[[], datetime],
     ) -> None:
         """Bind the parts.
@@ -58,12 +60,14 @@ class FleetJobs:
             records: Where they are recorded.
             deployment: Value of the tag `spotkeep:deployment`.
             prices: On-demand US dollars per instance and hour, by instance type.
+            storage_prices: What storage costs, as far as it is known by then.
             now: The time, aware.
         """
         self._ec2 = ec2
         self._records = records
         self._deployment = deployment
         self._prices = prices
+        self._storage_prices = storage_prices
         self._now = now
 
     def create(self, request: Mapping[str, Any], /) -> str:
@@ -252,7 +256,10 @@ class FleetJobs:
                 end=until,
             )
         spec = record.job.volume
-        storage = None if record.volume is None else Storage(size_gb=record.volume.size_gb, type=spec.type)
+        storage = None
+        if record.volume is not None:
+            usd = self._storage_prices().ebs_gp3 if spec.type == "gp3" else None
+            storage = Storage(size_gb=record.volume.size_gb, type=spec.type, usd_per_gb_month=usd)
         return charges_of(
             history.lives,
             spot_prices=prices,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Protocol
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
     from spotkeep_jobs.function_settings import FunctionSettings
+    from spotkeep_jobs.prices.known import KnownPrices
     from spotkeep_jobs.run_table import RunTable
 
 
@@ -91,7 +92,7 @@ def fleet_parts(
     *,
     platform: FleetPlatform | None,
     dynamodb: DynamoDBClient,
-    prices: Mapping[str, float],
+    prices: KnownPrices,
     now: Callable[[], datetime],
 ) -> FleetParts:
     """Wire the parts on real clients. EC2's is made when it is first needed: most invocations need none.
@@ -100,14 +101,21 @@ def fleet_parts(
         settings: The function's settings.
         platform: What the deployment gives every fleet; None where it has none.
         dynamodb: A client.
-        prices: On-demand US dollars per instance and hour, by instance type.
+        prices: Of instances and storage, as they become known.
         now: The time, aware.
     """
     records = DynamoFleetRecords(dynamodb, table_name=settings.run_table, retention_days=settings.run_retention_days)
     if platform is None:
         return FleetParts(jobs=NoFleets(), owners=NoFleetOwners(), ec2=None, records=records)
     ec2 = BotoEc2Api(lambda: boto3.client("ec2", config=client_config()))
-    jobs = FleetJobs(ec2=ec2, records=records, deployment=settings.deployment, prices=prices, now=now)
+    jobs = FleetJobs(
+        ec2=ec2,
+        records=records,
+        deployment=settings.deployment,
+        prices=prices,
+        storage_prices=lambda: prices.storage,
+        now=now,
+    )
     owners = TaggedFleetOwners(ec2, deployment=settings.deployment)
     zones = tuple(dict.fromkeys(platform.subnets.values()))
     checks = FleetChecks(ec2, zones=zones, deployment=settings.deployment, now=now)

@@ -19,6 +19,7 @@ from spotkeep_jobs.fleets.owners import TaggedFleetOwners
 from spotkeep_jobs.fleets.records import FleetRecordChangedError
 from spotkeep_jobs.fleets.sweep import FleetSweep, Retention, is_left_over, keeps_volume
 from spotkeep_jobs.ladder import first_job
+from spotkeep_jobs.prices.book import StoragePrices
 from spotkeep_jobs.record import Run
 from spotkeep_jobs.request import JobRequest
 from spotkeep_jobs.states import EndReason, RunState
@@ -147,11 +148,17 @@ class World:
 
     ec2: FakeEc2 = field(default_factory=FakeEc2)
     records: FakeRecords = field(default_factory=FakeRecords)
+    storage_prices: StoragePrices = field(default_factory=StoragePrices)
     now: datetime = NOON
 
     def __post_init__(self) -> None:
         self.jobs = FleetJobs(
-            ec2=self.ec2, records=self.records, deployment="spotkeep", prices={"g5.xlarge": 1.0}, now=lambda: self.now
+            ec2=self.ec2,
+            records=self.records,
+            deployment="spotkeep",
+            prices={"g5.xlarge": 1.0},
+            storage_prices=lambda: self.storage_prices,
+            now=lambda: self.now,
         )
 
     def passes(self, minutes: float) -> None:
@@ -237,6 +244,32 @@ def test_from_the_launch_to_the_bill(world: World) -> None:
     assert over.billable_seconds == pytest.approx(1080)
     assert (world.ec2.versions, world.records.fleet["count"].ended) == ([], True)
     assert world.jobs.describe("count-1") == over
+
+
+@pytest.mark.parametrize(
+    ("known", "usd", "unknown"),
+    [
+        pytest.param(StoragePrices(ebs_gp3=0.0876), 0.012, (), id="by its size, its hours and its price"),
+        pytest.param(StoragePrices(), None, ("gp3 storage",), id="not guessed where the price is not known"),
+    ],
+)
+def test_the_volume_is_on_the_bill(
+    world: World, known: StoragePrices, usd: float | None, unknown: tuple[str, ...]
+) -> None:
+    world.jobs.create(asked())
+    world.storage_prices = known
+    world.instance("a")
+    world.change_record(volume=CurrentVolume(id="vol-1", zone="us-east-1a", size_gb=100))
+    world.passes(60)
+    world.report(state=FINISHED, exit_code=0, output_uri="s3://bucket/model.tar.gz")
+    world.jobs.describe("count-1")
+    world.ec2.known["fleet-1"] = replace(world.ec2.known["fleet-1"], state="deleted")
+    over = world.jobs.describe("count-1")
+    assert over is not None
+    assert over.charges is not None
+    assert over.charges.storage_gb_hours == pytest.approx(100)
+    assert over.charges.storage_usd == (None if usd is None else pytest.approx(usd))
+    assert over.charges.unknown == unknown
 
 
 def test_a_stop_is_written_for_the_instance_and_no_other_follows(world: World) -> None:
