@@ -95,6 +95,9 @@ class DynamoFleetRecords:
             "record": {"S": encode(following)},
             "updated_at": {"S": format_time(now)},
         }
+        if following.ended:
+            # Not before: instances write the record whole, and a live run outlasts any date set at its launch.
+            item["expires_at"] = {"N": str(int((now + self._kept).timestamp()))}
         self._put(item, read=None if new else record.version, run=record.run)
         return following
 
