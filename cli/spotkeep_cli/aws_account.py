@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from spotkeep_cli.account_check import RUNS_LOOKED_AT, AccountCheck, in_order, wanted_quotas
 from spotkeep_cli.quotas import read_quotas
+from spotkeep_jobs.fleets.ec2_api import BotoEc2Api
+from spotkeep_jobs.fleets.records import DynamoFleetRecords
+from spotkeep_jobs.fleets.sweep import FleetSweep, Retention
 from spotkeep_jobs.leftovers.sources import Surroundings
 from spotkeep_jobs.leftovers.watch import look_at
 from spotkeep_jobs.leftovers.wiring import sources_of
@@ -49,6 +52,7 @@ def check_account(
         scheduler=client("scheduler"),
         s3=client("s3"),
         checkpoint_bucket=connection.checkpoint_bucket,
+        fleets=_fleets(connection=connection, client=client, table=table, clock=clock),
     )
     found: list[Finding] = []
     unreadable: dict[str, str] = {}
@@ -66,6 +70,22 @@ def check_account(
         quotas_unreadable=why_not,
         wanted=wanted,
         last_look=table.last_look(),
+    )
+
+
+def _fleets(
+    *, connection: Connection, client: ClientFactory, table: RunTable, clock: Callable[[], datetime]
+) -> FleetSweep | None:
+    if not connection.fleet_log_group:
+        return None
+    return FleetSweep(
+        ec2=BotoEc2Api(lambda: client("ec2")),
+        records=DynamoFleetRecords(client("dynamodb"), table_name=connection.run_table, retention_days=0),
+        table=table,
+        deployment=connection.deployment,
+        # How long volumes stay is the deployment's affair: those that wait for its rule are no finding.
+        retention=Retention(volumes=None, runs=timedelta(0)),
+        now=clock,
     )
 
 

@@ -80,6 +80,14 @@ class UserPolicy(Construct):
         jobs.deny_longer_keep_alive(self.policy)
         if fleets is not None:
             grant_read_instance_log(self, self.policy, deployment=deployment, whole_streams=True)
+            allow(
+                self.policy,
+                # What `spotkeep doctor --account` looks at: whether something of a run on EC2 is left over.
+                actions=["ec2:DescribeFleets", "ec2:DescribeSnapshots", "ec2:DescribeVolumes"],
+                resources=["*"],
+                conditions={"StringEquals": {"aws:RequestedRegion": Aws.REGION}},
+                wildcard="EC2 knows no resources for a description; the region is the narrowest bound it takes.",
+            )
             if drills:
                 fleets.grant_drill(self.policy)
         allow(

@@ -41,10 +41,9 @@ def made_once() -> tuple[Tracking, Reconciler, Housekeeping]:
     """The parts on real clients, made once for each execution environment."""
     settings = ReconcilerSettings.from_environment()
     parts = wired(settings)
-    if settings.leftovers == "report":
-        # The fleets' sweep does not only look: a deployment that removes nothing goes without.
-        parts = replace(parts, fleet_sweep=None)
-    return parts, reconciler_on(parts), housekeeping_on(parts, settings)
+    # The fleets' sweep does not only look: a deployment that removes nothing goes without, and is told once an hour.
+    sweeping = replace(parts, fleet_sweep=None) if settings.leftovers == "report" else parts
+    return parts, reconciler_on(sweeping), housekeeping_on(parts, settings)
 
 
 def production_reconciler() -> Reconciler:
@@ -119,6 +118,7 @@ def housekeeping_on(parts: Tracking, settings: ReconcilerSettings) -> Housekeepi
                 scheduler=boto3.client("scheduler", config=config),
                 s3=boto3.client("s3", config=config),
                 checkpoint_bucket=settings.checkpoint_bucket,
+                fleets=parts.fleet_sweep,
             ),
             removes=settings.leftovers == "remove",
             clock=parts.clock,

@@ -1,4 +1,4 @@
-"""Removes what a crash, or the end of a run, left of fleets: volumes, snapshots, and fleets that nobody follows.
+"""Finds and removes what a crash, or the end of a run, left of fleets: volumes, snapshots, fleets that nobody follows.
 
 What is deleted was made by an instance or a launcher of this deployment (its tags say so), and the record says that
 nobody needs it: `spotkeep_fleet.leftovers` decides about storage, `is_left_over` about fleets. Storage that no record
@@ -7,21 +7,21 @@ knows is left to a person.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from spotkeep_fleet.leftovers import Resource, leftovers
 from spotkeep_fleet.record import FleetRecord
 from spotkeep_fleet.tags import RUN_TAG, operation_of
+from spotkeep_jobs.fleets.facts import Fleet
 from spotkeep_jobs.fleets.launch import ATTEMPT_TAG
 from spotkeep_jobs.states import RunState
 
 if TYPE_CHECKING:
     from spotkeep_jobs.fleets.ec2_api import Ec2Api
-    from spotkeep_jobs.fleets.facts import Fleet, Stored
+    from spotkeep_jobs.fleets.facts import Stored
     from spotkeep_jobs.fleets.records import FleetRecords
     from spotkeep_jobs.record import Run
     from spotkeep_jobs.run_table import RunTable
@@ -41,6 +41,21 @@ class Retention:
 
     volumes: timedelta | None
     runs: timedelta
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOver:
+    """A fleet, a volume or a snapshot that nobody needs.
+
+    Attributes:
+        thing: What EC2 says of it.
+        run: Whose it was.
+        since: Since when nobody needs it; None where that is not known.
+    """
+
+    thing: Fleet | Stored
+    run: str
+    since: datetime | None
 
 
 @dataclass(kw_only=True)
@@ -81,17 +96,59 @@ class FleetSweep:
     def sweep(self) -> Swept:
         """Look at all that carries the deployment's tag, and remove what nobody needs. One failure stops nothing."""
         swept = Swept()
+
+        def failed(what: str, error: Exception) -> None:
+            swept.failures[what] = f"{type(error).__name__}: {error}"
+
+        for left in self.left_over(failed=failed):
+            try:
+                self.remove(left)
+            except Exception as error:  # noqa: BLE001 - told with the rest of the sweep, and tried again by the next
+                failed(left.thing.id, error)
+                continue
+            (swept.fleets if isinstance(left.thing, Fleet) else swept.deleted).append(left.thing.id)
+        return swept
+
+    def left_over(self, *, failed: Callable[[str, Exception], None]) -> Iterator[LeftOver]:
+        """Look at all that carries the deployment's tag. Changes nothing.
+
+        Each is decided about when it is asked for, so that who removes it at once does so on what was just read.
+
+        Args:
+            failed: Told what could not be looked at, and why; the rest is looked at if it returns.
+        """
         by_run: dict[str, list[Stored]] = {}
         for found in self._ec2.stored(deployment=self._deployment):
             if (run := found.tags.get(RUN_TAG)) is not None:
                 by_run.setdefault(run, []).append(found)
         for run, resources in by_run.items():
-            self._isolated(swept, f"storage of {run}", partial(self._storage, swept, run, resources))
+            try:
+                yield from self._storage(run, resources)
+            except Exception as error:  # noqa: BLE001 - told by the caller
+                failed(f"storage of {run}", error)
         for fleet in self._ec2.fleets(deployment=self._deployment):
-            self._isolated(swept, fleet.id, partial(self._fleet, swept, fleet))
-        return swept
+            run = fleet.tags.get(RUN_TAG)
+            if run is None:
+                continue
+            try:
+                head = self._table.get(run)
+            except Exception as error:  # noqa: BLE001 - told by the caller
+                failed(fleet.id, error)
+                continue
+            if is_left_over(fleet, head, now=self._now()):
+                yield LeftOver(thing=fleet, run=run, since=_over_since(head) or fleet.created_at)
 
-    def _storage(self, swept: Swept, run: str, resources: list[Stored]) -> None:
+    def remove(self, left: LeftOver) -> None:
+        """Remove one; a fleet with the instances it launched."""
+        if not isinstance(left.thing, Fleet):
+            self._ec2.delete_stored(left.thing)
+            return
+        self._ec2.delete_fleet(left.thing.id)
+        attempt = left.thing.tags.get(ATTEMPT_TAG)
+        instances = self._ec2.instances(deployment=self._deployment, run=left.run)
+        self._ec2.terminate([each.id for each in instances if not each.ended and each.tags.get(ATTEMPT_TAG) == attempt])
+
+    def _storage(self, run: str, resources: list[Stored]) -> Iterator[LeftOver]:
         # Read after the resources were listed: what is recorded in between is never taken for left over.
         record = self._records.record(run)
         if record is None:
@@ -104,25 +161,11 @@ class FleetSweep:
         )
         by_id = {found.id: found for found in resources}
         for left in leftovers(record, described, keep_volume=keep):
-            self._ec2.delete_stored(by_id[left.id])
-            swept.deleted.append(left.id)
+            yield LeftOver(thing=by_id[left.id], run=run, since=_over_since(head))
 
-    def _fleet(self, swept: Swept, fleet: Fleet) -> None:
-        run = fleet.tags.get(RUN_TAG)
-        if run is None or not is_left_over(fleet, self._table.get(run), now=self._now()):
-            return
-        self._ec2.delete_fleet(fleet.id)
-        attempt = fleet.tags.get(ATTEMPT_TAG)
-        instances = self._ec2.instances(deployment=self._deployment, run=run)
-        self._ec2.terminate([each.id for each in instances if not each.ended and each.tags.get(ATTEMPT_TAG) == attempt])
-        swept.fleets.append(fleet.id)
 
-    @staticmethod
-    def _isolated(swept: Swept, what: str, act: Callable[[], None]) -> None:
-        try:
-            act()
-        except Exception as error:  # noqa: BLE001 - told with the rest of the sweep, and tried again by the next
-            swept.failures[what] = f"{type(error).__name__}: {error}"
+def _over_since(head: Run | None) -> datetime | None:
+    return head.ended_at if head is not None and head.state.ended else None
 
 
 def keeps_volume(record: FleetRecord, head: Run | None, *, retention: Retention, now: datetime) -> bool:

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from spotkeep_fleet.record import VOLUME
+from spotkeep_jobs.fleets.facts import Fleet
 from spotkeep_jobs.leftovers.findings import GRACE, RULES, Finding, Kind, Rule
 from spotkeep_jobs.prices.storage_cost import BYTES_A_GIGABYTE, HOURS_A_MONTH
 from spotkeep_jobs.states import PoolState
 
 if TYPE_CHECKING:
+    from spotkeep_jobs.fleets.sweep import LeftOver
     from spotkeep_jobs.leftovers.facts import EndedJob, KeptPool, LiveJob, MadeSchedule, StoredPrefix
     from spotkeep_jobs.record import Pool
 
@@ -23,6 +26,9 @@ _STOP_JOB: Final = "aws sagemaker stop-training-job --training-job-name {}"
 _END_POOL: Final = (
     "aws sagemaker update-training-job --training-job-name {} --resource-config KeepAlivePeriodInSeconds=0"
 )
+_DELETE_FLEET: Final = "aws ec2 delete-fleets --terminate-instances --fleet-ids {}"
+_DELETE_VOLUME: Final = "aws ec2 delete-volume --volume-id {}"
+_DELETE_SNAPSHOT: Final = "aws ec2 delete-snapshot --snapshot-id {}"
 _SWEEP: Final = "aws lambda invoke --function-name {}-reconciler /dev/stdout"
 
 
@@ -188,6 +194,38 @@ def judge_prefix(prefix: StoredPrefix, *, context: Context) -> Finding | None:
         usd_per_hour=None if monthly is None else gigabytes * monthly / HOURS_A_MONTH,
         mend=f"aws s3 rm --recursive {prefix.uri}",
         due=after is not None and context.now - prefix.newest_at >= after,
+    )
+
+
+def judge_fleet_leftover(left: LeftOver, *, context: Context) -> Finding | None:
+    """Say whether a fleet, volume or snapshot that nobody needs has been so for longer than the sweep takes."""
+    thing = left.thing
+    since = left.since or context.now
+    if isinstance(thing, Fleet):
+        if not _is_due(Kind.UNUSED_FLEET, since, context):
+            return None
+        return Finding(
+            kind=Kind.UNUSED_FLEET,
+            rule=RULES[Kind.UNUSED_FLEET],
+            subject=thing.id,
+            since=since,
+            says=f"fleet {thing.id} may launch instances, and no live run has it (it was made for {left.run})",
+            risk="bills an instance until it is deleted",
+            mend=_DELETE_FLEET.format(thing.id),
+            due=True,
+        )
+    # What a crash left of a live run has no date: the next sweep takes it, unless nothing sweeps.
+    if left.since is not None and not _is_due(Kind.UNUSED_STORAGE, since, context):
+        return None
+    return Finding(
+        kind=Kind.UNUSED_STORAGE,
+        rule=RULES[Kind.UNUSED_STORAGE],
+        subject=thing.id,
+        since=since,
+        says=f"{thing.kind} {thing.id} of {left.run} is needed no more",
+        risk="bills storage until it is deleted",
+        mend=(_DELETE_VOLUME if thing.kind == VOLUME else _DELETE_SNAPSHOT).format(thing.id),
+        due=True,
     )
 
 

@@ -31,6 +31,11 @@ class Kind(StrEnum):
     ORPHANED_CHECKPOINTS = "orphaned-checkpoints"
     """Objects of a run that is in the table no more, and that no other run uses."""
 
+    UNUSED_FLEET = "unused-fleet"
+    """A fleet may launch instances, and no live run has it."""
+    UNUSED_STORAGE = "unused-storage"
+    """A volume or a snapshot of a run that needs it no more."""
+
 
 class Rule(StrEnum):
     """What the reconciler does about a kind of finding."""
@@ -52,6 +57,8 @@ RULES: Final = {
     Kind.LOST_SCHEDULE: Rule.SWEEP,
     Kind.STALE_RECORD: Rule.SWEEP,
     Kind.ORPHANED_CHECKPOINTS: Rule.REPORT,
+    Kind.UNUSED_FLEET: Rule.SWEEP,
+    Kind.UNUSED_STORAGE: Rule.SWEEP,
 }
 """What applies unless a setting says otherwise, or a finding has its own reason not to be removed."""
 
@@ -64,6 +71,8 @@ GRACE: Final = {
     Kind.LOST_SCHEDULE: timedelta(minutes=15),
     Kind.STALE_RECORD: timedelta(minutes=15),
     Kind.ORPHANED_CHECKPOINTS: timedelta(days=1),
+    Kind.UNUSED_FLEET: timedelta(minutes=15),
+    Kind.UNUSED_STORAGE: timedelta(minutes=15),
 }
 """How long something must have been so before it is found at all (removed, for a job that is not recorded): three
 sweeps, in which the ordinary work on a run puts most things right by itself."""
@@ -75,7 +84,7 @@ class Finding(Record):
     kind: Kind
     rule: Rule
     subject: str
-    """What it is about: a training job, a schedule, an S3 prefix, a run."""
+    """What it is about: a training job, a schedule, an S3 prefix, a run, a fleet, a volume."""
     since: UtcTime
     """Since when it has been so, as far as it can be told."""
     says: str

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from spotkeep_jobs.leftovers.decisions import (
     Context,
     judge_ended_job,
+    judge_fleet_leftover,
     judge_job,
     judge_lost_schedule,
     judge_pool,
@@ -26,6 +27,7 @@ from spotkeep_jobs.training_job_request import DEPLOYMENT_TAG, RUN_VARIABLE
 from spotkeep_jobs.warm_pool import PoolRules
 
 if TYPE_CHECKING:
+    from spotkeep_jobs.fleets.sweep import FleetSweep, LeftOver
     from spotkeep_jobs.leftovers.object_store import RunObjects
     from spotkeep_jobs.record import Pool, Run
     from spotkeep_jobs.run_table import RunTable
@@ -312,3 +314,29 @@ def _uses(run: Run, uri: str) -> bool:
 def _recorded_pool(table: RunTable, job_name: str) -> Pool | None:
     run = run_of_job(job_name)
     return None if run is None else table.pool(run, int(job_name.rpartition("-")[2]))
+
+
+class FleetLeftovers:
+    """What runs on EC2 left: fleets, volumes, snapshots."""
+
+    name = "fleets, volumes and snapshots"
+
+    def __init__(self, sweep: FleetSweep, around: Surroundings) -> None:
+        self._sweep = sweep
+        self._around = around
+        self._found: dict[str, LeftOver] = {}
+
+    def findings(self) -> Sequence[Finding]:
+        """Look at what carries the deployment's tag; see `LeftoverSource.findings`."""
+
+        def failed(_what: str, error: Exception) -> None:
+            raise error
+
+        context = self._around.context()
+        self._found = {left.thing.id: left for left in self._sweep.left_over(failed=failed)}
+        found = [judge_fleet_leftover(left, context=context) for left in self._found.values()]
+        return [finding for finding in found if finding is not None]
+
+    def remove(self, finding: Finding, /) -> None:
+        """Delete it; see `LeftoverSource.remove`."""
+        self._sweep.remove(self._found[finding.subject])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spotkeep_jobs.leftovers.object_store import S3RunObjects
 from spotkeep_jobs.leftovers.sources import (
     CheckpointLeftovers,
+    FleetLeftovers,
     LeftoverSource,
     ScheduleLeftovers,
     Surroundings,
@@ -16,9 +17,18 @@ from spotkeep_jobs.leftovers.sources import (
 from spotkeep_jobs.sagemaker_api import SageMakerTrainingJobs
 from spotkeep_jobs.scheduler_api import EventBridgeScheduleGroup
 
+if TYPE_CHECKING:
+    from spotkeep_jobs.fleets.sweep import FleetSweep
+
 
 def sources_of(
-    *, around: Surroundings, sagemaker: Any, scheduler: Any, s3: Any, checkpoint_bucket: str
+    *,
+    around: Surroundings,
+    sagemaker: Any,
+    scheduler: Any,
+    s3: Any,
+    checkpoint_bucket: str,
+    fleets: FleetSweep | None,
 ) -> tuple[LeftoverSource, ...]:
     """Everything that is looked at.
 
@@ -28,6 +38,7 @@ def sources_of(
         scheduler: A client of it.
         s3: A client of it.
         checkpoint_bucket: Where runs' objects are.
+        fleets: What looks at EC2; None in a deployment without fleets.
     """
     jobs = SageMakerTrainingJobs(sagemaker)
     return (
@@ -35,4 +46,5 @@ def sources_of(
         WarmPoolLeftovers(jobs, around),
         ScheduleLeftovers(EventBridgeScheduleGroup(scheduler, group=around.schedule_group), around),
         CheckpointLeftovers(S3RunObjects(s3, bucket=checkpoint_bucket), around),
+        *(() if fleets is None else (FleetLeftovers(fleets, around),)),
     )

@@ -19,6 +19,8 @@ from spotkeep_jobs.fleets.owners import TaggedFleetOwners
 from spotkeep_jobs.fleets.records import FleetRecordChangedError
 from spotkeep_jobs.fleets.sweep import FleetSweep, Retention, is_left_over, keeps_volume
 from spotkeep_jobs.ladder import first_job
+from spotkeep_jobs.leftovers.findings import Kind, Rule
+from spotkeep_jobs.leftovers.sources import FleetLeftovers, Surroundings
 from spotkeep_jobs.prices.book import StoragePrices
 from spotkeep_jobs.record import Run
 from spotkeep_jobs.request import JobRequest
@@ -401,3 +403,55 @@ def test_the_sweep_deletes_what_is_left_over_and_nothing_else(world: World) -> N
     assert (swept.deleted, swept.fleets, swept.failures) == (["vol-1", "snap-1"], ["fleet-1"], {})
     assert world.ec2.storage == stays
     assert world.ec2.terminated == ["i-a"]
+
+
+@pytest.mark.parametrize(
+    ("ended_ago", "found"),
+    [
+        pytest.param(timedelta(minutes=5), set(), id="the next sweep takes it"),
+        pytest.param(
+            timedelta(hours=1),
+            {(Kind.UNUSED_FLEET, "fleet-1", True), (Kind.UNUSED_STORAGE, "vol-1", True)},
+            id="a sweep that does not come is noticed",
+        ),
+    ],
+)
+def test_what_the_sweep_left_for_long_is_a_finding_and_looking_changes_nothing(
+    world: World, ended_ago: timedelta, found: set[tuple[Kind, str, bool]]
+) -> None:
+    world.jobs.create(asked())
+    current = CurrentVolume(id="vol-2", zone="us-east-1a", size_gb=1)
+    world.change_record(volume=current, operations=2, ended=True)
+    lies_about = Stored(kind=VOLUME, id="vol-1", attached=False, tags=OURS | {"spotkeep:operation": "1"})
+    world.ec2.storage = [lies_about]
+    run = head(RunState.STOPPED)
+    run = run.model_copy(update={"ended_at": NOON - ended_ago})
+    sweep = FleetSweep(
+        ec2=world.ec2, records=world.records, table=OneRun(run),  # type: ignore[arg-type]
+        deployment="spotkeep", retention=WEEK, now=lambda: NOON,
+    )  # fmt: skip
+    around = Surroundings(
+        table=OneRun(run), deployment="spotkeep", prices={}, s3_usd_per_gigabyte_month=lambda: None,  # type: ignore[arg-type]
+        schedule_group="spotkeep-pools", clock=lambda: NOON,
+    )  # fmt: skip
+    source = FleetLeftovers(sweep, around)
+    findings = source.findings()
+    assert {(each.kind, each.subject, each.wrong) for each in findings} == found
+    assert all(each.rule is Rule.SWEEP and each.subject in each.mend for each in findings)
+    assert (world.ec2.storage, world.ec2.known["fleet-1"].state) == ([lies_about], "active")
+    for each in findings:
+        source.remove(each)
+    assert world.ec2.storage == ([] if found else [lies_about])
+
+
+def test_a_look_that_ec2_refuses_is_told(world: World) -> None:
+    def refuse(**_: Any) -> Any:
+        raise SageMakerRefusedError(operation="DescribeVolumes", code="UnauthorizedOperation", reason="not you")
+
+    world.ec2.stored = refuse  # type: ignore[method-assign]
+    sweep = FleetSweep(
+        ec2=world.ec2, records=world.records, table=OneRun(None),  # type: ignore[arg-type]
+        deployment="spotkeep", retention=WEEK, now=lambda: NOON,
+    )  # fmt: skip
+    with pytest.raises(SageMakerRefusedError):
+        list(sweep.left_over(failed=lambda _what, _error: None))
