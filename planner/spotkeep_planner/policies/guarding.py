@@ -25,7 +25,9 @@ def safe(chosen: IntArray, *, situation: Situation, job: PlannedJob, tick_s: flo
     kept_s = np.maximum(0.0, tick_s - restart_left_s) if durable_at_once and job.checkpoint_cost_s == 0 else 0.0
     left_s = np.where(staying, situation.work_left_if_lost_s, situation.work_left_s) - np.where(on_spot, kept_s, 0.0)
     running_s = running_times_s(np.maximum(0.0, left_s), job=job)
-    in_time = situation.time_left_s - tick_s >= job.restart_s + running_s
+    # Who goes on demand while spot capacity is there saves before it leaves, which takes as long as any save.
+    save_s = np.where(on_spot, job.checkpoint_cost_s, 0.0)
+    in_time = situation.time_left_s - tick_s >= job.restart_s + running_s + save_s
     return np.asarray((chosen == ON_DEMAND) | in_time, dtype=np.bool_)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spotkeep_planner.job import PlannedJob
@@ -34,6 +34,18 @@ class _Wishes:
         return np.full_like(situation.using, self._wishes[situation.tick % len(self._wishes)])
 
 
+_SHORT_SPELLS = [tick in (31, 43, 55, 56) for tick in range(120)]
+
+
+# On demand for a tick and away again, at the expense of a save each time, until the last moment.
+@example(
+    capacity=_SHORT_SPELLS,
+    wishes=[WAIT, ON_DEMAND, WAIT, ON_DEMAND, WAIT, ON_DEMAND, WAIT, 0, WAIT, WAIT, ON_DEMAND, ON_DEMAND],
+    work_s=3765,
+    restart_s=538,
+    spare_s=15247,
+    checkpoint=(1800.0, 120.0, True),
+)
 @settings(max_examples=300)
 @given(
     capacity=st.lists(st.booleans(), min_size=120, max_size=120),
