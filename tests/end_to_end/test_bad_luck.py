@@ -125,7 +125,7 @@ def test_a_script_that_fails_is_told_with_its_reason(deployed_app: DeployedApp) 
 
 
 def test_a_stopped_run_saves_and_resumes_where_it_stopped(deployed_app: DeployedApp) -> None:
-    job = counting(deployed_app, steps=60)
+    job = counting(deployed_app, steps=200)
     deployed_app.launch(**job)
     deployed_app.wait_until(job["run"], lambda head: last_step(deployed_app, head) >= 10)
     deployed_app.invoke("launcher", {"action": "stop", "run": job["run"]})
