@@ -20,9 +20,9 @@ from typing import Any, Final
 from benchmarks.control.dynamodb import client_error
 from benchmarks.control.service import NOON, ModelJob
 from benchmarks.control.story import TIMEOUT_SECONDS, ControlPlaneStory
-from spotkeep_jobs.outbox import STALE_AFTER
-from spotkeep_jobs.record import Notice
-from spotkeep_jobs.states import NoticeKind
+from spotkeep_jobs.actions.outbox import STALE_AFTER
+from spotkeep_jobs.facts.record import Notice
+from spotkeep_jobs.facts.states import NoticeKind
 from tracker import handler as tracker_handler
 from tracker.hints import batch_of
 from warm_pools import handler as warm_pools_handler

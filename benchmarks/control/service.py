@@ -19,8 +19,8 @@ from botocore.exceptions import ClientError
 
 from benchmarks.control.dynamodb import InMemoryDynamoDb, client_error
 from benchmarks.control.processes import Process, Trouble
-from spotkeep_jobs.job_events import JobLog, parse_log
-from spotkeep_jobs.training_job_request import DEPLOYMENT_TAG
+from spotkeep_jobs.decisions.training_job_request import DEPLOYMENT_TAG
+from spotkeep_jobs.facts.job_events import JobLog, parse_log
 
 NOON: Final = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 SPOT_SHARE: Final = 0.3

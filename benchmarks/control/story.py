@@ -28,23 +28,23 @@ from benchmarks.control.processes import Process, Trouble
 from benchmarks.control.service import ModelJob, Service, is_waiting
 from launcher import handler as launcher_handler
 from reconciler.handler import reconciler_on
+from spotkeep_jobs.actions.launch import Launcher, LaunchUnfinishedError
+from spotkeep_jobs.actions.outbox import Outbox
+from spotkeep_jobs.actions.pool_watch import PoolWatch
+from spotkeep_jobs.actions.run_observer import RunObserver
+from spotkeep_jobs.actions.tuning_jobs import SageMakerTuningJobs, TuningObserver
+from spotkeep_jobs.aws.metric_log import MetricLog
+from spotkeep_jobs.aws.notice_topic import SnsNoticeTopic
+from spotkeep_jobs.aws.run_table import RunChangedError, RunTable
+from spotkeep_jobs.aws.sagemaker_api import SageMakerTrainingJobs
+from spotkeep_jobs.decisions.tracking import Deployment
+from spotkeep_jobs.decisions.training_job_request import JobPlatform
+from spotkeep_jobs.decisions.validation import DeploymentDefaults
 from spotkeep_jobs.errors import RequestRefusedError, SageMakerBusyError
-from spotkeep_jobs.launch import Launcher, LaunchUnfinishedError
-from spotkeep_jobs.metric_log import MetricLog
-from spotkeep_jobs.notice_topic import SnsNoticeTopic
-from spotkeep_jobs.outbox import Outbox
-from spotkeep_jobs.pool_watch import PoolWatch
+from spotkeep_jobs.facts.record import Attempt, JobUsage, Run
+from spotkeep_jobs.facts.states import EndReason, NoticeKind, NoticeState, PoolState, RunState
+from spotkeep_jobs.functions.tracking_functions import Tracking
 from spotkeep_jobs.prices.known import KnownPrices
-from spotkeep_jobs.record import Attempt, JobUsage, Run
-from spotkeep_jobs.run_observer import RunObserver
-from spotkeep_jobs.run_table import RunChangedError, RunTable
-from spotkeep_jobs.sagemaker_api import SageMakerTrainingJobs
-from spotkeep_jobs.states import EndReason, NoticeKind, NoticeState, PoolState, RunState
-from spotkeep_jobs.tracking import Deployment
-from spotkeep_jobs.tracking_functions import Tracking
-from spotkeep_jobs.training_job_request import JobPlatform
-from spotkeep_jobs.tuning_jobs import SageMakerTuningJobs, TuningObserver
-from spotkeep_jobs.validation import DeploymentDefaults
 from tracker import handler as tracker_handler
 from tracker.hints import batch_of
 from warm_pools import handler as warm_pools_handler

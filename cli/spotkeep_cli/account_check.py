@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from spotkeep_cli.quotas import Quota
-    from spotkeep_jobs.leftovers.findings import Finding, LookReport
-    from spotkeep_jobs.record import Run
+    from spotkeep_jobs.facts.leftover_findings import Finding, LookReport
+    from spotkeep_jobs.facts.record import Run
 
 RUNS_LOOKED_AT: Final = 50
 """Of so many of the newest runs the instance types matter."""

@@ -13,16 +13,16 @@ from spotkeep_cli.quotas import read_quotas
 from spotkeep_jobs.fleets.ec2_api import BotoEc2Api
 from spotkeep_jobs.fleets.records import DynamoFleetRecords
 from spotkeep_jobs.fleets.sweep import FleetSweep, Retention
+from spotkeep_jobs.functions.leftover_wiring import sources_of
 from spotkeep_jobs.leftovers.sources import Surroundings
 from spotkeep_jobs.leftovers.watch import look_at
-from spotkeep_jobs.leftovers.wiring import sources_of
 from spotkeep_jobs.prices.known import KnownPrices
 
 if TYPE_CHECKING:
     from spotkeep_cli.aws_deployment import ClientFactory, Connection
     from spotkeep_cli.quotas import Quota
-    from spotkeep_jobs.leftovers.findings import Finding
-    from spotkeep_jobs.run_table import RunTable
+    from spotkeep_jobs.aws.run_table import RunTable
+    from spotkeep_jobs.facts.leftover_findings import Finding
 
 
 def check_account(

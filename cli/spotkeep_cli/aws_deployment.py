@@ -31,8 +31,8 @@ from pydantic import BaseModel, ConfigDict
 
 from spotkeep_cli.deployment import ConnectionOptions, LogLine
 from spotkeep_cli.errors import CommandLineError, LauncherError, NoConnectionError
-from spotkeep_jobs.run_table import RunTable
-from spotkeep_jobs.training_logs import LOG_GROUP
+from spotkeep_jobs.aws.run_table import RunTable
+from spotkeep_jobs.aws.training_logs import LOG_GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from spotkeep_cli.account_check import AccountCheck
     from spotkeep_cli.deployment import Drill, RunReader, StoredObjects
     from spotkeep_cli.run_storage import StoredVersion
-    from spotkeep_jobs.record import Backend
+    from spotkeep_jobs.facts.record import Backend
 
 ClientFactory = Callable[..., Any]
 """`boto3.Session.client`, or the local AWS's."""

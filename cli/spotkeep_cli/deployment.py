@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from spotkeep_cli.account_check import AccountCheck
     from spotkeep_cli.drill.recovery import Look
     from spotkeep_cli.run_storage import StoredVersion
-    from spotkeep_jobs.prices.book import PriceBook
-    from spotkeep_jobs.record import Attempt, Backend, Notice, Plan, Pool, Run, TimelineEntry
-    from spotkeep_jobs.states import RunState
+    from spotkeep_jobs.facts.price_book import PriceBook
+    from spotkeep_jobs.facts.record import Attempt, Backend, Notice, Plan, Pool, Run, TimelineEntry
+    from spotkeep_jobs.facts.states import RunState
 
     # Named here because `RunReader.list` hides the builtin within its class.
     Runs = list[Run]
@@ -127,7 +127,7 @@ class Drill(Protocol):
 
 
 class RunReader(Protocol):
-    """The run table, as far as the commands read it. `spotkeep_jobs.run_table.RunTable` is one."""
+    """The run table, as far as the commands read it. `spotkeep_jobs.aws.run_table.RunTable` is one."""
 
     def get(self, run: str) -> Run | None:
         """One run's head."""

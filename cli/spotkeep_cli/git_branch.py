@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 from typing import Any, Final
 
+from spotkeep_jobs.decisions.validation import shown
 from spotkeep_jobs.errors import Problem
-from spotkeep_jobs.validation import shown
 
 _TIMEOUT_SECONDS: Final = 60
 

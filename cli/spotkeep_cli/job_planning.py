@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_cli.errors import CommandLineError, NoConnectionError, UsageError
-from spotkeep_jobs.durations import format_duration, parse_duration
+from spotkeep_jobs.document.durations import format_duration, parse_duration
+from spotkeep_jobs.document.request import DEFAULT_RESTART_SECONDS
 from spotkeep_jobs.errors import DurationError
-from spotkeep_jobs.request import DEFAULT_RESTART_SECONDS
 
 if TYPE_CHECKING:
     from spotkeep_cli.deployment import Deployment
     from spotkeep_cli.judgement import Judgement
     from spotkeep_cli.seams import Invocation
-    from spotkeep_jobs.record import Attempt, Run
+    from spotkeep_jobs.facts.record import Attempt, Run
     from spotkeep_planner.capacity_model import Spells
     from spotkeep_planner.planning import Knowledge, Plan
 

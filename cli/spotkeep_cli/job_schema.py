@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spotkeep_jobs.request import JobRequest
+from spotkeep_jobs.document.request import JobRequest
 
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from spotkeep_cli.git_branch import pinned
 from spotkeep_cli.source_archive import SourceArchive, SourceError, pack_source
+from spotkeep_jobs.decisions.training_job_request import run_id_for
+from spotkeep_jobs.decisions.validation import shown
 from spotkeep_jobs.errors import Problem
-from spotkeep_jobs.training_job_request import run_id_for
-from spotkeep_jobs.validation import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable

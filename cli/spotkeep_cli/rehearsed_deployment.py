@@ -12,7 +12,7 @@ from spotkeep_cli.preparation import prepare
 if TYPE_CHECKING:
     from spotkeep_cli.deployment import Deployment, JobLog, RunReader
     from spotkeep_cli.job_file import JobDocument
-    from spotkeep_jobs.record import Backend
+    from spotkeep_jobs.facts.record import Backend
 
 _OF_ONE_RUN: Final = frozenset({"token", "checkpoint_prefix"})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from spotkeep_cli.errors import UsageError
-from spotkeep_jobs.durations import parse_duration
+from spotkeep_jobs.document.durations import parse_duration
 from spotkeep_jobs.errors import DurationError
 
 

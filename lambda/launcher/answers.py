@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from spotkeep_jobs.decisions.warm_pool import idle_seconds, idle_usd
 from spotkeep_jobs.fleets.checks import as_documents
-from spotkeep_jobs.warm_pool import idle_seconds, idle_usd
 
 if TYPE_CHECKING:
+    from spotkeep_jobs.actions.launch import Launched
+    from spotkeep_jobs.decisions.pool_matching import PoolMatch
+    from spotkeep_jobs.document.request import JobRequest
     from spotkeep_jobs.errors import RequestRefusedError
+    from spotkeep_jobs.facts.record import Pool, Run
     from spotkeep_jobs.fleets.checks import Offer
-    from spotkeep_jobs.launch import Launched
-    from spotkeep_jobs.pool_matching import PoolMatch
-    from spotkeep_jobs.record import Pool, Run
-    from spotkeep_jobs.request import JobRequest
 
 Answer = dict[str, Any]
 

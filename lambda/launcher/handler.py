@@ -26,22 +26,22 @@ from botocore.exceptions import BotoCoreError, ClientError
 from launcher import answers
 from launcher.plan import plan_of
 from launcher.settings import LauncherSettings
-from spotkeep_jobs.aws_errors import is_temporary
-from spotkeep_jobs.durations import parse_duration
+from spotkeep_jobs.actions.launch import Fleets, Launcher, LaunchUnfinishedError
+from spotkeep_jobs.aws.run_table import RunChangedError, RunTable
+from spotkeep_jobs.aws.sagemaker_api import SageMakerTrainingJobs, client_config
+from spotkeep_jobs.aws.temporary_errors import is_temporary
+from spotkeep_jobs.decisions.validation import nearest, shown
+from spotkeep_jobs.document.durations import parse_duration
 from spotkeep_jobs.errors import DurationError, Problem, RequestRefusedError, SageMakerError
-from spotkeep_jobs.fleets.wiring import fleet_parts
-from spotkeep_jobs.launch import Fleets, Launcher, LaunchUnfinishedError
+from spotkeep_jobs.functions.fleet_wiring import fleet_parts
+from spotkeep_jobs.functions.tracing import traced
 from spotkeep_jobs.prices.known import KnownPrices
-from spotkeep_jobs.run_table import RunChangedError, RunTable
-from spotkeep_jobs.sagemaker_api import SageMakerTrainingJobs, client_config
-from spotkeep_jobs.tracing import traced
-from spotkeep_jobs.validation import nearest, shown
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
-    from spotkeep_jobs.pool_matching import PoolMatch
-    from spotkeep_jobs.request import JobRequest
+    from spotkeep_jobs.decisions.pool_matching import PoolMatch
+    from spotkeep_jobs.document.request import JobRequest
 
 logger = Logger(service=os.environ.get("POWERTOOLS_SERVICE_NAME", "launcher"))
 metrics = Metrics(

@@ -8,9 +8,9 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from spotkeep_jobs.decisions.validation import shown
 from spotkeep_jobs.errors import Problem
-from spotkeep_jobs.record import Plan
-from spotkeep_jobs.validation import shown
+from spotkeep_jobs.facts.record import Plan
 from spotkeep_planner.steering.decision_table import DecisionTable
 
 MAX_PLAN_BYTES: Final = 65_536

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, Json
 
-from spotkeep_jobs.fleets.wiring import FleetSettings
-from spotkeep_jobs.function_settings import FunctionSettings
-from spotkeep_jobs.training_job_request import JobPlatform
-from spotkeep_jobs.validation import DeploymentDefaults
+from spotkeep_jobs.decisions.training_job_request import JobPlatform
+from spotkeep_jobs.decisions.validation import DeploymentDefaults
+from spotkeep_jobs.functions.fleet_wiring import FleetSettings
+from spotkeep_jobs.functions.function_settings import FunctionSettings
 
 
 def _split(value: object) -> object:

@@ -13,16 +13,16 @@ from aws_lambda_powertools.metrics import MetricUnit
 
 from reconciler.housekeeping import Housekeeping
 from reconciler.settings import ReconcilerSettings
-from spotkeep_jobs.launch import complete_launch
-from spotkeep_jobs.leftovers.findings import LookReport, Outcome
+from spotkeep_jobs.actions.launch import complete_launch
+from spotkeep_jobs.actions.reconciliation import SEARCH_FROM, Reconciler, Sweep, SweepFailedError
+from spotkeep_jobs.aws.sagemaker_api import client_config
+from spotkeep_jobs.facts.leftover_findings import LookReport, Outcome
+from spotkeep_jobs.functions.leftover_wiring import sources_of
+from spotkeep_jobs.functions.tracing import traced
+from spotkeep_jobs.functions.tracking_functions import Tracking, wired
 from spotkeep_jobs.leftovers.sources import Surroundings
 from spotkeep_jobs.leftovers.watch import LeftoverWatch
-from spotkeep_jobs.leftovers.wiring import sources_of
 from spotkeep_jobs.prices.price_list import AwsPriceList, endpoint_region
-from spotkeep_jobs.reconciliation import SEARCH_FROM, Reconciler, Sweep, SweepFailedError
-from spotkeep_jobs.sagemaker_api import client_config
-from spotkeep_jobs.tracing import traced
-from spotkeep_jobs.tracking_functions import Tracking, wired
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from spotkeep_jobs.prices.price_list import PricesNotReadError
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.leftovers.findings import LookReport
+    from spotkeep_jobs.aws.run_table import RunTable
+    from spotkeep_jobs.facts.leftover_findings import LookReport
     from spotkeep_jobs.leftovers.watch import LeftoverWatch
     from spotkeep_jobs.prices.known import KnownPrices
     from spotkeep_jobs.prices.price_list import PriceList
-    from spotkeep_jobs.run_table import RunTable
 
 
 @dataclass(kw_only=True)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from spotkeep_jobs.tracking_functions import TrackingSettings
+from spotkeep_jobs.functions.tracking_functions import TrackingSettings
 
 
 class ReconcilerSettings(TrackingSettings):

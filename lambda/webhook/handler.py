@@ -18,8 +18,8 @@ from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 from pydantic import SecretStr
 
-from spotkeep_jobs.sagemaker_api import client_config
-from spotkeep_jobs.tracing import traced
+from spotkeep_jobs.aws.sagemaker_api import client_config
+from spotkeep_jobs.functions.tracing import traced
 from webhook.poster import NotDeliveredError, post
 from webhook.signature import HEADER, NOTICE_HEADER, signature
 

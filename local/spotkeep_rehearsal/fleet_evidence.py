@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spotkeep_jobs.job_events import MARKER
+from spotkeep_jobs.facts.job_events import MARKER
 from spotkeep_rehearsal.evidence import Ending, ProcessLife
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from spotkeep_fleet.tags import RUN_TAG
-from spotkeep_jobs.record import Run
+from spotkeep_jobs.facts.record import Run
 from spotkeep_local.ec2.instances import INTERRUPTED
 from spotkeep_local.ec2.market import PoolChange
 from spotkeep_local.fleet_control import FleetControl

@@ -13,8 +13,8 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
-from spotkeep_jobs.job_events import JobEvent, JobEventKind
-from spotkeep_jobs.record import Attempt, Run
+from spotkeep_jobs.facts.job_events import JobEvent, JobEventKind
+from spotkeep_jobs.facts.record import Attempt, Run
 from spotkeep_local.training.facts import JobFacts, ProcessLifetime
 from spotkeep_rehearsal.evidence import Ending, ProcessLife, RunEvidence
 from spotkeep_rehearsal.model_archive import hash_model_files

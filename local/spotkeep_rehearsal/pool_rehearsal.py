@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from spotkeep_jobs.job_events import JobEventKind
-from spotkeep_jobs.record import Attempt, Pool, Run
-from spotkeep_jobs.states import NoticeKind, PoolState
-from spotkeep_jobs.training_logs import CloudWatchJobLogs
+from spotkeep_jobs.aws.training_logs import CloudWatchJobLogs
+from spotkeep_jobs.facts.job_events import JobEventKind
+from spotkeep_jobs.facts.record import Attempt, Pool, Run
+from spotkeep_jobs.facts.states import NoticeKind, PoolState
 from spotkeep_local.control import LocalControl
 from spotkeep_local.lifecycle import LocalAws
 from spotkeep_rehearsal.errors import RehearsalTimeoutError

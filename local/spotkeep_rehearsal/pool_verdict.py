@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from spotkeep_jobs.record import Pool, Run
-from spotkeep_jobs.states import NoticeKind, PoolEndReason, PoolState
+from spotkeep_jobs.facts.record import Pool, Run
+from spotkeep_jobs.facts.states import NoticeKind, PoolEndReason, PoolState
 from spotkeep_rehearsal.evidence import Check, ReceivedNotice
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from spotkeep_jobs.job_events import MARKER
-from spotkeep_jobs.training_logs import CloudWatchJobLogs
+from spotkeep_jobs.aws.training_logs import CloudWatchJobLogs
+from spotkeep_jobs.facts.job_events import MARKER
 from spotkeep_local.capacity import CapacityScript, EventFaults, Interruption
 from spotkeep_local.control import LocalControl
 from spotkeep_local.lifecycle import LocalAws

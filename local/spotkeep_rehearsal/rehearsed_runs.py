@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from spotkeep_jobs.record import Attempt, Run
+from spotkeep_jobs.facts.record import Attempt, Run
 
 if TYPE_CHECKING:
     from spotkeep_rehearsal.evidence import ReceivedNotice

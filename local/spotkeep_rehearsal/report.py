@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from spotkeep_jobs.record import Run
+from spotkeep_jobs.facts.record import Run
 from spotkeep_rehearsal.evidence import ReceivedNotice, RunEvidence
 from spotkeep_rehearsal.model_archive import hash_of_hashes
 from spotkeep_rehearsal.report_file import WrittenReport

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.control.processes import Process
 from benchmarks.control.story import ControlPlaneStory
-from spotkeep_jobs.states import RunState
+from spotkeep_jobs.facts.states import RunState
 
 
 @pytest.fixture

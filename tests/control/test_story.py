@@ -19,10 +19,12 @@ from hypothesis.stateful import get_state_machine_test
 
 from benchmarks.control import story
 from benchmarks.control.story import ControlPlaneStory
-from spotkeep_jobs import cost, launch, run_observer, run_table, tracking, warm_pool
-from spotkeep_jobs.reconciliation import Reconciler
-from spotkeep_jobs.run_table import RunTable
-from spotkeep_jobs.states import RunState
+from spotkeep_jobs.actions import launch, run_observer
+from spotkeep_jobs.actions.reconciliation import Reconciler
+from spotkeep_jobs.aws import run_table
+from spotkeep_jobs.aws.run_table import RunTable
+from spotkeep_jobs.decisions import cost, tracking, warm_pool
+from spotkeep_jobs.facts.states import RunState
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,13 +12,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from spotkeep_jobs.states import EndReason, RunState
+from spotkeep_jobs.facts.states import EndReason, RunState
 from spotkeep_local.capacity import CapacityScript, EventFaults, Interruption
 
 if TYPE_CHECKING:
     from conftest import DeployedApp
 
-    from spotkeep_jobs.record import Run
+    from spotkeep_jobs.facts.record import Run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

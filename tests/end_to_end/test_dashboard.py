@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spotkeep_cli.rendering.dashboard_picture import save_dashboard_picture
-from spotkeep_jobs.states import RunState
+from spotkeep_jobs.facts.states import RunState
 from spotkeep_local.dashboard.reading import NoDashboardError, read_dashboard
 from spotkeep_local.dashboard.values import total
 

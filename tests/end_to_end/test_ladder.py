@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spotkeep_jobs.states import EndReason, RunState, TimelineKind
+from spotkeep_jobs.facts.states import EndReason, RunState, TimelineKind
 from spotkeep_local.capacity import CapacityScript
 
 if TYPE_CHECKING:

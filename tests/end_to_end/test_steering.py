@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spotkeep_jobs.record import Run
-from spotkeep_jobs.states import EndReason, RunState, TimelineKind
-from spotkeep_jobs.steering import DECISION_INTERVAL_SECONDS, HANDOVER_SECONDS
+from spotkeep_jobs.decisions.steering import DECISION_INTERVAL_SECONDS, HANDOVER_SECONDS
+from spotkeep_jobs.facts.record import Run
+from spotkeep_jobs.facts.states import EndReason, RunState, TimelineKind
 from spotkeep_local.capacity import CapacityScript, Interruption
 
 if TYPE_CHECKING:

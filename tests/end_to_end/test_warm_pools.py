@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spotkeep_jobs.states import NoticeKind, NoticeState, PoolEndReason, PoolState
+from spotkeep_jobs.facts.states import NoticeKind, NoticeState, PoolEndReason, PoolState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from conftest import DeployedApp
 
-    from spotkeep_jobs.record import Notice, Pool
+    from spotkeep_jobs.facts.record import Notice, Pool
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

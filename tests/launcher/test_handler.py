@@ -19,12 +19,12 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from launcher import handler as entry
+from spotkeep_jobs.actions.launch import Launched, LaunchUnfinishedError
+from spotkeep_jobs.decisions.pool_matching import PoolMatch
+from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import Problem, RequestRefusedError, SageMakerBusyError
-from spotkeep_jobs.launch import Launched, LaunchUnfinishedError
-from spotkeep_jobs.pool_matching import PoolMatch
-from spotkeep_jobs.record import Plan, Pool, PoolTraits, Run
-from spotkeep_jobs.request import JobRequest
-from spotkeep_jobs.states import RunState
+from spotkeep_jobs.facts.record import Plan, Pool, PoolTraits, Run
+from spotkeep_jobs.facts.states import RunState
 
 if TYPE_CHECKING:
     from mypy_boto3_sagemaker import SageMakerClient

@@ -11,8 +11,8 @@ import pytest
 
 from reconciler import handler as entry
 from reconciler.housekeeping import Housekept
-from spotkeep_jobs.leftovers.findings import Finding, Handled, Kind, LookReport, Outcome, Rule
-from spotkeep_jobs.reconciliation import Sweep, SweepFailedError
+from spotkeep_jobs.actions.reconciliation import Sweep, SweepFailedError
+from spotkeep_jobs.facts.leftover_findings import Finding, Handled, Kind, LookReport, Outcome, Rule
 
 
 @dataclass

@@ -19,9 +19,9 @@ from spotkeep_cli.errors import NoConnectionError
 from spotkeep_cli.main import app
 from spotkeep_cli.run_storage import StoredVersion
 from spotkeep_cli.seams import Seams
-from spotkeep_jobs.prices.book import PriceBook
-from spotkeep_jobs.record import Attempt, Cost, Notice, Plan, Run, TimelineEntry
-from spotkeep_jobs.states import AttemptState, EndReason, NoticeState, RunState, TimelineKind
+from spotkeep_jobs.facts.price_book import PriceBook
+from spotkeep_jobs.facts.record import Attempt, Cost, Notice, Plan, Run, TimelineEntry
+from spotkeep_jobs.facts.states import AttemptState, EndReason, NoticeState, RunState, TimelineKind
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 BUCKET = "spotkeep-checkpoints-123456789012"

@@ -16,9 +16,9 @@ import spotkeep_planner
 from spotkeep_cli.errors import ExitCode, NoConnectionError
 from spotkeep_cli.main import app
 from spotkeep_cli.seams import Seams
-from spotkeep_jobs.record import Plan, Progress, Spread, Steered, TimelineEntry
-from spotkeep_jobs.states import TimelineKind
-from spotkeep_jobs.validation import DeploymentDefaults, validate
+from spotkeep_jobs.decisions.validation import DeploymentDefaults, validate
+from spotkeep_jobs.facts.record import Plan, Progress, Spread, Steered, TimelineEntry
+from spotkeep_jobs.facts.states import TimelineKind
 from spotkeep_planner.history.spot_market import PricePoint
 from spotkeep_planner.steering.decision_table import DecisionTable
 

@@ -13,17 +13,17 @@ import pytest
 from botocore.exceptions import ClientError
 
 from benchmarks.control.dynamodb import InMemoryDynamoDb, client_error
-from spotkeep_jobs.job_events import JobLog, parse_log
-from spotkeep_jobs.outbox import Outbox
-from spotkeep_jobs.pool_matching import traits_of
-from spotkeep_jobs.pool_schedules import PlannedSchedule
-from spotkeep_jobs.pool_watch import PoolWatch
-from spotkeep_jobs.record import Attempt, Notice, Pool, Run
-from spotkeep_jobs.run_observer import RunObserver
-from spotkeep_jobs.run_table import RunTable
-from spotkeep_jobs.sagemaker_api import StatusTransition, TrainingJob
-from spotkeep_jobs.tracking import Deployment
-from spotkeep_jobs.warm_pool import PoolRules
+from spotkeep_jobs.actions.outbox import Outbox
+from spotkeep_jobs.actions.pool_watch import PoolWatch
+from spotkeep_jobs.actions.run_observer import RunObserver
+from spotkeep_jobs.aws.run_table import RunTable
+from spotkeep_jobs.decisions.pool_matching import traits_of
+from spotkeep_jobs.decisions.pool_schedules import PlannedSchedule
+from spotkeep_jobs.decisions.tracking import Deployment
+from spotkeep_jobs.decisions.warm_pool import PoolRules
+from spotkeep_jobs.facts.job_events import JobLog, parse_log
+from spotkeep_jobs.facts.record import Attempt, Notice, Pool, Run
+from spotkeep_jobs.facts.training_job import StatusTransition, TrainingJob
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 TABLE = "runs"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spotkeep_jobs.job_events import JobEvent, JobEventKind
+from spotkeep_jobs.facts.job_events import JobEvent, JobEventKind
 from spotkeep_local.training.facts import ProcessLifetime
 from spotkeep_rehearsal.evidence import Ending
 from spotkeep_rehearsal.gathering import durable_step, process_life, step_of_manifest

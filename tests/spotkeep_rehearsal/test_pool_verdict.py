@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.record import Cost, Pool, PoolTraits, Run
-from spotkeep_jobs.states import PoolEndReason, PoolState
+from spotkeep_jobs.facts.record import Cost, Pool, PoolTraits, Run
+from spotkeep_jobs.facts.states import PoolEndReason, PoolState
 from spotkeep_rehearsal.evidence import ReceivedNotice
 from spotkeep_rehearsal.pool_verdict import JobStart, PoolEvidence, judge_pool
 

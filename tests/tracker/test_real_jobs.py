@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.record import Attempt, Run
-from spotkeep_jobs.states import EndReason, NoticeKind, RunState, TimelineKind
-from spotkeep_jobs.tracking_functions import Tracking, TrackingSettings, wired
+from spotkeep_jobs.facts.record import Attempt, Run
+from spotkeep_jobs.facts.states import EndReason, NoticeKind, RunState, TimelineKind
+from spotkeep_jobs.functions.tracking_functions import Tracking, TrackingSettings, wired
 from spotkeep_local.capacity import CapacityScript, Interruption
 from spotkeep_local.control import LocalControl
 

@@ -24,7 +24,7 @@ def list_notices(
 ) -> None:
     """List a run's notices; without a run, those that have not gone out yet, and those that could not."""
     from spotkeep_cli.rendering.notice_list import notice_list
-    from spotkeep_jobs.states import NoticeState
+    from spotkeep_jobs.facts.states import NoticeState
 
     invocation = invocation_of(context)
     runs = invocation.deployment().runs

@@ -10,7 +10,7 @@ from rich.text import Text
 from spotkeep_cli.quotas import Usage
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.columns import Column, table_that_fits
-from spotkeep_jobs.leftovers.findings import Outcome, Rule
+from spotkeep_jobs.facts.leftover_findings import Outcome, Rule
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from spotkeep_cli.account_check import AccountCheck
     from spotkeep_cli.quotas import Quota
-    from spotkeep_jobs.leftovers.findings import Finding, LookReport
+    from spotkeep_jobs.facts.leftover_findings import Finding, LookReport
 
 _DOES = {Rule.REPORT: "reports it", Rule.REMOVE: "removes it", Rule.SWEEP: "puts it right"}
 

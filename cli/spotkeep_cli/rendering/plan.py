@@ -10,8 +10,8 @@ from rich.text import Text
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.facts import Fact, facts
 from spotkeep_cli.rendering.pool_list import match_in_a_plan
-from spotkeep_jobs.ladder import Rung, rungs_of
-from spotkeep_jobs.request import JobRequest
+from spotkeep_jobs.decisions.ladder import Rung, rungs_of
+from spotkeep_jobs.document.request import JobRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -15,10 +15,10 @@ from spotkeep_cli.rendering.bill import bill
 from spotkeep_cli.rendering.columns import Column, table_that_fits
 from spotkeep_cli.rendering.facts import Fact, facts
 from spotkeep_cli.rendering.run_list import reason_text, state_text, where
-from spotkeep_jobs.progress import work_left
-from spotkeep_jobs.request import JobRequest
-from spotkeep_jobs.states import RunState, TimelineKind
-from spotkeep_jobs.steering import on_demand_at_the_latest
+from spotkeep_jobs.decisions.steering import on_demand_at_the_latest
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.facts.progress import work_left
+from spotkeep_jobs.facts.states import RunState, TimelineKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from spotkeep_jobs.record import Attempt, Plan, Run, TimelineEntry
+    from spotkeep_jobs.facts.record import Attempt, Plan, Run, TimelineEntry
 
 _MARKS = {
     TimelineKind.INTERRUPTED: ("!", "bold yellow"),

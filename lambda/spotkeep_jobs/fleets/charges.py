@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from spotkeep_jobs.record import Charges
+from spotkeep_jobs.facts.record import Charges
 
 if TYPE_CHECKING:
     from spotkeep_jobs.fleets.facts import SpotPrice

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
+from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import Problem, SageMakerError
 from spotkeep_jobs.fleets.ec2_api import Ec2Api
 from spotkeep_jobs.fleets.facts import Snapshot, SpotPrice, Volume
-from spotkeep_jobs.request import JobRequest
 
 
 @dataclass(frozen=True, kw_only=True)

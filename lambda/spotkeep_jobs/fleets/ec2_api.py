@@ -15,7 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
 from spotkeep_fleet.record import SNAPSHOT, VOLUME
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
-from spotkeep_jobs.aws_errors import is_temporary
+from spotkeep_jobs.aws.temporary_errors import is_temporary
 from spotkeep_jobs.errors import SageMakerBusyError, SageMakerRefusedError
 from spotkeep_jobs.fleets.facts import Fleet, FleetEvent, Instance, Snapshot, SpotPrice, Stored, Volume
 

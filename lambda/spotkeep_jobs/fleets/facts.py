@@ -168,3 +168,18 @@ class SpotPrice:
     zone: str
     since: datetime
     usd_per_hour: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOver:
+    """A fleet, a volume or a snapshot that nobody needs.
+
+    Attributes:
+        thing: What EC2 says of it.
+        run: Whose it was.
+        since: Since when nobody needs it; None where that is not known.
+    """
+
+    thing: Fleet | Stored
+    run: str
+    since: datetime | None

@@ -17,9 +17,9 @@ from enum import StrEnum
 from typing import Final
 
 from spotkeep_fleet.record import FAILED, FINISHED, TRAINING, FleetRecord
+from spotkeep_jobs.facts.record import Capacity, Charges, Record, UtcTime
+from spotkeep_jobs.facts.training_job import StatusTransition, TrainingJob
 from spotkeep_jobs.fleets.facts import Instance, Seen
-from spotkeep_jobs.record import Capacity, Charges, Record, UtcTime
-from spotkeep_jobs.sagemaker_api import StatusTransition, TrainingJob
 
 LEAVING_TAKES: Final = timedelta(minutes=5)
 """Two minutes to save, the copy of the last checkpoint, unmount and detach; who takes longer is terminated."""

@@ -23,6 +23,9 @@ from spotkeep_fleet import record as fleet_record
 from spotkeep_fleet.errors import DocumentError
 from spotkeep_fleet.record import FleetRecord
 from spotkeep_jobs.errors import SageMakerBusyError, SageMakerRefusedError, TrainingJobNotFoundError
+from spotkeep_jobs.facts.price_book import StoragePrices
+from spotkeep_jobs.facts.record import Charges
+from spotkeep_jobs.facts.training_job import TrainingJob
 from spotkeep_jobs.fleets import history as histories
 from spotkeep_jobs.fleets.charges import Storage, charges_of
 from spotkeep_jobs.fleets.ec2_api import Ec2Api
@@ -30,9 +33,6 @@ from spotkeep_jobs.fleets.facts import Seen, SpotPrice
 from spotkeep_jobs.fleets.history import FleetHistory, Step
 from spotkeep_jobs.fleets.launch import ATTEMPT_TAG, FleetLaunch, brought, create_fleet_request, launch_of
 from spotkeep_jobs.fleets.records import FleetRecordChangedError, FleetRecords
-from spotkeep_jobs.prices.book import StoragePrices
-from spotkeep_jobs.record import Charges
-from spotkeep_jobs.sagemaker_api import TrainingJob
 
 _TRIES: Final = 6
 _JOB_NAME: Final = re.compile(r"(?P<run>.+)-(?P<attempt>[1-9][0-9]{0,5})")

@@ -16,9 +16,9 @@ from typing import Any
 from spotkeep_fleet.instance_job import InstanceJob, JobSource, VolumeSpec, read_job
 from spotkeep_fleet.record import CurrentVolume
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
-from spotkeep_jobs.ladder import NextJob
-from spotkeep_jobs.record import Capacity, Record
-from spotkeep_jobs.request import GitSource, JobRequest
+from spotkeep_jobs.decisions.ladder import NextJob
+from spotkeep_jobs.document.request import GitSource, JobRequest
+from spotkeep_jobs.facts.record import Capacity, Record
 
 ATTEMPT_TAG = "spotkeep:attempt"
 OWNER_TAG = "spotkeep:owner"

@@ -16,8 +16,8 @@ from botocore.exceptions import ClientError
 
 from spotkeep_fleet.record import FleetRecord, decode, encode, fleet_key
 from spotkeep_jobs.errors import RunTableError
+from spotkeep_jobs.facts.record import format_time
 from spotkeep_jobs.fleets.history import FleetHistory
-from spotkeep_jobs.record import format_time
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Final
 from spotkeep_fleet.leftovers import Resource, leftovers
 from spotkeep_fleet.record import FleetRecord
 from spotkeep_fleet.tags import RUN_TAG, operation_of
-from spotkeep_jobs.fleets.facts import Fleet
+from spotkeep_jobs.facts.states import RunState
+from spotkeep_jobs.fleets.facts import Fleet, LeftOver
 from spotkeep_jobs.fleets.launch import ATTEMPT_TAG
-from spotkeep_jobs.states import RunState
 
 if TYPE_CHECKING:
+    from spotkeep_jobs.aws.run_table import RunTable
+    from spotkeep_jobs.facts.record import Run
     from spotkeep_jobs.fleets.ec2_api import Ec2Api
     from spotkeep_jobs.fleets.facts import Stored
     from spotkeep_jobs.fleets.records import FleetRecords
-    from spotkeep_jobs.record import Run
-    from spotkeep_jobs.run_table import RunTable
 
 UNKNOWN_AFTER: Final = timedelta(hours=1)
 """A fleet whose run is not in the table is somebody's mistake, once it is older than any launch."""
@@ -41,21 +41,6 @@ class Retention:
 
     volumes: timedelta | None
     runs: timedelta
-
-
-@dataclass(frozen=True, kw_only=True)
-class LeftOver:
-    """A fleet, a volume or a snapshot that nobody needs.
-
-    Attributes:
-        thing: What EC2 says of it.
-        run: Whose it was.
-        since: Since when nobody needs it; None where that is not known.
-    """
-
-    thing: Fleet | Stored
-    run: str
-    since: datetime | None
 
 
 @dataclass(kw_only=True)

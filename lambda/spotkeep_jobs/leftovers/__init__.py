@@ -1,12 +1,13 @@
 """What belongs to no live run, or contradicts the record: found, reported, and by rule removed (I6).
 
-    findings     what a finding is, and which rule each kind of it has (pure)
     facts        what sources see, as the decisions take it (pure)
     decisions    facts -> findings (pure)
     sources      one class a kind of thing: gathers its facts through the seams, and removes what it is told to
     object_store the checkpoint bucket, as far as leftovers need it: the only module here that calls a client
     watch        asks every source, applies the rules, and keeps what was found in the run table
-    wiring       the sources on real clients: the reconciler's, and those of `spotkeep doctor --account`
+
+What a finding is, and which rule each kind has, is among the facts that everyone shares (`facts.leftover_findings`);
+`functions.leftover_wiring` puts the sources on real clients.
 
 What is listed is listed first, and the record is read afterwards: what is recorded in between is never left over.
 """

@@ -12,15 +12,15 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from spotkeep_fleet.record import VOLUME
+from spotkeep_jobs.facts.leftover_findings import GRACE, RULES, Finding, Kind, Rule
+from spotkeep_jobs.facts.states import PoolState
 from spotkeep_jobs.fleets.facts import Fleet
-from spotkeep_jobs.leftovers.findings import GRACE, RULES, Finding, Kind, Rule
 from spotkeep_jobs.prices.storage_cost import BYTES_A_GIGABYTE, HOURS_A_MONTH
-from spotkeep_jobs.states import PoolState
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.fleets.sweep import LeftOver
+    from spotkeep_jobs.facts.record import Pool
+    from spotkeep_jobs.fleets.facts import LeftOver
     from spotkeep_jobs.leftovers.facts import EndedJob, KeptPool, LiveJob, MadeSchedule, StoredPrefix
-    from spotkeep_jobs.record import Pool
 
 _STOP_JOB: Final = "aws sagemaker stop-training-job --training-job-name {}"
 _END_POOL: Final = (

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.record import Pool, Run
+    from spotkeep_jobs.facts.record import Pool, Run
 
 
 @dataclass(frozen=True, kw_only=True)

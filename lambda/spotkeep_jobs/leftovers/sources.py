@@ -8,6 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
+from spotkeep_jobs.actions.run_observer import run_of_job
+from spotkeep_jobs.decisions.pool_schedules import Firing, plan_schedules
+from spotkeep_jobs.decisions.training_job_request import DEPLOYMENT_TAG, RUN_VARIABLE
+from spotkeep_jobs.decisions.warm_pool import PoolRules
+from spotkeep_jobs.facts.leftover_findings import GRACE, Finding, Kind
 from spotkeep_jobs.leftovers.decisions import (
     Context,
     judge_ended_job,
@@ -20,19 +25,15 @@ from spotkeep_jobs.leftovers.decisions import (
     judge_schedule,
 )
 from spotkeep_jobs.leftovers.facts import EndedJob, KeptPool, LiveJob, MadeSchedule, StoredPrefix
-from spotkeep_jobs.leftovers.findings import GRACE, Finding, Kind
-from spotkeep_jobs.pool_schedules import Firing, plan_schedules
-from spotkeep_jobs.run_observer import run_of_job
-from spotkeep_jobs.training_job_request import DEPLOYMENT_TAG, RUN_VARIABLE
-from spotkeep_jobs.warm_pool import PoolRules
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.fleets.sweep import FleetSweep, LeftOver
+    from spotkeep_jobs.aws.run_table import RunTable
+    from spotkeep_jobs.aws.scheduler_api import ScheduleGroup
+    from spotkeep_jobs.facts.record import Pool, Run
+    from spotkeep_jobs.facts.training_job import JobSummary, TrainingJob
+    from spotkeep_jobs.fleets.facts import LeftOver
+    from spotkeep_jobs.fleets.sweep import FleetSweep
     from spotkeep_jobs.leftovers.object_store import RunObjects
-    from spotkeep_jobs.record import Pool, Run
-    from spotkeep_jobs.run_table import RunTable
-    from spotkeep_jobs.sagemaker_api import JobSummary, TrainingJob
-    from spotkeep_jobs.scheduler_api import ScheduleGroup
 
 MOST_DESCRIBED: Final = 50
 """Of the jobs and prefixes that need a closer look, so many are looked at; the next look takes up the rest."""

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_jobs.leftovers.findings import Finding, Handled, LookReport, Outcome, Rule
+from spotkeep_jobs.facts.leftover_findings import Finding, Handled, LookReport, Outcome, Rule
 
 if TYPE_CHECKING:
+    from spotkeep_jobs.aws.run_table import RunTable
     from spotkeep_jobs.leftovers.sources import LeftoverSource
-    from spotkeep_jobs.run_table import RunTable
 
 EVERY: Final = timedelta(hours=1)
 MOST_KEPT: Final = 200

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from spotkeep_jobs.prices.book import StoragePrices
+from spotkeep_jobs.facts.price_book import StoragePrices
 from spotkeep_jobs.prices.price_list import PricesNotReadError
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.prices.book import PriceBook
+    from spotkeep_jobs.aws.run_table import RunTable
+    from spotkeep_jobs.facts.price_book import PriceBook
     from spotkeep_jobs.prices.price_list import PriceList
-    from spotkeep_jobs.run_table import RunTable
 
 READ_AGAIN_AFTER: Final = timedelta(hours=1)
 """How old what one function's memory holds may be."""

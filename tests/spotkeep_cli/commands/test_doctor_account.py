@@ -15,7 +15,7 @@ from syrupy.assertion import SnapshotAssertion
 from spotkeep_cli.account_check import AccountCheck, in_order, wanted_quotas
 from spotkeep_cli.errors import ExitCode
 from spotkeep_cli.quotas import Quota, Usage, read_quotas
-from spotkeep_jobs.leftovers.findings import RULES, Finding, Handled, Kind, LookReport, Outcome
+from spotkeep_jobs.facts.leftover_findings import RULES, Finding, Handled, Kind, LookReport, Outcome
 
 
 def a_finding(make: Any, kind: Kind, **fields: Any) -> Finding:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from spotkeep_cli.errors import ExitCode
-from spotkeep_jobs.notices import ending_notice
-from spotkeep_jobs.states import NoticeState
+from spotkeep_jobs.decisions.notices import ending_notice
+from spotkeep_jobs.facts.states import NoticeState
 
 
 @pytest.fixture

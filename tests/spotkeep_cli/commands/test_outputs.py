@@ -11,7 +11,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from spotkeep_cli.errors import ExitCode
-from spotkeep_jobs.states import AttemptState, EndReason, RunState
+from spotkeep_jobs.facts.states import AttemptState, EndReason, RunState
 
 
 def event(kind: str, **fields: object) -> str:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.cost import bill
+from spotkeep_jobs.decisions.cost import bill
+from spotkeep_jobs.decisions.notices import ending_notice
+from spotkeep_jobs.facts.record import Attempt, Charges, Cost, JobUsage, Run
+from spotkeep_jobs.facts.states import AttemptState, EndReason, RunState
 from spotkeep_jobs.fleets.charges import Storage, charges_of
 from spotkeep_jobs.fleets.facts import SpotPrice
 from spotkeep_jobs.fleets.history import InstanceLife
-from spotkeep_jobs.notices import ending_notice
-from spotkeep_jobs.record import Attempt, Charges, Cost, JobUsage, Run
-from spotkeep_jobs.states import AttemptState, EndReason, RunState
 
 NOON = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 ON_DEMAND = {"g5.xlarge": 1.0}

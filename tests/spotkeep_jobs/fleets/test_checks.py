@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.fleets.checks import Checked, MarketFacts, judge
 from spotkeep_jobs.fleets.facts import Snapshot, SpotPrice, Volume
-from spotkeep_jobs.request import JobRequest
 
 NOON = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 OURS = {"spotkeep:deployment": "spotkeep", "spotkeep:run": "count"}

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from spotkeep_fleet.record import FINISHED, SNAPSHOT, VOLUME, CurrentVolume, FleetRecord
+from spotkeep_jobs.decisions.ladder import first_job
+from spotkeep_jobs.decisions.training_job_request import marks_of
+from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import SageMakerBusyError, SageMakerRefusedError
+from spotkeep_jobs.facts.leftover_findings import Kind, Rule
+from spotkeep_jobs.facts.price_book import StoragePrices
+from spotkeep_jobs.facts.record import Run
+from spotkeep_jobs.facts.states import EndReason, RunState
 from spotkeep_jobs.fleets.facts import Fleet, FleetEvent, Instance, Snapshot, SpotPrice, Stored, Volume
 from spotkeep_jobs.fleets.history import FleetHistory
 from spotkeep_jobs.fleets.jobs import FleetJobs
@@ -18,14 +25,7 @@ from spotkeep_jobs.fleets.launch import FleetPlatform, fleet_launch, job_request
 from spotkeep_jobs.fleets.owners import TaggedFleetOwners
 from spotkeep_jobs.fleets.records import FleetRecordChangedError
 from spotkeep_jobs.fleets.sweep import FleetSweep, Retention, is_left_over, keeps_volume
-from spotkeep_jobs.ladder import first_job
-from spotkeep_jobs.leftovers.findings import Kind, Rule
 from spotkeep_jobs.leftovers.sources import FleetLeftovers, Surroundings
-from spotkeep_jobs.prices.book import StoragePrices
-from spotkeep_jobs.record import Run
-from spotkeep_jobs.request import JobRequest
-from spotkeep_jobs.states import EndReason, RunState
-from spotkeep_jobs.training_job_request import marks_of
 
 NOON = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 OURS = {"spotkeep:deployment": "spotkeep", "spotkeep:run": "count", "spotkeep:attempt": "1"}

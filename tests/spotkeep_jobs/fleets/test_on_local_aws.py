@@ -19,21 +19,21 @@ import pytest
 from spotkeep_constructs.training_bundle import bundle_bytes
 from spotkeep_fleet.tags import RUN_TAG
 from spotkeep_fleet.user_data import BootInputs, user_data
+from spotkeep_jobs.actions.launch import Fleets, Launcher
+from spotkeep_jobs.actions.pool_watch import PoolWatch
+from spotkeep_jobs.actions.run_observer import RunObserver
+from spotkeep_jobs.aws.run_table import RunTable
+from spotkeep_jobs.aws.sagemaker_api import SageMakerTrainingJobs
+from spotkeep_jobs.aws.training_logs import CloudWatchJobLogs
+from spotkeep_jobs.decisions.tracking import Deployment
+from spotkeep_jobs.decisions.training_job_request import JobPlatform
+from spotkeep_jobs.decisions.validation import DeploymentDefaults
+from spotkeep_jobs.facts.record import Run
+from spotkeep_jobs.facts.states import EndReason, NoticeKind, RunState, TimelineKind
 from spotkeep_jobs.fleets.ec2_api import BotoEc2Api
 from spotkeep_jobs.fleets.jobs import FleetJobs
 from spotkeep_jobs.fleets.launch import FleetPlatform
 from spotkeep_jobs.fleets.records import DynamoFleetRecords
-from spotkeep_jobs.launch import Fleets, Launcher
-from spotkeep_jobs.pool_watch import PoolWatch
-from spotkeep_jobs.record import Run
-from spotkeep_jobs.run_observer import RunObserver
-from spotkeep_jobs.run_table import RunTable
-from spotkeep_jobs.sagemaker_api import SageMakerTrainingJobs
-from spotkeep_jobs.states import EndReason, NoticeKind, RunState, TimelineKind
-from spotkeep_jobs.tracking import Deployment
-from spotkeep_jobs.training_job_request import JobPlatform
-from spotkeep_jobs.training_logs import CloudWatchJobLogs
-from spotkeep_jobs.validation import DeploymentDefaults
 from spotkeep_local.fleet_control import FleetControl
 from spotkeep_local.lifecycle import LocalAws
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from spotkeep_jobs.decisions.ladder import first_job
+from spotkeep_jobs.decisions.validation import DeploymentDefaults, Validation, validate
+from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.fleets.launch import FleetPlatform, create_fleet_request, fleet_launch, job_request_of, launch_of
-from spotkeep_jobs.ladder import first_job
-from spotkeep_jobs.request import JobRequest
-from spotkeep_jobs.validation import DeploymentDefaults, Validation, validate
 
 DEFAULTS = DeploymentDefaults(
     image="some/image:1", instance_type="ml.m5.xlarge", checkpoint_bucket="bucket", fleet_instance_types=("m5.xlarge",)

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotkeep_jobs.facts.leftover_findings import GRACE, Kind, Rule
+from spotkeep_jobs.facts.states import PoolState, RunState
 from spotkeep_jobs.leftovers.decisions import (
     Context,
     judge_ended_job,
@@ -21,8 +23,6 @@ from spotkeep_jobs.leftovers.decisions import (
     judge_schedule,
 )
 from spotkeep_jobs.leftovers.facts import EndedJob, KeptPool, LiveJob, MadeSchedule, StoredPrefix
-from spotkeep_jobs.leftovers.findings import GRACE, Kind, Rule
-from spotkeep_jobs.states import PoolState, RunState
 
 ENDED = {"state": RunState.COMPLETED}
 
@@ -215,6 +215,6 @@ class TestCheckpoints:
 
 
 def test_every_kind_has_a_rule_and_a_grace() -> None:
-    from spotkeep_jobs.leftovers.findings import RULES
+    from spotkeep_jobs.facts.leftover_findings import RULES
 
     assert set(RULES) == set(GRACE) == set(Kind)

@@ -9,7 +9,12 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.leftovers.findings import Finding, Kind, LookReport, Outcome
+from spotkeep_jobs.aws.run_table import RunTable
+from spotkeep_jobs.aws.scheduler_api import ListedSchedule
+from spotkeep_jobs.decisions.pool_matching import traits_of
+from spotkeep_jobs.facts.leftover_findings import Finding, Kind, LookReport, Outcome
+from spotkeep_jobs.facts.states import RunState
+from spotkeep_jobs.facts.training_job import JobSummary, TrainingJob, WarmPool
 from spotkeep_jobs.leftovers.object_store import Stored
 from spotkeep_jobs.leftovers.sources import (
     CheckpointLeftovers,
@@ -20,11 +25,6 @@ from spotkeep_jobs.leftovers.sources import (
     WarmPoolLeftovers,
 )
 from spotkeep_jobs.leftovers.watch import LeftoverWatch
-from spotkeep_jobs.pool_matching import traits_of
-from spotkeep_jobs.run_table import RunTable
-from spotkeep_jobs.sagemaker_api import JobSummary, TrainingJob, WarmPool
-from spotkeep_jobs.scheduler_api import ListedSchedule
-from spotkeep_jobs.states import RunState
 
 LIFE = (("Starting", 0.0), ("Training", 2.0), ("Completed", 12.0))
 OURS = {"spotkeep:deployment": "spotkeep"}
@@ -190,7 +190,7 @@ def test_a_job_that_outlives_its_run_is_stopped(looking: Looking) -> None:
     attempt = looking.table.attempt("digits", 1)
     assert head is not None
     assert attempt is not None
-    from spotkeep_jobs.record import RunChange
+    from spotkeep_jobs.facts.record import RunChange
 
     ended = {"state": RunState.FAILED, "ended_at": looking.make.noon}
     looking.table.commit(RunChange(run=head.model_copy(update=ended), attempt=attempt))

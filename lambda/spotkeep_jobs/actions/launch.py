@@ -1,0 +1,796 @@
+"""Launching, resuming and stopping runs: whatever is retried, lost or called twice, a run has one live job (I1).
+
+The order is what makes it safe. A run is recorded first, in one conditional transaction with its token and its lineage;
+the record holds the exact CreateTrainingJob request under a deterministic name. Only then is the job created. So:
+
+- The same token again finds the record, launches nothing and answers the same.
+- Two calls at once: one records, both may create, SageMaker takes one of the two equal names.
+- A lost answer of CreateTrainingJob: the retry is told that the name is taken, describes the job, knows it by its
+  launch mark, and answers with it.
+- A launcher that died between record and create leaves a run in LAUNCHING: the next call with the token, or the
+  reconciler, calls `complete_launch`.
+- A stop that meets a launch halfway is recorded first; whoever creates the job afterwards sees it and stops the job.
+- A run without a job ends only when nobody can be creating one any more. Whoever wrote an attempt may create its job;
+  anybody else first records that they set out to. So a refusal, or a stop, sees who else is at it, and leaves the end
+  to the reconciler until they are over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from spotkeep_jobs.actions.pool_actions import PoolActions
+from spotkeep_jobs.actions.pool_watch import PoolWatch
+from spotkeep_jobs.aws.job_backends import JobBackends
+from spotkeep_jobs.aws.run_table import (
+    AttemptStillLiveError,
+    LineageTakenError,
+    RunChangedError,
+    RunExistsError,
+    RunNotFoundError,
+    RunTable,
+)
+from spotkeep_jobs.aws.sagemaker_api import TrainingJobs
+from spotkeep_jobs.decisions.ladder import NextJob, first_job, price_of, rungs_of, shortest_job_seconds
+from spotkeep_jobs.decisions.steering import no_time_for_spot
+from spotkeep_jobs.decisions.tracking import Deployment, ended_without_job, steered_entry
+from spotkeep_jobs.decisions.training_job_request import (
+    JobPlatform,
+    build_training_job_request,
+    checkpoint_uri_for,
+    is_same_launch,
+    job_name_for,
+    launch_id_for,
+    marks_of,
+    output_prefix_for,
+    run_id_for,
+)
+from spotkeep_jobs.decisions.validation import DeploymentDefaults, Validation, shown, validate
+from spotkeep_jobs.decisions.warm_pool import PoolRules
+from spotkeep_jobs.document.request import MAX_KEEP_ALIVE_SECONDS, MAX_RUNGS, JobRequest
+from spotkeep_jobs.errors import (
+    Problem,
+    RequestRefusedError,
+    SageMakerBusyError,
+    SageMakerError,
+    SageMakerRefusedError,
+    SpotkeepJobsError,
+    TrainingJobNameTakenError,
+    TrainingJobNotFoundError,
+)
+from spotkeep_jobs.facts.record import Attempt, Plan, Run, RunChange, Steered, TimelineEntry
+from spotkeep_jobs.facts.states import EndReason, RunState
+from spotkeep_jobs.facts.training_job import TrainingJob
+from spotkeep_jobs.fleets.checks import Checked, FleetChecks
+from spotkeep_jobs.fleets.jobs import NoFleets
+from spotkeep_jobs.fleets.launch import FleetPlatform, fleet_launch, job_request_of
+
+LAUNCH_SETTLES: Final = timedelta(minutes=5)
+"""Who set out to create a job this long ago is dead: longer than any function may run, by a minute for their clocks."""
+
+_REFUSED: Final = frozenset({EndReason.LAUNCH_REFUSED, EndReason.QUOTA})
+_QUOTA_CODE: Final = "ResourceLimitExceeded"
+_FILLED_IN: Final = frozenset({"image", "instance_types", "max_run", "max_wait"})
+"""What a deployment may fill in. It may fill in something else by the time a token comes again."""
+
+_TRIES: Final = 8
+_COMPLETION_TRIES: Final = _TRIES + MAX_RUNGS
+"""A ladder may be refused at every rung."""
+_CONFLICT_PAUSE_SECONDS: Final = 0.05
+
+
+class LaunchUnfinishedError(SpotkeepJobsError):
+    """AWS did not answer for certain: the run is recorded and will be completed, or nothing happened at all.
+
+    Calling again with the same token is safe, and so is waiting: the reconciler completes what is recorded.
+    """
+
+    def __init__(self, *, run: str, doing: str, cause: Exception) -> None:
+        super().__init__(
+            f"{doing} run {run!r} is not finished: {cause}. Nothing is lost and nothing runs twice: call again with "
+            "the same document and token, or wait for the reconciler, which completes a recorded run within minutes"
+        )
+        self.run = run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launched:
+    """A run that has its job.
+
+    Attributes:
+        run: the head.
+        replayed: whether it was launched by an earlier call; this one launched nothing.
+        warnings: what is allowed but probably not meant.
+    """
+
+    run: Run
+    replayed: bool
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fleets:
+    """What a deployment needs to launch on EC2.
+
+    Attributes:
+        platform: what it gives every fleet; None for a deployment without.
+        jobs: where attempts on fleets are.
+        checks: asks EC2 about a request; None for a deployment without.
+    """
+
+    platform: FleetPlatform | None = None
+    jobs: TrainingJobs = field(default_factory=NoFleets)
+    checks: FleetChecks | None = None
+
+
+class Launcher:
+    """Acts on runs, on the run table and the training jobs it is given.
+
+    Attributes:
+        pools: Acts on the warm pools that runs leave.
+        now: The time.
+    """
+
+    def __init__(
+        self,
+        *,
+        table: RunTable,
+        jobs: TrainingJobs,
+        platform: JobPlatform,
+        defaults: DeploymentDefaults,
+        prices: Mapping[str, float],
+        now: Callable[[], datetime],
+        sleep: Callable[[float], None] = time.sleep,
+        fleets: Fleets | None = None,
+    ) -> None:
+        """Bind the launcher.
+
+        Args:
+            table: where runs are recorded.
+            jobs: where jobs are created.
+            platform: what the deployment gives every job.
+            defaults: what the deployment fills into a document and insists on.
+            prices: on-demand US dollars per instance and hour, by instance type.
+            now: the time, aware.
+            sleep: waits between tries of a transaction that met another one.
+            fleets: attempts on EC2; None for a deployment without.
+        """
+        self._table = table
+        self._fleets = fleets or Fleets()
+        self._backends = JobBackends(sagemaker=jobs, ec2=self._fleets.jobs)
+        self._platform = platform
+        self._defaults = defaults
+        self._deployment = Deployment(name=platform.deployment, prices=prices)
+        self.now = now
+        self._sleep = sleep
+        longest = defaults.max_keep_alive_seconds
+        # It acts for users and watches over nothing: others remind, keep the limits, and find a new time later.
+        watch = PoolWatch(
+            table=table,
+            jobs=jobs,
+            schedules=None,
+            deployment=replace(self._deployment, pool_rules=PoolRules(reminder_lead_seconds=0)),
+            clock=now,
+        )
+        self.pools = PoolActions(
+            table=table,
+            jobs=jobs,
+            watch=watch,
+            platform=platform,
+            longest_seconds=MAX_KEEP_ALIVE_SECONDS if longest is None else longest,
+            now=now,
+        )
+
+    def launch(self, document: object, *, default_token: str, plan: Plan | None = None) -> Launched:
+        """Launch the run a document asks for, or answer with the one its token launched before.
+
+        Args:
+            document: a job document, of any type.
+            default_token: the token of a document that has none.
+            plan: what the run was planned with, and is steered by if it has a deadline.
+
+        Raises:
+            RequestRefusedError: nothing was launched; it carries every problem.
+            LaunchUnfinishedError: AWS did not answer for certain; call again with the same token.
+        """
+        validation = self._judged(document, default_token=default_token)
+        request = self._accepted(validation, default_token=default_token)
+        checked = self.check(request)
+        validation = replace(validation, warnings=(*validation.warnings, *checked.warnings))
+        token = request.token or default_token
+        run_id = request.run or run_id_for(name=request.name, token=token)
+        request = request.model_copy(update={"run": run_id, "token": token})
+        if checked.problems and not self._was_launched(request):
+            raise RequestRefusedError(checked.problems, warnings=validation.warnings)
+        if self._overlaps(request):
+            raise RequestRefusedError(self._taken(request), warnings=validation.warnings)
+        run, replayed = self._open(request, run=run_id, token=token, plan=plan, warnings=validation.warnings)
+        if replayed:
+            _refuse_other_document(run, request, left_out=_left_out(document))
+        run = self._complete(run, doing="launching", wrote=None if replayed else run.attempt)
+        return Launched(run=run, replayed=replayed, warnings=validation.warnings)
+
+    def validate(self, document: object) -> tuple[JobRequest, tuple[str, ...]]:
+        """Judge a document as `launch` would, without launching.
+
+        Returns:
+            The request with every default filled in, and warnings.
+
+        Raises:
+            RequestRefusedError: it would be refused; it carries every problem.
+        """
+        validation = validate(document, defaults=self._defaults, now=self.now())
+        request = self._accepted(validation)
+        checked = self.check(request)
+        warnings = (*validation.warnings, *checked.warnings)
+        if problems := [*checked.problems, *self._taken(request)]:
+            raise RequestRefusedError(problems, warnings=warnings)
+        return request, warnings
+
+    def check(self, request: JobRequest) -> Checked:
+        """What EC2 says of a request with `backend: ec2`; nothing of any other."""
+        if request.backend != "ec2" or self._fleets.checks is None:
+            return Checked()
+        return self._fleets.checks.check(request)
+
+    def _was_launched(self, request: JobRequest) -> bool:
+        """Whether the same token launched it before: its volume is in use since, and that is no problem."""
+        recorded = self._table.get(request.run or "")
+        return recorded is not None and recorded.token == request.token
+
+    def usd_per_hour(self, request: JobRequest) -> float | None:
+        """The on-demand price of one instance, for an accepted document; None where the deployment does not know it.
+
+        Of several types that a run may come to, it is the dearest's.
+        """
+        types = [each for rung in rungs_of(request) for each in rung.instance_types]
+        return price_of(types, prices=self._deployment.prices)
+
+    def resume(self, run_id: str) -> Launched:
+        """Begin the next attempt of a run that ended without completing, on the same checkpoints.
+
+        Raises:
+            RequestRefusedError: the run is not known, has completed, or its last job is not over (I1).
+            LaunchUnfinishedError: AWS did not answer for certain; call again.
+        """
+        for attempt in range(_TRIES):
+            run = self._table.get(run_id)
+            if run is None:
+                raise RequestRefusedError([_unknown_run(run_id)])
+            if run.state is RunState.LAUNCHING and run.job_arn is None:
+                return Launched(run=self._complete(run, doing="resuming"), replayed=True)
+            self._refuse_unless_over(run)
+            try:
+                run = self._begin_next_attempt(run)
+            except RunChangedError:
+                self._pause(attempt)
+                continue
+            return Launched(run=self._complete(run, doing="resuming", wrote=run.attempt), replayed=False)
+        raise LaunchUnfinishedError(run=run_id, doing="resuming", cause=RunChangedError(run_id))
+
+    def stop(self, run_id: str) -> Run:
+        """Ask a run to stop: recorded first, then told to SageMaker. Stopping an ended run changes nothing.
+
+        Raises:
+            RequestRefusedError: the run is not known.
+            LaunchUnfinishedError: AWS did not answer for certain; the reconciler stops the job.
+        """
+        try:
+            run = self._table.request_stop(run=run_id, now=self.now())
+        except RunNotFoundError:
+            raise RequestRefusedError([_unknown_run(run_id)]) from None
+        except RunChangedError as error:
+            raise LaunchUnfinishedError(run=run_id, doing="stopping", cause=error) from error
+        return self._complete(run, doing="stopping")
+
+    def replay_notices(self, run_id: str) -> tuple[str, ...]:
+        """Put what nobody could tell of a run, or of a tuning job, into the outbox again.
+
+        Returns:
+            The ids of the notices that go out again, each once; empty when none was dead.
+
+        Raises:
+            RequestRefusedError: there is nothing to tell of such a run, sent or not.
+        """
+        notices = self._table.notices(run_id) or self._table.tuning_notices(run_id)
+        if not notices and self._table.get(run_id) is None:
+            raise RequestRefusedError([_unknown_run(run_id)])
+        return tuple(notice.notice_id for notice in notices if self._table.revive_notice(notice))
+
+    def describe(self, run_id: str) -> Run:
+        """The head of a run.
+
+        Raises:
+            RequestRefusedError: the run is not known.
+        """
+        run = self._table.get(run_id)
+        if run is None:
+            raise RequestRefusedError([_unknown_run(run_id)])
+        return run
+
+    def _judged(self, document: object, *, default_token: str) -> Validation:
+        """The judgement of a document; of a launch that is repeated as it was: its deadline has come closer since."""
+        validation = validate(document, defaults=self._defaults, now=self.now())
+        draft = validation.draft
+        if validation.request is not None or draft is None or draft.deadline is None:
+            return validation
+        token = draft.token or default_token
+        recorded = self._table.get(draft.run or run_id_for(name=draft.name, token=token))
+        repeated = recorded is not None and recorded.token == token
+        return validate(document, defaults=self._defaults) if repeated else validation
+
+    def _accepted(self, validation: Validation, *, default_token: str | None = None) -> JobRequest:
+        """The request; refused with what the document has wrong and with what others have taken, all at once (I7)."""
+        if validation.request is not None:
+            return validation.request
+        draft = validation.draft
+        taken = draft and self._taken(draft.model_copy(update={"token": draft.token or default_token}))
+        checked = self.check(draft) if draft is not None else Checked()
+        problems = [*validation.problems, *checked.problems, *(taken or ())]
+        raise RequestRefusedError(problems, warnings=(*validation.warnings, *checked.warnings))
+
+    def _taken(self, request: JobRequest) -> list[Problem]:
+        """What of a request another run has already: its id, its prefix."""
+        problems = []
+        if request.run is not None:
+            recorded = self._table.get(request.run)
+            if recorded is not None and recorded.token != request.token:
+                problems.append(_run_exists(request.run))
+        if request.checkpoint_prefix is not None:
+            owner = self._table.lineage_owner(request.checkpoint_prefix)
+            if owner is not None and owner != request.run:
+                problems.append(_lineage_taken(request.checkpoint_prefix, owner))
+        return problems + self._overlaps(request)
+
+    def _overlaps(self, request: JobRequest) -> list[Problem]:
+        """Live runs whose prefix lies inside the request's, or the other way round.
+
+        The claim in the run table settles equal prefixes for certain. Unequal ones can lie inside each other only
+        outside the deployment's bucket (see `validation`); there this looks at what is in flight.
+        """
+        prefix = request.checkpoint_prefix
+        if prefix is None or prefix.startswith(f"s3://{self._platform.checkpoint_bucket}/"):
+            return []
+        live = [self._table.get(run) for run in self._table.in_flight() if run != request.run]
+        return [
+            _lineage_taken(prefix, run.run)
+            for run in live
+            if run is not None and not run.state.ended and prefix != run.checkpoint_uri
+            if prefix.startswith(run.checkpoint_uri) or run.checkpoint_uri.startswith(prefix)
+        ]
+
+    def _open(
+        self, request: JobRequest, *, run: str, token: str, plan: Plan | None, warnings: tuple[str, ...]
+    ) -> tuple[Run, bool]:
+        head, attempt = self._new_run(request, run=run, token=token)
+        timeline = _steered_from_the_start(head, attempt)
+        for attempt_number in range(_TRIES):
+            try:
+                opened = self._table.open_run(run=head, attempt=attempt, plan=plan, timeline=timeline)
+            except RunExistsError:
+                raise RequestRefusedError(self._taken(request) or [_run_exists(run)], warnings=warnings) from None
+            except LineageTakenError as error:
+                problem = _lineage_taken(error.checkpoint_uri, error.owned_by)
+                raise RequestRefusedError([problem], warnings=warnings) from None
+            except RunChangedError:
+                self._pause(attempt_number)
+                continue
+            return opened.run, opened.replayed
+        raise LaunchUnfinishedError(run=run, doing="launching", cause=RunChangedError(run))
+
+    def _new_run(self, request: JobRequest, *, run: str, token: str) -> tuple[Run, Attempt]:
+        now = self.now()
+        deadline_at = request.deadline_at(now)
+        no_spot = no_time_for_spot(request, deadline_at=deadline_at, now=now)
+        attempt = self._new_attempt(request, run=run, number=1, token=token, on_demand_because=no_spot)
+        head = Run(
+            run=run,
+            name=request.name,
+            owner=request.owner,
+            backend=request.backend,
+            capacity=attempt.capacity,
+            instance_type=attempt.instance_type,
+            instance_count=request.instance_count,
+            job_name=attempt.job_name,
+            created_at=attempt.created_at,
+            updated_at=attempt.created_at,
+            checkpoint_uri=checkpoint_uri_for(request=request, run=run, platform=self._platform),
+            output_prefix=output_prefix_for(run=run, platform=self._platform),
+            notify=request.notify,
+            deadline_at=deadline_at,
+            steered=_steered(no_spot, at=now),
+            token=token,
+            request=request.as_document(),
+        )
+        return head, attempt
+
+    def _new_attempt(
+        self,
+        request: JobRequest,
+        *,
+        run: str,
+        number: int,
+        token: str,
+        spent_usd: float = 0.0,
+        on_demand_because: str | None = None,
+    ) -> Attempt:
+        now = self.now()
+        job = first_job(
+            request, prices=self._deployment.prices, spent_usd=spent_usd, on_demand_because=on_demand_because
+        )
+        if job.max_run_seconds < shortest_job_seconds(request):
+            raise RequestRefusedError([_spent(request, spent_usd=spent_usd)])
+        launch_id = launch_id_for(run=run, attempt=number, token=token, created_at=now)
+        return Attempt(
+            run=run,
+            attempt=number,
+            rung=job.position,
+            job_name=job_name_for(run=run, attempt=number),
+            backend=request.backend,
+            capacity=job.rung.capacity,
+            instance_type=job.rung.instance_types[0],
+            instance_count=request.instance_count,
+            created_at=now,
+            job_request=self._job_request(request, job=job, run=run, attempt=number, launch_id=launch_id),
+        )
+
+    def _job_request(
+        self, request: JobRequest, *, job: NextJob, run: str, attempt: int, launch_id: str
+    ) -> dict[str, Any]:
+        if request.backend == "sagemaker":
+            return build_training_job_request(
+                request=request, job=job, platform=self._platform, run=run, attempt=attempt, launch_id=launch_id
+            )
+        if self._fleets.platform is None:
+            raise RequestRefusedError([_no_fleets()])
+        launch = fleet_launch(
+            request=request,
+            job=job,
+            platform=self._fleets.platform,
+            deployment=self._platform.deployment,
+            run=run,
+            attempt=attempt,
+            launch_id=launch_id,
+            checkpoint_uri=checkpoint_uri_for(request=request, run=run, platform=self._platform),
+            output_prefix=output_prefix_for(run=run, platform=self._platform),
+        )
+        return job_request_of(launch, marks=marks_of(run=run, attempt=attempt, launch_id=launch_id))
+
+    def _refuse_unless_over(self, run: Run) -> None:
+        if run.state is RunState.COMPLETED:
+            problem = "has completed; there is nothing to resume"
+            fix = f"Launch a new run, with checkpoint_prefix: {run.checkpoint_uri} to go on from its checkpoints."
+        elif not run.state.ended:
+            problem = f"is not over: attempt {run.attempt} is {run.state}"
+            fix = f"Wait for it, or stop it first: spotkeep stop {run.run}"
+        elif self._has_live_job(run):
+            problem = f"is not over: SageMaker still has its training job {run.job_name} in progress"
+            fix = "Wait a minute until the job is over, then resume again."
+        else:
+            return
+        raise RequestRefusedError([Problem(field="run", found=shown(run.run), problem=problem, fix=fix)])
+
+    def _has_live_job(self, run: Run) -> bool:
+        """Whether SageMaker says that the run's last job is not over, whatever the record says."""
+        try:
+            job = self._backends.of(run).describe(run.job_name)
+        except SpotkeepJobsError as error:
+            raise LaunchUnfinishedError(run=run.run, doing="resuming", cause=error) from error
+        attempt = self._table.attempt(run.run, run.attempt)
+        ours = job is not None and (attempt is None or _is_ours(job, attempt))
+        return job is not None and ours and not job.ended
+
+    def _begin_next_attempt(self, run: Run) -> Run:
+        request = validate(run.request, defaults=self._defaults).accepted()
+        if overlaps := self._overlaps(request):
+            raise RequestRefusedError(overlaps)
+        spent = run.cost.billed_usd if run.cost is not None else None
+        now = self.now()
+        deadline_at = request.deadline_at(now)
+        no_spot = no_time_for_spot(request, deadline_at=deadline_at, now=now)
+        attempt = self._new_attempt(
+            request,
+            run=run.run,
+            number=run.attempt + 1,
+            token=run.token,
+            spent_usd=spent or 0.0,
+            on_demand_because=no_spot,
+        )
+        run = run.model_copy(update={"deadline_at": deadline_at, "steered": _steered(no_spot, at=now)})
+        try:
+            return self._table.begin_attempt(run=run, attempt=attempt, timeline=_steered_from_the_start(run, attempt))
+        except AttemptStillLiveError:
+            raise RunChangedError(run.run) from None
+        except LineageTakenError as error:
+            raise RequestRefusedError([_lineage_taken(error.checkpoint_uri, error.owned_by)]) from None
+
+    def _complete(self, run: Run, *, doing: str, wrote: int | None = None) -> Run:
+        try:
+            run = complete_launch(
+                run.run,
+                table=self._table,
+                jobs=self._backends.sagemaker,
+                fleets=self._backends.ec2,
+                deployment=self._deployment,
+                now=self.now,
+                wrote=wrote,
+            )
+        except (SageMakerError, RunChangedError) as error:
+            raise LaunchUnfinishedError(run=run.run, doing=doing, cause=error) from error
+        if run.end_reason in _REFUSED and doing != "stopping":
+            raise RequestRefusedError([_refused_by_its_backend(run)])
+        return run
+
+    def _pause(self, tries: int) -> None:
+        self._sleep(_CONFLICT_PAUSE_SECONDS * 2**tries)
+
+
+def complete_launch(
+    run: str,
+    *,
+    table: RunTable,
+    jobs: TrainingJobs,
+    deployment: Deployment,
+    now: Callable[[], datetime],
+    wrote: int | None = None,
+    fleets: TrainingJobs | None = None,
+) -> Run:
+    """Finish what a launcher began: create a recorded run's job, or stop it if its user asked for that.
+
+    Safe to call at any time, by anybody, any number of times: by a launch with a token used before, by the reconciler
+    on every run in LAUNCHING or STOPPING.
+
+    Args:
+        run: the run's id.
+        table: where it is recorded.
+        jobs: where its job is or will be.
+        deployment: its name and prices, for the record and the notice of a run that ends here.
+        now: the time, aware.
+        wrote: the attempt that the caller has just recorded, if it has: its job is the caller's to create.
+        fleets: where attempts on EC2 are or will be; None for a deployment without.
+
+    Returns:
+        The head afterwards. A job that SageMaker refuses for good has ended the run with LAUNCH_REFUSED.
+
+    Raises:
+        RunNotFoundError: no such run.
+        RunChangedError: the run kept changing under every try.
+        SageMakerError: SageMaker did not answer for certain, or may not be asked; call again later.
+    """
+    backends = JobBackends(sagemaker=jobs, ec2=fleets or NoFleets())
+    return _Completion(table=table, backends=backends, deployment=deployment, now=now).complete(run, wrote=wrote)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Completion:
+    table: RunTable
+    backends: JobBackends
+    deployment: Deployment
+    now: Callable[[], datetime]
+
+    def complete(self, run: str, *, wrote: int | None) -> Run:
+        for _ in range(_COMPLETION_TRIES):
+            head = self.table.get(run)
+            if head is None:
+                raise RunNotFoundError(run)
+            attempt = self.table.attempt(run, head.attempt)
+            if attempt is None:
+                raise RunNotFoundError(run, attempt=head.attempt)
+            if head.state.ended:
+                return head
+            if head.job_arn != attempt.job_arn:
+                continue  # Read before and after the same change.
+            try:
+                if head.stop_requested_at is not None or attempt.rung_left_at is not None:
+                    return self._stop(head, attempt)
+                if attempt.job_arn is not None:
+                    return head
+                head = self._create(head, attempt, wrote_it=attempt.attempt == wrote)
+            except RunChangedError:
+                continue
+            if head.attempt == attempt.attempt or head.job_arn is not None:
+                return head
+            # Refused for its quota, and the ladder goes on: the next attempt's job is created in the next round.
+            wrote = head.attempt
+        raise RunChangedError(run)
+
+    def _create(self, head: Run, attempt: Attempt, *, wrote_it: bool) -> Run:
+        alone = attempt.create_begun_at is None if wrote_it else self._is_settled(attempt)
+        if not wrote_it:
+            begun = {"create_begun_at": self.now()}
+            attempt = attempt.model_copy(update=begun)
+            change = RunChange(run=head.model_copy(update={"updated_at": attempt.create_begun_at}), attempt=attempt)
+            head = self.table.commit(change)
+        jobs = self.backends.of(attempt)
+        try:
+            job_arn = jobs.create(_recorded_parameters(attempt))
+        except (TrainingJobNameTakenError, SageMakerRefusedError) as error:
+            # A refusal too may be our own doing: a lost first call has the job, and with it the last of the quota.
+            job = jobs.describe(attempt.job_name)
+            if job is not None and _is_ours(job, attempt):
+                return self._created(head, attempt, job_arn=job.arn)
+            if not alone:
+                raise SageMakerBusyError(
+                    operation=error.operation,
+                    code=error.code,
+                    reason=f"refused ({error.reason}), while another call for the run may still be accepted",
+                ) from error
+            return self._refused(head, attempt, error=error, taken_by=job)
+        return self._created(head, attempt, job_arn=job_arn)
+
+    def _is_settled(self, attempt: Attempt) -> bool:
+        """Whether whoever set out to create the attempt's job is over: it exists by now, or nobody will create it."""
+        return self.now() - (attempt.create_begun_at or attempt.created_at) >= LAUNCH_SETTLES
+
+    def _created(self, head: Run, attempt: Attempt, *, job_arn: str) -> Run:
+        recorded = self.table.record_job_created(run=head.run, attempt=attempt.attempt, job_arn=job_arn, now=self.now())
+        if recorded.stop_requested_at is not None or recorded.state.ended or recorded.attempt != attempt.attempt:
+            self._stop_job(attempt)
+        if recorded.job_arn is None:
+            raise RunChangedError(head.run)  # Another launcher recorded the job while the head was read.
+        return recorded
+
+    def _refused(self, head: Run, attempt: Attempt, *, error: SageMakerError, taken_by: TrainingJob | None) -> Run:
+        reason = error.reason
+        if isinstance(error, TrainingJobNameTakenError):
+            if taken_by is None:
+                raise SageMakerBusyError(
+                    operation=error.operation, code=error.code, reason="the job of that name cannot be described yet"
+                ) from error
+            reason = (
+                f"a training job named {attempt.job_name} exists already in this account and is not this run's; "
+                "choose another run id"
+            )
+        return self.table.commit(
+            ended_without_job(
+                run=head,
+                attempt=attempt,
+                earlier=self._earlier(head),
+                reason=EndReason.QUOTA if error.code == _QUOTA_CODE else EndReason.LAUNCH_REFUSED,
+                failure_reason=reason,
+                deployment=self.deployment,
+                now=self.now(),
+            )
+        )
+
+    def _stop(self, head: Run, attempt: Attempt) -> Run:
+        if attempt.job_arn is not None:
+            self._stop_job(attempt)
+            return head
+        job = self.backends.of(attempt).describe(attempt.job_name)
+        if job is not None and _is_ours(job, attempt):
+            return self._created(head, attempt, job_arn=job.arn)
+        if not self._is_settled(attempt):
+            return head  # A launcher may be about to create the job; it will see the stop and stop it.
+        return self.table.commit(
+            ended_without_job(
+                run=head,
+                attempt=attempt,
+                earlier=self._earlier(head),
+                reason=EndReason.STOPPED_BY_USER,
+                deployment=self.deployment,
+                now=self.now(),
+            )
+        )
+
+    def _stop_job(self, attempt: Attempt) -> None:
+        with contextlib.suppress(TrainingJobNotFoundError):  # Deleted by somebody; the tracker records the end.
+            self.backends.of(attempt).stop(attempt.job_name)
+
+    def _earlier(self, head: Run) -> list[Attempt]:
+        return [attempt for attempt in self.table.attempts(head.run) if attempt.attempt < head.attempt]
+
+
+def _steered(on_demand_because: str | None, *, at: datetime) -> Steered | None:
+    if on_demand_because is None:
+        return None
+    return Steered(choice="on-demand", reason=on_demand_because, decided_at=at)
+
+
+def _steered_from_the_start(run: Run, attempt: Attempt) -> tuple[TimelineEntry, ...]:
+    if run.steered is None:
+        return ()
+    text = f"On demand from the start: {run.steered.reason}"
+    return (steered_entry(run=run.run, attempt=attempt.attempt, text=text, at=run.steered.decided_at),)
+
+
+def _recorded_parameters(attempt: Attempt) -> Mapping[str, Any]:
+    if attempt.job_request is None:
+        raise RunNotFoundError(attempt.run, attempt=attempt.attempt)
+    return attempt.job_request
+
+
+def _is_ours(job: TrainingJob, attempt: Attempt) -> bool:
+    return is_same_launch(environment=job.environment, parameters=_recorded_parameters(attempt))
+
+
+def _left_out(document: object) -> frozenset[str]:
+    """The fields that the deployment filled in, because an accepted document left them out."""
+    given = {name for name, value in document.items() if value is not None} if isinstance(document, Mapping) else set()
+    if "instance_type" in given:
+        given.add("instance_types")
+    return _FILLED_IN - given
+
+
+def _refuse_other_document(run: Run, request: JobRequest, *, left_out: frozenset[str]) -> None:
+    asked, recorded = request.as_document(), run.request
+    fields = (asked.keys() | recorded.keys()) - left_out
+    differ = sorted(field for field in fields if asked.get(field) != recorded.get(field))
+    if differ:
+        raise RequestRefusedError(
+            [
+                Problem(
+                    field="token",
+                    found=shown(request.token),
+                    problem=f"was used before, for run {run.run}, with another document: "
+                    f"they differ in {', '.join(differ)}",
+                    fix="Use a new token for a new run, or send the first document again.",
+                )
+            ]
+        )
+
+
+def _run_exists(run: str) -> Problem:
+    return Problem(
+        field="run",
+        found=shown(run),
+        problem="is the id of a run that exists already",
+        fix=f"Leave `run` out, choose another id, or go on with that run: spotkeep resume {run}",
+    )
+
+
+def _no_fleets() -> Problem:
+    return Problem(
+        field="backend",
+        found="ec2",
+        problem="needs EC2 fleets, and this deployment has none",
+        fix="Set ec2_fleets and deploy again, or launch it on SageMaker: remove backend.",
+    )
+
+
+def _unknown_run(run: str) -> Problem:
+    return Problem(
+        field="run",
+        found=shown(run),
+        problem="is not a run of this deployment",
+        fix="See the runs there are: spotkeep ps --all",
+    )
+
+
+def _lineage_taken(checkpoint_uri: str, owner: str) -> Problem:
+    return Problem(
+        field="checkpoint_prefix",
+        found=shown(checkpoint_uri),
+        problem=f"belongs to the live run {owner}",
+        fix=f"Wait for that run, stop it (spotkeep stop {owner}), or give another prefix.",
+    )
+
+
+def _spent(request: JobRequest, *, spent_usd: float) -> Problem:
+    return Problem(
+        field="max_cost",
+        found=shown(request.max_cost),
+        problem=f"is spent: the run has cost {spent_usd:.2f} USD",
+        fix="Launch a new run with a new max_cost, and checkpoint_prefix to go on from this one's checkpoints.",
+    )
+
+
+def _refused_by_its_backend(run: Run) -> Problem:
+    if run.backend == "ec2":
+        return Problem(
+            field="(EC2)",
+            found=f"fleet of {run.job_name}",
+            problem=f"was refused: {run.failure_reason}",
+            fix="Correct the document or the account (quotas, service-linked roles), then launch with a new token.",
+        )
+    return Problem(
+        field="(SageMaker)",
+        found=f"training job {run.job_name}",
+        problem=f"was refused: {run.failure_reason}",
+        fix="Correct the document or the account (quotas, permissions), then launch with a new token.",
+    )

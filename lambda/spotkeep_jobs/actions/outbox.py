@@ -1,0 +1,105 @@
+"""Sends what the outbox holds, each notice once (I4).
+
+A notice is written in the transaction that moves its run, so none is ever forgotten. Whoever comes by claims it,
+publishes it, and marks it sent; one that is refused for hours is put aside as dead. Two deliverers cannot hold one
+notice: the claim is conditional. One hole is left that no protocol over SNS can close: a deliverer that dies between
+publishing and marking. Its claim gets stale, the notice goes out again, and carries the same notice id, by which a
+subscriber can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from spotkeep_jobs.aws.notice_topic import NoticeNotSentError
+from spotkeep_jobs.facts.states import NoticeState
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.aws.notice_topic import NoticeTopic
+    from spotkeep_jobs.aws.run_table import RunTable
+    from spotkeep_jobs.facts.record import Notice
+
+STALE_AFTER: Final = timedelta(minutes=15)
+"""Longer than a function can live: an older claim is a dead deliverer's."""
+FEWEST_TRIES: Final = 24
+LONGEST_TRIED: Final = timedelta(hours=2)
+"""A notice that the topic has refused so often, and is so old, is put aside: a sweep comes every five minutes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delivery:
+    """What a delivery did.
+
+    Attributes:
+        sent: Ids of the notices that went out.
+        failures: Of those that did not, why; they stay in the outbox.
+        dead: Ids of the notices that were refused for the last time.
+    """
+
+    sent: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
+    dead: tuple[str, ...] = ()
+
+
+class Outbox:
+    """Delivers notices from the run table to the topic."""
+
+    def __init__(self, *, table: RunTable, topic: NoticeTopic, clock: Callable[[], datetime]) -> None:
+        self._table = table
+        self._topic = topic
+        self._clock = clock
+
+    def deliver(self, notices: Iterable[Notice]) -> Delivery:
+        """Send those notices that are not sent yet, in the order they are given.
+
+        Args:
+            notices: As they were read.
+        """
+        return self._deliver(notices, has_time=lambda: True)
+
+    def deliver_run(self, run: str) -> Delivery:
+        """Send what one run has to tell, oldest first."""
+        return self.deliver(self._table.notices(run))
+
+    def deliver_tuning_job(self, tuning_job: str) -> Delivery:
+        """Send what a tuning job has to tell."""
+        return self.deliver(self._table.tuning_notices(tuning_job))
+
+    def deliver_all(self, *, has_time: Callable[[], bool] = lambda: True, limit: int = 10_000) -> Delivery:
+        """Send what anybody has to tell, stale claims included, oldest first.
+
+        Args:
+            has_time: Asked before each notice: who is ended between sending and recording tells it twice.
+            limit: At most so many notices.
+        """
+        waiting = self._table.unsent_notices(limit=limit)
+        oldest_first = sorted(waiting, key=lambda notice: (notice.happened_at, notice.notice_id))
+        return self._deliver(oldest_first, has_time=has_time)
+
+    def _deliver(self, notices: Iterable[Notice], *, has_time: Callable[[], bool]) -> Delivery:
+        sent: list[str] = []
+        failures: list[str] = []
+        dead: list[str] = []
+        for notice in notices:
+            if notice.state in (NoticeState.SENT, NoticeState.DEAD):
+                continue
+            if not has_time():
+                break
+            claimed = self._table.claim_notice(notice, now=self._clock(), stale_after=STALE_AFTER)
+            if claimed is None:
+                continue
+            try:
+                message_id = self._topic.publish(claimed)
+            except NoticeNotSentError as error:
+                old = self._clock() - claimed.created_at >= LONGEST_TRIED
+                last = old and claimed.deliveries >= FEWEST_TRIES
+                if self._table.release_notice(claimed, to=NoticeState.DEAD if last else NoticeState.PENDING) and last:
+                    dead.append(claimed.notice_id)
+                failures.append(str(error))
+                continue
+            self._table.mark_sent(claimed, message_id=message_id, now=self._clock())
+            sent.append(claimed.notice_id)
+        return Delivery(sent=tuple(sent), failures=tuple(failures), dead=tuple(dead))

@@ -1,0 +1,246 @@
+"""Brings one run's record up to what SageMaker says: read, describe, decide, write; again if somebody was faster.
+
+What the record asks of AWS (the next job of a ladder, the end of a job that waited too long, or that a user stopped and
+whose launcher died of it, the looks at a warm pool) is done after it is written, by the same code that completes a
+launch; whoever dies in between leaves it to the next observation or sweep.
+
+The tracker calls it for every event, the reconciler for every run in flight. Both do the same, so it does not matter
+which of them comes first, or how often.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from spotkeep_jobs.actions.launch import complete_launch
+from spotkeep_jobs.aws.job_backends import JobBackends
+from spotkeep_jobs.aws.run_table import RunChangedError, RunTable
+from spotkeep_jobs.decisions.run_metrics import RunMetrics, happened_between, total
+from spotkeep_jobs.decisions.steering import Steering
+from spotkeep_jobs.decisions.tracking import Deployment, asks_for_its_log, decide
+from spotkeep_jobs.facts.job_events import JobLog
+from spotkeep_jobs.facts.progress import follow
+from spotkeep_jobs.facts.record import format_time
+from spotkeep_jobs.fleets.jobs import NoFleets
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.actions.pool_watch import PoolWatch
+    from spotkeep_jobs.aws.sagemaker_api import TrainingJobs
+    from spotkeep_jobs.aws.training_logs import JobLogs
+    from spotkeep_jobs.facts.record import Attempt, Notice, Run, RunChange
+    from spotkeep_jobs.facts.training_job import TrainingJob
+
+_TRIES: Final = 8
+_NOTHING_SEARCHED: Final[Mapping[str, TrainingJob]] = MappingProxyType({})
+_JOB_NAME: Final = re.compile(r"(?P<run>[a-zA-Z0-9](?:-*[a-zA-Z0-9])*)-(?P<attempt>[1-9][0-9]{0,5})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """What an observation found.
+
+    Attributes:
+        run: The head, up to date.
+        job: What SageMaker says of the current attempt's job; None when there is none, or when the run had ended
+            before and nobody asked.
+        changes: How many changes were written.
+        notices: The run's notices, sent or not, those of the changes last.
+        happened: What those changes add to the deployment's metrics.
+    """
+
+    run: Run
+    job: TrainingJob | None
+    changes: int
+    notices: tuple[Notice, ...] = ()
+    happened: RunMetrics = field(default_factory=dict)
+
+
+class RunObserver:
+    """Observes runs through the seams."""
+
+    def __init__(
+        self,
+        *,
+        table: RunTable,
+        jobs: TrainingJobs,
+        logs: JobLogs,
+        deployment: Deployment,
+        clock: Callable[[], datetime],
+        pools: PoolWatch,
+        fleets: TrainingJobs | None = None,
+        fleet_logs: JobLogs | None = None,
+    ) -> None:
+        self._table = table
+        self._backends = JobBackends(sagemaker=jobs, ec2=fleets or NoFleets())
+        self._logs = logs
+        self._fleet_logs = fleet_logs or logs
+        self._deployment = deployment
+        self._clock = clock
+        self._pools = pools
+
+    def observe_job(self, job_name: str) -> Observation | None:
+        """Observe the run that a job works on.
+
+        Args:
+            job_name: As an event names it.
+
+        Returns:
+            None when the job belongs to no run of this deployment.
+
+        Raises:
+            RunChangedError: The run kept changing under every try.
+            SageMakerError: SageMaker could not answer.
+        """
+        run = run_of_job(job_name)
+        if run is None:
+            return None
+        return self.observe(run)
+
+    def as_recorded(self, run: str, *, in_progress: Mapping[str, TrainingJob]) -> Run | None:
+        """The head of a run to which nothing can have happened since it was described, and that nobody asks to end.
+
+        Args:
+            run: Its id.
+            in_progress: The jobs in progress by name, as they were searched a moment ago.
+
+        Returns:
+            None when the run has to be observed.
+        """
+        head = self._table.get(run)
+        found = None if head is None else in_progress.get(head.job_name)
+        if head is None or found is None or head.job_arn != found.arn or head.stop_requested_at is not None:
+            return None
+        if head.deadline_at is not None:
+            return None  # Its plan asks how far it is, whatever SageMaker says.
+        attempt = self._table.attempt(run, head.attempt)
+        if attempt is None or attempt.rung_left_at is not None or attempt.seen_modified_at is None:
+            return None
+        due = attempt.look_again_at is not None and attempt.look_again_at <= self._clock()
+        modified = found.last_modified_at
+        same = modified is not None and format_time(modified) == format_time(attempt.seen_modified_at)
+        return head if same and not due else None
+
+    def observe(self, run: str, *, in_progress: Mapping[str, TrainingJob] = _NOTHING_SEARCHED) -> Observation | None:
+        """Observe a run by its id; see `observe_job`.
+
+        Args:
+            run: Its id.
+            in_progress: Jobs by name, as they were searched a moment ago. The index lags: what it says may be recorded,
+                but before anything is told or done because of it, the job is described.
+        """
+        changes_written = 0
+        happened: list[RunMetrics] = []
+        for _ in range(_TRIES):
+            head, notices = self._table.head_and_notices(run)
+            if head is None:
+                return None
+            if head.state.ended:
+                return Observation(
+                    run=head, job=None, changes=changes_written, notices=tuple(notices), happened=total(happened)
+                )
+            *earlier, attempt = self._table.attempts(run)[: head.attempt]
+            job = in_progress.get(attempt.job_name)
+            changes = [] if job is None else self._decide(head, attempt, earlier, job)
+            if job is None or _has_consequences(changes, attempt) or _asks_for_action(head, attempt, job):
+                job = self._backends.of(attempt).describe(attempt.job_name)
+                changes = self._decide(head, attempt, earlier, job)
+            wrote: int | None = None
+            try:
+                for change in changes:
+                    before, head = head, self._table.commit(change)
+                    happened.append(happened_between(before, head))
+                    notices += change.notices
+                    attempt = change.next_attempt or change.attempt
+                    wrote = None if change.next_attempt is None else attempt.attempt
+                    changes_written += 1
+                    if change.pool is not None:
+                        self._pools.plan(change.pool)
+            except RunChangedError:
+                in_progress = _NOTHING_SEARCHED
+                continue
+            if _asks_for_action(head, attempt, job):
+                before, head = (
+                    head,
+                    complete_launch(
+                        run,
+                        table=self._table,
+                        jobs=self._backends.sagemaker,
+                        fleets=self._backends.ec2,
+                        deployment=self._deployment,
+                        now=self._clock,
+                        wrote=wrote,
+                    ),
+                )
+                happened.append(happened_between(before, head))
+            return Observation(
+                run=head, job=job, changes=changes_written, notices=tuple(notices), happened=total(happened)
+            )
+        raise RunChangedError(run)
+
+    def _decide(
+        self, head: Run, attempt: Attempt, earlier: Sequence[Attempt], job: TrainingJob | None
+    ) -> Sequence[RunChange]:
+        now = self._clock()
+        log = self._log(head, job, now)
+        return decide(
+            run=head,
+            attempt=attempt,
+            earlier=earlier,
+            job=job,
+            log=log,
+            steering=self._steering(head, log),
+            deployment=self._deployment,
+            now=now,
+            chain_since=self._chain_before(job),
+        )
+
+    def _chain_before(self, job: TrainingJob | None) -> datetime | None:
+        """Whose instances an ended job with a warm pool took over."""
+        if job is None or not job.ended or not job.keep_alive_seconds:
+            return None
+        return self._pools.chain_before(job)
+
+    def _log(self, run: Run, job: TrainingJob | None, now: datetime) -> JobLog:
+        """All of an ended job's log; of a live one what is new, where a deadline or a checkpoint's age asks for it."""
+        if job is None:
+            return JobLog()
+        logs = self._fleet_logs if run.backend == "ec2" else self._logs
+        if job.ended:
+            return logs.read(job.name)
+        if not asks_for_its_log(run, job=job, now=now):
+            return JobLog()
+        return logs.read(job.name, since=None if run.progress is None else run.progress.read_to)
+
+    def _steering(self, run: Run, log: JobLog) -> Steering | None:
+        if run.deadline_at is None:
+            return None
+        return Steering(plan=self._table.plan(run.run), progress=follow(run.progress, log.events))
+
+
+def _has_consequences(changes: Sequence[RunChange], attempt: Attempt) -> bool:
+    """Whether more comes of the changes than a record that says where the job is."""
+    left = attempt.rung_left_at
+    return any(change.notices or change.ends_run or change.attempt.rung_left_at != left for change in changes)
+
+
+def _asks_for_action(run: Run, attempt: Attempt, job: TrainingJob | None) -> bool:
+    if run.state.ended or job is None:
+        return False
+    follows = attempt.job_arn is None and job.ended
+    shall_end = run.stop_requested_at is not None or attempt.rung_left_at is not None
+    return follows or (shall_end and not job.ended and job.status != "Stopping")
+
+
+def run_of_job(job_name: str) -> str | None:
+    """The run whose attempts are named like this job (`<run>-<attempt>`), or None.
+
+    Args:
+        job_name: A training job's name; anything else is nobody's.
+    """
+    match = _JOB_NAME.fullmatch(job_name)
+    return None if match is None else match["run"]

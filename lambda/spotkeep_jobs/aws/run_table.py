@@ -1,0 +1,911 @@
+"""The run table: the record in DynamoDB, behind conditional writes.
+
+Every change of a run is one transaction on its head's `version`, so whoever decides on an old view is refused
+(`RunChangedError`), reads again and decides again. Claims make promises that outlive a process: a token claim answers
+a repeated launch with the first one's run, a lineage claim lets one live run at a time write a checkpoint prefix (I1).
+
+Items (`pk` / `sk`):
+    run#<run>              head                               the run; in both indexes
+    run#<run>              attempt#0001                       one training job
+    run#<run>              plan                               what it was forecast with, and is steered by
+    run#<run>              pool#0001                          the warm pool that a training job left
+    run#<run>              event#<time>#<attempt>#<kind>      the timeline
+    run#<run>              notice#<kind>#<attempt>[-<nth>]    the outbox
+    reuse#<job>            claim                              -> since when a pool was handed on to it
+    tuning#<job>           notice#<kind>#0001                 the outbox, for tuning jobs
+    tuning#<job>           watch                              while a tuning job runs
+    token#<token>          claim                              -> run
+    lineage#<s3 prefix>    claim                              -> run, while it lives
+    prices#<region>        book                               what AWS charges there, as of a day
+    leftovers              look                               the last look for what belongs to no live run
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
+from botocore.exceptions import ClientError
+
+from spotkeep_jobs.errors import RunTableError
+from spotkeep_jobs.facts.leftover_findings import LookReport
+from spotkeep_jobs.facts.price_book import PriceBook
+from spotkeep_jobs.facts.record import (
+    Attempt,
+    Notice,
+    Plan,
+    Pool,
+    PoolChange,
+    Record,
+    Run,
+    RunChange,
+    TimelineEntry,
+    format_time,
+)
+from spotkeep_jobs.facts.states import AttemptState, NoticeState, PoolState, RunState, TimelineKind
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+_RecordT = TypeVar("_RecordT", bound=Record)
+_Item = dict[str, Any]
+
+BY_CREATED_INDEX: Final = "by-created"
+IN_FLIGHT_INDEX: Final = "in-flight"
+DEFAULT_RETENTION_DAYS: Final = 90
+
+_LISTING: Final = "run"
+_RUN_IN_FLIGHT: Final = "1"
+_NOTICE_IN_FLIGHT: Final = "notice"
+_NOTICE_DEAD: Final = "dead-notice"
+_TUNING_IN_FLIGHT: Final = "tuning"
+_POOL_IN_FLIGHT: Final = "pool"
+_KEYS: Final = ("pk", "sk", "listing", "in_flight", "expires_at")
+# Documents of users (or of SageMaker) keep their exact numbers and empty values as text.
+_TEXT_FIELDS: Final = ("request", "job_request", "facts", "table")
+# A run lives 28 days of training and as long a wait at most: what is written beside its head outlives the head.
+_LONGEST_RUN: Final = timedelta(days=56)
+_COMMON_RETRIES: Final = 8
+
+
+class RunNotFoundError(RunTableError):
+    """No such run, or no such attempt of it, is recorded."""
+
+    def __init__(self, run: str, *, attempt: int | None = None) -> None:
+        which = f"run {run!r}" if attempt is None else f"attempt {attempt} of run {run!r}"
+        super().__init__(f"{which} is not recorded. `spotkeep ps --all` lists the runs of this deployment")
+        self.run = run
+
+
+class RunExistsError(RunTableError):
+    """The run id is taken by a request with another token."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__(f"run {run!r} exists already, from another request. Leave `run` out or choose another id")
+        self.run = run
+
+
+class LineageTakenError(RunTableError):
+    """Another live run owns the checkpoint prefix (I1)."""
+
+    def __init__(self, *, checkpoint_uri: str, owned_by: str) -> None:
+        super().__init__(
+            f"the checkpoint prefix {checkpoint_uri} belongs to the live run {owned_by!r}. "
+            f"Wait for it, stop it (`spotkeep stop {owned_by}`), or name another prefix"
+        )
+        self.checkpoint_uri = checkpoint_uri
+        self.owned_by = owned_by
+
+
+class AttemptStillLiveError(RunTableError):
+    """A next attempt was asked for while the last one is not over (I1)."""
+
+    def __init__(self, *, run: str, attempt: int, state: str) -> None:
+        super().__init__(
+            f"attempt {attempt} of run {run!r} is not over (it is {state}). "
+            f"Wait for it or stop it first: `spotkeep stop {run}`"
+        )
+        self.run = run
+        self.attempt = attempt
+        self.state = state
+
+
+class RunChangedError(RunTableError):
+    """Somebody else changed the run since it was read: read it again and decide again."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__(f"run {run!r} was changed by somebody else meanwhile. Read it again, decide again")
+        self.run = run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened:
+    """What `open_run` found or made.
+
+    Attributes:
+        run: The run's head: the new one, or that of the first launch with the token.
+        attempt: Its current attempt.
+        replayed: Whether the token was used before (nothing was written).
+    """
+
+    run: Run
+    attempt: Attempt
+    replayed: bool
+
+
+class RunTable:
+    """Runs, attempts, timelines, notices and claims in one DynamoDB table."""
+
+    def __init__(
+        self, *, client: DynamoDBClient, table_name: str, retention_days: int = DEFAULT_RETENTION_DAYS
+    ) -> None:
+        """Bind the table.
+
+        Args:
+            client: A DynamoDB client; its retries are the caller's choice.
+            table_name: The run table of the deployment.
+            retention_days: How long an ended run stays (TTL attribute `expires_at`).
+        """
+        self._client = client
+        self._table = table_name
+        self._retention = timedelta(days=retention_days)
+
+    # Launching
+
+    def open_run(
+        self, *, run: Run, attempt: Attempt, plan: Plan | None = None, timeline: Sequence[TimelineEntry] = ()
+    ) -> Opened:
+        """Record a new run with its first attempt, its token and its lineage, all or nothing.
+
+        Args:
+            run: The new head, state LAUNCHING.
+            attempt: Its first attempt, state LAUNCHING.
+            plan: What it was planned with, if it was.
+            timeline: What there is to tell beside that it was opened.
+
+        Returns:
+            The run; with `replayed` set, the one that the same token opened before.
+
+        Raises:
+            RunExistsError: The run id is taken (by a request with another token).
+            LineageTakenError: Another live run owns the checkpoint prefix.
+        """
+        opened = TimelineEntry(
+            run=run.run,
+            attempt=1,
+            at=run.created_at,
+            kind=TimelineKind.RUN_OPENED,
+            text=f"{run.owner or 'Somebody'} asked for the run",
+        )
+        try:
+            self._transact(
+                [
+                    self._claim(f"token#{run.token}", run=run.run, expires_at=self._outlives_head(run.created_at)),
+                    self._put(self._head_item(run), condition="attribute_not_exists(pk)"),
+                    self._claim_lineage(run),
+                    self._put(self._attempt_item(attempt)),
+                    self._put(self._timeline_item(opened)),
+                    *(self._put(self._timeline_item(entry)) for entry in timeline),
+                    *(self._plan_writes(run, plan)),
+                ]
+            )
+        except _Cancelled as cancelled:
+            if cancelled.refused(0):
+                return self._replay(run.token)
+            if cancelled.refused(1):
+                raise RunExistsError(run.run) from cancelled
+            if cancelled.refused(2):
+                raise self._lineage_taken(run) from cancelled
+            raise RunChangedError(run.run) from cancelled
+        return Opened(run=run, attempt=attempt, replayed=False)
+
+    def begin_attempt(self, *, run: Run, attempt: Attempt, timeline: Sequence[TimelineEntry] = ()) -> Run:
+        """Record the next attempt of an ended run on the same lineage.
+
+        Args:
+            run: The head as it was read; it must have ended.
+            attempt: The new attempt, numbered `run.attempt + 1`, state LAUNCHING.
+            timeline: What there is to tell beside that it begins.
+
+        Returns:
+            The new head.
+
+        Raises:
+            AttemptStillLiveError: The last attempt is not over (I1).
+            LineageTakenError: Another live run owns the checkpoint prefix meanwhile.
+            RunChangedError: Somebody else changed the run since it was read.
+        """
+        if not run.state.ended:
+            raise AttemptStillLiveError(run=run.run, attempt=run.attempt, state=run.state)
+        head = run.model_copy(
+            update={
+                "state": RunState.LAUNCHING,
+                "end_reason": None,
+                "failure_reason": None,
+                "no_more_jobs_because": None,
+                "ended_at": None,
+                "stop_requested_at": None,
+                "attempt": attempt.attempt,
+                "job_name": attempt.job_name,
+                "job_arn": attempt.job_arn,
+                "capacity": attempt.capacity,
+                "instance_type": attempt.instance_type,
+                "instance_count": attempt.instance_count,
+                "updated_at": attempt.created_at,
+                "version": run.version + 1,
+            }
+        )
+        begun = TimelineEntry(
+            run=run.run,
+            attempt=attempt.attempt,
+            at=attempt.created_at,
+            kind=TimelineKind.ATTEMPT_BEGUN,
+            text=f"Attempt {attempt.attempt} begins, on the same checkpoints",
+        )
+        try:
+            self._transact(
+                [
+                    self._put_head(head, decided_on=run.version),
+                    self._claim_lineage(run),
+                    self._put(self._attempt_item(attempt), condition="attribute_not_exists(pk)"),
+                    self._put(self._timeline_item(begun)),
+                    *(self._put(self._timeline_item(entry)) for entry in timeline),
+                ]
+            )
+        except _Cancelled as cancelled:
+            if not cancelled.refused(0) and cancelled.refused(1):
+                raise self._lineage_taken(run) from cancelled
+            raise RunChangedError(run.run) from cancelled
+        return head
+
+    def record_job_created(self, *, run: str, attempt: int, job_arn: str, now: datetime) -> Run:
+        """Record that SageMaker confirmed an attempt's training job. Recording it again changes nothing.
+
+        Returns:
+            The head. When its `stop_requested_at` is set, the user asked to stop while the job was being created:
+            the caller then stops the job. So it does when the run has ended or gone on, which leaves it unchanged.
+
+        Raises:
+            RunNotFoundError: No such run or attempt.
+            RunChangedError: The run kept changing under every try.
+        """
+        for _ in range(_COMMON_RETRIES):
+            head = self._require(run)
+            recorded = self.attempt(run, attempt)
+            if recorded is None:
+                raise RunNotFoundError(run, attempt=attempt)
+            if recorded.job_arn is not None or head.attempt != attempt or head.state.ended:
+                return head
+            change = RunChange(
+                run=head.model_copy(update={"job_arn": job_arn, "updated_at": now}),
+                attempt=recorded.model_copy(update={"job_arn": job_arn, "launched_at": now}),
+                timeline=(
+                    TimelineEntry(
+                        run=run,
+                        attempt=attempt,
+                        at=now,
+                        kind=TimelineKind.JOB_CREATED,
+                        text=f"EC2 accepted fleet {job_arn}"
+                        if recorded.backend == "ec2"
+                        else f"SageMaker accepted training job {recorded.job_name}",
+                    ),
+                ),
+            )
+            try:
+                return self.commit(change)
+            except RunChangedError:
+                continue
+        raise RunChangedError(run)
+
+    # Changing
+
+    def request_stop(self, *, run: str, now: datetime) -> Run:
+        """Record that the user wants the run to end. Asking again, or asking an ended run, changes nothing.
+
+        Returns:
+            The head; the caller stops the job when the head has a `job_arn` and has not ended.
+
+        Raises:
+            RunNotFoundError: No such run.
+            RunChangedError: The run kept changing under every try.
+        """
+        for _ in range(_COMMON_RETRIES):
+            head = self._require(run)
+            if head.state.ended or head.stop_requested_at is not None:
+                return head
+            recorded = self.attempt(run, head.attempt)
+            if recorded is None:
+                raise RunNotFoundError(run, attempt=head.attempt)
+            change = RunChange(
+                run=head.model_copy(update={"state": RunState.STOPPING, "stop_requested_at": now, "updated_at": now}),
+                attempt=recorded.model_copy(update={"state": AttemptState.STOPPING}),
+                timeline=(
+                    TimelineEntry(
+                        run=run,
+                        attempt=head.attempt,
+                        at=now,
+                        kind=TimelineKind.STOP_REQUESTED,
+                        text="A user asked to stop the run",
+                    ),
+                ),
+            )
+            try:
+                return self.commit(change)
+            except RunChangedError:
+                continue
+        raise RunChangedError(run)
+
+    def commit(self, change: RunChange) -> Run:
+        """Write a change in one transaction; an ended run gives its lineage back in the same one.
+
+        Args:
+            change: Its `run.version` is the version the decision was made on.
+
+        Returns:
+            The head as written.
+
+        Raises:
+            RunChangedError: Somebody else changed the run meanwhile; nothing was written.
+        """
+        head = change.run.model_copy(update={"version": change.run.version + 1})
+        writes = [
+            self._put_head(head, decided_on=change.run.version),
+            self._put(self._attempt_item(change.attempt)),
+            *self._next_attempt(change),
+            *(self._put(self._timeline_item(entry)) for entry in change.timeline),
+            *(self._put(self._notice_item(notice), condition="attribute_not_exists(pk)") for notice in change.notices),
+        ]
+        if change.pool is not None:
+            writes += self._pool_writes(change.pool)
+        if change.ends_run:
+            writes.append(self._release_lineage(head))
+        try:
+            self._transact(writes)
+        except _Cancelled as cancelled:
+            raise RunChangedError(head.run) from cancelled
+        return head
+
+    def commit_pool(self, change: PoolChange) -> Run:
+        """Write a change of a warm pool, and of its run's bill, in one transaction.
+
+        Args:
+            change: Its `run.version` is the version the decision was made on.
+
+        Returns:
+            The head as written.
+
+        Raises:
+            RunChangedError: Somebody else changed the run or its pool meanwhile; nothing was written.
+        """
+        head = change.run.model_copy(update={"version": change.run.version + 1})
+        writes = [
+            self._put_head(head, decided_on=change.run.version),
+            self._put(self._attempt_item(change.attempt)),
+            *self._pool_writes(change.pool),
+            *(self._put(self._timeline_item(entry)) for entry in change.timeline),
+            *(self._put(self._notice_item(notice), condition="attribute_not_exists(pk)") for notice in change.notices),
+        ]
+        try:
+            self._transact(writes)
+        except _Cancelled as cancelled:
+            raise RunChangedError(head.run) from cancelled
+        return head
+
+    # The outbox
+
+    def add_notice(self, notice: Notice) -> bool:
+        """Put a notice that belongs to no run (a tuning job's) into the outbox, once.
+
+        Returns:
+            False when the same notice is there already; it is left as it is.
+        """
+        try:
+            self._client.put_item(
+                TableName=self._table,
+                Item=_to_dynamodb(self._notice_item(notice, partition="tuning")),
+                ConditionExpression="attribute_not_exists(pk)",
+            )
+        except ClientError as error:
+            if _is_refused(error):
+                return False
+            raise
+        return True
+
+    def claim_notice(self, notice: Notice, *, now: datetime, stale_after: timedelta) -> Notice | None:
+        """Claim a notice for one delivery.
+
+        Args:
+            notice: As it was read.
+            now: The time of the claim.
+            stale_after: A claim older than this belongs to a deliverer that died.
+
+        Returns:
+            The claimed notice, or None when it is sent or in somebody else's hands.
+        """
+        claimed = notice.model_copy(
+            update={
+                "state": NoticeState.SENDING,
+                "claimed_at": now,
+                "deliveries": notice.deliveries + 1,
+            }
+        )
+        stale = (
+            notice.state is NoticeState.SENDING
+            and notice.claimed_at is not None
+            and notice.claimed_at + stale_after <= now
+        )
+        if notice.state is not NoticeState.PENDING and not stale:
+            return None
+        return claimed if self._replace_notice(claimed, seen=notice) else None
+
+    def mark_sent(self, notice: Notice, *, message_id: str, now: datetime) -> bool:
+        """Record that a claimed notice went out.
+
+        Returns:
+            False when somebody else claimed it meanwhile (the claim had become stale).
+        """
+        sent = notice.model_copy(update={"state": NoticeState.SENT, "sent_at": now, "message_id": message_id})
+        return self._replace_notice(sent, seen=notice)
+
+    def release_notice(self, notice: Notice, *, to: NoticeState = NoticeState.PENDING) -> bool:
+        """Give a claimed notice back, because sending it failed: the next deliverer need not wait.
+
+        Args:
+            notice: As it was claimed.
+            to: PENDING, or DEAD when nobody shall try again.
+
+        Returns:
+            False when somebody else claimed it meanwhile.
+        """
+        return self._replace_notice(notice.model_copy(update={"state": to}), seen=notice)
+
+    def revive_notice(self, notice: Notice) -> bool:
+        """Put a dead notice into the outbox again, as if it had never been tried.
+
+        Args:
+            notice: As it was read.
+
+        Returns:
+            False when it is not dead, or not any more: it is sent once, however many people ask.
+        """
+        if notice.state is not NoticeState.DEAD:
+            return False
+        again = notice.model_copy(update={"state": NoticeState.PENDING, "deliveries": 0, "claimed_at": None})
+        return self._replace_notice(again, seen=notice)
+
+    def dead_notices(self, *, limit: int = 500) -> list[Notice]:
+        """Notices that nobody tries to send any more, oldest first (eventually consistent)."""
+        items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _NOTICE_DEAD, forward=True)
+        return [notice for notice, _ in zip((_parse(Notice, item) for item in items), range(limit), strict=False)]
+
+    def unsent_notices(self, *, limit: int = 100) -> list[Notice]:
+        """Notices that are not sent yet, of all runs and tuning jobs, oldest first (eventually consistent)."""
+        items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _NOTICE_IN_FLIGHT, forward=True)
+        return [notice for notice, _ in zip((_parse(Notice, item) for item in items), range(limit), strict=False)]
+
+    # Warm pools
+
+    def pool(self, run: str, attempt: int) -> Pool | None:
+        """The warm pool that an attempt's job left (strongly consistent), or None."""
+        return self._read(Pool, f"run#{run}", f"pool#{attempt:04d}")
+
+    def pools(self, run: str) -> Sequence[Pool]:
+        """The warm pools that a run's jobs left, first to last."""
+        return [_parse(Pool, item) for item in self._query_run(f"run#{run}", "pool#")]
+
+    def kept_pools(self) -> Iterator[Pool]:
+        """Warm pools that were there when last looked at, first to expire first (eventually consistent)."""
+        for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _POOL_IN_FLIGHT, forward=True):
+            yield _parse(Pool, item)
+
+    def chain_of(self, job_name: str) -> datetime | None:
+        """Since when the instances that a training job took over have been handed on, or None."""
+        item = self._get_item(f"reuse#{job_name}", "claim")
+        return None if item is None else datetime.fromisoformat(str(item["chain_since"]))
+
+    # Tuning jobs
+
+    def watch_tuning_job(self, tuning_job: str, *, now: datetime) -> None:
+        """Put a tuning job on the watch list, until its end is told."""
+        item = {
+            "pk": f"tuning#{tuning_job}",
+            "sk": "watch",
+            "tuning_job": tuning_job,
+            "in_flight": _TUNING_IN_FLIGHT,
+            "updated_at": format_time(now),
+            "expires_at": self._outlives_head(now),
+        }
+        self._client.put_item(TableName=self._table, Item=_to_dynamodb(item))
+
+    def unwatch_tuning_job(self, tuning_job: str) -> None:
+        """Take a tuning job off the watch list, if it is there."""
+        self._client.delete_item(TableName=self._table, Key=_to_dynamodb({"pk": f"tuning#{tuning_job}", "sk": "watch"}))
+
+    def watched_tuning_jobs(self) -> Iterator[str]:
+        """Names of the tuning jobs whose end is not told yet (eventually consistent)."""
+        for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _TUNING_IN_FLIGHT, forward=True):
+            yield str(item["tuning_job"])
+
+    # Reading
+
+    def get(self, run: str) -> Run | None:
+        """The head of a run (strongly consistent), or None."""
+        return self._read(Run, f"run#{run}", "head")
+
+    def head_and_notices(self, run: str) -> tuple[Run | None, list[Notice]]:
+        """The head of a run (strongly consistent), or None, and its notices, in one call."""
+        found = self._query(
+            KeyConditionExpression="pk = :pk AND sk >= :first",
+            ExpressionAttributeValues=_to_dynamodb({":pk": f"run#{run}", ":first": "head"}),
+            ConsistentRead=True,
+        )
+        head: Run | None = None
+        notices: list[Notice] = []
+        for item in found:
+            if item["sk"] == "head":
+                head = _parse(Run, item)
+            elif str(item["sk"]).startswith("notice#"):
+                notices.append(_parse(Notice, item))
+        return head, sorted(notices, key=lambda notice: (notice.happened_at, notice.notice_id))
+
+    def attempt(self, run: str, attempt: int) -> Attempt | None:
+        """One attempt of a run (strongly consistent), or None."""
+        return self._read(Attempt, f"run#{run}", f"attempt#{attempt:04d}")
+
+    def plan(self, run: str) -> Plan | None:
+        """What a run was planned with, or None."""
+        return self._read(Plan, f"run#{run}", "plan")
+
+    def attempts(self, run: str) -> list[Attempt]:
+        """Every attempt of a run, first to last."""
+        return [_parse(Attempt, item) for item in self._query_run(f"run#{run}", "attempt#")]
+
+    def timeline(self, run: str) -> list[TimelineEntry]:
+        """What happened to a run, in order of time."""
+        return [_parse(TimelineEntry, item) for item in self._query_run(f"run#{run}", "event#")]
+
+    def notices(self, run: str) -> list[Notice]:
+        """The notices of a run, sent or not, in the order of what they tell."""
+        found = [_parse(Notice, item) for item in self._query_run(f"run#{run}", "notice#")]
+        return sorted(found, key=lambda notice: (notice.happened_at, notice.notice_id))
+
+    def tuning_notices(self, tuning_job: str) -> list[Notice]:
+        """The notices of a tuning job."""
+        return [_parse(Notice, item) for item in self._query_run(f"tuning#{tuning_job}", "notice#")]
+
+    def list(
+        self, *, owner: str | None = None, states: Collection[RunState] | None = None, limit: int = 50
+    ) -> list[Run]:
+        """Runs, newest first (eventually consistent).
+
+        Args:
+            owner: Only this owner's.
+            states: Only runs in one of these states.
+            limit: At most so many.
+        """
+        found: list[Run] = []
+        for item in self._query_index(BY_CREATED_INDEX, "listing", _LISTING, forward=False):
+            run = _parse(Run, item)
+            if owner is not None and run.owner != owner:
+                continue
+            if states is not None and run.state not in states:
+                continue
+            found.append(run)
+            if len(found) >= limit:
+                break
+        return found
+
+    def in_flight(self) -> Iterator[str]:
+        """Ids of the runs that have not ended, longest untouched first (eventually consistent)."""
+        for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _RUN_IN_FLIGHT, forward=True):
+            yield str(item["run"])
+
+    def lineage_owner(self, checkpoint_uri: str) -> str | None:
+        """The live run that owns a checkpoint prefix, or None."""
+        item = self._get_item(f"lineage#{checkpoint_uri}", "claim")
+        return None if item is None else str(item["run"])
+
+    def heads_in_flight(self) -> Iterator[Run]:
+        """The heads of the runs that have not ended (eventually consistent)."""
+        for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _RUN_IN_FLIGHT, forward=True):
+            yield _parse(Run, item)
+
+    # What belongs to no run
+
+    def price_book(self, region: str) -> PriceBook | None:
+        """A region's prices as they were kept last, or None."""
+        item = self._get_item(f"prices#{region}", "book")
+        return None if item is None else PriceBook.model_validate_json(str(item["book"]))
+
+    def keep_price_book(self, book: PriceBook) -> None:
+        """Keep a region's prices in the place of those that were there."""
+        item = {"pk": f"prices#{book.region}", "sk": "book", "book": book.model_dump_json()}
+        self._client.put_item(TableName=self._table, Item=_to_dynamodb(item))
+
+    def last_look(self) -> LookReport | None:
+        """The last look for leftovers, or None when there has been none."""
+        item = self._get_item("leftovers", "look")
+        return None if item is None else LookReport.model_validate_json(str(item["look"]))
+
+    def keep_look(self, look: LookReport, *, seen: LookReport | None) -> bool:
+        """Keep a look for leftovers in the place of the one before it.
+
+        Args:
+            look: The look.
+            seen: The one before it, as it was read.
+
+        Returns:
+            False when somebody else has looked meanwhile.
+        """
+        item = {"pk": "leftovers", "sk": "look", "look": look.model_dump_json(), "at": format_time(look.begun_at)}
+        condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(pk)"}
+        if seen is not None:
+            condition = {
+                "ConditionExpression": "#at = :seen",
+                "ExpressionAttributeNames": {"#at": "at"},
+                "ExpressionAttributeValues": _to_dynamodb({":seen": format_time(seen.begun_at)}),
+            }
+        try:
+            self._client.put_item(TableName=self._table, Item=_to_dynamodb(item), **condition)
+        except ClientError as error:
+            if _is_refused(error):
+                return False
+            raise
+        return True
+
+    # Items
+
+    def _head_item(self, run: Run) -> _Item:
+        item = _fields(run) | {"pk": f"run#{run.run}", "sk": "head", "listing": _LISTING}
+        if run.state.ended:
+            item["expires_at"] = _epoch((run.ended_at or run.updated_at) + self._retention)
+        else:
+            item["in_flight"] = _RUN_IN_FLIGHT
+        return item
+
+    def _attempt_item(self, attempt: Attempt) -> _Item:
+        return _fields(attempt) | {
+            "pk": f"run#{attempt.run}",
+            "sk": f"attempt#{attempt.attempt:04d}",
+            "expires_at": self._outlives_head(attempt.created_at),
+        }
+
+    def _plan_writes(self, run: Run, plan: Plan | None) -> Iterator[_Write]:
+        if plan is not None:
+            keys = {"pk": f"run#{run.run}", "sk": "plan", "expires_at": self._outlives_head(run.created_at)}
+            yield self._put(_fields(plan) | keys)
+
+    def _next_attempt(self, change: RunChange) -> Iterator[_Write]:
+        if change.next_attempt is not None:
+            yield self._put(self._attempt_item(change.next_attempt), condition="attribute_not_exists(pk)")
+
+    def _pool_writes(self, pool: Pool) -> Iterator[_Write]:
+        item = _fields(pool) | {
+            "pk": f"run#{pool.run}",
+            "sk": f"pool#{pool.attempt:04d}",
+            "updated_at": format_time(pool.kept_until),
+            "expires_at": self._outlives_head(pool.kept_since),
+        }
+        if pool.state is PoolState.AVAILABLE:
+            item["in_flight"] = _POOL_IN_FLIGHT
+        yield self._put(item)
+        if pool.state is PoolState.REUSED and pool.reused_by is not None:
+            yield self._put(
+                {
+                    "pk": f"reuse#{pool.reused_by}",
+                    "sk": "claim",
+                    "chain_since": format_time(pool.chain_since),
+                    "expires_at": self._outlives_head(pool.kept_since),
+                }
+            )
+
+    def _timeline_item(self, entry: TimelineEntry) -> _Item:
+        return _fields(entry) | {
+            "pk": f"run#{entry.run}",
+            "sk": f"event#{format_time(entry.at)}#{entry.attempt:04d}#{entry.kind}",
+            "expires_at": self._outlives_head(entry.at),
+        }
+
+    def _notice_item(self, notice: Notice, *, partition: str = "run") -> _Item:
+        item = _fields(notice) | {
+            "pk": f"{partition}#{notice.subject_id}",
+            "sk": _notice_sort_key(notice),
+            "updated_at": format_time(notice.claimed_at or notice.created_at),
+            "expires_at": self._outlives_head(notice.created_at),
+        }
+        if notice.state is not NoticeState.SENT:
+            item["in_flight"] = _NOTICE_DEAD if notice.state is NoticeState.DEAD else _NOTICE_IN_FLIGHT
+        return item
+
+    def _outlives_head(self, at: datetime) -> int:
+        return _epoch(at + self._retention + _LONGEST_RUN)
+
+    # Writes
+
+    def _put(self, item: _Item, *, condition: str | None = None, values: _Item | None = None) -> _Write:
+        put: dict[str, Any] = {"TableName": self._table, "Item": _to_dynamodb(item)}
+        if condition is not None:
+            put["ConditionExpression"] = condition
+        if values:
+            put["ExpressionAttributeValues"] = _to_dynamodb(values)
+        return {"Put": put}
+
+    def _put_head(self, head: Run, *, decided_on: int) -> _Write:
+        return self._put(self._head_item(head), condition="version = :seen", values={":seen": decided_on})
+
+    def _claim(self, partition: str, *, run: str, expires_at: int) -> _Write:
+        return self._put(
+            {"pk": partition, "sk": "claim", "run": run, "expires_at": expires_at},
+            condition="attribute_not_exists(pk)",
+        )
+
+    def _claim_lineage(self, run: Run) -> _Write:
+        return self._put(
+            {"pk": f"lineage#{run.checkpoint_uri}", "sk": "claim", "run": run.run},
+            condition="attribute_not_exists(pk)",
+        )
+
+    def _release_lineage(self, run: Run) -> _Write:
+        return {
+            "Delete": {
+                "TableName": self._table,
+                "Key": _to_dynamodb({"pk": f"lineage#{run.checkpoint_uri}", "sk": "claim"}),
+                "ConditionExpression": "attribute_not_exists(pk) OR run = :run",
+                "ExpressionAttributeValues": _to_dynamodb({":run": run.run}),
+            }
+        }
+
+    def _transact(self, writes: Sequence[_Write]) -> None:
+        items: Sequence[Any] = writes
+        try:
+            self._client.transact_write_items(TransactItems=items)
+        except ClientError as error:
+            if error.response["Error"]["Code"] not in _CANCELLED_CODES:
+                raise
+            raise _Cancelled(error) from error
+
+    def _replace_notice(self, notice: Notice, *, seen: Notice) -> bool:
+        partition = "tuning" if notice.notice_id.startswith("tuning:") else "run"
+        try:
+            self._client.put_item(
+                TableName=self._table,
+                Item=_to_dynamodb(self._notice_item(notice, partition=partition)),
+                ConditionExpression="#state = :state AND deliveries = :deliveries",
+                ExpressionAttributeNames={"#state": "state"},
+                ExpressionAttributeValues=_to_dynamodb({":state": seen.state.value, ":deliveries": seen.deliveries}),
+            )
+        except ClientError as error:
+            if _is_refused(error):
+                return False
+            raise
+        return True
+
+    # Reads
+
+    def _replay(self, token: str) -> Opened:
+        claim = self._get_item(f"token#{token}", "claim")
+        if claim is None:
+            raise RunChangedError(token)
+        head = self._require(str(claim["run"]))
+        attempt = self.attempt(head.run, head.attempt)
+        if attempt is None:
+            raise RunNotFoundError(head.run, attempt=head.attempt)
+        return Opened(run=head, attempt=attempt, replayed=True)
+
+    def _require(self, run: str) -> Run:
+        head = self.get(run)
+        if head is None:
+            raise RunNotFoundError(run)
+        return head
+
+    def _lineage_taken(self, run: Run) -> LineageTakenError:
+        owner = self.lineage_owner(run.checkpoint_uri)
+        return LineageTakenError(checkpoint_uri=run.checkpoint_uri, owned_by=owner or "another run")
+
+    def _read(self, record: type[_RecordT], pk: str, sk: str) -> _RecordT | None:
+        item = self._get_item(pk, sk)
+        return None if item is None else _parse(record, item)
+
+    def _get_item(self, pk: str, sk: str) -> _Item | None:
+        answer = self._client.get_item(
+            TableName=self._table, Key=_to_dynamodb({"pk": pk, "sk": sk}), ConsistentRead=True
+        )
+        item = answer.get("Item")
+        return None if item is None else _from_dynamodb(item)
+
+    def _query_run(self, pk: str, prefix: str) -> Iterator[_Item]:
+        return self._query(
+            KeyConditionExpression="pk = :pk AND begins_with(sk, :prefix)",
+            ExpressionAttributeValues=_to_dynamodb({":pk": pk, ":prefix": prefix}),
+            ConsistentRead=True,
+        )
+
+    def _query_index(self, index: str, key: str, value: str, *, forward: bool) -> Iterator[_Item]:
+        return self._query(
+            IndexName=index,
+            KeyConditionExpression="#key = :value",
+            ExpressionAttributeNames={"#key": key},
+            ExpressionAttributeValues=_to_dynamodb({":value": value}),
+            ScanIndexForward=forward,
+        )
+
+    def _query(self, **query: Any) -> Iterator[_Item]:
+        while True:
+            page = self._client.query(TableName=self._table, **query)
+            for item in page["Items"]:
+                yield _from_dynamodb(item)
+            if "LastEvaluatedKey" not in page:
+                return
+            query["ExclusiveStartKey"] = page["LastEvaluatedKey"]
+
+
+_Write = dict[str, Any]
+_CANCELLED_CODES: Final = ("TransactionCanceledException", "TransactionInProgressException")
+_serializer: Final = TypeSerializer()
+_deserializer: Final = TypeDeserializer()
+
+
+class _Cancelled(Exception):  # noqa: N818 - the word DynamoDB uses
+    """A transaction in which a condition failed, or which met another one."""
+
+    def __init__(self, error: ClientError) -> None:
+        super().__init__(str(error))
+        reasons: Iterable[Mapping[str, Any]] = error.response.get("CancellationReasons", ())
+        self._codes = [reason.get("Code") for reason in reasons]
+
+    def refused(self, position: int) -> bool:
+        """Whether the condition of the write at this position failed."""
+        return position < len(self._codes) and self._codes[position] == "ConditionalCheckFailed"
+
+
+def _is_refused(error: ClientError) -> bool:
+    return error.response["Error"]["Code"] == "ConditionalCheckFailedException"
+
+
+def _notice_sort_key(notice: Notice) -> str:
+    nth = f"-{notice.nth}" if notice.nth else ""
+    return f"notice#{notice.kind}#{notice.attempt:04d}{nth}"
+
+
+def _epoch(at: datetime) -> int:
+    return int(at.timestamp())
+
+
+def _fields(record: Record) -> _Item:
+    # An absent attribute, not a NULL, keeps an item out of a sparse index and short.
+    fields = {name: value for name, value in record.model_dump(mode="json").items() if value is not None}
+    for name in _TEXT_FIELDS:
+        if name in fields:
+            fields[name] = json.dumps(fields[name])
+    return fields
+
+
+def _parse(record: type[_RecordT], item: _Item) -> _RecordT:
+    fields = {name: value for name, value in item.items() if name not in _KEYS}
+    for name in _TEXT_FIELDS:
+        if name in fields:
+            fields[name] = json.loads(fields[name])
+    return record.model_validate(fields)
+
+
+def _to_dynamodb(item: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _serializer.serialize(_with_decimals(value)) for name, value in item.items()}
+
+
+def _from_dynamodb(item: Mapping[str, Any]) -> _Item:
+    return {name: _deserializer.deserialize(value) for name, value in item.items()}
+
+
+def _with_decimals(value: Any) -> Any:
+    if isinstance(value, float):
+        return Decimal(str(value))
+    if isinstance(value, Mapping):
+        return {key: _with_decimals(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_decimals(inner) for inner in value]
+    return value

@@ -1,0 +1,934 @@
+"""What the record must become, given what SageMaker says. Pure: the same facts give the same record.
+
+An event is only a hint that a job changed; DescribeTrainingJob is the fact (events come twice, late, out of order or
+not at all). `decide` compares the fact with the record and answers with the missing changes, each one transaction.
+Applied in any order of events, by any number of callers, they lead to one record and one set of notices (I4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from pydantic import ValidationError
+
+from spotkeep_jobs.decisions import notices, steering
+from spotkeep_jobs.decisions.checkpoint_watch import Freshness, freshness_of
+from spotkeep_jobs.decisions.cost import (
+    ON_INSTANCES_STATUSES,
+    WAITING_STATUSES,
+    bill,
+    count_interruptions,
+    spent_so_far_usd,
+    usage_of,
+)
+from spotkeep_jobs.decisions.ladder import NextJob, NoMoreJobs, Rung, next_job, on_demand_below, rungs_of
+from spotkeep_jobs.decisions.steering import Standing, Steering
+from spotkeep_jobs.decisions.training_job_request import follow_up_request, is_same_launch, job_name_for, launch_id_for
+from spotkeep_jobs.decisions.warm_pool import PoolRules, kept_entry, pool_left_by, with_idle_time
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.facts.job_events import JobEventKind, JobLog
+from spotkeep_jobs.facts.progress import follow
+from spotkeep_jobs.facts.record import Attempt, Notice, Pool, Progress, Run, RunChange, TimelineEntry
+from spotkeep_jobs.facts.states import AttemptState, EndReason, NoticeKind, PoolState, RunState, TimelineKind
+from spotkeep_planner.steering.guard import Choice
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.facts.training_job import StatusTransition, TrainingJob
+
+VANISHED_AFTER: Final = timedelta(minutes=10)
+"""A job that SageMaker accepted this long ago and does not know (any more) is gone."""
+
+DEFAULT_LONG_WAIT: Final = timedelta(hours=2)
+LOOK_FOR_CHECKPOINTS: Final = timedelta(minutes=15)
+"""How often a log is read that says of no checkpoint, or of none that is fresh."""
+BUDGET_NEAR: Final = 0.8
+"""The part of max_cost whose spending is worth a notice."""
+
+# DynamoDB takes 100 writes in a transaction; head, attempt, lineage and notices need their share.
+_ENTRIES_AT_ONCE: Final = 20
+
+_TIMELINE: Final = {
+    "Pending": (TimelineKind.STARTING, "Waits for capacity"),
+    "Starting": (TimelineKind.STARTING, "Waits for capacity and starts"),
+    "LaunchingMLInstances": (TimelineKind.STARTING, "Instances are launched"),
+    "PreparingTrainingStack": (TimelineKind.STARTING, "Instances are prepared"),
+    "Restarting": (TimelineKind.STARTING, "SageMaker restarts the job after an error of its own"),
+    "Downloading": (TimelineKind.DOWNLOADING, "Has capacity, downloads its data"),
+    "DownloadingTrainingImage": (TimelineKind.DOWNLOADING, "Has capacity, downloads its image"),
+    "Training": (TimelineKind.TRAINING, "Trains"),
+    "Interrupted": (TimelineKind.INTERRUPTED, "Lost its capacity, waits for new"),
+    "Uploading": (TimelineKind.UPLOADING, "Uploads its model and output"),
+    "Stopping": (TimelineKind.STOPPING, "Is being stopped"),
+}
+_LIMITS: Final = {
+    "MaxRuntimeExceeded": EndReason.MAX_RUNTIME_EXCEEDED,
+    "MaxWaitTimeExceeded": EndReason.MAX_WAIT_EXCEEDED,
+}
+_FAILURES: Final = (
+    # The class in front of FailureReason.
+    # Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DescribeTrainingJob.html
+    ("capacityerror", EndReason.CAPACITY),
+    ("algorithmerror", EndReason.SCRIPT_FAILED),
+    ("clienterror", EndReason.INPUT_ERROR),
+    ("internalservererror", EndReason.PLATFORM_ERROR),
+)
+_ENDED_TEXT: Final = {
+    EndReason.COMPLETED: "Completed",
+    EndReason.SCRIPT_FAILED: "Failed: the script ended with an error",
+    EndReason.STOPPED_BY_USER: "Stopped by a user",
+    EndReason.MAX_RUNTIME_EXCEEDED: "Ended at its time limit (max_run)",
+    EndReason.MAX_WAIT_EXCEEDED: "Ended: waited for capacity longer than it may",
+    EndReason.DEADLINE: "Ended: left spot to be done in time",
+    EndReason.CAPACITY: "Failed: no capacity of this instance type",
+    EndReason.INPUT_ERROR: "Failed: SageMaker could not prepare the job",
+    EndReason.PLATFORM_ERROR: "Failed inside SageMaker",
+    EndReason.JOB_VANISHED: "The training job is gone",
+    EndReason.QUOTA: "The account's quota has no room for the training job",
+    EndReason.LAUNCH_REFUSED: "SageMaker refused the training job",
+}
+_ENDED_TEXT_ON_EC2: Final = {
+    EndReason.INPUT_ERROR: "Failed: no instance came to train",
+    EndReason.PLATFORM_ERROR: "Failed in EC2",
+    EndReason.JOB_VANISHED: "The fleet is gone",
+    EndReason.LAUNCH_REFUSED: "EC2 refused the fleet",
+}
+_STATE_OF: Final = {
+    EndReason.COMPLETED: RunState.COMPLETED,
+    EndReason.STOPPED_BY_USER: RunState.STOPPED,
+    EndReason.MAX_RUNTIME_EXCEEDED: RunState.STOPPED,
+    EndReason.MAX_WAIT_EXCEEDED: RunState.STOPPED,
+    EndReason.DEADLINE: RunState.STOPPED,
+}
+_STEERED_TEXT: Final = {
+    Choice.WAIT: "Waits for spot",
+    Choice.SPOT: "Stays on spot",
+    Choice.ON_DEMAND: "Stays on demand",
+}
+_BUDGET_TOLD_AT_PERCENT: Final = (100, 80)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """What a decision needs to know of the deployment.
+
+    Attributes:
+        name: For the notices.
+        prices: On-demand US dollars per instance and hour, by instance type.
+        long_wait: A wait for capacity that is worth a notice.
+        pool_rules: What it wants of warm pools.
+    """
+
+    name: str
+    prices: Mapping[str, float]
+    long_wait: timedelta = DEFAULT_LONG_WAIT
+    pool_rules: PoolRules = field(default_factory=PoolRules)
+
+
+def decide(
+    *,
+    run: Run,
+    attempt: Attempt,
+    earlier: Sequence[Attempt] = (),
+    job: TrainingJob | None,
+    log: JobLog,
+    steering: Steering | None = None,
+    deployment: Deployment,
+    now: datetime,
+    chain_since: datetime | None = None,
+) -> list[RunChange]:
+    """Say what is missing in the record.
+
+    Args:
+        run: The head.
+        attempt: Its current attempt.
+        earlier: The attempts before it.
+        job: What SageMaker says of the attempt's job; None when it knows no such job.
+        log: The job's own events; looked at only when the job has ended.
+        steering: What a run with a deadline is steered by.
+        deployment: Names and prices.
+        now: The time of the decision.
+        chain_since: When the job took over the instances of a warm pool: since when those have been handed on.
+
+    Returns:
+        The changes in order, each one transaction on the version the one before it leaves. Empty when the record
+        says it all already, when the run has ended (an ending is final), or when the job is not the run's.
+    """
+    if run.state.ended or attempt.state.ended or run.attempt != attempt.attempt:
+        return []
+    if job is None:
+        return _without_job(run=run, attempt=attempt, earlier=earlier, deployment=deployment, now=now)
+    if not _is_of(attempt, job) or len(job.transitions) < attempt.recorded_transitions:
+        # Somebody else's job of the same name, or an answer older than the record.
+        return []
+    return list(
+        _Decision(
+            run=run,
+            attempt=attempt,
+            earlier=tuple(earlier),
+            job=job,
+            log=log,
+            steering=steering,
+            deployment=deployment,
+            now=now,
+            chain_since=chain_since,
+        ).changes()
+    )
+
+
+def ended_without_job(
+    *,
+    run: Run,
+    attempt: Attempt,
+    earlier: Sequence[Attempt] = (),
+    reason: EndReason,
+    failure_reason: str | None = None,
+    deployment: Deployment,
+    now: datetime,
+) -> RunChange:
+    """End an attempt whose training job never was, or is gone; and with it the run, unless another job follows.
+
+    Args:
+        run: The head, not ended.
+        attempt: Its current attempt.
+        earlier: The attempts before it.
+        reason: Why it ends.
+        failure_reason: SageMaker's words, if it refused the job.
+        deployment: Names and prices.
+        now: The time of the decision.
+    """
+    ended = {
+        "state": AttemptState(_state_of(reason).value),
+        "end_reason": reason,
+        "failure_reason": failure_reason,
+        "ended_at": now,
+    }
+    return _close(run=run, attempt=attempt.model_copy(update=ended), earlier=earlier, deployment=deployment, now=now)
+
+
+def end_reason_of(job: TrainingJob) -> EndReason:
+    """Tell the endings of a job apart.
+
+    Args:
+        job: An ended job. MaxRuntimeExceeded and MaxWaitTimeExceeded come with status Stopped and are not a user's
+            stop; AWS puts them into the secondary status, some answers only into the transitions.
+    """
+    if job.status == "Completed" or job.secondary_status == "Completed":
+        return EndReason.COMPLETED
+    seen = (job.secondary_status, *(transition.status for transition in reversed(job.transitions)))
+    limit = next((_LIMITS[status] for status in seen if status in _LIMITS), None)
+    if limit is not None:
+        return limit
+    if job.status == "Failed" or job.secondary_status == "Failed":
+        words = (job.failure_reason or "").lstrip().replace(" ", "").lower()
+        return next((reason for prefix, reason in _FAILURES if words.startswith(prefix)), EndReason.PLATFORM_ERROR)
+    if job.status == "Deleting" and not any(status == "Stopped" for status in seen):
+        return EndReason.JOB_VANISHED
+    return EndReason.STOPPED_BY_USER
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Decision:
+    run: Run
+    attempt: Attempt
+    earlier: tuple[Attempt, ...]
+    job: TrainingJob
+    log: JobLog
+    steering: Steering | None
+    deployment: Deployment
+    now: datetime
+    chain_since: datetime | None
+
+    def changes(self) -> Iterator[RunChange]:
+        """The changes in order: first the timeline in portions, with the last of them the state."""
+        run, attempt = self.run, self._launched()
+        recorded, total = attempt.recorded_transitions, len(self.job.transitions)
+        while total - recorded > _ENTRIES_AT_ONCE:
+            upto = recorded + _ENTRIES_AT_ONCE
+            attempt = self._with_transitions(attempt, upto)
+            run = self._with_attempt(run, attempt)
+            yield RunChange(
+                run=run,
+                attempt=attempt,
+                timeline=_once(self._entries(recorded, upto)),
+                notices=tuple(self._notices_on_the_way(attempt, recorded, upto)),
+            )
+            run = run.model_copy(update={"version": run.version + 1})
+            recorded = upto
+        attempt = self._with_transitions(attempt, total)
+        entries = list(self._entries(recorded, total))
+        told = list(self._notices_on_the_way(attempt, recorded, total))
+        if self.job.ended:
+            resumes = self._step_entries()
+            while len(resumes) > _ENTRIES_AT_ONCE:
+                portion, resumes = resumes[:_ENTRIES_AT_ONCE], resumes[_ENTRIES_AT_ONCE:]
+                yield RunChange(
+                    run=run, attempt=self._with_transitions(self._launched(), recorded), timeline=_once(portion)
+                )
+                run = run.model_copy(update={"version": run.version + 1})
+            attempt = self._ended(attempt)
+            pool = pool_left_by(
+                run=self.run,
+                attempt=attempt,
+                job=self.job,
+                usd_per_hour=self.deployment.prices.get(attempt.instance_type),
+                chain_since=self.chain_since,
+                now=self.now,
+            )
+            if pool is not None:
+                attempt = with_idle_time(attempt, pool)
+                entries.append(kept_entry(pool))
+            if self.steering is not None:
+                run = run.model_copy(update={"progress": self.steering.progress})
+            yield _close(
+                run=self._with_attempt(run, attempt),
+                attempt=attempt,
+                earlier=self.earlier,
+                deployment=self.deployment,
+                now=self.now,
+                timeline=[*entries, *resumes],
+                told=told,
+                pool=pool,
+            )
+            return
+        state = self._live_state()
+        attempt = attempt.model_copy(update={"state": AttemptState(state.value)})
+        run = run.model_copy(update={"state": state})
+        run = run.model_copy(update={"progress": self._progress()})
+        run, attempt, steered = self._steered(run, attempt)
+        run, budget_entries, budget_told = self._with_budget(run, attempt)
+        entries += [*steered, *budget_entries]
+        told += budget_told
+        if self._overstays(attempt):
+            attempt = attempt.model_copy(update={"rung_left_at": self.now})
+            entries.append(self._rung_left())
+        elif (told_long := self._waits_long(attempt)) is not None:
+            attempt = attempt.model_copy(update={"long_wait_told": attempt.interruptions})
+            told.append(told_long)
+        attempt, told_stale = self._stale_checkpoint(run, attempt)
+        told += told_stale
+        attempt = attempt.model_copy(
+            update={
+                "seen_modified_at": self.job.last_modified_at and _in_record(self.job.last_modified_at),
+                "look_again_at": self._look_again_at(run, attempt),
+            }
+        )
+        head = self._with_attempt(run, attempt)
+        change = RunChange(run=head, attempt=attempt, timeline=_once(entries), notices=tuple(told))
+        if not _says_nothing_new(change, self.run, self.attempt):
+            yield change
+
+    def _launched(self) -> Attempt:
+        if self.attempt.job_arn is not None:
+            return self.attempt
+        # The launch was cut short after SageMaker accepted the job: its ARN is recorded here.
+        return self.attempt.model_copy(update={"job_arn": self.job.arn, "launched_at": self.job.created_at})
+
+    def _with_transitions(self, attempt: Attempt, upto: int) -> Attempt:
+        return attempt.model_copy(
+            update={
+                "recorded_transitions": upto,
+                "interruptions": count_interruptions(self.job.transitions[:upto]),
+                "started_at": attempt.started_at or self._first_on_instances(),
+                # Of several types SageMaker takes the first with capacity, and bills that one.
+                "instance_type": self.job.instance_type or attempt.instance_type,
+            }
+        )
+
+    def _with_attempt(self, run: Run, attempt: Attempt) -> Run:
+        return run.model_copy(
+            update={
+                "job_arn": attempt.job_arn,
+                "instance_type": attempt.instance_type,
+                "volume_id": self.job.volume_id or run.volume_id,
+                "started_at": run.started_at or attempt.started_at,
+                "interruptions": sum(before.interruptions for before in self.earlier) + attempt.interruptions,
+                "updated_at": self.now,
+            }
+        )
+
+    def _first_on_instances(self) -> datetime | None:
+        return next(
+            (entry.started_at for entry in self.job.transitions if entry.status in ON_INSTANCES_STATUSES),
+            self.job.training_started_at,
+        )
+
+    def _live_state(self) -> RunState:
+        status = self.job.secondary_status
+        if self.job.status == "Stopping" or self.run.stop_requested_at is not None:
+            return RunState.STOPPING
+        if status in ON_INSTANCES_STATUSES:
+            return RunState.TRAINING
+        if status in WAITING_STATUSES or self.run.state is RunState.LAUNCHING:
+            return RunState.INTERRUPTED if self._lost_its_capacity() else RunState.WAITING
+        # A secondary status that AWS added since this was written says nothing about where the job is.
+        return self.run.state
+
+    def _lost_its_capacity(self) -> bool:
+        for entry in reversed(self.job.transitions):
+            if entry.status == "Interrupted":
+                return True
+            if entry.status in ON_INSTANCES_STATUSES:
+                return False
+        return self.job.secondary_status == "Interrupted"
+
+    def _ended(self, attempt: Attempt) -> Attempt:
+        reason = end_reason_of(self.job)
+        if reason is EndReason.STOPPED_BY_USER and attempt.rung_left_at and self.run.stop_requested_at is None:
+            # We asked for this end, because the wait was too long for the rung, or the deadline too near.
+            reason = EndReason.MAX_WAIT_EXCEEDED if attempt.left_spot_because is None else EndReason.DEADLINE
+        ended_at = _end_of(self.job) or self.now
+        return attempt.model_copy(
+            update={
+                "state": AttemptState(_state_of(reason).value),
+                "end_reason": reason,
+                "failure_reason": self.job.failure_reason,
+                "seen_modified_at": None,
+                "look_again_at": None,
+                "ended_at": ended_at,
+                "output_uri": self.job.model_uri if reason in _HAS_MODEL and self.job.training_seconds else None,
+                "usage": usage_of(job=self.job, log=self.log, earlier=self.earlier, ended_at=ended_at),
+            }
+        )
+
+    def _steered(self, run: Run, attempt: Attempt) -> tuple[Run, Attempt, list[TimelineEntry]]:
+        """What the run's policy and its guard say now; an entry only where that is something else than before."""
+        request, standing = _request_of(run), self._standing()
+        if self.steering is None or request is None:
+            return run, attempt, []
+        leaving = attempt.rung_left_at or run.stop_requested_at or self.job.status == "Stopping"
+        decided = None if leaving or standing is None else steering.decide(run, request, self.steering, standing)
+        if decided is None:
+            return run, attempt, []
+        text = f"{_STEERED_TEXT[Choice(decided.choice)]}: {decided.reason}"
+        if decided.choice == Choice.ON_DEMAND.value and attempt.capacity == "spot":
+            if on_demand_below(rungs_of(request), attempt.rung) is None:
+                return run, attempt, []
+            attempt = attempt.model_copy(update={"rung_left_at": self.now, "left_spot_because": decided.reason})
+            text = f"Leaves spot for on-demand: {decided.reason}"
+        elif run.steered is not None and run.steered.choice == decided.choice:
+            return run, attempt, []
+        entry = steered_entry(run=run.run, attempt=attempt.attempt, text=text, at=self.now)
+        return run.model_copy(update={"steered": decided}), attempt, [entry]
+
+    def _standing(self) -> Standing | None:
+        """What the run uses; None where SageMaker's word for it says neither."""
+        if self.attempt.capacity == "on-demand":
+            return Standing(using=Choice.ON_DEMAND, since=self.job.created_at, now=self.now)
+        waiting = self._waiting_since()
+        if waiting is not None:
+            return Standing(using=Choice.WAIT, since=waiting, now=self.now)
+        if self.job.secondary_status not in ON_INSTANCES_STATUSES:
+            return None
+        since = self.now
+        for entry in reversed(self.job.transitions):
+            if entry.status not in ON_INSTANCES_STATUSES:
+                break
+            since = entry.started_at
+        return Standing(using=Choice.SPOT, since=since, now=self.now)
+
+    def _with_budget(self, run: Run, attempt: Attempt) -> tuple[Run, list[TimelineEntry], list[Notice]]:
+        request = _request_of(run)
+        if request is None or request.budget is None:
+            return run, [], []
+        plan = None if self.steering is None else self.steering.plan
+        spot_usd = None if plan is None else plan.spot_usd_per_hour
+        spent = spent_so_far_usd(
+            earlier=self.earlier,
+            attempt=attempt,
+            job=self.job,
+            prices=self.deployment.prices,
+            spot_usd_per_hour=spot_usd,
+            now=self.now,
+        )
+        if spent is None:
+            return run, [], []
+        percent = next((share for share in _BUDGET_TOLD_AT_PERCENT if spent >= request.budget * share / 100), 0)
+        if percent <= run.budget_told_percent:
+            return run, [], []
+        how = "at most" if attempt.capacity == "spot" and spot_usd is None else "about"
+        text = (
+            f"{how.capitalize()} {spent:.2f} USD are spent, {100 * spent / request.budget:.0f}% of its budget of "
+            f"{request.budget:.2f} USD; it goes on"
+        )
+        entry = TimelineEntry(run=run.run, attempt=attempt.attempt, at=self.now, kind=TimelineKind.BUDGET, text=text)
+        told = []
+        if NoticeKind.BUDGET_NEAR in run.notify:
+            told.append(
+                notices.budget_notice(
+                    run=run,
+                    attempt=attempt.attempt,
+                    nth=len(_BUDGET_TOLD_AT_PERCENT) - _BUDGET_TOLD_AT_PERCENT.index(percent),
+                    spent=f"{how} {notices.spoken_usd(spent)}",
+                    budget_usd=request.budget,
+                    over=percent >= 100,
+                    deployment=self.deployment.name,
+                    now=self.now,
+                )
+            )
+        return run.model_copy(update={"budget_told_percent": percent}), [entry], told
+
+    def _overstays(self, attempt: Attempt) -> bool:
+        """Whether the job has waited longer than its rung may, and nobody has asked it to end."""
+        if attempt.rung_left_at is not None or self.run.stop_requested_at is not None or self.job.status == "Stopping":
+            return False
+        waiting, rung = self._waiting_since(), self._rung()
+        if waiting is None or rung is None or rung.longest_wait_seconds is None:
+            return False
+        return self.now - waiting >= timedelta(seconds=rung.longest_wait_seconds)
+
+    def _progress(self) -> Progress | None:
+        """How far the run is, with what was read of its log."""
+        return follow(self.run.progress, self.log.events) if self.steering is None else self.steering.progress
+
+    def _stale_checkpoint(self, run: Run, attempt: Attempt) -> tuple[Attempt, list[Notice]]:
+        """The notice of a checkpoint that is too old, once for each checkpoint."""
+        freshness = _freshness(run, self.job)
+        if freshness is None or not self.log.complete or self.now < freshness.stale_at:
+            return attempt, []
+        told_of = _in_record(freshness.newest_at or attempt.created_at)
+        if attempt.stale_told_of == told_of:
+            return attempt, []
+        attempt = attempt.model_copy(update={"stale_told": attempt.stale_told + 1, "stale_told_of": told_of})
+        notice = notices.stale_checkpoint_notice(
+            run=run,
+            attempt=attempt,
+            freshness=freshness,
+            nth=attempt.stale_told,
+            deployment=self.deployment.name,
+            now=self.now,
+        )
+        return attempt, [notice]
+
+    def _look_again_at(self, run: Run, attempt: Attempt) -> datetime | None:
+        """When a wait gets too long for the rung, or long enough to tell, or a checkpoint too old.
+
+        Returns:
+            None when time makes no difference.
+        """
+        since, rung = self._waiting_since(), self._rung()
+        freshness = _freshness(run, self.job)
+        if freshness is not None:
+            told = attempt.stale_told_of == _in_record(freshness.newest_at or attempt.created_at)
+            # Read a moment ago, or told: then a new checkpoint is looked for now and then.
+            later = self.now + LOOK_FOR_CHECKPOINTS
+            return _in_record(later if told or freshness.read_at <= self.now else freshness.read_at)
+        if since is None:
+            return None
+        told = attempt.long_wait_told == attempt.interruptions or NoticeKind.WAITING_TOO_LONG not in self.run.notify
+        longest = rung.longest_wait_seconds if rung is not None and attempt.rung_left_at is None else None
+        waits = [
+            *([] if told else [self._long_wait()]),
+            *([] if longest is None else [timedelta(seconds=longest)]),
+        ]
+        return min((_in_record(since + wait) for wait in waits), default=None)
+
+    def _waits_long(self, attempt: Attempt) -> Notice | None:
+        """The notice of a wait that is long by now; None when it is not, was told, or nobody asked."""
+        since = self._waiting_since()
+        if since is None or NoticeKind.WAITING_TOO_LONG not in self.run.notify or self.run.stop_requested_at:
+            return None
+        if attempt.long_wait_told == attempt.interruptions or self.now - since < self._long_wait():
+            return None
+        return notices.long_wait_notice(
+            run=self.run,
+            attempt=attempt,
+            deployment=self.deployment.name,
+            nth=attempt.interruptions,
+            waited_seconds=(self.now - since).total_seconds(),
+            happened_at=self.now,
+        )
+
+    def _long_wait(self) -> timedelta:
+        """A wait that is worth a notice."""
+        request = _request_of(self.run)
+        if request is None or request.waiting_too_long is None:
+            return self.deployment.long_wait
+        return timedelta(seconds=request.waiting_too_long)
+
+    def _waiting_since(self) -> datetime | None:
+        """When the wait that the job is in began; None when it has capacity."""
+        if self.job.secondary_status not in WAITING_STATUSES:
+            return None
+        since = self.job.created_at
+        for entry in self.job.transitions:
+            if entry.status in ON_INSTANCES_STATUSES:
+                since = entry.ended_at or entry.started_at
+        return since
+
+    def _rung(self) -> Rung | None:
+        request = _request_of(self.run)
+        rungs = () if request is None else rungs_of(request)
+        return rungs[self.attempt.rung] if self.attempt.rung < len(rungs) else None
+
+    def _rung_left(self) -> TimelineEntry:
+        return TimelineEntry(
+            run=self.run.run,
+            attempt=self.attempt.attempt,
+            at=self.now,
+            kind=TimelineKind.RUNG_LEFT,
+            text=f"Has waited long enough for {self._rung()}: its job is asked to end",
+        )
+
+    def _entries(self, first: int, upto: int) -> Iterator[TimelineEntry]:
+        for position in range(first, upto):
+            transition = self.job.transitions[position]
+            if transition.status not in _TIMELINE:
+                continue
+            kind, text = _TIMELINE[transition.status]
+            if kind is TimelineKind.TRAINING and self._follows_interruption(position):
+                kind, text = TimelineKind.RESUMED, "Trains again"
+            yield TimelineEntry(
+                run=self.run.run,
+                attempt=self.attempt.attempt,
+                at=transition.started_at,
+                kind=kind,
+                # SageMaker's messages say what the status says; a fleet's say which instance it is about.
+                text=f"{text} ({transition.message})" if self.run.backend == "ec2" and transition.message else text,
+            )
+
+    def _step_entries(self) -> list[TimelineEntry]:
+        return [
+            TimelineEntry(
+                run=self.run.run,
+                attempt=self.attempt.attempt,
+                at=datetime.fromtimestamp(event.at, tz=UTC),
+                kind=TimelineKind.STEP_RESUMED,
+                text=f"The script went on from step {event.step:,}"
+                if event.step
+                else "The script began from the beginning",
+                step=event.step,
+            )
+            for event in self.log.events
+            if event.kind is JobEventKind.RESUME and event.step is not None and _is_plausible(event.at)
+        ]
+
+    def _notices_on_the_way(self, attempt: Attempt, first: int, upto: int) -> Iterator[Notice]:
+        for position in range(first, upto):
+            transition = self.job.transitions[position]
+            moment = notices.Moment(
+                run=self.run,
+                attempt=attempt,
+                deployment=self.deployment.name,
+                nth=count_interruptions(self.job.transitions[: position + 1]),
+                happened_at=transition.started_at,
+                created_at=self.now,
+            )
+            if transition.status == "Interrupted" and NoticeKind.INTERRUPTED in self.run.notify:
+                yield notices.interruption_notice(moment)
+            interrupted = self._follows_interruption(position)
+            if transition.status == "Training" and interrupted and NoticeKind.RESUMED in self.run.notify:
+                away = transition.started_at - interrupted.started_at
+                yield notices.resume_notice(moment, away_seconds=away.total_seconds())
+            if transition.status == "Training" and not interrupted and self._is_dearer(attempt, position):
+                yield notices.on_demand_notice(
+                    run=self.run,
+                    attempt=attempt,
+                    deployment=self.deployment.name,
+                    happened_at=transition.started_at,
+                    now=self.now,
+                )
+
+    def _is_dearer(self, attempt: Attempt, position: int) -> bool:
+        """Whether the training that begins here is the attempt's first, on demand, of a run that looked for spot."""
+        first = all(entry.status != "Training" for entry in self.job.transitions[:position])
+        looked_for_spot = any(before.capacity == "spot" for before in self.earlier)
+        asked = NoticeKind.ON_DEMAND in self.run.notify
+        return asked and first and looked_for_spot and attempt.capacity == "on-demand"
+
+    def _follows_interruption(self, position: int) -> StatusTransition | None:
+        """The interruption that the training at this position ends, if it ends one."""
+        for entry in reversed(self.job.transitions[:position]):
+            if entry.status == "Interrupted":
+                return entry
+            if entry.status == "Training":
+                return None
+        return None
+
+
+def asks_for_its_log(run: Run, *, job: TrainingJob, now: datetime) -> bool:
+    """Whether the log of a live job has to be read before anything is decided about its run.
+
+    A deadline asks how far it is; a checkpoint that seems stale may only be one that nobody has read of yet.
+
+    Args:
+        run: The head.
+        job: Its job, not ended.
+        now: The time of the decision.
+    """
+    if run.deadline_at is not None:
+        return any(entry.status == "Training" for entry in job.transitions)
+    freshness = _freshness(run, job)
+    return freshness is not None and freshness.read_at <= now
+
+
+def _freshness(run: Run, job: TrainingJob) -> Freshness | None:
+    """How fresh the newest checkpoint is; None where nobody asked, or none is due."""
+    if NoticeKind.CHECKPOINT_STALE not in run.notify or run.stop_requested_at is not None:
+        return None
+    request = _request_of(run)
+    if request is None or not request.checkpoints:
+        return None
+    if job.secondary_status != "Training" or job.status != "InProgress":
+        return None
+    since = next((entry.started_at for entry in reversed(job.transitions) if entry.status == "Training"), None)
+    if since is None:
+        return None
+    return freshness_of(run.progress, training_since=since, longest_age_seconds=request.checkpoint_stale)
+
+
+def steered_entry(*, run: str, attempt: int, text: str, at: datetime) -> TimelineEntry:
+    """An entry of the timeline about what the policy decided."""
+    return TimelineEntry(run=run, attempt=attempt, at=at, kind=TimelineKind.STEERED, text=text)
+
+
+_HAS_MODEL: Final = frozenset(
+    # A stopped job uploads what is in /opt/ml/model within its last two minutes.
+    {EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.MAX_RUNTIME_EXCEEDED}
+)
+
+
+def _without_job(
+    *, run: Run, attempt: Attempt, earlier: Sequence[Attempt], deployment: Deployment, now: datetime
+) -> list[RunChange]:
+    if attempt.job_arn is None:
+        # Not launched yet, or the launch was cut short: to complete it is the launcher's business.
+        return []
+    if now - (attempt.launched_at or attempt.created_at) < VANISHED_AFTER:
+        return []
+    return [
+        ended_without_job(
+            run=run,
+            attempt=attempt,
+            earlier=earlier,
+            reason=EndReason.JOB_VANISHED,
+            deployment=deployment,
+            now=now,
+        )
+    ]
+
+
+def _close(
+    *,
+    run: Run,
+    attempt: Attempt,
+    earlier: Sequence[Attempt],
+    deployment: Deployment,
+    now: datetime,
+    timeline: Sequence[TimelineEntry] = (),
+    told: Sequence[Notice] = (),
+    pool: Pool | None = None,
+) -> RunChange:
+    """End an attempt, and with it the run; or let the next one follow in the same transaction.
+
+    One transaction, so that the run never looks ended in between, and never lets go of its lineage (I1).
+    """
+    attempts = (*earlier, attempt)
+    request = _request_of(run)
+    after: NextJob | NoMoreJobs = NoMoreJobs()
+    # An instance starts a failed script again by itself, and a fleet looks for capacity everywhere at once.
+    may_follow = run.backend == "sagemaker" and run.stop_requested_at is None
+    if may_follow and request is not None and attempt.job_request is not None:
+        after = next_job(request=request, attempts=attempts, prices=deployment.prices, deadline_at=run.deadline_at)
+    cost = bill(attempts, prices=deployment.prices)
+    if isinstance(after, NextJob) and request is not None:
+        return _followed(
+            run=run.model_copy(update={"cost": cost}),
+            attempt=attempt,
+            request=request,
+            job=after,
+            deployment=deployment,
+            now=now,
+            timeline=timeline,
+            told=told,
+            pool=pool,
+        )
+    reason = attempt.end_reason or EndReason.PLATFORM_ERROR
+    run = run.model_copy(
+        update={
+            "state": _state_of(reason),
+            "end_reason": reason,
+            "failure_reason": attempt.failure_reason,
+            "no_more_jobs_because": after.because,
+            "ended_at": attempt.ended_at,
+            "updated_at": now,
+            "output_uri": attempt.output_uri or run.output_uri,
+            "cost": cost,
+        }
+    )
+    endings = [notices.ending_notice(run=run, deployment=deployment.name, created_at=now, pool=pool)]
+    if pool is not None and NoticeKind.POOL_EXPIRED in run.notify and pool.state in _POOL_OVER:
+        endings.append(notices.pool_over_notice(run=run, pool=pool, deployment=deployment.name, created_at=now))
+    return RunChange(
+        run=run,
+        attempt=attempt,
+        timeline=_once([*timeline, _ended_entry(run)]),
+        notices=(*told, *(notice for notice in endings if notice is not None)),
+        pool=pool,
+    )
+
+
+_POOL_OVER: Final = frozenset({PoolState.ENDED, PoolState.NOT_KEPT})
+
+
+def _followed(
+    *,
+    run: Run,
+    attempt: Attempt,
+    request: JobRequest,
+    job: NextJob,
+    deployment: Deployment,
+    now: datetime,
+    timeline: Sequence[TimelineEntry],
+    told: Sequence[Notice],
+    pool: Pool | None,
+) -> RunChange:
+    following = _following(run=run, attempt=attempt, request=request, job=job, now=now)
+    reason = attempt.end_reason or EndReason.PLATFORM_ERROR
+    told = list(told)
+    if job.position != attempt.rung and NoticeKind.NEXT_RUNG in run.notify:
+        told.append(
+            notices.next_rung_notice(
+                run=run, left=attempt, job=job, deployment=deployment.name, happened_at=now, created_at=now
+            )
+        )
+    spent = None if run.cost is None else run.cost.billed_usd
+    if request.max_cost and spent and NoticeKind.BUDGET_NEAR in run.notify and spent >= BUDGET_NEAR * request.max_cost:
+        told.append(
+            notices.max_cost_notice(
+                run=run,
+                attempt=attempt.attempt,
+                spent_usd=spent,
+                max_cost_usd=request.max_cost,
+                deployment=deployment.name,
+                now=now,
+            )
+        )
+    entries = [
+        *timeline,
+        TimelineEntry(
+            run=run.run,
+            attempt=attempt.attempt,
+            at=attempt.ended_at or now,
+            kind=TimelineKind.ATTEMPT_ENDED,
+            text=_ENDED_TEXT[reason],
+        ),
+        TimelineEntry(
+            run=run.run,
+            attempt=following.attempt,
+            at=now,
+            kind=TimelineKind.ATTEMPT_BEGUN,
+            text=f"Attempt {following.attempt} looks for {job.rung}: {job.because}",
+        ),
+    ]
+    head = run.model_copy(
+        update={
+            "state": RunState.LAUNCHING,
+            "attempt": following.attempt,
+            "job_name": following.job_name,
+            "job_arn": None,
+            "capacity": following.capacity,
+            "instance_type": following.instance_type,
+            "updated_at": now,
+        }
+    )
+    return RunChange(
+        run=head,
+        attempt=attempt,
+        next_attempt=following,
+        timeline=_once(entries),
+        notices=tuple(told),
+        pool=pool,
+    )
+
+
+def _following(*, run: Run, attempt: Attempt, request: JobRequest, job: NextJob, now: datetime) -> Attempt:
+    number = attempt.attempt + 1
+    return Attempt(
+        run=run.run,
+        attempt=number,
+        rung=job.position,
+        job_name=job_name_for(run=run.run, attempt=number),
+        capacity=job.rung.capacity,
+        instance_type=job.rung.instance_types[0],
+        instance_count=run.instance_count,
+        created_at=now,
+        job_request=follow_up_request(
+            previous=attempt.job_request or {},
+            request=request,
+            job=job,
+            run=run.run,
+            attempt=number,
+            launch_id=launch_id_for(run=run.run, attempt=number, token=run.token, created_at=now),
+        ),
+    )
+
+
+def _request_of(run: Run) -> JobRequest | None:
+    """The run's request; None when another version of Spotkeep wrote it with fields that this one does not know."""
+    try:
+        return JobRequest.model_validate(run.request)
+    except ValidationError:
+        return None
+
+
+def _ended_entry(run: Run) -> TimelineEntry:
+    reason = run.end_reason or EndReason.PLATFORM_ERROR
+    because = f"; no job follows, for {run.no_more_jobs_because}" if run.no_more_jobs_because else ""
+    return TimelineEntry(
+        run=run.run,
+        attempt=run.attempt,
+        at=run.ended_at or run.updated_at,
+        kind=TimelineKind.ENDED,
+        text=f"{_ended_text(run, reason)}{because}",
+    )
+
+
+def _ended_text(run: Run, reason: EndReason) -> str:
+    if run.backend == "ec2":
+        return _ENDED_TEXT_ON_EC2.get(reason, _ENDED_TEXT[reason])
+    return _ENDED_TEXT[reason]
+
+
+def _state_of(reason: EndReason) -> RunState:
+    return _STATE_OF.get(reason, RunState.FAILED)
+
+
+def _is_of(attempt: Attempt, job: TrainingJob) -> bool:
+    if attempt.job_arn is not None:
+        return job.arn == attempt.job_arn
+    # Not confirmed yet. The name alone says little: a run id may have been used before, by a run long forgotten.
+    return attempt.job_request is not None and is_same_launch(
+        environment=job.environment, parameters=attempt.job_request
+    )
+
+
+def _end_of(job: TrainingJob) -> datetime | None:
+    if job.training_ended_at is not None:
+        return job.training_ended_at
+    if job.transitions:
+        last = job.transitions[-1]
+        return last.started_at if last.status not in _TIMELINE else last.ended_at or job.last_modified_at
+    return job.last_modified_at
+
+
+def _once(entries: Iterable[TimelineEntry]) -> tuple[TimelineEntry, ...]:
+    """Drop what is the same happening: two writes of one item in a transaction are refused."""
+    return tuple({(entry.at, entry.kind): entry for entry in entries}.values())
+
+
+def _says_nothing_new(change: RunChange, run: Run, attempt: Attempt) -> bool:
+    same_run = change.run.model_copy(update={"updated_at": run.updated_at}) == run
+    return same_run and change.attempt == attempt and not change.notices
+
+
+def _in_record(at: datetime) -> datetime:
+    """A time as the record keeps it, so that the same fact is the same record: `model_copy` does not convert."""
+    return at.astimezone(UTC).replace(microsecond=at.microsecond // 1000 * 1000)
+
+
+def _is_plausible(epoch_seconds: float) -> bool:
+    """Whether a job's clock gave a time that a date can hold."""
+    return 0 <= epoch_seconds < 253_402_300_800

@@ -1,0 +1,1 @@
+"""The job file: what a user asks for, and how its values are read."""

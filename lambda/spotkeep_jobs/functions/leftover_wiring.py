@@ -1,0 +1,50 @@
+"""The sources on real clients: one list for the reconciler and for `spotkeep doctor --account`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from spotkeep_jobs.aws.sagemaker_api import SageMakerTrainingJobs
+from spotkeep_jobs.aws.scheduler_api import EventBridgeScheduleGroup
+from spotkeep_jobs.leftovers.object_store import S3RunObjects
+from spotkeep_jobs.leftovers.sources import (
+    CheckpointLeftovers,
+    FleetLeftovers,
+    LeftoverSource,
+    ScheduleLeftovers,
+    Surroundings,
+    TrainingJobLeftovers,
+    WarmPoolLeftovers,
+)
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.fleets.sweep import FleetSweep
+
+
+def sources_of(
+    *,
+    around: Surroundings,
+    sagemaker: Any,
+    scheduler: Any,
+    s3: Any,
+    checkpoint_bucket: str,
+    fleets: FleetSweep | None,
+) -> tuple[LeftoverSource, ...]:
+    """Everything that is looked at.
+
+    Args:
+        around: What every source has.
+        sagemaker: A client of it.
+        scheduler: A client of it.
+        s3: A client of it.
+        checkpoint_bucket: Where runs' objects are.
+        fleets: What looks at EC2; None in a deployment without fleets.
+    """
+    jobs = SageMakerTrainingJobs(sagemaker)
+    return (
+        TrainingJobLeftovers(jobs, around),
+        WarmPoolLeftovers(jobs, around),
+        ScheduleLeftovers(EventBridgeScheduleGroup(scheduler, group=around.schedule_group), around),
+        CheckpointLeftovers(S3RunObjects(s3, bucket=checkpoint_bucket), around),
+        *(() if fleets is None else (FleetLeftovers(fleets, around),)),
+    )

@@ -1,0 +1,135 @@
+"""Each notice goes out once (I4), whatever fails on the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spotkeep_jobs.actions.outbox import FEWEST_TRIES, LONGEST_TRIED, STALE_AFTER
+from spotkeep_jobs.aws.notice_topic import NoticeNotSentError
+from spotkeep_jobs.facts.states import NoticeState
+
+RUN = "digits-1a2b3c4d"
+
+
+@pytest.fixture
+def told(world: Any, make: Any) -> Any:
+    """A world in which a run has just completed and its notice waits."""
+    run = world.launch(make.run(), make.attempt())
+    world.jobs.known[run.job_name] = make.job(("Training", 1.0), ("Completed", 2.0), status="Completed")
+    world.runs.observe(run.run)
+    return world
+
+
+def refuse(operation: str) -> None:
+    raise NoticeNotSentError(notice_id="n", reason="Throttled")
+
+
+def states(world: Any) -> list[NoticeState]:
+    return [notice.state for notice in world.table.notices(RUN)]
+
+
+def test_a_notice_goes_out_once_however_often_somebody_delivers(told: Any) -> None:
+    assert told.outbox.deliver_run(RUN).sent == (f"{RUN}/completed/1",)
+    assert told.outbox.deliver_run(RUN).sent == ()
+    assert told.outbox.deliver_all().sent == ()
+    assert len(told.topic.published) == 1
+    [sent] = told.table.notices(RUN)
+    assert (sent.state, sent.message_id, sent.sent_at) == (NoticeState.SENT, "message-1", told.clock())
+
+
+def test_what_the_topic_did_not_take_is_told_and_tried_again_at_once(told: Any) -> None:
+    told.topic.before_call = refuse
+    delivery = told.outbox.deliver_run(RUN)
+    assert delivery.sent == ()
+    assert "Throttled" in delivery.failures[0]
+    assert states(told) == [NoticeState.PENDING]
+    told.topic.before_call = lambda operation: None
+    assert told.outbox.deliver_all().sent == (f"{RUN}/completed/1",)
+
+
+def test_a_deliverer_that_died_before_publishing_costs_a_wait_not_the_notice(told: Any) -> None:
+    def die(operation: str) -> None:
+        raise ConnectionError("the function is gone")
+
+    told.topic.before_call = die
+    with pytest.raises(ConnectionError):
+        told.outbox.deliver_run(RUN)
+    told.topic.before_call = lambda operation: None
+    assert states(told) == [NoticeState.SENDING]
+    assert told.outbox.deliver_all().sent == ()
+    told.clock.pass_by(seconds=STALE_AFTER.total_seconds())
+    assert told.outbox.deliver_all().sent == (f"{RUN}/completed/1",)
+
+
+def test_a_deliverer_that_died_after_publishing_sends_again_with_the_same_id(told: Any) -> None:
+    """The one duplicate that cannot be avoided; the id tells it."""
+
+    def die_when_marking(operation: str) -> None:
+        if operation == "PutItem" and told.topic.published:
+            raise ConnectionError("the function is gone")
+
+    told.dynamodb.before_call = die_when_marking
+    with pytest.raises(ConnectionError):
+        told.outbox.deliver_run(RUN)
+    told.dynamodb.before_call = lambda operation: None
+    told.clock.pass_by(seconds=STALE_AFTER.total_seconds())
+    told.outbox.deliver_all()
+    first, second = told.topic.published
+    assert first.notice_id == second.notice_id
+    assert (first.subject, first.body) == (second.subject, second.body)
+    assert states(told) == [NoticeState.SENT]
+
+
+def test_two_deliverers_at_once_send_it_once(told: Any) -> None:
+    def another_comes(operation: str) -> None:
+        told.topic.before_call = lambda operation: None
+        told.outbox.deliver_all()
+
+    told.topic.before_call = another_comes
+    told.outbox.deliver_run(RUN)
+    assert len(told.topic.published) == 1
+
+
+def test_one_broken_notice_does_not_stop_the_others(world: Any, make: Any) -> None:
+    for name in ("broken", "fine"):
+        run = world.launch(make.run(name), make.attempt(name))
+        world.jobs.known[run.job_name] = make.job(("Completed", 2.0), name=run.job_name, status="Completed")
+        world.runs.observe(name)
+    world.outbox.deliver_run("none")
+
+    def refuse_the_first(operation: str) -> None:
+        world.topic.before_call = lambda operation: None
+        refuse(operation)
+
+    world.topic.before_call = refuse_the_first
+    delivery = world.outbox.deliver_all()
+    assert (len(delivery.sent), len(delivery.failures)) == (1, 1)
+
+
+def test_oldest_happenings_go_out_first(world: Any, make: Any) -> None:
+    run = world.launch(make.run(notify=("completed", "interrupted", "resumed")), make.attempt())
+    story = [("Training", 1.0), ("Interrupted", 2.0), ("Training", 4.0), ("Completed", 5.0)]
+    world.jobs.known[run.job_name] = make.job(*story, status="Completed")
+    world.runs.observe(run.run)
+    world.outbox.deliver_all()
+    assert [notice.kind.value for notice in world.topic.published] == ["interrupted", "resumed", "completed"]
+
+
+def test_what_is_refused_for_hours_is_put_aside_and_goes_out_once_when_it_is_asked_for(told: Any) -> None:
+    told.topic.before_call = refuse
+    dead = [told.outbox.deliver_all().dead for _ in range(FEWEST_TRIES)]
+    assert dead == [()] * FEWEST_TRIES
+    told.clock.pass_by(seconds=LONGEST_TRIED.total_seconds())
+    assert told.outbox.deliver_all().dead == (f"{RUN}/completed/1",)
+    assert told.outbox.deliver_all().failures == ()
+    assert states(told) == [NoticeState.DEAD]
+    [notice] = told.table.dead_notices()
+    told.topic.before_call = lambda operation: None
+    assert told.outbox.deliver_all().sent == ()
+    assert [told.table.revive_notice(notice) for _ in range(3)] == [True, False, False]
+    assert told.outbox.deliver_run(RUN).sent == (f"{RUN}/completed/1",)
+    assert told.outbox.deliver_all().sent == ()
+    assert not told.table.revive_notice(told.table.notices(RUN)[0])
+    assert told.table.dead_notices() == []
