@@ -36,6 +36,7 @@ from spotkeep_jobs.aws.run_table import (
     RunTable,
 )
 from spotkeep_jobs.aws.sagemaker_api import TrainingJobs
+from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.decisions.ladder import NextJob, first_job, price_of, rungs_of, shortest_job_seconds
 from spotkeep_jobs.decisions.steering import no_time_for_spot
 from spotkeep_jobs.decisions.tracking import Deployment, ended_without_job, steered_entry
@@ -50,8 +51,9 @@ from spotkeep_jobs.decisions.training_job_request import (
     output_prefix_for,
     run_id_for,
 )
-from spotkeep_jobs.decisions.validation import DeploymentDefaults, Validation, shown, validate
+from spotkeep_jobs.decisions.validation import Validation, validate
 from spotkeep_jobs.decisions.warm_pool import PoolRules
+from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import MAX_KEEP_ALIVE_SECONDS, MAX_RUNGS, JobRequest
 from spotkeep_jobs.errors import (
     Problem,
