@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
-from spotkeep_jobs.decisions import notices, steering
+from spotkeep_jobs.decisions import steering
 from spotkeep_jobs.decisions.checkpoint_watch import Freshness, freshness_of
 from spotkeep_jobs.decisions.cost import (
     ON_INSTANCES_STATUSES,
@@ -25,6 +25,19 @@ from spotkeep_jobs.decisions.cost import (
     usage_of,
 )
 from spotkeep_jobs.decisions.ladder import NextJob, NoMoreJobs, Rung, next_job, on_demand_below, rungs_of
+from spotkeep_jobs.decisions.notices.endings import ending_notice
+from spotkeep_jobs.decisions.notices.on_the_way import (
+    Moment,
+    interruption_notice,
+    long_wait_notice,
+    next_rung_notice,
+    on_demand_notice,
+    resume_notice,
+    stale_checkpoint_notice,
+)
+from spotkeep_jobs.decisions.notices.pools import pool_over_notice
+from spotkeep_jobs.decisions.notices.spending import budget_notice, max_cost_notice
+from spotkeep_jobs.decisions.notices.wording import spoken_usd
 from spotkeep_jobs.decisions.steering import Standing, Steering
 from spotkeep_jobs.decisions.training_job_request import follow_up_request, is_same_launch, job_name_for, launch_id_for
 from spotkeep_jobs.decisions.warm_pool import PoolRules, kept_entry, pool_left_by, with_idle_time
@@ -457,11 +470,11 @@ class _Decision:
         told = []
         if NoticeKind.BUDGET_NEAR in run.notify:
             told.append(
-                notices.budget_notice(
+                budget_notice(
                     run=run,
                     attempt=attempt.attempt,
                     nth=len(_BUDGET_TOLD_AT_PERCENT) - _BUDGET_TOLD_AT_PERCENT.index(percent),
-                    spent=f"{how} {notices.spoken_usd(spent)}",
+                    spent=f"{how} {spoken_usd(spent)}",
                     budget_usd=request.budget,
                     over=percent >= 100,
                     deployment=self.deployment.name,
@@ -492,7 +505,7 @@ class _Decision:
         if attempt.stale_told_of == told_of:
             return attempt, []
         attempt = attempt.model_copy(update={"stale_told": attempt.stale_told + 1, "stale_told_of": told_of})
-        notice = notices.stale_checkpoint_notice(
+        notice = stale_checkpoint_notice(
             run=run,
             attempt=attempt,
             freshness=freshness,
@@ -532,7 +545,7 @@ class _Decision:
             return None
         if attempt.long_wait_told == attempt.interruptions or self.now - since < self._long_wait():
             return None
-        return notices.long_wait_notice(
+        return long_wait_notice(
             run=self.run,
             attempt=attempt,
             deployment=self.deployment.name,
@@ -608,7 +621,7 @@ class _Decision:
     def _notices_on_the_way(self, attempt: Attempt, first: int, upto: int) -> Iterator[Notice]:
         for position in range(first, upto):
             transition = self.job.transitions[position]
-            moment = notices.Moment(
+            moment = Moment(
                 run=self.run,
                 attempt=attempt,
                 deployment=self.deployment.name,
@@ -617,13 +630,13 @@ class _Decision:
                 created_at=self.now,
             )
             if transition.status == "Interrupted" and NoticeKind.INTERRUPTED in self.run.notify:
-                yield notices.interruption_notice(moment)
+                yield interruption_notice(moment)
             interrupted = self._follows_interruption(position)
             if transition.status == "Training" and interrupted and NoticeKind.RESUMED in self.run.notify:
                 away = transition.started_at - interrupted.started_at
-                yield notices.resume_notice(moment, away_seconds=away.total_seconds())
+                yield resume_notice(moment, away_seconds=away.total_seconds())
             if transition.status == "Training" and not interrupted and self._is_dearer(attempt, position):
-                yield notices.on_demand_notice(
+                yield on_demand_notice(
                     run=self.run,
                     attempt=attempt,
                     deployment=self.deployment.name,
@@ -758,9 +771,9 @@ def _close(
             "cost": cost,
         }
     )
-    endings = [notices.ending_notice(run=run, deployment=deployment.name, created_at=now, pool=pool)]
+    endings = [ending_notice(run=run, deployment=deployment.name, created_at=now, pool=pool)]
     if pool is not None and NoticeKind.POOL_EXPIRED in run.notify and pool.state in _POOL_OVER:
-        endings.append(notices.pool_over_notice(run=run, pool=pool, deployment=deployment.name, created_at=now))
+        endings.append(pool_over_notice(run=run, pool=pool, deployment=deployment.name, created_at=now))
     return RunChange(
         run=run,
         attempt=attempt,
@@ -790,14 +803,14 @@ def _followed(
     told = list(told)
     if job.position != attempt.rung and NoticeKind.NEXT_RUNG in run.notify:
         told.append(
-            notices.next_rung_notice(
+            next_rung_notice(
                 run=run, left=attempt, job=job, deployment=deployment.name, happened_at=now, created_at=now
             )
         )
     spent = None if run.cost is None else run.cost.billed_usd
     if request.max_cost and spent and NoticeKind.BUDGET_NEAR in run.notify and spent >= BUDGET_NEAR * request.max_cost:
         told.append(
-            notices.max_cost_notice(
+            max_cost_notice(
                 run=run,
                 attempt=attempt.attempt,
                 spent_usd=spent,
