@@ -36,10 +36,12 @@ from spotkeep_jobs.aws.run_table import (
     RunTable,
 )
 from spotkeep_jobs.aws.sagemaker_api import TrainingJobs
+from spotkeep_jobs.decisions.deployment import Deployment
 from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.decisions.ending import ended_without_job
 from spotkeep_jobs.decisions.ladder import NextJob, first_job, price_of, rungs_of, shortest_job_seconds
 from spotkeep_jobs.decisions.steering import no_time_for_spot
-from spotkeep_jobs.decisions.tracking import Deployment, ended_without_job, steered_entry
+from spotkeep_jobs.decisions.tracking import steered_entry
 from spotkeep_jobs.decisions.training_job_request import (
     JobPlatform,
     build_training_job_request,
@@ -53,8 +55,9 @@ from spotkeep_jobs.decisions.training_job_request import (
 )
 from spotkeep_jobs.decisions.validation import Validation, validate
 from spotkeep_jobs.decisions.warm_pool import PoolRules
+from spotkeep_jobs.document.limits import MAX_KEEP_ALIVE_SECONDS, MAX_RUNGS
 from spotkeep_jobs.document.reading import shown
-from spotkeep_jobs.document.request import MAX_KEEP_ALIVE_SECONDS, MAX_RUNGS, JobRequest
+from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import (
     Problem,
     RequestRefusedError,
@@ -74,12 +77,10 @@ from spotkeep_jobs.fleets.launch import FleetPlatform, fleet_launch, job_request
 
 LAUNCH_SETTLES: Final = timedelta(minutes=5)
 """Who set out to create a job this long ago is dead: longer than any function may run, by a minute for their clocks."""
-
 _REFUSED: Final = frozenset({EndReason.LAUNCH_REFUSED, EndReason.QUOTA})
 _QUOTA_CODE: Final = "ResourceLimitExceeded"
 _FILLED_IN: Final = frozenset({"image", "instance_types", "max_run", "max_wait"})
 """What a deployment may fill in. It may fill in something else by the time a token comes again."""
-
 _TRIES: Final = 8
 _COMPLETION_TRIES: Final = _TRIES + MAX_RUNGS
 """A ladder may be refused at every rung."""

@@ -15,8 +15,8 @@ from spotkeep_jobs.decisions.pool_matching import PoolMatch, match
 from spotkeep_jobs.decisions.training_job_request import build_training_job_request
 from spotkeep_jobs.decisions.warm_pool import LONGEST_CHAIN, stop_requested
 from spotkeep_jobs.document.durations import format_duration
+from spotkeep_jobs.document.limits import MAX_KEEP_ALIVE_SECONDS
 from spotkeep_jobs.document.reading import shown
-from spotkeep_jobs.document.request import MAX_KEEP_ALIVE_SECONDS
 from spotkeep_jobs.errors import Problem, RequestRefusedError, SageMakerRefusedError, TrainingJobNotFoundError
 from spotkeep_jobs.facts.record import Pool
 from spotkeep_jobs.facts.states import PoolEndReason, PoolState

@@ -24,7 +24,7 @@ from spotkeep_jobs.facts.states import PoolState
 if TYPE_CHECKING:
     from spotkeep_jobs.aws.sagemaker_api import TrainingJobs
     from spotkeep_jobs.aws.scheduler_api import Schedules
-    from spotkeep_jobs.decisions.tracking import Deployment
+    from spotkeep_jobs.decisions.deployment import Deployment
     from spotkeep_jobs.facts.record import Pool
     from spotkeep_jobs.facts.training_job import TrainingJob
 

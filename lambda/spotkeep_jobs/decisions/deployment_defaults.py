@@ -6,12 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from spotkeep_jobs.document.request import (
-    DAY_SECONDS,
-    MAX_WAIT_SECONDS,
-    NO_CHECKPOINTS_SPOT_SECONDS,
-    JobRequest,
-)
+from spotkeep_jobs.document.limits import DAY_SECONDS, MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS
+from spotkeep_jobs.document.request import JobRequest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from spotkeep_jobs.facts.record import Attempt, Notice, Pool, PoolChange, Run, T
 from spotkeep_jobs.facts.states import EndReason, NoticeKind, PoolEndReason, PoolState, TimelineKind
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.decisions.tracking import Deployment
+    from spotkeep_jobs.decisions.deployment import Deployment
     from spotkeep_jobs.facts.training_job import TrainingJob
 
 LONGEST_CHAIN: Final = timedelta(days=28)

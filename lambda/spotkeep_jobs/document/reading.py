@@ -13,23 +13,12 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
-from spotkeep_jobs.document.request import (
-    BACKENDS,
-    Channel,
-    ChannelData,
-    GitSource,
-    JobRequest,
-    RungRequest,
-    VolumeRequest,
-)
+from spotkeep_jobs.document.limits import BACKENDS
+from spotkeep_jobs.document.request import Channel, ChannelData, GitSource, JobRequest, RungRequest, VolumeRequest
 from spotkeep_jobs.errors import Problem
 
 MAX_PROBLEMS: Final = 200
-
-
 _PLACEHOLDERS: Final[Mapping[str, Any]] = {"name": "placeholder", "command": ["true"]}
-
-
 _SECRET_FIELDS: Final = ("environment", "hyperparameters")
 
 

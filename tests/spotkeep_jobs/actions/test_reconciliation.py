@@ -12,7 +12,7 @@ from spotkeep_jobs.actions.reconciliation import SEARCH_FROM, Reconciler, SweepF
 from spotkeep_jobs.actions.tuning_jobs import TuningJob, TuningObserver
 from spotkeep_jobs.aws.metric_log import MetricLog
 from spotkeep_jobs.aws.notice_topic import NoticeNotSentError
-from spotkeep_jobs.decisions.tracking import DEFAULT_LONG_WAIT
+from spotkeep_jobs.decisions.deployment import DEFAULT_LONG_WAIT
 from spotkeep_jobs.errors import SageMakerBusyError
 from spotkeep_jobs.facts.states import RunState
 

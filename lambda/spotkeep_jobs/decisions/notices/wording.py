@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Final
 
 COLUMNS: Final = 72
-
 _REASON_CHARACTERS: Final = 700
 _LABEL_COLUMNS: Final = 13
 

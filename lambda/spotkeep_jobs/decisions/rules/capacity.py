@@ -8,15 +8,15 @@ from typing import Final
 from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.decisions.rules.rule import Rule, rule
 from spotkeep_jobs.document.durations import format_duration
-from spotkeep_jobs.document.reading import shown
-from spotkeep_jobs.document.request import (
+from spotkeep_jobs.document.limits import (
     DAY_SECONDS,
     MAX_FLEET_TYPES,
     MAX_INSTANCE_TYPES,
     MAX_WAIT_SECONDS,
     NO_CHECKPOINTS_SPOT_SECONDS,
-    JobRequest,
 )
+from spotkeep_jobs.document.reading import shown
+from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import Problem
 
 

@@ -7,13 +7,9 @@ from typing import Final
 
 from spotkeep_jobs.decisions.deployment_defaults import NO_DEFAULTS, DeploymentDefaults
 from spotkeep_jobs.decisions.rules.rule import Rule, rule
+from spotkeep_jobs.document.limits import EBS_LIMITS, GP3_IOPS_PER_THROUGHPUT
 from spotkeep_jobs.document.reading import outlined
-from spotkeep_jobs.document.request import (
-    EBS_LIMITS,
-    GP3_IOPS_PER_THROUGHPUT,
-    JobRequest,
-    VolumeRequest,
-)
+from spotkeep_jobs.document.request import JobRequest, VolumeRequest
 from spotkeep_jobs.errors import Problem
 
 NOT_ON_EC2: Final[Mapping[str, str]] = {

@@ -8,21 +8,18 @@ from typing import Final
 
 from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.decisions.rules.rule import Rule, rule
-from spotkeep_jobs.document.reading import shown
-from spotkeep_jobs.document.request import (
+from spotkeep_jobs.document.limits import (
     MAX_CHANNELS,
     MAX_ENVIRONMENT,
     MAX_HYPERPARAMETERS,
     MAX_RUN_ID_LENGTH,
     MAX_TAGS,
-    GitSource,
-    JobRequest,
 )
+from spotkeep_jobs.document.reading import shown
+from spotkeep_jobs.document.request import GitSource, JobRequest
 from spotkeep_jobs.errors import Problem
 
 OWN_TAGS: Final = 4
-
-
 OWN_VARIABLES: Final = 3
 
 
