@@ -17,7 +17,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_jobs.actions.launch import complete_launch
+from spotkeep_jobs.actions.launch_completion import complete_launch
 from spotkeep_jobs.aws.job_backends import JobBackends
 from spotkeep_jobs.aws.run_table import RunChangedError, RunTable
 from spotkeep_jobs.decisions.deployment import Deployment

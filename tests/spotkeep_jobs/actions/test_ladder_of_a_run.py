@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.actions.launch import Launcher, complete_launch
+from spotkeep_jobs.actions.launch import Launcher
+from spotkeep_jobs.actions.launch_completion import complete_launch
 from spotkeep_jobs.actions.reconciliation import Reconciler
 from spotkeep_jobs.actions.run_observer import RunObserver
 from spotkeep_jobs.actions.tuning_jobs import TuningObserver

@@ -11,7 +11,8 @@ from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spotkeep_jobs.actions.launch import LAUNCH_SETTLES, Launcher, complete_launch
+from spotkeep_jobs.actions.launch import Launcher
+from spotkeep_jobs.actions.launch_completion import LAUNCH_SETTLES, complete_launch
 from spotkeep_jobs.aws.run_table import RunTable
 from spotkeep_jobs.decisions.deployment import Deployment
 from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.actions.launch import LAUNCH_SETTLES
+from spotkeep_jobs.actions.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.actions.reconciliation import SEARCH_FROM, Reconciler, SweepFailedError
 from spotkeep_jobs.actions.tuning_jobs import TuningJob, TuningObserver
 from spotkeep_jobs.aws.metric_log import MetricLog

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from spotkeep_jobs.decisions.deployment_defaults import NO_DEFAULTS, DeploymentDefaults
+from spotkeep_jobs.decisions.launch_refusals import no_fleets
 from spotkeep_jobs.decisions.rules.rule import Rule, rule
 from spotkeep_jobs.document.limits import EBS_LIMITS, GP3_IOPS_PER_THROUGHPUT
 from spotkeep_jobs.document.reading import outlined
@@ -39,12 +40,7 @@ def _fields_are_of_the_backend(request: JobRequest, defaults: DeploymentDefaults
     """A recorded request names every field, so what has its default counts as not given."""
     on_ec2 = request.backend == "ec2"
     if on_ec2 and defaults.fleet_instance_types is None and defaults is not NO_DEFAULTS:
-        yield Problem(
-            field="backend",
-            found="ec2",
-            problem="needs EC2 fleets, and this deployment has none",
-            fix="Set ec2_fleets and deploy again, or launch it on SageMaker: remove backend.",
-        )
+        yield no_fleets()
     foreign: Mapping[str, str] = NOT_ON_EC2 if on_ec2 else ONLY_ON_EC2
     for name, fix in foreign.items():
         value = getattr(request, name)
