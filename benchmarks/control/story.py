@@ -35,7 +35,8 @@ from spotkeep_jobs.actions.run_observer import RunObserver
 from spotkeep_jobs.actions.tuning_jobs import SageMakerTuningJobs, TuningObserver
 from spotkeep_jobs.aws.metric_log import MetricLog
 from spotkeep_jobs.aws.notice_topic import SnsNoticeTopic
-from spotkeep_jobs.aws.run_table import RunChangedError, RunTable
+from spotkeep_jobs.aws.run_table import RunTable
+from spotkeep_jobs.aws.run_table_errors import RunChangedError
 from spotkeep_jobs.aws.sagemaker_api import SageMakerTrainingJobs
 from spotkeep_jobs.decisions.deployment import Deployment
 from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults

@@ -27,7 +27,8 @@ from launcher import answers
 from launcher.plan import plan_of
 from launcher.settings import LauncherSettings
 from spotkeep_jobs.actions.launch import Fleets, Launcher, LaunchUnfinishedError
-from spotkeep_jobs.aws.run_table import RunChangedError, RunTable
+from spotkeep_jobs.aws.run_table import RunTable
+from spotkeep_jobs.aws.run_table_errors import RunChangedError
 from spotkeep_jobs.aws.sagemaker_api import SageMakerTrainingJobs, client_config
 from spotkeep_jobs.aws.temporary_errors import is_temporary
 from spotkeep_jobs.document.durations import parse_duration

@@ -27,13 +27,13 @@ from spotkeep_jobs.actions.launch_completion import TRIES, complete_launch, is_o
 from spotkeep_jobs.actions.pool_actions import PoolActions
 from spotkeep_jobs.actions.pool_watch import PoolWatch
 from spotkeep_jobs.aws.job_backends import JobBackends
-from spotkeep_jobs.aws.run_table import (
+from spotkeep_jobs.aws.run_table import RunTable
+from spotkeep_jobs.aws.run_table_errors import (
     AttemptStillLiveError,
     LineageTakenError,
     RunChangedError,
     RunExistsError,
     RunNotFoundError,
-    RunTable,
 )
 from spotkeep_jobs.aws.sagemaker_api import TrainingJobs
 from spotkeep_jobs.decisions.deployment import Deployment
@@ -66,12 +66,7 @@ from spotkeep_jobs.decisions.warm_pool import PoolRules
 from spotkeep_jobs.document.limits import MAX_KEEP_ALIVE_SECONDS
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.errors import (
-    Problem,
-    RequestRefusedError,
-    SageMakerError,
-    SpotkeepJobsError,
-)
+from spotkeep_jobs.errors import Problem, RequestRefusedError, SageMakerError, SpotkeepJobsError
 from spotkeep_jobs.facts.record import Attempt, Plan, Run, Steered, TimelineEntry
 from spotkeep_jobs.facts.states import EndReason, RunState
 from spotkeep_jobs.fleets.checks import Checked, FleetChecks

@@ -12,17 +12,12 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from spotkeep_jobs.aws.job_backends import JobBackends
-from spotkeep_jobs.aws.run_table import (
-    RunChangedError,
-    RunNotFoundError,
-    RunTable,
-)
+from spotkeep_jobs.aws.run_table import RunTable
+from spotkeep_jobs.aws.run_table_errors import RunChangedError, RunNotFoundError
 from spotkeep_jobs.aws.sagemaker_api import TrainingJobs
 from spotkeep_jobs.decisions.deployment import Deployment
 from spotkeep_jobs.decisions.ending import ended_without_job
-from spotkeep_jobs.decisions.training_job_request import (
-    is_same_launch,
-)
+from spotkeep_jobs.decisions.training_job_request import is_same_launch
 from spotkeep_jobs.document.limits import MAX_RUNGS
 from spotkeep_jobs.errors import (
     SageMakerBusyError,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_jobs.aws.run_table import RunChangedError
+from spotkeep_jobs.aws.run_table_errors import RunChangedError
 from spotkeep_jobs.decisions.ladder import first_job
 from spotkeep_jobs.decisions.pool_matching import PoolMatch, match
 from spotkeep_jobs.decisions.training_job_request import build_training_job_request

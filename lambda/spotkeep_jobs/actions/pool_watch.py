@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_jobs.aws.run_table import RunChangedError, RunTable
+from spotkeep_jobs.aws.run_table import RunTable
+from spotkeep_jobs.aws.run_table_errors import RunChangedError
 from spotkeep_jobs.aws.scheduler_api import ScheduleNotMadeError
 from spotkeep_jobs.decisions.pool_matching import differences
 from spotkeep_jobs.decisions.pool_schedules import plan_schedules

@@ -11,15 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
-from spotkeep_jobs.decisions.cost import (
-    bill,
-)
+from spotkeep_jobs.decisions.cost import bill
 from spotkeep_jobs.decisions.deployment import Deployment
 from spotkeep_jobs.decisions.ladder import NextJob, NoMoreJobs, next_job
 from spotkeep_jobs.decisions.notices.endings import ending_notice
-from spotkeep_jobs.decisions.notices.on_the_way import (
-    next_rung_notice,
-)
+from spotkeep_jobs.decisions.notices.on_the_way import next_rung_notice
 from spotkeep_jobs.decisions.notices.pools import pool_over_notice
 from spotkeep_jobs.decisions.notices.spending import max_cost_notice
 from spotkeep_jobs.decisions.training_job_request import follow_up_request, job_name_for, launch_id_for

@@ -7,10 +7,7 @@ from typing import Final
 
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.errors import (
-    Problem,
-    RequestRefusedError,
-)
+from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.facts.record import Run
 
 _FILLED_IN: Final = frozenset({"image", "instance_types", "max_run", "max_wait"})
