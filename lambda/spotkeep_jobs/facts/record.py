@@ -211,6 +211,16 @@ class Plan(Record):
     rests_on: tuple[str, ...] = ()
 
 
+class RunGroup(Record):
+    """Independent runs that were launched as one; each is a run like any other afterwards."""
+
+    id: str
+    """What was launched; the runs are `<id>-1` to `<id>-<size>`."""
+    index: int
+    """Which of them this run is, from 1."""
+    size: int
+
+
 class Run(Record):
     """The head of a run: what the user asked for and where it stands.
 
@@ -220,6 +230,8 @@ class Run(Record):
     run: str
     name: str
     owner: str | None = None
+    group: RunGroup | None = None
+    """Of a run that was launched with others in one document."""
     state: RunState = RunState.LAUNCHING
     end_reason: EndReason | None = None
     failure_reason: str | None = None
