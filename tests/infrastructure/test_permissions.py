@@ -149,6 +149,7 @@ EXPECTED_ACTIONS = {
         "ec2:DescribeSpotPriceHistory",
         "ec2:DescribeTags",
         "ec2:DescribeVolumes",
+        "ec2:GetConsoleOutput",
         "ec2:RunInstances",
         "ec2:TerminateInstances",
         "iam:PassRole",

@@ -82,6 +82,10 @@ class Ec2Api(Protocol):
         """Terminate instances; those that are gone are fine."""
         ...
 
+    def console(self, instance_id: str, /) -> str:
+        """What an instance printed on its console, the last of it; empty when EC2 has nothing."""
+        ...
+
     def spot_prices(
         self, *, instance_types: Sequence[str], zones: Sequence[str], start: datetime, end: datetime
     ) -> tuple[SpotPrice, ...]:
@@ -234,6 +238,13 @@ class BotoEc2Api:
             except SageMakerRefusedError as error:
                 if not _GONE.search(error.code):
                     raise
+
+    def console(self, instance_id: str, /) -> str:
+        """Read a console; see `Ec2Api.console`. It explains a failure, and is never needed to end one."""
+        try:
+            return str(self._call("get_console_output", InstanceId=instance_id).get("Output") or "")
+        except (SageMakerRefusedError, SageMakerBusyError):
+            return ""
 
     def spot_prices(
         self, *, instance_types: Sequence[str], zones: Sequence[str], start: datetime, end: datetime

@@ -38,6 +38,7 @@ class FleetSettings(BaseModel):
     fleet_instance_types: Json[tuple[str, ...]] = ()
     fleet_log_group: str | None = None
     fleet_event_bus: str = "default"
+    fleet_volume_kms_key_arn: str | None = None
     volume_retention_days: Annotated[int, Field(ge=0)] | None = None
     """How long volumes of runs that are over are kept; None for ever."""
 
@@ -52,6 +53,7 @@ class FleetSettings(BaseModel):
             instance_types=self.fleet_instance_types,
             log_group=self.fleet_log_group,
             event_bus=self.fleet_event_bus,
+            volume_kms_key_arn=self.fleet_volume_kms_key_arn,
         )
 
 

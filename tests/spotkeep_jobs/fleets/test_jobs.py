@@ -50,6 +50,7 @@ class FakeEc2:
     storage: list[Stored] = field(default_factory=list)
     versions: list[str] = field(default_factory=list)
     terminated: list[str] = field(default_factory=list)
+    consoles: dict[str, str] = field(default_factory=dict)
     refuses: bool = False
     loses_answers: int = 0
 
@@ -101,6 +102,9 @@ class FakeEc2:
     def terminate(self, instance_ids: Sequence[str], /) -> None:
         self.terminated += instance_ids
         self.there = [replace(each, state="terminated") if each.id in instance_ids else each for each in self.there]
+
+    def console(self, instance_id: str, /) -> str:
+        return self.consoles.get(instance_id, "")
 
     def spot_prices(
         self, *, instance_types: Sequence[str], zones: Sequence[str], start: datetime, end: datetime
