@@ -49,6 +49,9 @@ class SavingsTotal:
     idle_pool_usd: float | None
     stored_bytes: int | None
     storage_usd: float | None
+    """Of what the bucket holds."""
+    ebs_usd: float | None
+    """Of the volumes of runs on EC2, and of the snapshots that moved them, while they ran: in `billed_usd` already."""
     saved_percent: float | None
     aws_saved_percent: float | None
     billed_usd: float | None
@@ -98,6 +101,7 @@ class SavingsReport:
                     **line.cost.model_dump(mode="json"),
                     "stored_bytes": None if line.storage is None else line.storage.stored_bytes,
                     "storage_usd": line.storage_usd,
+                    "volume_usd": line.cost.storage_usd,
                 }
                 for line in self.lines
             ],
@@ -183,6 +187,7 @@ def _total(lines: Sequence[SavingsLine]) -> SavingsTotal:
         idle_pool_usd=_sum_known(cost.idle_pool_usd for cost in costs),
         stored_bytes=sum(stored) if stored else None,
         storage_usd=storage_usd,
+        ebs_usd=_sum_known(usd for cost in costs for usd in (cost.storage_usd, cost.snapshot_usd)),
         saved_percent=_share(saved_usd, clean_usd) if known and storage_usd is not None else _share(saved, clean),
         aws_saved_percent=None if training <= 0 else 100 * (1 - (billed - idle) / training),
         billed_usd=_sum_known(cost.billed_usd for cost in costs),

@@ -214,7 +214,8 @@ def _costs(request: Mapping[str, Any], *, judgement: Judgement, now: datetime) -
         return [_costs_of_one(request, judgement=judgement, now=now)]
     on_demand = {**request, "capacity": "on-demand", "max_price": None}
     return [
-        f"{number} {which['capacity']}, each {_costs_of_one(which, judgement=judgement, now=now)}"
+        f"{number} {which['capacity']}{', each' if number > 1 else ''}: "
+        f"{_costs_of_one(which, judgement=judgement, now=now)}"
         for number, which in ((base, on_demand), (count - base, request))
         if number
     ]

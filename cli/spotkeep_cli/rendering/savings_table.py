@@ -61,6 +61,9 @@ def savings_table(report: SavingsReport, *, width: int) -> RenderableType:
         columns.append(amounts("IDLE", [(row.idle_pool_seconds, row.idle_pool_usd) for row in every], importance=2))
     if total.stored_bytes:
         columns.append(_stored(every, in_dollars=total.storage_usd is not None))
+    if total.ebs_usd:
+        *ebs, footer = [quantities.dollars(row.ebs_usd) for row in every]
+        columns.append(Column(heading="EBS", cells=ebs, footer=footer, importance=1, justify="right"))
     table = table_that_fits(columns, width=width)
     return Group(table, *(Text(remark, style="dim") for remark in _remarks(report, in_dollars=in_dollars)))
 
@@ -89,6 +92,8 @@ def _remarks(report: SavingsReport, *, in_dollars: bool) -> list[str]:
     if total.stored_bytes:
         what = "STORAGE is what the bucket still holds of each run, replaced and deleted versions included"
         remarks.append(f"{what}{'' if total.storage_usd is not None else '; its price is not known'}.")
+    if total.ebs_usd:
+        remarks.append("EBS is the volumes of runs on EC2 and the snapshots that moved them; it is billed already.")
     if total.runs_without_redone_work:
         remarks.append(
             f"{_runs(total.runs_without_redone_work)} did not report steps: the work done twice is not known there."
