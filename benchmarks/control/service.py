@@ -113,6 +113,11 @@ class Service:
         self.highest: dict[str, int] = {}
         self.redone: Counter[str] = Counter()
 
+    @property
+    def launched(self) -> list[ModelJob]:
+        """The jobs that a launcher made."""
+        return [job for job in self.jobs.values() if not job.by_hand]
+
     # What the functions see
 
     def clock(self) -> datetime:

@@ -227,7 +227,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         document = action if action["action"] == "pools" else {**action, "run": name}
         self._invoke("launcher", functools.partial(self._answer, document), skew=skew, hold=hold, trouble=trouble)
 
-    @precondition(lambda self: any(job.pool == "Available" for job in self.service.jobs.values()))
+    @precondition(lambda self: any(job.pool == "Available" for job in self.service.launched))
     @rule(which=st.integers(0, 1), skew=skews, hold=pauses, trouble=troubles)
     def a_next_job_looks_for_a_pool(
         self, which: int, skew: int, hold: int | None, trouble: tuple[int, Trouble] | None
@@ -292,22 +292,22 @@ class ControlPlaneStory(RuleBasedStateMachine):
 
     # What happens to jobs
 
-    @precondition(lambda self: any(is_waiting(job) for job in self.service.jobs.values()))
+    @precondition(lambda self: any(is_waiting(job) for job in self.service.launched))
     @rule(which=st.integers(0, 20))
     def a_job_gets_capacity(self, which: int) -> None:
         self.service.gets_capacity(self._one_of(is_waiting, which))
 
-    @precondition(lambda self: any(job.on_instances for job in self.service.jobs.values()))
+    @precondition(lambda self: any(job.on_instances for job in self.service.launched))
     @rule(which=st.integers(0, 20), steps=st.integers(1, 12))
     def a_job_trains(self, which: int, steps: int) -> None:
         self.service.trains(self._one_of(lambda job: job.on_instances, which), steps)
 
-    @precondition(lambda self: any(_can_be_taken(job) for job in self.service.jobs.values()))
+    @precondition(lambda self: any(_can_be_taken(job) for job in self.service.launched))
     @rule(which=st.integers(0, 20))
     def a_job_is_interrupted(self, which: int) -> None:
         self.service.is_interrupted(self._one_of(_can_be_taken, which))
 
-    @precondition(lambda self: any(job.status == "InProgress" for job in self.service.jobs.values()))
+    @precondition(lambda self: any(job.status == "InProgress" for job in self.service.launched))
     @rule(
         which=st.integers(0, 20),
         how=st.sampled_from(_ENDS),
@@ -325,7 +325,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         else:
             self.service.ends(job, "Failed", failure=f"{how}: words")
 
-    @precondition(lambda self: any(_may_leave_a_pool(job) for job in self.service.jobs.values()))
+    @precondition(lambda self: any(_may_leave_a_pool(job) for job in self.service.launched))
     @rule(which=st.integers(0, 20), how=st.sampled_from(["Completed", "AlgorithmError"]))
     def a_job_leaves_a_pool(self, which: int, how: str) -> None:
         job = self._one_of(_may_leave_a_pool, which)
@@ -336,12 +336,12 @@ class ControlPlaneStory(RuleBasedStateMachine):
         else:
             self.service.ends(job, "Failed", failure=f"{how}: words")
 
-    @precondition(lambda self: any(job.status == "Stopping" for job in self.service.jobs.values()))
+    @precondition(lambda self: any(job.status == "Stopping" for job in self.service.launched))
     @rule(which=st.integers(0, 20))
     def a_job_that_stops_is_over(self, which: int) -> None:
         self.service.ends(self._one_of(lambda job: job.status == "Stopping", which), "Stopped")
 
-    @precondition(lambda self: any(self._can_be_deleted(job) for job in self.service.jobs.values()))
+    @precondition(lambda self: any(self._can_be_deleted(job) for job in self.service.launched))
     @rule(which=st.integers(0, 20))
     def somebody_deletes_a_job(self, which: int) -> None:
         self.service.is_deleted(self._one_of(self._can_be_deleted, which))
@@ -430,7 +430,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
     _failed = False
 
     def _i1_one_writer(self, runs: dict[str, Run]) -> None:
-        live = [job for job in self.service.jobs.values() if job.live and not job.by_hand]
+        live = [job for job in self.service.launched if job.live]
         lineages = [job.lineage for job in live]
         assert len(set(lineages)) == len(lineages), f"two live jobs write one lineage: {[job.name for job in live]}"
         for job in live:
@@ -452,8 +452,8 @@ class ControlPlaneStory(RuleBasedStateMachine):
 
     def _i6_nothing_bills_on(self, runs: dict[str, Run]) -> None:
         assert not self.wrongly_removed, self.wrongly_removed
-        for job in self.service.jobs.values():
-            if job.live and not job.by_hand:
+        for job in self.service.launched:
+            if job.live:
                 assert not runs[job.run].state.ended, f"{job.name} lives, but its run is {runs[job.run].state}"
         for run in runs.values():
             owner = self.record.lineage_owner(run.checkpoint_uri)
@@ -688,7 +688,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         return self.processes[which % len(self.processes)]
 
     def _one_of(self, judge: Callable[[ModelJob], bool], which: int) -> ModelJob:
-        fitting = [job for job in self.service.jobs.values() if judge(job)]
+        fitting = [job for job in self.service.launched if judge(job)]
         return fitting[which % len(fitting)]
 
     def _can_be_deleted(self, job: ModelJob) -> bool:

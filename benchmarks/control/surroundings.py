@@ -5,6 +5,8 @@ Spelled as boto3's clients of EventBridge Scheduler and of S3, as far as the fun
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -96,13 +98,11 @@ class Objects:
         return self
 
     def paginate(self, *, Bucket: str, Prefix: str, Delimiter: str | None = None) -> Iterator[Any]:  # noqa: N803
-        first = 0
-        while True:
-            page = self._called("ListObjectsV2", lambda first=first: self._page(Prefix, Delimiter, first))
+        for first in itertools.count(0, _KEYS_A_PAGE):
+            page = self._called("ListObjectsV2", functools.partial(self._page, Prefix, Delimiter, first))
             yield page
             if not page["IsTruncated"]:
                 return
-            first += _KEYS_A_PAGE
 
     def delete_objects(self, *, Bucket: str, Delete: dict[str, Any]) -> dict[str, Any]:  # noqa: N803
         keys = [each["Key"] for each in Delete["Objects"]]

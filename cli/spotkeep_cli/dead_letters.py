@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from spotkeep_cli.aws_deployment import translated_aws_errors
+from spotkeep_cli.aws_calls import translated_aws_errors
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
