@@ -66,6 +66,7 @@ TRACKING = {
     "kms:Decrypt",
     "kms:GenerateDataKey",
     "scheduler:CreateSchedule",
+    "sqs:SendMessage",
 }
 LOOKING_FOR_LEFTOVERS = {
     "sagemaker:Search",
@@ -97,13 +98,12 @@ EXPECTED_ACTIONS = {
     },
     "Launcher": {*OWN_LOG_AND_TRACES, *RUN_READING, *RUN_WRITING, *LAUNCHING, "sqs:SendMessage"},
     "Tracker": {*TRACKING, *LAUNCHING, "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage"},
-    "WarmPools": {*TRACKING, *LAUNCHING, "sqs:SendMessage"},
+    "WarmPools": {*TRACKING, *LAUNCHING},
     "WarmPoolWatch": {"lambda:InvokeFunction", "sqs:SendMessage"},
     "Reconciler": {
         *TRACKING,
         *LAUNCHING,
         *LOOKING_FOR_LEFTOVERS,
-        "sqs:SendMessage",
         "s3:GetBucketLocation",
         "s3:ListBucket",
         "scheduler:DeleteSchedule",
@@ -116,6 +116,9 @@ EXPECTED_ACTIONS = {
         *OBJECT_READING,
         *LOG_READING,
         *LOOKING_FOR_LEFTOVERS,
+        "sqs:ChangeMessageVisibility",
+        "sqs:DeleteMessage",
+        "sqs:ReceiveMessage",
         "servicequotas:ListServiceQuotas",
         "s3:ListBucketVersions",
         "lambda:InvokeFunction",

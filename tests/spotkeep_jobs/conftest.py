@@ -85,6 +85,18 @@ class FakeTopic:
 
 
 @dataclass
+class FakeDeadNoticeQueue:
+    """A dead-letter queue that keeps what it was given."""
+
+    messages: list[Notice] = field(default_factory=list)
+    before_call: Callable[[str], None] = lambda operation: None
+
+    def put(self, notice: Notice, /) -> None:
+        self.before_call("SendMessage")
+        self.messages.append(notice)
+
+
+@dataclass
 class FakeSchedules:
     """EventBridge Scheduler, which knows a schedule by its name."""
 
@@ -277,6 +289,7 @@ class World:
         self.jobs = FakeTrainingJobs()
         self.logs = FakeJobLogs()
         self.topic = FakeTopic()
+        self.dead_letters = FakeDeadNoticeQueue()
         self.schedules = FakeSchedules()
         self.deployment = Deployment(name="spotkeep", prices={"ml.m5.xlarge": 0.23})
         self.watch_pools(PoolRules())
@@ -299,7 +312,7 @@ class World:
             clock=self.clock,
             pools=self.pools,
         )
-        self.outbox = Outbox(table=self.table, topic=self.topic, clock=self.clock)
+        self.outbox = Outbox(table=self.table, topic=self.topic, dead_letters=self.dead_letters, clock=self.clock)
 
     def launch(self, run: Run, attempt: Attempt) -> Run:
         """Open a run and record its job."""
