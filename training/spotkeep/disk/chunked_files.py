@@ -23,7 +23,7 @@ _FIRST_WRITE_BYTES = 4 * CHUNK_BYTES
 # More goes through memory that is new and out of the cache, less waits for the interpreter's lock more often.
 _READ_BYTES = 2 * CHUNK_BYTES
 # Some to wait for the disk, while others add up and copy what it gave.
-_DISK_READERS = int(__import__("os").environ.get("DR", "8"))
+_DISK_READERS = 8
 
 Target = tuple[int, memoryview]
 """Where in a file some bytes are, and the memory they belong to."""
