@@ -1,8 +1,8 @@
 """Data files: written while they are still being copied, read straight into the memory that waits for them.
 
-Two threads share the pieces of a file, so one works while the other waits for the disk. What the page cache has is read
-into its target and verified there. What is on the disk is read past the page
-cache in larger pieces, into memory that is aligned for that, verified, and copied to where it belongs.
+Threads share the pieces of a file, so some work while others wait for the disk. What the page cache has is read into
+its target and verified there. What is on the disk is read past the page cache, into memory that is aligned for that,
+verified, and copied to where it belongs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from .storage import WRITE_BYTES, LocalStorage, ReadableFile
 _FIRST_WRITE_BYTES = 4 * CHUNK_BYTES
 # More goes through memory that is new and out of the cache, less waits for the interpreter's lock more often.
 _READ_BYTES = 2 * CHUNK_BYTES
-# Some to wait for the disk, while others add up and copy what it gave.
+# Two keep a disk busy. The others have the next request there already when the processors are: a thread that the disk
+# has woken waits for its turn behind the training's own.
+_DISK_WRITERS = 4
+# Some wait for the disk, while others add up and copy what it gave.
 _DISK_READERS = 8
 
 Target = tuple[int, memoryview]
@@ -76,7 +79,7 @@ def write_file(
             partial(write_piece, start, end) for start, end in _growing_pieces(len(raw))
         ]
         # Beside the first piece, which may still have to be copied, and not when everybody waits for the last.
-        share([*writes[:1], sync_directories, *writes[1:]], _do_all)
+        share([*writes[:1], sync_directories, *writes[1:]], _do_all, threads=_DISK_WRITERS)
         storage.sync(descriptor)
 
 
