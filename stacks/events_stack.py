@@ -169,7 +169,7 @@ class EventsStack(Stack):
             self,
             "Shutdown",
             reconciler=self.reconciler,
-            needs=[self.tracker, self.topics, job_events, clock, watch, *follow_fleets],
+            needs=[self.tracker, self.warm_pools, self.topics, job_events, clock, watch, *follow_fleets],
         )
         functions = [jobs.launcher, self.tracker, self.warm_pools, self.reconciler]
         if settings.slack_channel or settings.teams_channel:
