@@ -103,7 +103,7 @@ class Fleets(Construct):
         )
         self._allow_look_ups(
             grantee,
-            "DescribeInstanceTypeOfferings",
+            "DescribeImages",
             "DescribeInstanceTypes",
             "DescribeLaunchTemplateVersions",
         )

@@ -142,7 +142,7 @@ EXPECTED_ACTIONS = {
         "ec2:DescribeFleetHistory",
         "ec2:DescribeFleetInstances",
         "ec2:DescribeFleets",
-        "ec2:DescribeInstanceTypeOfferings",
+        "ec2:DescribeImages",
         "ec2:DescribeInstanceTypes",
         "ec2:DescribeInstances",
         "ec2:DescribeLaunchTemplateVersions",

@@ -120,7 +120,9 @@ def fleet_parts(
     )
     owners = TaggedFleetOwners(ec2, deployment=settings.deployment)
     zones = tuple(dict.fromkeys(platform.subnets.values()))
-    checks = FleetChecks(ec2, zones=zones, deployment=settings.deployment, now=now)
+    checks = FleetChecks(
+        ec2, template_id=platform.launch_template_id, zones=zones, deployment=settings.deployment, now=now
+    )
     return FleetParts(jobs=jobs, owners=owners, ec2=ec2, records=records, checks=checks)
 
 

@@ -18,7 +18,16 @@ from spotkeep_jobs.facts.leftover_findings import Kind, Rule
 from spotkeep_jobs.facts.price_book import StoragePrices
 from spotkeep_jobs.facts.record import Run
 from spotkeep_jobs.facts.states import EndReason, RunState
-from spotkeep_jobs.fleets.facts import Fleet, FleetEvent, Instance, Snapshot, SpotPrice, Stored, Volume
+from spotkeep_jobs.fleets.facts import (
+    Fleet,
+    FleetEvent,
+    Instance,
+    InstanceTypeFacts,
+    Snapshot,
+    SpotPrice,
+    Stored,
+    Volume,
+)
 from spotkeep_jobs.fleets.history import FleetHistory
 from spotkeep_jobs.fleets.jobs import FleetJobs
 from spotkeep_jobs.fleets.launch import FleetPlatform, fleet_launch, job_request_of
@@ -105,6 +114,12 @@ class FakeEc2:
             for name in instance_types
             for zone in zones
         )
+
+    def instance_types(self, names: Sequence[str], /) -> tuple[InstanceTypeFacts, ...]:
+        return ()
+
+    def ami_architecture(self, template_id: str, /) -> str | None:
+        return None
 
     def volume(self, volume_id: str, /) -> Volume | None:
         return None
