@@ -61,6 +61,7 @@ from spotkeep_jobs.facts.record import (
     TimelineEntry,
     format_time,
 )
+from spotkeep_jobs.facts.stack_request import StackRequest
 from spotkeep_jobs.facts.states import AttemptState, NoticeState, PoolState, RunState, TimelineKind
 
 if TYPE_CHECKING:
@@ -662,6 +663,23 @@ class RunTable:
                 return False
             raise
         return True
+
+    # The end of the deployment
+
+    def deletion(self) -> StackRequest | None:
+        """CloudFormation's request to delete the deployment, while it waits for an answer; or None."""
+        item = self._get_item("deployment", "deletion")
+        return None if item is None else StackRequest.model_validate_json(str(item["request"]))
+
+    def keep_deletion(self, request: StackRequest) -> None:
+        """Keep CloudFormation's request; whoever finds that nothing runs any more answers it."""
+        item = {"pk": "deployment", "sk": "deletion", "request": request.model_dump_json()}
+        self._client.put_item(TableName=self._table, Item=to_dynamodb(item))
+
+    def forget_deletion(self) -> None:
+        """Forget the request: it was answered, or nobody waits for it any more."""
+        key = to_dynamodb({"pk": "deployment", "sk": "deletion"})
+        self._client.delete_item(TableName=self._table, Key=key)
 
     # Items
 
