@@ -18,6 +18,7 @@ from spotkeep_constructs.instance_log import grant_read_instance_log, group_name
 from spotkeep_constructs.interruption_drill import InterruptionDrill
 from spotkeep_constructs.job_events import JobEvents
 from spotkeep_constructs.job_function import JobFunction
+from spotkeep_constructs.leftover_alarms import LeftoverAlarms
 from spotkeep_constructs.leftover_sweep import LeftoverSweep
 from spotkeep_constructs.notice_dead_letters import NoticeDeadLetters
 from spotkeep_constructs.notice_topics import NoticeTopics
@@ -204,6 +205,14 @@ class EventsStack(Stack):
             events=job_events.queue,
             dead_letters=dead_letters,
         )
+        leftover_alarms = LeftoverAlarms(
+            self,
+            "LeftoverAlarms",
+            topic=self.topics.operations,
+            reconciler=self.reconciler,
+            most_found=settings.leftovers_alarm_count,
+            most_usd_per_hour=settings.leftovers_alarm_usd_per_hour,
+        )
         drill = (
             InterruptionDrill(
                 self,
@@ -226,7 +235,7 @@ class EventsStack(Stack):
                 deliverers=[self.tracker, self.warm_pools, self.reconciler],
                 functions=functions,
                 dead_letters=dead_letters,
-                alarms=alarms.alarms,
+                alarms=[*alarms.alarms, *leftover_alarms.alarms],
             )
         self.connection = Connection(
             self,

@@ -277,6 +277,11 @@ def _report_leftovers(look: LookReport) -> None:
     }
     for name, count in counts.items():
         metrics.add_metric(name=name, unit=MetricUnit.Count, value=count)
+    # These are seldom more than nothing, and each metric that has a value in an hour is billed for it.
+    if not_removed := look.count(Outcome.FAILED) + len(look.unreadable):
+        metrics.add_metric(name="LeftoversNotRemoved", unit=MetricUnit.Count, value=not_removed)
+    if usd_per_hour := look.wrong_usd_per_hour:
+        metrics.add_metric(name="LeftoversUsdPerHour", unit=MetricUnit.NoUnit, value=usd_per_hour)
 
 
 if "AWS_LAMBDA_INITIALIZATION_TYPE" in os.environ:

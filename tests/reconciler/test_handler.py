@@ -175,12 +175,32 @@ def test_what_was_left_over_is_counted_logged_and_measured(
     said = capsys.readouterr().out.replace(" ", "")
     assert '"LeftoversFound":[1.0]' in said
     assert '"LeftoversRemoved":[1.0]' in said
+    assert '"LeftoversNotRemoved":[1.0]' in said, "what could not be looked at may hold anything"
+    assert '"LeftoversUsdPerHour":[0.23]' in said, "a pool that waits as it was asked to is not left over"
     logged = [(record.levelname, record.msg) for record in caplog.records if "stray-1" in record.msg]
     assert logged == [
         ("WARNING", "training job stray-1 belongs to no run"),
         ("INFO", "training job stray-1 belongs to no run"),
     ]
     assert [vars(record)["what"] for record in caplog.records if record.msg == "not looked at"] == ["schedules"]
+
+
+def test_an_account_in_order_writes_no_metric_that_would_be_billed_for_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call(monkeypatch, Sweep(), kept=Housekept(look=LookReport(begun_at=NOON, removes=True)))
+    said = capsys.readouterr().out
+    assert "LeftoversFound" in said
+    assert "LeftoversNotRemoved" not in said
+    assert "LeftoversUsdPerHour" not in said
+
+
+def test_what_could_not_be_removed_is_counted_until_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    look = LookReport(begun_at=NOON, removes=True, handled=(handled(Outcome.FAILED), handled(Outcome.FAILED)))
+    call(monkeypatch, Sweep(), kept=Housekept(look=look))
+    assert '"LeftoversNotRemoved":[2.0]' in capsys.readouterr().out.replace(" ", "")
 
 
 def test_prices_that_aws_does_not_tell_are_no_failure(

@@ -15,7 +15,7 @@ Items (`pk` / `sk`):
     tuning#<job>           notice#<kind>#0001                 the outbox, for tuning jobs
     tuning#<job>           watch                              while a tuning job runs
     token#<token>          claim                              -> run
-    lineage#<s3 prefix>    claim                              -> run, while it lives
+    lineage#<s3 prefix>    claim                              -> run, while it lives; or the removal of its objects
     prices#<region>        book                               what AWS charges there, as of a day
     leftovers              look                               the last look for what belongs to no live run
 """
@@ -51,6 +51,7 @@ from spotkeep_jobs.aws.table_items import (
 from spotkeep_jobs.facts.leftover_findings import LookReport
 from spotkeep_jobs.facts.price_book import PriceBook
 from spotkeep_jobs.facts.record import (
+    REMOVAL,
     Attempt,
     Notice,
     Plan,
@@ -78,6 +79,8 @@ _TUNING_IN_FLIGHT: Final = "tuning"
 _POOL_IN_FLIGHT: Final = "pool"
 
 
+_LONGEST_REMOVAL: Final = timedelta(minutes=15)
+"""Longer than a function lives: then DynamoDB may delete the claim of one that died."""
 # A run lives 28 days of training and as long a wait at most: what is written beside its head outlives the head.
 _LONGEST_RUN: Final = timedelta(days=56)
 _COMMON_RETRIES: Final = 8
@@ -612,7 +615,7 @@ class RunTable:
             yield str(item["run"])
 
     def lineage_owner(self, checkpoint_uri: str) -> str | None:
-        """The live run that owns a checkpoint prefix, or None."""
+        """The live run that owns a checkpoint prefix, `REMOVAL` while its objects are removed, or None."""
         item = self._get_item(f"lineage#{checkpoint_uri}", "claim")
         return None if item is None else str(item["run"])
 
@@ -663,6 +666,31 @@ class RunTable:
                 return False
             raise
         return True
+
+    def claim_for_removal(self, checkpoint_uri: str, *, now: datetime) -> bool:
+        """Keep runs off a checkpoint prefix while its objects are removed.
+
+        Who dies before `release_after_removal` has the next removal take the claim over; and it expires.
+
+        Args:
+            checkpoint_uri: The prefix, as a run would claim it.
+            now: The time.
+
+        Returns:
+            False when a live run has it.
+        """
+        keys = {"pk": f"lineage#{checkpoint_uri}", "sk": "claim"}
+        claim = keys | {"run": REMOVAL, "expires_at": epoch_seconds(now + _LONGEST_REMOVAL)}
+        mine = "attribute_not_exists(pk) OR run = :run"
+        try:
+            self._transact([self._put(claim, condition=mine, values={":run": REMOVAL})])
+        except TransactionCancelled:
+            return False
+        return True
+
+    def release_after_removal(self, checkpoint_uri: str) -> None:
+        """Let runs have a prefix again."""
+        self._transact([self._release_claim(checkpoint_uri, REMOVAL)])
 
     # The end of the deployment
 
@@ -793,12 +821,15 @@ class RunTable:
         )
 
     def _release_lineage(self, run: Run) -> _Write:
+        return self._release_claim(run.checkpoint_uri, run.run)
+
+    def _release_claim(self, checkpoint_uri: str, owner: str) -> _Write:
         return {
             "Delete": {
                 "TableName": self._table,
-                "Key": to_dynamodb({"pk": f"lineage#{run.checkpoint_uri}", "sk": "claim"}),
+                "Key": to_dynamodb({"pk": f"lineage#{checkpoint_uri}", "sk": "claim"}),
                 "ConditionExpression": "attribute_not_exists(pk) OR run = :run",
-                "ExpressionAttributeValues": to_dynamodb({":run": run.run}),
+                "ExpressionAttributeValues": to_dynamodb({":run": owner}),
             }
         }
 
