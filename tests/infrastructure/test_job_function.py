@@ -15,10 +15,10 @@ import pytest
 from benchmarks.control.story import LARGEST_SKEW_SECONDS, TIMEOUT_SECONDS
 from spotkeep_constructs.errors import PropertyError
 from spotkeep_constructs.job_function import code_bytes
-from spotkeep_jobs.actions.launch import LAUNCH_SETTLES
+from spotkeep_jobs.actions.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.actions.outbox import STALE_AFTER
 
-from .conftest import ROOT
+from .conftest import EVERYTHING_SET, ROOT
 
 if TYPE_CHECKING:
     from .conftest import Templates
@@ -144,6 +144,7 @@ def test_every_function_knows_where_fleets_may_be(
     assert json.loads(variables["SPOTKEEP_FLEET_INSTANCE_TYPES"]) == ["c5.xlarge", "c6i.xlarge"]
     assert variables["SPOTKEEP_FLEET_LOG_GROUP"] == "/spotkeep/lab/instances"
     assert variables["SPOTKEEP_VOLUME_RETENTION_DAYS"] == "30"
+    assert variables["SPOTKEEP_FLEET_VOLUME_KMS_KEY_ARN"] == EVERYTHING_SET["volume_kms_key_arn"]
     created = json.dumps(variables_of(templates, function)["SPOTKEEP_FLEET_SUBNETS"])
     assert created.count("Fn::GetAZs") == 3
 

@@ -14,47 +14,27 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from spotkeep_jobs.decisions import notices
 from spotkeep_jobs.decisions.cost import bill
+from spotkeep_jobs.decisions.notices.pools import pool_expiring_notice, pool_over_notice
 from spotkeep_jobs.decisions.training_job_request import is_same_launch
 from spotkeep_jobs.document.durations import format_duration
 from spotkeep_jobs.facts.record import Attempt, Notice, Pool, PoolChange, Run, TimelineEntry
 from spotkeep_jobs.facts.states import EndReason, NoticeKind, PoolEndReason, PoolState, TimelineKind
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.decisions.tracking import Deployment
+    from spotkeep_jobs.decisions.deployment import Deployment
     from spotkeep_jobs.facts.training_job import TrainingJob
 
 LONGEST_CHAIN: Final = timedelta(days=28)
 """How long instances may be handed on from job to job.
 Source: https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools.html (Maximum warm pool duration)"""
-
 _RETAINING: Final = frozenset({EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.SCRIPT_FAILED})
 """The endings after which SageMaker keeps a pool. What Describe says goes before this list."""
-
 _CLOCKS_DIFFER: Final = timedelta(seconds=60)
 """A pool that ended this shortly before the computed expiry has expired: SageMaker's clock is its own."""
-
 _SEEN_EVERYWHERE_AFTER: Final = timedelta(minutes=10)
 """A job that ended this long ago and that SageMaker does not know is gone; before, the answer may be an old one."""
-
 _SECONDS_PER_HOUR: Final = 3600
-
-
-@dataclass(frozen=True, kw_only=True)
-class PoolRules:
-    """What a deployment wants of warm pools.
-
-    Attributes:
-        reminder_lead_seconds: How long before its expiry users are reminded of a pool; 0 for no reminder.
-        idle_limit_seconds: A pool that has waited longer is stopped; None for no such limit.
-        idle_limit_usd: A pool whose waiting has cost more is stopped; None for no such limit. It can be kept only
-            where the price of the instance type is known.
-    """
-
-    reminder_lead_seconds: int = 600
-    idle_limit_seconds: int | None = None
-    idle_limit_usd: float | None = None
 
 
 def pool_left_by(
@@ -225,7 +205,7 @@ class _Look:
             run = run.model_copy(update={"cost": bill(attempts, prices=self.deployment.prices) or run.cost})
         notice = None
         if pool.state is not PoolState.REUSED and NoticeKind.POOL_EXPIRED in run.notify:
-            notice = notices.pool_over_notice(run=run, pool=pool, deployment=self.deployment.name, created_at=self.now)
+            notice = pool_over_notice(run=run, pool=pool, deployment=self.deployment.name, created_at=self.now)
         return PoolChange(
             run=run,
             attempt=attempt,
@@ -268,7 +248,7 @@ class _Look:
             return None
         if pool.stop_requested_at is not None or NoticeKind.POOL_EXPIRING not in self.run.notify:
             return None
-        return notices.pool_expiring_notice(
+        return pool_expiring_notice(
             run=self.run,
             pool=pool,
             idle_usd=idle_usd(pool, now=self.now),
