@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Callable
 
@@ -68,21 +67,17 @@ def write_file(
     """
     with storage.create(path, direct=True) as descriptor:
 
-        def write_piece(start: int, end: int) -> None:
-            if wait is not None:
-                wait(end)
-            storage.write_at(descriptor, raw[start:end], start)
+        def write_pieces(left: Iterator[Piece]) -> None:
+            for start, end in left:
+                if wait is not None:
+                    wait(end)
+                storage.write_at(descriptor, raw[start:end], start)
 
-        def sync_directories() -> None:
-            for directory in directories:
-                storage.sync_directory(directory)
-
-        writes: list[Callable[[], None]] = [
-            partial(write_piece, start, end) for start, end in _growing_pieces(len(raw))
-        ]
-        # Beside the first piece, which may still have to be copied, and not when everybody waits for the last.
-        share([*writes[:1], sync_directories, *writes[1:]], _do_all, threads=_DISK_WRITERS)
+        share(_growing_pieces(len(raw)), write_pieces, threads=_DISK_WRITERS)
         storage.sync(descriptor)
+    # Not before: a file system that keeps a journal would hold the writes up. Now it has written these down already.
+    for directory in directories:
+        storage.sync_directory(directory)
 
 
 def read_file(file: ReadableFile, checksums: Sequence[str], targets: Sequence[Target] = ()) -> None:
@@ -132,11 +127,6 @@ def _growing_pieces(size: int) -> Iterator[Piece]:
         end = min(start + min(max(start, _FIRST_WRITE_BYTES), WRITE_BYTES), size)
         yield start, end
         start = end
-
-
-def _do_all(acts: Iterator[Callable[[], None]]) -> None:
-    for act in acts:
-        act()
 
 
 class _Reader:
