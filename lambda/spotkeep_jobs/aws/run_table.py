@@ -15,7 +15,7 @@ Items (`pk` / `sk`):
     tuning#<job>           notice#<kind>#0001                 the outbox, for tuning jobs
     tuning#<job>           watch                              while a tuning job runs
     token#<token>          claim                              -> run
-    lineage#<s3 prefix>    claim                              -> run, while it lives
+    lineage#<s3 prefix>    claim                              -> run, while it lives; or the removal of its objects
     prices#<region>        book                               what AWS charges there, as of a day
     leftovers              look                               the last look for what belongs to no live run
 """
@@ -51,6 +51,7 @@ from spotkeep_jobs.aws.table_items import (
 from spotkeep_jobs.facts.leftover_findings import LookReport
 from spotkeep_jobs.facts.price_book import PriceBook
 from spotkeep_jobs.facts.record import (
+    REMOVAL,
     Attempt,
     Notice,
     Plan,
@@ -61,6 +62,7 @@ from spotkeep_jobs.facts.record import (
     TimelineEntry,
     format_time,
 )
+from spotkeep_jobs.facts.stack_request import StackRequest
 from spotkeep_jobs.facts.states import AttemptState, NoticeState, PoolState, RunState, TimelineKind
 
 if TYPE_CHECKING:
@@ -77,6 +79,8 @@ _TUNING_IN_FLIGHT: Final = "tuning"
 _POOL_IN_FLIGHT: Final = "pool"
 
 
+_LONGEST_REMOVAL: Final = timedelta(minutes=15)
+"""Longer than a function lives: then DynamoDB may delete the claim of one that died."""
 # A run lives 28 days of training and as long a wait at most: what is written beside its head outlives the head.
 _LONGEST_RUN: Final = timedelta(days=56)
 _COMMON_RETRIES: Final = 8
@@ -433,17 +437,39 @@ class RunTable:
         sent = notice.model_copy(update={"state": NoticeState.SENT, "sent_at": now, "message_id": message_id})
         return self._replace_notice(sent, seen=notice)
 
-    def release_notice(self, notice: Notice, *, to: NoticeState = NoticeState.PENDING) -> bool:
+    def release_notice(self, notice: Notice, *, problem: str | None = None) -> bool:
         """Give a claimed notice back, because sending it failed: the next deliverer need not wait.
 
         Args:
             notice: As it was claimed.
-            to: PENDING, or DEAD when nobody shall try again.
+            problem: Why it failed.
 
         Returns:
             False when somebody else claimed it meanwhile.
         """
-        return self._replace_notice(notice.model_copy(update={"state": to}), seen=notice)
+        given_back = notice.model_copy(update={"state": NoticeState.PENDING, "problem": problem})
+        return self._replace_notice(given_back, seen=notice)
+
+    def give_up_notice(self, notice: Notice, *, problem: str) -> Notice | None:
+        """Put a claimed notice aside: nobody tries to send it any more.
+
+        Args:
+            notice: As it was claimed.
+            problem: Why sending it failed.
+
+        Returns:
+            The dead notice, or None when somebody else claimed it meanwhile.
+        """
+        dead = notice.model_copy(update={"state": NoticeState.DEAD, "problem": problem})
+        return dead if self._replace_notice(dead, seen=notice) else None
+
+    def mark_queued(self, notice: Notice, *, now: datetime) -> bool:
+        """Record that a dead notice was put into the dead-letter queue.
+
+        Returns:
+            False when it is not dead any more: somebody has asked for it meanwhile.
+        """
+        return self._replace_notice(notice.model_copy(update={"queued_at": now}), seen=notice)
 
     def revive_notice(self, notice: Notice) -> bool:
         """Put a dead notice into the outbox again, as if it had never been tried.
@@ -456,7 +482,9 @@ class RunTable:
         """
         if notice.state is not NoticeState.DEAD:
             return False
-        again = notice.model_copy(update={"state": NoticeState.PENDING, "deliveries": 0, "claimed_at": None})
+        again = notice.model_copy(
+            update={"state": NoticeState.PENDING, "deliveries": 0, "claimed_at": None, "queued_at": None}
+        )
         return self._replace_notice(again, seen=notice)
 
     def dead_notices(self, *, limit: int = 500) -> list[Notice]:
@@ -587,7 +615,7 @@ class RunTable:
             yield str(item["run"])
 
     def lineage_owner(self, checkpoint_uri: str) -> str | None:
-        """The live run that owns a checkpoint prefix, or None."""
+        """The live run that owns a checkpoint prefix, `REMOVAL` while its objects are removed, or None."""
         item = self._get_item(f"lineage#{checkpoint_uri}", "claim")
         return None if item is None else str(item["run"])
 
@@ -638,6 +666,48 @@ class RunTable:
                 return False
             raise
         return True
+
+    def claim_for_removal(self, checkpoint_uri: str, *, now: datetime) -> bool:
+        """Keep runs off a checkpoint prefix while its objects are removed.
+
+        Who dies before `release_after_removal` has the next removal take the claim over; and it expires.
+
+        Args:
+            checkpoint_uri: The prefix, as a run would claim it.
+            now: The time.
+
+        Returns:
+            False when a live run has it.
+        """
+        keys = {"pk": f"lineage#{checkpoint_uri}", "sk": "claim"}
+        claim = keys | {"run": REMOVAL, "expires_at": epoch_seconds(now + _LONGEST_REMOVAL)}
+        mine = "attribute_not_exists(pk) OR run = :run"
+        try:
+            self._transact([self._put(claim, condition=mine, values={":run": REMOVAL})])
+        except TransactionCancelled:
+            return False
+        return True
+
+    def release_after_removal(self, checkpoint_uri: str) -> None:
+        """Let runs have a prefix again."""
+        self._transact([self._release_claim(checkpoint_uri, REMOVAL)])
+
+    # The end of the deployment
+
+    def deletion(self) -> StackRequest | None:
+        """CloudFormation's request to delete the deployment, while it waits for an answer; or None."""
+        item = self._get_item("deployment", "deletion")
+        return None if item is None else StackRequest.model_validate_json(str(item["request"]))
+
+    def keep_deletion(self, request: StackRequest) -> None:
+        """Keep CloudFormation's request; whoever finds that nothing runs any more answers it."""
+        item = {"pk": "deployment", "sk": "deletion", "request": request.model_dump_json()}
+        self._client.put_item(TableName=self._table, Item=to_dynamodb(item))
+
+    def forget_deletion(self) -> None:
+        """Forget the request: it was answered, or nobody waits for it any more."""
+        key = to_dynamodb({"pk": "deployment", "sk": "deletion"})
+        self._client.delete_item(TableName=self._table, Key=key)
 
     # Items
 
@@ -751,12 +821,15 @@ class RunTable:
         )
 
     def _release_lineage(self, run: Run) -> _Write:
+        return self._release_claim(run.checkpoint_uri, run.run)
+
+    def _release_claim(self, checkpoint_uri: str, owner: str) -> _Write:
         return {
             "Delete": {
                 "TableName": self._table,
-                "Key": to_dynamodb({"pk": f"lineage#{run.checkpoint_uri}", "sk": "claim"}),
+                "Key": to_dynamodb({"pk": f"lineage#{checkpoint_uri}", "sk": "claim"}),
                 "ConditionExpression": "attribute_not_exists(pk) OR run = :run",
-                "ExpressionAttributeValues": to_dynamodb({":run": run.run}),
+                "ExpressionAttributeValues": to_dynamodb({":run": owner}),
             }
         }
 

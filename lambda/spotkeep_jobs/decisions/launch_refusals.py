@@ -8,7 +8,7 @@ from typing import Final
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import Problem, RequestRefusedError
-from spotkeep_jobs.facts.record import Run
+from spotkeep_jobs.facts.record import REMOVAL, Run
 
 _FILLED_IN: Final = frozenset({"image", "instance_types", "max_run", "max_wait"})
 """What a deployment may fill in. It may fill in something else by the time a token comes again."""
@@ -84,7 +84,14 @@ def unknown_run(run: str) -> Problem:
 
 
 def lineage_taken(checkpoint_uri: str, owner: str) -> Problem:
-    """A live run writes to the checkpoint prefix."""
+    """A live run writes to the checkpoint prefix, or what is below it is being removed."""
+    if owner == REMOVAL:
+        return Problem(
+            field="checkpoint_prefix",
+            found=shown(checkpoint_uri),
+            problem="is being cleared: what was stored there belonged to no run for long",
+            fix="Launch again in a minute, to begin there anew, or give another prefix.",
+        )
     return Problem(
         field="checkpoint_prefix",
         found=shown(checkpoint_uri),

@@ -347,6 +347,10 @@ class TimelineEntry(Record):
     """Completed steps, where the entry is about a step."""
 
 
+REMOVAL: Final = "(removal of what is left over)"
+"""Who has a checkpoint prefix while the objects below it are removed, in the place of a run: none can be called so."""
+
+
 class Notice(Record):
     """A message to the subscribers, in the outbox until it is sent (I4)."""
 
@@ -373,6 +377,10 @@ class Notice(Record):
     """What SNS answered."""
     deliveries: int = 0
     """How often a deliverer claimed it."""
+    problem: str | None = None
+    """Why the topic refused it, last."""
+    queued_at: UtcTime | None = None
+    """When it was put into the dead-letter queue; None while it is not dead, or the queue has not taken it yet."""
 
 
 class PoolTraits(Record):

@@ -1,8 +1,8 @@
 """Data files: written while they are still being copied, read straight into the memory that waits for them.
 
-Two threads share the pieces of a file, so one works while the other waits for the disk. What the page cache has is read
-into its target and verified there. What is on the disk is read past the page
-cache in larger pieces, into memory that is aligned for that, verified, and copied to where it belongs.
+Threads share the pieces of a file, so some work while others wait for the disk. What the page cache has is read into
+its target and verified there. What is on the disk is read past the page cache, into memory that is aligned for that,
+verified, and copied to where it belongs.
 """
 
 from __future__ import annotations
@@ -14,14 +14,20 @@ from typing import Callable
 
 from .chunk_checksums import chunk_checksums
 from .manifest import CHUNK_BYTES
-from .shared_work import Piece, share
+from .shared_work import Piece, pieces, share
 from .snapshot import copy_bytes, new_memory
 from .storage import WRITE_BYTES, LocalStorage, ReadableFile
 
-# More goes through memory that is new and out of the cache, less waits for the interpreter's lock more often.
+_FIRST_WRITE_BYTES = 4 * CHUNK_BYTES
+# From the page cache. More goes through memory that is new and out of the processor's cache, less waits for the
+# interpreter's lock more often.
 _READ_BYTES = 2 * CHUNK_BYTES
-# Two to wait for the disk, while two others add up and copy what it gave.
-_DISK_READERS = 4
+# Two keep a disk busy. The others have the next request there already when the processors are: a thread that the disk
+# has woken waits for its turn behind the training's own.
+_DISK_WRITERS = 4
+# Of one chunk each, which the processor's cache still has when it is copied. Most of them wait for the disk, while
+# others add up and copy what it gave.
+_DISK_READERS = 12
 
 Target = tuple[int, memoryview]
 """Where in a file some bytes are, and the memory they belong to."""
@@ -40,7 +46,12 @@ class AlteredChunkError(Exception):
 
 
 def write_file(
-    storage: LocalStorage, path: Path, raw: memoryview, *, wait: Callable[[int], None] | None = None
+    storage: LocalStorage,
+    path: Path,
+    raw: memoryview,
+    *,
+    directories: Sequence[Path] = (),
+    wait: Callable[[int], None] | None = None,
 ) -> None:
     """Write a data file and wait until the disk has it.
 
@@ -48,7 +59,8 @@ def write_file(
         storage: The disk.
         path: Where; nothing may be there.
         raw: Its bytes.
-        wait: Called with the end of a piece of `WRITE_BYTES` before it is written; returns when its bytes are there.
+        directories: The disk shall have their entries too.
+        wait: Called with the end of a piece before it is written; returns when all bytes before it are there.
 
     Raises:
         OSError: If the disk refuses.
@@ -61,8 +73,11 @@ def write_file(
                     wait(end)
                 storage.write_at(descriptor, raw[start:end], start)
 
-        share(len(raw), WRITE_BYTES, write_pieces)
+        share(_growing_pieces(len(raw)), write_pieces, threads=_DISK_WRITERS)
         storage.sync(descriptor)
+    # Not before: a file system that keeps a journal would hold the writes up. Now it has written these down already.
+    for directory in directories:
+        storage.sync_directory(directory)
 
 
 def read_file(file: ReadableFile, checksums: Sequence[str], targets: Sequence[Target] = ()) -> None:
@@ -78,13 +93,15 @@ def read_file(file: ReadableFile, checksums: Sequence[str], targets: Sequence[Ta
         AlteredChunkError: If a chunk is not what it was. Some targets have been filled then, the one of that chunk
             too.
     """
-    cached = file.is_cached()
-    share(
-        file.size,
-        _READ_BYTES,
-        lambda left: _Reader(file, checksums, targets).read(left, cached=cached),
-        threads=2 if cached else _DISK_READERS,
-    )
+    if file.is_cached():
+        share(pieces(file.size, _READ_BYTES), _Reader(file, checksums, targets).read_cached)
+        return
+    chunks = list(pieces(file.size, CHUNK_BYTES))
+    # In one piece, because the large pages that the disk reads into faster are larger than a chunk.
+    memory = memoryview(new_memory(min(_DISK_READERS, len(chunks)) * CHUNK_BYTES))
+    places = [memory[start:end] for start, end in pieces(len(memory), CHUNK_BYTES)]
+    reader = _Reader(file, checksums, targets)
+    share(chunks, lambda left: reader.read_from_disk(left, places.pop()), threads=len(places))
 
 
 def read_part(file: ReadableFile, checksums: Sequence[str], offset: int, size: int) -> bytes:
@@ -103,43 +120,56 @@ def read_part(file: ReadableFile, checksums: Sequence[str], offset: int, size: i
     return bytes(found)
 
 
+def _growing_pieces(size: int) -> Iterator[Piece]:
+    """Cut a file into what it is written in: small pieces first, so that the disk does not wait for a whole copy."""
+    start = 0
+    while start < size:
+        end = min(start + min(max(start, _FIRST_WRITE_BYTES), WRITE_BYTES), size)
+        yield start, end
+        start = end
+
+
 class _Reader:
-    """Reads pieces of one file in one thread."""
+    """Reads pieces of one file, in any number of threads."""
 
     def __init__(self, file: ReadableFile, checksums: Sequence[str], targets: Sequence[Target]) -> None:
         self._file = file
         self._checksums = checksums
         self._targets = targets
         self._places = [place for place, _ in targets]
-        self._memory = memoryview(b"")
 
-    def read(self, left: Iterator[Piece], *, cached: bool) -> None:
+    def read_from_disk(self, left: Iterator[Piece], memory: memoryview) -> None:
+        """Read past the page cache.
+
+        Args:
+            left: Chunks.
+            memory: Room for one, aligned for direct I/O; for this thread alone.
+        """
         for start, end in left:
-            if cached:
-                self._read_cached(start, end)
-            else:
-                self._read_around(start, end, cached=False)
+            self._read_around(start, memory[: end - start], cached=False)
 
-    def _read_cached(self, start: int, end: int) -> None:
+    def read_cached(self, left: Iterator[Piece]) -> None:
         """Read as many whole chunks at once as lie in one target, and those that do not one by one."""
-        while start < end:
-            stop = min(start + CHUNK_BYTES, end)
-            around = bisect.bisect_right(self._places, start) - 1
-            place, target = self._targets[around] if around >= 0 else (0, memoryview(b""))
-            inside = place + len(target)
-            if stop <= inside:
-                stop = end if end <= inside else inside // CHUNK_BYTES * CHUNK_BYTES
-                self._read(target[start - place : stop - place], start, cached=True)
-            else:
-                self._read_around(start, stop, cached=True)
-            start = stop
+        memory = memoryview(b"")
+        for piece in left:
+            start, end = piece
+            while start < end:
+                stop = min(start + CHUNK_BYTES, end)
+                around = bisect.bisect_right(self._places, start) - 1
+                place, target = self._targets[around] if around >= 0 else (0, memoryview(b""))
+                inside = place + len(target)
+                if stop <= inside:
+                    stop = end if end <= inside else inside // CHUNK_BYTES * CHUNK_BYTES
+                    self._read(target[start - place : stop - place], start, cached=True)
+                else:
+                    memory = memory or memoryview(new_memory(CHUNK_BYTES))
+                    self._read_around(start, memory[: stop - start], cached=True)
+                start = stop
 
-    def _read_around(self, start: int, end: int, *, cached: bool) -> None:
+    def _read_around(self, start: int, memory: memoryview, *, cached: bool) -> None:
         """Read into memory of our own, and copy to the targets."""
-        if end - start > len(self._memory):
-            self._memory = memoryview(new_memory(end - start))
-        memory = self._memory[: end - start]
         self._read(memory, start, cached=cached)
+        end = start + len(memory)
         first = max(bisect.bisect_right(self._places, start) - 1, 0)
         for place, target in self._targets[first : bisect.bisect_left(self._places, end)]:
             low, high = max(place, start), min(place + len(target), end)
