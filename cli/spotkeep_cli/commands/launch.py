@@ -25,7 +25,10 @@ def launch(
     detach: Detach = False,
     as_json: AsJson = False,
 ) -> None:
-    """Launch a run and follow it. Ctrl-C leaves it running. Several runs of one file are launched and not followed."""
+    """Launch a run and follow it. Ctrl-C leaves it running.
+
+    Several runs of one file (runs: n) are launched, told and not followed.
+    """
     from spotkeep_cli.following_to_the_end import follow_to_the_end
     from spotkeep_cli.job_file import read_job_file
     from spotkeep_cli.judgement import judge_by_launcher
