@@ -205,7 +205,7 @@ def bill(attempts: Sequence[Attempt], *, prices: Mapping[str, float]) -> Cost | 
         saved_usd=None if billed_usd is None or clean_usd is None else round(clean_usd - billed_usd, 6),
         storage_gb_hours=round(sum(each.storage_gb_hours for each in charges), 3),
         storage_usd=round(storage_usd, 6) if any(each.storage_usd is not None for each in charges) else None,
-        snapshot_gb_hours=round(sum(each.snapshot_gb_hours for each in charges), 3),
+        snapshot_gb_hours=round(sum(each.snapshot_gb_hours for each in charges), 6),
         snapshot_usd=round(snapshot_usd, 6) if any(each.snapshot_usd is not None for each in charges) else None,
         unknown_prices=tuple(dict.fromkeys(name for each in charges for name in each.unknown)),
     )

@@ -105,7 +105,7 @@ def charges_of(
         on_demand_usd=None if no_comparison else round(on_demand_usd, 6),
         storage_gb_hours=round(gb_hours, 3),
         storage_usd=storage_usd,
-        snapshot_gb_hours=round(snapshot_gb_hours, 3),
+        snapshot_gb_hours=round(snapshot_gb_hours, 6),
         snapshot_usd=snapshot_usd,
         unknown=tuple(unknown),
     )
