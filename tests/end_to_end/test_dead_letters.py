@@ -1,4 +1,4 @@
-"""A notice that nobody could send: the deployed functions put it into the queue, `notices replay` takes it out again."""
+"""A notice that nobody could send: the deployed functions put it into the queue, `notices replay` takes it out."""
 
 from __future__ import annotations
 
