@@ -22,8 +22,14 @@ def left_out(document: object) -> frozenset[str]:
     return _FILLED_IN - given
 
 
-def refuse_other_document(run: Run, request: JobRequest, *, left_out: frozenset[str]) -> None:
+def refuse_other_document(run: Run, request: JobRequest, *, left_out: frozenset[str], runs: int = 1) -> None:
     """Refuse a token that comes again with another document.
+
+    Args:
+        run: What was launched.
+        request: What is asked for now, of the same one of several runs.
+        left_out: Fields that the deployment fills in.
+        runs: How many runs are asked for.
 
     Raises:
         RequestRefusedError: They differ in more than what the deployment fills in.
@@ -31,6 +37,8 @@ def refuse_other_document(run: Run, request: JobRequest, *, left_out: frozenset[
     asked, recorded = request.as_document(), run.request
     fields = (asked.keys() | recorded.keys()) - left_out
     differ = sorted(field for field in fields if asked.get(field) != recorded.get(field))
+    if runs != (run.group.size if run.group is not None else 1):
+        differ = ["runs"]  # Ids and tokens follow from it.
     if differ:
         raise RequestRefusedError(
             [
