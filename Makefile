@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STATE := .spotkeep
 STAMP := $(STATE)/setup.stamp
+# A file at a time goes to a worker, in the order of tests/conftest.py.
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --python-version 3.11
 
 # Nothing is written outside the checkout. A tool that finds no TMPDIR goes elsewhere: `setup` makes it.
@@ -18,6 +20,8 @@ export CDK_HOME := $(CURDIR)/$(STATE)/cdk
 export MYPY_CACHE_DIR := $(CURDIR)/$(STATE)/cache/mypy
 export RUFF_CACHE_DIR := $(CURDIR)/$(STATE)/cache/ruff
 export PATH := $(CURDIR)/$(BIN):$(PATH)
+# Images with Python often set this. Every process here would compile the CDK, boto3 and pydantic again: seconds each.
+unexport PYTHONDONTWRITEBYTECODE
 
 OFFLINE := Setting up needs a Python and an npm package index, once; later runs need no network. Connect, then run make again.
 
@@ -60,14 +64,14 @@ rehearse-fleet: setup ## A run on a local spot fleet: interrupted, moved to anot
 
 test: setup ## Every test (no AWS account, no network, no Docker)
 	@rm -rf $(STATE)/tests
-	$(BIN)/pytest -n 2 --dist loadfile -m 'not torch'
+	$(PYTEST) -m 'not torch'
 
 setup-torch: setup ## torch, Keras, Lightning and Hugging Face's Trainer, for their example and tests
 	@$(BIN)/python -c 'import torch' 2>/dev/null || { $(BIN)/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0'; }
 	@$(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/frameworks.txt
 
 test-torch: setup-torch ## The tests that need torch, and those of the frameworks on top of it
-	$(BIN)/pytest -n 2 --dist loadfile -m torch
+	$(PYTEST) -m torch
 
 check: lint types contracts ## Lint, strict types, import contracts, Python 3.9 for what runs in the job
 

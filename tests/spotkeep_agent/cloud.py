@@ -69,6 +69,7 @@ class Instance:
                 "SPOTKEEP_DEPLOYMENT": DEPLOYMENT,
                 "SPOTKEEP_LOCAL_INSTANCE_ROOT": str(self.root),
                 "SPOTKEEP_LINGER_SECONDS": "0",
+                "SPOTKEEP_LOCAL_TIME_SCALE": "20",
                 "SPOTKEEP_PROGRESS_SECONDS": "0",
                 "AWS_ENDPOINT_URL": self.cloud.url,
                 "AWS_EC2_METADATA_SERVICE_ENDPOINT": f"http://127.0.0.1:{server.server_address[1]}",

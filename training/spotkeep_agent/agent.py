@@ -77,7 +77,7 @@ class Agent:
         self._environment = environment
         self._metadata = metadata
         self._say = say
-        self._board = NoticeBoard(metadata)
+        self._board = NoticeBoard(metadata, time_scale=settings.time_scale)
         self._began = time.monotonic()
         self._phases: dict[str, float] = {}
         self._report_changes: dict[str, Any] = {}
@@ -262,13 +262,14 @@ class Agent:
 
     def _watch(self, process: TrainingProcess, notice_file: Path) -> Leaving | None:
         """Wait for the end of a training. Gives why this instance goes; None when the process ended by itself."""
-        beat_at = time.monotonic() + _HEARTBEAT_SECONDS
+        heartbeat_s = _HEARTBEAT_SECONDS / self._settings.time_scale
+        beat_at = time.monotonic() + heartbeat_s
         confirmed_at = time.monotonic()
         while process.exit_code is None:
             if self._board.notice is not None:
                 return self._end_in_time(process, notice_file, self._board.notice)
             if time.monotonic() >= beat_at:
-                beat_at = time.monotonic() + _HEARTBEAT_SECONDS
+                beat_at = time.monotonic() + heartbeat_s
                 try:
                     self._report(state=TRAINING)
                     confirmed_at = time.monotonic()
