@@ -1,6 +1,7 @@
 """DynamoDB in memory: the five calls that the run table makes, with the conditions it uses.
 
-`tests/spotkeep_jobs/aws/test_run_table.py` runs every test against this and against the local AWS, so that it stays true.
+`tests/spotkeep_jobs/aws/test_run_table.py` runs every test against this and against the local AWS, so that it stays
+true.
 """
 
 from __future__ import annotations

@@ -35,11 +35,12 @@ from spotkeep_jobs.actions.run_observer import RunObserver
 from spotkeep_jobs.actions.tuning_jobs import SageMakerTuningJobs, TuningObserver
 from spotkeep_jobs.aws.metric_log import MetricLog
 from spotkeep_jobs.aws.notice_topic import SnsNoticeTopic
-from spotkeep_jobs.aws.run_table import RunChangedError, RunTable
+from spotkeep_jobs.aws.run_table import RunTable
+from spotkeep_jobs.aws.run_table_errors import RunChangedError
 from spotkeep_jobs.aws.sagemaker_api import SageMakerTrainingJobs
-from spotkeep_jobs.decisions.tracking import Deployment
+from spotkeep_jobs.decisions.deployment import Deployment
+from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.decisions.training_job_request import JobPlatform
-from spotkeep_jobs.decisions.validation import DeploymentDefaults
 from spotkeep_jobs.errors import RequestRefusedError, SageMakerBusyError
 from spotkeep_jobs.facts.record import Attempt, JobUsage, Run
 from spotkeep_jobs.facts.states import EndReason, NoticeKind, NoticeState, PoolState, RunState

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from typing import Any, Final
 
-from spotkeep_jobs.decisions.validation import shown
+from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.errors import Problem
 
 _TIMEOUT_SECONDS: Final = 60

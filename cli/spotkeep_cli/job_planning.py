@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from spotkeep_cli.errors import CommandLineError, NoConnectionError, UsageError
 from spotkeep_jobs.document.durations import format_duration, parse_duration
-from spotkeep_jobs.document.request import DEFAULT_RESTART_SECONDS
+from spotkeep_jobs.document.limits import DEFAULT_RESTART_SECONDS
 from spotkeep_jobs.errors import DurationError
 
 if TYPE_CHECKING:

@@ -69,7 +69,8 @@ def judge_by_launcher(deployment: Deployment, prepared: PreparedJob) -> Judgemen
 
 def judge_here(prepared: PreparedJob) -> Judgement:
     """Applies the launcher's rules without a deployment; what only a deployment knows is taken for granted."""
-    from spotkeep_jobs.decisions.validation import DeploymentDefaults, validate
+    from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
+    from spotkeep_jobs.decisions.validation import validate
 
     defaults = DeploymentDefaults(
         image=_SOME_IMAGE, instance_type=_SOME_INSTANCE_TYPE, fleet_instance_types=(_SOME_EC2_TYPE,)

@@ -27,11 +27,12 @@ from launcher import answers
 from launcher.plan import plan_of
 from launcher.settings import LauncherSettings
 from spotkeep_jobs.actions.launch import Fleets, Launcher, LaunchUnfinishedError
-from spotkeep_jobs.aws.run_table import RunChangedError, RunTable
+from spotkeep_jobs.aws.run_table import RunTable
+from spotkeep_jobs.aws.run_table_errors import RunChangedError
 from spotkeep_jobs.aws.sagemaker_api import SageMakerTrainingJobs, client_config
 from spotkeep_jobs.aws.temporary_errors import is_temporary
-from spotkeep_jobs.decisions.validation import nearest, shown
 from spotkeep_jobs.document.durations import parse_duration
+from spotkeep_jobs.document.reading import nearest, shown
 from spotkeep_jobs.errors import DurationError, Problem, RequestRefusedError, SageMakerError
 from spotkeep_jobs.functions.fleet_wiring import fleet_parts
 from spotkeep_jobs.functions.tracing import traced

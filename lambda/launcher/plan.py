@@ -8,7 +8,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from spotkeep_jobs.decisions.validation import shown
+from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.errors import Problem
 from spotkeep_jobs.facts.record import Plan
 from spotkeep_planner.steering.decision_table import DecisionTable

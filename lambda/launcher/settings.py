@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, Json
 
+from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.decisions.training_job_request import JobPlatform
-from spotkeep_jobs.decisions.validation import DeploymentDefaults
 from spotkeep_jobs.functions.fleet_wiring import FleetSettings
 from spotkeep_jobs.functions.function_settings import FunctionSettings
 

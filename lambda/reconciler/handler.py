@@ -13,7 +13,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 
 from reconciler.housekeeping import Housekeeping
 from reconciler.settings import ReconcilerSettings
-from spotkeep_jobs.actions.launch import complete_launch
+from spotkeep_jobs.actions.launch_completion import complete_launch
 from spotkeep_jobs.actions.reconciliation import SEARCH_FROM, Reconciler, Sweep, SweepFailedError
 from spotkeep_jobs.aws.sagemaker_api import client_config
 from spotkeep_jobs.facts.leftover_findings import LookReport, Outcome

@@ -19,7 +19,7 @@ from hypothesis.stateful import get_state_machine_test
 
 from benchmarks.control import story
 from benchmarks.control.story import ControlPlaneStory
-from spotkeep_jobs.actions import launch, run_observer
+from spotkeep_jobs.actions import launch, launch_completion, run_observer
 from spotkeep_jobs.actions.reconciliation import Reconciler
 from spotkeep_jobs.aws import run_table
 from spotkeep_jobs.aws.run_table import RunTable
@@ -70,7 +70,7 @@ def endings_keep_their_lineage(patch: pytest.MonkeyPatch) -> None:
 def stops_are_only_recorded(patch: pytest.MonkeyPatch) -> None:
     """A user's stop whose launcher died is never told to SageMaker."""
     patch.setattr(run_observer, "_asks_for_action", lambda run, attempt, job: False)
-    patch.setattr(launch._Completion, "_stop", lambda self, head, attempt: head)
+    patch.setattr(launch_completion._Completion, "_stop", lambda self, head, attempt: head)
 
 
 def only_the_last_attempt_is_billed(patch: pytest.MonkeyPatch) -> None:

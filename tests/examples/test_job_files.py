@@ -8,7 +8,8 @@ import pytest
 
 from spotkeep_cli.job_file import read_job_file
 from spotkeep_cli.preparation import prepare
-from spotkeep_jobs.decisions.validation import DeploymentDefaults, validate
+from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.decisions.validation import validate
 
 JOB_FILES = sorted((Path(__file__).parents[2] / "examples").glob("*/job.yaml"))
 DEFAULTS = DeploymentDefaults(

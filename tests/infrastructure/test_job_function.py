@@ -15,7 +15,7 @@ import pytest
 from benchmarks.control.story import LARGEST_SKEW_SECONDS, TIMEOUT_SECONDS
 from spotkeep_constructs.errors import PropertyError
 from spotkeep_constructs.job_function import code_bytes
-from spotkeep_jobs.actions.launch import LAUNCH_SETTLES
+from spotkeep_jobs.actions.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.actions.outbox import STALE_AFTER
 
 from .conftest import ROOT

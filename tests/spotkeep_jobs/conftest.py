@@ -17,9 +17,9 @@ from spotkeep_jobs.actions.outbox import Outbox
 from spotkeep_jobs.actions.pool_watch import PoolWatch
 from spotkeep_jobs.actions.run_observer import RunObserver
 from spotkeep_jobs.aws.run_table import RunTable
+from spotkeep_jobs.decisions.deployment import Deployment
 from spotkeep_jobs.decisions.pool_matching import traits_of
 from spotkeep_jobs.decisions.pool_schedules import PlannedSchedule
-from spotkeep_jobs.decisions.tracking import Deployment
 from spotkeep_jobs.decisions.warm_pool import PoolRules
 from spotkeep_jobs.facts.job_events import JobLog, parse_log
 from spotkeep_jobs.facts.record import Attempt, Notice, Pool, Run

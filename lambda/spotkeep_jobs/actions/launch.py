@@ -17,70 +17,63 @@ the record holds the exact CreateTrainingJob request under a deterministic name.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
+from spotkeep_jobs.actions.launch_completion import TRIES, complete_launch, is_ours
 from spotkeep_jobs.actions.pool_actions import PoolActions
 from spotkeep_jobs.actions.pool_watch import PoolWatch
 from spotkeep_jobs.aws.job_backends import JobBackends
-from spotkeep_jobs.aws.run_table import (
+from spotkeep_jobs.aws.run_table import RunTable
+from spotkeep_jobs.aws.run_table_errors import (
     AttemptStillLiveError,
     LineageTakenError,
     RunChangedError,
     RunExistsError,
     RunNotFoundError,
-    RunTable,
 )
 from spotkeep_jobs.aws.sagemaker_api import TrainingJobs
+from spotkeep_jobs.decisions.deployment import Deployment
+from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.decisions.ladder import NextJob, first_job, price_of, rungs_of, shortest_job_seconds
+from spotkeep_jobs.decisions.launch_refusals import (
+    left_out,
+    lineage_taken,
+    no_fleets,
+    refuse_other_document,
+    refused_by_its_backend,
+    run_exists,
+    spent_already,
+    unknown_run,
+)
 from spotkeep_jobs.decisions.steering import no_time_for_spot
-from spotkeep_jobs.decisions.tracking import Deployment, ended_without_job, steered_entry
+from spotkeep_jobs.decisions.tracking import steered_entry
 from spotkeep_jobs.decisions.training_job_request import (
     JobPlatform,
     build_training_job_request,
     checkpoint_uri_for,
-    is_same_launch,
     job_name_for,
     launch_id_for,
     marks_of,
     output_prefix_for,
     run_id_for,
 )
-from spotkeep_jobs.decisions.validation import DeploymentDefaults, Validation, shown, validate
+from spotkeep_jobs.decisions.validation import Validation, validate
 from spotkeep_jobs.decisions.warm_pool import PoolRules
-from spotkeep_jobs.document.request import MAX_KEEP_ALIVE_SECONDS, MAX_RUNGS, JobRequest
-from spotkeep_jobs.errors import (
-    Problem,
-    RequestRefusedError,
-    SageMakerBusyError,
-    SageMakerError,
-    SageMakerRefusedError,
-    SpotkeepJobsError,
-    TrainingJobNameTakenError,
-    TrainingJobNotFoundError,
-)
-from spotkeep_jobs.facts.record import Attempt, Plan, Run, RunChange, Steered, TimelineEntry
+from spotkeep_jobs.document.limits import MAX_KEEP_ALIVE_SECONDS
+from spotkeep_jobs.document.reading import shown
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.errors import Problem, RequestRefusedError, SageMakerError, SpotkeepJobsError
+from spotkeep_jobs.facts.record import Attempt, Plan, Run, Steered, TimelineEntry
 from spotkeep_jobs.facts.states import EndReason, RunState
-from spotkeep_jobs.facts.training_job import TrainingJob
 from spotkeep_jobs.fleets.checks import Checked, FleetChecks
 from spotkeep_jobs.fleets.jobs import NoFleets
 from spotkeep_jobs.fleets.launch import FleetPlatform, fleet_launch, job_request_of
 
-LAUNCH_SETTLES: Final = timedelta(minutes=5)
-"""Who set out to create a job this long ago is dead: longer than any function may run, by a minute for their clocks."""
-
 _REFUSED: Final = frozenset({EndReason.LAUNCH_REFUSED, EndReason.QUOTA})
-_QUOTA_CODE: Final = "ResourceLimitExceeded"
-_FILLED_IN: Final = frozenset({"image", "instance_types", "max_run", "max_wait"})
-"""What a deployment may fill in. It may fill in something else by the time a token comes again."""
-
-_TRIES: Final = 8
-_COMPLETION_TRIES: Final = _TRIES + MAX_RUNGS
-"""A ladder may be refused at every rung."""
 _CONFLICT_PAUSE_SECONDS: Final = 0.05
 
 
@@ -211,7 +204,7 @@ class Launcher:
             raise RequestRefusedError(self._taken(request), warnings=validation.warnings)
         run, replayed = self._open(request, run=run_id, token=token, plan=plan, warnings=validation.warnings)
         if replayed:
-            _refuse_other_document(run, request, left_out=_left_out(document))
+            refuse_other_document(run, request, left_out=left_out(document))
         run = self._complete(run, doing="launching", wrote=None if replayed else run.attempt)
         return Launched(run=run, replayed=replayed, warnings=validation.warnings)
 
@@ -258,10 +251,10 @@ class Launcher:
             RequestRefusedError: the run is not known, has completed, or its last job is not over (I1).
             LaunchUnfinishedError: AWS did not answer for certain; call again.
         """
-        for attempt in range(_TRIES):
+        for attempt in range(TRIES):
             run = self._table.get(run_id)
             if run is None:
-                raise RequestRefusedError([_unknown_run(run_id)])
+                raise RequestRefusedError([unknown_run(run_id)])
             if run.state is RunState.LAUNCHING and run.job_arn is None:
                 return Launched(run=self._complete(run, doing="resuming"), replayed=True)
             self._refuse_unless_over(run)
@@ -283,7 +276,7 @@ class Launcher:
         try:
             run = self._table.request_stop(run=run_id, now=self.now())
         except RunNotFoundError:
-            raise RequestRefusedError([_unknown_run(run_id)]) from None
+            raise RequestRefusedError([unknown_run(run_id)]) from None
         except RunChangedError as error:
             raise LaunchUnfinishedError(run=run_id, doing="stopping", cause=error) from error
         return self._complete(run, doing="stopping")
@@ -299,7 +292,7 @@ class Launcher:
         """
         notices = self._table.notices(run_id) or self._table.tuning_notices(run_id)
         if not notices and self._table.get(run_id) is None:
-            raise RequestRefusedError([_unknown_run(run_id)])
+            raise RequestRefusedError([unknown_run(run_id)])
         return tuple(notice.notice_id for notice in notices if self._table.revive_notice(notice))
 
     def describe(self, run_id: str) -> Run:
@@ -310,7 +303,7 @@ class Launcher:
         """
         run = self._table.get(run_id)
         if run is None:
-            raise RequestRefusedError([_unknown_run(run_id)])
+            raise RequestRefusedError([unknown_run(run_id)])
         return run
 
     def _judged(self, document: object, *, default_token: str) -> Validation:
@@ -340,11 +333,11 @@ class Launcher:
         if request.run is not None:
             recorded = self._table.get(request.run)
             if recorded is not None and recorded.token != request.token:
-                problems.append(_run_exists(request.run))
+                problems.append(run_exists(request.run))
         if request.checkpoint_prefix is not None:
             owner = self._table.lineage_owner(request.checkpoint_prefix)
             if owner is not None and owner != request.run:
-                problems.append(_lineage_taken(request.checkpoint_prefix, owner))
+                problems.append(lineage_taken(request.checkpoint_prefix, owner))
         return problems + self._overlaps(request)
 
     def _overlaps(self, request: JobRequest) -> list[Problem]:
@@ -358,7 +351,7 @@ class Launcher:
             return []
         live = [self._table.get(run) for run in self._table.in_flight() if run != request.run]
         return [
-            _lineage_taken(prefix, run.run)
+            lineage_taken(prefix, run.run)
             for run in live
             if run is not None and not run.state.ended and prefix != run.checkpoint_uri
             if prefix.startswith(run.checkpoint_uri) or run.checkpoint_uri.startswith(prefix)
@@ -369,13 +362,13 @@ class Launcher:
     ) -> tuple[Run, bool]:
         head, attempt = self._new_run(request, run=run, token=token)
         timeline = _steered_from_the_start(head, attempt)
-        for attempt_number in range(_TRIES):
+        for attempt_number in range(TRIES):
             try:
                 opened = self._table.open_run(run=head, attempt=attempt, plan=plan, timeline=timeline)
             except RunExistsError:
-                raise RequestRefusedError(self._taken(request) or [_run_exists(run)], warnings=warnings) from None
+                raise RequestRefusedError(self._taken(request) or [run_exists(run)], warnings=warnings) from None
             except LineageTakenError as error:
-                problem = _lineage_taken(error.checkpoint_uri, error.owned_by)
+                problem = lineage_taken(error.checkpoint_uri, error.owned_by)
                 raise RequestRefusedError([problem], warnings=warnings) from None
             except RunChangedError:
                 self._pause(attempt_number)
@@ -424,7 +417,7 @@ class Launcher:
             request, prices=self._deployment.prices, spent_usd=spent_usd, on_demand_because=on_demand_because
         )
         if job.max_run_seconds < shortest_job_seconds(request):
-            raise RequestRefusedError([_spent(request, spent_usd=spent_usd)])
+            raise RequestRefusedError([spent_already(request, spent_usd=spent_usd)])
         launch_id = launch_id_for(run=run, attempt=number, token=token, created_at=now)
         return Attempt(
             run=run,
@@ -447,7 +440,7 @@ class Launcher:
                 request=request, job=job, platform=self._platform, run=run, attempt=attempt, launch_id=launch_id
             )
         if self._fleets.platform is None:
-            raise RequestRefusedError([_no_fleets()])
+            raise RequestRefusedError([no_fleets()])
         launch = fleet_launch(
             request=request,
             job=job,
@@ -482,7 +475,7 @@ class Launcher:
         except SpotkeepJobsError as error:
             raise LaunchUnfinishedError(run=run.run, doing="resuming", cause=error) from error
         attempt = self._table.attempt(run.run, run.attempt)
-        ours = job is not None and (attempt is None or _is_ours(job, attempt))
+        ours = job is not None and (attempt is None or is_ours(job, attempt))
         return job is not None and ours and not job.ended
 
     def _begin_next_attempt(self, run: Run) -> Run:
@@ -507,7 +500,7 @@ class Launcher:
         except AttemptStillLiveError:
             raise RunChangedError(run.run) from None
         except LineageTakenError as error:
-            raise RequestRefusedError([_lineage_taken(error.checkpoint_uri, error.owned_by)]) from None
+            raise RequestRefusedError([lineage_taken(error.checkpoint_uri, error.owned_by)]) from None
 
     def _complete(self, run: Run, *, doing: str, wrote: int | None = None) -> Run:
         try:
@@ -523,167 +516,11 @@ class Launcher:
         except (SageMakerError, RunChangedError) as error:
             raise LaunchUnfinishedError(run=run.run, doing=doing, cause=error) from error
         if run.end_reason in _REFUSED and doing != "stopping":
-            raise RequestRefusedError([_refused_by_its_backend(run)])
+            raise RequestRefusedError([refused_by_its_backend(run)])
         return run
 
     def _pause(self, tries: int) -> None:
         self._sleep(_CONFLICT_PAUSE_SECONDS * 2**tries)
-
-
-def complete_launch(
-    run: str,
-    *,
-    table: RunTable,
-    jobs: TrainingJobs,
-    deployment: Deployment,
-    now: Callable[[], datetime],
-    wrote: int | None = None,
-    fleets: TrainingJobs | None = None,
-) -> Run:
-    """Finish what a launcher began: create a recorded run's job, or stop it if its user asked for that.
-
-    Safe to call at any time, by anybody, any number of times: by a launch with a token used before, by the reconciler
-    on every run in LAUNCHING or STOPPING.
-
-    Args:
-        run: the run's id.
-        table: where it is recorded.
-        jobs: where its job is or will be.
-        deployment: its name and prices, for the record and the notice of a run that ends here.
-        now: the time, aware.
-        wrote: the attempt that the caller has just recorded, if it has: its job is the caller's to create.
-        fleets: where attempts on EC2 are or will be; None for a deployment without.
-
-    Returns:
-        The head afterwards. A job that SageMaker refuses for good has ended the run with LAUNCH_REFUSED.
-
-    Raises:
-        RunNotFoundError: no such run.
-        RunChangedError: the run kept changing under every try.
-        SageMakerError: SageMaker did not answer for certain, or may not be asked; call again later.
-    """
-    backends = JobBackends(sagemaker=jobs, ec2=fleets or NoFleets())
-    return _Completion(table=table, backends=backends, deployment=deployment, now=now).complete(run, wrote=wrote)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Completion:
-    table: RunTable
-    backends: JobBackends
-    deployment: Deployment
-    now: Callable[[], datetime]
-
-    def complete(self, run: str, *, wrote: int | None) -> Run:
-        for _ in range(_COMPLETION_TRIES):
-            head = self.table.get(run)
-            if head is None:
-                raise RunNotFoundError(run)
-            attempt = self.table.attempt(run, head.attempt)
-            if attempt is None:
-                raise RunNotFoundError(run, attempt=head.attempt)
-            if head.state.ended:
-                return head
-            if head.job_arn != attempt.job_arn:
-                continue  # Read before and after the same change.
-            try:
-                if head.stop_requested_at is not None or attempt.rung_left_at is not None:
-                    return self._stop(head, attempt)
-                if attempt.job_arn is not None:
-                    return head
-                head = self._create(head, attempt, wrote_it=attempt.attempt == wrote)
-            except RunChangedError:
-                continue
-            if head.attempt == attempt.attempt or head.job_arn is not None:
-                return head
-            # Refused for its quota, and the ladder goes on: the next attempt's job is created in the next round.
-            wrote = head.attempt
-        raise RunChangedError(run)
-
-    def _create(self, head: Run, attempt: Attempt, *, wrote_it: bool) -> Run:
-        alone = attempt.create_begun_at is None if wrote_it else self._is_settled(attempt)
-        if not wrote_it:
-            begun = {"create_begun_at": self.now()}
-            attempt = attempt.model_copy(update=begun)
-            change = RunChange(run=head.model_copy(update={"updated_at": attempt.create_begun_at}), attempt=attempt)
-            head = self.table.commit(change)
-        jobs = self.backends.of(attempt)
-        try:
-            job_arn = jobs.create(_recorded_parameters(attempt))
-        except (TrainingJobNameTakenError, SageMakerRefusedError) as error:
-            # A refusal too may be our own doing: a lost first call has the job, and with it the last of the quota.
-            job = jobs.describe(attempt.job_name)
-            if job is not None and _is_ours(job, attempt):
-                return self._created(head, attempt, job_arn=job.arn)
-            if not alone:
-                raise SageMakerBusyError(
-                    operation=error.operation,
-                    code=error.code,
-                    reason=f"refused ({error.reason}), while another call for the run may still be accepted",
-                ) from error
-            return self._refused(head, attempt, error=error, taken_by=job)
-        return self._created(head, attempt, job_arn=job_arn)
-
-    def _is_settled(self, attempt: Attempt) -> bool:
-        """Whether whoever set out to create the attempt's job is over: it exists by now, or nobody will create it."""
-        return self.now() - (attempt.create_begun_at or attempt.created_at) >= LAUNCH_SETTLES
-
-    def _created(self, head: Run, attempt: Attempt, *, job_arn: str) -> Run:
-        recorded = self.table.record_job_created(run=head.run, attempt=attempt.attempt, job_arn=job_arn, now=self.now())
-        if recorded.stop_requested_at is not None or recorded.state.ended or recorded.attempt != attempt.attempt:
-            self._stop_job(attempt)
-        if recorded.job_arn is None:
-            raise RunChangedError(head.run)  # Another launcher recorded the job while the head was read.
-        return recorded
-
-    def _refused(self, head: Run, attempt: Attempt, *, error: SageMakerError, taken_by: TrainingJob | None) -> Run:
-        reason = error.reason
-        if isinstance(error, TrainingJobNameTakenError):
-            if taken_by is None:
-                raise SageMakerBusyError(
-                    operation=error.operation, code=error.code, reason="the job of that name cannot be described yet"
-                ) from error
-            reason = (
-                f"a training job named {attempt.job_name} exists already in this account and is not this run's; "
-                "choose another run id"
-            )
-        return self.table.commit(
-            ended_without_job(
-                run=head,
-                attempt=attempt,
-                earlier=self._earlier(head),
-                reason=EndReason.QUOTA if error.code == _QUOTA_CODE else EndReason.LAUNCH_REFUSED,
-                failure_reason=reason,
-                deployment=self.deployment,
-                now=self.now(),
-            )
-        )
-
-    def _stop(self, head: Run, attempt: Attempt) -> Run:
-        if attempt.job_arn is not None:
-            self._stop_job(attempt)
-            return head
-        job = self.backends.of(attempt).describe(attempt.job_name)
-        if job is not None and _is_ours(job, attempt):
-            return self._created(head, attempt, job_arn=job.arn)
-        if not self._is_settled(attempt):
-            return head  # A launcher may be about to create the job; it will see the stop and stop it.
-        return self.table.commit(
-            ended_without_job(
-                run=head,
-                attempt=attempt,
-                earlier=self._earlier(head),
-                reason=EndReason.STOPPED_BY_USER,
-                deployment=self.deployment,
-                now=self.now(),
-            )
-        )
-
-    def _stop_job(self, attempt: Attempt) -> None:
-        with contextlib.suppress(TrainingJobNotFoundError):  # Deleted by somebody; the tracker records the end.
-            self.backends.of(attempt).stop(attempt.job_name)
-
-    def _earlier(self, head: Run) -> list[Attempt]:
-        return [attempt for attempt in self.table.attempts(head.run) if attempt.attempt < head.attempt]
 
 
 def _steered(on_demand_because: str | None, *, at: datetime) -> Steered | None:
@@ -697,100 +534,3 @@ def _steered_from_the_start(run: Run, attempt: Attempt) -> tuple[TimelineEntry, 
         return ()
     text = f"On demand from the start: {run.steered.reason}"
     return (steered_entry(run=run.run, attempt=attempt.attempt, text=text, at=run.steered.decided_at),)
-
-
-def _recorded_parameters(attempt: Attempt) -> Mapping[str, Any]:
-    if attempt.job_request is None:
-        raise RunNotFoundError(attempt.run, attempt=attempt.attempt)
-    return attempt.job_request
-
-
-def _is_ours(job: TrainingJob, attempt: Attempt) -> bool:
-    return is_same_launch(environment=job.environment, parameters=_recorded_parameters(attempt))
-
-
-def _left_out(document: object) -> frozenset[str]:
-    """The fields that the deployment filled in, because an accepted document left them out."""
-    given = {name for name, value in document.items() if value is not None} if isinstance(document, Mapping) else set()
-    if "instance_type" in given:
-        given.add("instance_types")
-    return _FILLED_IN - given
-
-
-def _refuse_other_document(run: Run, request: JobRequest, *, left_out: frozenset[str]) -> None:
-    asked, recorded = request.as_document(), run.request
-    fields = (asked.keys() | recorded.keys()) - left_out
-    differ = sorted(field for field in fields if asked.get(field) != recorded.get(field))
-    if differ:
-        raise RequestRefusedError(
-            [
-                Problem(
-                    field="token",
-                    found=shown(request.token),
-                    problem=f"was used before, for run {run.run}, with another document: "
-                    f"they differ in {', '.join(differ)}",
-                    fix="Use a new token for a new run, or send the first document again.",
-                )
-            ]
-        )
-
-
-def _run_exists(run: str) -> Problem:
-    return Problem(
-        field="run",
-        found=shown(run),
-        problem="is the id of a run that exists already",
-        fix=f"Leave `run` out, choose another id, or go on with that run: spotkeep resume {run}",
-    )
-
-
-def _no_fleets() -> Problem:
-    return Problem(
-        field="backend",
-        found="ec2",
-        problem="needs EC2 fleets, and this deployment has none",
-        fix="Set ec2_fleets and deploy again, or launch it on SageMaker: remove backend.",
-    )
-
-
-def _unknown_run(run: str) -> Problem:
-    return Problem(
-        field="run",
-        found=shown(run),
-        problem="is not a run of this deployment",
-        fix="See the runs there are: spotkeep ps --all",
-    )
-
-
-def _lineage_taken(checkpoint_uri: str, owner: str) -> Problem:
-    return Problem(
-        field="checkpoint_prefix",
-        found=shown(checkpoint_uri),
-        problem=f"belongs to the live run {owner}",
-        fix=f"Wait for that run, stop it (spotkeep stop {owner}), or give another prefix.",
-    )
-
-
-def _spent(request: JobRequest, *, spent_usd: float) -> Problem:
-    return Problem(
-        field="max_cost",
-        found=shown(request.max_cost),
-        problem=f"is spent: the run has cost {spent_usd:.2f} USD",
-        fix="Launch a new run with a new max_cost, and checkpoint_prefix to go on from this one's checkpoints.",
-    )
-
-
-def _refused_by_its_backend(run: Run) -> Problem:
-    if run.backend == "ec2":
-        return Problem(
-            field="(EC2)",
-            found=f"fleet of {run.job_name}",
-            problem=f"was refused: {run.failure_reason}",
-            fix="Correct the document or the account (quotas, service-linked roles), then launch with a new token.",
-        )
-    return Problem(
-        field="(SageMaker)",
-        found=f"training job {run.job_name}",
-        problem=f"was refused: {run.failure_reason}",
-        fix="Correct the document or the account (quotas, permissions), then launch with a new token.",
-    )

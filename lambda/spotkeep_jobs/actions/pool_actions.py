@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_jobs.aws.run_table import RunChangedError
+from spotkeep_jobs.aws.run_table_errors import RunChangedError
 from spotkeep_jobs.decisions.ladder import first_job
 from spotkeep_jobs.decisions.pool_matching import PoolMatch, match
 from spotkeep_jobs.decisions.training_job_request import build_training_job_request
-from spotkeep_jobs.decisions.validation import shown
 from spotkeep_jobs.decisions.warm_pool import LONGEST_CHAIN, stop_requested
 from spotkeep_jobs.document.durations import format_duration
-from spotkeep_jobs.document.request import MAX_KEEP_ALIVE_SECONDS
+from spotkeep_jobs.document.limits import MAX_KEEP_ALIVE_SECONDS
+from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.errors import Problem, RequestRefusedError, SageMakerRefusedError, TrainingJobNotFoundError
 from spotkeep_jobs.facts.record import Pool
 from spotkeep_jobs.facts.states import PoolEndReason, PoolState

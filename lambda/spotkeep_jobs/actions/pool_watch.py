@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_jobs.aws.run_table import RunChangedError, RunTable
+from spotkeep_jobs.aws.run_table import RunTable
+from spotkeep_jobs.aws.run_table_errors import RunChangedError
 from spotkeep_jobs.aws.scheduler_api import ScheduleNotMadeError
 from spotkeep_jobs.decisions.pool_matching import differences
 from spotkeep_jobs.decisions.pool_schedules import plan_schedules
@@ -24,7 +25,7 @@ from spotkeep_jobs.facts.states import PoolState
 if TYPE_CHECKING:
     from spotkeep_jobs.aws.sagemaker_api import TrainingJobs
     from spotkeep_jobs.aws.scheduler_api import Schedules
-    from spotkeep_jobs.decisions.tracking import Deployment
+    from spotkeep_jobs.decisions.deployment import Deployment
     from spotkeep_jobs.facts.record import Pool
     from spotkeep_jobs.facts.training_job import TrainingJob
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from spotkeep_jobs.actions.launch import LAUNCH_SETTLES
+from spotkeep_jobs.actions.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.decisions.run_metrics import RunMetrics, happened_between, in_flight_now, total
 from spotkeep_jobs.errors import SpotkeepJobsError
 from spotkeep_jobs.facts.states import PoolState, RunState

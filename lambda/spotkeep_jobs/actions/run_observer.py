@@ -17,12 +17,14 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_jobs.actions.launch import complete_launch
+from spotkeep_jobs.actions.launch_completion import complete_launch
 from spotkeep_jobs.aws.job_backends import JobBackends
-from spotkeep_jobs.aws.run_table import RunChangedError, RunTable
+from spotkeep_jobs.aws.run_table import RunTable
+from spotkeep_jobs.aws.run_table_errors import RunChangedError
+from spotkeep_jobs.decisions.deployment import Deployment
 from spotkeep_jobs.decisions.run_metrics import RunMetrics, happened_between, total
 from spotkeep_jobs.decisions.steering import Steering
-from spotkeep_jobs.decisions.tracking import Deployment, asks_for_its_log, decide
+from spotkeep_jobs.decisions.tracking import asks_for_its_log, decide
 from spotkeep_jobs.facts.job_events import JobLog
 from spotkeep_jobs.facts.progress import follow
 from spotkeep_jobs.facts.record import format_time

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from spotkeep_jobs.decisions.notices import tuning_notice
+from spotkeep_jobs.decisions.notices.tuning import tuning_notice
 from spotkeep_jobs.decisions.training_job_request import DEPLOYMENT_TAG
 from spotkeep_jobs.errors import SageMakerBusyError
 from spotkeep_jobs.facts.states import NoticeKind

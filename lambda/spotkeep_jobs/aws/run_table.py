@@ -22,17 +22,32 @@ Items (`pk` / `sk`):
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
-from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from botocore.exceptions import ClientError
 
-from spotkeep_jobs.errors import RunTableError
+from spotkeep_jobs.aws.run_table_errors import (
+    AttemptStillLiveError,
+    LineageTakenError,
+    RunChangedError,
+    RunExistsError,
+    RunNotFoundError,
+)
+from spotkeep_jobs.aws.table_items import (
+    CANCELLED_CODES,
+    Item,
+    RecordT,
+    TransactionCancelled,
+    epoch_seconds,
+    fields_of,
+    from_dynamodb,
+    is_refused,
+    record_of,
+    to_dynamodb,
+)
 from spotkeep_jobs.facts.leftover_findings import LookReport
 from spotkeep_jobs.facts.price_book import PriceBook
 from spotkeep_jobs.facts.record import (
@@ -41,7 +56,6 @@ from spotkeep_jobs.facts.record import (
     Plan,
     Pool,
     PoolChange,
-    Record,
     Run,
     RunChange,
     TimelineEntry,
@@ -52,75 +66,20 @@ from spotkeep_jobs.facts.states import AttemptState, NoticeState, PoolState, Run
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-_RecordT = TypeVar("_RecordT", bound=Record)
-_Item = dict[str, Any]
-
 BY_CREATED_INDEX: Final = "by-created"
 IN_FLIGHT_INDEX: Final = "in-flight"
 DEFAULT_RETENTION_DAYS: Final = 90
-
 _LISTING: Final = "run"
 _RUN_IN_FLIGHT: Final = "1"
 _NOTICE_IN_FLIGHT: Final = "notice"
 _NOTICE_DEAD: Final = "dead-notice"
 _TUNING_IN_FLIGHT: Final = "tuning"
 _POOL_IN_FLIGHT: Final = "pool"
-_KEYS: Final = ("pk", "sk", "listing", "in_flight", "expires_at")
-# Documents of users (or of SageMaker) keep their exact numbers and empty values as text.
-_TEXT_FIELDS: Final = ("request", "job_request", "facts", "table")
+
+
 # A run lives 28 days of training and as long a wait at most: what is written beside its head outlives the head.
 _LONGEST_RUN: Final = timedelta(days=56)
 _COMMON_RETRIES: Final = 8
-
-
-class RunNotFoundError(RunTableError):
-    """No such run, or no such attempt of it, is recorded."""
-
-    def __init__(self, run: str, *, attempt: int | None = None) -> None:
-        which = f"run {run!r}" if attempt is None else f"attempt {attempt} of run {run!r}"
-        super().__init__(f"{which} is not recorded. `spotkeep ps --all` lists the runs of this deployment")
-        self.run = run
-
-
-class RunExistsError(RunTableError):
-    """The run id is taken by a request with another token."""
-
-    def __init__(self, run: str) -> None:
-        super().__init__(f"run {run!r} exists already, from another request. Leave `run` out or choose another id")
-        self.run = run
-
-
-class LineageTakenError(RunTableError):
-    """Another live run owns the checkpoint prefix (I1)."""
-
-    def __init__(self, *, checkpoint_uri: str, owned_by: str) -> None:
-        super().__init__(
-            f"the checkpoint prefix {checkpoint_uri} belongs to the live run {owned_by!r}. "
-            f"Wait for it, stop it (`spotkeep stop {owned_by}`), or name another prefix"
-        )
-        self.checkpoint_uri = checkpoint_uri
-        self.owned_by = owned_by
-
-
-class AttemptStillLiveError(RunTableError):
-    """A next attempt was asked for while the last one is not over (I1)."""
-
-    def __init__(self, *, run: str, attempt: int, state: str) -> None:
-        super().__init__(
-            f"attempt {attempt} of run {run!r} is not over (it is {state}). "
-            f"Wait for it or stop it first: `spotkeep stop {run}`"
-        )
-        self.run = run
-        self.attempt = attempt
-        self.state = state
-
-
-class RunChangedError(RunTableError):
-    """Somebody else changed the run since it was read: read it again and decide again."""
-
-    def __init__(self, run: str) -> None:
-        super().__init__(f"run {run!r} was changed by somebody else meanwhile. Read it again, decide again")
-        self.run = run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +153,7 @@ class RunTable:
                     *(self._plan_writes(run, plan)),
                 ]
             )
-        except _Cancelled as cancelled:
+        except TransactionCancelled as cancelled:
             if cancelled.refused(0):
                 return self._replay(run.token)
             if cancelled.refused(1):
@@ -257,7 +216,7 @@ class RunTable:
                     *(self._put(self._timeline_item(entry)) for entry in timeline),
                 ]
             )
-        except _Cancelled as cancelled:
+        except TransactionCancelled as cancelled:
             if not cancelled.refused(0) and cancelled.refused(1):
                 raise self._lineage_taken(run) from cancelled
             raise RunChangedError(run.run) from cancelled
@@ -366,7 +325,7 @@ class RunTable:
             writes.append(self._release_lineage(head))
         try:
             self._transact(writes)
-        except _Cancelled as cancelled:
+        except TransactionCancelled as cancelled:
             raise RunChangedError(head.run) from cancelled
         return head
 
@@ -392,7 +351,7 @@ class RunTable:
         ]
         try:
             self._transact(writes)
-        except _Cancelled as cancelled:
+        except TransactionCancelled as cancelled:
             raise RunChangedError(head.run) from cancelled
         return head
 
@@ -407,11 +366,11 @@ class RunTable:
         try:
             self._client.put_item(
                 TableName=self._table,
-                Item=_to_dynamodb(self._notice_item(notice, partition="tuning")),
+                Item=to_dynamodb(self._notice_item(notice, partition="tuning")),
                 ConditionExpression="attribute_not_exists(pk)",
             )
         except ClientError as error:
-            if _is_refused(error):
+            if is_refused(error):
                 return False
             raise
         return True
@@ -481,12 +440,12 @@ class RunTable:
     def dead_notices(self, *, limit: int = 500) -> list[Notice]:
         """Notices that nobody tries to send any more, oldest first (eventually consistent)."""
         items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _NOTICE_DEAD, forward=True)
-        return [notice for notice, _ in zip((_parse(Notice, item) for item in items), range(limit), strict=False)]
+        return [notice for notice, _ in zip((record_of(Notice, item) for item in items), range(limit), strict=False)]
 
     def unsent_notices(self, *, limit: int = 100) -> list[Notice]:
         """Notices that are not sent yet, of all runs and tuning jobs, oldest first (eventually consistent)."""
         items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _NOTICE_IN_FLIGHT, forward=True)
-        return [notice for notice, _ in zip((_parse(Notice, item) for item in items), range(limit), strict=False)]
+        return [notice for notice, _ in zip((record_of(Notice, item) for item in items), range(limit), strict=False)]
 
     # Warm pools
 
@@ -496,12 +455,12 @@ class RunTable:
 
     def pools(self, run: str) -> Sequence[Pool]:
         """The warm pools that a run's jobs left, first to last."""
-        return [_parse(Pool, item) for item in self._query_run(f"run#{run}", "pool#")]
+        return [record_of(Pool, item) for item in self._query_run(f"run#{run}", "pool#")]
 
     def kept_pools(self) -> Iterator[Pool]:
         """Warm pools that were there when last looked at, first to expire first (eventually consistent)."""
         for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _POOL_IN_FLIGHT, forward=True):
-            yield _parse(Pool, item)
+            yield record_of(Pool, item)
 
     def chain_of(self, job_name: str) -> datetime | None:
         """Since when the instances that a training job took over have been handed on, or None."""
@@ -520,11 +479,11 @@ class RunTable:
             "updated_at": format_time(now),
             "expires_at": self._outlives_head(now),
         }
-        self._client.put_item(TableName=self._table, Item=_to_dynamodb(item))
+        self._client.put_item(TableName=self._table, Item=to_dynamodb(item))
 
     def unwatch_tuning_job(self, tuning_job: str) -> None:
         """Take a tuning job off the watch list, if it is there."""
-        self._client.delete_item(TableName=self._table, Key=_to_dynamodb({"pk": f"tuning#{tuning_job}", "sk": "watch"}))
+        self._client.delete_item(TableName=self._table, Key=to_dynamodb({"pk": f"tuning#{tuning_job}", "sk": "watch"}))
 
     def watched_tuning_jobs(self) -> Iterator[str]:
         """Names of the tuning jobs whose end is not told yet (eventually consistent)."""
@@ -541,16 +500,16 @@ class RunTable:
         """The head of a run (strongly consistent), or None, and its notices, in one call."""
         found = self._query(
             KeyConditionExpression="pk = :pk AND sk >= :first",
-            ExpressionAttributeValues=_to_dynamodb({":pk": f"run#{run}", ":first": "head"}),
+            ExpressionAttributeValues=to_dynamodb({":pk": f"run#{run}", ":first": "head"}),
             ConsistentRead=True,
         )
         head: Run | None = None
         notices: list[Notice] = []
         for item in found:
             if item["sk"] == "head":
-                head = _parse(Run, item)
+                head = record_of(Run, item)
             elif str(item["sk"]).startswith("notice#"):
-                notices.append(_parse(Notice, item))
+                notices.append(record_of(Notice, item))
         return head, sorted(notices, key=lambda notice: (notice.happened_at, notice.notice_id))
 
     def attempt(self, run: str, attempt: int) -> Attempt | None:
@@ -563,20 +522,20 @@ class RunTable:
 
     def attempts(self, run: str) -> list[Attempt]:
         """Every attempt of a run, first to last."""
-        return [_parse(Attempt, item) for item in self._query_run(f"run#{run}", "attempt#")]
+        return [record_of(Attempt, item) for item in self._query_run(f"run#{run}", "attempt#")]
 
     def timeline(self, run: str) -> list[TimelineEntry]:
         """What happened to a run, in order of time."""
-        return [_parse(TimelineEntry, item) for item in self._query_run(f"run#{run}", "event#")]
+        return [record_of(TimelineEntry, item) for item in self._query_run(f"run#{run}", "event#")]
 
     def notices(self, run: str) -> list[Notice]:
         """The notices of a run, sent or not, in the order of what they tell."""
-        found = [_parse(Notice, item) for item in self._query_run(f"run#{run}", "notice#")]
+        found = [record_of(Notice, item) for item in self._query_run(f"run#{run}", "notice#")]
         return sorted(found, key=lambda notice: (notice.happened_at, notice.notice_id))
 
     def tuning_notices(self, tuning_job: str) -> list[Notice]:
         """The notices of a tuning job."""
-        return [_parse(Notice, item) for item in self._query_run(f"tuning#{tuning_job}", "notice#")]
+        return [record_of(Notice, item) for item in self._query_run(f"tuning#{tuning_job}", "notice#")]
 
     def list(
         self, *, owner: str | None = None, states: Collection[RunState] | None = None, limit: int = 50
@@ -590,7 +549,7 @@ class RunTable:
         """
         found: list[Run] = []
         for item in self._query_index(BY_CREATED_INDEX, "listing", _LISTING, forward=False):
-            run = _parse(Run, item)
+            run = record_of(Run, item)
             if owner is not None and run.owner != owner:
                 continue
             if states is not None and run.state not in states:
@@ -613,7 +572,7 @@ class RunTable:
     def heads_in_flight(self) -> Iterator[Run]:
         """The heads of the runs that have not ended (eventually consistent)."""
         for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _RUN_IN_FLIGHT, forward=True):
-            yield _parse(Run, item)
+            yield record_of(Run, item)
 
     # What belongs to no run
 
@@ -625,7 +584,7 @@ class RunTable:
     def keep_price_book(self, book: PriceBook) -> None:
         """Keep a region's prices in the place of those that were there."""
         item = {"pk": f"prices#{book.region}", "sk": "book", "book": book.model_dump_json()}
-        self._client.put_item(TableName=self._table, Item=_to_dynamodb(item))
+        self._client.put_item(TableName=self._table, Item=to_dynamodb(item))
 
     def last_look(self) -> LookReport | None:
         """The last look for leftovers, or None when there has been none."""
@@ -648,28 +607,28 @@ class RunTable:
             condition = {
                 "ConditionExpression": "#at = :seen",
                 "ExpressionAttributeNames": {"#at": "at"},
-                "ExpressionAttributeValues": _to_dynamodb({":seen": format_time(seen.begun_at)}),
+                "ExpressionAttributeValues": to_dynamodb({":seen": format_time(seen.begun_at)}),
             }
         try:
-            self._client.put_item(TableName=self._table, Item=_to_dynamodb(item), **condition)
+            self._client.put_item(TableName=self._table, Item=to_dynamodb(item), **condition)
         except ClientError as error:
-            if _is_refused(error):
+            if is_refused(error):
                 return False
             raise
         return True
 
     # Items
 
-    def _head_item(self, run: Run) -> _Item:
-        item = _fields(run) | {"pk": f"run#{run.run}", "sk": "head", "listing": _LISTING}
+    def _head_item(self, run: Run) -> Item:
+        item = fields_of(run) | {"pk": f"run#{run.run}", "sk": "head", "listing": _LISTING}
         if run.state.ended:
-            item["expires_at"] = _epoch((run.ended_at or run.updated_at) + self._retention)
+            item["expires_at"] = epoch_seconds((run.ended_at or run.updated_at) + self._retention)
         else:
             item["in_flight"] = _RUN_IN_FLIGHT
         return item
 
-    def _attempt_item(self, attempt: Attempt) -> _Item:
-        return _fields(attempt) | {
+    def _attempt_item(self, attempt: Attempt) -> Item:
+        return fields_of(attempt) | {
             "pk": f"run#{attempt.run}",
             "sk": f"attempt#{attempt.attempt:04d}",
             "expires_at": self._outlives_head(attempt.created_at),
@@ -678,14 +637,14 @@ class RunTable:
     def _plan_writes(self, run: Run, plan: Plan | None) -> Iterator[_Write]:
         if plan is not None:
             keys = {"pk": f"run#{run.run}", "sk": "plan", "expires_at": self._outlives_head(run.created_at)}
-            yield self._put(_fields(plan) | keys)
+            yield self._put(fields_of(plan) | keys)
 
     def _next_attempt(self, change: RunChange) -> Iterator[_Write]:
         if change.next_attempt is not None:
             yield self._put(self._attempt_item(change.next_attempt), condition="attribute_not_exists(pk)")
 
     def _pool_writes(self, pool: Pool) -> Iterator[_Write]:
-        item = _fields(pool) | {
+        item = fields_of(pool) | {
             "pk": f"run#{pool.run}",
             "sk": f"pool#{pool.attempt:04d}",
             "updated_at": format_time(pool.kept_until),
@@ -704,15 +663,15 @@ class RunTable:
                 }
             )
 
-    def _timeline_item(self, entry: TimelineEntry) -> _Item:
-        return _fields(entry) | {
+    def _timeline_item(self, entry: TimelineEntry) -> Item:
+        return fields_of(entry) | {
             "pk": f"run#{entry.run}",
             "sk": f"event#{format_time(entry.at)}#{entry.attempt:04d}#{entry.kind}",
             "expires_at": self._outlives_head(entry.at),
         }
 
-    def _notice_item(self, notice: Notice, *, partition: str = "run") -> _Item:
-        item = _fields(notice) | {
+    def _notice_item(self, notice: Notice, *, partition: str = "run") -> Item:
+        item = fields_of(notice) | {
             "pk": f"{partition}#{notice.subject_id}",
             "sk": _notice_sort_key(notice),
             "updated_at": format_time(notice.claimed_at or notice.created_at),
@@ -723,16 +682,16 @@ class RunTable:
         return item
 
     def _outlives_head(self, at: datetime) -> int:
-        return _epoch(at + self._retention + _LONGEST_RUN)
+        return epoch_seconds(at + self._retention + _LONGEST_RUN)
 
     # Writes
 
-    def _put(self, item: _Item, *, condition: str | None = None, values: _Item | None = None) -> _Write:
-        put: dict[str, Any] = {"TableName": self._table, "Item": _to_dynamodb(item)}
+    def _put(self, item: Item, *, condition: str | None = None, values: Item | None = None) -> _Write:
+        put: dict[str, Any] = {"TableName": self._table, "Item": to_dynamodb(item)}
         if condition is not None:
             put["ConditionExpression"] = condition
         if values:
-            put["ExpressionAttributeValues"] = _to_dynamodb(values)
+            put["ExpressionAttributeValues"] = to_dynamodb(values)
         return {"Put": put}
 
     def _put_head(self, head: Run, *, decided_on: int) -> _Write:
@@ -754,9 +713,9 @@ class RunTable:
         return {
             "Delete": {
                 "TableName": self._table,
-                "Key": _to_dynamodb({"pk": f"lineage#{run.checkpoint_uri}", "sk": "claim"}),
+                "Key": to_dynamodb({"pk": f"lineage#{run.checkpoint_uri}", "sk": "claim"}),
                 "ConditionExpression": "attribute_not_exists(pk) OR run = :run",
-                "ExpressionAttributeValues": _to_dynamodb({":run": run.run}),
+                "ExpressionAttributeValues": to_dynamodb({":run": run.run}),
             }
         }
 
@@ -765,22 +724,22 @@ class RunTable:
         try:
             self._client.transact_write_items(TransactItems=items)
         except ClientError as error:
-            if error.response["Error"]["Code"] not in _CANCELLED_CODES:
+            if error.response["Error"]["Code"] not in CANCELLED_CODES:
                 raise
-            raise _Cancelled(error) from error
+            raise TransactionCancelled(error) from error
 
     def _replace_notice(self, notice: Notice, *, seen: Notice) -> bool:
         partition = "tuning" if notice.notice_id.startswith("tuning:") else "run"
         try:
             self._client.put_item(
                 TableName=self._table,
-                Item=_to_dynamodb(self._notice_item(notice, partition=partition)),
+                Item=to_dynamodb(self._notice_item(notice, partition=partition)),
                 ConditionExpression="#state = :state AND deliveries = :deliveries",
                 ExpressionAttributeNames={"#state": "state"},
-                ExpressionAttributeValues=_to_dynamodb({":state": seen.state.value, ":deliveries": seen.deliveries}),
+                ExpressionAttributeValues=to_dynamodb({":state": seen.state.value, ":deliveries": seen.deliveries}),
             )
         except ClientError as error:
-            if _is_refused(error):
+            if is_refused(error):
                 return False
             raise
         return True
@@ -807,105 +766,46 @@ class RunTable:
         owner = self.lineage_owner(run.checkpoint_uri)
         return LineageTakenError(checkpoint_uri=run.checkpoint_uri, owned_by=owner or "another run")
 
-    def _read(self, record: type[_RecordT], pk: str, sk: str) -> _RecordT | None:
+    def _read(self, record: type[RecordT], pk: str, sk: str) -> RecordT | None:
         item = self._get_item(pk, sk)
-        return None if item is None else _parse(record, item)
+        return None if item is None else record_of(record, item)
 
-    def _get_item(self, pk: str, sk: str) -> _Item | None:
+    def _get_item(self, pk: str, sk: str) -> Item | None:
         answer = self._client.get_item(
-            TableName=self._table, Key=_to_dynamodb({"pk": pk, "sk": sk}), ConsistentRead=True
+            TableName=self._table, Key=to_dynamodb({"pk": pk, "sk": sk}), ConsistentRead=True
         )
         item = answer.get("Item")
-        return None if item is None else _from_dynamodb(item)
+        return None if item is None else from_dynamodb(item)
 
-    def _query_run(self, pk: str, prefix: str) -> Iterator[_Item]:
+    def _query_run(self, pk: str, prefix: str) -> Iterator[Item]:
         return self._query(
             KeyConditionExpression="pk = :pk AND begins_with(sk, :prefix)",
-            ExpressionAttributeValues=_to_dynamodb({":pk": pk, ":prefix": prefix}),
+            ExpressionAttributeValues=to_dynamodb({":pk": pk, ":prefix": prefix}),
             ConsistentRead=True,
         )
 
-    def _query_index(self, index: str, key: str, value: str, *, forward: bool) -> Iterator[_Item]:
+    def _query_index(self, index: str, key: str, value: str, *, forward: bool) -> Iterator[Item]:
         return self._query(
             IndexName=index,
             KeyConditionExpression="#key = :value",
             ExpressionAttributeNames={"#key": key},
-            ExpressionAttributeValues=_to_dynamodb({":value": value}),
+            ExpressionAttributeValues=to_dynamodb({":value": value}),
             ScanIndexForward=forward,
         )
 
-    def _query(self, **query: Any) -> Iterator[_Item]:
+    def _query(self, **query: Any) -> Iterator[Item]:
         while True:
             page = self._client.query(TableName=self._table, **query)
             for item in page["Items"]:
-                yield _from_dynamodb(item)
+                yield from_dynamodb(item)
             if "LastEvaluatedKey" not in page:
                 return
             query["ExclusiveStartKey"] = page["LastEvaluatedKey"]
 
 
 _Write = dict[str, Any]
-_CANCELLED_CODES: Final = ("TransactionCanceledException", "TransactionInProgressException")
-_serializer: Final = TypeSerializer()
-_deserializer: Final = TypeDeserializer()
-
-
-class _Cancelled(Exception):  # noqa: N818 - the word DynamoDB uses
-    """A transaction in which a condition failed, or which met another one."""
-
-    def __init__(self, error: ClientError) -> None:
-        super().__init__(str(error))
-        reasons: Iterable[Mapping[str, Any]] = error.response.get("CancellationReasons", ())
-        self._codes = [reason.get("Code") for reason in reasons]
-
-    def refused(self, position: int) -> bool:
-        """Whether the condition of the write at this position failed."""
-        return position < len(self._codes) and self._codes[position] == "ConditionalCheckFailed"
-
-
-def _is_refused(error: ClientError) -> bool:
-    return error.response["Error"]["Code"] == "ConditionalCheckFailedException"
 
 
 def _notice_sort_key(notice: Notice) -> str:
     nth = f"-{notice.nth}" if notice.nth else ""
     return f"notice#{notice.kind}#{notice.attempt:04d}{nth}"
-
-
-def _epoch(at: datetime) -> int:
-    return int(at.timestamp())
-
-
-def _fields(record: Record) -> _Item:
-    # An absent attribute, not a NULL, keeps an item out of a sparse index and short.
-    fields = {name: value for name, value in record.model_dump(mode="json").items() if value is not None}
-    for name in _TEXT_FIELDS:
-        if name in fields:
-            fields[name] = json.dumps(fields[name])
-    return fields
-
-
-def _parse(record: type[_RecordT], item: _Item) -> _RecordT:
-    fields = {name: value for name, value in item.items() if name not in _KEYS}
-    for name in _TEXT_FIELDS:
-        if name in fields:
-            fields[name] = json.loads(fields[name])
-    return record.model_validate(fields)
-
-
-def _to_dynamodb(item: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _serializer.serialize(_with_decimals(value)) for name, value in item.items()}
-
-
-def _from_dynamodb(item: Mapping[str, Any]) -> _Item:
-    return {name: _deserializer.deserialize(value) for name, value in item.items()}
-
-
-def _with_decimals(value: Any) -> Any:
-    if isinstance(value, float):
-        return Decimal(str(value))
-    if isinstance(value, Mapping):
-        return {key: _with_decimals(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_with_decimals(inner) for inner in value]
-    return value

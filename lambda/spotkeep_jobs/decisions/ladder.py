@@ -17,7 +17,8 @@ from typing import Final
 
 from spotkeep_jobs.decisions.cost import bill
 from spotkeep_jobs.document.durations import format_duration
-from spotkeep_jobs.document.request import DEFAULT_LONGEST_WAIT_SECONDS, JobRequest
+from spotkeep_jobs.document.limits import DEFAULT_LONGEST_WAIT_SECONDS
+from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.facts.record import Attempt, Capacity
 from spotkeep_jobs.facts.states import EndReason
 

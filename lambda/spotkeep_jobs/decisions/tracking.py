@@ -7,32 +7,47 @@ Applied in any order of events, by any number of callers, they lead to one recor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from pydantic import ValidationError
-
-from spotkeep_jobs.decisions import notices, steering
+from spotkeep_jobs.decisions import steering
 from spotkeep_jobs.decisions.checkpoint_watch import Freshness, freshness_of
 from spotkeep_jobs.decisions.cost import (
     ON_INSTANCES_STATUSES,
     WAITING_STATUSES,
-    bill,
     count_interruptions,
     spent_so_far_usd,
     usage_of,
 )
-from spotkeep_jobs.decisions.ladder import NextJob, NoMoreJobs, Rung, next_job, on_demand_below, rungs_of
+from spotkeep_jobs.decisions.deployment import Deployment
+from spotkeep_jobs.decisions.ending import (
+    close_attempt,
+    each_once,
+    end_reason_of,
+    ended_without_job,
+    request_of,
+    state_after,
+)
+from spotkeep_jobs.decisions.ladder import Rung, on_demand_below, rungs_of
+from spotkeep_jobs.decisions.notices.on_the_way import (
+    Moment,
+    interruption_notice,
+    long_wait_notice,
+    on_demand_notice,
+    resume_notice,
+    stale_checkpoint_notice,
+)
+from spotkeep_jobs.decisions.notices.spending import budget_notice
+from spotkeep_jobs.decisions.notices.wording import spoken_usd
 from spotkeep_jobs.decisions.steering import Standing, Steering
-from spotkeep_jobs.decisions.training_job_request import follow_up_request, is_same_launch, job_name_for, launch_id_for
-from spotkeep_jobs.decisions.warm_pool import PoolRules, kept_entry, pool_left_by, with_idle_time
-from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.decisions.training_job_request import is_same_launch
+from spotkeep_jobs.decisions.warm_pool import kept_entry, pool_left_by, with_idle_time
 from spotkeep_jobs.facts.job_events import JobEventKind, JobLog
 from spotkeep_jobs.facts.progress import follow
-from spotkeep_jobs.facts.record import Attempt, Notice, Pool, Progress, Run, RunChange, TimelineEntry
-from spotkeep_jobs.facts.states import AttemptState, EndReason, NoticeKind, PoolState, RunState, TimelineKind
+from spotkeep_jobs.facts.record import Attempt, Notice, Progress, Run, RunChange, TimelineEntry
+from spotkeep_jobs.facts.states import AttemptState, EndReason, NoticeKind, RunState, TimelineKind
 from spotkeep_planner.steering.guard import Choice
 
 if TYPE_CHECKING:
@@ -41,14 +56,14 @@ if TYPE_CHECKING:
 VANISHED_AFTER: Final = timedelta(minutes=10)
 """A job that SageMaker accepted this long ago and does not know (any more) is gone."""
 
-DEFAULT_LONG_WAIT: Final = timedelta(hours=2)
+
 LOOK_FOR_CHECKPOINTS: Final = timedelta(minutes=15)
 """How often a log is read that says of no checkpoint, or of none that is fresh."""
-BUDGET_NEAR: Final = 0.8
-"""The part of max_cost whose spending is worth a notice."""
+
 
 # DynamoDB takes 100 writes in a transaction; head, attempt, lineage and notices need their share.
 _ENTRIES_AT_ONCE: Final = 20
+
 
 _TIMELINE: Final = {
     "Pending": (TimelineKind.STARTING, "Waits for capacity"),
@@ -63,68 +78,16 @@ _TIMELINE: Final = {
     "Uploading": (TimelineKind.UPLOADING, "Uploads its model and output"),
     "Stopping": (TimelineKind.STOPPING, "Is being stopped"),
 }
-_LIMITS: Final = {
-    "MaxRuntimeExceeded": EndReason.MAX_RUNTIME_EXCEEDED,
-    "MaxWaitTimeExceeded": EndReason.MAX_WAIT_EXCEEDED,
-}
-_FAILURES: Final = (
-    # The class in front of FailureReason.
-    # Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DescribeTrainingJob.html
-    ("capacityerror", EndReason.CAPACITY),
-    ("algorithmerror", EndReason.SCRIPT_FAILED),
-    ("clienterror", EndReason.INPUT_ERROR),
-    ("internalservererror", EndReason.PLATFORM_ERROR),
-)
-_ENDED_TEXT: Final = {
-    EndReason.COMPLETED: "Completed",
-    EndReason.SCRIPT_FAILED: "Failed: the script ended with an error",
-    EndReason.STOPPED_BY_USER: "Stopped by a user",
-    EndReason.MAX_RUNTIME_EXCEEDED: "Ended at its time limit (max_run)",
-    EndReason.MAX_WAIT_EXCEEDED: "Ended: waited for capacity longer than it may",
-    EndReason.DEADLINE: "Ended: left spot to be done in time",
-    EndReason.CAPACITY: "Failed: no capacity of this instance type",
-    EndReason.INPUT_ERROR: "Failed: SageMaker could not prepare the job",
-    EndReason.PLATFORM_ERROR: "Failed inside SageMaker",
-    EndReason.JOB_VANISHED: "The training job is gone",
-    EndReason.QUOTA: "The account's quota has no room for the training job",
-    EndReason.LAUNCH_REFUSED: "SageMaker refused the training job",
-}
-_ENDED_TEXT_ON_EC2: Final = {
-    EndReason.INPUT_ERROR: "Failed: no instance came to train",
-    EndReason.PLATFORM_ERROR: "Failed in EC2",
-    EndReason.JOB_VANISHED: "The fleet is gone",
-    EndReason.LAUNCH_REFUSED: "EC2 refused the fleet",
-}
-_STATE_OF: Final = {
-    EndReason.COMPLETED: RunState.COMPLETED,
-    EndReason.STOPPED_BY_USER: RunState.STOPPED,
-    EndReason.MAX_RUNTIME_EXCEEDED: RunState.STOPPED,
-    EndReason.MAX_WAIT_EXCEEDED: RunState.STOPPED,
-    EndReason.DEADLINE: RunState.STOPPED,
-}
+
+
 _STEERED_TEXT: Final = {
     Choice.WAIT: "Waits for spot",
     Choice.SPOT: "Stays on spot",
     Choice.ON_DEMAND: "Stays on demand",
 }
+
+
 _BUDGET_TOLD_AT_PERCENT: Final = (100, 80)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Deployment:
-    """What a decision needs to know of the deployment.
-
-    Attributes:
-        name: For the notices.
-        prices: On-demand US dollars per instance and hour, by instance type.
-        long_wait: A wait for capacity that is worth a notice.
-        pool_rules: What it wants of warm pools.
-    """
-
-    name: str
-    prices: Mapping[str, float]
-    long_wait: timedelta = DEFAULT_LONG_WAIT
-    pool_rules: PoolRules = field(default_factory=PoolRules)
 
 
 def decide(
@@ -178,57 +141,6 @@ def decide(
     )
 
 
-def ended_without_job(
-    *,
-    run: Run,
-    attempt: Attempt,
-    earlier: Sequence[Attempt] = (),
-    reason: EndReason,
-    failure_reason: str | None = None,
-    deployment: Deployment,
-    now: datetime,
-) -> RunChange:
-    """End an attempt whose training job never was, or is gone; and with it the run, unless another job follows.
-
-    Args:
-        run: The head, not ended.
-        attempt: Its current attempt.
-        earlier: The attempts before it.
-        reason: Why it ends.
-        failure_reason: SageMaker's words, if it refused the job.
-        deployment: Names and prices.
-        now: The time of the decision.
-    """
-    ended = {
-        "state": AttemptState(_state_of(reason).value),
-        "end_reason": reason,
-        "failure_reason": failure_reason,
-        "ended_at": now,
-    }
-    return _close(run=run, attempt=attempt.model_copy(update=ended), earlier=earlier, deployment=deployment, now=now)
-
-
-def end_reason_of(job: TrainingJob) -> EndReason:
-    """Tell the endings of a job apart.
-
-    Args:
-        job: An ended job. MaxRuntimeExceeded and MaxWaitTimeExceeded come with status Stopped and are not a user's
-            stop; AWS puts them into the secondary status, some answers only into the transitions.
-    """
-    if job.status == "Completed" or job.secondary_status == "Completed":
-        return EndReason.COMPLETED
-    seen = (job.secondary_status, *(transition.status for transition in reversed(job.transitions)))
-    limit = next((_LIMITS[status] for status in seen if status in _LIMITS), None)
-    if limit is not None:
-        return limit
-    if job.status == "Failed" or job.secondary_status == "Failed":
-        words = (job.failure_reason or "").lstrip().replace(" ", "").lower()
-        return next((reason for prefix, reason in _FAILURES if words.startswith(prefix)), EndReason.PLATFORM_ERROR)
-    if job.status == "Deleting" and not any(status == "Stopped" for status in seen):
-        return EndReason.JOB_VANISHED
-    return EndReason.STOPPED_BY_USER
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Decision:
     run: Run
@@ -252,7 +164,7 @@ class _Decision:
             yield RunChange(
                 run=run,
                 attempt=attempt,
-                timeline=_once(self._entries(recorded, upto)),
+                timeline=each_once(self._entries(recorded, upto)),
                 notices=tuple(self._notices_on_the_way(attempt, recorded, upto)),
             )
             run = run.model_copy(update={"version": run.version + 1})
@@ -265,7 +177,7 @@ class _Decision:
             while len(resumes) > _ENTRIES_AT_ONCE:
                 portion, resumes = resumes[:_ENTRIES_AT_ONCE], resumes[_ENTRIES_AT_ONCE:]
                 yield RunChange(
-                    run=run, attempt=self._with_transitions(self._launched(), recorded), timeline=_once(portion)
+                    run=run, attempt=self._with_transitions(self._launched(), recorded), timeline=each_once(portion)
                 )
                 run = run.model_copy(update={"version": run.version + 1})
             attempt = self._ended(attempt)
@@ -282,7 +194,7 @@ class _Decision:
                 entries.append(kept_entry(pool))
             if self.steering is not None:
                 run = run.model_copy(update={"progress": self.steering.progress})
-            yield _close(
+            yield close_attempt(
                 run=self._with_attempt(run, attempt),
                 attempt=attempt,
                 earlier=self.earlier,
@@ -316,7 +228,7 @@ class _Decision:
             }
         )
         head = self._with_attempt(run, attempt)
-        change = RunChange(run=head, attempt=attempt, timeline=_once(entries), notices=tuple(told))
+        change = RunChange(run=head, attempt=attempt, timeline=each_once(entries), notices=tuple(told))
         if not _says_nothing_new(change, self.run, self.attempt):
             yield change
 
@@ -382,7 +294,7 @@ class _Decision:
         ended_at = _end_of(self.job) or self.now
         return attempt.model_copy(
             update={
-                "state": AttemptState(_state_of(reason).value),
+                "state": AttemptState(state_after(reason).value),
                 "end_reason": reason,
                 "failure_reason": self.job.failure_reason,
                 "seen_modified_at": None,
@@ -395,7 +307,7 @@ class _Decision:
 
     def _steered(self, run: Run, attempt: Attempt) -> tuple[Run, Attempt, list[TimelineEntry]]:
         """What the run's policy and its guard say now; an entry only where that is something else than before."""
-        request, standing = _request_of(run), self._standing()
+        request, standing = request_of(run), self._standing()
         if self.steering is None or request is None:
             return run, attempt, []
         leaving = attempt.rung_left_at or run.stop_requested_at or self.job.status == "Stopping"
@@ -430,7 +342,7 @@ class _Decision:
         return Standing(using=Choice.SPOT, since=since, now=self.now)
 
     def _with_budget(self, run: Run, attempt: Attempt) -> tuple[Run, list[TimelineEntry], list[Notice]]:
-        request = _request_of(run)
+        request = request_of(run)
         if request is None or request.budget is None:
             return run, [], []
         plan = None if self.steering is None else self.steering.plan
@@ -457,11 +369,11 @@ class _Decision:
         told = []
         if NoticeKind.BUDGET_NEAR in run.notify:
             told.append(
-                notices.budget_notice(
+                budget_notice(
                     run=run,
                     attempt=attempt.attempt,
                     nth=len(_BUDGET_TOLD_AT_PERCENT) - _BUDGET_TOLD_AT_PERCENT.index(percent),
-                    spent=f"{how} {notices.spoken_usd(spent)}",
+                    spent=f"{how} {spoken_usd(spent)}",
                     budget_usd=request.budget,
                     over=percent >= 100,
                     deployment=self.deployment.name,
@@ -492,7 +404,7 @@ class _Decision:
         if attempt.stale_told_of == told_of:
             return attempt, []
         attempt = attempt.model_copy(update={"stale_told": attempt.stale_told + 1, "stale_told_of": told_of})
-        notice = notices.stale_checkpoint_notice(
+        notice = stale_checkpoint_notice(
             run=run,
             attempt=attempt,
             freshness=freshness,
@@ -532,7 +444,7 @@ class _Decision:
             return None
         if attempt.long_wait_told == attempt.interruptions or self.now - since < self._long_wait():
             return None
-        return notices.long_wait_notice(
+        return long_wait_notice(
             run=self.run,
             attempt=attempt,
             deployment=self.deployment.name,
@@ -543,7 +455,7 @@ class _Decision:
 
     def _long_wait(self) -> timedelta:
         """A wait that is worth a notice."""
-        request = _request_of(self.run)
+        request = request_of(self.run)
         if request is None or request.waiting_too_long is None:
             return self.deployment.long_wait
         return timedelta(seconds=request.waiting_too_long)
@@ -559,7 +471,7 @@ class _Decision:
         return since
 
     def _rung(self) -> Rung | None:
-        request = _request_of(self.run)
+        request = request_of(self.run)
         rungs = () if request is None else rungs_of(request)
         return rungs[self.attempt.rung] if self.attempt.rung < len(rungs) else None
 
@@ -608,7 +520,7 @@ class _Decision:
     def _notices_on_the_way(self, attempt: Attempt, first: int, upto: int) -> Iterator[Notice]:
         for position in range(first, upto):
             transition = self.job.transitions[position]
-            moment = notices.Moment(
+            moment = Moment(
                 run=self.run,
                 attempt=attempt,
                 deployment=self.deployment.name,
@@ -617,13 +529,13 @@ class _Decision:
                 created_at=self.now,
             )
             if transition.status == "Interrupted" and NoticeKind.INTERRUPTED in self.run.notify:
-                yield notices.interruption_notice(moment)
+                yield interruption_notice(moment)
             interrupted = self._follows_interruption(position)
             if transition.status == "Training" and interrupted and NoticeKind.RESUMED in self.run.notify:
                 away = transition.started_at - interrupted.started_at
-                yield notices.resume_notice(moment, away_seconds=away.total_seconds())
+                yield resume_notice(moment, away_seconds=away.total_seconds())
             if transition.status == "Training" and not interrupted and self._is_dearer(attempt, position):
-                yield notices.on_demand_notice(
+                yield on_demand_notice(
                     run=self.run,
                     attempt=attempt,
                     deployment=self.deployment.name,
@@ -668,7 +580,7 @@ def _freshness(run: Run, job: TrainingJob) -> Freshness | None:
     """How fresh the newest checkpoint is; None where nobody asked, or none is due."""
     if NoticeKind.CHECKPOINT_STALE not in run.notify or run.stop_requested_at is not None:
         return None
-    request = _request_of(run)
+    request = request_of(run)
     if request is None or not request.checkpoints:
         return None
     if job.secondary_status != "Training" or job.status != "InProgress":
@@ -710,192 +622,6 @@ def _without_job(
     ]
 
 
-def _close(
-    *,
-    run: Run,
-    attempt: Attempt,
-    earlier: Sequence[Attempt],
-    deployment: Deployment,
-    now: datetime,
-    timeline: Sequence[TimelineEntry] = (),
-    told: Sequence[Notice] = (),
-    pool: Pool | None = None,
-) -> RunChange:
-    """End an attempt, and with it the run; or let the next one follow in the same transaction.
-
-    One transaction, so that the run never looks ended in between, and never lets go of its lineage (I1).
-    """
-    attempts = (*earlier, attempt)
-    request = _request_of(run)
-    after: NextJob | NoMoreJobs = NoMoreJobs()
-    # An instance starts a failed script again by itself, and a fleet looks for capacity everywhere at once.
-    may_follow = run.backend == "sagemaker" and run.stop_requested_at is None
-    if may_follow and request is not None and attempt.job_request is not None:
-        after = next_job(request=request, attempts=attempts, prices=deployment.prices, deadline_at=run.deadline_at)
-    cost = bill(attempts, prices=deployment.prices)
-    if isinstance(after, NextJob) and request is not None:
-        return _followed(
-            run=run.model_copy(update={"cost": cost}),
-            attempt=attempt,
-            request=request,
-            job=after,
-            deployment=deployment,
-            now=now,
-            timeline=timeline,
-            told=told,
-            pool=pool,
-        )
-    reason = attempt.end_reason or EndReason.PLATFORM_ERROR
-    run = run.model_copy(
-        update={
-            "state": _state_of(reason),
-            "end_reason": reason,
-            "failure_reason": attempt.failure_reason,
-            "no_more_jobs_because": after.because,
-            "ended_at": attempt.ended_at,
-            "updated_at": now,
-            "output_uri": attempt.output_uri or run.output_uri,
-            "cost": cost,
-        }
-    )
-    endings = [notices.ending_notice(run=run, deployment=deployment.name, created_at=now, pool=pool)]
-    if pool is not None and NoticeKind.POOL_EXPIRED in run.notify and pool.state in _POOL_OVER:
-        endings.append(notices.pool_over_notice(run=run, pool=pool, deployment=deployment.name, created_at=now))
-    return RunChange(
-        run=run,
-        attempt=attempt,
-        timeline=_once([*timeline, _ended_entry(run)]),
-        notices=(*told, *(notice for notice in endings if notice is not None)),
-        pool=pool,
-    )
-
-
-_POOL_OVER: Final = frozenset({PoolState.ENDED, PoolState.NOT_KEPT})
-
-
-def _followed(
-    *,
-    run: Run,
-    attempt: Attempt,
-    request: JobRequest,
-    job: NextJob,
-    deployment: Deployment,
-    now: datetime,
-    timeline: Sequence[TimelineEntry],
-    told: Sequence[Notice],
-    pool: Pool | None,
-) -> RunChange:
-    following = _following(run=run, attempt=attempt, request=request, job=job, now=now)
-    reason = attempt.end_reason or EndReason.PLATFORM_ERROR
-    told = list(told)
-    if job.position != attempt.rung and NoticeKind.NEXT_RUNG in run.notify:
-        told.append(
-            notices.next_rung_notice(
-                run=run, left=attempt, job=job, deployment=deployment.name, happened_at=now, created_at=now
-            )
-        )
-    spent = None if run.cost is None else run.cost.billed_usd
-    if request.max_cost and spent and NoticeKind.BUDGET_NEAR in run.notify and spent >= BUDGET_NEAR * request.max_cost:
-        told.append(
-            notices.max_cost_notice(
-                run=run,
-                attempt=attempt.attempt,
-                spent_usd=spent,
-                max_cost_usd=request.max_cost,
-                deployment=deployment.name,
-                now=now,
-            )
-        )
-    entries = [
-        *timeline,
-        TimelineEntry(
-            run=run.run,
-            attempt=attempt.attempt,
-            at=attempt.ended_at or now,
-            kind=TimelineKind.ATTEMPT_ENDED,
-            text=_ENDED_TEXT[reason],
-        ),
-        TimelineEntry(
-            run=run.run,
-            attempt=following.attempt,
-            at=now,
-            kind=TimelineKind.ATTEMPT_BEGUN,
-            text=f"Attempt {following.attempt} looks for {job.rung}: {job.because}",
-        ),
-    ]
-    head = run.model_copy(
-        update={
-            "state": RunState.LAUNCHING,
-            "attempt": following.attempt,
-            "job_name": following.job_name,
-            "job_arn": None,
-            "capacity": following.capacity,
-            "instance_type": following.instance_type,
-            "updated_at": now,
-        }
-    )
-    return RunChange(
-        run=head,
-        attempt=attempt,
-        next_attempt=following,
-        timeline=_once(entries),
-        notices=tuple(told),
-        pool=pool,
-    )
-
-
-def _following(*, run: Run, attempt: Attempt, request: JobRequest, job: NextJob, now: datetime) -> Attempt:
-    number = attempt.attempt + 1
-    return Attempt(
-        run=run.run,
-        attempt=number,
-        rung=job.position,
-        job_name=job_name_for(run=run.run, attempt=number),
-        capacity=job.rung.capacity,
-        instance_type=job.rung.instance_types[0],
-        instance_count=run.instance_count,
-        created_at=now,
-        job_request=follow_up_request(
-            previous=attempt.job_request or {},
-            request=request,
-            job=job,
-            run=run.run,
-            attempt=number,
-            launch_id=launch_id_for(run=run.run, attempt=number, token=run.token, created_at=now),
-        ),
-    )
-
-
-def _request_of(run: Run) -> JobRequest | None:
-    """The run's request; None when another version of Spotkeep wrote it with fields that this one does not know."""
-    try:
-        return JobRequest.model_validate(run.request)
-    except ValidationError:
-        return None
-
-
-def _ended_entry(run: Run) -> TimelineEntry:
-    reason = run.end_reason or EndReason.PLATFORM_ERROR
-    because = f"; no job follows, for {run.no_more_jobs_because}" if run.no_more_jobs_because else ""
-    return TimelineEntry(
-        run=run.run,
-        attempt=run.attempt,
-        at=run.ended_at or run.updated_at,
-        kind=TimelineKind.ENDED,
-        text=f"{_ended_text(run, reason)}{because}",
-    )
-
-
-def _ended_text(run: Run, reason: EndReason) -> str:
-    if run.backend == "ec2":
-        return _ENDED_TEXT_ON_EC2.get(reason, _ENDED_TEXT[reason])
-    return _ENDED_TEXT[reason]
-
-
-def _state_of(reason: EndReason) -> RunState:
-    return _STATE_OF.get(reason, RunState.FAILED)
-
-
 def _is_of(attempt: Attempt, job: TrainingJob) -> bool:
     if attempt.job_arn is not None:
         return job.arn == attempt.job_arn
@@ -912,11 +638,6 @@ def _end_of(job: TrainingJob) -> datetime | None:
         last = job.transitions[-1]
         return last.started_at if last.status not in _TIMELINE else last.ended_at or job.last_modified_at
     return job.last_modified_at
-
-
-def _once(entries: Iterable[TimelineEntry]) -> tuple[TimelineEntry, ...]:
-    """Drop what is the same happening: two writes of one item in a transaction are refused."""
-    return tuple({(entry.at, entry.kind): entry for entry in entries}.values())
 
 
 def _says_nothing_new(change: RunChange, run: Run, attempt: Attempt) -> bool:

@@ -16,7 +16,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from spotkeep_jobs.decisions.ladder import NextJob, Rung
-from spotkeep_jobs.document.request import MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS, GitSource, JobRequest
+from spotkeep_jobs.document.limits import MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS
+from spotkeep_jobs.document.request import GitSource, JobRequest
 from spotkeep_jobs.facts.record import format_time
 
 DEPLOYMENT_TAG: Final = "spotkeep:deployment"

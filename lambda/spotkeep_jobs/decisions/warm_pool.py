@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from spotkeep_jobs.decisions import notices
 from spotkeep_jobs.decisions.cost import bill
+from spotkeep_jobs.decisions.notices.pools import pool_expiring_notice, pool_over_notice
 from spotkeep_jobs.decisions.training_job_request import is_same_launch
 from spotkeep_jobs.document.durations import format_duration
 from spotkeep_jobs.facts.record import Attempt, Notice, Pool, PoolChange, Run, TimelineEntry
 from spotkeep_jobs.facts.states import EndReason, NoticeKind, PoolEndReason, PoolState, TimelineKind
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.decisions.tracking import Deployment
+    from spotkeep_jobs.decisions.deployment import Deployment
     from spotkeep_jobs.facts.training_job import TrainingJob
 
 LONGEST_CHAIN: Final = timedelta(days=28)
@@ -225,7 +225,7 @@ class _Look:
             run = run.model_copy(update={"cost": bill(attempts, prices=self.deployment.prices) or run.cost})
         notice = None
         if pool.state is not PoolState.REUSED and NoticeKind.POOL_EXPIRED in run.notify:
-            notice = notices.pool_over_notice(run=run, pool=pool, deployment=self.deployment.name, created_at=self.now)
+            notice = pool_over_notice(run=run, pool=pool, deployment=self.deployment.name, created_at=self.now)
         return PoolChange(
             run=run,
             attempt=attempt,
@@ -268,7 +268,7 @@ class _Look:
             return None
         if pool.stop_requested_at is not None or NoticeKind.POOL_EXPIRING not in self.run.notify:
             return None
-        return notices.pool_expiring_notice(
+        return pool_expiring_notice(
             run=self.run,
             pool=pool,
             idle_usd=idle_usd(pool, now=self.now),

@@ -21,7 +21,7 @@ from spotkeep_jobs.aws.run_table import RunTable
 from spotkeep_jobs.aws.sagemaker_api import SageMakerTrainingJobs, SearchableTrainingJobs, TrainingJobs, client_config
 from spotkeep_jobs.aws.scheduler_api import EventBridgeSchedules, ScheduleTarget
 from spotkeep_jobs.aws.training_logs import CloudWatchJobLogs
-from spotkeep_jobs.decisions.tracking import DEFAULT_LONG_WAIT, Deployment
+from spotkeep_jobs.decisions.deployment import DEFAULT_LONG_WAIT, Deployment
 from spotkeep_jobs.decisions.warm_pool import PoolRules
 from spotkeep_jobs.fleets.jobs import NoFleets
 from spotkeep_jobs.fleets.owners import FleetOwners, NoFleetOwners

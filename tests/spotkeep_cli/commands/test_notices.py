@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spotkeep_cli.errors import ExitCode
-from spotkeep_jobs.decisions.notices import ending_notice
+from spotkeep_jobs.decisions.notices.endings import ending_notice
 from spotkeep_jobs.facts.states import NoticeState
 
 

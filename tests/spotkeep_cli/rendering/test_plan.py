@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from spotkeep_cli.rendering.plan import cost_ceiling_usd, places
-from spotkeep_jobs.decisions.validation import DeploymentDefaults, validate
+from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.decisions.validation import validate
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

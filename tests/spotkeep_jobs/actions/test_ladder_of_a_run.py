@@ -13,14 +13,15 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.actions.launch import Launcher, complete_launch
+from spotkeep_jobs.actions.launch import Launcher
+from spotkeep_jobs.actions.launch_completion import complete_launch
 from spotkeep_jobs.actions.reconciliation import Reconciler
 from spotkeep_jobs.actions.run_observer import RunObserver
 from spotkeep_jobs.actions.tuning_jobs import TuningObserver
 from spotkeep_jobs.aws.metric_log import MetricLog
-from spotkeep_jobs.decisions.tracking import Deployment
+from spotkeep_jobs.decisions.deployment import Deployment
+from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.decisions.training_job_request import JobPlatform
-from spotkeep_jobs.decisions.validation import DeploymentDefaults
 from spotkeep_jobs.errors import RequestRefusedError, SageMakerBusyError, SageMakerRefusedError
 from spotkeep_jobs.facts.record import Attempt, Plan, Run, Spread
 from spotkeep_jobs.facts.states import EndReason, NoticeKind, RunState, TimelineKind

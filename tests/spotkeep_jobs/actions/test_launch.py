@@ -16,11 +16,13 @@ from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spotkeep_jobs.actions.launch import LAUNCH_SETTLES, Launched, Launcher, LaunchUnfinishedError, complete_launch
-from spotkeep_jobs.aws.run_table import RunNotFoundError, RunTable
-from spotkeep_jobs.decisions.tracking import Deployment
+from spotkeep_jobs.actions.launch import Launched, Launcher, LaunchUnfinishedError
+from spotkeep_jobs.actions.launch_completion import LAUNCH_SETTLES, complete_launch
+from spotkeep_jobs.aws.run_table import RunTable
+from spotkeep_jobs.aws.run_table_errors import RunNotFoundError
+from spotkeep_jobs.decisions.deployment import Deployment
+from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.decisions.training_job_request import JobPlatform
-from spotkeep_jobs.decisions.validation import DeploymentDefaults
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import (
     RequestRefusedError,

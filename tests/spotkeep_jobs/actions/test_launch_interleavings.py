@@ -11,11 +11,13 @@ from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spotkeep_jobs.actions.launch import LAUNCH_SETTLES, Launcher, complete_launch
+from spotkeep_jobs.actions.launch import Launcher
+from spotkeep_jobs.actions.launch_completion import LAUNCH_SETTLES, complete_launch
 from spotkeep_jobs.aws.run_table import RunTable
-from spotkeep_jobs.decisions.tracking import Deployment, decide
+from spotkeep_jobs.decisions.deployment import Deployment
+from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.decisions.tracking import decide
 from spotkeep_jobs.decisions.training_job_request import JobPlatform
-from spotkeep_jobs.decisions.validation import DeploymentDefaults
 from spotkeep_jobs.errors import SageMakerBusyError, SpotkeepJobsError, TrainingJobNameTakenError
 from spotkeep_jobs.facts.job_events import parse_log
 from spotkeep_jobs.facts.record import Run

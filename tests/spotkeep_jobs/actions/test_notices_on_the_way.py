@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.decisions.tracking import DEFAULT_LONG_WAIT
+from spotkeep_jobs.decisions.deployment import DEFAULT_LONG_WAIT
 from spotkeep_jobs.facts.record import RunChange
 
 RUN = "digits-1a2b3c4d"

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.actions.launch import LAUNCH_SETTLES
+from spotkeep_jobs.actions.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.actions.reconciliation import SEARCH_FROM, Reconciler, SweepFailedError
 from spotkeep_jobs.actions.tuning_jobs import TuningJob, TuningObserver
 from spotkeep_jobs.aws.metric_log import MetricLog
 from spotkeep_jobs.aws.notice_topic import NoticeNotSentError
-from spotkeep_jobs.decisions.tracking import DEFAULT_LONG_WAIT
+from spotkeep_jobs.decisions.deployment import DEFAULT_LONG_WAIT
 from spotkeep_jobs.errors import SageMakerBusyError
 from spotkeep_jobs.facts.states import RunState
 

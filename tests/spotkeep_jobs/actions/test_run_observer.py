@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from spotkeep_jobs.actions.run_observer import run_of_job
-from spotkeep_jobs.aws.run_table import RunChangedError
+from spotkeep_jobs.aws.run_table_errors import RunChangedError
 from spotkeep_jobs.facts.states import AttemptState, EndReason, RunState
 
 RUN = "digits-1a2b3c4d"

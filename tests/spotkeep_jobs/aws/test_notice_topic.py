@@ -9,7 +9,7 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from spotkeep_jobs.aws.notice_topic import NoticeNotSentError, SnsNoticeTopic
-from spotkeep_jobs.decisions.notices import ending_notice
+from spotkeep_jobs.decisions.notices.endings import ending_notice
 from spotkeep_jobs.facts.record import Notice
 from spotkeep_jobs.facts.states import EndReason, RunState
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.aws.run_table import (
+from spotkeep_jobs.aws.run_table import RunTable
+from spotkeep_jobs.aws.run_table_errors import (
     AttemptStillLiveError,
     LineageTakenError,
     RunChangedError,
     RunExistsError,
     RunNotFoundError,
-    RunTable,
 )
 from spotkeep_jobs.facts.record import (
     Attempt,

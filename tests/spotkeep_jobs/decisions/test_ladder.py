@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.decisions.ladder import NextJob, NoMoreJobs, Rung, first_job, next_job, rungs_of
-from spotkeep_jobs.decisions.validation import DeploymentDefaults, validate
+from spotkeep_jobs.decisions.validation import validate
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.facts.record import Attempt, JobUsage
 from spotkeep_jobs.facts.states import EndReason

@@ -10,21 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
-from spotkeep_jobs.decisions import notices
 from spotkeep_jobs.decisions.checkpoint_watch import Freshness
 from spotkeep_jobs.decisions.ladder import NextJob, Rung
-from spotkeep_jobs.decisions.notices import (
-    COLUMNS,
-    SUBJECT_CHARACTERS,
+from spotkeep_jobs.decisions.notices.composition import SUBJECT_CHARACTERS
+from spotkeep_jobs.decisions.notices.endings import ending_notice
+from spotkeep_jobs.decisions.notices.on_the_way import (
     Moment,
-    ending_notice,
     interruption_notice,
     next_rung_notice,
     resume_notice,
-    spoken_duration,
-    spoken_usd,
-    tuning_notice,
+    stale_checkpoint_notice,
 )
+from spotkeep_jobs.decisions.notices.pools import pool_expiring_notice, pool_over_notice
+from spotkeep_jobs.decisions.notices.tuning import tuning_notice
+from spotkeep_jobs.decisions.notices.wording import COLUMNS, spoken_duration, spoken_usd
 from spotkeep_jobs.facts.record import Cost, Notice, Run
 from spotkeep_jobs.facts.states import EndReason, NoticeKind, PoolEndReason, PoolState, RunState
 
@@ -175,7 +174,7 @@ class TestTheWords:
             stuck_on_its_way=saved == "not sent to S3",
             read_at=now,
         )
-        notice = notices.stale_checkpoint_notice(
+        notice = stale_checkpoint_notice(
             run=make.run(), attempt=make.attempt(), freshness=freshness, nth=1, deployment="spotkeep", now=now
         )
         assert as_mail(notice) == snapshot
@@ -263,13 +262,13 @@ class TestOfAWarmPool:
     ) -> None:
         run = self.told(make, ended_at=make.noon)
         pool = make.pool(run=run.run, usd_per_hour=usd_per_hour)
-        notice = notices.ending_notice(run=run, deployment="spotkeep", created_at=make.noon, pool=pool)
+        notice = ending_notice(run=run, deployment="spotkeep", created_at=make.noon, pool=pool)
         assert notice is not None
         assert notice.body == snapshot
 
     def test_a_reminder(self, make: Any, snapshot: SnapshotAssertion) -> None:
         pool = make.pool(run="digits-1a2b3c4d", usd_per_hour=0.23)
-        notice = notices.pool_expiring_notice(
+        notice = pool_expiring_notice(
             run=self.told(make), pool=pool, idle_usd=0.15, deployment="spotkeep",
             created_at=make.noon + timedelta(minutes=20),
         )  # fmt: skip
@@ -280,10 +279,10 @@ class TestOfAWarmPool:
     def test_its_end(self, make: Any, reason: PoolEndReason | None, snapshot: SnapshotAssertion) -> None:
         state = PoolState.NOT_KEPT if reason is None else PoolState.ENDED
         pool = make.pool(run="digits-1a2b3c4d", usd_per_hour=0.23, state=state, end_reason=reason, idle_seconds=1800)
-        notice = notices.pool_over_notice(
+        notice = pool_over_notice(
             run=self.told(make), pool=pool, deployment="spotkeep", created_at=make.noon + timedelta(minutes=30)
         )
         assert (notice.subject, notice.body) == snapshot
         assert notice.attributes["reason"] == (reason or "NOT_KEPT")
-        assert all(len(line) <= notices.COLUMNS or "service-quotas" in line or "Quotas[" in line
+        assert all(len(line) <= COLUMNS or "service-quotas" in line or "Quotas[" in line
                    for line in notice.body.splitlines())  # fmt: skip

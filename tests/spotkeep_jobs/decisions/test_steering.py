@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.decisions.steering import (
     DECISION_INTERVAL_SECONDS,
     HANDOVER_SECONDS,
@@ -18,7 +19,7 @@ from spotkeep_jobs.decisions.steering import (
     no_time_for_spot,
     on_demand_at_the_latest,
 )
-from spotkeep_jobs.decisions.validation import DeploymentDefaults, validate
+from spotkeep_jobs.decisions.validation import validate
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.facts.record import Plan, Progress, Run
 from spotkeep_planner.steering.guard import Choice

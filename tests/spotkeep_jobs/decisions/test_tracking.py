@@ -10,13 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spotkeep_jobs.decisions.tracking import (
-    VANISHED_AFTER,
-    Deployment,
-    decide,
-    end_reason_of,
-    ended_without_job,
-)
+from spotkeep_jobs.decisions.deployment import Deployment
+from spotkeep_jobs.decisions.ending import end_reason_of, ended_without_job
+from spotkeep_jobs.decisions.tracking import VANISHED_AFTER, decide
 from spotkeep_jobs.errors import SageMakerBusyError
 from spotkeep_jobs.facts.job_events import JobLog
 from spotkeep_jobs.facts.record import Attempt, Run, RunChange

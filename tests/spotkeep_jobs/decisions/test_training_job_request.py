@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.decisions.ladder import first_job
 from spotkeep_jobs.decisions.training_job_request import (
     JobPlatform,
@@ -23,7 +24,7 @@ from spotkeep_jobs.decisions.training_job_request import (
     launch_id_for,
     run_id_for,
 )
-from spotkeep_jobs.decisions.validation import DeploymentDefaults, validate
+from spotkeep_jobs.decisions.validation import validate
 
 KEY = "arn:aws:kms:us-east-1:123456789012:key/6a1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"
 PLATFORM = JobPlatform(

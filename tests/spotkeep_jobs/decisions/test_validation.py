@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spotkeep_jobs.decisions.validation import MAX_PROBLEMS, DeploymentDefaults, Validation, validate
+from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.decisions.validation import Validation, validate
+from spotkeep_jobs.document.reading import MAX_PROBLEMS
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import RequestRefusedError
 from spotkeep_jobs.facts.states import NoticeKind

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spotkeep_jobs.decisions.cost import bill
-from spotkeep_jobs.decisions.notices import ending_notice
+from spotkeep_jobs.decisions.notices.endings import ending_notice
 from spotkeep_jobs.facts.record import Attempt, Charges, Cost, JobUsage, Run
 from spotkeep_jobs.facts.states import AttemptState, EndReason, RunState
 from spotkeep_jobs.fleets.charges import Storage, charges_of

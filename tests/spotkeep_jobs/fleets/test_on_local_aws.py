@@ -25,9 +25,9 @@ from spotkeep_jobs.actions.run_observer import RunObserver
 from spotkeep_jobs.aws.run_table import RunTable
 from spotkeep_jobs.aws.sagemaker_api import SageMakerTrainingJobs
 from spotkeep_jobs.aws.training_logs import CloudWatchJobLogs
-from spotkeep_jobs.decisions.tracking import Deployment
+from spotkeep_jobs.decisions.deployment import Deployment
+from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.decisions.training_job_request import JobPlatform
-from spotkeep_jobs.decisions.validation import DeploymentDefaults
 from spotkeep_jobs.facts.record import Run
 from spotkeep_jobs.facts.states import EndReason, NoticeKind, RunState, TimelineKind
 from spotkeep_jobs.fleets.ec2_api import BotoEc2Api

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.decisions.ladder import first_job
-from spotkeep_jobs.decisions.validation import DeploymentDefaults, Validation, validate
+from spotkeep_jobs.decisions.validation import Validation, validate
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.fleets.launch import FleetPlatform, create_fleet_request, fleet_launch, job_request_of, launch_of
 

@@ -1,0 +1,65 @@
+"""What a deployment fills in and insists on, and what is derived from other fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from spotkeep_jobs.document.limits import DAY_SECONDS, MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS
+from spotkeep_jobs.document.request import JobRequest
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeploymentDefaults:
+    """What a deployment fills in and insists on.
+
+    Attributes:
+        image: the container image of documents that name none.
+        instance_type: the instance type of documents that name none.
+        checkpoint_bucket: the bucket the execution role may write, under `runs/`.
+        max_run_limit_seconds: the account's longest training job, where it is known.
+        prices: on-demand US dollars per instance and hour, by instance type.
+        max_keep_alive_seconds: the longest a warm pool may be kept, where the deployment says so.
+        teams: the teams that have a role of their own; None where that is not known.
+        fleet_instance_types: the EC2 types of documents that name none; None where the deployment has no fleets.
+    """
+
+    image: str | None = None
+    instance_type: str | None = None
+    checkpoint_bucket: str | None = None
+    max_run_limit_seconds: int | None = None
+    prices: Mapping[str, float] = field(default_factory=dict)
+    max_keep_alive_seconds: int | None = None
+    teams: tuple[str, ...] | None = None
+    fleet_instance_types: tuple[str, ...] | None = None
+
+
+NO_DEFAULTS: Final = DeploymentDefaults()
+
+
+def with_defaults(request: JobRequest, *, given: set[Any], defaults: DeploymentDefaults) -> JobRequest:
+    """Fill in what depends on other fields or on the deployment, so that the record says all that was decided."""
+    on_ec2 = request.backend == "ec2"
+    limit = None if on_ec2 else defaults.max_run_limit_seconds
+    default_types: tuple[str, ...] = (defaults.instance_type,) if defaults.instance_type else ()
+    if on_ec2:
+        default_types = defaults.fleet_instance_types or ()
+    types = request.types or (default_types if request.ladder is None else ())
+    max_run = request.max_run if "max_run" in given or limit is None else min(request.max_run, limit)
+    max_wait = request.max_wait
+    # A ladder says where to look; who writes one need not also say that it is to be used. A deadline needs one.
+    laddered = request.ladder is not None or (request.deadline is not None and not request.spot_only)
+    capacity = "auto" if laddered and "capacity" not in given else request.capacity
+    if max_wait is None and capacity == "spot":
+        longest = MAX_WAIT_SECONDS if request.checkpoints or on_ec2 else NO_CHECKPOINTS_SPOT_SECONDS
+        max_wait = min(max_run + DAY_SECONDS, longest)
+    update: dict[str, Any] = {
+        "image": request.image or (None if on_ec2 else defaults.image),
+        "max_run": max_run,
+        "max_wait": max_wait,
+        "capacity": capacity,
+    }
+    if not (request.instance_types and request.instance_type):
+        update |= {"instance_types": types or None, "instance_type": None}
+    return request.model_copy(update=update)

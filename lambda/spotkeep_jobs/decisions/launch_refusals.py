@@ -1,0 +1,112 @@
+"""Why a launch is refused, or a resume, where only the run table or AWS can tell. Each as a problem, for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from spotkeep_jobs.document.reading import shown
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.errors import Problem, RequestRefusedError
+from spotkeep_jobs.facts.record import Run
+
+_FILLED_IN: Final = frozenset({"image", "instance_types", "max_run", "max_wait"})
+"""What a deployment may fill in. It may fill in something else by the time a token comes again."""
+
+
+def left_out(document: object) -> frozenset[str]:
+    """The fields that the deployment filled in, because an accepted document left them out."""
+    given = {name for name, value in document.items() if value is not None} if isinstance(document, Mapping) else set()
+    if "instance_type" in given:
+        given.add("instance_types")
+    return _FILLED_IN - given
+
+
+def refuse_other_document(run: Run, request: JobRequest, *, left_out: frozenset[str]) -> None:
+    """Refuse a token that comes again with another document.
+
+    Raises:
+        RequestRefusedError: They differ in more than what the deployment fills in.
+    """
+    asked, recorded = request.as_document(), run.request
+    fields = (asked.keys() | recorded.keys()) - left_out
+    differ = sorted(field for field in fields if asked.get(field) != recorded.get(field))
+    if differ:
+        raise RequestRefusedError(
+            [
+                Problem(
+                    field="token",
+                    found=shown(request.token),
+                    problem=f"was used before, for run {run.run}, with another document: "
+                    f"they differ in {', '.join(differ)}",
+                    fix="Use a new token for a new run, or send the first document again.",
+                )
+            ]
+        )
+
+
+def run_exists(run: str) -> Problem:
+    """The run id is taken."""
+    return Problem(
+        field="run",
+        found=shown(run),
+        problem="is the id of a run that exists already",
+        fix=f"Leave `run` out, choose another id, or go on with that run: spotkeep resume {run}",
+    )
+
+
+def no_fleets() -> Problem:
+    """The deployment has no fleets."""
+    return Problem(
+        field="backend",
+        found="ec2",
+        problem="needs EC2 fleets, and this deployment has none",
+        fix="Set ec2_fleets and deploy again, or launch it on SageMaker: remove backend.",
+    )
+
+
+def unknown_run(run: str) -> Problem:
+    """There is no such run."""
+    return Problem(
+        field="run",
+        found=shown(run),
+        problem="is not a run of this deployment",
+        fix="See the runs there are: spotkeep ps --all",
+    )
+
+
+def lineage_taken(checkpoint_uri: str, owner: str) -> Problem:
+    """A live run writes to the checkpoint prefix."""
+    return Problem(
+        field="checkpoint_prefix",
+        found=shown(checkpoint_uri),
+        problem=f"belongs to the live run {owner}",
+        fix=f"Wait for that run, stop it (spotkeep stop {owner}), or give another prefix.",
+    )
+
+
+def spent_already(request: JobRequest, *, spent_usd: float) -> Problem:
+    """The run has cost what it may."""
+    return Problem(
+        field="max_cost",
+        found=shown(request.max_cost),
+        problem=f"is spent: the run has cost {spent_usd:.2f} USD",
+        fix="Launch a new run with a new max_cost, and checkpoint_prefix to go on from this one's checkpoints.",
+    )
+
+
+def refused_by_its_backend(run: Run) -> Problem:
+    """SageMaker or EC2 refused the job."""
+    if run.backend == "ec2":
+        return Problem(
+            field="(EC2)",
+            found=f"fleet of {run.job_name}",
+            problem=f"was refused: {run.failure_reason}",
+            fix="Correct the document or the account (quotas, service-linked roles), then launch with a new token.",
+        )
+    return Problem(
+        field="(SageMaker)",
+        found=f"training job {run.job_name}",
+        problem=f"was refused: {run.failure_reason}",
+        fix="Correct the document or the account (quotas, permissions), then launch with a new token.",
+    )

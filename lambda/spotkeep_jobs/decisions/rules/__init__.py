@@ -1,0 +1,14 @@
+"""What must hold between the fields of a job document, by what the rules are about. Each rule yields problems."""
+
+from typing import Final
+
+from spotkeep_jobs.decisions.rules import capacity, deadline_and_cost, ec2, job_contents, warm_pools
+from spotkeep_jobs.decisions.rules.rule import Rule
+
+RULES: Final[tuple[Rule, ...]] = (
+    *capacity.RULES,
+    *deadline_and_cost.RULES,
+    *warm_pools.RULES,
+    *job_contents.RULES,
+    *ec2.RULES,
+)

@@ -1,0 +1,112 @@
+"""Rules about what is handed to a job: channels, hyperparameters, environment, tags, its checkpoint prefix."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.decisions.rules.rule import Rule, rule
+from spotkeep_jobs.document.limits import (
+    MAX_CHANNELS,
+    MAX_ENVIRONMENT,
+    MAX_HYPERPARAMETERS,
+    MAX_RUN_ID_LENGTH,
+    MAX_TAGS,
+)
+from spotkeep_jobs.document.reading import shown
+from spotkeep_jobs.document.request import GitSource, JobRequest
+from spotkeep_jobs.errors import Problem
+
+OWN_TAGS: Final = 4
+OWN_VARIABLES: Final = 3
+
+
+@rule("channels", "source")
+def _channels_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    names = [channel.name for channel in request.channels]
+    for name in sorted({name for name in names if names.count(name) > 1}) if len(names) <= MAX_CHANNELS else ():
+        yield Problem(
+            field="channels", found=shown(name), problem="is the name of more than one channel", fix="Rename one."
+        )
+    own = 2 if isinstance(request.source, str) else 1
+    if len(names) > MAX_CHANNELS - own:
+        yield Problem(
+            field="channels",
+            found=f"{len(names)} channels",
+            problem=f"names more channels than the {MAX_CHANNELS - own} that AWS leaves beside Spotkeep's {own}",
+            fix="Put data under a common prefix and use one channel for it.",
+        )
+
+
+@rule("hyperparameters")
+def _hyperparameters_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if len(request.hyperparameters) > MAX_HYPERPARAMETERS:
+        yield Problem(
+            field="hyperparameters",
+            found=f"{len(request.hyperparameters)} hyperparameters",
+            problem=f"holds more than {MAX_HYPERPARAMETERS}",
+            fix="Put the rest into a file of the source or a channel.",
+        )
+
+
+@rule("environment", "source")
+def _environment_fits(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    own = OWN_VARIABLES + (2 if isinstance(request.source, GitSource) else 0)
+    if len(request.environment) > MAX_ENVIRONMENT - own:
+        yield Problem(
+            field="environment",
+            found=f"{len(request.environment)} variables",
+            problem=f"holds more variables than the {MAX_ENVIRONMENT - own} that AWS leaves beside Spotkeep's {own}",
+            fix="Put the rest into a file of the source or a channel.",
+        )
+
+
+@rule("tags")
+def _tags_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if len(request.tags) > MAX_TAGS - OWN_TAGS:
+        yield Problem(
+            field="tags",
+            found=f"{len(request.tags)} tags",
+            problem=f"holds more tags than the {MAX_TAGS - OWN_TAGS} that AWS leaves beside Spotkeep's {OWN_TAGS}",
+            fix="Remove some.",
+        )
+
+
+@rule("checkpoints", "checkpoint_prefix")
+def _prefix_needs_checkpoints(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.checkpoint_prefix is not None and not request.checkpoints:
+        yield Problem(
+            field="checkpoint_prefix",
+            found=shown(request.checkpoint_prefix),
+            problem="is given with checkpoints: false",
+            fix="Remove checkpoint_prefix, or set checkpoints: true.",
+        )
+
+
+@rule("checkpoint_prefix")
+def _prefix_is_a_lineage(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
+    """Inside the deployment's bucket prefixes have one shape, so that none lies inside another (I1)."""
+    runs = f"s3://{defaults.checkpoint_bucket}/"
+    prefix = request.checkpoint_prefix
+    if prefix is None or not prefix.startswith(runs):
+        return
+    shape = rf"runs/[a-zA-Z0-9][a-zA-Z0-9-]{{0,{MAX_RUN_ID_LENGTH - 1}}}/checkpoints/"
+    if not re.fullmatch(shape, prefix.removeprefix(runs), re.ASCII):
+        yield Problem(
+            field="checkpoint_prefix",
+            found=shown(prefix),
+            problem="is not where runs keep their checkpoints in this deployment's bucket",
+            fix=f"Give {runs}runs/<run>/checkpoints/, or leave it out for one of the run's own.",
+        )
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    _channels_fit,
+    _hyperparameters_fit,
+    _environment_fits,
+    _tags_fit,
+    _prefix_needs_checkpoints,
+    _prefix_is_a_lineage,
+)

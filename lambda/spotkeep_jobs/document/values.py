@@ -1,0 +1,523 @@
+"""How one value of a job document is read: what was written, of any type, becomes a typed value.
+
+Each `read_...` takes one value and gives it as the request keeps it; those with a limit or a choice (`whole_number`,
+`one_of`, ...) make such a reader. What cannot be read is told in words (`wrong`), for a person to put right.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ValidationInfo, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from spotkeep_jobs.document.durations import FORMS, format_duration, parse_duration
+from spotkeep_jobs.document.limits import (
+    MAX_COMMAND_WORDS,
+    MAX_COST_USD,
+    MAX_DEADLINE_SECONDS,
+    MAX_RUNGS,
+    MAX_WAIT_SECONDS,
+    RESERVED_CHANNELS,
+    RESERVED_TAG_PREFIXES,
+    RESERVED_VARIABLE_PREFIX,
+    RESERVED_VARIABLES,
+)
+from spotkeep_jobs.errors import DurationError
+from spotkeep_jobs.facts.states import NoticeKind
+
+_TEAM: Final = re.compile(r"[a-z][a-z0-9-]{0,19}", re.ASCII)
+HYPHENATED: Final = r"[a-zA-Z0-9](-*[a-zA-Z0-9])*"
+_INSTANCE_TYPE: Final = r"ml\.[a-z][a-z0-9-]*\.[a-z0-9]+"
+_EC2_TYPE: Final = r"[a-z][a-z0-9-]*\.[a-z0-9-]+"
+VOLUME_ID: Final = r"vol-[0-9a-f]{8,17}"
+SNAPSHOT_ID: Final = r"snap-[0-9a-f]{8,17}"
+_BUCKET: Final = r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
+_ARCHIVES: Final = (".tar.gz", ".tgz", ".zip")
+_LINE_ENDS: Final = frozenset("\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029")
+_SIZE: Final = re.compile(r"(\d{1,9})\s*(g|gb|gib|t|tb|tib)", re.IGNORECASE | re.ASCII)
+_BIG_BITS: Final = 4_096
+_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
+_LONGEST_COMMAND: Final = MAX_COMMAND_WORDS * 260
+
+
+def wrong(problem: str, fix: str) -> PydanticCustomError:
+    """An error that carries what `validation` needs for a `Problem`."""
+    return PydanticCustomError("spotkeep", "{problem}. {fix}", {"problem": problem, "fix": fix})
+
+
+def read_text(value: object) -> str:
+    """Text that is valid Unicode."""
+    if not isinstance(value, str):
+        raise wrong("is not text", "Write it as text, in quotes if it looks like a number")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise wrong("is not valid Unicode text", "Remove the broken character") from None
+    return value
+
+
+def name_of(*, what: str, longest: int) -> BeforeValidator:
+    """Make a reader of names: letters, digits and single hyphens."""
+
+    def check(value: object) -> str:
+        text = read_text(value)
+        if not text:
+            raise wrong("is empty", f"Give {what} of letters, digits and single hyphens")
+        if len(text) > longest:
+            raise wrong(f"has {len(text)} characters; {longest} are allowed", f"Shorten it to {longest} characters")
+        if not re.fullmatch(HYPHENATED, text, re.ASCII):
+            likely = re.sub(r"[^a-zA-Z0-9]+", "-", text).strip("-")
+            hint = f", for example {likely!r}" if likely else ""
+            raise wrong(
+                "may hold letters, digits and hyphens only, and starts and ends with a letter or digit",
+                f"Rename it{hint}",
+            )
+        return text
+
+    return BeforeValidator(check)
+
+
+def duration_of(*, lowest: int, highest: int) -> BeforeValidator:
+    """Make a reader of durations, in seconds, within limits."""
+    return BeforeValidator(lambda value: _seconds(value, lowest=lowest, highest=highest))
+
+
+def _seconds(value: object, *, lowest: int, highest: int) -> int:
+    try:
+        seconds = parse_duration(value)
+    except DurationError as error:
+        raise wrong(error.problem, error.fix) from None
+    if not lowest <= seconds <= highest:
+        shown = format_duration(seconds) if seconds <= 10 * MAX_WAIT_SECONDS else "far too long"
+        raise wrong(
+            f"is out of range ({shown}): {format_duration(lowest)} to {format_duration(highest)} are allowed",
+            f"Choose a duration from {format_duration(lowest)} to {format_duration(highest)}. {FORMS}",
+        )
+    return seconds
+
+
+_SOME_TIME: Final = "2026-12-01T08:00:00Z"
+
+
+def read_deadline(value: object) -> int | datetime:
+    """Seconds from the launch, or a time in UTC."""
+    if isinstance(value, datetime):
+        at = value
+    elif isinstance(value, str) and _DATE.match(value.strip()):
+        try:
+            at = datetime.fromisoformat(value.strip())
+        except ValueError:
+            raise wrong("is not a time", f"Write it as {_SOME_TIME}, or as a duration from the launch: 60h") from None
+        if _DATE.fullmatch(value.strip()):
+            raise wrong("is a day without a time", f"Write {value.strip()}T08:00:00Z, for example")
+    else:
+        return _seconds(value, lowest=1, highest=MAX_DEADLINE_SECONDS)
+    if at.tzinfo is None:
+        raise wrong("is a time without a time zone", f"Write Z for UTC ({_SOME_TIME}), or an offset such as +01:00")
+    try:
+        return at.astimezone(UTC)
+    except OverflowError:
+        raise wrong("is a time no calendar holds", f"Write a time such as {_SOME_TIME}") from None
+
+
+def whole_number(*, lowest: int, highest: int, unit: str) -> BeforeValidator:
+    """Make a reader of whole numbers within limits."""
+
+    def check(value: object) -> int:
+        if isinstance(value, str) and unit == "GB" and (match := _SIZE.fullmatch(value.strip())):
+            size = int(match.group(1)) * (1_024 if match.group(2).lower().startswith("t") else 1)
+            raise wrong("is text with a unit; the size is a number of GB", f"Write {size}")
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise wrong(f"is not a whole number of {unit}", f"Give a number from {lowest} to {highest}, no unit")
+        if not lowest <= value <= highest:
+            raise wrong(f"is out of range: {lowest} to {highest} {unit} are allowed", f"Choose {lowest} to {highest}")
+        return value
+
+    return BeforeValidator(check)
+
+
+def read_us_dollars(value: object) -> float:
+    """A sum of US dollars."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise wrong("is not a number of US dollars", "Give a number, no currency sign, for example 25 or 12.50")
+    if not 0 < value <= MAX_COST_USD:
+        raise wrong(f"is out of range: above 0 to {MAX_COST_USD:,} US dollars are allowed", "Choose an amount in it")
+    return float(value)
+
+
+def one_of(*allowed: str) -> BeforeValidator:
+    """Make a reader that takes some words and no other."""
+    words = " or ".join([", ".join(allowed[:-1]), allowed[-1]])
+
+    def check(value: object) -> object:
+        if value in allowed:
+            return value
+        if isinstance(value, str):
+            folded = {choice.lower().replace("-", ""): choice for choice in allowed}
+            likely = folded.get(value.strip().lower().replace("-", "").replace("_", "").replace(" ", ""))
+            if likely:
+                raise wrong(f"is spelled differently from {likely!r}", f"Write {likely}")
+        raise wrong(f"is not one of {words}", f"Choose {words}")
+
+    return BeforeValidator(check)
+
+
+def _single_line(text: str, *, longest: int, what: str) -> str:
+    if len(text) > longest:
+        raise wrong(
+            f"has {len(text)} characters; SageMaker takes {longest}",
+            f"Shorten it, or put it into a file of the source or a channel and give {what} its path",
+        )
+    if "\0" in text or _LINE_ENDS & set(text):
+        raise wrong("holds a line break or a NUL character", "Write it in one line, or put it into a file")
+    return text
+
+
+def _scalar(value: object) -> str:
+    """Numbers and booleans as JSON writes them: hyperparameters and variables are text to SageMaker."""
+    if isinstance(value, str):
+        return read_text(value)
+    if isinstance(value, bool | float) or (isinstance(value, int) and value.bit_length() < _BIG_BITS):
+        return json.dumps(value)
+    if value is None:
+        raise wrong("has no value", "Give it a value, or remove it")
+    if isinstance(value, int):
+        raise wrong("is too large a number", "Shorten it to 256 digits")
+    raise wrong("is not text, a number or a boolean", "Write it as one text, for example as JSON in quotes")
+
+
+def read_command(value: object) -> list[str]:
+    """The command of the training script, as the words of its command line."""
+    if isinstance(value, str):
+        if len(value) > _LONGEST_COMMAND:
+            raise wrong(f"has {len(value)} characters", "Put the work into a script of the source and call that")
+        try:
+            words: list[object] = list(shlex.split(read_text(value)))
+        except ValueError as error:
+            raise wrong(f"cannot be split into words ({error})", "Close the quote, or write a list") from None
+    elif isinstance(value, list | tuple):
+        words = list(value)
+    else:
+        raise wrong("is neither text nor a list", 'Write it as text ("python train.py") or as a list of words')
+    if not words or not words[0]:
+        raise wrong("is empty", 'Give the command that trains, for example "python train.py"')
+    if len(words) > MAX_COMMAND_WORDS:
+        raise wrong(
+            f"has {len(words)} words; SageMaker takes {MAX_COMMAND_WORDS} beside Spotkeep's own",
+            "Put options into hyperparameters or into a file of the source",
+        )
+    return [_single_line(_scalar(word), longest=256, what="the command") for word in words]
+
+
+def _s3_uri(value: object) -> str:
+    text = read_text(value)
+    if not text.startswith("s3://"):
+        raise wrong("is not an S3 URI", "Give it as s3://<bucket>/<key>")
+    if len(text) > 1_024:
+        raise wrong(f"has {len(text)} characters; SageMaker takes 1,024", "Use a shorter key")
+    bucket, _, key = text.removeprefix("s3://").partition("/")
+    if not re.fullmatch(_BUCKET, bucket, re.ASCII) or ".." in bucket:
+        raise wrong(
+            "does not name a bucket: 3 to 63 lower-case letters, digits, dots and hyphens",
+            "Give it as s3://<bucket>/<key>",
+        )
+    if any(unicodedata.category(character) in {"Cc", "Zl", "Zp"} for character in key):
+        raise wrong("holds a control character", "Remove it from the key")
+    return text
+
+
+def read_prefix(value: object) -> str:
+    """An S3 URI of checkpoints; it ends with a slash."""
+    text = _s3_uri(value)
+    bucket, _, key = text.removeprefix("s3://").partition("/")
+    parts = key.strip("/").split("/")
+    if not all(parts):
+        problem = "names a whole bucket" if not key.strip("/") else "holds an empty path segment"
+        raise wrong(problem, "Give it as s3://<bucket>/<folder>/, one slash between folders")
+    if {".", ".."} & set(parts):
+        raise wrong("holds a . or .. segment, which S3 does not resolve", "Write the folder's full path")
+    normal = f"s3://{bucket}/{'/'.join(parts)}/"
+    if len(normal) > 1_024:
+        raise wrong(f"has {len(normal)} characters with its closing slash; SageMaker takes 1,024", "Shorten it")
+    return normal
+
+
+def read_source(value: object) -> object:
+    """Where the code comes from: the S3 URI of an archive, or a mapping that names a git repository."""
+    if isinstance(value, Mapping | BaseModel):
+        return value
+    if not isinstance(value, str):
+        raise wrong(
+            "is neither an archive nor a git repository",
+            "Give s3://<bucket>/<key>.tar.gz, or {git: <url>, commit: <40 hex digits>}",
+        )
+    if not value.startswith("s3://"):
+        if re.match(r"(https?|ssh|git)://|git@", value):
+            raise wrong("is a URL without a commit", f"Write {{git: {value[:80]}, commit: <40 hex digits>}}")
+        raise wrong(
+            "is not an S3 URI: the launcher cannot see your files",
+            "Upload an archive and name it as s3://<bucket>/<key>.tar.gz (`spotkeep launch` does so for a folder)",
+        )
+    uri = _s3_uri(value)
+    if not uri.endswith(_ARCHIVES):
+        raise wrong("is not an archive Spotkeep can unpack", f"Use one that ends in {', '.join(_ARCHIVES)}")
+    return uri
+
+
+def read_git_url(value: object) -> str:
+    """The address of a git repository, without credentials."""
+    text = read_text(value)
+    if len(text) > 512:
+        raise wrong(f"has {len(text)} characters; 512 are allowed", "Use a shorter URL")
+    if re.match(r"https?://[^/@]*@", text):
+        raise wrong(
+            "holds a user name or password, which everyone who may describe the job could read",
+            "Remove it; give the job access by its role or its image",
+        )
+    if not re.fullmatch(r"(https://|ssh://)[^\s/-][^\s]*/[^\s]+|git@[\w.-]+:[^\s]+", text):
+        raise wrong("is not the URL of a git repository", "Give it as https://<host>/<path>.git")
+    return text
+
+
+def read_commit(value: object) -> str:
+    """A commit by its whole hash."""
+    text = read_text(value)
+    if not re.fullmatch(r"[0-9a-f]{40}", text):
+        raise wrong(
+            "is not a full commit id",
+            "Give all 40 hex digits (`git rev-parse HEAD`): a branch moves, a commit does not",
+        )
+    return text
+
+
+def read_image(value: object) -> str:
+    """A container image, with tag or digest."""
+    text = read_text(value)
+    if not re.fullmatch(r"[a-z0-9][\w./:@-]*", text, re.ASCII) or len(text) > 255 or "://" in text:
+        raise wrong(
+            "is not the path of a container image (at most 255 characters, no scheme)",
+            "Give it as <account>.dkr.ecr.<region>.amazonaws.com/<repository>:<tag>",
+        )
+    return text
+
+
+def _instance_type(value: object, info: ValidationInfo) -> str:
+    """A type of the backend that the document names; of either where nobody says (a recorded request)."""
+    text = read_text(value)
+    backend = (info.context or {}).get("backend")
+    if backend == "ec2":
+        return _ec2_instance_type(text)
+    if re.fullmatch(_INSTANCE_TYPE, text, re.ASCII) or (backend is None and re.fullmatch(_EC2_TYPE, text, re.ASCII)):
+        return text
+    likely = "ml." + text.strip().lower().removeprefix("ml.")
+    known = re.fullmatch(_INSTANCE_TYPE, likely, re.ASCII)
+    hint = f"Write {likely}" if known else "Write it as ml.<family>.<size>, for example ml.g5.xlarge"
+    raise wrong("is not a SageMaker instance type, which start with ml.", hint)
+
+
+def _ec2_instance_type(text: str) -> str:
+    if re.fullmatch(_EC2_TYPE, text, re.ASCII) and not text.startswith("ml."):
+        return text
+    likely = text.strip().lower().removeprefix("ml.")
+    hint = f"Write {likely}" if re.fullmatch(_EC2_TYPE, likely, re.ASCII) else "Write it as <family>.<size>: g5.xlarge"
+    raise wrong("is not an EC2 instance type, which backend: ec2 takes (without ml.)", hint)
+
+
+def read_channels(value: object) -> object:
+    """A mapping of names becomes the list SageMaker has; its values are URIs or channels without a name."""
+    if isinstance(value, Mapping):
+        for name, spec in value.items():
+            if isinstance(spec, Mapping) and "name" in spec:
+                raise wrong(f"names channel {str(name)[:64]!r} twice", "Leave `name` out: the key is the name")
+        return [
+            {"name": name, **spec} if isinstance(spec, Mapping) else {"name": name, "uri": spec}
+            for name, spec in value.items()
+        ]
+    if isinstance(value, list | tuple):
+        return list(value)
+    raise wrong("is neither a mapping nor a list", "Write train: s3://<bucket>/<prefix>, one line a channel")
+
+
+def read_channel_name(value: object) -> str:
+    """The name of a data channel."""
+    text = read_text(value)
+    if text in RESERVED_CHANNELS:
+        raise wrong(
+            "is a channel Spotkeep itself uses", f"Rename the channel; reserved: {', '.join(RESERVED_CHANNELS)}"
+        )
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", text, re.ASCII):
+        raise wrong(
+            "is not a channel name: 1 to 64 letters, digits, dots, hyphens and underscores, a letter or digit first",
+            "Rename the channel, for example train",
+        )
+    return text
+
+
+def read_hyperparameter_name(value: object) -> str:
+    """The name of a hyperparameter."""
+    text = read_text(value)
+    if not text:
+        raise wrong("is an empty name", "Name the hyperparameter")
+    return _single_line(text, longest=256, what="the script")
+
+
+def read_hyperparameter(value: object) -> str:
+    """The value of a hyperparameter: any scalar, as the text that the script gets."""
+    return _single_line(_scalar(value), longest=256, what="the script")
+
+
+def read_variable_name(value: object) -> str:
+    """The name of an environment variable that is the script's own."""
+    text = read_text(value)
+    if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]{0,511}", text, re.ASCII):
+        raise wrong(
+            "is not the name of an environment variable: at most 512 letters, digits and underscores, no digit first",
+            "Rename the variable",
+        )
+    if text in RESERVED_VARIABLES or text.startswith(RESERVED_VARIABLE_PREFIX):
+        raise wrong("is a variable that Spotkeep or SageMaker sets", "Rename the variable")
+    return text
+
+
+def read_variable(value: object) -> str:
+    """The value of an environment variable."""
+    text = _scalar(value)
+    if len(text) > 512:
+        raise wrong(f"has {len(text)} characters; SageMaker takes 512", "Put it into a file of the source or a channel")
+    if "\0" in text:
+        raise wrong("holds a NUL character", "Remove it")
+    return text
+
+
+def _is_tag_text(text: str) -> bool:
+    return all(character in "_.:/=+-@" or unicodedata.category(character)[0] in "LNZ" for character in text)
+
+
+def read_tag_key(value: object) -> str:
+    """A key of an AWS tag."""
+    text = read_text(value)
+    if not 1 <= len(text) <= 128 or not _is_tag_text(text):
+        raise wrong(
+            "is not a tag key: 1 to 128 letters, digits, spaces and _ . : / = + - @", "Rename the tag"
+        )  # fmt: skip
+    if text.lower().startswith(RESERVED_TAG_PREFIXES):
+        raise wrong(f"starts with {' or '.join(RESERVED_TAG_PREFIXES)}, which are reserved", "Rename the tag")
+    return text
+
+
+def read_tag_value(value: object) -> str:
+    """The value of an AWS tag."""
+    text = _scalar(value)
+    if len(text) > 256 or not _is_tag_text(text):
+        raise wrong(
+            "is not a tag value: at most 256 letters, digits, spaces and _ . : / = + - @", "Change the value"
+        )  # fmt: skip
+    return text
+
+
+def read_team(value: object) -> str:
+    """A team."""
+    if not isinstance(value, str) or not _TEAM.fullmatch(value):
+        raise wrong("is not a team", "Write 1 to 20 of a-z, 0-9 and '-', a letter first")
+    return value
+
+
+def read_owner(value: object) -> str:
+    """Who launches."""
+    text = read_text(value)
+    if not text.strip() or len(text) > 128 or not _is_tag_text(text):
+        raise wrong(
+            "is not an owner: 1 to 128 letters, digits, spaces and _ . : / = + - @", "Give a name or an e-mail address"
+        )
+    return text
+
+
+def read_token(value: object) -> str:
+    """A token that makes a launch repeatable."""
+    text = read_text(value)
+    if not re.fullmatch(r"[A-Za-z0-9_.:/=+-]{1,128}", text, re.ASCII):
+        raise wrong("is not a token: 1 to 128 letters, digits and _ . : / = + -", "Use a UUID, or leave it out")
+    return text
+
+
+def id_of(form: str, what: str, example: str) -> Callable[[object], str]:
+    """Make a reader of AWS ids of one kind."""
+
+    def check(value: object) -> str:
+        text = read_text(value)
+        if not re.fullmatch(form, text, re.ASCII):
+            raise wrong(f"is not the id of a {what}", f"Write it as {example}")
+        return text
+
+    return check
+
+
+def read_list(value: object) -> object:
+    """A list; one text is a list of one."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, list | tuple):
+        return list(value)
+    raise wrong("is not a list", "Write a list, even of one")
+
+
+def read_rungs(value: object) -> object:
+    """The rungs of a ladder, not empty and not too many."""
+    listed = read_list(value)
+    if isinstance(listed, list) and not listed:
+        raise wrong("is empty", "Give at least one rung, or leave it out")
+    if isinstance(listed, list) and len(listed) > MAX_RUNGS:
+        raise wrong(f"has {len(listed)} rungs; {MAX_RUNGS} are allowed", f"Keep the best {MAX_RUNGS}")
+    return listed
+
+
+def each_once(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse what is named twice."""
+    repeated = sorted(value for value, count in Counter(values).items() if count > 1)
+    if repeated:
+        raise wrong(f"names {', '.join(repeated)} more than once", "Name each once")
+    return values
+
+
+DURATION_SCHEMA: Final = WithJsonSchema(
+    {
+        "anyOf": [
+            {"type": "integer", "minimum": 0, "description": "seconds"},
+            {"type": "string", "pattern": r"^\s*\d+\s*$|^\s*(\d+d)?\s*(\d+h)?\s*(\d+m)?\s*(\d+s)?\s*$"},
+        ]
+    },
+    mode="validation",
+)
+
+
+DEADLINE_SCHEMA: Final = WithJsonSchema(
+    {
+        "anyOf": [
+            {"type": "integer", "minimum": 1, "description": "seconds from the launch"},
+            {"type": "string", "pattern": r"^\s*\d+\s*$|^\s*(\d+d)?\s*(\d+h)?\s*(\d+m)?\s*(\d+s)?\s*$"},
+            {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}"},
+        ]
+    },
+    mode="validation",
+)
+
+
+TEXTS_SCHEMA: Final = WithJsonSchema(
+    {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}, mode="validation"
+)
+
+
+S3_SCHEMA: Final = WithJsonSchema({"type": "string", "pattern": "^s3://", "maxLength": 1024}, mode="validation")
+_INSTANCE_SCHEMA: Final = WithJsonSchema({"type": "string", "pattern": f"^(ml\\.)?{_EC2_TYPE}$"}, mode="validation")
+S3Uri = Annotated[str, BeforeValidator(_s3_uri), S3_SCHEMA]
+InstanceType = Annotated[str, BeforeValidator(_instance_type), _INSTANCE_SCHEMA]
+NoticeWord = Annotated[NoticeKind, one_of(*(kind.value for kind in NoticeKind))]
+InputMode = Annotated[Literal["File", "FastFile", "Pipe"], one_of("File", "FastFile", "Pipe")]
