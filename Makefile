@@ -5,8 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STATE := .spotkeep
 STAMP := $(STATE)/setup.stamp
-# A file at a time goes to a worker, in the order of tests/conftest.py.
-PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+# A file at a time goes to a worker, in the order of tests/conftest.py. Long tests wait for most of their time.
+WORKERS ?= 3
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --python-version 3.11
 
 # Nothing is written outside the checkout. A tool that finds no TMPDIR goes elsewhere: `setup` makes it.
@@ -26,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 OFFLINE := Setting up needs a Python and an npm package index, once; later runs need no network. Connect, then run make again.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-torch rehearse rehearse-pool rehearse-fleet test test-torch check lint types contracts bench bench-checkpoint torture-checkpoint torture-control bench-control bench-fleet bench-policy lock clean
+.PHONY: help setup setup-torch rehearse rehearse-pool rehearse-fleet test test-torch check lint types contracts bench bench-checkpoint torture-checkpoint torture-control torture-volume bench-control bench-fleet bench-policy lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -95,6 +96,9 @@ bench-checkpoint: setup setup-torch ## Measure checkpoints against torch, safete
 
 torture-checkpoint: setup ## Kill, fault, cut and flip checkpoints a thousand times; a verdict, JSON under .spotkeep/torture/
 	$(BIN)/python -m benchmarks.torture $(TORTURE)
+
+torture-volume: setup ## Interrupt an instance's agent in every phase, and visit every world of the volume protocol; minutes
+	SPOTKEEP_EXPLORE=all $(PYTEST) tests/spotkeep_agent/test_interrupted_phases.py tests/spotkeep_agent/volume/test_protocol_explored.py
 
 bench-control: setup ## Count what the functions ask of AWS: an event, a run, a thousand runs, ten thousand notices
 	$(BIN)/python -m benchmarks.control $(BENCH)

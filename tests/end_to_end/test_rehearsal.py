@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 PROJECT = Path(__file__).parents[2]
+DEPLOYED = "--no-deploy"
+"""The first two rehearsals deploy the app; the others take it as it is there."""
 
 # Counts to 100 and keeps its count in a file of its own, or does not.
 _COUNTING_SCRIPT = """\
@@ -120,7 +122,7 @@ def test_on_a_fleet_the_volume_follows_the_run_to_another_zone_and_to_the_next_i
 
 def test_a_script_that_ignores_its_checkpoints_fails_with_the_reason(deployed_app: DeployedApp, tmp_path: Path) -> None:
     job = counting_job(tmp_path, loads=False)
-    done, report = rehearse(deployed_app, job, tmp_path, "--interrupt-at", "80%", "--no-notice")
+    done, report = rehearse(deployed_app, job, tmp_path, DEPLOYED, "--interrupt-at", "80%", "--no-notice")
     assert done.returncode == 11, done.stdout + done.stderr
     assert report["verdict"] == "fail"
     # Its model is right all the same: only what was done twice gives it away.
@@ -134,7 +136,7 @@ def test_a_script_that_ignores_its_checkpoints_fails_with_the_reason(deployed_ap
 
 def test_a_script_that_never_saves_fails_with_the_reason(deployed_app: DeployedApp, tmp_path: Path) -> None:
     job = counting_job(tmp_path, saves=False)
-    done, report = rehearse(deployed_app, job, tmp_path, "--interrupt-at", "20", "--no-notice")
+    done, report = rehearse(deployed_app, job, tmp_path, DEPLOYED, "--interrupt-at", "20", "--no-notice")
     assert done.returncode == 11, done.stdout + done.stderr
     assert "no checkpoint was ever saved" in " ".join(report["reasons"])
 
@@ -143,7 +145,7 @@ def test_a_model_that_depends_on_the_interruption_fails_with_the_file(
     deployed_app: DeployedApp, tmp_path: Path
 ) -> None:
     job = counting_job(tmp_path, model="started_at")
-    done, report = rehearse(deployed_app, job, tmp_path, "--interrupt-at", "50%", "--no-notice")
+    done, report = rehearse(deployed_app, job, tmp_path, DEPLOYED, "--interrupt-at", "50%", "--no-notice")
     assert done.returncode == 11, done.stdout + done.stderr
     assert report["identical_to_uninterrupted"] is False
     assert "differs from the uninterrupted run's in count.txt" in " ".join(report["reasons"])
@@ -151,7 +153,7 @@ def test_a_model_that_depends_on_the_interruption_fails_with_the_file(
 
 def test_a_rehearsal_that_ends_early_leaves_no_run_behind(deployed_app: DeployedApp, tmp_path: Path) -> None:
     before = {run.run for run in deployed_app.runs.list(limit=1000)}
-    done, report = rehearse(deployed_app, counting_job(tmp_path), tmp_path, "--timeout", "1")
+    done, report = rehearse(deployed_app, counting_job(tmp_path), tmp_path, DEPLOYED, "--timeout", "1")
     assert done.returncode == 12, done.stdout + done.stderr
     assert report == {}
     left = [run.run for run in deployed_app.runs.list(limit=1000) if run.run not in before]

@@ -1,7 +1,7 @@
 """Capacity is taken in every phase of an instance's life: shortly after it began, in its middle, near its end.
 
-One run lives through all of it, one instance after the other, and ends where an uninterrupted one ends. A minute is a
-second here. The phases are held open from outside, so that the moment is met.
+One run lives through all of it, one instance after the other, and ends where an uninterrupted one ends. A minute is
+half a second here. The phases are held open from outside, so that the moment is met.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 ZONE, OTHER_ZONE = "us-east-1a", "us-east-1b"
 STEPS = 400
-SECONDS = 1 / 60
+SECONDS = 1 / 120
 SOURCE, CHECKPOINTS, MODEL = "bucket/source.tar.gz", "/checkpoints/", "/output/"
 SCRIPT = b"""
 import os, time
