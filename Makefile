@@ -5,9 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STATE := .spotkeep
 STAMP := $(STATE)/setup.stamp
-# A file at a time goes to a worker, in the order of tests/conftest.py. Long tests wait for most of their time.
+# More than there are cores in a small machine: long tests wait for most of their time. What goes to a worker as a
+# whole, and in which order, is in tests/conftest.py.
 WORKERS ?= 3
-PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/pytest -n $(WORKERS)
 COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --python-version 3.11
 
 # Nothing is written outside the checkout. A tool that finds no TMPDIR goes elsewhere: `setup` makes it.

@@ -16,6 +16,8 @@ from spotkeep_fleet.record import FAILED, FINISHED, FleetRecord, opened
 
 from .cloud import RUN, Cloud, Instance
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = """
 import os, sys, time
 from spotkeep import Checkpointer

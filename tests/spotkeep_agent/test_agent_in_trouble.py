@@ -19,6 +19,8 @@ from spotkeep_fleet.record import FAILED, FINISHED, MOST_SETBACKS, opened
 
 from .cloud import RUN, Cloud, Instance
 
+pytestmark = pytest.mark.slow
+
 MIB = 2**20
 TOKEN, ACTION = "/latest/api/token", "/latest/meta-data/spot/instance-action"
 SCRIPT = """
