@@ -16,6 +16,7 @@ from spotkeep_constructs.job_function import JobFunction
 from spotkeep_constructs.network import ExistingNetwork, Network
 from spotkeep_constructs.spot_launch_template import SpotLaunchTemplate
 from spotkeep_constructs.training_bundle import TrainingBundle
+from spotkeep_constructs.volume_key import VolumeKey
 from spotkeep_fleet.user_data import BootInputs
 from stacks.function_platform import log_retention
 from stacks.project import Project
@@ -91,6 +92,9 @@ class ComputeStack(Stack):
             bundle=bundle,
             log=self.log,
         ).role
+        key_arn = settings.volume_kms_key_arn
+        if key_arn is not None:
+            VolumeKey(self, "VolumeKey", key_arn=key_arn, instance_role=self.role)
         self.template = SpotLaunchTemplate(
             self,
             "Spot",
@@ -107,6 +111,7 @@ class ComputeStack(Stack):
             ami=settings.instance_ami,
             root_device=settings.instance_root_device,
             volume_gb=settings.instance_volume_gb,
+            volume_key_arn=key_arn,
         )
         self.launch_template_id = self.template.launch_template.launch_template_id or ""
         CfnOutput(
@@ -143,6 +148,7 @@ class ComputeStack(Stack):
             stack: The functions' stack.
         """
         retention = self._settings.volume_retention_days
+        key_arn = self._settings.volume_kms_key_arn
         return {
             "SPOTKEEP_LAUNCH_TEMPLATE_ID": self.launch_template_id,
             "SPOTKEEP_FLEET_SUBNETS": stack.to_json_string(
@@ -152,6 +158,7 @@ class ComputeStack(Stack):
             "SPOTKEEP_FLEET_LOG_GROUP": group_name(self._settings.deployment),
             "SPOTKEEP_FLEET_EVENT_BUS": "default",
             **({} if retention is None else {"SPOTKEEP_VOLUME_RETENTION_DAYS": str(retention)}),
+            **({} if key_arn is None else {"SPOTKEEP_FLEET_VOLUME_KMS_KEY_ARN": key_arn}),
         }
 
     @property

@@ -19,6 +19,7 @@ from spotkeep_constructs.interruption_drill import InterruptionDrill
 from spotkeep_constructs.job_events import JobEvents
 from spotkeep_constructs.job_function import JobFunction
 from spotkeep_constructs.leftover_sweep import LeftoverSweep
+from spotkeep_constructs.notice_dead_letters import NoticeDeadLetters
 from spotkeep_constructs.notice_topics import NoticeTopics
 from spotkeep_constructs.reconciliation import Reconciliation
 from spotkeep_constructs.training_jobs import TrainingJobs
@@ -78,6 +79,7 @@ class EventsStack(Stack):
             permissions_boundary=permissions_boundary,
             description="Spotkeep: follows training jobs and tells their users",
         )
+        dead_letters = NoticeDeadLetters(self, "DeadLetters", deployment=settings.deployment)
         self.topics = NoticeTopics(
             self,
             "Topics",
@@ -85,6 +87,7 @@ class EventsStack(Stack):
             notify_emails=settings.notify_emails,
             owner_emails=settings.owner_emails,
             operator_emails=settings.operator_emails,
+            undelivered=dead_letters.undelivered,
         )
         training_jobs = TrainingJobs(
             self,
@@ -96,6 +99,7 @@ class EventsStack(Stack):
         environment = {
             "SPOTKEEP_RUN_TABLE": storage.run_table.table.table_name,
             "SPOTKEEP_NOTICE_TOPIC_ARN": self.topics.notices.topic_arn,
+            "SPOTKEEP_DEAD_NOTICE_QUEUE_URL": dead_letters.dead.queue_url,
             "SPOTKEEP_PRICES": json.dumps(settings.prices, sort_keys=True),
             "SPOTKEEP_RUN_RETENTION_DAYS": str(settings.run_retention_days),
             "SPOTKEEP_WAITING_TOO_LONG_SECONDS": str(settings.waiting_too_long_seconds),
@@ -145,6 +149,7 @@ class EventsStack(Stack):
             storage.run_table.grant_read_write(function.role)
             training_jobs.grant_track(function.role)
             self.topics.grant_publish_notices(function.role)
+            dead_letters.grant_put(function.role)
             # The next rung of a ladder; launches and stops that the launcher could not finish.
             training_jobs.grant_launch(function.role, execution_roles=jobs.execution_roles)
             training_jobs.grant_keep_alive(function.role)
@@ -185,14 +190,13 @@ class EventsStack(Stack):
                 platform=platform,
             )
             functions.append(webhook.function)
-        deliverers = [self.tracker, self.warm_pools, self.reconciler]
         alarms = FailureAlarms(
             self,
             "Alarms",
             topic=self.topics.operations,
             functions=functions,
-            deliverers=deliverers,
             events=job_events.queue,
+            dead_letters=dead_letters,
         )
         drill = (
             InterruptionDrill(
@@ -213,8 +217,9 @@ class EventsStack(Stack):
                 launcher=jobs.launcher,
                 tracker=self.tracker,
                 reconciler=self.reconciler,
-                deliverers=deliverers,
+                deliverers=[self.tracker, self.warm_pools, self.reconciler],
                 functions=functions,
+                dead_letters=dead_letters,
                 alarms=alarms.alarms,
             )
         self.connection = Connection(
@@ -232,6 +237,8 @@ class EventsStack(Stack):
                 "run_table": storage.run_table.table.table_name,
                 "checkpoint_bucket": storage.checkpoints.bucket.bucket_name,
                 "notice_topic_arn": self.topics.notices.topic_arn,
+                "dead_notice_queue_url": dead_letters.dead.queue_url,
+                "undelivered_notice_queue_arn": dead_letters.undelivered.queue_arn,
                 "execution_role_arn": jobs.execution_role.role.role_arn,
                 "default_image": jobs.default_image,
                 "launch_template_id": compute.launch_template_id if compute is not None else "",

@@ -506,6 +506,11 @@ class Settings(BaseModel):
     instance_volume_gb: int = Field(
         default=100, ge=8, le=65_536, description="size of an instance's root volume in GiB"
     )
+    volume_kms_key_arn: Annotated[KeyArn | None, Unset] = Field(
+        default=None,
+        description="a KMS key of your own for the volumes of EC2 instances, and their snapshots; "
+        "the account's EBS key when left out",
+    )
 
     @field_validator("log_retention_days")
     @classmethod
@@ -534,6 +539,17 @@ class Settings(BaseModel):
     def _with_fleets(cls, value: bool, info: ValidationInfo) -> bool:  # noqa: FBT001 - pydantic's signature
         if value and info.data.get("ec2_fleets") is False:
             raise _refuse("needs ec2_fleets: a drill takes an EC2 instance away", "Set both, or leave drills out.")
+        return value
+
+    @field_validator("volume_kms_key_arn")
+    @classmethod
+    def _in_the_region(cls, value: str | None, info: ValidationInfo) -> str | None:
+        region = info.data.get("region")
+        if value is not None and region is not None and value.split(":")[3] != region:
+            raise _refuse(
+                f"is a key of another region than {region}, where the volumes are",
+                "Give a key of that region, or the replica of a multi-region key there.",
+            )
         return value
 
     @field_validator("vpc_subnet_ids")

@@ -19,7 +19,7 @@ from spotkeep_jobs.leftovers.watch import look_at
 from spotkeep_jobs.prices.known import KnownPrices
 
 if TYPE_CHECKING:
-    from spotkeep_cli.aws_deployment import ClientFactory, Connection
+    from spotkeep_cli.aws_calls import ClientFactory, Connection
     from spotkeep_cli.quotas import Quota
     from spotkeep_jobs.aws.run_table import RunTable
     from spotkeep_jobs.facts.leftover_findings import Finding

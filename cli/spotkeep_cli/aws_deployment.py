@@ -1,7 +1,6 @@
 """The real deployment: boto3 behind `deployment.Deployment`, with AWS's errors in a user's words.
 
-The only module of the command line that calls AWS, besides `connection`, which looks the deployment up, and
-`drill.on_aws`.
+What it calls AWS with is in `aws_calls`; `connection` looks the deployment up.
 """
 
 from __future__ import annotations
@@ -10,25 +9,20 @@ import itertools
 import json
 import time
 from collections.abc import Callable
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from botocore.config import Config
 from botocore.exceptions import (
-    BotoCoreError,
     ClientError,
     HTTPClientError,
-    NoCredentialsError,
-    PartialCredentialsError,
-    SSOError,
 )
 from botocore.exceptions import (
     ConnectionError as AwsConnectionError,
 )
-from pydantic import BaseModel, ConfigDict
 
+from spotkeep_cli.aws_calls import ClientFactory, Connection, repeat_hint, translated_aws_errors
 from spotkeep_cli.deployment import ConnectionOptions, LogLine
 from spotkeep_cli.errors import CommandLineError, LauncherError, NoConnectionError
 from spotkeep_jobs.aws.run_table import RunTable
@@ -40,42 +34,15 @@ if TYPE_CHECKING:
     from mypy_boto3_logs import CloudWatchLogsClient
 
     from spotkeep_cli.account_check import AccountCheck
-    from spotkeep_cli.deployment import Drill, RunReader, StoredObjects
+    from spotkeep_cli.deployment import DeadLetters, Drill, RunReader, StoredObjects
     from spotkeep_cli.run_storage import StoredVersion
     from spotkeep_jobs.facts.record import Backend
-
-ClientFactory = Callable[..., Any]
-"""`boto3.Session.client`, or the local AWS's."""
 
 _INVOKE_ATTEMPTS = 4
 _FUNCTION_TIMEOUT_SECONDS = 120
 """Longer than the launcher may take: an answer that is still to come must not be given up."""
 _UNFINISHED = {"LaunchUnfinishedError", "Sandbox.Timedout", "Runtime.ExitError"}
 """The launcher does not know whether it came through. Asking again is how one finds out."""
-
-_DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "AuthorizationError"}
-_STALE = {"ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "UnrecognizedClientException",
-    "InvalidSignatureException", "SignatureDoesNotMatch", "RequestExpired"}  # fmt: skip
-
-
-class Connection(BaseModel):
-    """What `/<deployment>/connection` says. Fields this version does not know are left alone."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int
-    deployment: str
-    region: str
-    launcher_function: str
-    run_table: str
-    checkpoint_bucket: str
-    notice_topic_arn: str
-    pool_schedule_group: str | None = None
-    """None in the connection of an older deployment."""
-    fleet_log_group: str = ""
-    """Where the instances of runs on EC2 write; empty in a deployment without fleets."""
-    drill_template_id: str = ""
-    """The experiment that takes an instance away; empty in a deployment without drills."""
 
 
 class _UnfinishedError(LauncherError):
@@ -125,6 +92,17 @@ class AwsDeployment:
         """Its run table, with AWS's errors translated."""
         table = RunTable(client=self._client("dynamodb"), table_name=self._connection.run_table)
         return _TranslatingRunReader(table, options=self._options)
+
+    @property
+    def dead_letters(self) -> DeadLetters | None:
+        """Its dead-letter queue of notices."""
+        from spotkeep_cli.dead_letters import SqsDeadLetters
+
+        if not self._connection.dead_notice_queue_url:
+            return None
+        return SqsDeadLetters(
+            self._client("sqs"), queue_url=self._connection.dead_notice_queue_url, options=self._options
+        )
 
     def invoke_launcher(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """Calls the launcher; tried again when the connection breaks.
@@ -276,37 +254,6 @@ class _TranslatingRunReader:
         return call
 
 
-@contextmanager
-def translated_aws_errors(
-    doing: str, *, options: ConnectionOptions, payload: Mapping[str, Any] | None = None
-) -> Iterator[None]:
-    """Turns what botocore raises into one line and a hint.
-
-    Args:
-        doing: What was being done, for the message: `reading the run table`.
-        options: How the user named the deployment.
-        payload: The launch document, whose token makes a repeat safe.
-
-    Raises:
-        NoConnectionError: AWS refused, or could not be reached.
-    """
-    try:
-        yield
-    except (NoCredentialsError, PartialCredentialsError, SSOError) as error:
-        raise NoConnectionError(
-            f"{doing}: no usable AWS credentials ({error})",
-            hint="sign in (`aws sso login`, `aws configure`) or name a profile: spotkeep --profile NAME ...",
-        ) from error
-    except ClientError as error:
-        raise NoConnectionError(f"{doing}: {_words(error)}", hint=_hint_for(error, options=options)) from error
-    except (AwsConnectionError, HTTPClientError) as error:
-        raise NoConnectionError(
-            f"{doing}: no connection ({error})", hint=_reconnect_hint(options=options, payload=payload)
-        ) from error
-    except BotoCoreError as error:
-        raise NoConnectionError(f"{doing}: {error}", hint="check the AWS configuration: aws configure list") from error
-
-
 def _worth_repeating(error: CommandLineError) -> bool:
     if isinstance(error, _UnfinishedError):
         return True
@@ -315,41 +262,6 @@ def _worth_repeating(error: CommandLineError) -> bool:
         status = cause.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         return status == 429 or status >= 500
     return isinstance(cause, AwsConnectionError | HTTPClientError)
-
-
-def _words(error: ClientError) -> str:
-    details = error.response.get("Error", {})
-    return f"{details.get('Code', 'error')}: {details.get('Message', str(error))}"
-
-
-def _hint_for(error: ClientError, *, options: ConnectionOptions) -> str:
-    code = error.response.get("Error", {}).get("Code", "")
-    if code in _DENIED:
-        return f"ask for the managed policy of users of the deployment {options.deployment!r}"
-    if code in _STALE:
-        return "the credentials are out of date; sign in again (aws sso login)"
-    if code in {"ResourceNotFoundException", "NoSuchBucket"}:
-        return "the deployment is not complete; deploy it again: cdk deploy --all"
-    if "Throttl" in code or code == "TooManyRequestsException":
-        return "AWS is busy with this account's calls; try again in a moment"
-    return "try again; if it stays, look at the AWS service's status in this region"
-
-
-def _reconnect_hint(*, options: ConnectionOptions, payload: Mapping[str, Any] | None) -> str:
-    if payload is not None and payload.get("action") is None:
-        return _repeat_hint(payload)
-    if options.local:
-        return "is the local AWS still up? spotkeep local status"
-    return "check the network and the region"
-
-
-def _repeat_hint(payload: Mapping[str, Any]) -> str:
-    if not payload.get("token"):
-        return "try again: asking twice does no harm"
-    return (
-        "it may or may not have been launched; the same token again is safe and launches nothing twice: "
-        f"--set token={payload['token']}"
-    )
 
 
 def _read_answer(body: bytes, *, function: str, failed: bool, payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -364,7 +276,7 @@ def _read_answer(body: bytes, *, function: str, failed: bool, payload: Mapping[s
         words = str(answer.get("errorMessage", answer) if isinstance(answer, dict) else answer)
         message = f"{function} failed with {kind}: {words.splitlines()[0] if words else 'no message'}"
         if kind in _UNFINISHED:
-            raise _UnfinishedError(message, hint=_repeat_hint(payload))
+            raise _UnfinishedError(message, hint=repeat_hint(payload))
         raise LauncherError(message, hint=f"its log says more: aws logs tail /aws/lambda/{function}")
     if not isinstance(answer, dict):
         raise LauncherError(f"{function} answered {answer!r}, not an object", hint="is the deployment up to date?")

@@ -17,7 +17,8 @@ from spotkeep_cli.errors import NoConnectionError
 if TYPE_CHECKING:
     import boto3
 
-    from spotkeep_cli.aws_deployment import AwsDeployment, ClientFactory
+    from spotkeep_cli.aws_calls import ClientFactory
+    from spotkeep_cli.aws_deployment import AwsDeployment
     from spotkeep_cli.deployment import ConnectionOptions
     from spotkeep_local.lifecycle import LocalAws
 
@@ -33,7 +34,8 @@ def connect(options: ConnectionOptions) -> AwsDeployment:
     Raises:
         NoConnectionError: There is none, or it cannot be reached with these credentials.
     """
-    from spotkeep_cli.aws_deployment import AwsDeployment, Connection, translated_aws_errors
+    from spotkeep_cli.aws_calls import Connection, translated_aws_errors
+    from spotkeep_cli.aws_deployment import AwsDeployment
 
     client: ClientFactory
     if options.local:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_cli.aws_deployment import translated_aws_errors
+from spotkeep_cli.aws_calls import translated_aws_errors
 from spotkeep_cli.deployment import StoredObject
 from spotkeep_cli.run_storage import StoredVersion
 from spotkeep_jobs.leftovers.object_store import RUNS_PREFIX

@@ -10,6 +10,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from spotkeep_constructs.job_function import JobFunction
+from spotkeep_constructs.notice_dead_letters import NoticeDeadLetters
 
 PERIOD = Duration.minutes(5)
 LONGEST_WAIT = Duration.minutes(15)
@@ -19,11 +20,11 @@ LONGEST_WAIT = Duration.minutes(15)
 class FailureAlarms(Construct):
     """Alarms for functions, events and notices.
 
-    Two a function, its errors and its dead-letter queue's depth; one for events that wait too long, and one
-    for the notices that each deliverer could not send.
+    Two a function, its errors and its dead-letter queue's depth; one for events that wait too long; one for notices
+    that SNS refused, and one for those that it could not deliver.
 
     Attributes:
-        alarms: All alarms, in the order of the functions; the queue's and the notices' come last.
+        alarms: All alarms, in the order of the functions; the events' and the notices' come last.
         errors: The alarm on each function's errors, by the function's package.
         events_waiting: The alarm on events that wait for the tracker.
     """
@@ -35,8 +36,8 @@ class FailureAlarms(Construct):
         *,
         topic: sns.ITopic,
         functions: list[JobFunction],
-        deliverers: list[JobFunction],
         events: sqs.IQueue,
+        dead_letters: NoticeDeadLetters,
     ) -> None:
         """Places the alarms.
 
@@ -45,8 +46,8 @@ class FailureAlarms(Construct):
             id: Construct id.
             topic: Where they report, and report the return to normal.
             functions: The functions watched.
-            deliverers: Those of them that send notices.
             events: The queue in which events wait for the tracker.
+            dead_letters: The queues of notices that did not get to people.
         """
         super().__init__(scope, id)
         self.alarms: list[cloudwatch.Alarm] = []
@@ -95,27 +96,30 @@ class FailureAlarms(Construct):
             treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
         )
         self.alarms.append(self.events_waiting)
-        self.alarms += [
-            cloudwatch.Alarm(
-                self,
-                f"{_id_of(function)}NoticesDead",
-                alarm_description=(
-                    "A notice could not be sent for hours and is put aside: spotkeep notices ls, then replay."
-                ),
-                metric=cloudwatch.Metric(
-                    namespace="Spotkeep",
-                    metric_name="NoticeDead",
-                    dimensions_map={"service": function.function.function_name},
-                    statistic="Sum",
-                    period=PERIOD,
-                ),
-                threshold=1,
-                evaluation_periods=1,
-                comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
-                treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+        for alarm_id, queue, description in (
+            (
+                "NoticesDead",
+                dead_letters.dead,
+                "A notice could not be sent for hours and is put aside: spotkeep notices ls, then replay.",
+            ),
+            (
+                "NoticesUndelivered",
+                dead_letters.undelivered,
+                "SNS could not deliver a notice to a subscriber: receive a message of the queue and read why.",
+            ),
+        ):
+            self.alarms.append(
+                cloudwatch.Alarm(
+                    self,
+                    alarm_id,
+                    alarm_description=description,
+                    metric=queue.metric_approximate_number_of_messages_visible(period=PERIOD, statistic="Maximum"),
+                    threshold=1,
+                    evaluation_periods=1,
+                    comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+                    treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+                )
             )
-            for function in deliverers
-        ]
         for alarm in self.alarms:
             alarm.add_alarm_action(action)
             alarm.add_ok_action(action)

@@ -103,7 +103,7 @@ class Fleets(Construct):
         )
         self._allow_look_ups(
             grantee,
-            "DescribeInstanceTypeOfferings",
+            "DescribeImages",
             "DescribeInstanceTypes",
             "DescribeLaunchTemplateVersions",
         )
@@ -127,7 +127,8 @@ class Fleets(Construct):
             "DescribeVolumes",
         )
         self._allow(grantee, "DeleteFleets", [self._arn("fleet")], self._of_the_deployment("aws:ResourceTag"))
-        self._allow(grantee, "TerminateInstances", [self._arn("instance")], self._of_a_run("aws:ResourceTag"))
+        for action in ("TerminateInstances", "GetConsoleOutput"):
+            self._allow(grantee, action, [self._arn("instance")], self._of_a_run("aws:ResourceTag"))
 
     def grant_clear_away(self, grantee: iam.IGrantable) -> None:
         """Lets a principal delete volumes and snapshots that agents of this deployment made, and no others.

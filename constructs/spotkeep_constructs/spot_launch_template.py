@@ -8,6 +8,7 @@ import jsii
 from aws_cdk import Tags
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from spotkeep_constructs.errors import PropertyError
@@ -44,6 +45,7 @@ class SpotLaunchTemplate(Construct):
         ami: str,
         root_device: str,
         volume_gb: int,
+        volume_key_arn: str | None = None,
     ) -> None:
         """Places the template.
 
@@ -57,6 +59,7 @@ class SpotLaunchTemplate(Construct):
             ami: An AMI id, or the name of the SSM parameter that holds one; resolved at deployment.
             root_device: The AMI's root device, for example /dev/sda1.
             volume_gb: Size of the root volume in GiB.
+            volume_key_arn: What encrypts it; None for the account's own EBS key.
 
         Raises:
             PropertyError: The volume is too small.
@@ -89,9 +92,10 @@ class SpotLaunchTemplate(Construct):
                     device_name=root_device,
                     volume=ec2.BlockDeviceVolume.ebs(
                         volume_gb,
-                        # With the account's own EBS key: a fleet's instances could not start with another one
-                        # before its owner grants EC2's service-linked roles the use of it.
                         encrypted=True,
+                        kms_key=None
+                        if volume_key_arn is None
+                        else kms.Key.from_key_arn(self, "VolumeKey", volume_key_arn),
                         volume_type=ec2.EbsDeviceVolumeType.GP3,
                         delete_on_termination=True,
                     ),

@@ -3,7 +3,8 @@
 Enough to rehearse what is priced, and what is not: of any other type, and in any other region, there is no product,
 which is how AWS answers for what it does not sell. The figures are
 AWS's of August 2026; nothing is billed by them here.
-Source: https://aws.amazon.com/sagemaker/pricing/, https://aws.amazon.com/s3/pricing/, https://aws.amazon.com/ebs/pricing/
+Source: https://aws.amazon.com/sagemaker/pricing/, https://aws.amazon.com/s3/pricing/, https://aws.amazon.com/ebs/pricing/,
+https://aws.amazon.com/ec2/pricing/on-demand/
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 REGION: Final = "us-east-1"
@@ -28,12 +29,34 @@ class Product:
         usage_type: What is billed.
         unit: Of what the price is.
         tiers_usd: The price from so many units on.
+        attributes: What it is told by beside its usage type.
     """
 
     service: str
     usage_type: str
     unit: str
     tiers_usd: Mapping[int, str]
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+_LINUX: Final = {
+    "operatingSystem": "Linux",
+    "tenancy": "Shared",
+    "preInstalledSw": "NA",
+    "capacitystatus": "Used",
+    "operation": "RunInstances",
+}
+_WINDOWS: Final = {**_LINUX, "operatingSystem": "Windows", "operation": "RunInstances:0002"}
+
+
+def _on_ec2(instance_type: str, usd: str, attributes: Mapping[str, str] = _LINUX) -> Product:
+    return Product(
+        service="AmazonEC2",
+        usage_type=f"BoxUsage:{instance_type}",
+        unit="Hrs",
+        tiers_usd={0: usd},
+        attributes={"instanceType": instance_type, **attributes},
+    )
 
 
 PRODUCTS: Final = (
@@ -46,6 +69,14 @@ PRODUCTS: Final = (
         unit="GB-Mo",
         tiers_usd={0: "0.023", 51_200: "0.022", 512_000: "0.021"},
     ),
+    _on_ec2("m5.large", "0.096"),
+    _on_ec2("m5.large", "0.188", _WINDOWS),
+    _on_ec2("m5.xlarge", "0.192"),
+    _on_ec2("m6i.large", "0.096"),
+    _on_ec2("c5.large", "0.085"),
+    _on_ec2("g5.xlarge", "1.006"),
+    _on_ec2("g5.2xlarge", "1.212"),
+    _on_ec2("g6.2xlarge", "0.9776"),
     Product(service="AmazonEC2", usage_type="EBS:VolumeUsage.gp3", unit="GB-Mo", tiers_usd={0: "0.08"}),
     Product(service="AmazonEC2", usage_type="EBS:SnapshotUsage", unit="GB-Mo", tiers_usd={0: "0.05"}),
 )
@@ -99,7 +130,8 @@ def _passes(attributes: Mapping[str, str], kind: str, name: str, value: str) -> 
 
 
 def _document(product: Product) -> dict[str, Any]:
-    sku = hashlib.sha256(product.usage_type.encode()).hexdigest()[:16].upper()
+    told_by = " ".join([product.usage_type, *product.attributes.values()])
+    sku = hashlib.sha256(told_by.encode()).hexdigest()[:16].upper()
     return {
         "product": {
             "sku": sku,
@@ -107,6 +139,7 @@ def _document(product: Product) -> dict[str, Any]:
                 "servicecode": product.service,
                 "regionCode": REGION,
                 "usagetype": product.usage_type,
+                **product.attributes,
             },
         },
         "serviceCode": product.service,

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local import crash_repair, process_identity
+from spotkeep_local import crash_repair, process_identity, queue_addresses
 from spotkeep_local.errors import LocalAwsError, PersistenceError
 from spotkeep_local.options import ServerOptions
 from spotkeep_local.persistence import StateSaver
@@ -375,6 +375,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             region=options.region,
             account_id=options.account_id,
         )
+        queue_addresses.move_to(record.port, services=directory.services, account_id=options.account_id)
         environment = server_environment(directory, port=record.port, options=options, inherited=os.environ)
         record.write(directory.record)
         os.environ.clear()

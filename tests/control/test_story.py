@@ -23,7 +23,7 @@ from spotkeep_jobs.actions import launch, launch_completion, run_observer
 from spotkeep_jobs.actions.reconciliation import Reconciler
 from spotkeep_jobs.aws import run_table
 from spotkeep_jobs.aws.run_table import RunTable
-from spotkeep_jobs.decisions import cost, tracking, warm_pool
+from spotkeep_jobs.decisions import cost, ending, tracking, warm_pool
 from spotkeep_jobs.facts.states import RunState
 
 ROOT = Path(__file__).parents[2]
@@ -75,7 +75,7 @@ def stops_are_only_recorded(patch: pytest.MonkeyPatch) -> None:
 
 def only_the_last_attempt_is_billed(patch: pytest.MonkeyPatch) -> None:
     """What earlier attempts cost is forgotten."""
-    patch.setattr(tracking, "bill", lambda attempts, **how: cost.bill(attempts[-1:], **how))
+    patch.setattr(ending, "bill", lambda attempts, **how: cost.bill(attempts[-1:], **how))
 
 
 def idle_pools_cost_nothing(patch: pytest.MonkeyPatch) -> None:

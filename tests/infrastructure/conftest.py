@@ -59,6 +59,7 @@ EVERYTHING_SET: dict[str, Any] = {
     "network_zones": 2,
     "spot_instance_types": ["c5.xlarge", "c6i.xlarge"],
     "instance_ami": "ami-0123456789abcdef0",
+    "volume_kms_key_arn": "arn:aws:kms:us-west-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab",
     "log_retention_days": 30,
 }
 

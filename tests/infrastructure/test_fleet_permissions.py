@@ -202,9 +202,10 @@ class TestThoseThatLaunchFleets:
         assert allowed(templates, "FleetsLaunching", "ec2:DeleteFleets") == {
             "fleet": {"StringEquals": OF_THE_DEPLOYMENT}
         }
-        assert allowed(templates, "FleetsLaunching", "ec2:TerminateInstances") == {
-            "instance": {"StringEquals": OF_THE_DEPLOYMENT, "Null": null("aws:ResourceTag/spotkeep:run")}
-        }
+        for action in ("ec2:TerminateInstances", "ec2:GetConsoleOutput"):
+            assert allowed(templates, "FleetsLaunching", action) == {
+                "instance": {"StringEquals": OF_THE_DEPLOYMENT, "Null": null("aws:ResourceTag/spotkeep:run")}
+            }
 
     def test_are_the_four_functions(self, templates: Templates) -> None:
         attached = {

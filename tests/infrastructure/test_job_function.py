@@ -18,7 +18,7 @@ from spotkeep_constructs.job_function import code_bytes
 from spotkeep_jobs.actions.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.actions.outbox import STALE_AFTER
 
-from .conftest import ROOT
+from .conftest import EVERYTHING_SET, ROOT
 
 if TYPE_CHECKING:
     from .conftest import Templates
@@ -118,6 +118,7 @@ def test_the_environment_of_those_that_follow_jobs(templates: Templates, functio
         "SPOTKEEP_DEPLOYMENT",
         "SPOTKEEP_RUN_TABLE",
         "SPOTKEEP_NOTICE_TOPIC_ARN",
+        "SPOTKEEP_DEAD_NOTICE_QUEUE_URL",
         "SPOTKEEP_PRICES",
         "SPOTKEEP_RUN_RETENTION_DAYS",
         "SPOTKEEP_DEPLOYMENT_METRICS",
@@ -144,6 +145,7 @@ def test_every_function_knows_where_fleets_may_be(
     assert json.loads(variables["SPOTKEEP_FLEET_INSTANCE_TYPES"]) == ["c5.xlarge", "c6i.xlarge"]
     assert variables["SPOTKEEP_FLEET_LOG_GROUP"] == "/spotkeep/lab/instances"
     assert variables["SPOTKEEP_VOLUME_RETENTION_DAYS"] == "30"
+    assert variables["SPOTKEEP_FLEET_VOLUME_KMS_KEY_ARN"] == EVERYTHING_SET["volume_kms_key_arn"]
     created = json.dumps(variables_of(templates, function)["SPOTKEEP_FLEET_SUBNETS"])
     assert created.count("Fn::GetAZs") == 3
 

@@ -120,6 +120,12 @@ def test_all_wrong_settings_are_named_at_once_in_order() -> None:
         ({"data_locations": "s3://lab-data"}, "data_locations[0]", "ends with '/'"),
         ({"data_locations": "s3://lab-data/*/"}, "data_locations[0]", "ends with '/'"),
         ({"data_key_arns": "alias/lab"}, "data_key_arns[0]", "is not the ARN of a KMS key"),
+        ({"volume_kms_key_arn": "alias/lab"}, "volume_kms_key_arn", "is not the ARN of a KMS key"),
+        (
+            {"volume_kms_key_arn": "arn:aws:kms:us-west-2:123456789012:key/1234abcd", "region": "eu-west-1"},
+            "volume_kms_key_arn",
+            "of another region than eu-west-1",
+        ),
         ({"training_subnet_ids": "subnet-0123456789abcdef0"}, "training_security_group_ids", "needs both"),
         ({"vpc_id": "vpc-0123456789abcdef0"}, "vpc_subnet_ids", "needs its id and its subnets"),
         (

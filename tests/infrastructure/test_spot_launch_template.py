@@ -17,7 +17,7 @@ from spotkeep_constructs.spot_launch_template import SpotLaunchTemplate
 from spotkeep_constructs.training_bundle import bundle_bytes
 from spotkeep_fleet.user_data import MAX_BYTES, BootInputs, user_data
 
-from .conftest import ROOT
+from .conftest import EVERYTHING_SET, ROOT
 
 if TYPE_CHECKING:
     from aws_cdk import Stack
@@ -46,6 +46,12 @@ def test_the_root_volume_is_gp3_encrypted_and_leaves_with_the_instance(templates
         "Ebs": {"Encrypted": True, "VolumeType": "gp3", "VolumeSize": 100, "DeleteOnTermination": True},
     }
     assert data_of(templates)["EbsOptimized"] is True
+
+
+def test_a_key_of_the_customers_own_encrypts_the_root_volume(templates_with_everything: Templates) -> None:
+    (device,) = data_of(templates_with_everything)["BlockDeviceMappings"]
+    assert device["Ebs"]["KmsKeyId"] == EVERYTHING_SET["volume_kms_key_arn"]
+    assert device["Ebs"]["Encrypted"] is True
 
 
 def test_there_is_no_ssh_key_and_no_way_in(templates: Templates) -> None:

@@ -11,7 +11,8 @@ from botocore.exceptions import ClientError, EndpointConnectionError, NoCredenti
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_cli.aws_deployment import AwsDeployment, CloudWatchJobLog, Connection, translated_aws_errors
+from spotkeep_cli.aws_calls import Connection, translated_aws_errors
+from spotkeep_cli.aws_deployment import AwsDeployment, CloudWatchJobLog
 from spotkeep_cli.deployment import ConnectionOptions
 from spotkeep_cli.errors import LauncherError, NoConnectionError
 

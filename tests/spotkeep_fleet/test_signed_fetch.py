@@ -181,6 +181,6 @@ def test_what_cannot_be_fetched_is_told_and_starts_nothing(server: Server, tmp_p
     folder = tmp_path / "agent"
     command = [sys.executable, "-I", "-S", signed_fetch.__file__, "s3://bucket/key.pyz", "0" * 64, "us-east-1", folder]
     done = subprocess.run(command, env=environment_of(server), check=False, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert "is not what was deployed" in done.stderr
+    assert done.returncode == 3, "started again, it would fetch the same; the next instance may have more luck"
+    assert done.stderr.startswith("spotkeep: s3://bucket/key.pyz is not what was deployed")
     assert not folder.exists()

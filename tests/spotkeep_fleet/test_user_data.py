@@ -7,6 +7,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from spotkeep_fleet import signed_fetch
 from spotkeep_fleet.user_data import MAX_BYTES, BootInputs, user_data
 
@@ -80,3 +82,34 @@ code=$(head -n 1 {codes}); sed -i 1d {codes}; exit $code
         "SPOTKEEP_RUN_TABLE=runs",
         "AWS_REGION=us-east-1",
     ]
+
+
+@pytest.mark.parametrize(
+    ("python", "says"),
+    [(None, "spotkeep: this image has no python3"), ("echo unused", "spotkeep-boot: this instance goes (exit code 1)")],
+    ids=["an image without Python", "a disk that cannot be written"],
+)
+def test_whatever_ends_it_the_instance_goes(tmp_path: Path, python: str | None, says: str) -> None:
+    """An instance that stays up without an agent would only cost."""
+    tools, root = tmp_path / "bin", tmp_path / "root"
+    tools.mkdir()
+    for name in ("cat", "mkdir"):
+        (tools / name).symlink_to(shutil.which(name) or "")
+    (tools / "shutdown").write_text(f'#!/bin/sh\necho shutdown "$@" >> {tmp_path}/calls\n')
+    (tools / "shutdown").chmod(0o755)
+    if python is not None:
+        (tools / "python3").write_text(f"#!/bin/sh\n{python}\n")
+        (tools / "python3").chmod(0o755)
+        root.write_text("a file where a folder has to be")
+    script = tmp_path / "user-data"
+    script.write_text(user_data(INPUTS))
+    environment = {"PATH": str(tools), "SPOTKEEP_LOCAL_INSTANCE_ROOT": str(root)}
+    ended = subprocess.run(["/bin/sh", str(script)], env=environment, check=False, capture_output=True, text=True)
+    assert ended.returncode != 0
+    assert says in ended.stdout
+    assert (tmp_path / "calls").read_text() == "shutdown -h now\n"
+
+
+def test_ten_starts_of_the_agent_are_all_however_long_each_takes() -> None:
+    """systemd forgets starts outside its interval: ten that take a minute each never came to ten in ten minutes."""
+    assert "StartLimitIntervalSec=1d\n" in user_data(INPUTS)

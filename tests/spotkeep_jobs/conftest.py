@@ -19,8 +19,8 @@ from spotkeep_jobs.actions.run_observer import RunObserver
 from spotkeep_jobs.aws.run_table import RunTable
 from spotkeep_jobs.decisions.deployment import Deployment
 from spotkeep_jobs.decisions.pool_matching import traits_of
+from spotkeep_jobs.decisions.pool_rules import PoolRules
 from spotkeep_jobs.decisions.pool_schedules import PlannedSchedule
-from spotkeep_jobs.decisions.warm_pool import PoolRules
 from spotkeep_jobs.facts.job_events import JobLog, parse_log
 from spotkeep_jobs.facts.record import Attempt, Notice, Pool, Run
 from spotkeep_jobs.facts.training_job import StatusTransition, TrainingJob
@@ -82,6 +82,18 @@ class FakeTopic:
         self.before_call("Publish")
         self.published.append(notice)
         return f"message-{len(self.published)}"
+
+
+@dataclass
+class FakeDeadNoticeQueue:
+    """A dead-letter queue that keeps what it was given."""
+
+    messages: list[Notice] = field(default_factory=list)
+    before_call: Callable[[str], None] = lambda operation: None
+
+    def put(self, notice: Notice, /) -> None:
+        self.before_call("SendMessage")
+        self.messages.append(notice)
 
 
 @dataclass
@@ -277,6 +289,7 @@ class World:
         self.jobs = FakeTrainingJobs()
         self.logs = FakeJobLogs()
         self.topic = FakeTopic()
+        self.dead_letters = FakeDeadNoticeQueue()
         self.schedules = FakeSchedules()
         self.deployment = Deployment(name="spotkeep", prices={"ml.m5.xlarge": 0.23})
         self.watch_pools(PoolRules())
@@ -299,7 +312,7 @@ class World:
             clock=self.clock,
             pools=self.pools,
         )
-        self.outbox = Outbox(table=self.table, topic=self.topic, clock=self.clock)
+        self.outbox = Outbox(table=self.table, topic=self.topic, dead_letters=self.dead_letters, clock=self.clock)
 
     def launch(self, run: Run, attempt: Attempt) -> Run:
         """Open a run and record its job."""

@@ -128,6 +128,24 @@ def test_it_comes_back_on_the_same_port(state_dir: Path) -> None:
     assert second.pid != first.pid
 
 
+def test_on_another_port_its_queues_still_lead_to_its_functions(state_dir: Path) -> None:
+    """The old port may be taken, or the state a copy: events must not wait in a queue that nobody looks at."""
+    first = start(state_dir)
+    sqs = first.session().client("sqs")
+    address = sqs.create_queue(QueueName="events")["QueueUrl"]
+    sqs.send_message(QueueUrl=address, MessageBody="sent before")
+    lifecycle.stop(state_dir)
+    second = start(state_dir)
+    assert second.port != first.port
+    sqs = second.session().client("sqs")
+    found = sqs.get_queue_url(QueueName="events")["QueueUrl"]
+    # ministack looks for the queue of an event source mapping at this address, and nowhere else.
+    assert found == f"{second.endpoint_url}/{second.account_id}/events"
+    assert sqs.list_queues()["QueueUrls"] == [found]
+    (message,) = sqs.receive_message(QueueUrl=found)["Messages"]
+    assert message["Body"] == "sent before"
+
+
 def test_a_record_that_names_somebody_elses_process_harms_nobody(state_dir: Path) -> None:
     directory = StateDirectory(state_dir)
     directory.create()

@@ -17,7 +17,8 @@ NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 def test_what_the_functions_ask_for_is_answered_to_their_own_client(local_aws: Any) -> None:
     book = AwsPriceList(local_aws.session().client("pricing")).read("us-east-1", now=NOON)
     assert book.instance_usd_per_hour["ml.m5.xlarge"] == 0.23
-    assert "ml.p5.48xlarge" not in book.instance_usd_per_hour
+    assert book.instance_usd_per_hour["m5.large"] == 0.096, "of Linux, and not of Windows"
+    assert not {"ml.p5.48xlarge", "p5.48xlarge"} & book.instance_usd_per_hour.keys()
     assert (book.storage.s3_standard, book.storage.ebs_gp3, book.storage.ebs_snapshot) == (0.023, 0.08, 0.05)
 
 

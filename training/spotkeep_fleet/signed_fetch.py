@@ -33,6 +33,7 @@ _METADATA_ENDPOINT = "http://169.254.169.254"
 _METADATA_SECONDS = 2
 _TIMEOUT_SECONDS = 20
 _ATTEMPTS = 8
+_EXIT_FAILED = 3
 _TOKEN_PATH = "/latest/api/token"  # noqa: S105 - where to ask for one
 _ROLE_PATH = "/latest/meta-data/iam/security-credentials/"
 
@@ -243,13 +244,25 @@ def unpack(content: bytes, folder: str) -> None:
     os.replace(draft, folder)  # noqa: PTH105 - no import for one line
 
 
+def _tell(line: str) -> None:
+    """Say it where it can be read when nothing else of the instance can be reached: on its console, too."""
+    print(line, file=sys.stderr, flush=True)
+    if os.path.exists("/run/systemd/system"):  # noqa: PTH110 - there, what a service prints is in the journal only
+        try:
+            with open("/dev/console", "w") as console:  # noqa: PTH123
+                print(line, file=console)
+        except OSError as error:
+            print(f"spotkeep-boot: the console cannot be written: {error}", file=sys.stderr)
+
+
 def _main(arguments: list[str]) -> None:
     uri, sha256, region, folder = arguments
     if not os.path.isdir(folder):  # noqa: PTH112
         try:
             content = fetch(uri, sha256=sha256, region=region, environment=os.environ)
         except FetchError as error:
-            sys.exit(f"spotkeep: {error}")
+            _tell(f"spotkeep: {error}")
+            sys.exit(_EXIT_FAILED)  # Not started again here: the next instance tries, and the functions count them.
         unpack(content, folder)
         # Beside the wait for the volume: the training may not write there, and would compile at each of its starts.
         subprocess.Popen([sys.executable, "-m", "compileall", "-q", os.path.join(folder, "spotkeep")])  # noqa: PTH118

@@ -20,6 +20,16 @@ _TEMPLATE = """\
 # When the agent has left, the instance goes: the fleet replaces it if the run goes on.
 set -eu
 root=${SPOTKEEP_LOCAL_INSTANCE_ROOT:-}
+go() {
+  code=$?
+  echo "spotkeep-boot: this instance goes (exit code $code)"
+  shutdown=$(command -v shutdown || :)
+  # On a machine that others share, nothing but the instance's own may end it.
+  case $shutdown in "${root%/root}"/*) "$shutdown" -h now ;; esac
+  exit $code
+}
+# Whatever ends this script: an instance without an agent would only cost.
+trap go EXIT
 home=$root@home@
 mkdir -p "$home"
 cat > "$home/agent.env" <<'END_OF_ENVIRONMENT'
@@ -28,14 +38,14 @@ END_OF_ENVIRONMENT
 cat > "$home/boot.py" <<'END_OF_BOOT'
 @boot@
 END_OF_BOOT
-python=$(command -v python3)
+python=$(command -v python3) || { echo "spotkeep: this image has no python3"; exit 3; }
 if [ -z "$root" ] && [ "$(cat /proc/1/comm 2>/dev/null)" = systemd ]; then
   cat > /etc/systemd/system/spotkeep-agent.service <<END_OF_UNIT
 [Unit]
 Description=Spotkeep agent
 After=network-online.target
 Wants=network-online.target
-StartLimitIntervalSec=600
+StartLimitIntervalSec=1d
 StartLimitBurst=10
 SuccessAction=poweroff
 FailureAction=poweroff
@@ -49,7 +59,9 @@ KillMode=mixed
 TimeoutStopSec=130
 END_OF_UNIT
   systemctl daemon-reload
-  exec systemctl start --no-block spotkeep-agent.service
+  systemctl start --no-block spotkeep-agent.service
+  trap - EXIT
+  exit 0
 fi
 set -a
 . "$home/agent.env"
@@ -63,9 +75,6 @@ while [ $tries -lt 10 ]; do
   tries=$((tries + 1))
   sleep 2
 done
-shutdown=$(command -v shutdown || :)
-# On a machine that others share, nothing but the instance's own may end it.
-case $shutdown in "${root%/root}"/*) "$shutdown" -h now ;; esac
 exit $code
 """
 

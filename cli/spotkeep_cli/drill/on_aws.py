@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_cli.aws_deployment import translated_aws_errors
+from spotkeep_cli.aws_calls import translated_aws_errors
 from spotkeep_cli.drill.recovery import Look
 from spotkeep_cli.errors import RefusedError
 from spotkeep_fleet.record import FAILED
@@ -15,7 +15,7 @@ from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_jobs.fleets.records import DynamoFleetRecords
 
 if TYPE_CHECKING:
-    from spotkeep_cli.aws_deployment import ClientFactory, Connection
+    from spotkeep_cli.aws_calls import ClientFactory, Connection
     from spotkeep_cli.deployment import ConnectionOptions
 
 _DRILL_TAG = {"Key": "spotkeep:drill", "Value": "now"}

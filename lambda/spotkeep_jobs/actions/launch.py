@@ -49,6 +49,7 @@ from spotkeep_jobs.decisions.launch_refusals import (
     spent_already,
     unknown_run,
 )
+from spotkeep_jobs.decisions.pool_rules import PoolRules
 from spotkeep_jobs.decisions.steering import no_time_for_spot
 from spotkeep_jobs.decisions.tracking import steered_entry
 from spotkeep_jobs.decisions.training_job_request import (
@@ -62,7 +63,6 @@ from spotkeep_jobs.decisions.training_job_request import (
     run_id_for,
 )
 from spotkeep_jobs.decisions.validation import Validation, validate
-from spotkeep_jobs.decisions.warm_pool import PoolRules
 from spotkeep_jobs.document.limits import MAX_KEEP_ALIVE_SECONDS
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest

@@ -411,17 +411,39 @@ class RunTable:
         sent = notice.model_copy(update={"state": NoticeState.SENT, "sent_at": now, "message_id": message_id})
         return self._replace_notice(sent, seen=notice)
 
-    def release_notice(self, notice: Notice, *, to: NoticeState = NoticeState.PENDING) -> bool:
+    def release_notice(self, notice: Notice, *, problem: str | None = None) -> bool:
         """Give a claimed notice back, because sending it failed: the next deliverer need not wait.
 
         Args:
             notice: As it was claimed.
-            to: PENDING, or DEAD when nobody shall try again.
+            problem: Why it failed.
 
         Returns:
             False when somebody else claimed it meanwhile.
         """
-        return self._replace_notice(notice.model_copy(update={"state": to}), seen=notice)
+        given_back = notice.model_copy(update={"state": NoticeState.PENDING, "problem": problem})
+        return self._replace_notice(given_back, seen=notice)
+
+    def give_up_notice(self, notice: Notice, *, problem: str) -> Notice | None:
+        """Put a claimed notice aside: nobody tries to send it any more.
+
+        Args:
+            notice: As it was claimed.
+            problem: Why sending it failed.
+
+        Returns:
+            The dead notice, or None when somebody else claimed it meanwhile.
+        """
+        dead = notice.model_copy(update={"state": NoticeState.DEAD, "problem": problem})
+        return dead if self._replace_notice(dead, seen=notice) else None
+
+    def mark_queued(self, notice: Notice, *, now: datetime) -> bool:
+        """Record that a dead notice was put into the dead-letter queue.
+
+        Returns:
+            False when it is not dead any more: somebody has asked for it meanwhile.
+        """
+        return self._replace_notice(notice.model_copy(update={"queued_at": now}), seen=notice)
 
     def revive_notice(self, notice: Notice) -> bool:
         """Put a dead notice into the outbox again, as if it had never been tried.
@@ -434,7 +456,9 @@ class RunTable:
         """
         if notice.state is not NoticeState.DEAD:
             return False
-        again = notice.model_copy(update={"state": NoticeState.PENDING, "deliveries": 0, "claimed_at": None})
+        again = notice.model_copy(
+            update={"state": NoticeState.PENDING, "deliveries": 0, "claimed_at": None, "queued_at": None}
+        )
         return self._replace_notice(again, seen=notice)
 
     def dead_notices(self, *, limit: int = 500) -> list[Notice]:

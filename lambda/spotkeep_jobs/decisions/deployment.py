@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_jobs.decisions.warm_pool import PoolRules
+from spotkeep_jobs.decisions.pool_rules import PoolRules
 
 if TYPE_CHECKING:
     pass

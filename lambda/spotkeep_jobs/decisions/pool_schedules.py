@@ -12,7 +12,8 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
-from spotkeep_jobs.decisions.warm_pool import PoolRules, reminder_due_at
+from spotkeep_jobs.decisions.pool_rules import PoolRules
+from spotkeep_jobs.decisions.warm_pool import reminder_due_at
 from spotkeep_jobs.facts.record import Pool, format_time
 from spotkeep_jobs.facts.states import PoolState
 

@@ -28,33 +28,13 @@ if TYPE_CHECKING:
 LONGEST_CHAIN: Final = timedelta(days=28)
 """How long instances may be handed on from job to job.
 Source: https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools.html (Maximum warm pool duration)"""
-
 _RETAINING: Final = frozenset({EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.SCRIPT_FAILED})
 """The endings after which SageMaker keeps a pool. What Describe says goes before this list."""
-
 _CLOCKS_DIFFER: Final = timedelta(seconds=60)
 """A pool that ended this shortly before the computed expiry has expired: SageMaker's clock is its own."""
-
 _SEEN_EVERYWHERE_AFTER: Final = timedelta(minutes=10)
 """A job that ended this long ago and that SageMaker does not know is gone; before, the answer may be an old one."""
-
 _SECONDS_PER_HOUR: Final = 3600
-
-
-@dataclass(frozen=True, kw_only=True)
-class PoolRules:
-    """What a deployment wants of warm pools.
-
-    Attributes:
-        reminder_lead_seconds: How long before its expiry users are reminded of a pool; 0 for no reminder.
-        idle_limit_seconds: A pool that has waited longer is stopped; None for no such limit.
-        idle_limit_usd: A pool whose waiting has cost more is stopped; None for no such limit. It can be kept only
-            where the price of the instance type is known.
-    """
-
-    reminder_lead_seconds: int = 600
-    idle_limit_seconds: int | None = None
-    idle_limit_usd: float | None = None
 
 
 def pool_left_by(

@@ -27,5 +27,5 @@ class PriceBook(Record):
     region: str
     fetched_at: UtcTime
     instance_usd_per_hour: dict[str, float] = Field(default_factory=dict)
-    """On demand, of one training instance, by type: `ml.m5.xlarge`."""
+    """On demand, of one instance, by type: `ml.m5.xlarge` at training, `m5.xlarge` on EC2 with Linux."""
     storage: StoragePrices = StoragePrices()

@@ -353,6 +353,10 @@ class Notice(Record):
     """What SNS answered."""
     deliveries: int = 0
     """How often a deliverer claimed it."""
+    problem: str | None = None
+    """Why the topic refused it, last."""
+    queued_at: UtcTime | None = None
+    """When it was put into the dead-letter queue; None while it is not dead, or the queue has not taken it yet."""
 
 
 class PoolTraits(Record):

@@ -1,6 +1,9 @@
-"""What only EC2 knows of a request: whether its types are there, what they cost now, whether its volume will do.
+"""What only EC2 knows of a request: whether its types are there and the agent can work on them, prices, volumes.
 
-`judge` is pure; `FleetChecks` asks. What EC2 could not be asked stops no launch: EC2 itself refuses what it must.
+`judge` is pure; `FleetChecks` asks. What EC2 could not be asked stops no launch: EC2 itself refuses what it must, and
+an instance that the agent cannot work on says so and leaves.
+
+Source: https://docs.aws.amazon.com/ebs/latest/userguide/nvme-ebs-volumes.html
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import Problem, SageMakerError
 from spotkeep_jobs.fleets.ec2_api import Ec2Api
-from spotkeep_jobs.fleets.facts import Snapshot, SpotPrice, Volume
+from spotkeep_jobs.fleets.facts import InstanceTypeFacts, Snapshot, SpotPrice, Volume
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +40,15 @@ class MarketFacts:
 
     Attributes:
         prices: The spot prices of its types in the deployment's zones.
+        types: Those of its types that the region has.
+        ami_architecture: The processor architecture that the deployment's AMI is for; None where that is not known.
         snapshot: The one it begins from; None where it names none, or EC2 knows none.
         volume: The one it brings; None as above.
     """
 
     prices: tuple[SpotPrice, ...]
+    types: tuple[InstanceTypeFacts, ...] = ()
+    ami_architecture: str | None = None
     snapshot: Snapshot | None = None
     volume: Volume | None = None
 
@@ -80,16 +87,20 @@ class Checked:
 class FleetChecks:
     """Asks EC2 about a request, and judges it."""
 
-    def __init__(self, ec2: Ec2Api, *, zones: Sequence[str], deployment: str, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, ec2: Ec2Api, *, template_id: str, zones: Sequence[str], deployment: str, now: Callable[[], datetime]
+    ) -> None:
         """Bind the parts.
 
         Args:
             ec2: Whom to ask.
+            template_id: The deployed launch template, which names the AMI.
             zones: Where the deployment has subnets.
             deployment: Its name.
             now: The time, aware.
         """
         self._ec2 = ec2
+        self._template_id = template_id
         self._zones = tuple(zones)
         self._deployment = deployment
         self._now = now
@@ -107,6 +118,8 @@ class FleetChecks:
                 prices=self._ec2.spot_prices(instance_types=request.types, zones=self._zones, start=now, end=now)
                 if request.types
                 else (),
+                types=self._ec2.instance_types(request.types) if request.types else (),
+                ami_architecture=self._ec2.ami_architecture(self._template_id) if request.types else None,
                 snapshot=self._ec2.snapshot(volume.snapshot) if volume and volume.snapshot else None,
                 volume=self._ec2.volume(volume.volume) if volume and volume.volume else None,
             )
@@ -133,15 +146,46 @@ def judge(request: JobRequest, facts: MarketFacts, *, zones: Sequence[str], depl
 
 
 def _types(request: JobRequest, facts: MarketFacts, *, zones: Sequence[str]) -> Iterator[Problem]:
-    offered = {offer.instance_type for offer in facts.offers}
+    priced = {offer.instance_type for offer in facts.offers}
+    described = {each.name: each for each in facts.types}
     for instance_type in request.types:
-        if instance_type not in offered:
+        found = described.get(instance_type)
+        # A price is a place where spot is sold; on demand, there are types that never have one.
+        if instance_type not in priced and (found is None or (found.spot and request.capacity == "spot")):
             yield Problem(
                 field="instance_types",
                 found=instance_type,
                 problem=f"is not offered in {' or '.join(sorted(set(zones))) or 'any zone of the deployment'}",
                 fix="Correct the name, choose another type, or deploy to a region that has it.",
             )
+        elif found is not None:
+            yield from _can_work(found, request, facts)
+
+
+def _can_work(found: InstanceTypeFacts, request: JobRequest, facts: MarketFacts) -> Iterator[Problem]:
+    if not found.nvme_volumes:
+        yield Problem(
+            field="instance_types",
+            found=found.name,
+            problem="is not built on the Nitro system: its devices do not carry their volume's id, so the run's volume "
+            "could not be told from another",
+            fix="Choose a type whose volumes are NVMe devices: those of the current generations.",
+        )
+    if request.capacity == "spot" and not found.spot:
+        yield Problem(
+            field="instance_types",
+            found=found.name,
+            problem="is not sold on spot",
+            fix="Choose another type, or capacity: on-demand.",
+        )
+    image = facts.ami_architecture
+    if image is not None and found.architectures and image not in found.architectures:
+        yield Problem(
+            field="instance_types",
+            found=found.name,
+            problem=f"has {' or '.join(found.architectures)} processors, and the deployment's AMI is for {image}",
+            fix=f"Choose a type for {image}, or deploy with an AMI for this one (the setting instance_ami).",
+        )
 
 
 def _snapshot(request: JobRequest, facts: MarketFacts) -> Iterator[Problem]:

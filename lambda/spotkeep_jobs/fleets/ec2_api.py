@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -17,7 +17,16 @@ from spotkeep_fleet.record import SNAPSHOT, VOLUME
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_jobs.aws.temporary_errors import is_temporary
 from spotkeep_jobs.errors import SageMakerBusyError, SageMakerRefusedError
-from spotkeep_jobs.fleets.facts import Fleet, FleetEvent, Instance, Snapshot, SpotPrice, Stored, Volume
+from spotkeep_jobs.fleets.facts import (
+    Fleet,
+    FleetEvent,
+    Instance,
+    InstanceTypeFacts,
+    Snapshot,
+    SpotPrice,
+    Stored,
+    Volume,
+)
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
@@ -73,10 +82,22 @@ class Ec2Api(Protocol):
         """Terminate instances; those that are gone are fine."""
         ...
 
+    def console(self, instance_id: str, /) -> str:
+        """What an instance printed on its console, the last of it; empty when EC2 has nothing."""
+        ...
+
     def spot_prices(
         self, *, instance_types: Sequence[str], zones: Sequence[str], start: datetime, end: datetime
     ) -> tuple[SpotPrice, ...]:
         """The prices of types in zones (of every zone when none is named), the one that held at the start included."""
+        ...
+
+    def instance_types(self, names: Sequence[str], /) -> tuple[InstanceTypeFacts, ...]:
+        """Describe instance types; those that the region does not have are left out."""
+        ...
+
+    def ami_architecture(self, template_id: str, /) -> str | None:
+        """The processor architecture of the AMI in the deployed launch template; None where EC2 does not say."""
         ...
 
     def volume(self, volume_id: str, /) -> Volume | None:
@@ -116,21 +137,18 @@ class BotoEc2Api:
         for version in versions:
             if version.get("VersionDescription") == own:
                 return str(version["VersionNumber"])  # Of a call whose answer was lost.
-        deployed = [
-            version for version in versions if not (version.get("VersionDescription") or "").startswith(_RUN_VERSION)
-        ]
-        if not deployed:
+        source = _deployed(versions)
+        if source is None:
             raise SageMakerRefusedError(
                 operation="DescribeLaunchTemplateVersions",
                 code="NoDeployedVersion",
                 reason=f"launch template {template_id} has no version that a deployment made; deploy the app again",
             )
-        source = max(int(version["VersionNumber"]) for version in deployed)
         deployment = {DEPLOYMENT_TAG: tags[DEPLOYMENT_TAG]}
         made = self._call(
             "create_launch_template_version",
             LaunchTemplateId=template_id,
-            SourceVersion=str(source),
+            SourceVersion=str(source["VersionNumber"]),
             ClientToken=token,
             VersionDescription=own,
             LaunchTemplateData={
@@ -221,6 +239,13 @@ class BotoEc2Api:
                 if not _GONE.search(error.code):
                     raise
 
+    def console(self, instance_id: str, /) -> str:
+        """Read a console; see `Ec2Api.console`. It explains a failure, and is never needed to end one."""
+        try:
+            return str(self._call("get_console_output", InstanceId=instance_id).get("Output") or "")
+        except (SageMakerRefusedError, SageMakerBusyError):
+            return ""
+
     def spot_prices(
         self, *, instance_types: Sequence[str], zones: Sequence[str], start: datetime, end: datetime
     ) -> tuple[SpotPrice, ...]:
@@ -243,6 +268,31 @@ class BotoEc2Api:
             )
             for entry in found
         )
+
+    def instance_types(self, names: Sequence[str], /) -> tuple[InstanceTypeFacts, ...]:
+        """Describe instance types; see `Ec2Api.instance_types`. As a filter, an unknown name is no error."""
+        wanted = [{"Name": "instance-type", "Values": list(names)}]
+        return tuple(
+            InstanceTypeFacts(
+                name=found["InstanceType"],
+                nvme_volumes=found.get("EbsInfo", {}).get("NvmeSupport") != "unsupported",
+                spot="spot" in found.get("SupportedUsageClasses", ()),
+                architectures=tuple(found.get("ProcessorInfo", {}).get("SupportedArchitectures", ())),
+            )
+            for found in self._pages("describe_instance_types", "InstanceTypes", Filters=wanted)
+        )
+
+    def ami_architecture(self, template_id: str, /) -> str | None:
+        """Look at the deployed AMI; see `Ec2Api.ami_architecture`."""
+        versions = self._pages(
+            "describe_launch_template_versions", "LaunchTemplateVersions", LaunchTemplateId=template_id
+        )
+        deployed = _deployed(versions)
+        image_id = None if deployed is None else deployed.get("LaunchTemplateData", {}).get("ImageId")
+        if image_id is None:
+            return None
+        image = next(self._pages("describe_images", "Images", Filters=_ids("image-id", image_id)), {})
+        return image.get("Architecture")
 
     def volume(self, volume_id: str, /) -> Volume | None:
         """Describe a volume; see `Ec2Api.volume`. As a filter, an unknown id is no error."""
@@ -327,6 +377,14 @@ class BotoEc2Api:
 def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
     """Tags as EC2 takes them."""
     return [{"Key": key, "Value": value} for key, value in tags.items()]
+
+
+def _deployed(versions: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The newest version of a launch template that a deployment made, and no launch."""
+    of_deployments = [
+        version for version in versions if not (version.get("VersionDescription") or "").startswith(_RUN_VERSION)
+    ]
+    return max(of_deployments, key=lambda version: int(version["VersionNumber"]), default=None)
 
 
 def _fleet(entry: Mapping[str, Any]) -> Fleet:

@@ -154,6 +154,23 @@ class Stored:
 
 
 @dataclass(frozen=True, kw_only=True)
+class InstanceTypeFacts:
+    """An instance type, as DescribeInstanceTypes says.
+
+    Attributes:
+        name: Of the type.
+        nvme_volumes: Whether EBS volumes are NVMe devices on it, as on the Nitro system; on Xen they are not.
+        spot: Whether it is sold on spot.
+        architectures: Of its processors: `x86_64`, `arm64`, ...
+    """
+
+    name: str
+    nvme_volumes: bool
+    spot: bool
+    architectures: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class SpotPrice:
     """A line of DescribeSpotPriceHistory: from this time on, until the next line of the same type and zone.
 

@@ -11,7 +11,7 @@ Sources:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -25,7 +25,12 @@ LEAVING_TAKES: Final = timedelta(minutes=5)
 """Two minutes to save, the copy of the last checkpoint, unmount and detach; who takes longer is terminated."""
 
 MAX_FUTILE_INSTANCES: Final = 5
-"""So many instances in a row that went, of their own accord, before they trained: what follows them would go too."""
+"""So many instances since one last trained that went before they did, not counting those that EC2 took back: what
+follows them would go too."""
+
+BOOT_TAKES: Final = timedelta(minutes=20)
+"""How long an instance may run before its agent takes the run's lease. A virtual one needs one to three minutes, bare
+metal five to fifteen; one that is silent for longer has no agent, and would bill for as long as its fleet is there."""
 
 KNOWN_AFTER: Final = timedelta(minutes=10)
 """EC2 shows what it created after a while ("Eventual consistency", EC2 API guide); what it does not by then is gone."""
@@ -35,6 +40,8 @@ APPEARS_AFTER: Final = timedelta(minutes=2)
 
 _ENDED_FLEET_STATES: Final = frozenset({"deleted", "failed"})
 _INTERRUPTED_BY_EC2: Final = "Server.Spot"
+_NOT_BY_EC2: Final = "Client."
+_OUR_LINES: Final = "spotkeep: "
 
 
 class Ending(StrEnum):
@@ -68,7 +75,7 @@ class Told(StrEnum):
 class InstanceLife(Record):
     """One instance of the fleet.
 
-    Attributes are as EC2 says; `training_at` as the fleet record says.
+    Attributes are as EC2 says; `heard_at` and `training_at` as the fleet record says.
     """
 
     instance_id: str
@@ -76,6 +83,8 @@ class InstanceLife(Record):
     zone: str
     spot: bool
     launched_at: UtcTime
+    heard_at: UtcTime | None = None
+    """When its agent was first seen to hold the run's lease; None while nothing was heard of it."""
     training_at: UtcTime | None = None
     ended_at: UtcTime | None = None
     ended_by: str | None = None
@@ -137,7 +146,7 @@ class Step(StrEnum):
     DELETE_FLEET = "DELETE_FLEET"
     """So that nothing is launched any more. Its instance stays: it saves first."""
     TERMINATE = "TERMINATE"
-    """End the instances that hold no lease any more, or hold it for too long."""
+    """End the instances that hold no lease any more, or hold it for too long, or never said a word."""
     CLOSE = "CLOSE"
     """Nothing runs any more: mark the record as ended, count the cost, delete the template's version."""
 
@@ -180,7 +189,7 @@ def absorb(history: FleetHistory, *, seen: Seen, record: FleetRecord, now: datet
     """
     if history.over_at is not None:
         return history
-    lives = _with_training(_merged(history.lives, seen, now), record, now)
+    lives = _with_training(_heard(_merged(history.lives, seen, now), record, now), record, now)
     ending = history.ending or _ending(history.model_copy(update={"lives": lives}), seen, record, now)
     if ending in _LEAVES and record.training.state == FINISHED:
         ending = Ending.FINISHED  # It was done before it heard that it should stop.
@@ -208,7 +217,7 @@ _LEAVES: Final = frozenset({Ending.STOPPED, Ending.FLEET_GONE, Ending.MAX_RUN, E
 
 
 def steps(history: FleetHistory, *, seen: Seen, record: FleetRecord, now: datetime) -> tuple[Step, ...]:
-    """What is to be done now, in this order. Nothing for an attempt that goes on, or is over.
+    """What is to be done now, in this order. Nothing for an attempt that goes on well, or is over.
 
     Args:
         history: The look already absorbed.
@@ -216,8 +225,10 @@ def steps(history: FleetHistory, *, seen: Seen, record: FleetRecord, now: dateti
         record: What the instances say.
         now: The time.
     """
-    if history.ending is None or history.over_at is not None:
+    if history.over_at is not None:
         return ()
+    if history.ending is None:
+        return (Step.TERMINATE,) if to_terminate(history, record=record, now=now) else ()
     todo: list[Step] = []
     if history.ending in _LEAVES and not record.stop_requested:
         todo.append(Step.ASK_TO_STOP)
@@ -231,19 +242,20 @@ def steps(history: FleetHistory, *, seen: Seen, record: FleetRecord, now: dateti
 
 
 def to_terminate(history: FleetHistory, *, record: FleetRecord, now: datetime) -> tuple[str, ...]:
-    """The live instances that have nothing left to save, or had their time. Their ids.
+    """The live instances that have nothing left to save, had their time, or never said a word. Their ids.
 
     Args:
-        history: The look already absorbed, its ending known.
+        history: The look already absorbed.
         record: What the instances say.
         now: The time.
     """
-    if history.ending_at is None:
-        return ()
-    late = now - history.ending_at >= LEAVING_TAKES
     holder = None
     if record.lease is not None and record.lease.expires_at > now.timestamp():
         holder = record.lease.holder
+    if history.ending_at is None:
+        # While another one holds the lease, an instance waits for it and cannot say anything.
+        return () if holder is not None else tuple(life.instance_id for life in history.live if _silent(life, now))
+    late = now - history.ending_at >= LEAVING_TAKES
     return tuple(life.instance_id for life in history.live if late or life.instance_id != holder)
 
 
@@ -338,6 +350,22 @@ def _life_of(instance: Instance) -> InstanceLife:
     )
 
 
+def _heard(lives: Sequence[InstanceLife], record: FleetRecord, now: datetime) -> tuple[InstanceLife, ...]:
+    """Who holds the lease has an agent that works; its instance is not silent, however long it waits for a volume."""
+    if record.lease is None:
+        return tuple(lives)
+    return tuple(
+        life.model_copy(update={"heard_at": now})
+        if life.instance_id == record.lease.holder and life.heard_at is None
+        else life
+        for life in lives
+    )
+
+
+def _silent(life: InstanceLife, now: datetime) -> bool:
+    return life.heard_at is None and life.training_at is None and now - life.launched_at >= BOOT_TAKES
+
+
 def _with_training(lives: Sequence[InstanceLife], record: FleetRecord, now: datetime) -> tuple[InstanceLife, ...]:
     """Who holds the lease of a run that trains is who trains; who was there when it was done has trained."""
     at = _reported_at(record, now)
@@ -371,15 +399,22 @@ def _told(
     entries = list(transitions)
     told = list(lives)
 
-    def tell(status: str, at: datetime, life: InstanceLife) -> None:
-        where = f"{life.instance_id}, {life.instance_type} in {life.zone}"
+    def tell(status: str, at: datetime, life: InstanceLife, *, also: str = "") -> None:
+        where = f"{life.instance_id}, {life.instance_type} in {life.zone}{also}"
         entries.append(Transition(status=status, at=_in_order(entries, at), message=where))
+
+    def tell_end(life: InstanceLife, at: datetime) -> None:
+        if _gave_up(life):
+            # Nothing was interrupted, and nobody is to be told that something was: it looks for an instance again.
+            tell("Starting", at, life, also=", went before it trained")
+        else:
+            tell("Interrupted", at, life)
 
     for place, life in enumerate(told):
         if life.told is Told.NOTHING:
             for before in range(place):
                 if told[before].told is not Told.ENDED:
-                    tell("Interrupted", told[before].ended_at or life.launched_at, told[before])
+                    tell_end(told[before], told[before].ended_at or life.launched_at)
                     told[before] = told[before].model_copy(update={"told": Told.ENDED})
             tell("Downloading", life.launched_at, life)
             life = life.model_copy(update={"told": Told.LAUNCHED})
@@ -388,7 +423,7 @@ def _told(
             life = life.model_copy(update={"told": Told.TRAINING})
         if life.told is not Told.ENDED and life.ended_at is not None:
             if over_since is None or life.ended_at < over_since:
-                tell("Interrupted", life.ended_at, life)
+                tell_end(life, life.ended_at)
             life = life.model_copy(update={"told": Told.ENDED})
         told[place] = life
     return tuple(told), tuple(entries)
@@ -427,7 +462,7 @@ def _ending(history: FleetHistory, seen: Seen, record: FleetRecord, now: datetim
         return Ending.MAX_RUN
     if history.max_wait_seconds is not None and (now - history.created_at).total_seconds() > history.max_wait_seconds:
         return Ending.MAX_WAIT
-    return Ending.FUTILE if _is_futile(history.lives) else None
+    return Ending.FUTILE if len(futile_lives(history.lives)) >= MAX_FUTILE_INSTANCES else None
 
 
 def trained_seconds(history: FleetHistory, *, now: datetime) -> float:
@@ -439,11 +474,29 @@ def trained_seconds(history: FleetHistory, *, now: datetime) -> float:
     )
 
 
-def _is_futile(lives: Iterable[InstanceLife]) -> bool:
-    last = [life for life in lives if life.ended_at is not None][-MAX_FUTILE_INSTANCES:]
-    return len(last) == MAX_FUTILE_INSTANCES and all(
-        life.training_at is None and not (life.ended_by or "").startswith(_INTERRUPTED_BY_EC2) for life in last
-    )
+def futile_lives(lives: Sequence[InstanceLife]) -> tuple[InstanceLife, ...]:
+    """The instances since one last trained that went before they did, oldest first.
+
+    Those that EC2 took back are left out: no run can do anything about them, and they say nothing of what comes next.
+    """
+    ended = [life for life in lives if life.ended_at is not None]
+    trained = max((place for place, life in enumerate(ended) if life.training_at is not None), default=-1)
+    return tuple(life for life in ended[trained + 1 :] if not (life.ended_by or "").startswith(_INTERRUPTED_BY_EC2))
+
+
+def _gave_up(life: InstanceLife) -> bool:
+    """Whether an instance went of its own accord, or by ours, before it trained."""
+    return life.training_at is None and (life.ended_by or "").startswith(_NOT_BY_EC2)
+
+
+def last_words(console: str) -> str | None:
+    """What user data said last of why they gave up; None when they said nothing.
+
+    Args:
+        console: What the instance printed; lines of ours begin with `spotkeep: `.
+    """
+    said = [line.partition(_OUR_LINES)[2].strip() for line in console.splitlines() if _OUR_LINES in line]
+    return next((words for words in reversed(said) if words), None)
 
 
 def _outcome(history: FleetHistory, record: FleetRecord | None) -> Ending:
@@ -460,16 +513,24 @@ def _failure_reason(history: FleetHistory, outcome: Ending, record: FleetRecord 
         said = f": {training.failure}" if training is not None and training.failure else ""
         return f"AlgorithmError: the command ended with exit code {code}{said}"[:1024]
     if outcome is Ending.FUTILE:
-        said = f"; the last one said: {history.problem}" if history.problem else ""
-        return (
-            f"ClientError: {MAX_FUTILE_INSTANCES} instances in a row left before they trained{said}. "
-            "Look at the log of the run, and into an instance with `aws ssm start-session`"
-        )[:1024]
+        return _why_futile(history)[:1024]
     if outcome is Ending.FLEET_GONE:
         return "The fleet was deleted in EC2, not by Spotkeep"
     if outcome is Ending.MAX_WAIT and history.problem:
         return history.problem[:1024]
     return None
+
+
+def _why_futile(history: FleetHistory) -> str:
+    """Who ended the last one and what it said tell what to look at; the runbook lists what is usually behind it."""
+    futile = futile_lives(history.lives)
+    last = futile[-1] if futile else None
+    text = f"ClientError: {len(futile)} instances, one after the other, went before they trained"
+    if last is not None:
+        text += f". The last one: {last.instance_id}, ended by {last.ended_by or 'nobody knows what'}"
+    if history.problem:
+        text += f"; it said: {history.problem}"
+    return f"{text}. What to do: docs/runbook.md, 'Instances come and go'"
 
 
 _STATUS: Final = {

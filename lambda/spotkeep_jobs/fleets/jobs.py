@@ -30,7 +30,7 @@ from spotkeep_jobs.fleets import history as histories
 from spotkeep_jobs.fleets.charges import Storage, charges_of
 from spotkeep_jobs.fleets.ec2_api import Ec2Api
 from spotkeep_jobs.fleets.facts import Seen, SpotPrice
-from spotkeep_jobs.fleets.history import FleetHistory, Step
+from spotkeep_jobs.fleets.history import Ending, FleetHistory, Step, futile_lives, last_words
 from spotkeep_jobs.fleets.launch import ATTEMPT_TAG, FleetLaunch, brought, create_fleet_request, launch_of
 from spotkeep_jobs.fleets.records import FleetRecordChangedError, FleetRecords
 
@@ -208,11 +208,21 @@ class FleetJobs:
             raise _busy("GetItem", f"the fleet record of {history.run} is gone; restore the item, or stop the run")
         now = self._now()
         following = histories.absorb(history, seen=seen, record=record, now=now)
+        if following.ending is Ending.FUTILE and history.ending is None and record.problem is None:
+            following = self._with_last_words(following)
         if following != history:
             following = self._records.write_history(following)
         for step in histories.steps(following, seen=seen, record=record, now=now):
             following, record = self._do(step, following, record, now=now)
         return histories.as_training_job(following, record)
+
+    def _with_last_words(self, history: FleetHistory) -> FleetHistory:
+        """An instance without an agent cannot write into the record; its console says why, if anything does."""
+        for life in reversed(futile_lives(history.lives)):
+            words = last_words(self._ec2.console(life.instance_id))
+            if words is not None:
+                return history.model_copy(update={"problem": words})
+        return history
 
     def _seen(self, history: FleetHistory) -> Seen:
         fleet_id = history.fleet_id or ""

@@ -34,6 +34,7 @@ class FleetPlatform:
         instance_types: The types of jobs that name none, the preferred first.
         log_group: Where instances write their logs.
         event_bus: Where instances send their events.
+        volume_kms_key_arn: What encrypts the runs' volumes; None for the account's own EBS key.
     """
 
     launch_template_id: str
@@ -41,6 +42,7 @@ class FleetPlatform:
     instance_types: tuple[str, ...] = ()
     log_group: str | None = None
     event_bus: str | None = "default"
+    volume_kms_key_arn: str | None = None
 
 
 class FleetLaunch(Record):
@@ -114,7 +116,7 @@ def fleet_launch(
         max_wait_seconds=request.max_wait,
         job=InstanceJob(
             command=request.command,
-            volume=_volume(request),
+            volume=_volume(request, kms_key_arn=platform.volume_kms_key_arn),
             environment=dict(request.environment),
             hyperparameters=dict(request.hyperparameters),
             source=_source(request),
@@ -194,7 +196,7 @@ def _source(request: JobRequest) -> JobSource | None:
     return None if request.source is None else JobSource(uri=request.source)
 
 
-def _volume(request: JobRequest) -> VolumeSpec:
+def _volume(request: JobRequest, *, kms_key_arn: str | None) -> VolumeSpec:
     volume = request.volume_or_default
     return VolumeSpec(
         size_gb=volume.size_gb,
@@ -203,4 +205,5 @@ def _volume(request: JobRequest) -> VolumeSpec:
         throughput_mib_s=volume.throughput,
         initialization_rate_mib_s=volume.initialization_rate,
         snapshot_id=volume.snapshot,
+        kms_key_id=kms_key_arn,
     )

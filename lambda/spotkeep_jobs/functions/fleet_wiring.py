@@ -38,6 +38,7 @@ class FleetSettings(BaseModel):
     fleet_instance_types: Json[tuple[str, ...]] = ()
     fleet_log_group: str | None = None
     fleet_event_bus: str = "default"
+    fleet_volume_kms_key_arn: str | None = None
     volume_retention_days: Annotated[int, Field(ge=0)] | None = None
     """How long volumes of runs that are over are kept; None for ever."""
 
@@ -52,6 +53,7 @@ class FleetSettings(BaseModel):
             instance_types=self.fleet_instance_types,
             log_group=self.fleet_log_group,
             event_bus=self.fleet_event_bus,
+            volume_kms_key_arn=self.fleet_volume_kms_key_arn,
         )
 
 
@@ -118,7 +120,9 @@ def fleet_parts(
     )
     owners = TaggedFleetOwners(ec2, deployment=settings.deployment)
     zones = tuple(dict.fromkeys(platform.subnets.values()))
-    checks = FleetChecks(ec2, zones=zones, deployment=settings.deployment, now=now)
+    checks = FleetChecks(
+        ec2, template_id=platform.launch_template_id, zones=zones, deployment=settings.deployment, now=now
+    )
     return FleetParts(jobs=jobs, owners=owners, ec2=ec2, records=records, checks=checks)
 
 

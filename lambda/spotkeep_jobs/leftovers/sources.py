@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
 from spotkeep_jobs.actions.run_observer import run_of_job
+from spotkeep_jobs.decisions.pool_rules import PoolRules
 from spotkeep_jobs.decisions.pool_schedules import Firing, plan_schedules
 from spotkeep_jobs.decisions.training_job_request import DEPLOYMENT_TAG, RUN_VARIABLE
-from spotkeep_jobs.decisions.warm_pool import PoolRules
 from spotkeep_jobs.facts.leftover_findings import GRACE, Finding, Kind
 from spotkeep_jobs.leftovers.decisions import (
     Context,

@@ -104,7 +104,7 @@ class KnownPrices(Mapping[str, float]):
         self._asked_at = now
         book = price_list.read(self.region, now=now)
         if not book.instance_usd_per_hour:
-            raise PricesNotReadError(region=self.region, reason="the price list has no training instance of it")
+            raise PricesNotReadError(region=self.region, reason="the price list has no instance of it")
         table.keep_price_book(book)
         self._take(book)
         return True

@@ -17,6 +17,7 @@ from spotkeep_local.ec2.controller import Controller
 from spotkeep_local.ec2.errors import Ec2Error, invalid
 from spotkeep_local.ec2.filters import matches
 from spotkeep_local.ec2.fleets import Fleets
+from spotkeep_local.ec2.instance_types import InstanceTypes
 from spotkeep_local.ec2.instances import Instances
 from spotkeep_local.ec2.latencies import Latencies
 from spotkeep_local.ec2.market import MarketError
@@ -99,6 +100,7 @@ class Ec2Service:
             **self.volumes.operations(),
             **self.snapshots.operations(),
             **SpotPrices(self.cloud).operations(),
+            **InstanceTypes().operations(),
             **TemplateVersions().operations(),
         }
         self._control = Control(

@@ -29,6 +29,7 @@ from spotkeep_local.training.job import SecondaryStatus, Status, TrainingJob, ad
 from spotkeep_local.training.journal import Journal
 from spotkeep_local.training.listing import list_jobs
 from spotkeep_local.training.object_store import ObjectStore, S3Location
+from spotkeep_local.training.pool_status import PoolStatus, WarmPool
 from spotkeep_local.training.request_rules import (
     MAX_KEEP_ALIVE_SECONDS,
     create_problems,
@@ -39,8 +40,6 @@ from spotkeep_local.training.search import search_jobs
 from spotkeep_local.training.warm_pools import (
     LONGEST_CHAIN_SECONDS,
     PoolKeeper,
-    PoolStatus,
-    WarmPool,
     expires_at,
     instances_in_pools,
     pool_for,

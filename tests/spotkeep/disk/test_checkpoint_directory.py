@@ -121,16 +121,20 @@ def test_a_crash_while_pruning_leaves_the_newest_two(tmp_path, checkpoints, faul
         assert sorted(path.name for path in directory.path.iterdir()) == ["step-3", "step-4"]
 
 
-def test_the_data_is_on_the_disk_before_the_name_that_vouches_for_it(checkpoints, faulty_storage):
+@pytest.mark.parametrize("state", [{"w": np.ones(7)}, {"n": 1}], ids=["with a data file", "without one"])
+def test_the_data_is_on_the_disk_before_the_name_that_vouches_for_it(checkpoints, faulty_storage, state):
     storage = faulty_storage()
-    write(checkpoints(storage=storage), 1)
+    checkpoints(storage=storage).write(encode_state(state), step=1)
     order = [entry for entry in storage.log if not entry.startswith("write_some")]
-    renamed = order.index("rename manifest.json")
-    assert order.index("create data-00000.bin") < order.index("create manifest.json.draft") < renamed
-    assert order[renamed - 1] == "sync"
-    assert order[renamed - 2] == "sync_directory step-1"
-    assert "sync_directory step-1" in order[renamed:]
-    assert "sync_directory checkpoints" in order[renamed:]
+    assert order[-5:] == ["create manifest.json.draft", "sync", "rename manifest.json", "sync_directory step-1", "sync"]
+    before = order[:-5]
+    # Where it is found: the checkpoint in its directory, the file in the checkpoint.
+    assert before.index("make_directory step-1") < before.index("sync_directory checkpoints")
+    if "w" in state:
+        created = before.index("create data-00000.bin")
+        assert created < before.index("sync_directory step-1")
+        assert before[-1] == "sync", "of the data"
+        assert before[created:].count("sync") == 3
 
 
 def test_a_full_disk_is_told_and_hurts_no_older_checkpoint(checkpoints, faulty_storage):

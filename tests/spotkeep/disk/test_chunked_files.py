@@ -6,7 +6,6 @@ import contextlib
 import errno
 import mmap
 import os
-import threading
 
 import numpy as np
 import pytest
@@ -98,15 +97,33 @@ def test_a_file_that_shrinks_while_it_is_read_is_noticed(written):
 
 
 def test_a_piece_is_written_when_it_is_there_and_not_before(tmp_path, content):
-    waited = []
-    lock = threading.Lock()
+    there, written = set(), []
 
-    def wait(end):
-        with lock:
-            waited.append(end)
+    class Disk(LocalStorage):
+        def write_at(self, descriptor, raw, offset):
+            assert offset + len(raw) in there
+            written.append((offset, offset + len(raw)))
+            super().write_at(descriptor, raw, offset)
 
-    write_file(LocalStorage(), tmp_path / "data", content, wait=wait)
-    assert sorted(waited) == [WRITE, 2 * WRITE, SIZE]
+    write_file(Disk(), tmp_path / "data", content, wait=there.add)
+    starts, ends = zip(*sorted(written), strict=True)
+    assert starts == (0, *ends[:-1])
+    assert ends[-1] == SIZE
+    assert ends[0] < WRITE, "the disk does not wait for much"
+    assert max(end - start for start, end in written) == WRITE
+
+
+def test_the_directories_have_their_entries_on_the_disk_when_the_file_is_written(tmp_path, content):
+    synced = []
+
+    class Disk(LocalStorage):
+        def sync_directory(self, path):
+            assert (path / "data").exists() or (path / "of" / "data").exists()
+            synced.append(path.name)
+
+    (tmp_path / "of").mkdir()
+    write_file(Disk(), tmp_path / "of" / "data", content, directories=(tmp_path / "of", tmp_path))
+    assert synced == ["of", tmp_path.name]
 
 
 @pytest.mark.parametrize("failing", [0, WRITE, 2 * WRITE])

@@ -17,24 +17,24 @@ def test_a_length_is_cut_into_pieces():
 @pytest.mark.parametrize("size", [0, 3, 4, 5, 400])
 def test_each_piece_is_done_once(size):
     done = []
-    share(size, 4, done.extend)
+    share(pieces(size, 4), done.extend)
     assert sorted(done) == list(pieces(size, 4))
 
 
 def test_two_threads_are_at_it_at_once():
     both = threading.Barrier(2, timeout=30)
-    share(8, 4, lambda left: [both.wait() for _ in left])
+    share(pieces(8, 4), lambda left: [both.wait() for _ in left])
 
 
 def test_or_as_many_as_asked_for_and_never_more_than_there_are_pieces():
     every_one = threading.Barrier(3, timeout=30)
-    share(12, 4, lambda left: [every_one.wait() for _ in left], threads=8)
+    share(pieces(12, 4), lambda left: [every_one.wait() for _ in left], threads=8)
     assert threading.active_count() == 1 or all(thread.name != "spotkeep-helper" for thread in threading.enumerate())
 
 
 def test_one_piece_needs_no_other_thread():
     threads = []
-    share(4, 4, lambda left: threads.extend(threading.current_thread() for _ in left))
+    share(pieces(4, 4), lambda left: threads.extend(threading.current_thread() for _ in left))
     assert threads == [threading.current_thread()]
 
 
@@ -53,7 +53,7 @@ def test_a_failure_of_one_thread_ends_all_and_is_raised(in_helper):
                 raise KeyError(piece)
 
     with pytest.raises(KeyError):
-        share(10**6, 4, work)
+        share(pieces(10**6, 4), work)
     assert threading.active_count() == 1 or all(thread.name != "spotkeep-helper" for thread in threading.enumerate())
 
 
@@ -69,6 +69,6 @@ def test_who_interrupts_the_asking_thread_finds_the_others_stopped(monkeypatch):
 
     monkeypatch.setattr(threading.Thread, "join", join)
     with pytest.raises(KeyboardInterrupt):
-        share(16, 4, list, threads=4)
+        share(pieces(16, 4), list, threads=4)
     assert not interrupted[0].is_alive()
     assert all(thread.name != "spotkeep-helper" for thread in threading.enumerate())

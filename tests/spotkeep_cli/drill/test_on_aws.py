@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from spotkeep_cli.aws_deployment import Connection
+from spotkeep_cli.aws_calls import Connection
 from spotkeep_cli.deployment import ConnectionOptions
 from spotkeep_cli.drill.on_aws import AwsDrill
 from spotkeep_cli.drill.recovery import Look, Phase, Recovery, absorb

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from spotkeep_jobs.actions.pool_actions import PoolActions
 from spotkeep_jobs.aws.scheduler_api import ScheduleNotMadeError
 from spotkeep_jobs.decisions.pool_matching import traits_of
+from spotkeep_jobs.decisions.pool_rules import PoolRules
 from spotkeep_jobs.decisions.pool_schedules import Firing
 from spotkeep_jobs.decisions.training_job_request import JobPlatform
-from spotkeep_jobs.decisions.warm_pool import PoolRules
 from spotkeep_jobs.errors import SageMakerBusyError, SageMakerRefusedError
 from spotkeep_jobs.facts.record import Pool, Run
 from spotkeep_jobs.facts.states import NoticeKind, PoolEndReason, PoolState, RunState, TimelineKind

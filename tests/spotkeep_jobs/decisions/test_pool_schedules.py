@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotkeep_jobs.decisions.pool_rules import PoolRules
 from spotkeep_jobs.decisions.pool_schedules import SETTLES, Firing, plan_schedules
-from spotkeep_jobs.decisions.warm_pool import PoolRules
 from spotkeep_jobs.facts.states import PoolState
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

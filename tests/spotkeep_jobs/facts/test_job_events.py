@@ -95,7 +95,7 @@ def test_a_log_is_read_in_order_of_time_whatever_lines_come_in_one_message() -> 
 
 
 def test_every_event_that_the_library_emits_is_known() -> None:
-    library = Path(__file__).parents[2] / "training" / "spotkeep"
+    library = Path(__file__).parents[3] / "training" / "spotkeep"
     sources = [path.read_text() for path in library.rglob("*.py")]
     emitted = {name for source in sources for name in re.findall(r"""\bemit\(\s*["']([a-z-]+)["']""", source)}
     assert {"start", "resume", "saved", "exit"} <= emitted

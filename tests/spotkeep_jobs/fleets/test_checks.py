@@ -9,7 +9,7 @@ import pytest
 
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.fleets.checks import Checked, MarketFacts, judge
-from spotkeep_jobs.fleets.facts import Snapshot, SpotPrice, Volume
+from spotkeep_jobs.fleets.facts import InstanceTypeFacts, Snapshot, SpotPrice, Volume
 
 NOON = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 OURS = {"spotkeep:deployment": "spotkeep", "spotkeep:run": "count"}
@@ -18,6 +18,10 @@ OURS = {"spotkeep:deployment": "spotkeep", "spotkeep:run": "count"}
 def price(usd: float, *, zone: str = "us-east-1a", minutes_ago: float = 1) -> SpotPrice:
     since = NOON - timedelta(minutes=minutes_ago)
     return SpotPrice(instance_type="g5.xlarge", zone=zone, since=since, usd_per_hour=usd)
+
+
+def type_facts(name: str = "g5.xlarge", **fields: Any) -> InstanceTypeFacts:
+    return InstanceTypeFacts(name=name, **{"nvme_volumes": True, "spot": True, "architectures": ("x86_64",), **fields})
 
 
 def checked(facts: MarketFacts | None = None, **fields: Any) -> Checked:
@@ -30,6 +34,40 @@ def test_a_type_that_no_zone_offers_is_refused() -> None:
     (problem,) = checked(instance_types=["g5.xlarge", "g5.xxlarge"]).problems
     assert (problem.field, problem.found) == ("instance_types", "g5.xxlarge")
     assert "us-east-1a" in problem.problem
+
+
+def test_a_type_whose_volumes_cannot_be_told_apart_is_refused_before_anything_is_paid() -> None:
+    facts = MarketFacts(prices=(price(0.5),), types=(type_facts(nvme_volumes=False),))
+    (problem,) = checked(facts).problems
+    assert (problem.field, problem.found) == ("instance_types", "g5.xlarge")
+    assert "Nitro" in problem.problem
+    assert not checked(MarketFacts(prices=(price(0.5),), types=(type_facts(),))).problems
+
+
+def test_processors_that_the_ami_is_not_for_are_refused_and_an_ami_nobody_knows_is_not() -> None:
+    arm = (type_facts(architectures=("arm64",)),)
+    (problem,) = checked(MarketFacts(prices=(price(0.5),), types=arm, ami_architecture="x86_64")).problems
+    assert "arm64" in problem.problem
+    assert "instance_ami" in problem.fix
+    assert not checked(MarketFacts(prices=(price(0.5),), types=arm, ami_architecture="arm64")).problems
+    assert not checked(MarketFacts(prices=(price(0.5),), types=arm)).problems
+
+
+def test_a_type_without_spot_is_refused_on_spot_and_taken_on_demand() -> None:
+    facts = MarketFacts(prices=(), types=(type_facts(spot=False),))
+    (problem,) = checked(facts).problems
+    assert "not sold on spot" in problem.problem
+    assert not checked(facts, capacity="on-demand").problems
+
+
+def test_all_that_is_wrong_with_all_types_is_told_at_once() -> None:
+    facts = MarketFacts(
+        prices=(price(0.5),),
+        types=(type_facts(nvme_volumes=False, architectures=("arm64",)), type_facts("x9.large", spot=False)),
+        ami_architecture="x86_64",
+    )
+    problems = checked(facts, instance_types=["g5.xlarge", "x9.large", "g5.xxlarge"]).problems
+    assert [problem.found for problem in problems] == ["g5.xlarge", "g5.xlarge", "x9.large", "g5.xxlarge"]
 
 
 def test_offers_are_the_newest_prices_the_cheapest_first() -> None:

@@ -22,6 +22,7 @@ from spotkeep_jobs.fleets.history import (
     absorb,
     as_training_job,
     closed,
+    last_words,
     steps,
     to_terminate,
 )
@@ -103,6 +104,13 @@ def test_an_interruption_that_nobody_saw_before_the_end_is_told_all_the_same() -
     found = absorb(history(), seen=seen(lost, last), record=done, now=at(22))
     assert statuses(found) == ["Starting", "Downloading", "Interrupted", "Downloading", "Training"]
     assert found.ending is Ending.FINISHED
+
+
+def test_an_instance_that_went_before_it_trained_was_not_interrupted() -> None:
+    gone = instance("a", launched=1, state="terminated", ended_at=at(3), reason="Client.InstanceInitiatedShutdown")
+    found = absorb(history(), seen=seen(gone, instance("b", launched=4)), record=trains("b", since=5), now=at(6))
+    assert statuses(found) == ["Starting", "Downloading", "Starting", "Downloading", "Training"]
+    assert found.transitions[2].message == "i-a, g5.xlarge in us-east-1a, went before it trained"
 
 
 def test_an_instance_that_ec2_forgot_is_over() -> None:
@@ -226,6 +234,75 @@ def test_instances_that_leave_before_they_train_are_not_replaced_for_ever() -> N
     assert found.ending is Ending.FUTILE
     job = as_training_job(closed(found, record=record(), charges=None, now=at(12)), record())
     assert "no such bucket" in (job.failure_reason or "")
+
+
+def test_neither_interruptions_in_between_nor_a_training_long_ago_hide_that_nothing_trains_any_more() -> None:
+    trained = instance("t", launched=0, state="terminated", reason="Server.SpotInstanceTermination")
+    gone = [
+        instance(
+            f"{n}",
+            launched=3 + n,
+            state="terminated",
+            # Every other one is taken by EC2: neither a proof that it would have trained, nor that it would not.
+            reason="Server.SpotInstanceTermination" if n % 2 else "Client.InternalError",
+        )
+        for n in range(2 * MAX_FUTILE_INSTANCES)
+    ]
+    found = absorb(history(), seen=seen(instance("t", launched=0)), record=trains("t", since=1), now=at(2))
+    found = absorb(found, seen=seen(trained, *gone[:-2]), record=record(), now=at(20))
+    assert found.ending is None
+    found = absorb(found, seen=seen(trained, *gone), record=record(), now=at(21))
+    assert found.ending is Ending.FUTILE
+    reason = as_training_job(closed(found, record=record(), charges=None, now=at(22)), record()).failure_reason
+    assert reason is not None
+    assert "i-8, ended by Client.InternalError" in reason
+    assert "docs/runbook.md" in reason
+
+
+def test_an_instance_that_never_says_a_word_is_ended_and_counted() -> None:
+    mute = instance("mute", launched=1)
+    found = absorb(history(), seen=seen(mute), record=record(), now=at(20))
+    assert steps(found, seen=seen(mute), record=record(), now=at(20)) == ()
+    found = absorb(found, seen=seen(mute), record=record(), now=at(21))
+    assert steps(found, seen=seen(mute), record=record(), now=at(21)) == (Step.TERMINATE,)
+    assert to_terminate(found, record=record(), now=at(21)) == ("i-mute",)
+    ended = [
+        instance(f"{n}", launched=20 * n, state="terminated", reason="Client.UserInitiatedShutdown")
+        for n in range(MAX_FUTILE_INSTANCES)
+    ]
+    assert absorb(found, seen=seen(*ended), record=record(), now=at(110)).ending is Ending.FUTILE
+
+
+def test_an_instance_whose_agent_was_heard_of_may_wait_for_its_volume_as_long_as_it_must() -> None:
+    waits = seen(instance("a", launched=1))
+    found = absorb(history(), seen=waits, record=record(holder="a", until=6), now=at(5))
+    found = absorb(found, seen=waits, record=record(), now=at(90))
+    assert steps(found, seen=waits, record=record(), now=at(90)) == ()
+
+
+def test_an_instance_that_waits_for_the_lease_of_another_one_is_not_silent() -> None:
+    both = seen(instance("a", launched=1), instance("b", launched=2))
+    found = absorb(history(), seen=both, record=trains("a", since=3), now=at(30))
+    assert steps(found, seen=both, record=trains("a", since=3), now=at(30)) == ()
+
+
+@pytest.mark.parametrize(
+    ("console", "words"),
+    [
+        (
+            "cloud-init ran\nspotkeep: s3://b/k cannot be fetched: status 403\nspotkeep-boot: it goes\n",
+            "s3://b/k cannot",
+        ),
+        ("[  12.3] cloud-init[1]: spotkeep: this image has no python3\r\n", "this image has no python3"),
+        ("kernel panic\n", None),
+        ("", None),
+    ],
+)
+def test_the_console_tells_why_an_instance_gave_up_before_it_could_tell_the_record(
+    console: str, words: str | None
+) -> None:
+    found = last_words(console)
+    assert found is None if words is None else (found or "").startswith(words)
 
 
 def test_interruptions_by_ec2_are_never_held_against_a_run() -> None:

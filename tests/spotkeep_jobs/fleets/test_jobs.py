@@ -18,7 +18,16 @@ from spotkeep_jobs.facts.leftover_findings import Kind, Rule
 from spotkeep_jobs.facts.price_book import StoragePrices
 from spotkeep_jobs.facts.record import Run
 from spotkeep_jobs.facts.states import EndReason, RunState
-from spotkeep_jobs.fleets.facts import Fleet, FleetEvent, Instance, Snapshot, SpotPrice, Stored, Volume
+from spotkeep_jobs.fleets.facts import (
+    Fleet,
+    FleetEvent,
+    Instance,
+    InstanceTypeFacts,
+    Snapshot,
+    SpotPrice,
+    Stored,
+    Volume,
+)
 from spotkeep_jobs.fleets.history import FleetHistory
 from spotkeep_jobs.fleets.jobs import FleetJobs
 from spotkeep_jobs.fleets.launch import FleetPlatform, fleet_launch, job_request_of
@@ -41,6 +50,7 @@ class FakeEc2:
     storage: list[Stored] = field(default_factory=list)
     versions: list[str] = field(default_factory=list)
     terminated: list[str] = field(default_factory=list)
+    consoles: dict[str, str] = field(default_factory=dict)
     refuses: bool = False
     loses_answers: int = 0
 
@@ -93,6 +103,9 @@ class FakeEc2:
         self.terminated += instance_ids
         self.there = [replace(each, state="terminated") if each.id in instance_ids else each for each in self.there]
 
+    def console(self, instance_id: str, /) -> str:
+        return self.consoles.get(instance_id, "")
+
     def spot_prices(
         self, *, instance_types: Sequence[str], zones: Sequence[str], start: datetime, end: datetime
     ) -> tuple[SpotPrice, ...]:
@@ -101,6 +114,12 @@ class FakeEc2:
             for name in instance_types
             for zone in zones
         )
+
+    def instance_types(self, names: Sequence[str], /) -> tuple[InstanceTypeFacts, ...]:
+        return ()
+
+    def ami_architecture(self, template_id: str, /) -> str | None:
+        return None
 
     def volume(self, volume_id: str, /) -> Volume | None:
         return None

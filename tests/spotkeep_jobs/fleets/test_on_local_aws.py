@@ -31,6 +31,7 @@ from spotkeep_jobs.decisions.training_job_request import JobPlatform
 from spotkeep_jobs.facts.record import Run
 from spotkeep_jobs.facts.states import EndReason, NoticeKind, RunState, TimelineKind
 from spotkeep_jobs.fleets.ec2_api import BotoEc2Api
+from spotkeep_jobs.fleets.history import MAX_FUTILE_INSTANCES
 from spotkeep_jobs.fleets.jobs import FleetJobs
 from spotkeep_jobs.fleets.launch import FleetPlatform
 from spotkeep_jobs.fleets.records import DynamoFleetRecords
@@ -203,6 +204,21 @@ def region(local_aws: LocalAws) -> Iterator[Region]:
     fleets = [fleet["FleetId"] for fleet in region.ec2.describe_fleets()["Fleets"]]
     if fleets:
         region.ec2.delete_fleets(FleetIds=fleets, TerminateInstances=True)
+
+
+def test_an_agent_that_cannot_be_had_ends_the_run_and_not_the_account(region: Region) -> None:
+    region.s3.put_object(Bucket=region.bucket, Key="spotkeep.pyz", Body=b"another one")
+    run = region.launch(steps=10)
+    ended = region.follow_until(run, lambda head: head.state.ended, "the end")
+    assert (ended.state, ended.end_reason) == (RunState.FAILED, EndReason.INPUT_ERROR)
+    assert "spotkeep.pyz is not what was deployed: its SHA-256 is" in (ended.failure_reason or "")
+    assert region.fleet_state(ended).startswith("deleted")
+    instances = region.instances(run)
+    assert MAX_FUTILE_INSTANCES <= len(instances) <= MAX_FUTILE_INSTANCES + 1
+    assert {each["State"]["Name"] for each in instances} <= {"shutting-down", "terminated"}
+    assert [notice.kind for notice in region.table.notices(run.run)] == [NoticeKind.FAILED]
+    volumes = region.ec2.describe_volumes(Filters=[{"Name": f"tag:{RUN_TAG}", "Values": [run.run]}])["Volumes"]
+    assert volumes == []
 
 
 def test_a_run_trains_is_interrupted_goes_on_and_leaves_nothing_that_bills(region: Region) -> None:

@@ -96,12 +96,13 @@ def test_volumes_that_ebs_makes_are_taken() -> None:
     assert judged(volume={"type": "io2", "size_gb": 10, "iops": 10_000}).accepted()
 
 
-def launched(**fields: Any) -> Any:
+def launched(*, volume_kms_key_arn: str | None = None, **fields: Any) -> Any:
     request = judged(**fields).accepted()
+    subnets = {"subnet-a": "us-east-1a", "subnet-b": "us-east-1b"}
     return fleet_launch(
         request=request,
         job=first_job(request, prices={}),
-        platform=FleetPlatform(launch_template_id="lt-1", subnets={"subnet-a": "us-east-1a", "subnet-b": "us-east-1b"}),
+        platform=FleetPlatform(launch_template_id="lt-1", subnets=subnets, volume_kms_key_arn=volume_kms_key_arn),
         deployment="spotkeep",
         run="count-1",
         attempt=2,
@@ -124,6 +125,12 @@ def test_a_fleet_keeps_one_instance_of_any_type_in_any_zone_where_capacity_is_de
     assert places == [(t, s, "0.75") for t in ("g5.xlarge", "g6.xlarge") for s in ("subnet-a", "subnet-b")]
     # A fleet of this type takes no tags for its instances: they are in the version of the launch template.
     assert [each["ResourceType"] for each in asked["TagSpecifications"]] == ["fleet"]
+
+
+def test_the_deployments_key_encrypts_the_runs_volume() -> None:
+    key = "arn:aws:kms:us-east-1:123456789012:key/1234abcd"
+    assert launched(volume_kms_key_arn=key).instance_job.volume.kms_key_id == key
+    assert launched().instance_job.volume.kms_key_id is None
 
 
 def test_on_demand_is_the_whole_target() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from spotkeep_jobs.decisions.warm_pool import PoolRules
+from spotkeep_jobs.decisions.pool_rules import PoolRules
 from spotkeep_jobs.functions.tracking_functions import TrackingSettings
 
 ENVIRONMENT = {
     "SPOTKEEP_DEPLOYMENT": "spotkeep",
     "SPOTKEEP_RUN_TABLE": "runs",
     "SPOTKEEP_NOTICE_TOPIC_ARN": "arn:aws:sns:us-east-1:123456789012:notices",
+    "SPOTKEEP_DEAD_NOTICE_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/123456789012/dead-notices",
     "SPOTKEEP_PRICES": '{"ml.m5.xlarge": 0.23}',
     "SPOTKEEP_POOL_SCHEDULE_GROUP": "spotkeep-pools",
     "SPOTKEEP_POOL_SCHEDULE_ROLE_ARN": "arn:aws:iam::123456789012:role/schedules",
@@ -64,6 +65,7 @@ def test_every_wrong_or_missing_one_is_named_at_once() -> None:
         "deployment",
         "run_table",
         "notice_topic_arn",
+        "dead_notice_queue_url",
         "run_retention_days",
         "prices",
         "warm_pools_function_arn",

@@ -10,7 +10,15 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from spotkeep_jobs.prices.price_list import AwsPriceList, PricesNotReadError, endpoint_region, instance_prices
+from spotkeep_jobs.prices.price_list import (
+    EC2_HOURS,
+    MOST_PAGES,
+    TRAINING_HOURS,
+    AwsPriceList,
+    PricesNotReadError,
+    endpoint_region,
+    instance_prices,
+)
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -29,7 +37,7 @@ def product(usage_type: str, *usd: str, unit: str = "Hrs", begins: tuple[str, ..
 
 @pytest.mark.parametrize("usage_type", ["USE1-Train:ml.m5.xlarge", "Train:ml.m5.xlarge", "APN1-Train:ml.m5.xlarge"])
 def test_an_hour_of_training_is_told_by_its_usage_type(usage_type: str) -> None:
-    assert instance_prices([product(usage_type, "0.23")]) == {"ml.m5.xlarge": 0.23}
+    assert instance_prices([product(usage_type, "0.23")], TRAINING_HOURS) == {"ml.m5.xlarge": 0.23}
 
 
 @pytest.mark.parametrize(
@@ -44,18 +52,39 @@ def test_an_hour_of_training_is_told_by_its_usage_type(usage_type: str) -> None:
     ],
 )
 def test_what_is_not_the_price_of_an_hour_of_training_is_left_out(other: dict[str, Any]) -> None:
-    assert instance_prices([other]) == {}
+    assert instance_prices([other], TRAINING_HOURS) == {}
 
 
 def test_two_prices_for_one_type_are_no_price() -> None:
     twice = [product("EU-Train:ml.m5.xlarge", "0.23"), product("EU-Train:ml.m5.xlarge", "0.25")]
-    assert instance_prices([*twice, product("EU-Train:ml.p5.48xlarge", "98.32")]) == {"ml.p5.48xlarge": 98.32}
+    known = product("EU-Train:ml.p5.48xlarge", "98.32")
+    assert instance_prices([*twice, known], TRAINING_HOURS) == {"ml.p5.48xlarge": 98.32}
 
 
-def answers(stub: Stubber, service: str, usage_type: str, *pages: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize("instance_type", ["g5.xlarge", "m7i-flex.large", "u-12tb1.112xlarge", "m7i.metal-24xl"])
+@pytest.mark.parametrize("mark", ["", "EU-", "USW2-", "APN1-"])
+def test_an_hour_on_ec2_is_told_by_its_usage_type(mark: str, instance_type: str) -> None:
+    assert instance_prices([product(f"{mark}BoxUsage:{instance_type}", "1.006")], EC2_HOURS) == {instance_type: 1.006}
+
+
+@pytest.mark.parametrize(
+    "usage_type", ["UnusedBox:g5.xlarge", "HostBoxUsage:g5", "DedicatedUsage:g5.xlarge", "EU-Reservation:g5.xlarge"]
+)
+def test_an_hour_on_ec2_that_no_fleet_is_billed_is_left_out(usage_type: str) -> None:
+    assert instance_prices([product(usage_type, "1.006")], EC2_HOURS) == {}
+
+
+LINUX = {
+    "operatingSystem": "Linux", "tenancy": "Shared", "preInstalledSw": "NA", "capacitystatus": "Used",
+    "operation": "RunInstances",
+}  # fmt: skip
+
+
+def answers(stub: Stubber, service: str, usage_type: str, *pages: list[dict[str, Any]], **attributes: str) -> None:
     filters = [
         {"Type": "TERM_MATCH", "Field": "regionCode", "Value": "eu-west-1"},
         {"Type": "CONTAINS", "Field": "usagetype", "Value": usage_type},
+        *({"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in attributes.items()),
     ]
     for number, page in enumerate(pages):
         more = {"NextToken": str(number)} if number < len(pages) - 1 else {}
@@ -71,6 +100,11 @@ def pricing() -> Any:
 def test_a_region_is_read_page_by_page_as_the_service_takes_and_gives_it(pricing: Any) -> None:
     with Stubber(pricing) as stub:
         answers(
+            stub, "AmazonEC2", "BoxUsage:",
+            [product("EU-BoxUsage:g5.xlarge", "1.123"), product("EU-BoxUsage:g6.xlarge", "0.0")],
+            [product("EU-BoxUsage:m5.xlarge", "0.214")], **LINUX,
+        )  # fmt: skip
+        answers(
             stub, "AmazonSageMaker", "Train:ml.",
             [product("EU-Train:ml.m5.xlarge", "0.256")], [product("EU-Train:ml.g5.2xlarge", "1.69")],
         )  # fmt: skip
@@ -82,9 +116,19 @@ def test_a_region_is_read_page_by_page_as_the_service_takes_and_gives_it(pricing
         ])  # fmt: skip
         book = AwsPriceList(pricing).read("eu-west-1", now=NOON)
         stub.assert_no_pending_responses()
-    assert book.instance_usd_per_hour == {"ml.g5.2xlarge": 1.69, "ml.m5.xlarge": 0.256}
+    assert book.instance_usd_per_hour == {
+        "g5.xlarge": 1.123, "m5.xlarge": 0.214, "ml.g5.2xlarge": 1.69, "ml.m5.xlarge": 0.256
+    }  # fmt: skip
     assert (book.storage.s3_standard, book.storage.ebs_gp3, book.storage.ebs_snapshot) == (0.023, 0.088, 0.05)
     assert (book.region, book.fetched_at) == ("eu-west-1", NOON)
+
+
+def test_a_list_without_an_end_is_left_and_told(pricing: Any) -> None:
+    with Stubber(pricing) as stub:
+        page = [product("EU-BoxUsage:g5.xlarge", "1.123")]
+        answers(stub, "AmazonEC2", "BoxUsage:", *[page] * (MOST_PAGES + 2), **LINUX)
+        with pytest.raises(PricesNotReadError, match=f"more than {MOST_PAGES} pages"):
+            AwsPriceList(pricing).read("eu-west-1", now=NOON)
 
 
 def test_an_aws_that_refuses_is_told_with_its_reason(pricing: Any) -> None:

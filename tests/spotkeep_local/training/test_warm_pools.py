@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_local.training.job import Ending, SecondaryStatus, TrainingJob, from_document, to_document
+from spotkeep_local.training.pool_status import PoolStatus, WarmPool
 from spotkeep_local.training.warm_pools import (
     LONGEST_CHAIN_SECONDS,
-    PoolStatus,
-    WarmPool,
     expires_at,
     instances_in_pools,
     pool_after,

@@ -157,7 +157,7 @@ class CheckpointDirectory:
         """
         try:
             self._make_place(step)
-            files = [self._write_data(step, data_file_name(image.index), image, wait) for image in images]
+            files = self._write_files(step, images, wait=wait)
             return self._commit(
                 step, files, document, epochs_completed=epochs_completed, metrics=metrics or {}, ranks=()
             )
@@ -340,9 +340,26 @@ class CheckpointDirectory:
         self._clear(target)
         self._storage.make_directory(target)
 
+    def _write_files(
+        self, step: int, images: Sequence[FileImage], *, first: int = 0, wait: Callable[[int], None] | None
+    ) -> list[DataFile]:
+        """Write data files. The disk has them then, and the directory they are in.
+
+        Args:
+            step: Of the checkpoint.
+            images: Their content.
+            first: The number of the first image's file.
+            wait: See `write_images`.
+        """
+        files = [self._write_data(step, data_file_name(first + image.index), image, wait) for image in images]
+        if not files:
+            self._storage.sync_directory(self.path)
+        return files
+
     def _write_data(self, step: int, name: str, image: FileImage, wait: Callable[[int], None] | None) -> DataFile:
+        target = self._at(step)
         wait_here = None if wait is None else (lambda end: wait(image.start + end))
-        write_file(self._storage, self._at(step) / name, image.raw, wait=wait_here)
+        write_file(self._storage, target / name, image.raw, directories=(target, self.path), wait=wait_here)
         return DataFile(name=name, size=len(image.raw), chunks=tuple(image.checksums))
 
     def _commit(
@@ -369,11 +386,9 @@ class CheckpointDirectory:
         )
         raw = manifest_bytes(manifest)
         self._storage.write(target / _MANIFEST_DRAFT, raw)
-        # The data's entries must be on the disk before the name that vouches for them is.
-        self._storage.sync_directory(target)
+        # The disk has the data and their entries: now it may get the name that vouches for them.
         self._storage.rename(target / _MANIFEST_DRAFT, target / MANIFEST_NAME)
         self._storage.sync_directory(target)
-        self._storage.sync_directory(self.path)
         self._found_good[step] = self._fingerprint(step, manifest)
         return len(raw) + sum(file.size for file in files)
 

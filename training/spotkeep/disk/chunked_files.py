@@ -1,27 +1,32 @@
 """Data files: written while they are still being copied, read straight into the memory that waits for them.
 
-Two threads share the pieces of a file, so one works while the other waits for the disk. What the page cache has is read
-into its target and verified there. What is on the disk is read past the page
-cache in larger pieces, into memory that is aligned for that, verified, and copied to where it belongs.
+Threads share the pieces of a file, so some work while others wait for the disk. What the page cache has is read into
+its target and verified there. What is on the disk is read past the page cache, into memory that is aligned for that,
+verified, and copied to where it belongs.
 """
 
 from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Callable
 
 from .chunk_checksums import chunk_checksums
 from .manifest import CHUNK_BYTES
-from .shared_work import Piece, share
+from .shared_work import Piece, pieces, share
 from .snapshot import copy_bytes, new_memory
 from .storage import WRITE_BYTES, LocalStorage, ReadableFile
 
+_FIRST_WRITE_BYTES = 4 * CHUNK_BYTES
 # More goes through memory that is new and out of the cache, less waits for the interpreter's lock more often.
 _READ_BYTES = 2 * CHUNK_BYTES
-# Two to wait for the disk, while two others add up and copy what it gave.
-_DISK_READERS = 4
+# Two keep a disk busy. The others have the next request there already when the processors are: a thread that the disk
+# has woken waits for its turn behind the training's own.
+_DISK_WRITERS = 4
+# Some wait for the disk, while others add up and copy what it gave.
+_DISK_READERS = 8
 
 Target = tuple[int, memoryview]
 """Where in a file some bytes are, and the memory they belong to."""
@@ -40,7 +45,12 @@ class AlteredChunkError(Exception):
 
 
 def write_file(
-    storage: LocalStorage, path: Path, raw: memoryview, *, wait: Callable[[int], None] | None = None
+    storage: LocalStorage,
+    path: Path,
+    raw: memoryview,
+    *,
+    directories: Sequence[Path] = (),
+    wait: Callable[[int], None] | None = None,
 ) -> None:
     """Write a data file and wait until the disk has it.
 
@@ -48,20 +58,28 @@ def write_file(
         storage: The disk.
         path: Where; nothing may be there.
         raw: Its bytes.
-        wait: Called with the end of a piece of `WRITE_BYTES` before it is written; returns when its bytes are there.
+        directories: The disk shall have their entries too.
+        wait: Called with the end of a piece before it is written; returns when all bytes before it are there.
 
     Raises:
         OSError: If the disk refuses.
     """
     with storage.create(path, direct=True) as descriptor:
 
-        def write_pieces(left: Iterator[Piece]) -> None:
-            for start, end in left:
-                if wait is not None:
-                    wait(end)
-                storage.write_at(descriptor, raw[start:end], start)
+        def write_piece(start: int, end: int) -> None:
+            if wait is not None:
+                wait(end)
+            storage.write_at(descriptor, raw[start:end], start)
 
-        share(len(raw), WRITE_BYTES, write_pieces)
+        def sync_directories() -> None:
+            for directory in directories:
+                storage.sync_directory(directory)
+
+        writes: list[Callable[[], None]] = [
+            partial(write_piece, start, end) for start, end in _growing_pieces(len(raw))
+        ]
+        # Beside the first piece, which may still have to be copied, and not when everybody waits for the last.
+        share([*writes[:1], sync_directories, *writes[1:]], _do_all, threads=_DISK_WRITERS)
         storage.sync(descriptor)
 
 
@@ -80,8 +98,7 @@ def read_file(file: ReadableFile, checksums: Sequence[str], targets: Sequence[Ta
     """
     cached = file.is_cached()
     share(
-        file.size,
-        _READ_BYTES,
+        pieces(file.size, _READ_BYTES),
         lambda left: _Reader(file, checksums, targets).read(left, cached=cached),
         threads=2 if cached else _DISK_READERS,
     )
@@ -101,6 +118,20 @@ def read_part(file: ReadableFile, checksums: Sequence[str], offset: int, size: i
         _verify(chunk, start, checksums)
         found += chunk[max(offset - start, 0) : offset + size - start]
     return bytes(found)
+
+
+def _growing_pieces(size: int) -> Iterator[Piece]:
+    """Cut a file into what it is written in: small pieces first, so that the disk does not wait for a whole copy."""
+    start = 0
+    while start < size:
+        end = min(start + min(max(start, _FIRST_WRITE_BYTES), WRITE_BYTES), size)
+        yield start, end
+        start = end
+
+
+def _do_all(acts: Iterator[Callable[[], None]]) -> None:
+    for act in acts:
+        act()
 
 
 class _Reader:

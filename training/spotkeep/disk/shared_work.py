@@ -1,4 +1,4 @@
-"""A few threads that share one row of pieces: what keeps a disk, or the memory, busy from Python.
+"""A few threads that share one row of work: what keeps a disk, or the memory, busy from Python.
 
 Copying, adding up, reading and writing let go of the interpreter's lock, so a second thread is worth a second
 processor. More than two gain nothing where all of them wait for the same thing, memory or a disk.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
-from typing import Callable
+from typing import Callable, Generic, TypeVar
 
+Item = TypeVar("Item")
 Piece = tuple[int, int]
 """A start and an end."""
 
@@ -19,18 +20,18 @@ def pieces(size: int, piece_bytes: int) -> Iterator[Piece]:
     return ((start, min(start + piece_bytes, size)) for start in range(0, size, piece_bytes))
 
 
-def share(size: int, piece_bytes: int, work: Callable[[Iterator[Piece]], None], *, threads: int = 2) -> None:
-    """Let this thread and, for more than one piece, others go through the pieces of a length.
+def share(items: Iterable[Item], work: Callable[[Iterator[Item]], None], *, threads: int = 2) -> None:
+    """Let this thread and, for more than one item, others go through some items in their order.
 
-    Returns, or raises what one of them raised, when all are done: none starts another piece after a failure.
+    Returns, or raises what one of them raised, when all are done: none starts another item after a failure.
 
     Args:
-        size: The length.
-        piece_bytes: The length of a piece; the last may be shorter.
-        work: Called in every thread with the pieces that are left, for as long as it asks for more.
-        threads: How many, this one included; never more than there are pieces.
+        items: What is to be done.
+        work: Called in every thread with the items that are left, for as long as it asks for more.
+        threads: How many, this one included; never more than there are items.
     """
-    left = _PiecesLeft(size, piece_bytes)
+    row = list(items)
+    left = _ItemsLeft(row)
 
     def help_along() -> None:
         try:
@@ -40,7 +41,7 @@ def share(size: int, piece_bytes: int, work: Callable[[Iterator[Piece]], None], 
 
     helpers = [
         threading.Thread(target=help_along, name="spotkeep-helper", daemon=True)
-        for _ in range(min(threads, -(-size // piece_bytes)) - 1)
+        for _ in range(min(threads, len(row)) - 1)
     ]
     try:
         for helper in helpers:
@@ -62,18 +63,18 @@ def _join(threads: Iterable[threading.Thread]) -> None:
             thread.join()
 
 
-class _PiecesLeft:
-    """The pieces that are left, for all threads, until one of them fails."""
+class _ItemsLeft(Generic[Item]):
+    """The items that are left, for all threads, until one of them fails."""
 
-    def __init__(self, size: int, piece_bytes: int) -> None:
-        self._left = pieces(size, piece_bytes)
+    def __init__(self, items: Iterable[Item]) -> None:
+        self._left = iter(items)
         self._lock = threading.Lock()
         self.problem: BaseException | None = None
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[Item]:
         return self
 
-    def __next__(self) -> Piece:
+    def __next__(self) -> Item:
         with self._lock:
             if self.problem is not None:
                 raise StopIteration

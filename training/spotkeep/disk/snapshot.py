@@ -24,8 +24,8 @@ from spotkeep.state.encoding import Blob
 from .chunk_checksums import chunk_checksums
 from .manifest import CHUNK_BYTES
 from .page_lock import lock_pages
-from .shared_work import Piece, share
-from .storage import ALIGNMENT_BYTES, WRITE_BYTES
+from .shared_work import Piece, pieces, share
+from .storage import ALIGNMENT_BYTES
 
 # Below this, handing the interpreter's lock over costs more than the copy.
 _SMALL_COPY_BYTES = 2**14
@@ -68,7 +68,8 @@ class Snapshot:
     def __init__(self) -> None:
         self._memory: mmap.mmap | None = None
         self._unlock: weakref.finalize[Any, Any] | None = None
-        self._copied: set[int] = set()
+        self._copied_end = 0
+        self._copied_beyond: dict[int, int] = {}
         self._abandoned = False
         self._progress = threading.Condition()
 
@@ -88,7 +89,7 @@ class Snapshot:
             ends[blob.file_index] = blob.offset + len(blob.raw)
         sizes = {index: -(-end // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for index, end in sorted(ends.items())}
         self._hold(sum(sizes.values()))
-        self._copied, self._abandoned = set(), False
+        self._copied_end, self._copied_beyond, self._abandoned = 0, {}, False
         images, start = [], 0
         for index, size in sizes.items():
             raw = memoryview(self._memory or b"")[start : start + size]
@@ -106,7 +107,7 @@ class Snapshot:
             self._copy_from_devices(blobs, images)
             for image in images:
                 contents = _Contents(blob for blob in blobs if blob.file_index == image.index)
-                share(len(image.raw), WRITE_BYTES, partial(self._copy_pieces, image, contents))
+                share(pieces(len(image.raw), _AT_ONCE_BYTES), partial(self._copy_pieces, image, contents))
         except BaseException:
             with self._progress:
                 self._abandoned = True
@@ -114,16 +115,16 @@ class Snapshot:
             raise
 
     def wait(self, end: int) -> None:
-        """Wait until a piece that the data files are written in is copied.
+        """Wait until all that comes before a place is copied.
 
         Args:
-            end: Where it ends in the snapshot.
+            end: The place in the snapshot.
 
         Raises:
             AbandonedSnapshotError: If it never will be.
         """
         with self._progress:
-            self._progress.wait_for(lambda: self._abandoned or end in self._copied)
+            self._progress.wait_for(lambda: self._abandoned or end <= self._copied_end)
             if self._abandoned:
                 raise AbandonedSnapshotError("the copy of the state was broken off")
 
@@ -140,16 +141,17 @@ class Snapshot:
         for wait in waits:
             wait()
 
-    def _copy_pieces(self, image: FileImage, contents: _Contents, pieces: Iterator[Piece]) -> None:
-        for start, end in pieces:
-            for first in range(start, end, _AT_ONCE_BYTES):
-                block = image.raw[first : min(first + _AT_ONCE_BYTES, end)]
-                contents.copy_into(block, first)
-                number = first // CHUNK_BYTES
-                checksums = chunk_checksums(block, CHUNK_BYTES)
-                image.checksums[number : number + len(checksums)] = checksums
+    def _copy_pieces(self, image: FileImage, contents: _Contents, left: Iterator[Piece]) -> None:
+        for start, end in left:
+            block = image.raw[start:end]
+            contents.copy_into(block, start)
+            number = start // CHUNK_BYTES
+            checksums = chunk_checksums(block, CHUNK_BYTES)
+            image.checksums[number : number + len(checksums)] = checksums
             with self._progress:
-                self._copied.add(image.start + end)
+                self._copied_beyond[image.start + start] = image.start + end
+                while self._copied_end in self._copied_beyond:
+                    self._copied_end = self._copied_beyond.pop(self._copied_end)
                 self._progress.notify_all()
 
     def _hold(self, size: int) -> None:

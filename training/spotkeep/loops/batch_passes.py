@@ -14,7 +14,6 @@ from itertools import islice
 from typing import Any, Protocol
 
 from spotkeep.errors import UsageError
-from spotkeep.loaded import loaded
 from spotkeep.state.random_states import RandomLane, capture_random_states, restore_random_states, seeded_random_states
 
 
@@ -134,22 +133,3 @@ def pass_over(items: Iterator[Any], count: int) -> None:
             f"the checkpoint was made after {count} batches of this pass, and there are {found} now; keep the data and "
             "the batch size of the run"
         )
-
-
-def batch_source(batches: Iterable[Any]) -> BatchSource:
-    """Choose how passes over these batches are taken up in their middle.
-
-    Raises:
-        UsageError: If they cannot be.
-    """
-    if isinstance(batches, Iterator):
-        raise UsageError(
-            f"a {type(batches).__name__} gives its batches only once, so an epoch cannot be taken up in its middle; "
-            "pass something that can be iterated over again: a list, a DataLoader, an object with __iter__"
-        )
-    torch_data = loaded("torch.utils.data")
-    if torch_data is not None and isinstance(batches, torch_data.DataLoader):
-        from .torch_batches import torch_batches
-
-        return torch_batches(batches)
-    return PlainBatches(batches, draws=not isinstance(batches, Sequence))

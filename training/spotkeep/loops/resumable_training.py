@@ -14,7 +14,8 @@ from spotkeep.errors import UsageError
 from spotkeep.notices.notice import EXIT_INTERRUPTED
 from spotkeep.state.random_states import RandomStates, capture_random_states, restore_random_states
 
-from .batch_passes import BatchSource, PassStart, batch_source
+from .batch_passes import BatchSource, PassStart
+from .batch_sources import batch_source
 
 _RANDOM = "random states"
 _LOOP = "loop"

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
-from spotkeep.disk.manifest import MANIFEST_NAME, data_file_name
+from spotkeep.disk.manifest import MANIFEST_NAME
 from spotkeep.disk.retention import Best
 from spotkeep.disk.snapshot import FileImage
 from spotkeep.disk.storage import LocalStorage
@@ -205,9 +205,7 @@ class SharedDirectory(CheckpointDirectory):
         wait: Callable[[int], None] | None,
     ) -> list[Json]:
         def write() -> Json:
-            files = tuple(self._write_data(step, data_file_name(first + image.index), image, wait) for image in images)
-            if files:
-                self._storage.sync_directory(self._at(step))
+            files = tuple(self._write_files(step, images, first=first, wait=wait))
             own = own_state(document, first=first)
             return WrittenShare(files, document.own_files, own).as_message()
 

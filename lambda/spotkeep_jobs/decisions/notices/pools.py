@@ -91,8 +91,8 @@ def pool_over_notice(*, run: Run, pool: Pool, deployment: str, created_at: datet
         deployment: The deployment's name.
         created_at: When the notice is written.
     """
-    if pool.state is PoolState._NOT_KEPT:
-        over, paragraphs, reason = _NOT_KEPT, _what_to_request(pool), PoolState._NOT_KEPT.value
+    if pool.state is PoolState.NOT_KEPT:
+        over, paragraphs, reason = _NOT_KEPT, _what_to_request(pool), PoolState.NOT_KEPT.value
     else:
         end = pool.end_reason or PoolEndReason.EXPIRED
         over, paragraphs, reason = _POOL_ENDINGS[end], _waited_for_nothing(pool), end.value

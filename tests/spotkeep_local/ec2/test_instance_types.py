@@ -1,0 +1,69 @@
+"""What the name of a type tells of it, by boto3, and through the seam that the launcher asks by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from botocore.exceptions import ClientError
+
+from spotkeep_jobs.fleets.ec2_api import BotoEc2Api
+from spotkeep_jobs.fleets.facts import InstanceTypeFacts
+from spotkeep_local.ec2.instance_types import described
+
+if TYPE_CHECKING:
+    from .conftest import Ec2
+
+
+@pytest.mark.parametrize(
+    ("name", "hypervisor", "nvme", "architecture"),
+    [
+        ("m5.xlarge", "nitro", "required", "x86_64"),
+        ("m4.xlarge", "xen", "unsupported", "x86_64"),
+        ("p3.2xlarge", "xen", "unsupported", "x86_64"),
+        ("p3dn.24xlarge", "nitro", "required", "x86_64"),
+        ("i3.metal", None, "required", "x86_64"),
+        ("g5.xlarge", "nitro", "required", "x86_64"),
+        ("g5g.xlarge", "nitro", "required", "arm64"),
+        ("g4dn.xlarge", "nitro", "required", "x86_64"),
+        ("c7gn.large", "nitro", "required", "arm64"),
+        ("im4gn.large", "nitro", "required", "arm64"),
+        ("a1.large", "nitro", "required", "arm64"),
+        ("t2.micro", "xen", "unsupported", "x86_64"),
+    ],
+)
+def test_a_family_tells_hypervisor_volumes_and_processors(
+    name: str, hypervisor: str | None, nvme: str, architecture: str
+) -> None:
+    told = described(name)
+    assert told.get("Hypervisor") == hypervisor
+    assert told["EbsInfo"]["NvmeSupport"] == nvme
+    assert told["ProcessorInfo"]["SupportedArchitectures"] == [architecture]
+
+
+def test_named_types_are_described_and_others_refused(ec2: Ec2) -> None:
+    answer = ec2.client.describe_instance_types(InstanceTypes=["g5.xlarge", "m4.large"])
+    assert [each["InstanceType"] for each in answer["InstanceTypes"]] == ["g5.xlarge", "m4.large"]
+    with pytest.raises(ClientError, match=r"g5\.xxlarge"):
+        ec2.client.describe_instance_types(InstanceTypes=["g5.xxlarge"])
+
+
+def test_all_types_come_page_by_page_and_filters_choose(ec2: Ec2) -> None:
+    pages = ec2.client.get_paginator("describe_instance_types").paginate(
+        Filters=[{"Name": "hypervisor", "Values": ["xen"]}], PaginationConfig={"PageSize": 50}
+    )
+    found = [each["InstanceType"] for page in pages for each in page["InstanceTypes"]]
+    assert "m4.large" in found
+    assert "m5.large" not in found
+    assert len(found) == len(set(found)) > 50
+
+
+def test_the_launcher_asks_for_types_and_for_what_its_ami_runs_on(ec2: Ec2) -> None:
+    api = BotoEc2Api(lambda: ec2.client)
+    assert api.instance_types(["g5g.xlarge", "no.such"]) == (
+        InstanceTypeFacts(name="g5g.xlarge", nvme_volumes=True, spot=True, architectures=("arm64",)),
+    )
+    # Of an AMI that is not there nothing is known; what a run's own version of the template says does not count.
+    assert api.ami_architecture(ec2.template()) is None
+    image = ec2.client.describe_images()["Images"][0]
+    assert api.ami_architecture(ec2.template(ImageId=image["ImageId"])) == image["Architecture"]
