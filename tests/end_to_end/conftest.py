@@ -21,7 +21,7 @@ from spotkeep_local.control import LocalControl
 from spotkeep_local.options import ServerOptions
 
 PROJECT = Path(__file__).parents[2]
-_PATIENCE_SECONDS = 120.0
+_PATIENCE_SECONDS = 600.0
 
 
 @dataclass

@@ -19,7 +19,7 @@ from spotkeep_jobs.facts.states import RunState
 if TYPE_CHECKING:
     from conftest import DeployedApp
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 _EVERY_STEPS = 5
 _COUNT = """\

@@ -16,7 +16,7 @@ from spotkeep_jobs.facts.states import RunState
 if TYPE_CHECKING:
     from conftest import DeployedApp
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 PROJECT = Path(__file__).parents[2]
 DEPLOYED = "--no-deploy"
@@ -61,7 +61,6 @@ def rehearse(
         },
         capture_output=True,
         text=True,
-        timeout=240,
         check=False,
     )
     assert list(elsewhere.iterdir()) == []

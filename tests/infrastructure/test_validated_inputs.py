@@ -182,7 +182,6 @@ def templates_of(assembly: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_what_passed_is_not_judged_again_and_what_fails_a_rule_fails_it_each_time(
     tmp_path: Path, checkout: Path, cdk_synth: Synth
 ) -> None:

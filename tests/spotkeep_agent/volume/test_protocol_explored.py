@@ -97,7 +97,6 @@ def test_one_instance_after_the_other(start: Callable[..., World], zone: str, bu
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("start", "zone"), [SAME_ZONE, OTHER_ZONE])
 @pytest.mark.parametrize(
     "budget",
