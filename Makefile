@@ -72,6 +72,8 @@ setup-torch: setup ## torch, Keras, Lightning and Hugging Face's Trainer, for th
 	@$(BIN)/python -c 'import torch' 2>/dev/null || { $(BIN)/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0'; }
 	@$(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/frameworks.txt
 
+# The models are tiny: threads that wait for each other take longer than they do.
+test-torch: export OMP_NUM_THREADS := 1
 test-torch: setup-torch ## The tests that need torch, and those of the frameworks on top of it
 	$(PYTEST) -m torch
 
