@@ -18,10 +18,12 @@ from spotkeep_constructs.instance_log import grant_read_instance_log, group_name
 from spotkeep_constructs.interruption_drill import InterruptionDrill
 from spotkeep_constructs.job_events import JobEvents
 from spotkeep_constructs.job_function import JobFunction
+from spotkeep_constructs.leftover_alarms import LeftoverAlarms
 from spotkeep_constructs.leftover_sweep import LeftoverSweep
 from spotkeep_constructs.notice_dead_letters import NoticeDeadLetters
 from spotkeep_constructs.notice_topics import NoticeTopics
 from spotkeep_constructs.reconciliation import Reconciliation
+from spotkeep_constructs.run_shutdown import RunShutdown
 from spotkeep_constructs.training_jobs import TrainingJobs
 from spotkeep_constructs.warm_pool_watch import WarmPoolWatch
 from spotkeep_constructs.webhook import Webhook
@@ -167,9 +169,14 @@ class EventsStack(Stack):
             orphaned_checkpoints_days=settings.orphaned_checkpoints_days,
         )
         job_events = JobEvents(self, "JobEvents", tracker=self.tracker)
-        Reconciliation(self, "Reconciliation", reconciler=self.reconciler)
-        if compute is not None:
-            self._follow_fleets(compute, settings, job_events)
+        clock = Reconciliation(self, "Reconciliation", reconciler=self.reconciler)
+        follow_fleets = [] if compute is None else self._follow_fleets(compute, settings, job_events)
+        RunShutdown(
+            self,
+            "Shutdown",
+            reconciler=self.reconciler,
+            needs=[self.tracker, self.warm_pools, self.topics, job_events, clock, watch, *follow_fleets],
+        )
         functions = [jobs.launcher, self.tracker, self.warm_pools, self.reconciler]
         if settings.slack_channel or settings.teams_channel:
             ChatChannels(
@@ -198,6 +205,14 @@ class EventsStack(Stack):
             events=job_events.queue,
             dead_letters=dead_letters,
         )
+        leftover_alarms = LeftoverAlarms(
+            self,
+            "LeftoverAlarms",
+            topic=self.topics.operations,
+            reconciler=self.reconciler,
+            most_found=settings.leftovers_alarm_count,
+            most_usd_per_hour=settings.leftovers_alarm_usd_per_hour,
+        )
         drill = (
             InterruptionDrill(
                 self,
@@ -220,7 +235,7 @@ class EventsStack(Stack):
                 deliverers=[self.tracker, self.warm_pools, self.reconciler],
                 functions=functions,
                 dead_letters=dead_letters,
-                alarms=alarms.alarms,
+                alarms=[*alarms.alarms, *leftover_alarms.alarms],
             )
         self.connection = Connection(
             self,
@@ -247,12 +262,13 @@ class EventsStack(Stack):
             },
         )
 
-    def _follow_fleets(self, compute: ComputeStack, settings: Settings, job_events: JobEvents) -> None:
+    def _follow_fleets(self, compute: ComputeStack, settings: Settings, job_events: JobEvents) -> list[Construct]:
         """Brings what EC2 says to the tracker, and lets the functions act on fleets as they do on jobs."""
-        FleetEvents(self, "FleetEvents", job_events=job_events)
+        events = FleetEvents(self, "FleetEvents", job_events=job_events)
         fleets = Fleets(self, "Fleets", deployment=settings.deployment)
         functions = [self.tracker, self.warm_pools, self.reconciler]
         compute.let_launch(functions, fleets)
         for function in functions:
             grant_read_instance_log(self, function.role, deployment=settings.deployment)
         fleets.grant_clear_away(self.reconciler.role)
+        return [events, fleets]

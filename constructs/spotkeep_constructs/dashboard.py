@@ -161,6 +161,22 @@ class Dashboard(Construct):
             ),
         )
         self.dashboard.add_widgets(
+            cloudwatch.GraphWidget(
+                title="Left over: what belongs to no live run",
+                left=[
+                    _of_function(reconciler, "LeftoversFound", "found", _ORANGE, statistic="Maximum"),
+                    _of_function(reconciler, "LeftoversRemoved", "removed", _GREEN, statistic="Maximum"),
+                    _of_function(
+                        reconciler, "LeftoversNotRemoved", "could not be removed or read", _RED, statistic="Maximum"
+                    ),
+                ],
+                right=[_of_function(reconciler, "LeftoversUsdPerHour", "USD an hour", _BLUE, statistic="Maximum")],
+                left_y_axis=_FROM_ZERO,
+                right_y_axis=_FROM_ZERO,
+                width=24,
+            )
+        )
+        self.dashboard.add_widgets(
             _totals(
                 "Troubles of the functions",
                 [
@@ -220,12 +236,14 @@ class Dashboard(Construct):
         )
 
 
-def _of_function(function: JobFunction, name: str, label: str, color: str) -> cloudwatch.Metric:
+def _of_function(
+    function: JobFunction, name: str, label: str, color: str, *, statistic: str = "Sum"
+) -> cloudwatch.Metric:
     return cloudwatch.Metric(
         namespace=NAMESPACE,
         metric_name=name,
         dimensions_map={"service": function.function.function_name},
-        statistic="Sum",
+        statistic=statistic,
         period=PERIOD,
         label=label,
         color=color,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
-from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from spotkeep_constructs.alarms import alarm_at
 from spotkeep_constructs.job_function import JobFunction
 from spotkeep_constructs.notice_dead_letters import NoticeDeadLetters
 
@@ -52,77 +52,65 @@ class FailureAlarms(Construct):
         super().__init__(scope, id)
         self.alarms: list[cloudwatch.Alarm] = []
         self.errors: dict[str, cloudwatch.Alarm] = {}
-        action = actions.SnsAction(topic)
         for function in functions:
             name, alarm_id = function.package, _id_of(function)
-            self.errors[name] = cloudwatch.Alarm(
+            self.errors[name] = alarm_at(
                 self,
                 f"{alarm_id}Errors",
-                alarm_description=f"The {name} raised an error: read its log.",
                 metric=function.function.metric_errors(period=PERIOD, statistic="Sum"),
                 threshold=1,
-                evaluation_periods=1,
-                comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
-                treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+                description=f"The {name} raised an error: read its log.",
+                topic=topic,
             )
             self.alarms += [
                 self.errors[name],
-                cloudwatch.Alarm(
+                alarm_at(
                     self,
                     f"{alarm_id}Failures",
-                    alarm_description=(
+                    metric=_visible(function.failures),
+                    threshold=1,
+                    description=(
                         f"An event for the {name} failed after all retries and waits in its dead-letter queue."
                     ),
-                    metric=function.failures.metric_approximate_number_of_messages_visible(
-                        period=PERIOD, statistic="Maximum"
-                    ),
-                    threshold=1,
-                    evaluation_periods=1,
-                    comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
-                    treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+                    topic=topic,
                 ),
             ]
-        self.events_waiting = cloudwatch.Alarm(
+        self.events_waiting = alarm_at(
             self,
             "EventsWaiting",
-            alarm_description=(
+            metric=events.metric_approximate_age_of_oldest_message(period=PERIOD, statistic="Maximum"),
+            threshold=LONGEST_WAIT.to_seconds(),
+            description=(
                 "Events wait for the tracker: it fails or is throttled. Read its log. "
                 "The reconciler follows runs meanwhile."
             ),
-            metric=events.metric_approximate_age_of_oldest_message(period=PERIOD, statistic="Maximum"),
-            threshold=LONGEST_WAIT.to_seconds(),
-            evaluation_periods=1,
-            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
-            treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+            topic=topic,
         )
-        self.alarms.append(self.events_waiting)
-        for alarm_id, queue, description in (
-            (
+        self.alarms += [
+            self.events_waiting,
+            alarm_at(
+                self,
                 "NoticesDead",
-                dead_letters.dead,
-                "A notice could not be sent for hours and is put aside: spotkeep notices ls, then replay.",
+                metric=_visible(dead_letters.dead),
+                threshold=1,
+                description="A notice could not be sent for hours and is put aside: spotkeep notices ls, then replay.",
+                topic=topic,
             ),
-            (
+            alarm_at(
+                self,
                 "NoticesUndelivered",
-                dead_letters.undelivered,
-                "SNS could not deliver a notice to a subscriber: receive a message of the queue and read why.",
+                metric=_visible(dead_letters.undelivered),
+                threshold=1,
+                description=(
+                    "SNS could not deliver a notice to a subscriber: receive a message of the queue and read why."
+                ),
+                topic=topic,
             ),
-        ):
-            self.alarms.append(
-                cloudwatch.Alarm(
-                    self,
-                    alarm_id,
-                    alarm_description=description,
-                    metric=queue.metric_approximate_number_of_messages_visible(period=PERIOD, statistic="Maximum"),
-                    threshold=1,
-                    evaluation_periods=1,
-                    comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
-                    treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
-                )
-            )
-        for alarm in self.alarms:
-            alarm.add_alarm_action(action)
-            alarm.add_ok_action(action)
+        ]
+
+
+def _visible(queue: sqs.IQueue) -> cloudwatch.Metric:
+    return queue.metric_approximate_number_of_messages_visible(period=PERIOD, statistic="Maximum")
 
 
 def _id_of(function: JobFunction) -> str:

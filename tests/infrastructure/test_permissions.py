@@ -108,6 +108,7 @@ EXPECTED_ACTIONS = {
         "s3:ListBucket",
         "scheduler:DeleteSchedule",
         "pricing:GetProducts",
+        "cloudformation:DescribeStacks",
         "ec2:DeleteVolume",
         "ec2:DeleteSnapshot",
     },

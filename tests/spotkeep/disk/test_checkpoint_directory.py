@@ -131,16 +131,16 @@ def test_the_data_is_on_the_disk_before_the_name_that_vouches_for_it(checkpoints
     # Where it is found: the checkpoint in its directory, the file in the checkpoint.
     assert before.index("make_directory step-1") < before.index("sync_directory checkpoints")
     if "w" in state:
-        created = before.index("create data-00000.bin")
-        assert created < before.index("sync_directory step-1")
-        assert before[-1] == "sync", "of the data"
-        assert before[created:].count("sync") == 3
+        directories = ["sync_directory step-1", "sync", "sync_directory checkpoints", "sync"]
+        assert before[-6:] == ["create data-00000.bin", "sync", *directories]
 
 
 def test_a_full_disk_is_told_and_hurts_no_older_checkpoint(checkpoints, faulty_storage):
     write(checkpoints(), 1)
     needed = sum(path.stat().st_size for path in (checkpoints().path / "step-1").iterdir())
-    for free_bytes in [*range(0, needed, 250), needed - 1]:
+    # The time in a manifest has up to three decimals, so another one may be a little shorter.
+    enough = needed - len(".123")
+    for free_bytes in [*range(0, enough, 250), enough - 1]:
         with pytest.raises(SaveError, match="the disk is full: give the job a larger volume"):
             write(checkpoints(storage=faulty_storage(free_bytes=free_bytes)), 2)
         assert [path.name for path in checkpoints().path.iterdir()] == ["step-1"], "what was written of it is removed"

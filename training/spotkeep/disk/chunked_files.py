@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Callable
 
@@ -20,13 +19,15 @@ from .snapshot import copy_bytes, new_memory
 from .storage import WRITE_BYTES, LocalStorage, ReadableFile
 
 _FIRST_WRITE_BYTES = 4 * CHUNK_BYTES
-# More goes through memory that is new and out of the cache, less waits for the interpreter's lock more often.
+# From the page cache. More goes through memory that is new and out of the processor's cache, less waits for the
+# interpreter's lock more often.
 _READ_BYTES = 2 * CHUNK_BYTES
 # Two keep a disk busy. The others have the next request there already when the processors are: a thread that the disk
 # has woken waits for its turn behind the training's own.
 _DISK_WRITERS = 4
-# Some wait for the disk, while others add up and copy what it gave.
-_DISK_READERS = 8
+# Of one chunk each, which the processor's cache still has when it is copied. Most of them wait for the disk, while
+# others add up and copy what it gave.
+_DISK_READERS = 12
 
 Target = tuple[int, memoryview]
 """Where in a file some bytes are, and the memory they belong to."""
@@ -66,21 +67,17 @@ def write_file(
     """
     with storage.create(path, direct=True) as descriptor:
 
-        def write_piece(start: int, end: int) -> None:
-            if wait is not None:
-                wait(end)
-            storage.write_at(descriptor, raw[start:end], start)
+        def write_pieces(left: Iterator[Piece]) -> None:
+            for start, end in left:
+                if wait is not None:
+                    wait(end)
+                storage.write_at(descriptor, raw[start:end], start)
 
-        def sync_directories() -> None:
-            for directory in directories:
-                storage.sync_directory(directory)
-
-        writes: list[Callable[[], None]] = [
-            partial(write_piece, start, end) for start, end in _growing_pieces(len(raw))
-        ]
-        # Beside the first piece, which may still have to be copied, and not when everybody waits for the last.
-        share([*writes[:1], sync_directories, *writes[1:]], _do_all, threads=_DISK_WRITERS)
+        share(_growing_pieces(len(raw)), write_pieces, threads=_DISK_WRITERS)
         storage.sync(descriptor)
+    # Not before: a file system that keeps a journal would hold the writes up. Now it has written these down already.
+    for directory in directories:
+        storage.sync_directory(directory)
 
 
 def read_file(file: ReadableFile, checksums: Sequence[str], targets: Sequence[Target] = ()) -> None:
@@ -96,12 +93,15 @@ def read_file(file: ReadableFile, checksums: Sequence[str], targets: Sequence[Ta
         AlteredChunkError: If a chunk is not what it was. Some targets have been filled then, the one of that chunk
             too.
     """
-    cached = file.is_cached()
-    share(
-        pieces(file.size, _READ_BYTES),
-        lambda left: _Reader(file, checksums, targets).read(left, cached=cached),
-        threads=2 if cached else _DISK_READERS,
-    )
+    if file.is_cached():
+        share(pieces(file.size, _READ_BYTES), _Reader(file, checksums, targets).read_cached)
+        return
+    chunks = list(pieces(file.size, CHUNK_BYTES))
+    # In one piece, because the large pages that the disk reads into faster are larger than a chunk.
+    memory = memoryview(new_memory(min(_DISK_READERS, len(chunks)) * CHUNK_BYTES))
+    places = [memory[start:end] for start, end in pieces(len(memory), CHUNK_BYTES)]
+    reader = _Reader(file, checksums, targets)
+    share(chunks, lambda left: reader.read_from_disk(left, places.pop()), threads=len(places))
 
 
 def read_part(file: ReadableFile, checksums: Sequence[str], offset: int, size: int) -> bytes:
@@ -129,48 +129,47 @@ def _growing_pieces(size: int) -> Iterator[Piece]:
         start = end
 
 
-def _do_all(acts: Iterator[Callable[[], None]]) -> None:
-    for act in acts:
-        act()
-
-
 class _Reader:
-    """Reads pieces of one file in one thread."""
+    """Reads pieces of one file, in any number of threads."""
 
     def __init__(self, file: ReadableFile, checksums: Sequence[str], targets: Sequence[Target]) -> None:
         self._file = file
         self._checksums = checksums
         self._targets = targets
         self._places = [place for place, _ in targets]
-        self._memory = memoryview(b"")
 
-    def read(self, left: Iterator[Piece], *, cached: bool) -> None:
+    def read_from_disk(self, left: Iterator[Piece], memory: memoryview) -> None:
+        """Read past the page cache.
+
+        Args:
+            left: Chunks.
+            memory: Room for one, aligned for direct I/O; for this thread alone.
+        """
         for start, end in left:
-            if cached:
-                self._read_cached(start, end)
-            else:
-                self._read_around(start, end, cached=False)
+            self._read_around(start, memory[: end - start], cached=False)
 
-    def _read_cached(self, start: int, end: int) -> None:
+    def read_cached(self, left: Iterator[Piece]) -> None:
         """Read as many whole chunks at once as lie in one target, and those that do not one by one."""
-        while start < end:
-            stop = min(start + CHUNK_BYTES, end)
-            around = bisect.bisect_right(self._places, start) - 1
-            place, target = self._targets[around] if around >= 0 else (0, memoryview(b""))
-            inside = place + len(target)
-            if stop <= inside:
-                stop = end if end <= inside else inside // CHUNK_BYTES * CHUNK_BYTES
-                self._read(target[start - place : stop - place], start, cached=True)
-            else:
-                self._read_around(start, stop, cached=True)
-            start = stop
+        memory = memoryview(b"")
+        for piece in left:
+            start, end = piece
+            while start < end:
+                stop = min(start + CHUNK_BYTES, end)
+                around = bisect.bisect_right(self._places, start) - 1
+                place, target = self._targets[around] if around >= 0 else (0, memoryview(b""))
+                inside = place + len(target)
+                if stop <= inside:
+                    stop = end if end <= inside else inside // CHUNK_BYTES * CHUNK_BYTES
+                    self._read(target[start - place : stop - place], start, cached=True)
+                else:
+                    memory = memory or memoryview(new_memory(CHUNK_BYTES))
+                    self._read_around(start, memory[: stop - start], cached=True)
+                start = stop
 
-    def _read_around(self, start: int, end: int, *, cached: bool) -> None:
+    def _read_around(self, start: int, memory: memoryview, *, cached: bool) -> None:
         """Read into memory of our own, and copy to the targets."""
-        if end - start > len(self._memory):
-            self._memory = memoryview(new_memory(end - start))
-        memory = self._memory[: end - start]
         self._read(memory, start, cached=cached)
+        end = start + len(memory)
         first = max(bisect.bisect_right(self._places, start) - 1, 0)
         for place, target in self._targets[first : bisect.bisect_left(self._places, end)]:
             low, high = max(place, start), min(place + len(target), end)

@@ -18,6 +18,8 @@ from pathlib import Path
 
 from spotkeep.state.arrays import Buffer
 
+from .page_cache import cached_share
+
 ALIGNMENT_BYTES = 4096
 """What direct I/O wants of a place in a file, a place in memory, and a length."""
 
@@ -27,9 +29,6 @@ WRITE_BYTES = 16 * 2**20
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 _DIRECT = getattr(os, "O_DIRECT", 0)
 _READ_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | _CLOEXEC
-_NO_WAIT = getattr(os, "RWF_NOWAIT", 0)
-_PROBES = 8
-_NOT_CACHED = (errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
 class NotARegularFileError(OSError):
@@ -60,22 +59,8 @@ class ReadableFile:
             raise
 
     def is_cached(self) -> bool:
-        """Say whether the page cache seems to have this file, or is the only way to read it.
-
-        A few places are tried and no more: asking makes Linux read what it does not have, whatever one does then.
-        """
-        if self._direct < 0 or not _NO_WAIT:
-            return self._direct < 0
-        return all(self._has_cached(self.size * number // _PROBES) for number in range(_PROBES))
-
-    def _has_cached(self, offset: int) -> bool:
-        try:
-            os.preadv(self._descriptor, [bytearray(1)], offset, _NO_WAIT)
-        except OSError as error:
-            if error.errno not in _NOT_CACHED:
-                raise
-            return False
-        return True
+        """Say whether the page cache seems to have this file, or is the only way to read it."""
+        return self._direct < 0 or cached_share(self._descriptor, self.size) == 1
 
     def read_into(self, target: memoryview, offset: int, *, cached: bool = True) -> int:
         """Fill `target` with the bytes from `offset` on. Gives how many there were; fewer only at the end of the file.
