@@ -5,6 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STATE := .spotkeep
 STAMP := $(STATE)/setup.stamp
+# More than there are cores in a small machine: long tests wait for most of their time. What goes to a worker as a
+# whole, and in which order, is in tests/conftest.py.
+WORKERS ?= 3
+PYTEST := $(BIN)/pytest -n $(WORKERS)
 COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --python-version 3.11
 
 # Nothing is written outside the checkout. A tool that finds no TMPDIR goes elsewhere: `setup` makes it.
@@ -18,11 +22,13 @@ export CDK_HOME := $(CURDIR)/$(STATE)/cdk
 export MYPY_CACHE_DIR := $(CURDIR)/$(STATE)/cache/mypy
 export RUFF_CACHE_DIR := $(CURDIR)/$(STATE)/cache/ruff
 export PATH := $(CURDIR)/$(BIN):$(PATH)
+# Images with Python often set this. Every process here would compile the CDK, boto3 and pydantic again: seconds each.
+unexport PYTHONDONTWRITEBYTECODE
 
 OFFLINE := Setting up needs a Python and an npm package index, once; later runs need no network. Connect, then run make again.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-torch rehearse rehearse-pool rehearse-fleet test test-torch check lint types contracts bench bench-checkpoint torture-checkpoint torture-control bench-control bench-fleet bench-policy lock clean
+.PHONY: help setup setup-torch rehearse rehearse-pool rehearse-fleet test test-torch check lint types contracts bench bench-checkpoint torture-checkpoint torture-control torture-volume bench-control bench-fleet bench-policy lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,14 +66,16 @@ rehearse-fleet: setup ## A run on a local spot fleet: interrupted, moved to anot
 
 test: setup ## Every test (no AWS account, no network, no Docker)
 	@rm -rf $(STATE)/tests
-	$(BIN)/pytest -n 2 --dist loadfile -m 'not torch'
+	$(PYTEST) -m 'not torch'
 
 setup-torch: setup ## torch, Keras, Lightning and Hugging Face's Trainer, for their example and tests
 	@$(BIN)/python -c 'import torch' 2>/dev/null || { $(BIN)/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0'; }
 	@$(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/frameworks.txt
 
+# The models are tiny: threads that wait for each other take longer than they do.
+test-torch: export OMP_NUM_THREADS := 1
 test-torch: setup-torch ## The tests that need torch, and those of the frameworks on top of it
-	$(BIN)/pytest -n 2 --dist loadfile -m torch
+	$(PYTEST) -m torch
 
 check: lint types contracts ## Lint, strict types, import contracts, Python 3.9 for what runs in the job
 
@@ -91,6 +99,9 @@ bench-checkpoint: setup setup-torch ## Measure checkpoints against torch, safete
 
 torture-checkpoint: setup ## Kill, fault, cut and flip checkpoints a thousand times; a verdict, JSON under .spotkeep/torture/
 	$(BIN)/python -m benchmarks.torture $(TORTURE)
+
+torture-volume: setup ## Interrupt an instance's agent in every phase, and visit every world of the volume protocol; minutes
+	SPOTKEEP_EXPLORE=all $(PYTEST) tests/spotkeep_agent/test_interrupted_phases.py tests/spotkeep_agent/volume/test_protocol_explored.py
 
 bench-control: setup ## Count what the functions ask of AWS: an event, a run, a thousand runs, ten thousand notices
 	$(BIN)/python -m benchmarks.control $(BENCH)

@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from spotkeep_local import lifecycle
 from spotkeep_local.options import ServerOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from xdist.remote import Producer
 
 # How long an example takes says more about the machine's other work than about the code.
 hypothesis.settings.register_profile("without-deadlines", deadline=None)
@@ -26,6 +30,7 @@ _TOOLS = Path(sys.prefix) / "bin"
 _STATE = Path(__file__).parent.parent / ".spotkeep"
 _CACHES = _STATE / "cache"
 _SCRATCH = _STATE / "tests"
+_MADE_ONCE = ("tests/infrastructure/",)
 _LONGEST_FOR_SOCKETS = 64
 """A Unix socket's path has 104 bytes; what makes one in here adds up to 40."""
 
@@ -74,6 +79,29 @@ def _write_inside_the_checkout() -> None:
 # While this file is imported, because the conftest files below it are imported before any hook runs, and some of them
 # import the CDK, which looks for node on PATH at that moment.
 _use_harmless_environment()
+
+
+def _unit_of(nodeid: str) -> str:
+    """What goes to one worker as a whole: a file, or a folder whose tests share what takes seconds to make."""
+    folder = next((folder for folder in _MADE_ONCE if nodeid.startswith(folder)), None)
+    return folder or nodeid.partition("::")[0]
+
+
+class _Units(LoadScopeScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        return _unit_of(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    """Units of work go to workers in the order of collection."""
+    config.option.loadscopereorder = False
+    return _Units(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long units first: one that begins last keeps its worker busy while the others have nothing left to do."""
+    slow = Counter(_unit_of(item.nodeid) for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: -slow[_unit_of(item.nodeid)])
 
 
 @pytest.fixture(scope="session")

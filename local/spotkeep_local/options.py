@@ -49,6 +49,8 @@ class ServerOptions:
         isolation: How a job gets its `/opt/ml`, and whether an EC2 instance is a host with namespaces and loop devices
             (`namespace`) or a process group with directories for volumes (`relocated`).
         time_scale: How many times faster than AWS the local EC2 is: notices, launches, volumes, snapshots.
+        agent_time_scale: How many times more often than on AWS the agents on local instances look whether they are to
+            leave. With a large `time_scale` a notice passes between two looks otherwise.
         warm_pool_quota: How many instances may be in warm pools. A new AWS account has 0: jobs then run and leave no
             pool.
 
@@ -65,6 +67,7 @@ class ServerOptions:
     stop_grace_seconds: float = 120.0
     isolation: Isolation = Isolation.AUTO
     time_scale: float = 1.0
+    agent_time_scale: float = 1.0
     warm_pool_quota: int = 10
 
     def __post_init__(self) -> None:
@@ -80,9 +83,13 @@ class ServerOptions:
             or not isinstance(value, int | float)
             or not low <= value <= high
         ]
-        scale = self.time_scale
-        if isinstance(scale, bool) or not isinstance(scale, int | float) or not 1 <= scale <= _FASTEST:
-            problems.append(f"time_scale must be a number from 1 to {_FASTEST}, found {scale!r}")
+        problems += [
+            f"{name} must be a number from 1 to {_FASTEST}, found {scale!r}"
+            for name in ("time_scale", "agent_time_scale")
+            if isinstance(scale := getattr(self, name), bool)
+            or not isinstance(scale, int | float)
+            or not 1 <= scale <= _FASTEST
+        ]
         quota = self.warm_pool_quota
         if isinstance(quota, bool) or not isinstance(quota, int) or quota < 0:
             problems.append(f"warm_pool_quota must be a number of instances from 0, found {quota!r}")
@@ -102,7 +109,13 @@ class ServerOptions:
     @classmethod
     def fast(cls) -> ServerOptions:
         """Options for tests: everything that waits, waits little."""
-        return cls(save_delay_seconds=0.1, sync_interval_seconds=0.1, stop_grace_seconds=3.0, time_scale=60.0)
+        return cls(
+            save_delay_seconds=0.1,
+            sync_interval_seconds=0.1,
+            stop_grace_seconds=3.0,
+            time_scale=60.0,
+            agent_time_scale=20.0,
+        )
 
     def to_json(self) -> str:
         """The same options as a JSON object."""

@@ -80,6 +80,7 @@ class RehearsalPlan:
         interruptions: When the run loses its capacity.
         event_faults: What goes wrong with the state-change events on their way.
         timeout_seconds: The longest the two runs may take.
+        deploy: Deploy the app first. Otherwise what was deployed there before is rehearsed.
         keep_running: Leave the local AWS up afterwards, even if the rehearsal started it.
     """
 
@@ -90,6 +91,7 @@ class RehearsalPlan:
     interruptions: Sequence[Interruption]
     event_faults: EventFaults = field(default_factory=lambda: EventFaults(duplicate=True, shuffle=True))
     timeout_seconds: float = 900.0
+    deploy: bool = True
     keep_running: bool = False
 
 
@@ -128,7 +130,8 @@ class _Rehearsal:
     def run(self, connect: Callable[[LocalAws], Deployment]) -> Report:
         started = time.monotonic()
         with self._staging.local_aws() as local:
-            self._staging.deploy(local)
+            if self._plan.deploy:
+                self._staging.deploy(local)
             deployment = connect(local)
             session, control = local.session(), LocalControl(local.endpoint_url)
             subscriber = Subscriber.subscribe(

@@ -25,7 +25,6 @@ def test_the_short_form_runs_and_writes_every_figure(tmp_path: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=170,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     (size,) = json.loads(report.read_text())["sizes"].values()

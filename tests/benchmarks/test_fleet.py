@@ -48,9 +48,7 @@ def test_the_recovery_that_called_most_is_counted_with_what_it_sent_afterwards()
 def test_the_short_form_runs_and_writes_every_figure(tmp_path: Path) -> None:
     report = tmp_path / "fleet.json"
     command = [sys.executable, "-m", "benchmarks.fleet", "--rounds", "1", "--state-mib", "1", "--output", str(report)]
-    done = subprocess.run(
-        [*command, "--directory", str(tmp_path / "work")], cwd=ROOT, capture_output=True, text=True, timeout=170
-    )
+    done = subprocess.run([*command, "--directory", str(tmp_path / "work")], cwd=ROOT, capture_output=True, text=True)
     assert report.exists(), done.stdout + done.stderr
     document = json.loads(report.read_text())
     assert done.returncode == (0 if document["kept"] else 1)

@@ -8,6 +8,7 @@ import tarfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from spotkeep_local.control import LocalControl
 from spotkeep_local.options import ServerOptions
 
 PROJECT = Path(__file__).parents[2]
-_PATIENCE_SECONDS = 120.0
+_PATIENCE_SECONDS = 600.0
 
 
 @dataclass
@@ -94,13 +95,37 @@ class DeployedApp:
         self.local = lifecycle.start(self.state_dir, options=ServerOptions.fast())
 
 
-@pytest.fixture(scope="session")
-def deployed_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedApp]:
-    state_dir = tmp_path_factory.mktemp("deployed")
+@contextmanager
+def _local_aws(state_dir: Path) -> Iterator[DeployedApp]:
     local = lifecycle.start(state_dir, port=lifecycle.free_port(), options=ServerOptions.fast())
     try:
-        cdk.bootstrap(local, project_dir=PROJECT)
-        cdk.deploy(local, project_dir=PROJECT, context={"drills": "true"})
         yield DeployedApp(state_dir, local)
     finally:
         lifecycle.stop(state_dir)
+
+
+def _deploy(app: DeployedApp, **context: str) -> None:
+    cdk.bootstrap(app.local, project_dir=PROJECT)
+    cdk.deploy(app.local, project_dir=PROJECT, context=context)
+
+
+@pytest.fixture(scope="session")
+def deployed_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedApp]:
+    with _local_aws(tmp_path_factory.mktemp("deployed")) as app:
+        _deploy(app, drills="true")
+        yield app
+
+
+@pytest.fixture(scope="module")
+def empty_aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedApp]:
+    """A local AWS to which a rehearsal deploys the app, with the settings of its own."""
+    with _local_aws(tmp_path_factory.mktemp("empty")) as app:
+        yield app
+
+
+@pytest.fixture
+def rehearsed_app(empty_aws: DeployedApp) -> DeployedApp:
+    """The app as a rehearsal left it, or deployed now."""
+    if not empty_aws.client("ssm").get_parameters(Names=["/spotkeep/connection"])["Parameters"]:
+        _deploy(empty_aws)
+    return empty_aws

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from spotkeep_jobs.facts.record import Run
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 _COUNT = """\
 import os, pathlib, sys, time

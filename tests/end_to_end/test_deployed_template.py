@@ -16,7 +16,7 @@ from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
 
 from .conftest import DeployedApp
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 _PATIENCE_SECONDS = 90.0
 
 

@@ -15,7 +15,7 @@ from spotkeep_local.capacity import CapacityScript
 if TYPE_CHECKING:
     from conftest import DeployedApp
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 _COUNT = """\
 import os, pathlib, sys, time

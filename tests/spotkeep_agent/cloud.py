@@ -69,6 +69,7 @@ class Instance:
                 "SPOTKEEP_DEPLOYMENT": DEPLOYMENT,
                 "SPOTKEEP_LOCAL_INSTANCE_ROOT": str(self.root),
                 "SPOTKEEP_LINGER_SECONDS": "0",
+                "SPOTKEEP_LOCAL_TIME_SCALE": "20",
                 "SPOTKEEP_PROGRESS_SECONDS": "0",
                 "AWS_ENDPOINT_URL": self.cloud.url,
                 "AWS_EC2_METADATA_SERVICE_ENDPOINT": f"http://127.0.0.1:{server.server_address[1]}",
@@ -91,7 +92,7 @@ class Instance:
         path = "/latest/meta-data/events/recommendations/rebalance"
         self.metadata[path] = (200, json.dumps({"noticeTime": "2026-11-22T00:00:00Z"}))
 
-    def wait_for(self, text: str, *, seconds: float = 40.0) -> str:
+    def wait_for(self, text: str, *, seconds: float = 600.0) -> str:
         """Wait until a line with this text is said."""
         deadline = time.monotonic() + seconds
         with self.said:
@@ -103,7 +104,7 @@ class Instance:
                 assert left > 0, f"{self.id} never said {text!r}; it said:\n" + "\n".join(self.lines)
                 self.said.wait(left)
 
-    def finish(self, *, seconds: float = 60.0) -> int:
+    def finish(self, *, seconds: float = 600.0) -> int:
         assert self.agent is not None
         try:
             return self.agent.wait(seconds)

@@ -16,6 +16,10 @@ from spotkeep_fleet.record import FAILED, FINISHED, FleetRecord, opened
 
 from .cloud import RUN, Cloud, Instance
 
+pytestmark = pytest.mark.slow
+
+STEPS = 150
+"""So many that a training with pauses does not end before it is interrupted."""
 SCRIPT = """
 import os, sys, time
 from spotkeep import Checkpointer
@@ -114,7 +118,7 @@ def test_without_a_record_nothing_is_begun(cloud: Cloud) -> None:
 def test_after_a_notice_the_next_instance_goes_on_at_the_same_step(
     cloud: Cloud, launch: Callable[..., None], zone: str
 ) -> None:
-    launch(steps=400, pause=0.05)
+    launch(steps=STEPS, pause=0.1)
     first = cloud.boot("us-east-1a")
     first.wait_for('"event":"saved"')
     first.announce(60)
@@ -122,11 +126,11 @@ def test_after_a_notice_the_next_instance_goes_on_at_the_same_step(
     assert cloud.record.lease is None
     assert cloud.record.training.interruptions == 1
     first.power_off()
-    cloud.change(lambda record: replace(record, job=job(steps=400, pause=0.0)))
+    cloud.change(lambda record: replace(record, job=job(steps=STEPS, pause=0.0)))
     second = cloud.boot(zone)
     assert second.finish() == 0
     assert steps_of(second, "resume") == steps_of(first, "saved")[-1:]
-    assert total(cloud) == str(sum(range(400)))
+    assert total(cloud) == str(sum(range(STEPS)))
     assert cloud.record.volume is not None
     assert cloud.record.volume.zone == zone
     one_volume(cloud)
@@ -134,21 +138,21 @@ def test_after_a_notice_the_next_instance_goes_on_at_the_same_step(
 
 @pytest.mark.parametrize("zone", ["us-east-1a", "us-east-1b"])
 def test_without_a_notice_at_most_an_interval_is_lost(cloud: Cloud, launch: Callable[..., None], zone: str) -> None:
-    launch(steps=400, pause=0.05)
+    launch(steps=STEPS, pause=0.1)
     first = cloud.boot("us-east-1a")
     first.wait_for('"step":10')
     first.power_off()
-    cloud.change(lambda record: replace(record, job=job(steps=400, pause=0.0)))
+    cloud.change(lambda record: replace(record, job=job(steps=STEPS, pause=0.0)))
     second = cloud.boot(zone)
     assert second.finish() == 0
     assert steps_of(second, "resume")[0] >= 8
-    assert total(cloud) == str(sum(range(400)))
+    assert total(cloud) == str(sum(range(STEPS)))
     one_volume(cloud)
 
 
 def test_a_recovery_in_the_same_zone_makes_at_most_twelve_calls(cloud: Cloud, launch: Callable[..., None]) -> None:
     """With the agent's own download, which user data makes: eleven here."""
-    launch(steps=400, pause=0.05)
+    launch(steps=STEPS, pause=0.1)
     first = cloud.boot("us-east-1a")
     first.wait_for('"step":10')
     first.power_off()
@@ -161,7 +165,7 @@ def test_a_recovery_in_the_same_zone_makes_at_most_twelve_calls(cloud: Cloud, la
 
 
 def test_s3_alone_suffices_when_the_volume_is_lost(cloud: Cloud, launch: Callable[..., None]) -> None:
-    launch(steps=400, pause=0.05)
+    launch(steps=STEPS, pause=0.1)
     first = cloud.boot("us-east-1a")
     first.wait_for('"event":"uploaded"')
     first.announce(60)
@@ -170,7 +174,7 @@ def test_s3_alone_suffices_when_the_volume_is_lost(cloud: Cloud, launch: Callabl
     cloud.change(
         lambda record: replace(
             record,
-            job=job(steps=400, pause=0.0),
+            job=job(steps=STEPS, pause=0.0),
             volume=None,
             training=replace(record.training, uploaded_step=None),
         )
@@ -179,7 +183,7 @@ def test_s3_alone_suffices_when_the_volume_is_lost(cloud: Cloud, launch: Callabl
     second = cloud.boot("us-east-1b")
     assert second.finish() == 0
     assert steps_of(second, "downloaded") == steps_of(first, "saved")[-1:]
-    assert total(cloud) == str(sum(range(400)))
+    assert total(cloud) == str(sum(range(STEPS)))
 
 
 def test_a_script_that_fails_is_no_success_and_is_tried_again(cloud: Cloud, launch: Callable[..., None]) -> None:
@@ -206,7 +210,7 @@ def test_a_source_that_cannot_be_cloned_is_told(cloud: Cloud, launch: Callable[.
 
 def test_a_second_instance_waits_until_the_first_has_let_go(cloud: Cloud, launch: Callable[..., None]) -> None:
     """No wait, and no lock, and two instances write (trap 7)."""
-    launch(steps=400, pause=0.05)
+    launch(steps=STEPS, pause=0.1)
     first = cloud.boot("us-east-1a")
     first.wait_for('"event":"saved"')
     second = cloud.boot("us-east-1a")
@@ -221,7 +225,7 @@ def test_a_second_instance_waits_until_the_first_has_let_go(cloud: Cloud, launch
 def test_an_agent_that_crashed_is_started_again_and_ends_what_the_old_one_left(
     cloud: Cloud, launch: Callable[..., None]
 ) -> None:
-    launch(steps=400, pause=0.05)
+    launch(steps=STEPS, pause=0.1)
     instance = cloud.boot("us-east-1a")
     instance.wait_for('"event":"saved"')
     instance.kill_agent()
@@ -255,7 +259,7 @@ def test_metadata_that_hang_hold_nothing_up_for_long(cloud: Cloud, launch: Calla
 
 
 def test_a_rebalance_recommendation_is_a_reason_to_leave(cloud: Cloud, launch: Callable[..., None]) -> None:
-    launch(steps=400, pause=0.05)
+    launch(steps=STEPS, pause=0.1)
     instance = cloud.boot("us-east-1a")
     instance.recommend_rebalance()
     instance.wait_for("EC2 rebalance")
@@ -276,17 +280,17 @@ def test_throttles_are_borne(cloud: Cloud, launch: Callable[..., None]) -> None:
 def test_a_snapshot_that_fails_is_made_again_and_the_old_volume_kept_until_then(
     cloud: Cloud, launch: Callable[..., None]
 ) -> None:
-    launch(steps=400, pause=0.05)
+    launch(steps=STEPS, pause=0.1)
     first = cloud.boot("us-east-1a")
     first.wait_for('"event":"saved"')
     first.power_off()
     cloud.snapshot_state = "error"
-    cloud.change(lambda record: replace(record, job=job(steps=400, pause=0.0)))
+    cloud.change(lambda record: replace(record, job=job(steps=STEPS, pause=0.0)))
     second = cloud.boot("us-east-1b")
     second.wait_for("failed")
     cloud.snapshot_state = "completed"
     assert second.finish() == 0
-    assert total(cloud) == str(sum(range(400)))
+    assert total(cloud) == str(sum(range(STEPS)))
     one_volume(cloud)
 
 
@@ -303,12 +307,12 @@ def test_a_notice_before_anything_began_leaves_nothing(cloud: Cloud, launch: Cal
 def test_a_notice_while_the_snapshot_is_made_is_taken_up_by_the_next_instance(
     cloud: Cloud, launch: Callable[..., None]
 ) -> None:
-    launch(steps=400, pause=0.05)
+    launch(steps=STEPS, pause=0.1)
     first = cloud.boot("us-east-1a")
     first.wait_for('"event":"saved"')
     first.power_off()
     cloud.snapshot_state = "pending"
-    cloud.change(lambda record: replace(record, job=job(steps=400, pause=0.0)))
+    cloud.change(lambda record: replace(record, job=job(steps=STEPS, pause=0.0)))
     second = cloud.boot("us-east-1b")
     second.wait_for("the snapshot")
     second.announce(30)
@@ -320,7 +324,7 @@ def test_a_notice_while_the_snapshot_is_made_is_taken_up_by_the_next_instance(
     third = cloud.boot("us-east-1b")
     assert third.finish() == 0
     assert cloud.calls["CreateSnapshot"] == 1
-    assert total(cloud) == str(sum(range(400)))
+    assert total(cloud) == str(sum(range(STEPS)))
     one_volume(cloud)
 
 
@@ -334,7 +338,7 @@ def test_a_warning_for_another_instance_changes_nothing_here(cloud: Cloud, launc
 
 
 def test_a_stop_that_is_asked_for_saves_and_leaves(cloud: Cloud, launch: Callable[..., None]) -> None:
-    launch(steps=400, pause=0.05)
+    launch(steps=STEPS, pause=0.1)
     instance = cloud.boot("us-east-1a")
     instance.wait_for('"event":"saved"')
     cloud.change(lambda record: replace(record, stop_requested=True))
@@ -351,7 +355,7 @@ def test_a_lease_that_is_lost_ends_the_training_and_lets_the_volume_go(
     def steal(record: FleetRecord) -> FleetRecord:
         return replace(record, fence=9, lease=Lease("i-9", 9, 9e9))
 
-    launch(steps=400, pause=0.05)
+    launch(steps=STEPS, pause=0.1)
     instance = cloud.boot("us-east-1a")
     instance.wait_for('"event":"saved"')
     cloud.change(steal)

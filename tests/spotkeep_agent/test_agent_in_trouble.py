@@ -19,7 +19,11 @@ from spotkeep_fleet.record import FAILED, FINISHED, MOST_SETBACKS, opened
 
 from .cloud import RUN, Cloud, Instance
 
+pytestmark = pytest.mark.slow
+
 MIB = 2**20
+STEPS = 150
+"""So many that a training with pauses does not end before it is interrupted."""
 TOKEN, ACTION = "/latest/api/token", "/latest/meta-data/spot/instance-action"
 SCRIPT = """
 import os, time
@@ -35,7 +39,7 @@ with open(os.path.join(os.environ["SM_MODEL_DIR"], "total"), "w") as file:
 """
 
 
-def job(*, steps: int = 400, pause_s: float = 0.05, weights: int = 1, **changes: object) -> InstanceJob:
+def job(*, steps: int = STEPS, pause_s: float = 0.1, weights: int = 1, **changes: object) -> InstanceJob:
     whole = InstanceJob(
         command=("python", "-c", SCRIPT),
         volume=VolumeSpec(size_gb=8),
@@ -70,7 +74,7 @@ def ends_well(cloud: Cloud, instance: Instance) -> None:
     assert cloud.record.training.state == FINISHED
     assert cloud.record.volume is not None
     total = cloud.volumes[cloud.record.volume.id].path / "model/total"
-    assert total.read_text() == str(sum(range(400)))
+    assert total.read_text() == str(sum(range(STEPS)))
 
 
 # Notices
@@ -99,7 +103,7 @@ def test_a_notice_while_the_source_is_fetched_is_not_kept_waiting_by_the_network
     instance = cloud.boot("us-east-1a")
     instance.wait_for("volume: Ready")
     instance.announce(60)
-    assert instance.finish(seconds=20) == 0
+    assert instance.finish() == 0
     assert cloud.record.lease is None
     assert cloud.record.setbacks == 0
     assert {volume.state for volume in cloud.volumes.values()} == {"available"}
@@ -118,7 +122,7 @@ def test_a_notice_while_a_checkpoint_comes_back_from_s3_is_not_kept_waiting_eith
     second = cloud.boot("us-east-1b")
     second.wait_for("volume: Ready")
     second.announce(60)
-    assert second.finish(seconds=20) == 0
+    assert second.finish() == 0
     cloud.held.clear()
     train_on(cloud)
     ends_well(cloud, cloud.boot("us-east-1b"))
@@ -218,7 +222,7 @@ def test_a_volume_that_is_full_is_told_and_costs_neither_the_training_nor_a_chec
     assert training.state == FINISHED
     assert "give the job a larger volume" in (cloud.record.problem or "")
     assert training.durable_step is not None
-    assert training.durable_step < 400
+    assert training.durable_step < STEPS
     volume = next(iter(cloud.volumes.values()))
     whole = [manifest.parent.name for manifest in (volume.path / "checkpoints").glob("step-*/manifest.json")]
     assert training.durable_step in {int(name.partition("-")[2]) for name in whole}

@@ -35,8 +35,19 @@ def test_on_a_shared_machine_everything_is_below_one_folder() -> None:
 
 def test_all_that_is_missing_is_named() -> None:
     with pytest.raises(SettingsError) as caught:
-        read_settings({"SPOTKEEP_LINGER_SECONDS": "soon"})
-    assert len(caught.value.problems) == 3
+        read_settings({"SPOTKEEP_LINGER_SECONDS": "soon", "SPOTKEEP_LOCAL_TIME_SCALE": "fast"})
+    assert len(caught.value.problems) == 4
+
+
+@pytest.mark.parametrize(("given", "scale"), [({}, 1.0), ({"SPOTKEEP_LOCAL_TIME_SCALE": "20"}, 20.0)])
+def test_it_looks_as_often_as_on_aws_unless_told_that_time_runs_faster(given: dict[str, str], scale: float) -> None:
+    assert read_settings({**ENVIRONMENT, **given}).time_scale == scale
+
+
+@pytest.mark.parametrize("scale", ["0", "0.5", "-1", "nan"])
+def test_nobody_looks_less_often_than_on_aws(scale: str) -> None:
+    with pytest.raises(SettingsError, match="a number from 1"):
+        read_settings({**ENVIRONMENT, "SPOTKEEP_LOCAL_TIME_SCALE": scale})
 
 
 class Metadata:

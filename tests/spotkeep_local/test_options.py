@@ -17,6 +17,7 @@ options = st.builds(
     upload_delay_seconds=st.floats(0, 3600),
     stop_grace_seconds=st.floats(0, 3600),
     time_scale=st.floats(1, 1000),
+    agent_time_scale=st.floats(1, 1000),
     isolation=st.sampled_from(Isolation),
 )
 
@@ -38,11 +39,13 @@ def test_every_wrong_value_is_named_at_once() -> None:
             stop_grace_seconds="120",  # type: ignore[arg-type]
             isolation="docker",  # type: ignore[arg-type]
             time_scale=0.5,
+            agent_time_scale=True,
         )
     fields = [problem.split()[0] for problem in refusal.value.problems]
     assert sorted(fields) == sorted(
         [
             "account_id",
+            "agent_time_scale",
             "isolation",
             "log_level",
             "region",

@@ -33,7 +33,6 @@ def test_the_short_form_breaks_nothing(tmp_path: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=170,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(report.read_text())

@@ -77,7 +77,7 @@ class Agent:
         self._environment = environment
         self._metadata = metadata
         self._say = say
-        self._board = NoticeBoard(metadata)
+        self._board = NoticeBoard(metadata, time_scale=settings.time_scale)
         self._began = time.monotonic()
         self._phases: dict[str, float] = {}
         self._report_changes: dict[str, Any] = {}
@@ -262,13 +262,12 @@ class Agent:
 
     def _watch(self, process: TrainingProcess, notice_file: Path) -> Leaving | None:
         """Wait for the end of a training. Gives why this instance goes; None when the process ended by itself."""
-        beat_at = time.monotonic() + _HEARTBEAT_SECONDS
-        confirmed_at = time.monotonic()
+        beaten_at = confirmed_at = time.monotonic()
         while process.exit_code is None:
             if self._board.notice is not None:
                 return self._end_in_time(process, notice_file, self._board.notice)
-            if time.monotonic() >= beat_at:
-                beat_at = time.monotonic() + _HEARTBEAT_SECONDS
+            if time.monotonic() - beaten_at >= self._heartbeat_seconds():
+                beaten_at = time.monotonic()
                 try:
                     self._report(state=TRAINING)
                     confirmed_at = time.monotonic()
@@ -285,6 +284,10 @@ class Agent:
             if not self._custody.tend():
                 self._board.seen.wait(_LOOK_SECONDS)
         return None
+
+    def _heartbeat_seconds(self) -> float:
+        # Until its first step a training has nothing to report, and a recovery's calls are counted, wherever it is.
+        return _HEARTBEAT_SECONDS / (self._settings.time_scale if self._stepped else 1.0)
 
     def _own_notice(self, source: str) -> Notice:
         return Notice(source=source, deadline=time.time() + notice_seconds())

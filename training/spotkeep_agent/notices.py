@@ -21,10 +21,12 @@ class NoticeBoard:
 
     Args:
         metadata: Of this instance.
+        time_scale: How many times more often than AWS advises it asks them.
     """
 
-    def __init__(self, metadata: InstanceMetadata) -> None:
+    def __init__(self, metadata: InstanceMetadata, *, time_scale: float = 1.0) -> None:
         self._metadata = metadata
+        self._pause_seconds = _POLL_SECONDS / time_scale
         self._rebalance: str | None = None
         self._rebalanced = False
         self._on_first: list[Callable[[], None]] = []
@@ -67,7 +69,8 @@ class NoticeBoard:
             stopping=threading.Event(),
             on_action=self._on_action,
             on_rebalance=self._on_rebalance,
-            longest_pause_seconds=_POLL_SECONDS,
+            pause_seconds=self._pause_seconds,
+            longest_pause_seconds=self._pause_seconds,
         )
 
     def _on_action(self, action: SpotAction) -> None:

@@ -14,6 +14,7 @@ DEPLOYMENT_VARIABLE = "SPOTKEEP_DEPLOYMENT"
 ROOT_VARIABLE = "SPOTKEEP_LOCAL_INSTANCE_ROOT"
 USER_VARIABLE = "SPOTKEEP_USER"
 LINGER_VARIABLE = "SPOTKEEP_LINGER_SECONDS"
+TIME_SCALE_VARIABLE = "SPOTKEEP_LOCAL_TIME_SCALE"
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class AgentSettings:
         user: Who trains, where the agent is root.
         linger_seconds: How long it stays after the end of the training, for the fleet to be deleted: an instance
             that goes by itself is replaced.
+        time_scale: How many times more often than on AWS it looks at the metadata and at its run's record: where two
+            minutes pass in seconds, it would hear of nothing otherwise.
     """
 
     run_table: str
@@ -37,6 +40,7 @@ class AgentSettings:
     root: Path
     user: str
     linger_seconds: float
+    time_scale: float
 
     @property
     def directories(self) -> bool:
@@ -66,11 +70,17 @@ def read_settings(environment: Mapping[str, str]) -> AgentSettings:
         SettingsError: If something is missing or makes no sense; names all of it.
     """
     problems = [f"{name} is not set" for name in (RUN_TABLE_VARIABLE, DEPLOYMENT_VARIABLE) if not environment.get(name)]
-    linger_seconds = 0.0
+    linger_seconds, time_scale = 0.0, 1.0
     try:
         linger_seconds = float(environment.get(LINGER_VARIABLE) or 600.0)
     except ValueError:
         problems.append(f"{LINGER_VARIABLE} is {environment[LINGER_VARIABLE]!r}; set it to a number of seconds")
+    try:
+        time_scale = float(environment.get(TIME_SCALE_VARIABLE) or 1.0)
+    except ValueError:
+        time_scale = 0.0
+    if not time_scale >= 1:
+        problems.append(f"{TIME_SCALE_VARIABLE} is {environment[TIME_SCALE_VARIABLE]!r}; set it to a number from 1")
     if problems:
         raise SettingsError(problems)
     return AgentSettings(
@@ -80,4 +90,5 @@ def read_settings(environment: Mapping[str, str]) -> AgentSettings:
         root=Path(environment.get(ROOT_VARIABLE) or "/").absolute(),
         user=environment.get(USER_VARIABLE) or "spotkeep",
         linger_seconds=linger_seconds,
+        time_scale=time_scale,
     )

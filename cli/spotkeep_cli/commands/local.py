@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Start, stop and look at the local AWS.", no_args_is_help=True)
 
+_MOST_LOOKS = 20.0
 _NEXT_WITHOUT_IT = NextStep(command="spotkeep local up", what="start it")
 
 
@@ -50,7 +51,9 @@ def up(
     project = project_directory()
     deployable = deploy and (project / "cdk.json").is_file()
     try:
-        local = lifecycle.start(local_state_directory(), port, ServerOptions(time_scale=time_scale))
+        # Agents ask the metadata every 5 s: of a notice that takes two seconds they would not hear.
+        scales = ServerOptions(time_scale=time_scale, agent_time_scale=min(time_scale, _MOST_LOOKS))
+        local = lifecycle.start(local_state_directory(), port, scales)
         if deployable:
             with showing_deployment(terminal.remarks) as on_progress:
                 _deploy(local, project=project, deployment=deployment, on_progress=on_progress)

@@ -19,6 +19,9 @@ InterruptAt = Annotated[
 ]
 Notice = Annotated[bool, typer.Option("--notice/--no-notice", help="Send SIGTERM before the capacity goes.")]
 Timeout = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="The longest the training may take.")]
+Deploy = Annotated[
+    bool, typer.Option("--deploy/--no-deploy", help="Deploy first, or rehearse on what the running local AWS holds.")
+]
 KeepRunning = Annotated[bool, typer.Option("--keep-running", help="Leave the local AWS up afterwards.")]
 ReportPath = Annotated[
     Path | None,
@@ -36,6 +39,7 @@ def rehearse(
     interrupt_at: InterruptAt = None,
     notice: Notice = True,
     timeout: Timeout = 900,
+    deploy: Deploy = True,
     keep_running: KeepRunning = False,
     report_path: ReportPath = None,
     as_json: AsJson = False,
@@ -59,6 +63,7 @@ def rehearse(
         **rehearsing.plan_fields(),
         interruptions=read_interruptions(interrupt_at or (), notice=notice),
         timeout_seconds=timeout,
+        deploy=deploy,
         keep_running=keep_running,
     )
     terminal.show(f"Rehearsing {job_file} on this machine: the real app, no account, nothing billed.\n")

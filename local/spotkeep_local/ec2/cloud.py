@@ -159,6 +159,7 @@ class Cloud:
         account_id: Of its resources.
         find_platform: Finds out what its hosts are; called when there is need of one.
         endpoint_port: Of the local AWS, which its hosts reach.
+        agent_time_scale: How many times more often than on AWS the agents on its hosts look whether they are to leave.
         latencies: How long things take.
         surroundings: The rest of the local AWS.
         send_event: To the default bus.
@@ -173,6 +174,7 @@ class Cloud:
         account_id: str,
         find_platform: Callable[[], HostPlatform],
         endpoint_port: int,
+        agent_time_scale: float,
         latencies: Latencies,
         surroundings: Surroundings,
         send_event: SendEvent,
@@ -182,6 +184,7 @@ class Cloud:
         self.account_id = account_id
         self._find_platform = find_platform
         self.endpoint_port = endpoint_port
+        self.agent_time_scale = agent_time_scale
         self.latencies = latencies
         self.surroundings = surroundings
         self.send_event = send_event

@@ -356,6 +356,7 @@ class Instances:
             hostname=_hostname(instance),
             user_data=instance.user_data,
             endpoint_port=self._cloud.endpoint_port,
+            agent_time_scale=self._cloud.agent_time_scale,
         )
 
     def _metadata(self, instance_id: str) -> InstanceMetadata:

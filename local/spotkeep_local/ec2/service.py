@@ -77,6 +77,7 @@ class Ec2Service:
             account_id=options.account_id,
             find_platform=lambda: host_platform(wanted=options.isolation, folder=self._images_folder),
             endpoint_port=endpoint_port,
+            agent_time_scale=options.agent_time_scale,
             latencies=Latencies(options.time_scale),
             surroundings=surroundings,
             send_event=self._events.send,

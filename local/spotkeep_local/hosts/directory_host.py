@@ -128,7 +128,7 @@ def _start(
     script = folder / "user-data"
     script.write_text(specification.user_data if specification.user_data.startswith("#!") else "#!/bin/sh\n")
     script.chmod(0o700)
-    environment = instance_environment(endpoint_port=specification.endpoint_port, metadata_endpoint=metadata_endpoint)
+    environment = instance_environment(specification, metadata_endpoint=metadata_endpoint)
     commands = folder / "bin"
     _write_power_commands(commands, flag=folder / SHUTDOWN_FLAG)
     environment |= {

@@ -37,6 +37,7 @@ class HostSpecification:
         folder: Its own directory: settings, console and its writable layer. Gone when the host is.
         user_data: As deployed, decoded.
         endpoint_port: Of the local AWS, on 127.0.0.1, outside and inside alike.
+        agent_time_scale: How many times more often than on AWS its agent looks whether it is to leave.
     """
 
     instance_id: str
@@ -44,6 +45,7 @@ class HostSpecification:
     hostname: str
     user_data: str
     endpoint_port: int
+    agent_time_scale: float = 1.0
 
     @property
     def console(self) -> Path:
@@ -98,13 +100,13 @@ def by_id_name(volume_id: str) -> str:
     return _BY_ID_PREFIX + volume_id.replace("-", "")
 
 
-def instance_environment(*, endpoint_port: int, metadata_endpoint: str) -> dict[str, str]:
+def instance_environment(specification: HostSpecification, *, metadata_endpoint: str) -> dict[str, str]:
     """What the user data finds in its environment: as little as on AWS, and the way to the local AWS.
 
     Region and credentials are not here: they come from the metadata service, as on AWS.
 
     Args:
-        endpoint_port: Of the local AWS.
+        specification: Of the host.
         metadata_endpoint: `http://169.254.169.254`, or where the service is instead. Named even where it is AWS's
             own: this machine's firmware does not say that it is an EC2 instance.
     """
@@ -113,8 +115,9 @@ def instance_environment(*, endpoint_port: int, metadata_endpoint: str) -> dict[
         "HOME": "/root",
         "LANG": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{endpoint_port}",
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{specification.endpoint_port}",
         "AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata_endpoint,
+        "SPOTKEEP_LOCAL_TIME_SCALE": f"{specification.agent_time_scale:g}",
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
     }

@@ -220,7 +220,7 @@ class NamespaceHost:
 
 
 def _start_boot(specification: HostSpecification, control: socket.socket) -> subprocess.Popen[bytes]:
-    environment = instance_environment(endpoint_port=specification.endpoint_port, metadata_endpoint=_METADATA_ENDPOINT)
+    environment = instance_environment(specification, metadata_endpoint=_METADATA_ENDPOINT)
     specification.console.touch(mode=0o600)
     configuration = {
         "folder": str(specification.folder),

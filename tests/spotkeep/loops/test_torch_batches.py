@@ -102,6 +102,12 @@ CASES = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def _workers_end_at_once(monkeypatch):
+    """A loader that goes with a cycle of garbage cannot tell its workers to end any more: it waits, and ends them."""
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
+
+
 def seed():
     random.seed(1)
     np.random.seed(2)

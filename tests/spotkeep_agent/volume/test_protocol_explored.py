@@ -97,7 +97,6 @@ def test_one_instance_after_the_other(start: Callable[..., World], zone: str, bu
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("start", "zone"), [SAME_ZONE, OTHER_ZONE])
 @pytest.mark.parametrize(
     "budget",
@@ -108,8 +107,8 @@ def test_one_instance_after_the_other(start: Callable[..., World], zone: str, bu
     ],
 )
 def test_a_second_instance_races_the_first(start: Callable[..., World], zone: str, budget: Budget) -> None:
-    # All of them are 46,012 and 153,215 where the lease expires: SPOTKEEP_EXPLORE=all visits them.
-    most = None if os.environ.get("SPOTKEEP_EXPLORE") == "all" else 15_000
+    # All of them are 46,012 and 153,215 where the lease expires: `make torture-volume` visits them.
+    most = None if os.environ.get("SPOTKEEP_EXPLORE") == "all" else 6_000
     assert explore(boot(start(ZONES, budget), zone), most=most) > 1000
 
 

@@ -45,6 +45,12 @@ def test_it_deploys_under_the_name_it_then_looks_for(rehearsed: list[Any], spotk
     assert [plan.deployment for plan in rehearsed] == ["lab"]
 
 
+def test_it_deploys_unless_it_is_told_that_this_was_done(rehearsed: list[Any], spotkeep: Any, job_file: Path) -> None:
+    spotkeep("rehearse", str(job_file))
+    spotkeep("rehearse", str(job_file), "--no-deploy")
+    assert [plan.deploy for plan in rehearsed] == [True, False]
+
+
 def test_a_rehearsal_without_a_verdict_ends_in_one_line_and_a_hint(
     rehearsed: list[Any], spotkeep: Any, job_file: Path
 ) -> None:

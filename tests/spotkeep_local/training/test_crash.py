@@ -36,7 +36,7 @@ def state_dir(tmp_path):
 
 
 def wait_until(condition) -> None:
-    give_up_at = time.monotonic() + 60
+    give_up_at = time.monotonic() + 600
     while not condition():
         assert time.monotonic() < give_up_at, "waited in vain"
         time.sleep(0.05)

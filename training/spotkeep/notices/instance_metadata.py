@@ -214,18 +214,20 @@ def poll_metadata(
     stopping: threading.Event,
     on_action: Callable[[SpotAction], None],
     on_rebalance: Callable[[], None] | None = None,
+    pause_seconds: float = _POLL_SECONDS,
     longest_pause_seconds: float = _LONGEST_POLL_SECONDS,
 ) -> None:
-    """Ask until an action is announced or `stopping` is set: every five seconds, seldom where nobody answers.
+    """Ask until an action is announced or `stopping` is set; seldom where nobody answers.
 
     Args:
         metadata: Whom to ask.
         stopping: Ends this.
         on_action: Told the action, once.
         on_rebalance: Told that a rebalance is recommended, once; None to not ask.
+        pause_seconds: Between two questions.
         longest_pause_seconds: Between two questions where nobody answers. Who knows that this is an instance asks on.
     """
-    pause, complained = _POLL_SECONDS, False
+    pause, complained = pause_seconds, False
     while True:
         try:
             action = metadata.spot_action()
@@ -235,7 +237,7 @@ def poll_metadata(
             if on_rebalance is not None and metadata.rebalance_recommended():
                 on_rebalance()
                 on_rebalance = None
-            pause = _POLL_SECONDS
+            pause = pause_seconds
         except MetadataUnavailableError as error:
             if not complained:
                 _logger.warning(
