@@ -18,9 +18,12 @@ from spotkeep_constructs.instance_log import grant_read_instance_log, group_name
 from spotkeep_constructs.interruption_drill import InterruptionDrill
 from spotkeep_constructs.job_events import JobEvents
 from spotkeep_constructs.job_function import JobFunction
+from spotkeep_constructs.leftover_alarms import LeftoverAlarms
 from spotkeep_constructs.leftover_sweep import LeftoverSweep
+from spotkeep_constructs.notice_dead_letters import NoticeDeadLetters
 from spotkeep_constructs.notice_topics import NoticeTopics
 from spotkeep_constructs.reconciliation import Reconciliation
+from spotkeep_constructs.run_shutdown import RunShutdown
 from spotkeep_constructs.training_jobs import TrainingJobs
 from spotkeep_constructs.warm_pool_watch import WarmPoolWatch
 from spotkeep_constructs.webhook import Webhook
@@ -78,6 +81,7 @@ class EventsStack(Stack):
             permissions_boundary=permissions_boundary,
             description="Spotkeep: follows training jobs and tells their users",
         )
+        dead_letters = NoticeDeadLetters(self, "DeadLetters", deployment=settings.deployment)
         self.topics = NoticeTopics(
             self,
             "Topics",
@@ -85,6 +89,7 @@ class EventsStack(Stack):
             notify_emails=settings.notify_emails,
             owner_emails=settings.owner_emails,
             operator_emails=settings.operator_emails,
+            undelivered=dead_letters.undelivered,
         )
         training_jobs = TrainingJobs(
             self,
@@ -96,6 +101,7 @@ class EventsStack(Stack):
         environment = {
             "SPOTKEEP_RUN_TABLE": storage.run_table.table.table_name,
             "SPOTKEEP_NOTICE_TOPIC_ARN": self.topics.notices.topic_arn,
+            "SPOTKEEP_DEAD_NOTICE_QUEUE_URL": dead_letters.dead.queue_url,
             "SPOTKEEP_PRICES": json.dumps(settings.prices, sort_keys=True),
             "SPOTKEEP_RUN_RETENTION_DAYS": str(settings.run_retention_days),
             "SPOTKEEP_WAITING_TOO_LONG_SECONDS": str(settings.waiting_too_long_seconds),
@@ -145,6 +151,7 @@ class EventsStack(Stack):
             storage.run_table.grant_read_write(function.role)
             training_jobs.grant_track(function.role)
             self.topics.grant_publish_notices(function.role)
+            dead_letters.grant_put(function.role)
             # The next rung of a ladder; launches and stops that the launcher could not finish.
             training_jobs.grant_launch(function.role, execution_roles=jobs.execution_roles)
             training_jobs.grant_keep_alive(function.role)
@@ -162,9 +169,14 @@ class EventsStack(Stack):
             orphaned_checkpoints_days=settings.orphaned_checkpoints_days,
         )
         job_events = JobEvents(self, "JobEvents", tracker=self.tracker)
-        Reconciliation(self, "Reconciliation", reconciler=self.reconciler)
-        if compute is not None:
-            self._follow_fleets(compute, settings, job_events)
+        clock = Reconciliation(self, "Reconciliation", reconciler=self.reconciler)
+        follow_fleets = [] if compute is None else self._follow_fleets(compute, settings, job_events)
+        RunShutdown(
+            self,
+            "Shutdown",
+            reconciler=self.reconciler,
+            needs=[self.tracker, self.warm_pools, self.topics, job_events, clock, watch, *follow_fleets],
+        )
         functions = [jobs.launcher, self.tracker, self.warm_pools, self.reconciler]
         if settings.slack_channel or settings.teams_channel:
             ChatChannels(
@@ -185,14 +197,21 @@ class EventsStack(Stack):
                 platform=platform,
             )
             functions.append(webhook.function)
-        deliverers = [self.tracker, self.warm_pools, self.reconciler]
         alarms = FailureAlarms(
             self,
             "Alarms",
             topic=self.topics.operations,
             functions=functions,
-            deliverers=deliverers,
             events=job_events.queue,
+            dead_letters=dead_letters,
+        )
+        leftover_alarms = LeftoverAlarms(
+            self,
+            "LeftoverAlarms",
+            topic=self.topics.operations,
+            reconciler=self.reconciler,
+            most_found=settings.leftovers_alarm_count,
+            most_usd_per_hour=settings.leftovers_alarm_usd_per_hour,
         )
         drill = (
             InterruptionDrill(
@@ -213,9 +232,10 @@ class EventsStack(Stack):
                 launcher=jobs.launcher,
                 tracker=self.tracker,
                 reconciler=self.reconciler,
-                deliverers=deliverers,
+                deliverers=[self.tracker, self.warm_pools, self.reconciler],
                 functions=functions,
-                alarms=alarms.alarms,
+                dead_letters=dead_letters,
+                alarms=[*alarms.alarms, *leftover_alarms.alarms],
             )
         self.connection = Connection(
             self,
@@ -232,6 +252,8 @@ class EventsStack(Stack):
                 "run_table": storage.run_table.table.table_name,
                 "checkpoint_bucket": storage.checkpoints.bucket.bucket_name,
                 "notice_topic_arn": self.topics.notices.topic_arn,
+                "dead_notice_queue_url": dead_letters.dead.queue_url,
+                "undelivered_notice_queue_arn": dead_letters.undelivered.queue_arn,
                 "execution_role_arn": jobs.execution_role.role.role_arn,
                 "default_image": jobs.default_image,
                 "launch_template_id": compute.launch_template_id if compute is not None else "",
@@ -240,12 +262,13 @@ class EventsStack(Stack):
             },
         )
 
-    def _follow_fleets(self, compute: ComputeStack, settings: Settings, job_events: JobEvents) -> None:
+    def _follow_fleets(self, compute: ComputeStack, settings: Settings, job_events: JobEvents) -> list[Construct]:
         """Brings what EC2 says to the tracker, and lets the functions act on fleets as they do on jobs."""
-        FleetEvents(self, "FleetEvents", job_events=job_events)
+        events = FleetEvents(self, "FleetEvents", job_events=job_events)
         fleets = Fleets(self, "Fleets", deployment=settings.deployment)
         functions = [self.tracker, self.warm_pools, self.reconciler]
         compute.let_launch(functions, fleets)
         for function in functions:
             grant_read_instance_log(self, function.role, deployment=settings.deployment)
         fleets.grant_clear_away(self.reconciler.role)
+        return [events, fleets]

@@ -11,7 +11,19 @@ from spotkeep_constructs.lambda_target import LambdaTarget
 from stacks.project import Project
 from stacks.settings import Settings
 
-AWS_SERVICES = ("dynamodb", "ec2", "logs", "pricing", "s3", "sagemaker", "scheduler", "secretsmanager", "sns")
+AWS_SERVICES = (
+    "cloudformation",
+    "dynamodb",
+    "ec2",
+    "logs",
+    "pricing",
+    "s3",
+    "sagemaker",
+    "scheduler",
+    "secretsmanager",
+    "sns",
+    "sqs",
+)
 """The services that functions make clients of; the layer describes no other to boto3.
 
 What the functions' credentials need is not among them: Lambda hands them over in the environment.

@@ -423,6 +423,12 @@ class Settings(BaseModel):
         description="days after its last use when what is stored for a run that is in the table no more is removed; "
         "never when left out",
     )
+    leftovers_alarm_count: int = Field(
+        default=20, ge=0, description="more findings than so many, for hours, alarm the operators"
+    )
+    leftovers_alarm_usd_per_hour: float = Field(
+        default=1.0, gt=0, description="what is left over and costs so much an hour, for hours, alarms the operators"
+    )
     isolated_teams: Annotated[tuple[TeamName, ...], Listed] = Field(
         default=(), max_length=20, description="teams with an execution role, and so with warm pools, of their own"
     )

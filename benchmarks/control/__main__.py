@@ -30,6 +30,9 @@ def main() -> int:
         results: dict[str, Measured] = {"calls": measures.calls()}
         status.update(f"reconciling {options.runs:,} runs and {options.pools:,} warm pools")
         results["reconciled"] = measures.reconciled(runs=options.runs, pools=options.pools)
+        results["reconciled_late"] = measures.reconciled(runs=options.runs, pools=options.pools, unseen=True)
+        status.update(f"looking for leftovers beside {options.runs:,} runs")
+        results["looked"] = measures.looked(runs=options.runs, pools=options.pools)
         status.update(f"sending {options.notices:,} notices")
         results["told"] = measures.told(notices=options.notices, failing=options.failing)
     document = {
@@ -65,8 +68,15 @@ def _targets(results: dict[str, Measured]) -> Table:
     table.add_column("")
     figures = {
         "calls": f"{results['calls'].figures['all_calls_to_those_of_a_bare_handler']} times",
-        "reconciled": ", ".join(
-            f"{sweep['looked_at']:,} in {sweep['seconds']:,} s" for sweep in results["reconciled"].figures["sweeps"]
+        **{
+            name: ", ".join(
+                f"{sweep['looked_at']:,} in {sweep['seconds']:,} s" for sweep in results[name].figures["sweeps"]
+            )
+            for name in ("reconciled", "reconciled_late")
+        },
+        "looked": ", ".join(
+            f"{sum(look['calls'].values())} calls in {look['seconds']:,} s"
+            for look in (results["looked"].figures["in_order"], results["looked"].figures["much_left_over"])
         ),
         "told": "{lost} lost, {doubled} doubled, {sends_that_failed} sends failed, {sweeps} sweeps".format(
             **results["told"].figures

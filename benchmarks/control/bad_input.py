@@ -200,6 +200,14 @@ class _NothingElseToKeep:
         return Housekept()
 
 
+class _NothingIsDeleted:
+    """No input here is a request of CloudFormation's, which alone deletes the deployment."""
+
+    @staticmethod
+    def pending() -> None:
+        return None
+
+
 def _launcher_answer(answer: Any) -> str:
     assert answer["ok"] is False, f"accepted: {answer}"
     assert answer["error"] == "refused"
@@ -280,7 +288,7 @@ _FED: Final = {
         parts=lambda story: reconciler_handler.reconciler_on(story.tracking),
         inputs=bad_events | bad_requests,
         judge=_reconciler_answer,
-        beside={"production_housekeeping": _NothingElseToKeep()},
+        beside={"production_housekeeping": _NothingElseToKeep(), "production_shutdown": _NothingIsDeleted()},
     ),
 }
 FUNCTIONS: Final = tuple(_FED)

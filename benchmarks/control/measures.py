@@ -21,6 +21,8 @@ from benchmarks.control.dynamodb import client_error
 from benchmarks.control.service import NOON, ModelJob
 from benchmarks.control.story import TIMEOUT_SECONDS, ControlPlaneStory
 from spotkeep_jobs.actions.outbox import STALE_AFTER
+from spotkeep_jobs.decisions.training_job_request import DEPLOYMENT_TAG, RUN_VARIABLE
+from spotkeep_jobs.facts.leftover_findings import Outcome
 from spotkeep_jobs.facts.record import Notice
 from spotkeep_jobs.facts.states import NoticeKind
 from tracker import handler as tracker_handler
@@ -32,8 +34,12 @@ SAGEMAKER_CALLS_A_SECOND: Final = 2
 OTHER_CALL_SECONDS: Final = 0.01
 SWEEP_INTERVAL_SECONDS: Final = 300
 LARGEST_TRACKER_RATIO: Final = 1.5
+LEFT_OVER: Final = 50
+"""As many of a kind as a look takes a closer look at."""
 
-_SAGEMAKER: Final = frozenset({"CreateTrainingJob", "DescribeTrainingJob", "StopTrainingJob", "Search"})
+_SAGEMAKER: Final = frozenset(
+    {"CreateTrainingJob", "DescribeTrainingJob", "StopTrainingJob", "Search", "ListTrainingJobs", "ListTags"}
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,24 +163,27 @@ def _bare_calls(stage: Stage) -> Counter[str]:
     return stage.calls_of(bare)
 
 
-def reconciled(*, runs: int, pools: int = 0) -> Measured:
+def reconciled(*, runs: int, pools: int = 0, unseen: bool = False) -> Measured:
     """Runs in flight, swept within one invocation's limits under a slow SageMaker.
 
     Args:
         runs: How many.
         pools: How many warm pools wait beside them.
+        unseen: Whether all pools have ended before the first sweep, and nobody was told.
     """
     stage = Stage()
+    for number in range(runs):
+        stage.launched(f"run-{number:04d}")
+    jobs = list(stage.service.jobs.values())
+    for number, job in enumerate(jobs):
+        if number % 2:
+            stage.service.gets_capacity(job)
     # Each of another size, or the next job would take the last one's pool.
     pooled = [stage.trains_before_a_pool(f"warm-{number:04d}", volume_size_gb=30 + number) for number in range(pools)]
     for job in pooled:
         stage.events_come(stage.leaves_its_pool(job))
-    for number in range(runs):
-        stage.launched(f"run-{number:04d}")
-    jobs = [job for job in stage.service.jobs.values() if job.live]
-    for number, job in enumerate(jobs):
-        if number % 2:
-            stage.service.gets_capacity(job)
+    if unseen:
+        stage.service.seconds += 3_700
     sweeps: list[dict[str, Any]] = []
     started = time.monotonic()
     # A first sweep finds everything new; from then on one job in fifty changes between two sweeps.
@@ -190,12 +199,73 @@ def reconciled(*, runs: int, pools: int = 0) -> Measured:
     limit = TIMEOUT_SECONDS["reconciler"]
     last = sweeps[-1]
     kept = last["left"] == 0 and all(sweep["seconds"] < limit for sweep in sweeps)
+    which = "that ended unseen" if unseen else "that wait"
     return Measured(
-        figures={"runs": runs, "pools": pools, "sweeps": sweeps, "wall_s": round(time.monotonic() - started, 1)},
+        figures={
+            "runs": runs,
+            "pools": pools,
+            "unseen": unseen,
+            "sweeps": sweeps,
+            "wall_s": round(time.monotonic() - started, 1),
+        },
         kept=kept,
-        target=f"{runs:,} runs in flight and {pools:,} warm pools looked at within one invocation of {limit} s, at "
-        f"{SAGEMAKER_CALLS_A_SECOND} SageMaker calls a second",
+        target=f"{runs:,} runs in flight and {pools:,} warm pools {which} looked at within one invocation of {limit} s "
+        f"at {SAGEMAKER_CALLS_A_SECOND} SageMaker calls a second",
     )
+
+
+def looked(*, runs: int, pools: int = 0) -> Measured:
+    """A look for leftovers in an account that is in order, and in one where much is not, under a slow SageMaker.
+
+    Args:
+        runs: How many runs are in flight.
+        pools: How many warm pools wait.
+    """
+    stage = Stage()
+    service = stage.service
+    for number in range(runs):
+        job = service.jobs[stage.launched(f"run-{number:04d}")]
+        service.objects.written[f"runs/{job.run}/checkpoints/step-1/manifest.json"] = service.now()
+    pooled = [stage.trains_before_a_pool(f"warm-{number:04d}", volume_size_gb=30 + number) for number in range(pools)]
+    for job in pooled:
+        stage.events_come(stage.leaves_its_pool(job))
+        job.keep_alive = 1_000_000  # As if each had just been left: the model's launches take time.
+    _swept(stage)
+    in_order = _looked(stage)
+    for number in range(LEFT_OVER):
+        service.is_made_by_hand(
+            f"lost-{number}", tags={DEPLOYMENT_TAG: "spotkeep"}, environment={RUN_VARIABLE: f"lost{number}"}
+        )
+        service.objects.written[f"runs/gone-{number}/checkpoints/step-1/manifest.json"] = NOON - timedelta(days=3)
+    service.seconds += 2 * 3_600
+    much = _looked(stage)
+    limit = TIMEOUT_SECONDS["reconciler"]
+    return Measured(
+        figures={"runs": runs, "pools": pools, "in_order": in_order, "left_over": LEFT_OVER, "much_left_over": much},
+        kept=in_order["seconds"] < limit / 2 and much["seconds"] < limit,
+        target=f"a look for leftovers beside {runs:,} runs in flight and {pools:,} warm pools: half an invocation of "
+        f"{limit} s when nothing is left over, one when {LEFT_OVER} jobs and {LEFT_OVER} prefixes are",
+    )
+
+
+def _looked(stage: Stage) -> dict[str, Any]:
+    before = Counter(stage.service.calls)
+    report = stage._look()
+    assert report is not None
+    made = Counter(stage.service.calls) - before
+    return {
+        "found": sum(each.finding.wrong for each in report.handled) + report.left_out,
+        "removed": report.count(Outcome.REMOVED),
+        "unreadable": len(report.unreadable),
+        "seconds": round(_seconds_of(made), 1),
+        "calls": dict(made),
+    }
+
+
+def _seconds_of(made: Counter[str]) -> float:
+    """How long calls take on the simulated account."""
+    asked = sum(count for name, count in made.items() if name in _SAGEMAKER)
+    return asked / SAGEMAKER_CALLS_A_SECOND + (sum(made.values()) - asked) * OTHER_CALL_SECONDS
 
 
 def _swept(stage: Stage) -> dict[str, Any]:
@@ -205,9 +275,7 @@ def _swept(stage: Stage) -> dict[str, Any]:
     before = Counter(service.calls)
 
     def elapsed() -> float:
-        made = Counter(service.calls) - before
-        asked = sum(count for name, count in made.items() if name in _SAGEMAKER)
-        return asked / SAGEMAKER_CALLS_A_SECOND + (sum(made.values()) - asked) * OTHER_CALL_SECONDS
+        return _seconds_of(Counter(service.calls) - before)
 
     limit = TIMEOUT_SECONDS["reconciler"]
     sweep = reconciler_on(stage.tracking).sweep(

@@ -19,6 +19,7 @@ from botocore.exceptions import ClientError
 
 from benchmarks.control.dynamodb import InMemoryDynamoDb, client_error
 from benchmarks.control.processes import Process, Trouble
+from benchmarks.control.surroundings import BUCKET, Objects, Schedules
 from spotkeep_jobs.decisions.training_job_request import DEPLOYMENT_TAG
 from spotkeep_jobs.facts.job_events import JobLog, parse_log
 
@@ -58,6 +59,8 @@ class ModelJob:
     pool_since: float = 0.0
     pool_over: float = 0.0
     pool_reused_by: str | None = None
+    by_hand: bool = False
+    """Made by somebody who called AWS, and not by a launcher."""
 
     @property
     def pool_idle_seconds(self) -> int:
@@ -98,6 +101,10 @@ class Service:
         self.published: Counter[str] = Counter()
         self.excused: Counter[str] = Counter()
         self.messages: list[dict[str, Any]] = []
+        self.before_removal: Callable[[str, str], None] = lambda _what, _name: None
+        self.schedules = Schedules(self._called, removing=self._removing, now=self.now)
+        self.objects = Objects(self._called, removing=self._removing)
+        self.dead_letters: list[dict[str, Any]] = []
         self.calls: Counter[str] = Counter()
         self.quota_is_used_up = False
         self.pools_have_quota = True
@@ -106,12 +113,21 @@ class Service:
         self.highest: dict[str, int] = {}
         self.redone: Counter[str] = Counter()
 
+    @property
+    def launched(self) -> list[ModelJob]:
+        """The jobs that a launcher made."""
+        return [job for job in self.jobs.values() if not job.by_hand]
+
     # What the functions see
 
     def clock(self) -> datetime:
         """The time, as the process that asks believes it to be."""
         process = Process.current()
-        return NOON + timedelta(seconds=self.seconds + (process.skew if process else 0.0))
+        return self.now() + timedelta(seconds=process.skew if process else 0.0)
+
+    def now(self) -> datetime:
+        """The time."""
+        return NOON + timedelta(seconds=self.seconds)
 
     def read(self, job_name: str, /, *, since: float | None = None) -> JobLog:
         """The seam to the jobs' logs."""
@@ -126,6 +142,12 @@ class Service:
     def search(self, **query: Any) -> dict[str, Any]:
         return self._called("Search", lambda: self._search(query))  # type: ignore[no-any-return]
 
+    def list_training_jobs(self, **query: Any) -> dict[str, Any]:
+        return self._called("ListTrainingJobs", lambda: self._list(query))  # type: ignore[no-any-return]
+
+    def list_tags(self, *, ResourceArn: str, MaxResults: int) -> dict[str, Any]:  # noqa: N803
+        return self._called("ListTags", lambda: self._tags(ResourceArn))  # type: ignore[no-any-return]
+
     def stop_training_job(self, *, TrainingJobName: str) -> None:  # noqa: N803
         self._called("StopTrainingJob", lambda: self._stop(TrainingJobName))
 
@@ -137,6 +159,9 @@ class Service:
         notice_id = message["MessageAttributes"]["notice_id"]["StringValue"]
         answer: dict[str, str] = self._called("Publish", lambda: self._publish(notice_id, message), hands=notice_id)
         return answer
+
+    def send_message(self, *, QueueUrl: str, MessageBody: str) -> None:  # noqa: N803
+        self._called("SendMessage", lambda: self.dead_letters.append(json.loads(MessageBody)))
 
     def __getattr__(self, operation: str) -> Callable[..., Any]:
         """Every other client method is DynamoDB's."""
@@ -166,6 +191,8 @@ class Service:
             self._log(job, "progress", step=job.position)
             if job.position % SAVE_EVERY_STEPS == 0:
                 self.durable[job.lineage] = job.position
+                folder = job.lineage.removeprefix(f"s3://{BUCKET}/")
+                self.objects.written[f"{folder}step-{job.position}/manifest.json"] = self.now()
 
     def is_interrupted(self, job: ModelJob) -> None:
         job.on_instances = False
@@ -182,6 +209,20 @@ class Service:
 
     def is_deleted(self, job: ModelJob) -> None:
         self.deleted.append(self.jobs.pop(job.name))
+
+    def is_made_by_hand(self, name: str, *, tags: Mapping[str, str], environment: Mapping[str, str]) -> None:
+        """Somebody who knows nothing of the launcher creates a job, or the record of a launch is lost."""
+        request = {
+            "TrainingJobName": name,
+            "RoleArn": "arn:aws:iam::123456789012:role/somebody",
+            "ResourceConfig": {"InstanceType": "ml.m5.xlarge", "InstanceCount": 1, "VolumeSizeInGB": 30},
+            "Environment": environment,
+            "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
+        }
+        lineage = f"s3://{BUCKET}/by-hand/{name}/"
+        job = ModelJob(name=name, request=request, created=self.seconds, lineage=lineage, run=name, by_hand=True)
+        self.jobs[name] = job
+        self._change(job, "Training", after=0)
 
     # Within
 
@@ -265,7 +306,9 @@ class Service:
             raise ClientError({"Error": {"Code": "ValidationException", "Message": message}}, "UpdateTrainingJob")
         if seconds:
             job.keep_alive = seconds
+            job.last_changed = self.seconds
         else:
+            self._removing("pool", name)
             job.pool, job.pool_over = "Terminated", self.seconds
 
     def _search(self, query: Mapping[str, Any]) -> dict[str, Any]:
@@ -283,7 +326,38 @@ class Service:
         page: dict[str, Any] = {"Results": [{"TrainingJob": answer} for answer in found[first : first + size]]}
         return page | ({"NextToken": str(first + size)} if first + size < len(found) else {})
 
+    def _removing(self, what: str, name: str) -> None:
+        self.before_removal(what, name)
+
+    def _list(self, query: Mapping[str, Any]) -> dict[str, Any]:
+        """The list of jobs by the status of their pools, which lags like the replicas."""
+        assert query["WarmPoolStatusEquals"] == "Available"
+        until = self.seconds - (REPLICA_LAG_SECONDS if self.replicas_lag else 0)
+        self.pools_expire()
+        found = [
+            {
+                "TrainingJobName": job.name,
+                "TrainingJobArn": job.arn,
+                "TrainingEndTime": NOON + timedelta(seconds=job.pool_since),
+                "LastModifiedTime": NOON + timedelta(seconds=job.last_changed or job.pool_since),
+                "WarmPoolStatus": {"Status": "Available"},
+            }
+            for job in self.jobs.values()
+            if job.pool is not None
+            and job.pool_since <= until
+            and (job.pool == "Available" or job.pool_over > until)
+            and NOON + timedelta(seconds=job.last_changed or job.pool_since) > query["LastModifiedTimeAfter"]
+        ]
+        first, size = int(query.get("NextToken", 0)), query["MaxResults"]
+        page: dict[str, Any] = {"TrainingJobSummaries": found[first : first + size]}
+        return page | ({"NextToken": str(first + size)} if first + size < len(found) else {})
+
+    def _tags(self, arn: str) -> dict[str, Any]:
+        job = self.jobs.get(arn.rpartition("/")[2])
+        return {"Tags": [] if job is None else job.request["Tags"]}
+
     def _stop(self, name: str) -> None:
+        self._removing("job", name)
         job = self.jobs.get(name)
         if job is None:
             raise ClientError(

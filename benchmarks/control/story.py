@@ -6,10 +6,12 @@ throttle, or dies. What must hold (the promises of the project's design):
 
 I1  At most one live job writes a lineage, and it is the current attempt of a run that has not ended.
 I4  Each ending is told once; nothing is told twice, but where a deliverer was hit between publishing and recording.
-I6  No job lives whose run has ended; no run that has ended holds a lineage.
+I6  No job lives whose run has ended; no run that has ended holds a lineage. A look for leftovers removes nothing that a
+    live run has, and nobody else's.
 I8  What an ended run was billed, and which steps it trained twice, is what happened.
 
-After one quiet reconciliation the record equals what happened, and nothing is left to tell.
+After one quiet reconciliation and a quiet look the record equals what happened, nothing is left to tell, and nothing is
+left over.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import functools
 import json
 from collections import Counter
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, ClassVar, Final
 
 from botocore.exceptions import ClientError
@@ -25,7 +28,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from benchmarks.control.processes import Process, Trouble
-from benchmarks.control.service import ModelJob, Service, is_waiting
+from benchmarks.control.service import NOON, ModelJob, Service, is_waiting
+from benchmarks.control.surroundings import BUCKET
 from launcher import handler as launcher_handler
 from reconciler.handler import reconciler_on
 from spotkeep_jobs.actions.launch import Launcher, LaunchUnfinishedError
@@ -33,18 +37,24 @@ from spotkeep_jobs.actions.outbox import Outbox
 from spotkeep_jobs.actions.pool_watch import PoolWatch
 from spotkeep_jobs.actions.run_observer import RunObserver
 from spotkeep_jobs.actions.tuning_jobs import SageMakerTuningJobs, TuningObserver
+from spotkeep_jobs.aws.dead_notice_queue import SqsDeadNoticeQueue
 from spotkeep_jobs.aws.metric_log import MetricLog
 from spotkeep_jobs.aws.notice_topic import SnsNoticeTopic
 from spotkeep_jobs.aws.run_table import RunTable
 from spotkeep_jobs.aws.run_table_errors import RunChangedError
 from spotkeep_jobs.aws.sagemaker_api import SageMakerTrainingJobs
+from spotkeep_jobs.aws.scheduler_api import EventBridgeSchedules, ScheduleTarget
 from spotkeep_jobs.decisions.deployment import Deployment
 from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.decisions.training_job_request import JobPlatform
+from spotkeep_jobs.decisions.training_job_request import DEPLOYMENT_TAG, RUN_VARIABLE, JobPlatform
 from spotkeep_jobs.errors import RequestRefusedError, SageMakerBusyError
+from spotkeep_jobs.facts.leftover_findings import GRACE, Kind, LookReport
 from spotkeep_jobs.facts.record import Attempt, JobUsage, Run
 from spotkeep_jobs.facts.states import EndReason, NoticeKind, NoticeState, PoolState, RunState
+from spotkeep_jobs.functions.leftover_wiring import sources_of
 from spotkeep_jobs.functions.tracking_functions import Tracking
+from spotkeep_jobs.leftovers.sources import Surroundings
+from spotkeep_jobs.leftovers.watch import LeftoverWatch
 from spotkeep_jobs.prices.known import KnownPrices
 from tracker import handler as tracker_handler
 from tracker.hints import batch_of
@@ -67,7 +77,19 @@ SAVED_STEPS: Final = 5
 QUIET_SECONDS: Final = 20 * 60
 """Longer than any function lives, any claim lasts, and a vanished job is looked for."""
 STEPS_BETWEEN_QUIETS: Final = 12
+BETWEEN_LOOKS: Final = timedelta(minutes=5)
+"""Longer than a look lives, whatever its clock: two never overlap. A deployment looks once an hour."""
+ORPHANED_AFTER: Final = timedelta(days=1)
 
+_LOOK: Final = "look"
+_OLD_PREFIXES: Final = ("plain", "shared", "warm", "forgotten")
+"""Below `runs/`, where something may lie that nobody has used for long: runs of the story may come to use it."""
+_MADE_BY_HAND: Final[dict[str, tuple[dict[str, str], dict[str, str]]]] = {
+    "theirs-1": ({}, {}),
+    "tagged-1": ({DEPLOYMENT_TAG: "spotkeep"}, {}),
+    "lost-1": ({DEPLOYMENT_TAG: "spotkeep"}, {RUN_VARIABLE: "lost"}),
+}
+"""Tags and environments of jobs that no run knows: a stranger's, one that somebody tagged, one whose record is lost."""
 _EVERYTHING: Final = [kind.value for kind in NoticeKind]
 _SHARED: Final = "s3://checkpoints/runs/shared/checkpoints/"
 DOCUMENTS: Final[dict[str, dict[str, Any]]] = {
@@ -132,7 +154,13 @@ class ControlPlaneStory(RuleBasedStateMachine):
         self.record = RunTable(client=self.service.dynamodb, table_name="runs")  # type: ignore[arg-type]
         jobs = SageMakerTrainingJobs(self.service)  # type: ignore[arg-type]
         clock = self.service.clock
-        pools = PoolWatch(table=self.table, jobs=jobs, schedules=None, deployment=deployment, clock=clock)
+        schedules = EventBridgeSchedules(
+            self.service.schedules,
+            target=ScheduleTarget(group="pools", function_arn="function", role_arn="role", dead_letter_arn="queue"),
+        )
+        pools = PoolWatch(table=self.table, jobs=jobs, schedules=schedules, deployment=deployment, clock=clock)
+        self.service.before_removal = self._judge_removal
+        self.wrongly_removed: list[str] = []
         self.tracking = Tracking(
             deployment=deployment,
             prices=KnownPrices(PRICES, region="us-east-1"),
@@ -152,6 +180,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             outbox=Outbox(
                 table=self.table,
                 topic=SnsNoticeTopic(self.service, topic_arn="topic"),  # type: ignore[arg-type]
+                dead_letters=SqsDeadNoticeQueue(lambda: self.service, queue_url="queue"),  # type: ignore[arg-type,return-value]
                 clock=clock,
             ),
             metric_log=MetricLog(deployment="spotkeep", enabled=False),
@@ -198,7 +227,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         document = action if action["action"] == "pools" else {**action, "run": name}
         self._invoke("launcher", functools.partial(self._answer, document), skew=skew, hold=hold, trouble=trouble)
 
-    @precondition(lambda self: any(job.pool == "Available" for job in self.service.jobs.values()))
+    @precondition(lambda self: any(job.pool == "Available" for job in self.service.launched))
     @rule(which=st.integers(0, 1), skew=skews, hold=pauses, trouble=troubles)
     def a_next_job_looks_for_a_pool(
         self, which: int, skew: int, hold: int | None, trouble: tuple[int, Trouble] | None
@@ -245,6 +274,10 @@ class ControlPlaneStory(RuleBasedStateMachine):
     def a_sweep_begins(self, skew: int, hold: int | None, trouble: tuple[int, Trouble] | None) -> None:
         self._invoke("reconciler", self._sweep, skew=skew, hold=hold, trouble=trouble)
 
+    @rule(skew=skews, hold=pauses, trouble=troubles)
+    def a_look_for_leftovers_begins(self, skew: int, hold: int | None, trouble: tuple[int, Trouble] | None) -> None:
+        self._invoke(_LOOK, self._look, skew=skew, hold=hold, trouble=trouble)
+
     # What becomes of processes that are held
 
     @precondition(lambda self: self.processes)
@@ -259,22 +292,22 @@ class ControlPlaneStory(RuleBasedStateMachine):
 
     # What happens to jobs
 
-    @precondition(lambda self: any(is_waiting(job) for job in self.service.jobs.values()))
+    @precondition(lambda self: any(is_waiting(job) for job in self.service.launched))
     @rule(which=st.integers(0, 20))
     def a_job_gets_capacity(self, which: int) -> None:
         self.service.gets_capacity(self._one_of(is_waiting, which))
 
-    @precondition(lambda self: any(job.on_instances for job in self.service.jobs.values()))
+    @precondition(lambda self: any(job.on_instances for job in self.service.launched))
     @rule(which=st.integers(0, 20), steps=st.integers(1, 12))
     def a_job_trains(self, which: int, steps: int) -> None:
         self.service.trains(self._one_of(lambda job: job.on_instances, which), steps)
 
-    @precondition(lambda self: any(_can_be_taken(job) for job in self.service.jobs.values()))
+    @precondition(lambda self: any(_can_be_taken(job) for job in self.service.launched))
     @rule(which=st.integers(0, 20))
     def a_job_is_interrupted(self, which: int) -> None:
         self.service.is_interrupted(self._one_of(_can_be_taken, which))
 
-    @precondition(lambda self: any(job.status == "InProgress" for job in self.service.jobs.values()))
+    @precondition(lambda self: any(job.status == "InProgress" for job in self.service.launched))
     @rule(
         which=st.integers(0, 20),
         how=st.sampled_from(_ENDS),
@@ -292,7 +325,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         else:
             self.service.ends(job, "Failed", failure=f"{how}: words")
 
-    @precondition(lambda self: any(_may_leave_a_pool(job) for job in self.service.jobs.values()))
+    @precondition(lambda self: any(_may_leave_a_pool(job) for job in self.service.launched))
     @rule(which=st.integers(0, 20), how=st.sampled_from(["Completed", "AlgorithmError"]))
     def a_job_leaves_a_pool(self, which: int, how: str) -> None:
         job = self._one_of(_may_leave_a_pool, which)
@@ -303,15 +336,27 @@ class ControlPlaneStory(RuleBasedStateMachine):
         else:
             self.service.ends(job, "Failed", failure=f"{how}: words")
 
-    @precondition(lambda self: any(job.status == "Stopping" for job in self.service.jobs.values()))
+    @precondition(lambda self: any(job.status == "Stopping" for job in self.service.launched))
     @rule(which=st.integers(0, 20))
     def a_job_that_stops_is_over(self, which: int) -> None:
         self.service.ends(self._one_of(lambda job: job.status == "Stopping", which), "Stopped")
 
-    @precondition(lambda self: any(self._can_be_deleted(job) for job in self.service.jobs.values()))
+    @precondition(lambda self: any(self._can_be_deleted(job) for job in self.service.launched))
     @rule(which=st.integers(0, 20))
     def somebody_deletes_a_job(self, which: int) -> None:
         self.service.is_deleted(self._one_of(self._can_be_deleted, which))
+
+    @initialize(stored=st.sets(st.sampled_from(_OLD_PREFIXES)))
+    def there_are_old_objects(self, stored: set[str]) -> None:
+        for name in sorted(stored):
+            self.service.objects.written[f"runs/{name}/checkpoints/step-1/manifest.json"] = NOON - timedelta(days=3)
+
+    @precondition(lambda self: any(name not in self.service.jobs for name in _MADE_BY_HAND))
+    @rule(name=st.sampled_from(sorted(_MADE_BY_HAND)))
+    def somebody_makes_a_job_by_hand(self, name: str) -> None:
+        if name not in self.service.jobs:
+            tags, environment = _MADE_BY_HAND[name]
+            self.service.is_made_by_hand(name, tags=tags, environment=environment)
 
     # What happens around them
 
@@ -349,9 +394,11 @@ class ControlPlaneStory(RuleBasedStateMachine):
         self.service.dynamodb.let_indexes_catch_up()
         self.service.seconds += QUIET_SECONDS
         self._invoke("reconciler", self._sweep, skew=0, hold=None, trouble=None)
+        self._invoke(_LOOK, self._look, skew=0, hold=None, trouble=None)
         self.happenings["quiet reconciliations"] += 1
         self.steps_since_quiet = 0
         self._record_equals_what_happened()
+        self._nothing_is_left_over()
 
     def teardown(self) -> None:
         """Every story ends quietly."""
@@ -383,7 +430,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
     _failed = False
 
     def _i1_one_writer(self, runs: dict[str, Run]) -> None:
-        live = [job for job in self.service.jobs.values() if job.live]
+        live = [job for job in self.service.launched if job.live]
         lineages = [job.lineage for job in live]
         assert len(set(lineages)) == len(lineages), f"two live jobs write one lineage: {[job.name for job in live]}"
         for job in live:
@@ -404,7 +451,8 @@ class ControlPlaneStory(RuleBasedStateMachine):
             assert told <= {_ENDINGS[state]}, f"{name} ended {state} and was told to have {told}"
 
     def _i6_nothing_bills_on(self, runs: dict[str, Run]) -> None:
-        for job in self.service.jobs.values():
+        assert not self.wrongly_removed, self.wrongly_removed
+        for job in self.service.launched:
             if job.live:
                 assert not runs[job.run].state.ended, f"{job.name} lives, but its run is {runs[job.run].state}"
         for run in runs.values():
@@ -451,6 +499,48 @@ class ControlPlaneStory(RuleBasedStateMachine):
         for (name, attempt), state in self.endings.items():
             notice_id = f"{name}/{_ENDINGS[state]}/{attempt}"
             assert self.service.published[notice_id] >= 1, f"never told: {notice_id}"
+
+    def _nothing_is_left_over(self) -> None:
+        """What no live run has is gone, once it has been so for its grace."""
+        now = self.service.now()
+        for name, job in self.service.jobs.items():
+            lost = job.by_hand and RUN_VARIABLE in job.request["Environment"]
+            if lost and self.service.seconds - job.created >= GRACE[Kind.UNRECORDED_JOB].total_seconds():
+                assert job.status != "InProgress", f"{name} runs for nobody"
+        used = {run.checkpoint_uri for run in self._runs()}
+        for name in _OLD_PREFIXES:
+            if f"s3://{BUCKET}/runs/{name}/checkpoints/" not in used and self.record.get(name) is None:
+                assert not self.service.objects.below(name), f"runs/{name}/ is nobody's"
+        for name, (_, payload, made_at) in self.service.schedules.made.items():
+            if now - made_at >= GRACE[Kind.SPENT_SCHEDULE]:
+                assert self._waits(payload), f"{name} is to look at nothing"
+
+    def _judge_removal(self, what: str, name: str) -> None:
+        """Keeps what a look removes although somebody has it: in the moment of the call, whatever the look had seen."""
+        process = Process.current()
+        if process is None or process.name != _LOOK:
+            return
+        self.happenings[f"left over: {what}s removed"] += 1
+        if what in ("job", "pool"):
+            job = self.service.jobs[name]
+            head, pool = self.record.get(job.run), self.record.pool(job.run, int(name.rpartition("-")[2]))
+            theirs = job.by_hand and RUN_VARIABLE not in job.request["Environment"]
+            live = head is not None and head.job_name == name and not head.state.ended
+            kept = what == "pool" and pool is not None and pool.state is PoolState.AVAILABLE
+            wrong = theirs or live or kept
+        elif what == "schedule":
+            wrong = self._waits(name)
+        else:
+            uri = f"s3://{BUCKET}/{name}"
+            wrong = any(uri.startswith(run.checkpoint_uri) for run in self._runs() if not run.state.ended)
+        if wrong:
+            self.wrongly_removed.append(f"{what} {name}")
+
+    def _waits(self, payload: str) -> bool:
+        """Whether the pool that a schedule is to look at is there, as far as it is recorded."""
+        firing = json.loads(payload)
+        pool = self.record.pool(firing["run"], firing["attempt"])
+        return pool is not None and pool.state is PoolState.AVAILABLE
 
     def _pool_is_true(self, run: Run, attempt: Attempt, job: ModelJob) -> None:
         self.service.pools_expire()
@@ -511,7 +601,12 @@ class ControlPlaneStory(RuleBasedStateMachine):
         trouble: tuple[int, Trouble] | None,
     ) -> None:
         process = Process(
-            function, work, began=self.service.seconds, timeout=TIMEOUT_SECONDS[function], skew=float(skew)
+            function,
+            work,
+            began=self.service.seconds,
+            # The reconciler looks when its sweep is done.
+            timeout=TIMEOUT_SECONDS["reconciler" if function == _LOOK else function],
+            skew=float(skew),
         )
         self.processes.append(process)
         if trouble is not None:
@@ -540,6 +635,29 @@ class ControlPlaneStory(RuleBasedStateMachine):
         # With and without a search of jobs first: how many runs are in flight differs from story to story.
         return reconciler_on(self.tracking, search_from=2).sweep()
 
+    def _look(self) -> LookReport | None:
+        around = Surroundings(
+            table=self.table,
+            deployment="spotkeep",
+            prices=PRICES,
+            s3_usd_per_gigabyte_month=lambda: 0.023,
+            orphaned_checkpoints_after=ORPHANED_AFTER,
+            schedule_group="pools",
+            clock=self.service.clock,
+        )
+        sources = sources_of(
+            around=around,
+            sagemaker=self.service,
+            scheduler=self.service.schedules,
+            s3=self.service.objects,
+            checkpoint_bucket=BUCKET,
+            fleets=None,
+        )
+        watch = LeftoverWatch(
+            table=self.table, sources=sources, removes=True, clock=self.service.clock, every=BETWEEN_LOOKS
+        )
+        return watch.look_if_due()
+
     def _answer(self, document: dict[str, Any]) -> object:
         return launcher_handler.answer_to(document, launcher=self.launcher, request_id="request")
 
@@ -558,6 +676,11 @@ class ControlPlaneStory(RuleBasedStateMachine):
             if process.error is not None and not isinstance(process.error, _ALLOWED):
                 raise process.error
             failures = getattr(process.answer, "failures", None) or {}
+            if isinstance(process.answer, LookReport):
+                self.happenings["looks for leftovers"] += 1
+                failures = process.answer.unreadable | {
+                    each.finding.subject: each.problem for each in process.answer.handled if each.problem is not None
+                }
             unexpected = [why for why in failures.values() if not why.startswith(_EXPECTED_FAILURES)]
             assert not unexpected, unexpected
 
@@ -565,7 +688,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         return self.processes[which % len(self.processes)]
 
     def _one_of(self, judge: Callable[[ModelJob], bool], which: int) -> ModelJob:
-        fitting = [job for job in self.service.jobs.values() if judge(job)]
+        fitting = [job for job in self.service.launched if judge(job)]
         return fitting[which % len(fitting)]
 
     def _can_be_deleted(self, job: ModelJob) -> bool:
@@ -592,7 +715,9 @@ _NO_USAGE: Final = JobUsage(
     instance_count=1, billable_seconds=None, training_seconds=None, waited_seconds=0, redone_steps=0, redone_seconds=0,
     restart_overhead_seconds=0,
 )  # fmt: skip
-_EXPECTED_FAILURES: Final = ("SageMakerBusyError", "RunChangedError", "ClientError", "notice ")
+_EXPECTED_FAILURES: Final = (
+    "SageMakerBusyError", "RunChangedError", "ClientError", "ScheduleGroupUnreadableError", "notice "
+)  # fmt: skip
 
 
 def _may_leave_a_pool(job: ModelJob) -> bool:

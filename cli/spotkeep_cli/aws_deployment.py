@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mypy_boto3_logs import CloudWatchLogsClient
 
     from spotkeep_cli.account_check import AccountCheck
-    from spotkeep_cli.deployment import Drill, RunReader, StoredObjects
+    from spotkeep_cli.deployment import DeadLetters, Drill, RunReader, StoredObjects
     from spotkeep_cli.run_storage import StoredVersion
     from spotkeep_jobs.facts.record import Backend
 
@@ -92,6 +92,17 @@ class AwsDeployment:
         """Its run table, with AWS's errors translated."""
         table = RunTable(client=self._client("dynamodb"), table_name=self._connection.run_table)
         return _TranslatingRunReader(table, options=self._options)
+
+    @property
+    def dead_letters(self) -> DeadLetters | None:
+        """Its dead-letter queue of notices."""
+        from spotkeep_cli.dead_letters import SqsDeadLetters
+
+        if not self._connection.dead_notice_queue_url:
+            return None
+        return SqsDeadLetters(
+            self._client("sqs"), queue_url=self._connection.dead_notice_queue_url, options=self._options
+        )
 
     def invoke_launcher(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """Calls the launcher; tried again when the connection breaks.

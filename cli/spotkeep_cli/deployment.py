@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from spotkeep_cli.account_check import AccountCheck
+    from spotkeep_cli.dead_letters import DeadLetter
     from spotkeep_cli.drill.recovery import Look
     from spotkeep_cli.run_storage import StoredVersion
     from spotkeep_jobs.facts.price_book import PriceBook
@@ -160,6 +161,19 @@ class RunReader(Protocol):
         """Notices that nobody tries to send any more."""
 
 
+class DeadLetters(Protocol):
+    """The dead-letter queue of notices: a message for each that could not be sent."""
+
+    def take(self) -> Sequence[DeadLetter]:
+        """Every message that nobody else has, hidden from others for some minutes."""
+
+    def delete(self, letters: Sequence[DeadLetter]) -> None:
+        """Delete messages that were taken."""
+
+    def give_back(self, letters: Sequence[DeadLetter]) -> None:
+        """Let others see messages again that were taken."""
+
+
 class Deployment(Protocol):
     """One deployed Spotkeep."""
 
@@ -178,6 +192,10 @@ class Deployment(Protocol):
     @property
     def runs(self) -> RunReader:
         """Its run table."""
+
+    @property
+    def dead_letters(self) -> DeadLetters | None:
+        """Its dead-letter queue of notices; None in a deployment that is older than the queue."""
 
     def invoke_launcher(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """Calls the launcher function and returns its answer.

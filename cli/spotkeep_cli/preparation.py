@@ -63,6 +63,8 @@ def prepare(document: JobDocument, *, checkpoint_bucket: str, new_token: Callabl
         return PreparedJob(document=document, payload=payload, problems=problems, warnings=warnings)
     # Without a name there is no run, and the launcher refuses; the source then needs no real address.
     run = str(payload.get("run") or "unnamed")
+    if isinstance(payload.get("runs"), int) and payload["runs"] > 1:
+        run += "-1"  # One source for all of them, kept where the first one's things are: their common id is no run's.
     try:
         archive = pack_source(local_source(document, source))
     except SourceError as error:

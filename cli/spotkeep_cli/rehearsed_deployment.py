@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from spotkeep_cli.job_file import JobDocument
     from spotkeep_jobs.facts.record import Backend
 
-_OF_ONE_RUN: Final = frozenset({"token", "checkpoint_prefix"})
+_OF_ONE_RUN: Final = frozenset({"token", "checkpoint_prefix", "runs", "on_demand_base"})
 
 
 class _Rehearsed:

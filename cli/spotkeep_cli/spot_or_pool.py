@@ -174,14 +174,14 @@ def advise(habits: Habits, *, keep_alive_seconds: int, instance_count: int, usd_
 
 
 def advice_for(request: dict[str, Any], *, runs: Sequence[Run], usd_per_hour: float | None) -> Advice | None:
-    """The advice for a judged job; None when its name has no history to judge by.
+    """The advice for a judged job; None when its name has no history to judge by, or it is on EC2, without pools.
 
     Args:
         request: The request with every default filled in; empty if it is refused.
         runs: The deployment's newest runs.
         usd_per_hour: On-demand price of one instance, if it is known.
     """
-    habits = habits_of(runs, name=str(request.get("name", "")))
+    habits = None if request.get("backend") == "ec2" else habits_of(runs, name=str(request.get("name", "")))
     if habits is None:
         return None
     return advise(

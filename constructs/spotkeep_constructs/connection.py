@@ -25,6 +25,8 @@ FIELDS = frozenset(
         "run_table",
         "checkpoint_bucket",
         "notice_topic_arn",
+        "dead_notice_queue_url",
+        "undelivered_notice_queue_arn",
         "execution_role_arn",
         "default_image",
         "launch_template_id",

@@ -10,6 +10,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from spotkeep_constructs.job_function import JobFunction
+from spotkeep_constructs.notice_dead_letters import NoticeDeadLetters
 
 NAMESPACE = "Spotkeep"
 PERIOD = Duration.minutes(5)
@@ -54,6 +55,7 @@ class Dashboard(Construct):
         reconciler: JobFunction,
         deliverers: Sequence[JobFunction],
         functions: Sequence[JobFunction],
+        dead_letters: NoticeDeadLetters,
         alarms: Sequence[cloudwatch.IAlarm],
     ) -> None:
         """Places the dashboard.
@@ -67,6 +69,7 @@ class Dashboard(Construct):
             reconciler: The function that sweeps.
             deliverers: The functions that send notices.
             functions: Every function, whose errors and dead letters are shown.
+            dead_letters: The queues of notices that did not get to people.
             alarms: The deployment's alarms.
         """
         super().__init__(scope, id)
@@ -158,6 +161,22 @@ class Dashboard(Construct):
             ),
         )
         self.dashboard.add_widgets(
+            cloudwatch.GraphWidget(
+                title="Left over: what belongs to no live run",
+                left=[
+                    _of_function(reconciler, "LeftoversFound", "found", _ORANGE, statistic="Maximum"),
+                    _of_function(reconciler, "LeftoversRemoved", "removed", _GREEN, statistic="Maximum"),
+                    _of_function(
+                        reconciler, "LeftoversNotRemoved", "could not be removed or read", _RED, statistic="Maximum"
+                    ),
+                ],
+                right=[_of_function(reconciler, "LeftoversUsdPerHour", "USD an hour", _BLUE, statistic="Maximum")],
+                left_y_axis=_FROM_ZERO,
+                right_y_axis=_FROM_ZERO,
+                width=24,
+            )
+        )
+        self.dashboard.add_widgets(
             _totals(
                 "Troubles of the functions",
                 [
@@ -173,7 +192,11 @@ class Dashboard(Construct):
             ),
             cloudwatch.SingleValueWidget(
                 title="Dead letters: what failed after all retries",
-                metrics=[_waiting_in(each.failures, each.package) for each in functions],
+                metrics=[
+                    *(_waiting_in(each.failures, each.package) for each in functions),
+                    _waiting_in(dead_letters.dead, "notices put aside"),
+                    _waiting_in(dead_letters.undelivered, "notices not delivered"),
+                ],
                 width=10,
                 height=6,
             ),
@@ -213,12 +236,14 @@ class Dashboard(Construct):
         )
 
 
-def _of_function(function: JobFunction, name: str, label: str, color: str) -> cloudwatch.Metric:
+def _of_function(
+    function: JobFunction, name: str, label: str, color: str, *, statistic: str = "Sum"
+) -> cloudwatch.Metric:
     return cloudwatch.Metric(
         namespace=NAMESPACE,
         metric_name=name,
         dimensions_map={"service": function.function.function_name},
-        statistic="Sum",
+        statistic=statistic,
         period=PERIOD,
         label=label,
         color=color,

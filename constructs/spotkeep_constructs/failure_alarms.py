@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
-from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from spotkeep_constructs.alarms import alarm_at
 from spotkeep_constructs.job_function import JobFunction
+from spotkeep_constructs.notice_dead_letters import NoticeDeadLetters
 
 PERIOD = Duration.minutes(5)
 LONGEST_WAIT = Duration.minutes(15)
@@ -19,11 +20,11 @@ LONGEST_WAIT = Duration.minutes(15)
 class FailureAlarms(Construct):
     """Alarms for functions, events and notices.
 
-    Two a function, its errors and its dead-letter queue's depth; one for events that wait too long, and one
-    for the notices that each deliverer could not send.
+    Two a function, its errors and its dead-letter queue's depth; one for events that wait too long; one for notices
+    that SNS refused, and one for those that it could not deliver.
 
     Attributes:
-        alarms: All alarms, in the order of the functions; the queue's and the notices' come last.
+        alarms: All alarms, in the order of the functions; the events' and the notices' come last.
         errors: The alarm on each function's errors, by the function's package.
         events_waiting: The alarm on events that wait for the tracker.
     """
@@ -35,8 +36,8 @@ class FailureAlarms(Construct):
         *,
         topic: sns.ITopic,
         functions: list[JobFunction],
-        deliverers: list[JobFunction],
         events: sqs.IQueue,
+        dead_letters: NoticeDeadLetters,
     ) -> None:
         """Places the alarms.
 
@@ -45,80 +46,71 @@ class FailureAlarms(Construct):
             id: Construct id.
             topic: Where they report, and report the return to normal.
             functions: The functions watched.
-            deliverers: Those of them that send notices.
             events: The queue in which events wait for the tracker.
+            dead_letters: The queues of notices that did not get to people.
         """
         super().__init__(scope, id)
         self.alarms: list[cloudwatch.Alarm] = []
         self.errors: dict[str, cloudwatch.Alarm] = {}
-        action = actions.SnsAction(topic)
         for function in functions:
             name, alarm_id = function.package, _id_of(function)
-            self.errors[name] = cloudwatch.Alarm(
+            self.errors[name] = alarm_at(
                 self,
                 f"{alarm_id}Errors",
-                alarm_description=f"The {name} raised an error: read its log.",
                 metric=function.function.metric_errors(period=PERIOD, statistic="Sum"),
                 threshold=1,
-                evaluation_periods=1,
-                comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
-                treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+                description=f"The {name} raised an error: read its log.",
+                topic=topic,
             )
             self.alarms += [
                 self.errors[name],
-                cloudwatch.Alarm(
+                alarm_at(
                     self,
                     f"{alarm_id}Failures",
-                    alarm_description=(
+                    metric=_visible(function.failures),
+                    threshold=1,
+                    description=(
                         f"An event for the {name} failed after all retries and waits in its dead-letter queue."
                     ),
-                    metric=function.failures.metric_approximate_number_of_messages_visible(
-                        period=PERIOD, statistic="Maximum"
-                    ),
-                    threshold=1,
-                    evaluation_periods=1,
-                    comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
-                    treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+                    topic=topic,
                 ),
             ]
-        self.events_waiting = cloudwatch.Alarm(
+        self.events_waiting = alarm_at(
             self,
             "EventsWaiting",
-            alarm_description=(
+            metric=events.metric_approximate_age_of_oldest_message(period=PERIOD, statistic="Maximum"),
+            threshold=LONGEST_WAIT.to_seconds(),
+            description=(
                 "Events wait for the tracker: it fails or is throttled. Read its log. "
                 "The reconciler follows runs meanwhile."
             ),
-            metric=events.metric_approximate_age_of_oldest_message(period=PERIOD, statistic="Maximum"),
-            threshold=LONGEST_WAIT.to_seconds(),
-            evaluation_periods=1,
-            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
-            treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+            topic=topic,
         )
-        self.alarms.append(self.events_waiting)
         self.alarms += [
-            cloudwatch.Alarm(
+            self.events_waiting,
+            alarm_at(
                 self,
-                f"{_id_of(function)}NoticesDead",
-                alarm_description=(
-                    "A notice could not be sent for hours and is put aside: spotkeep notices ls, then replay."
-                ),
-                metric=cloudwatch.Metric(
-                    namespace="Spotkeep",
-                    metric_name="NoticeDead",
-                    dimensions_map={"service": function.function.function_name},
-                    statistic="Sum",
-                    period=PERIOD,
-                ),
+                "NoticesDead",
+                metric=_visible(dead_letters.dead),
                 threshold=1,
-                evaluation_periods=1,
-                comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
-                treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
-            )
-            for function in deliverers
+                description="A notice could not be sent for hours and is put aside: spotkeep notices ls, then replay.",
+                topic=topic,
+            ),
+            alarm_at(
+                self,
+                "NoticesUndelivered",
+                metric=_visible(dead_letters.undelivered),
+                threshold=1,
+                description=(
+                    "SNS could not deliver a notice to a subscriber: receive a message of the queue and read why."
+                ),
+                topic=topic,
+            ),
         ]
-        for alarm in self.alarms:
-            alarm.add_alarm_action(action)
-            alarm.add_ok_action(action)
+
+
+def _visible(queue: sqs.IQueue) -> cloudwatch.Metric:
+    return queue.metric_approximate_number_of_messages_visible(period=PERIOD, statistic="Maximum")
 
 
 def _id_of(function: JobFunction) -> str:

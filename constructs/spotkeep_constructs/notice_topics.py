@@ -8,6 +8,7 @@ from aws_cdk import ArnFormat, Aws, RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from spotkeep_constructs.statements import allow
@@ -34,6 +35,7 @@ class NoticeTopics(Construct):
         notify_emails: Sequence[str] = (),
         owner_emails: Mapping[str, str] | None = None,
         operator_emails: Sequence[str] = (),
+        undelivered: sqs.IQueue | None = None,
     ) -> None:
         """Places the topics.
 
@@ -44,6 +46,8 @@ class NoticeTopics(Construct):
             notify_emails: Addresses subscribed to notices; each confirms by a link that AWS sends.
             owner_emails: The address of each owner, subscribed to the notices about their own runs.
             operator_emails: Addresses subscribed to alarms. Default: those of the notices.
+            undelivered: Where the notices wait that SNS could not hand to a subscriber's server, by mail or, for a
+                subscriber who names it, any other way. Default: SNS forgets them.
         """
         super().__init__(scope, id)
         self.key = kms.Key(
@@ -110,6 +114,7 @@ class NoticeTopics(Construct):
                     topic=topic,
                     protocol=sns.SubscriptionProtocol.EMAIL,
                     endpoint=address,
+                    dead_letter_queue=undelivered if topic is self.notices else None,
                 )
 
         for owner, address in (owner_emails or {}).items():
@@ -119,7 +124,19 @@ class NoticeTopics(Construct):
                 topic=self.notices,
                 protocol=sns.SubscriptionProtocol.EMAIL,
                 endpoint=address,
+                dead_letter_queue=undelivered,
                 filter_policy={"owner": sns.SubscriptionFilter.string_filter(allowlist=[owner])},
+            )
+
+        if undelivered is not None:
+            undelivered.add_to_resource_policy(
+                iam.PolicyStatement(
+                    sid="SubscribersMayKeepNotices",
+                    principals=[iam.ServicePrincipal("sns.amazonaws.com")],
+                    actions=["sqs:SendMessage"],
+                    resources=[undelivered.queue_arn],
+                    conditions={"ArnEquals": {"aws:SourceArn": self.notices.topic_arn}},
+                )
             )
 
     def grant_publish_notices(self, grantee: iam.IGrantable) -> None:

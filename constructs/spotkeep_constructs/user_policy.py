@@ -12,6 +12,7 @@ from spotkeep_constructs.fleets import Fleets
 from spotkeep_constructs.instance_log import grant_read_instance_log
 from spotkeep_constructs.job_function import JobFunction
 from spotkeep_constructs.leftover_sweep import grant_look
+from spotkeep_constructs.notice_dead_letters import grant_replay
 from spotkeep_constructs.run_table import RunTable
 from spotkeep_constructs.statements import allow
 from spotkeep_constructs.training_jobs import TrainingJobs
@@ -77,6 +78,7 @@ class UserPolicy(Construct):
             conditions={"StringEquals": {"aws:RequestedRegion": Aws.REGION}},
             wildcard="Service Quotas knows no resources for a list; the region is the narrowest bound it takes.",
         )
+        grant_replay(self, self.policy, deployment=deployment)
         jobs.deny_longer_keep_alive(self.policy)
         if fleets is not None:
             grant_read_instance_log(self, self.policy, deployment=deployment, whole_streams=True)

@@ -21,7 +21,16 @@ Answer = dict[str, Any]
 
 
 def launched(launch: Launched) -> Answer:
-    """A run that has its job, from this call or an earlier one."""
+    """A run that has its job, from this call or an earlier one; or all of several that were launched as one."""
+    if launch.run.group is not None:
+        return {
+            "ok": True,
+            "group": launch.run.group.id,
+            "runs": [_where(run) for run in launch.runs],
+            "replayed": launch.replayed,
+            "warnings": list(launch.warnings),
+            "next": [{"what": "See where they stand", "command": "spotkeep ps"}, *_next(launch.run)],
+        }
     return {
         "ok": True,
         **_where(launch.run),

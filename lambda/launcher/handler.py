@@ -148,9 +148,10 @@ def answer_to(event: object, *, launcher: Launcher, request_id: str) -> answers.
             now=launcher.now(),
         )
     launch = launcher.launch(document, default_token=request_id, plan=plan)
-    logger.append_keys(run=launch.run.run, attempt=launch.run.attempt)
-    logger.info("replayed" if launch.replayed else "launched", job_arn=launch.run.job_arn, owner=launch.run.owner)
-    _count("LaunchReplayed" if launch.replayed else "LaunchAccepted")
+    for run in launch.runs:
+        logger.append_keys(run=run.run, attempt=run.attempt)
+        logger.info("replayed" if launch.replayed else "launched", job_arn=run.job_arn, owner=run.owner)
+        _count("LaunchReplayed" if launch.replayed else "LaunchAccepted")
     return answers.launched(launch)
 
 

@@ -1,10 +1,15 @@
-"""The Lambda entry point of the sweep: its schedule's event says nothing, so nothing in it is read."""
+"""The Lambda entry point of the sweep: its schedule's event says nothing, so nothing in it is read.
+
+CloudFormation invokes it, too, when the deployment is created, changed or deleted; the last is the only thing it has
+something to do for: what runs is stopped, sweep by sweep, until nothing does.
+"""
 
 from __future__ import annotations
 
 import functools
 import os
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import boto3
@@ -14,8 +19,16 @@ from aws_lambda_powertools.metrics import MetricUnit
 from reconciler.housekeeping import Housekeeping
 from reconciler.settings import ReconcilerSettings
 from spotkeep_jobs.actions.launch_completion import complete_launch
-from spotkeep_jobs.actions.reconciliation import SEARCH_FROM, Reconciler, Sweep, SweepFailedError
+from spotkeep_jobs.actions.reconciliation import (
+    SEARCH_FROM,
+    LaunchCompleter,
+    Reconciler,
+    Sweep,
+    SweepFailedError,
+)
+from spotkeep_jobs.actions.shutdown import Alive, Shutdown
 from spotkeep_jobs.aws.sagemaker_api import client_config
+from spotkeep_jobs.aws.stack_requests import CloudFormationStacks, stack_request
 from spotkeep_jobs.facts.leftover_findings import LookReport, Outcome
 from spotkeep_jobs.functions.leftover_wiring import sources_of
 from spotkeep_jobs.functions.tracing import traced
@@ -37,18 +50,18 @@ _KEPT_FOR_ONE_NOTICE_MILLISECONDS: Final = 5_000
 
 
 @functools.cache
-def made_once() -> tuple[Tracking, Reconciler, Housekeeping]:
+def made_once() -> tuple[Tracking, Reconciler, Housekeeping, Shutdown]:
     """The parts on real clients, made once for each execution environment."""
     settings = ReconcilerSettings.from_environment()
     parts = wired(settings)
     # The fleets' sweep does not only look: a deployment that removes nothing goes without, and is told once an hour.
     sweeping = replace(parts, fleet_sweep=None) if settings.leftovers == "report" else parts
-    return parts, reconciler_on(sweeping), housekeeping_on(parts, settings)
+    return parts, reconciler_on(sweeping), housekeeping_on(parts, settings), shutdown_on(parts)
 
 
 def production_reconciler() -> Reconciler:
     """The reconciler on real clients, with prices that were read within the hour."""
-    parts, reconciler, _ = made_once()
+    parts, reconciler, _, _ = made_once()
     parts.refresh_prices()
     return reconciler
 
@@ -56,6 +69,42 @@ def production_reconciler() -> Reconciler:
 def production_housekeeping() -> Housekeeping:
     """The rest of a sweep, on real clients."""
     return made_once()[2]
+
+
+def production_shutdown() -> Shutdown:
+    """What ends the deployment's runs, on real clients."""
+    return made_once()[3]
+
+
+def shutdown_on(parts: Tracking) -> Shutdown:
+    """What ends the deployment's runs when it is deleted.
+
+    Args:
+        parts: The parts that the tracker is made of.
+    """
+    return Shutdown(
+        table=parts.table,
+        pools=parts.pools,
+        complete_launch=completer_on(parts),
+        stacks=CloudFormationStacks(lambda: boto3.client("cloudformation", config=client_config())),
+        clock=parts.clock,
+    )
+
+
+def completer_on(parts: Tracking) -> LaunchCompleter:
+    """What finishes launches and stops that somebody began.
+
+    Args:
+        parts: The parts that the tracker is made of.
+    """
+    return functools.partial(
+        complete_launch,
+        table=parts.table,
+        jobs=parts.jobs,
+        fleets=parts.fleets,
+        deployment=parts.deployment,
+        now=parts.clock,
+    )
 
 
 def reconciler_on(parts: Tracking, *, search_from: int = SEARCH_FROM) -> Reconciler:
@@ -73,14 +122,7 @@ def reconciler_on(parts: Tracking, *, search_from: int = SEARCH_FROM) -> Reconci
         jobs=parts.jobs,
         tuning=parts.tuning,
         outbox=parts.outbox,
-        complete_launch=functools.partial(
-            complete_launch,
-            table=parts.table,
-            jobs=parts.jobs,
-            fleets=parts.fleets,
-            deployment=parts.deployment,
-            now=parts.clock,
-        ),
+        complete_launch=completer_on(parts),
         clock=parts.clock,
         sweep_fleets=None if parts.fleet_sweep is None else parts.fleet_sweep.sweep,
         metric_log=parts.metric_log,
@@ -130,11 +172,11 @@ def housekeeping_on(parts: Tracking, settings: ReconcilerSettings) -> Housekeepi
 @traced
 @metrics.log_metrics(capture_cold_start_metric=True)
 @logger.inject_lambda_context(clear_state=True)
-def handler(event: object, context: LambdaContext) -> dict[str, Any]:  # noqa: ARG001 - the schedule says nothing
+def handler(event: object, context: LambdaContext) -> dict[str, Any]:
     """Sweep once.
 
     Args:
-        event: The schedule's; not read.
+        event: CloudFormation's request, or the schedule's event, which is not read.
         context: Lambda's; its remaining time bounds the sweep.
 
     Returns:
@@ -143,6 +185,13 @@ def handler(event: object, context: LambdaContext) -> dict[str, Any]:  # noqa: A
     Raises:
         SweepFailedError: Some items failed, after all others were done; the alarm on the function's errors sees it.
     """
+    shutdown = production_shutdown()
+    request = stack_request(event, now=datetime.now(UTC))
+    if request is not None and not shutdown.begin(request):
+        metrics.add_metric(name="StackRequestAnswered", unit=MetricUnit.Count, value=1)
+        return {"ok": True, "answered": request.kind}
+    deletion = request or shutdown.pending()
+    alive = Alive() if deletion is None else shutdown.stop_everything()
     reconciler = production_reconciler()
 
     def has_time() -> bool:
@@ -153,7 +202,10 @@ def handler(event: object, context: LambdaContext) -> dict[str, Any]:  # noqa: A
         may_send=lambda: context.get_remaining_time_in_millis() > _KEPT_FOR_ONE_NOTICE_MILLISECONDS,
     )
     kept = production_housekeeping().keep_house(has_time=has_time)
-    sweep.failures |= kept.failures
+    sweep.failures |= kept.failures | alive.failures
+    if deletion is not None:
+        alive = shutdown.answer_if_over(deletion)
+        logger.warning("the deployment is being deleted", runs=alive.runs, pools=alive.pools)
     _report(sweep)
     if kept.prices_unread is not None:
         logger.warning("prices not read", problem=kept.prices_unread)
@@ -225,6 +277,11 @@ def _report_leftovers(look: LookReport) -> None:
     }
     for name, count in counts.items():
         metrics.add_metric(name=name, unit=MetricUnit.Count, value=count)
+    # These are seldom more than nothing, and each metric that has a value in an hour is billed for it.
+    if not_removed := look.count(Outcome.FAILED) + len(look.unreadable):
+        metrics.add_metric(name="LeftoversNotRemoved", unit=MetricUnit.Count, value=not_removed)
+    if usd_per_hour := look.wrong_usd_per_hour:
+        metrics.add_metric(name="LeftoversUsdPerHour", unit=MetricUnit.NoUnit, value=usd_per_hour)
 
 
 if "AWS_LAMBDA_INITIALIZATION_TYPE" in os.environ:

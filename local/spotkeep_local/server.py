@@ -183,7 +183,7 @@ async def _serve(
     from hypercorn.asyncio import serve
     from hypercorn.config import Config
 
-    from spotkeep_local import ministack_seams, price_list
+    from spotkeep_local import ministack_seams, price_list, service_quotas
     from spotkeep_local.clients import local_client
     from spotkeep_local.ec2 import events as ec2_events
     from spotkeep_local.ec2.cloudformation import VolumeResource
@@ -191,6 +191,7 @@ async def _serve(
     from spotkeep_local.ec2.surroundings import MinistackSurroundings
     from spotkeep_local.fis.cloudformation import ExperimentTemplateResource
     from spotkeep_local.fis.service import FisService
+    from spotkeep_local.service_quotas import LocalServiceQuotas
     from spotkeep_local.training.service import TrainingService
 
     ministack_seams.check()
@@ -219,6 +220,13 @@ async def _serve(
         handler=price_list.handle_request,
         target_prefixes=[f"{price_list.TARGET}."],
         host_patterns=[r"api\.pricing\."],
+    )
+
+    ministack_seams.register_service(
+        "servicequotas",
+        handler=LocalServiceQuotas(warm_pool_quota=lambda: training.warm_pool_quota).handle_request,
+        target_prefixes=[f"{service_quotas.TARGET}."],
+        host_patterns=[r"servicequotas\."],
     )
 
     where = {"endpoint_url": record.endpoint_url, "region": options.region, "account_id": options.account_id}

@@ -27,10 +27,35 @@ def test_a_sweep_describes_only_what_may_have_changed() -> None:
         swept = measures.reconciled(runs=60, pools=2)
     first, *_, last = swept.figures["sweeps"]
     assert swept.kept
-    # Of runs never seen a search says all there is; a warm pool is described each time.
+    # Of runs never seen a search says all there is; of so few warm pools each is described.
     assert (first["calls"]["Search"], first["calls"]["DescribeTrainingJob"]) == (1, 2)
+    assert "ListTrainingJobs" not in first["calls"]
     assert last["looked_at"] == 60
     assert last["calls"].get("DescribeTrainingJob", 0) < 10
+
+
+def test_of_many_pools_a_sweep_describes_those_that_are_over() -> None:
+    with measures.quiet():
+        waiting = measures.reconciled(runs=20, pools=25)
+        over = measures.reconciled(runs=20, pools=25, unseen=True)
+    [first, *_] = waiting.figures["sweeps"]
+    assert (first["pools"], first["calls"]["ListTrainingJobs"]) == (25, 1)
+    assert "DescribeTrainingJob" not in first["calls"]
+    [first, *_] = over.figures["sweeps"]
+    assert (first["pools"], first["calls"]["DescribeTrainingJob"]) == (25, 25)
+
+
+def test_a_look_at_an_account_in_order_describes_nothing() -> None:
+    with measures.quiet():
+        looked = measures.looked(runs=60, pools=5)
+    in_order, much = looked.figures["in_order"], looked.figures["much_left_over"]
+    assert looked.kept
+    assert (in_order["found"], in_order["unreadable"]) == (0, 0)
+    calls = in_order["calls"]
+    assert "DescribeTrainingJob" not in calls
+    assert all(calls[one] == 1 for one in ("Search", "ListTrainingJobs", "ListSchedules", "ListObjectsV2"))
+    assert much["found"] == much["removed"] == 2 * measures.LEFT_OVER
+    assert much["calls"]["StopTrainingJob"] == measures.LEFT_OVER
 
 
 def test_notices_whose_sends_fail_are_neither_lost_nor_doubled() -> None:

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,7 +26,9 @@ from spotkeep_jobs.actions.reconciliation import Reconciler
 from spotkeep_jobs.aws import run_table
 from spotkeep_jobs.aws.run_table import RunTable
 from spotkeep_jobs.decisions import cost, ending, tracking, warm_pool
+from spotkeep_jobs.facts import leftover_findings
 from spotkeep_jobs.facts.states import RunState
+from spotkeep_jobs.leftovers import sources
 
 ROOT = Path(__file__).parents[2]
 
@@ -89,6 +93,28 @@ def sweeps_pass_pools_over(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Reconciler, "_look_at_pool", lambda self, sweep, pool: None)
 
 
+def looks_believe_an_index(patch: pytest.MonkeyPatch) -> None:
+    """A job that is not among the runs in flight of an index belongs to no run, however young it is."""
+    patch.setattr(sources, "run_of_job", lambda job_name: None)
+    patch.setitem(leftover_findings.GRACE, leftover_findings.Kind.UNRECORDED_JOB, timedelta(0))
+
+
+def looks_do_not_ask_again_before_they_delete(patch: pytest.MonkeyPatch) -> None:
+    """Old objects go although a run has begun on them since they were listed."""
+    patch.setattr(RunTable, "claim_for_removal", lambda self, uri, **how: True)
+    patch.setattr(RunTable, "release_after_removal", lambda self, uri: None)
+    patch.setattr(sources.CheckpointLeftovers, "remove", lambda self, finding: self._objects.remove(
+        self._of_uri[finding.subject]))  # fmt: skip
+
+
+def looks_take_pools_that_wait(patch: pytest.MonkeyPatch) -> None:
+    """A pool is ended whether or not a run knows it."""
+    patch.setattr(sources, "judge_pool", lambda pool, **how: JUDGE_POOL(replace(pool, recorded=None, run=None), **how))
+
+
+JUDGE_POOL = sources.judge_pool
+
+
 def a_resume_does_not_look(patch: pytest.MonkeyPatch) -> None:
     """A next attempt begins whatever the last one does."""
     patch.setattr(launch.Launcher, "_refuse_unless_over", lambda self, run: None)
@@ -115,6 +141,9 @@ BEGIN_ATTEMPT = RunTable.begin_attempt
         (a_resume_does_not_look, 5),
         (idle_pools_cost_nothing, 1),
         (sweeps_pass_pools_over, 3),
+        (looks_believe_an_index, 1),
+        (looks_do_not_ask_again_before_they_delete, 1),
+        (looks_take_pools_that_wait, 1),
     ],
 )
 def test_a_fault_is_noticed(

@@ -38,6 +38,8 @@ EVERYTHING_SET: dict[str, Any] = {
     "pool_idle_limit_usd": 2.5,
     "leftovers": "remove",
     "orphaned_checkpoints_days": 400,
+    "leftovers_alarm_count": 5,
+    "leftovers_alarm_usd_per_hour": 0.25,
     "isolated_teams": ["vision", "speech"],
     "owner_emails": {"ada": "ada@example.com"},
     "slack_channel": "T0123ABCD/C0123ABCD",

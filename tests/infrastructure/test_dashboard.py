@@ -58,7 +58,8 @@ def test_a_function_s_errors_dead_letters_and_every_alarm_are_on_it(templates: T
     names = [each.metric.name for each in shown(templates) if each.metric is not None]
     functions = [name for name in templates.resources("AWS::Lambda::Function") if "LogRetention" not in name]
     assert names.count("Errors") == len(functions)
-    assert names.count("ApproximateNumberOfMessagesVisible") == len(functions)
+    queues = len(functions) + len(("notices put aside", "notices not delivered"))
+    assert names.count("ApproximateNumberOfMessagesVisible") == queues
     [alarms] = [widget.alarm_arns for widget in widgets(templates) if widget.view == "alarm"]
     assert len(alarms) == len(templates.resources("AWS::CloudWatch::Alarm"))
 

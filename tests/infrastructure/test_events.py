@@ -189,7 +189,7 @@ def test_every_function_has_an_alarm_for_errors_and_one_for_lost_events(template
     watched = {
         (alarm["Properties"]["Namespace"], alarm["Properties"]["MetricName"], name[6:12]): alarm["Properties"]
         for name, alarm in alarms.items()
-        if "NoticesDead" not in name
+        if not name.startswith(("AlarmsNotices", "LeftoverAlarms"))
     }
     waiting = watched.pop(("AWS/SQS", "ApproximateAgeOfOldestMessage", "Events"))
     assert set(watched) == {
@@ -246,6 +246,8 @@ def test_the_connection_names_everything_a_client_needs(templates: Templates) ->
         "run_table": "token",
         "checkpoint_bucket": "token",
         "notice_topic_arn": "token",
+        "dead_notice_queue_url": "token",
+        "undelivered_notice_queue_arn": "token",
         "execution_role_arn": "token",
         "default_image": "763104351884.dkr.ecr.token.amazonaws.com/pytorch-training:2.8.0-cpu-py312",
         "launch_template_id": "token",

@@ -118,6 +118,7 @@ def test_the_environment_of_those_that_follow_jobs(templates: Templates, functio
         "SPOTKEEP_DEPLOYMENT",
         "SPOTKEEP_RUN_TABLE",
         "SPOTKEEP_NOTICE_TOPIC_ARN",
+        "SPOTKEEP_DEAD_NOTICE_QUEUE_URL",
         "SPOTKEEP_PRICES",
         "SPOTKEEP_RUN_RETENTION_DAYS",
         "SPOTKEEP_DEPLOYMENT_METRICS",

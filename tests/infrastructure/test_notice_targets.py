@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -61,11 +62,61 @@ def test_without_settings_there_is_none_of_it(templates: Templates) -> None:
     assert not [name for name in templates.resources("AWS::Lambda::Function") if "Webhook" in name]
 
 
-@pytest.mark.parametrize("deliverer", ["Tracker", "WarmPools", "Reconciler"])
-def test_a_notice_that_was_put_aside_alarms_the_operators(templates: Templates, deliverer: str) -> None:
-    alarm = templates.only("AWS::CloudWatch::Alarm", named=f"Alarms{deliverer}NoticesDead")
-    assert (alarm["Namespace"], alarm["MetricName"], alarm["Statistic"]) == ("Spotkeep", "NoticeDead", "Sum")
+@pytest.mark.parametrize("queue", ["Dead", "Undelivered"])
+def test_notices_that_did_not_get_to_people_wait_encrypted_for_two_weeks_and_alarm_the_operators(
+    templates: Templates, queue: str
+) -> None:
+    kept = templates.only("AWS::SQS::Queue", named=f"DeadLetters{queue}")
+    assert kept["SqsManagedSseEnabled"] is True
+    assert kept["MessageRetentionPeriod"] == 14 * 24 * 3600
+    assert {"Bool": {"aws:SecureTransport": "false"}} in [
+        statement["Condition"] for statement in policy_of(templates, queue) if statement["Effect"] == "Deny"
+    ]
+    alarm = templates.only("AWS::CloudWatch::Alarm", named=f"AlarmsNotices{queue}")
+    assert (alarm["Namespace"], alarm["MetricName"]) == ("AWS/SQS", "ApproximateNumberOfMessagesVisible")
     [dimension] = alarm["Dimensions"]
-    assert (dimension["Name"], dimension["Value"]["Ref"][: len(deliverer)]) == ("service", deliverer)
+    assert dimension["Value"]["Fn::GetAtt"][0].startswith(f"DeadLetters{queue}")
     assert (alarm["Threshold"], alarm["TreatMissingData"]) == (1, "notBreaching")
     assert alarm["AlarmActions"]
+
+
+def test_only_functions_put_notices_aside_and_only_sns_keeps_what_it_could_not_deliver(templates: Templates) -> None:
+    assert not [statement for statement in policy_of(templates, "Dead") if statement["Effect"] == "Allow"]
+    [allowed] = [statement for statement in policy_of(templates, "Undelivered") if statement["Effect"] == "Allow"]
+    assert (allowed["Principal"], allowed["Action"]) == ({"Service": "sns.amazonaws.com"}, "sqs:SendMessage")
+    assert allowed["Condition"]["ArnEquals"]["aws:SourceArn"]["Ref"].startswith("TopicsNotices")
+
+
+@pytest.mark.parametrize("deliverer", ["Tracker", "WarmPools", "Reconciler"])
+def test_whoever_sends_notices_knows_where_to_put_those_that_nobody_takes(templates: Templates, deliverer: str) -> None:
+    variables = templates.only("AWS::Lambda::Function", named=f"{deliverer}Function")["Environment"]["Variables"]
+    assert variables["SPOTKEEP_DEAD_NOTICE_QUEUE_URL"]["Ref"].startswith("DeadLettersDead")
+
+
+def test_users_may_take_dead_notices_out_of_one_queue(templates: Templates) -> None:
+    policy = templates.only("AWS::IAM::ManagedPolicy", named="Users")["PolicyDocument"]["Statement"]
+    [taking] = [statement for statement in policy if "sqs:ReceiveMessage" in statement["Action"]]
+    assert json.dumps(taking["Resource"]).endswith(':spotkeep-dead-notices"]]}')
+    assert templates.only("AWS::SQS::Queue", named="DeadLettersDead")["QueueName"] == "spotkeep-dead-notices"
+
+
+def test_every_subscriber_to_notices_that_is_set_keeps_what_it_could_not_be_handed(
+    templates_with_everything: Templates,
+) -> None:
+    for name, resource in templates_with_everything.resources("AWS::SNS::Subscription").items():
+        subscription = resource["Properties"]
+        if subscription["TopicArn"]["Ref"].startswith("TopicsNotices"):
+            [queue] = [subscription["RedrivePolicy"]["deadLetterTargetArn"]["Fn::GetAtt"][0]]
+            expected = "HookWebhook" if subscription["Protocol"] == "lambda" else "DeadLettersUndelivered"
+            assert queue.startswith(expected), name
+        else:
+            assert "RedrivePolicy" not in subscription, "an alarm about the mails of alarms helps nobody"
+
+
+def policy_of(templates: Templates, queue: str) -> list[Any]:
+    [statements] = [
+        resource["Properties"]["PolicyDocument"]["Statement"]
+        for resource in templates.resources("AWS::SQS::QueuePolicy").values()
+        if resource["Properties"]["Queues"][0]["Ref"].startswith(f"DeadLetters{queue}")
+    ]
+    return list(statements)

@@ -23,7 +23,7 @@ from spotkeep_jobs.actions.launch import Launched, LaunchUnfinishedError
 from spotkeep_jobs.decisions.pool_matching import PoolMatch
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import Problem, RequestRefusedError, SageMakerBusyError
-from spotkeep_jobs.facts.record import Plan, Pool, PoolTraits, Run
+from spotkeep_jobs.facts.record import Plan, Pool, PoolTraits, Run, RunGroup
 from spotkeep_jobs.facts.states import RunState
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ class ScriptedLauncher:
         self.fails: Exception | None = None
         self.replayed = False
         self.plan: Plan | None = None
+        self.others: tuple[Run, ...] = ()
         self.run = Run(
             run="first",
             name="first",
@@ -100,7 +101,7 @@ class ScriptedLauncher:
     def launch(self, document: object, *, default_token: str, plan: Plan | None = None) -> Launched:
         self.plan = plan
         self._called("launch", document, default_token)
-        return Launched(run=self.run, replayed=self.replayed, warnings=("mind this",))
+        return Launched(run=self.run, others=self.others, replayed=self.replayed, warnings=("mind this",))
 
     def validate(self, document: object) -> tuple[JobRequest, tuple[str, ...]]:
         self._called("validate", document)
@@ -167,6 +168,24 @@ def a_plan(**changes: Any) -> dict[str, Any]:
         "chance_of_on_demand": 0.1,
     }
     return plan | changes
+
+
+def test_several_runs_are_answered_one_by_one(launcher: ScriptedLauncher) -> None:
+    def numbered(index: int) -> Run:
+        group = RunGroup(id="seeds", index=index, size=2)
+        return launcher.run.model_copy(update={"run": f"seeds-{index}", "job_name": f"seeds-{index}-1", "group": group})
+
+    launcher.run, launcher.others = numbered(1), (numbered(2),)
+    answer = invoke(DOCUMENT)
+    assert (answer["ok"], answer["group"], answer["replayed"], answer["warnings"]) == (
+        True,
+        "seeds",
+        False,
+        ["mind this"],
+    )
+    assert [run["run"] for run in answer["runs"]] == ["seeds-1", "seeds-2"]
+    assert [run["job_name"] for run in answer["runs"]] == ["seeds-1-1", "seeds-2-1"]
+    assert answer["next"][0]["command"] == "spotkeep ps"
 
 
 def test_the_plan_travels_beside_the_document(launcher: ScriptedLauncher) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +12,10 @@ import pytest
 from reconciler import handler as entry
 from reconciler.housekeeping import Housekept
 from spotkeep_jobs.actions.reconciliation import Sweep, SweepFailedError
+from spotkeep_jobs.actions.shutdown import Alive
+from spotkeep_jobs.aws.stack_requests import stack_request
 from spotkeep_jobs.facts.leftover_findings import Finding, Handled, Kind, LookReport, Outcome, Rule
+from spotkeep_jobs.facts.stack_request import StackRequest
 
 
 @dataclass
@@ -51,13 +54,44 @@ class ScriptedHousekeeping:
         return self._kept
 
 
+@dataclass
+class ScriptedShutdown:
+    """The end of the deployment, as far as the entry point sees it."""
+
+    waiting: StackRequest | None = None
+    alive: Alive = field(default_factory=Alive)
+    asked: list[str] = field(default_factory=list)
+
+    def begin(self, request: StackRequest) -> bool:
+        self.asked.append(request.kind)
+        return request.kind == "Delete"
+
+    def pending(self) -> StackRequest | None:
+        return self.waiting
+
+    def stop_everything(self) -> Alive:
+        self.asked.append("stop")
+        return self.alive
+
+    def answer_if_over(self, request: StackRequest) -> Alive:
+        self.asked.append(f"answer {request.request_id}")
+        return self.alive
+
+
 def call(
-    monkeypatch: pytest.MonkeyPatch, sweep: Sweep, context: Context | None = None, *, kept: Housekept | None = None
+    monkeypatch: pytest.MonkeyPatch,
+    sweep: Sweep,
+    context: Context | None = None,
+    *,
+    kept: Housekept | None = None,
+    shutdown: ScriptedShutdown | None = None,
+    event: object = None,
 ) -> tuple[Any, Any]:
     reconciler = ScriptedReconciler(sweep)
+    monkeypatch.setattr(entry, "production_shutdown", lambda: shutdown or ScriptedShutdown())
     monkeypatch.setattr(entry, "production_reconciler", lambda: reconciler)
     monkeypatch.setattr(entry, "production_housekeeping", lambda: ScriptedHousekeeping(kept or Housekept()))
-    return entry.handler({"anything": "at all"}, context or Context()), reconciler
+    return entry.handler(event or {"anything": "at all"}, context or Context()), reconciler
 
 
 def test_a_sweep_is_answered_with_what_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,6 +106,35 @@ def test_a_sweep_is_answered_with_what_it_did(monkeypatch: pytest.MonkeyPatch) -
 def test_the_end_of_its_time_is_kept_for_sending(monkeypatch: pytest.MonkeyPatch) -> None:
     _, reconciler = call(monkeypatch, Sweep(), Context(remaining_milliseconds=20_000))
     assert reconciler.had_time is False
+
+
+def of_cloudformation(kind: str) -> dict[str, str]:
+    return {
+        "RequestType": kind, "RequestId": "r-1", "StackId": "arn:aws:cloudformation:us-east-1:1:stack/S/1",
+        "LogicalResourceId": "Shutdown", "ResponseURL": "https://answers.example.com/1",
+    }  # fmt: skip
+
+
+def test_a_deployment_that_is_made_is_not_swept(monkeypatch: pytest.MonkeyPatch) -> None:
+    shutdown = ScriptedShutdown()
+    answer, reconciler = call(monkeypatch, Sweep(), shutdown=shutdown, event=of_cloudformation("Create"))
+    assert answer == {"ok": True, "answered": "Create"}
+    assert (shutdown.asked, reconciler.had_time) == (["Create"], None)
+
+
+def test_one_that_is_deleted_is_asked_to_stop_swept_and_then_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    shutdown = ScriptedShutdown()
+    _, reconciler = call(monkeypatch, Sweep(), shutdown=shutdown, event=of_cloudformation("Delete"))
+    assert shutdown.asked == ["Delete", "stop", "answer r-1"]
+    assert reconciler.had_time
+
+
+def test_every_sweep_goes_on_with_a_deletion_and_tells_what_could_not_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = stack_request(of_cloudformation("Delete"), now=NOON)
+    shutdown = ScriptedShutdown(waiting=waiting, alive=Alive(runs=["a"], failures={"run a": "slow down"}))
+    with pytest.raises(SweepFailedError, match="run a: slow down"):
+        call(monkeypatch, Sweep(), shutdown=shutdown)
+    assert shutdown.asked == ["stop", "answer r-1"]
 
 
 def test_failures_are_raised_together_after_metrics_and_logs(
@@ -112,12 +175,32 @@ def test_what_was_left_over_is_counted_logged_and_measured(
     said = capsys.readouterr().out.replace(" ", "")
     assert '"LeftoversFound":[1.0]' in said
     assert '"LeftoversRemoved":[1.0]' in said
+    assert '"LeftoversNotRemoved":[1.0]' in said, "what could not be looked at may hold anything"
+    assert '"LeftoversUsdPerHour":[0.23]' in said, "a pool that waits as it was asked to is not left over"
     logged = [(record.levelname, record.msg) for record in caplog.records if "stray-1" in record.msg]
     assert logged == [
         ("WARNING", "training job stray-1 belongs to no run"),
         ("INFO", "training job stray-1 belongs to no run"),
     ]
     assert [vars(record)["what"] for record in caplog.records if record.msg == "not looked at"] == ["schedules"]
+
+
+def test_an_account_in_order_writes_no_metric_that_would_be_billed_for_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call(monkeypatch, Sweep(), kept=Housekept(look=LookReport(begun_at=NOON, removes=True)))
+    said = capsys.readouterr().out
+    assert "LeftoversFound" in said
+    assert "LeftoversNotRemoved" not in said
+    assert "LeftoversUsdPerHour" not in said
+
+
+def test_what_could_not_be_removed_is_counted_until_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    look = LookReport(begun_at=NOON, removes=True, handled=(handled(Outcome.FAILED), handled(Outcome.FAILED)))
+    call(monkeypatch, Sweep(), kept=Housekept(look=look))
+    assert '"LeftoversNotRemoved":[2.0]' in capsys.readouterr().out.replace(" ", "")
 
 
 def test_prices_that_aws_does_not_tell_are_no_failure(

@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from spotkeep_cli.account_check import AccountCheck
+from spotkeep_cli.dead_letters import DeadLetter
 from spotkeep_cli.deployment import ConnectionOptions, LogLine, StoredObject
 from spotkeep_cli.drill.recovery import Look
 from spotkeep_cli.errors import NoConnectionError
@@ -144,6 +145,25 @@ class FakeDrill:
 
 
 @dataclass
+class FakeDeadLetters:
+    """A queue whose messages are known beforehand."""
+
+    waiting: list[DeadLetter] = field(default_factory=list)
+    hidden: list[DeadLetter] = field(default_factory=list)
+
+    def take(self) -> list[DeadLetter]:
+        self.hidden, self.waiting = self.hidden + self.waiting, []
+        return list(self.hidden)
+
+    def delete(self, letters: Sequence[DeadLetter]) -> None:
+        self.hidden = [letter for letter in self.hidden if letter not in letters]
+
+    def give_back(self, letters: Sequence[DeadLetter]) -> None:
+        self.delete(letters)
+        self.waiting += letters
+
+
+@dataclass
 class FakeDeployment:
     """Records what was invoked and uploaded; the launcher's answers are set by the test."""
 
@@ -151,6 +171,7 @@ class FakeDeployment:
     region: str = "eu-central-1"
     checkpoint_bucket: str = BUCKET
     notice_topic_arn: str = "arn:aws:sns:eu-central-1:123456789012:spotkeep-notices"
+    dead_letters: FakeDeadLetters | None = field(default_factory=FakeDeadLetters)
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
     invocations: list[dict[str, Any]] = field(default_factory=list)
     uploads: dict[str, bytes] = field(default_factory=dict)

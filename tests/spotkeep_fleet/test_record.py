@@ -17,6 +17,7 @@ from spotkeep_fleet.record import (
     Lease,
     Move,
     Retired,
+    StoredSnapshot,
     TrainingReport,
     decode,
     encode,
@@ -61,6 +62,10 @@ RECORDS = st.builds(
     ),
     retired=st.lists(st.builds(Retired, kind=st.sampled_from(["volume", "snapshot"]), id=TEXT), max_size=3).map(tuple),
     kept=st.lists(TEXT, max_size=2).map(tuple),
+    snapshots=st.lists(st.builds(StoredSnapshot, id=TEXT, gib=st.floats(0, 9), since=st.floats(0, 9)), max_size=2).map(
+        tuple
+    ),
+    snapshot_gib_hours=st.floats(0, 1e6),
     training=st.builds(TrainingReport, step=maybe(COUNT), exit_code=maybe(COUNT), failure=maybe(TEXT)),
     stop_requested=st.booleans(),
     ended=st.booleans(),

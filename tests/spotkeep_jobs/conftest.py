@@ -23,7 +23,7 @@ from spotkeep_jobs.decisions.pool_rules import PoolRules
 from spotkeep_jobs.decisions.pool_schedules import PlannedSchedule
 from spotkeep_jobs.facts.job_events import JobLog, parse_log
 from spotkeep_jobs.facts.record import Attempt, Notice, Pool, Run
-from spotkeep_jobs.facts.training_job import StatusTransition, TrainingJob
+from spotkeep_jobs.facts.training_job import JobSummary, StatusTransition, TrainingJob, WarmPool
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 TABLE = "runs"
@@ -51,6 +51,14 @@ class FakeTrainingJobs:
     def search_in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
         assert deployment == "spotkeep"
         yield from (self.indexed.get(job.name, job) for job in self.known.values() if job.status == "InProgress")
+
+    def with_waiting_pool(self, *, since: datetime) -> Iterator[JobSummary]:
+        self.before_call("ListTrainingJobs")
+        for job in self.known.values():
+            ended = job.training_ended_at
+            if job.warm_pool == WarmPool(status="Available") and ended is not None and ended > since:
+                modified = job.last_modified_at or ended
+                yield JobSummary(name=job.name, arn=job.arn, ended_at=ended, last_modified_at=modified)
 
     def stop(self, job_name: str, /) -> bool:
         self.stopped.append(job_name)
@@ -82,6 +90,18 @@ class FakeTopic:
         self.before_call("Publish")
         self.published.append(notice)
         return f"message-{len(self.published)}"
+
+
+@dataclass
+class FakeDeadNoticeQueue:
+    """A dead-letter queue that keeps what it was given."""
+
+    messages: list[Notice] = field(default_factory=list)
+    before_call: Callable[[str], None] = lambda operation: None
+
+    def put(self, notice: Notice, /) -> None:
+        self.before_call("SendMessage")
+        self.messages.append(notice)
 
 
 @dataclass
@@ -277,6 +297,7 @@ class World:
         self.jobs = FakeTrainingJobs()
         self.logs = FakeJobLogs()
         self.topic = FakeTopic()
+        self.dead_letters = FakeDeadNoticeQueue()
         self.schedules = FakeSchedules()
         self.deployment = Deployment(name="spotkeep", prices={"ml.m5.xlarge": 0.23})
         self.watch_pools(PoolRules())
@@ -299,7 +320,7 @@ class World:
             clock=self.clock,
             pools=self.pools,
         )
-        self.outbox = Outbox(table=self.table, topic=self.topic, clock=self.clock)
+        self.outbox = Outbox(table=self.table, topic=self.topic, dead_letters=self.dead_letters, clock=self.clock)
 
     def launch(self, run: Run, attempt: Attempt) -> Run:
         """Open a run and record its job."""

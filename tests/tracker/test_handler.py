@@ -89,7 +89,7 @@ def stage(local_aws: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
         "SPOTKEEP_DEPLOYMENT": "spotkeep", "SPOTKEEP_RUN_TABLE": f"runs-{suffix}", "SPOTKEEP_NOTICE_TOPIC_ARN": topic,
         "SPOTKEEP_PRICES": '{"ml.m5.xlarge": 0.23}', "SPOTKEEP_POOL_SCHEDULE_GROUP": "pools",
         "SPOTKEEP_POOL_SCHEDULE_ROLE_ARN": "role", "SPOTKEEP_POOL_SCHEDULE_DEAD_LETTER_ARN": "queue",
-        "SPOTKEEP_WARM_POOLS_FUNCTION_ARN": "function",
+        "SPOTKEEP_WARM_POOLS_FUNCTION_ARN": "function", "SPOTKEEP_DEAD_NOTICE_QUEUE_URL": queue,
     }  # fmt: skip
     parts = wired(TrackingSettings.from_environment(environment), clock=lambda: NOON)
     sagemaker = SageMaker()

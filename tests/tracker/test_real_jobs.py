@@ -132,7 +132,8 @@ def site(local_aws: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     queue_arn = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
     sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue_arn)
     settings = TrackingSettings(
-        deployment="spotkeep", run_table=f"runs-{suffix}", notice_topic_arn=topic, prices='{"ml.m5.xlarge": 0.23}',
+        deployment="spotkeep", run_table=f"runs-{suffix}", notice_topic_arn=topic, dead_notice_queue_url=queue,
+        prices='{"ml.m5.xlarge": 0.23}',
         pool_schedule_group="pools", pool_schedule_role_arn="role", pool_schedule_dead_letter_arn="queue",
         warm_pools_function_arn="function",
     )  # fmt: skip

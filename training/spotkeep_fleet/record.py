@@ -104,6 +104,21 @@ class Retired:
 
 
 @dataclass(frozen=True)
+class StoredSnapshot:
+    """A snapshot that is there, and billed.
+
+    Attributes:
+        id: Of EC2.
+        gib: What it holds: what EC2 says of its full size; until then the size of its volume, which is at least that.
+        since: When it was recorded, seconds since the epoch.
+    """
+
+    id: str
+    gib: float
+    since: float
+
+
+@dataclass(frozen=True)
 class TrainingReport:
     """What the training reports.
 
@@ -154,6 +169,8 @@ class FleetRecord:
         operations: The number of the last operation begun.
         retired: To be deleted.
         kept: Volumes that are not ours to delete: damaged ones, and such as a user brought. A person decides.
+        snapshots: Those that moves have made and that are still there.
+        snapshot_gib_hours: Of those that are deleted: what they held, for as long as they were there. Of this attempt.
         training: What the training reports.
         stop_requested: Whether a user asked the run to stop: the training saves and leaves.
         ended: Whether the run is over: no instance begins anything.
@@ -172,6 +189,8 @@ class FleetRecord:
     operations: int = 0
     retired: tuple[Retired, ...] = ()
     kept: tuple[str, ...] = ()
+    snapshots: tuple[StoredSnapshot, ...] = ()
+    snapshot_gib_hours: float = 0.0
     training: TrainingReport = TrainingReport()
     stop_requested: bool = False
     ended: bool = False
@@ -211,7 +230,16 @@ def reopened(record: FleetRecord, *, job: InstanceJob) -> FleetRecord:
         durable_step=record.training.durable_step,
         uploaded_step=record.training.uploaded_step,
     )
-    return replace(record, job=job, training=report, setbacks=0, stop_requested=False, ended=False, problem=None)
+    return replace(
+        record,
+        job=job,
+        snapshot_gib_hours=0.0,
+        training=report,
+        setbacks=0,
+        stop_requested=False,
+        ended=False,
+        problem=None,
+    )
 
 
 def encode(record: FleetRecord) -> str:
@@ -250,6 +278,8 @@ def _record_from(reader: Reader) -> FleetRecord:
         operations=reader.whole("operations"),
         retired=reader.each("retired", _retired_from),
         kept=reader.texts("kept"),
+        snapshots=reader.each("snapshots", _stored_snapshot_from),
+        snapshot_gib_hours=reader.number("snapshot_gib_hours", 0.0),
         training=reader.nested("training", _training_from) or TrainingReport(),
         stop_requested=reader.flag("stop_requested", default=False),
         ended=reader.flag("ended", default=False),
@@ -285,6 +315,10 @@ def _move_from(reader: Reader) -> Move:
 
 def _retired_from(reader: Reader) -> Retired:
     return Retired(kind=reader.choice("kind", (VOLUME, SNAPSHOT), VOLUME), id=reader.text("id"))
+
+
+def _stored_snapshot_from(reader: Reader) -> StoredSnapshot:
+    return StoredSnapshot(id=reader.text("id"), gib=reader.number("gib"), since=reader.number("since"))
 
 
 def _training_from(reader: Reader) -> TrainingReport:

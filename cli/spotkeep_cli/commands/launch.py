@@ -25,7 +25,7 @@ def launch(
     detach: Detach = False,
     as_json: AsJson = False,
 ) -> None:
-    """Launch a run and follow it. Ctrl-C leaves it running."""
+    """Launch a run and follow it. Ctrl-C leaves it running. Several runs of one file are launched and not followed."""
     from spotkeep_cli.following_to_the_end import follow_to_the_end
     from spotkeep_cli.job_file import read_job_file
     from spotkeep_cli.judgement import judge_by_launcher
@@ -37,6 +37,7 @@ def launch(
     from spotkeep_cli.rendering.plan import first_type, plan
     from spotkeep_cli.rendering.problem_list import problem_list
     from spotkeep_cli.run_names import find_run
+    from spotkeep_cli.several_runs import tell_of_several
     from spotkeep_cli.spot_or_pool import LOOKED_AT, advice_for
 
     invocation = invocation_of(context)
@@ -74,6 +75,9 @@ def launch(
     answer = read_answer(deployment.invoke_launcher(payload), what="nothing was launched", document=document)
     # Only a token that the user gave can stand for an earlier launch; a repeat with our own is this launch.
     known = bool(answer.get("replayed")) and document.fields.get("token") is not None
+    if answer.get("runs"):
+        tell_of_several(answer, known=known, invocation=invocation, terminal=terminal)
+        return
     follow_to_the_end(
         answer if forecast is None else {**answer, "forecast": forecast.as_document()},
         told="was launched before with this token; nothing new was launched" if known else "launched",

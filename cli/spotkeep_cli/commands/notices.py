@@ -1,12 +1,16 @@
 """`spotkeep notices ls|replay`: what was told, what could not be, and telling that again."""
 
-from typing import Annotated
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from spotkeep_cli.commands.parameters import AsJson, AssumeYes, invocation_of
 from spotkeep_cli.run_names import find_run
 from spotkeep_cli.terminal import NextStep, Terminal
+
+if TYPE_CHECKING:
+    from spotkeep_cli.deployment import Deployment
 
 MOST_WAITING = 500
 
@@ -61,9 +65,11 @@ def replay(
     yes: AssumeYes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Send again what could not be sent: each notice goes out once, however often this is called."""
+    """Send again what could not be sent, and take its messages out of the dead-letter queue.
+
+    Each notice goes out once, however often this is called.
+    """
     from spotkeep_cli.errors import UsageError
-    from spotkeep_cli.launcher_answer import read_answer
 
     if (subject is None) == (not everything):
         raise UsageError("name a run, or give --all", hint="see what could not be sent: spotkeep notices ls")
@@ -73,18 +79,40 @@ def replay(
     dead = [notice for notice in deployment.runs.dead_notices() if everything or notice.subject_id == subject]
     if dead:
         terminal.confirm(f"Send {_counted(len(dead))} again?", assume_yes=yes)
-    replayed: list[str] = []
-    for name in sorted({notice.subject_id for notice in dead}):
-        answer = deployment.invoke_launcher({"action": "replay-notices", "run": name})
-        replayed += read_answer(answer, what=f"the notices of {name} were not sent again")["notices"]
+    # The table first: it knows what is dead, also when the queue does not, or cannot be read.
+    asked = {notice.subject_id for notice in dead}
+    replayed = _replay(deployment, asked)
+    removed = 0
+    if deployment.dead_letters is not None:
+        letters = deployment.dead_letters.take()
+        spent = [letter for letter in letters if everything or letter.subject_id == subject]
+        try:
+            replayed += _replay(deployment, {letter.subject_id for letter in spent} - asked)
+            deployment.dead_letters.delete(spent)
+        finally:
+            deployment.dead_letters.give_back([letter for letter in letters if letter not in spent])
+        removed = len(spent)
     if as_json:
-        terminal.give_json({"ok": True, "notices": replayed})
+        terminal.give_json({"ok": True, "notices": replayed, "messages_removed": removed})
         return
     if not replayed:
         terminal.show("There is nothing that could not be sent.")
+        if removed:
+            terminal.show(f"The dead-letter queue told of {_counted(removed)} that had gone out since: removed.")
     else:
         terminal.show(f"{_counted(len(replayed))}: out again within five minutes, each once.")
     terminal.show_next(NextStep(command=invocation.command("notices ls"), what="what has not gone out yet"))
+
+
+def _replay(deployment: "Deployment", subjects: Collection[str]) -> list[str]:
+    """Ask the launcher to send again what is dead of each run or tuning job; gives the notices that it will."""
+    from spotkeep_cli.launcher_answer import read_answer
+
+    replayed: list[str] = []
+    for name in sorted(subjects):
+        answer = deployment.invoke_launcher({"action": "replay-notices", "run": name})
+        replayed += read_answer(answer, what=f"the notices of {name} were not sent again")["notices"]
+    return replayed
 
 
 def _counted(notices: int) -> str:

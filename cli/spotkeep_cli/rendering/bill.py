@@ -50,8 +50,15 @@ def _saved(cost: Cost) -> str:
 def _storage(cost: Cost) -> list[Fact]:
     if not cost.storage_gb_hours:
         return []
-    price = "" if cost.storage_usd is None else f", {quantities.dollars(cost.storage_usd)} of it"
-    return [("volume", f"{cost.storage_gb_hours:,.1f} GiB hours{price}")]
+    rows: list[Fact] = [("volume", _stored(cost.storage_gb_hours, cost.storage_usd))]
+    if cost.snapshot_gb_hours:
+        rows.append(("snapshots", f"{_stored(cost.snapshot_gb_hours, cost.snapshot_usd)}, from zone to zone"))
+    return rows
+
+
+def _stored(gb_hours: float, usd: float | None) -> str:
+    price = "" if usd is None else f", {quantities.dollars(usd)} of it"
+    return f"{gb_hours:,.1f} GiB hours{price}"
 
 
 def _idle_pool(cost: Cost) -> list[Fact]:

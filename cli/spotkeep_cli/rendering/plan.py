@@ -36,8 +36,13 @@ def plan(judgement: Judgement, *, prepared: PreparedJob, where: str, now: dateti
         now: The time, for deadlines and what is left of a warm pool.
     """
     request = judgement.request
-    heading = Text.assemble((str(prepared.payload.get("run", "")), "bold"), "  would be launched")
+    heading = Text.assemble((_ids(prepared.payload.get("run", ""), request), "bold"), "  would be launched")
     return Group(heading, facts(_rows(request, judgement=judgement, prepared=prepared, where=where, now=now)))
+
+
+def _ids(run: Any, request: Mapping[str, Any]) -> str:
+    count = int(request.get("runs") or 1)
+    return str(run) if count == 1 else f"{run}-1 to {run}-{count}"
 
 
 def cost_ceiling_usd(request: Mapping[str, Any], *, usd_per_hour: float | None, now: datetime) -> float | None:
@@ -72,7 +77,7 @@ def places(request: Mapping[str, Any]) -> list[str]:
     counted = f"{count} x " if count > 1 else ""
     if request.get("backend") == "ec2":
         among = " or ".join(request.get("instance_types") or ["the default types"])
-        return [f"{among}, {request.get('capacity', 'spot')}, an EC2 fleet of one instance"]
+        return [f"{among}, {how}" for how in _fleets(request)]
     storage = f"{request.get('volume_size_gb', 30)} GB each"
     if request.get("capacity", "spot") != "auto":
         types = request.get("instance_types") or [request.get("instance_type") or "the default type"]
@@ -82,6 +87,29 @@ def places(request: Mapping[str, Any]) -> list[str]:
         f"{storage}{_how_long(rung)}"
         for number, rung in enumerate(rungs_of(JobRequest.model_validate(dict(request))))
     ]
+
+
+def _fleets(request: Mapping[str, Any]) -> list[str]:
+    """How many fleets of which capacity."""
+    capacity, count, base = request.get("capacity", "spot"), *_counts(request)
+    if count == 1:
+        return [f"{'on-demand' if base else capacity}, an EC2 fleet of one instance"]
+    if not base:
+        return [f"{capacity}, {count} EC2 fleets of one instance"]
+    return [
+        f"{what}, {quantities.counted(len(which), 'EC2 fleet')} of one instance: {_span(which)}"
+        for which, what in ((range(1, base + 1), "on-demand"), (range(base + 1, count + 1), capacity))
+        if which
+    ]
+
+
+def _span(numbers: range) -> str:
+    return f"run {numbers[0]}" if len(numbers) == 1 else f"runs {numbers[0]} to {numbers[-1]}"
+
+
+def _counts(request: Mapping[str, Any]) -> tuple[int, int]:
+    """How many runs, and how many of them are on demand while the others are spot."""
+    return int(request.get("runs") or 1), int(request.get("on_demand_base") or 0)
 
 
 def first_type(request: Mapping[str, Any]) -> str:
@@ -103,6 +131,8 @@ def _rows(
     request: Mapping[str, Any], *, judgement: Judgement, prepared: PreparedJob, where: str, now: datetime
 ) -> list[Fact]:
     rows: list[Fact] = [("deployment", where), ("command", _command(request.get("command")))]
+    if (count := _counts(request)[0]) > 1:
+        rows.append(("runs", f"{count}, independent: each with its own fleet, volume and checkpoints"))
     if source := _source(request, prepared=prepared):
         rows.append(("source", source))
     rows += [("runs on" if not number else "", place) for number, place in enumerate(places(request))]
@@ -117,7 +147,8 @@ def _rows(
     rows.append(("checkpoints", checkpoints if request.get("checkpoints", True) else "none: it starts from zero"))
     if notify := request.get("notify"):
         rows.append(("notices", "when " + ", ".join(notify)))
-    rows.append(("costs", _costs(request, judgement=judgement, now=now)))
+    costs = _costs(request, judgement=judgement, now=now)
+    rows += [("costs" if not number else "", cost) for number, cost in enumerate(costs)]
     return rows
 
 
@@ -128,7 +159,8 @@ def _on_ec2(request: Mapping[str, Any], *, offers: Sequence[Mapping[str, Any]]) 
         rows: list[Fact] = [("volume", f"{volume.volume}, your own: it is never deleted")]
     else:
         after = "kept when it is done" if volume.when_done == "keep" else "deleted when it has completed"
-        rows = [("volume", f"{volume.size_gb:,} GiB of {volume.type}{begins}, {after}")]
+        each = "" if _counts(request)[0] == 1 else " for each"
+        rows = [("volume", f"{volume.size_gb:,} GiB of {volume.type}{each}{begins}, {after}")]
     if request.get("capacity") != "spot":
         return rows
     limit = f"; at most {quantities.dollars(request['max_price'])} an hour" if request.get("max_price") else ""
@@ -176,7 +208,19 @@ def _limits(request: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _costs(request: Mapping[str, Any], *, judgement: Judgement, now: datetime) -> str:
+def _costs(request: Mapping[str, Any], *, judgement: Judgement, now: datetime) -> list[str]:
+    count, base = _counts(request)
+    if count == 1 and not base:
+        return [_costs_of_one(request, judgement=judgement, now=now)]
+    on_demand = {**request, "capacity": "on-demand", "max_price": None}
+    return [
+        f"{number} {which['capacity']}, each {_costs_of_one(which, judgement=judgement, now=now)}"
+        for number, which in ((base, on_demand), (count - base, request))
+        if number
+    ]
+
+
+def _costs_of_one(request: Mapping[str, Any], *, judgement: Judgement, now: datetime) -> str:
     hourly = judgement.usd_per_hour
     if request.get("backend") == "ec2" and request.get("capacity") == "spot" and request.get("max_price"):
         hourly = request["max_price"] if hourly is None else min(hourly, request["max_price"])

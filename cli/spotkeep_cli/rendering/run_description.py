@@ -96,6 +96,13 @@ def _headline(run: Run) -> Text:
 
 def _facts(run: Run, *, now: datetime) -> RenderableType:
     rows: list[Fact] = [("runs on", where(run).replace(f" {run.capacity}", f", {run.capacity}"))]
+    if run.group is not None:
+        rows.append(
+            (
+                "launched as",
+                f"number {run.group.index} of the {run.group.size} runs {run.group.id}-1 to -{run.group.size}",
+            )
+        )
     if run.owner:
         rows.append(("owner", run.owner))
     rows.append(("created", f"{quantities.moment(run.created_at)} UTC"))

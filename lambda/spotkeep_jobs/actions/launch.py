@@ -7,6 +7,7 @@ the record holds the exact CreateTrainingJob request under a deterministic name.
 - Two calls at once: one records, both may create, SageMaker takes one of the two equal names.
 - A lost answer of CreateTrainingJob: the retry is told that the name is taken, describes the job, knows it by its
   launch mark, and answers with it.
+- Several runs of one document are recorded in one transaction: all of them or none. Each is then completed alone.
 - A launcher that died between record and create leaves a run in LAUNCHING: the next call with the token, or the
   reconciler, calls `complete_launch`.
 - A stop that meets a launch halfway is recorded first; whoever creates the job afterwards sees it and stops the job.
@@ -18,7 +19,7 @@ the record holds the exact CreateTrainingJob request under a deterministic name.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
@@ -27,7 +28,7 @@ from spotkeep_jobs.actions.launch_completion import TRIES, complete_launch, is_o
 from spotkeep_jobs.actions.pool_actions import PoolActions
 from spotkeep_jobs.actions.pool_watch import PoolWatch
 from spotkeep_jobs.aws.job_backends import JobBackends
-from spotkeep_jobs.aws.run_table import RunTable
+from spotkeep_jobs.aws.run_table import NewRun, Opened, RunTable
 from spotkeep_jobs.aws.run_table_errors import (
     AttemptStillLiveError,
     LineageTakenError,
@@ -50,6 +51,7 @@ from spotkeep_jobs.decisions.launch_refusals import (
     unknown_run,
 )
 from spotkeep_jobs.decisions.pool_rules import PoolRules
+from spotkeep_jobs.decisions.run_group import Member, members_of
 from spotkeep_jobs.decisions.steering import no_time_for_spot
 from spotkeep_jobs.decisions.tracking import steered_entry
 from spotkeep_jobs.decisions.training_job_request import (
@@ -67,7 +69,7 @@ from spotkeep_jobs.document.limits import MAX_KEEP_ALIVE_SECONDS
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import Problem, RequestRefusedError, SageMakerError, SpotkeepJobsError
-from spotkeep_jobs.facts.record import Attempt, Plan, Run, Steered, TimelineEntry
+from spotkeep_jobs.facts.record import Attempt, Plan, Run, RunGroup, Steered, TimelineEntry
 from spotkeep_jobs.facts.states import EndReason, RunState
 from spotkeep_jobs.fleets.checks import Checked, FleetChecks
 from spotkeep_jobs.fleets.jobs import NoFleets
@@ -93,17 +95,24 @@ class LaunchUnfinishedError(SpotkeepJobsError):
 
 @dataclass(frozen=True, kw_only=True)
 class Launched:
-    """A run that has its job.
+    """A run that has its job, or several that were launched as one.
 
     Attributes:
-        run: the head.
+        run: the head; of several, the first one's.
+        others: the others', in the order of their numbers.
         replayed: whether it was launched by an earlier call; this one launched nothing.
         warnings: what is allowed but probably not meant.
     """
 
     run: Run
+    others: tuple[Run, ...] = ()
     replayed: bool
     warnings: tuple[str, ...] = ()
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """All of them."""
+        return (self.run, *self.others)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,15 +207,25 @@ class Launcher:
         token = request.token or default_token
         run_id = request.run or run_id_for(name=request.name, token=token)
         request = request.model_copy(update={"run": run_id, "token": token})
-        if checked.problems and not self._was_launched(request):
+        members = members_of(request)
+        if checked.problems and not self._was_launched(members[0].request):
             raise RequestRefusedError(checked.problems, warnings=validation.warnings)
         if self._overlaps(request):
             raise RequestRefusedError(self._taken(request), warnings=validation.warnings)
-        run, replayed = self._open(request, run=run_id, token=token, plan=plan, warnings=validation.warnings)
+        opened = self._open(request, members, plan=plan, warnings=validation.warnings)
+        replayed = opened[0].replayed
         if replayed:
-            refuse_other_document(run, request, left_out=left_out(document))
-        run = self._complete(run, doing="launching", wrote=None if replayed else run.attempt)
-        return Launched(run=run, replayed=replayed, warnings=validation.warnings)
+            for each, member in zip(opened, members, strict=False):
+                refuse_other_document(each.run, member.request, left_out=left_out(document), runs=len(members))
+        first, *others = (
+            self._completed(each.run, doing="launching", wrote=None if replayed else each.attempt.attempt)
+            for each in opened
+        )
+        refused = [run for run in (first, *others) if run.end_reason in _REFUSED]
+        if len(refused) == len(members):
+            raise RequestRefusedError([refused_by_its_backend(run) for run in refused])
+        warnings = [f"{run.run} was refused by EC2, the others were not: {run.failure_reason}" for run in refused]
+        return Launched(run=first, others=tuple(others), replayed=replayed, warnings=(*validation.warnings, *warnings))
 
     def validate(self, document: object) -> tuple[JobRequest, tuple[str, ...]]:
         """Judge a document as `launch` would, without launching.
@@ -330,10 +349,11 @@ class Launcher:
     def _taken(self, request: JobRequest) -> list[Problem]:
         """What of a request another run has already: its id, its prefix."""
         problems = []
-        if request.run is not None:
-            recorded = self._table.get(request.run)
-            if recorded is not None and recorded.token != request.token:
-                problems.append(run_exists(request.run))
+        for member in members_of(request) if request.run is not None else ():
+            run = member.request.run or ""
+            recorded = self._table.get(run)
+            if recorded is not None and recorded.token != member.request.token:
+                problems.append(run_exists(run))
         if request.checkpoint_prefix is not None:
             owner = self._table.lineage_owner(request.checkpoint_prefix)
             if owner is not None and owner != request.run:
@@ -358,33 +378,37 @@ class Launcher:
         ]
 
     def _open(
-        self, request: JobRequest, *, run: str, token: str, plan: Plan | None, warnings: tuple[str, ...]
-    ) -> tuple[Run, bool]:
-        head, attempt = self._new_run(request, run=run, token=token)
-        timeline = _steered_from_the_start(head, attempt)
+        self, request: JobRequest, members: Sequence[Member], *, plan: Plan | None, warnings: tuple[str, ...]
+    ) -> tuple[Opened, ...]:
+        new = [self._new_run(member, plan=plan) for member in members]
+        run = request.run or ""
         for attempt_number in range(TRIES):
             try:
-                opened = self._table.open_run(run=head, attempt=attempt, plan=plan, timeline=timeline)
-            except RunExistsError:
-                raise RequestRefusedError(self._taken(request) or [run_exists(run)], warnings=warnings) from None
+                return self._table.open_runs(new)
+            except RunExistsError as error:
+                problems = self._taken(request) or [run_exists(error.run)]
+                raise RequestRefusedError(problems, warnings=warnings) from None
             except LineageTakenError as error:
                 problem = lineage_taken(error.checkpoint_uri, error.owned_by)
                 raise RequestRefusedError([problem], warnings=warnings) from None
             except RunChangedError:
                 self._pause(attempt_number)
-                continue
-            return opened.run, opened.replayed
         raise LaunchUnfinishedError(run=run, doing="launching", cause=RunChangedError(run))
 
-    def _new_run(self, request: JobRequest, *, run: str, token: str) -> tuple[Run, Attempt]:
+    def _new_run(self, member: Member, *, plan: Plan | None) -> NewRun:
+        request = member.request
+        run, token = request.run or "", request.token or ""
         now = self.now()
         deadline_at = request.deadline_at(now)
         no_spot = no_time_for_spot(request, deadline_at=deadline_at, now=now)
-        attempt = self._new_attempt(request, run=run, number=1, token=token, on_demand_because=no_spot)
+        attempt = self._new_attempt(
+            request, run=run, number=1, token=token, on_demand_because=no_spot, group=member.group
+        )
         head = Run(
             run=run,
             name=request.name,
             owner=request.owner,
+            group=member.group,
             backend=request.backend,
             capacity=attempt.capacity,
             instance_type=attempt.instance_type,
@@ -400,7 +424,7 @@ class Launcher:
             token=token,
             request=request.as_document(),
         )
-        return head, attempt
+        return NewRun(run=head, attempt=attempt, plan=plan, timeline=_steered_from_the_start(head, attempt))
 
     def _new_attempt(
         self,
@@ -411,6 +435,7 @@ class Launcher:
         token: str,
         spent_usd: float = 0.0,
         on_demand_because: str | None = None,
+        group: RunGroup | None = None,
     ) -> Attempt:
         now = self.now()
         job = first_job(
@@ -429,11 +454,11 @@ class Launcher:
             instance_type=job.rung.instance_types[0],
             instance_count=request.instance_count,
             created_at=now,
-            job_request=self._job_request(request, job=job, run=run, attempt=number, launch_id=launch_id),
+            job_request=self._job_request(request, job=job, run=run, attempt=number, launch_id=launch_id, group=group),
         )
 
     def _job_request(
-        self, request: JobRequest, *, job: NextJob, run: str, attempt: int, launch_id: str
+        self, request: JobRequest, *, job: NextJob, run: str, attempt: int, launch_id: str, group: RunGroup | None
     ) -> dict[str, Any]:
         if request.backend == "sagemaker":
             return build_training_job_request(
@@ -451,6 +476,7 @@ class Launcher:
             launch_id=launch_id,
             checkpoint_uri=checkpoint_uri_for(request=request, run=run, platform=self._platform),
             output_prefix=output_prefix_for(run=run, platform=self._platform),
+            group=group,
         )
         return job_request_of(launch, marks=marks_of(run=run, attempt=attempt, launch_id=launch_id))
 
@@ -493,6 +519,7 @@ class Launcher:
             token=run.token,
             spent_usd=spent or 0.0,
             on_demand_because=no_spot,
+            group=run.group,
         )
         run = run.model_copy(update={"deadline_at": deadline_at, "steered": _steered(no_spot, at=now)})
         try:
@@ -503,8 +530,14 @@ class Launcher:
             raise RequestRefusedError([lineage_taken(error.checkpoint_uri, error.owned_by)]) from None
 
     def _complete(self, run: Run, *, doing: str, wrote: int | None = None) -> Run:
+        run = self._completed(run, doing=doing, wrote=wrote)
+        if run.end_reason in _REFUSED and doing != "stopping":
+            raise RequestRefusedError([refused_by_its_backend(run)])
+        return run
+
+    def _completed(self, run: Run, *, doing: str, wrote: int | None = None) -> Run:
         try:
-            run = complete_launch(
+            return complete_launch(
                 run.run,
                 table=self._table,
                 jobs=self._backends.sagemaker,
@@ -515,9 +548,6 @@ class Launcher:
             )
         except (SageMakerError, RunChangedError) as error:
             raise LaunchUnfinishedError(run=run.run, doing=doing, cause=error) from error
-        if run.end_reason in _REFUSED and doing != "stopping":
-            raise RequestRefusedError([refused_by_its_backend(run)])
-        return run
 
     def _pause(self, tries: int) -> None:
         self._sleep(_CONFLICT_PAUSE_SECONDS * 2**tries)

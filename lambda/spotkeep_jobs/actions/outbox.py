@@ -1,23 +1,25 @@
 """Sends what the outbox holds, each notice once (I4).
 
 A notice is written in the transaction that moves its run, so none is ever forgotten. Whoever comes by claims it,
-publishes it, and marks it sent; one that is refused for hours is put aside as dead. Two deliverers cannot hold one
-notice: the claim is conditional. One hole is left that no protocol over SNS can close: a deliverer that dies between
-publishing and marking. Its claim gets stale, the notice goes out again, and carries the same notice id, by which a
-subscriber can tell.
+publishes it, and marks it sent; one that is refused for hours is put aside as dead, and into the dead-letter queue. Two
+deliverers cannot hold one notice: the claim is conditional. One hole is left that no protocol over SNS can close: a
+deliverer that dies between publishing and marking. Its claim gets stale, the notice goes out again, and carries the
+same notice id, by which a subscriber can tell.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from spotkeep_jobs.aws.dead_notice_queue import NoticeNotQueuedError
 from spotkeep_jobs.aws.notice_topic import NoticeNotSentError
 from spotkeep_jobs.facts.states import NoticeState
 
 if TYPE_CHECKING:
+    from spotkeep_jobs.aws.dead_notice_queue import DeadNoticeQueue
     from spotkeep_jobs.aws.notice_topic import NoticeTopic
     from spotkeep_jobs.aws.run_table import RunTable
     from spotkeep_jobs.facts.record import Notice
@@ -35,7 +37,7 @@ class Delivery:
 
     Attributes:
         sent: Ids of the notices that went out.
-        failures: Of those that did not, why; they stay in the outbox.
+        failures: Of those that did not, why: they stay in the outbox, or still belong into the dead-letter queue.
         dead: Ids of the notices that were refused for the last time.
     """
 
@@ -47,9 +49,12 @@ class Delivery:
 class Outbox:
     """Delivers notices from the run table to the topic."""
 
-    def __init__(self, *, table: RunTable, topic: NoticeTopic, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self, *, table: RunTable, topic: NoticeTopic, dead_letters: DeadNoticeQueue, clock: Callable[[], datetime]
+    ) -> None:
         self._table = table
         self._topic = topic
+        self._dead_letters = dead_letters
         self._clock = clock
 
     def deliver(self, notices: Iterable[Notice]) -> Delivery:
@@ -71,13 +76,18 @@ class Outbox:
     def deliver_all(self, *, has_time: Callable[[], bool] = lambda: True, limit: int = 10_000) -> Delivery:
         """Send what anybody has to tell, stale claims included, oldest first.
 
+        What was put aside by somebody who did not come to put it into the dead-letter queue gets there, too.
+
         Args:
             has_time: Asked before each notice: who is ended between sending and recording tells it twice.
             limit: At most so many notices.
         """
         waiting = self._table.unsent_notices(limit=limit)
         oldest_first = sorted(waiting, key=lambda notice: (notice.happened_at, notice.notice_id))
-        return self._deliver(oldest_first, has_time=has_time)
+        delivery = self._deliver(oldest_first, has_time=has_time)
+        unqueued = [notice for notice in self._table.dead_notices(limit=limit) if notice.queued_at is None]
+        failures = [why for notice in unqueued if has_time() and (why := self._queue(notice)) is not None]
+        return replace(delivery, failures=(*delivery.failures, *failures))
 
     def _deliver(self, notices: Iterable[Notice], *, has_time: Callable[[], bool]) -> Delivery:
         sent: list[str] = []
@@ -94,12 +104,28 @@ class Outbox:
             try:
                 message_id = self._topic.publish(claimed)
             except NoticeNotSentError as error:
-                old = self._clock() - claimed.created_at >= LONGEST_TRIED
-                last = old and claimed.deliveries >= FEWEST_TRIES
-                if self._table.release_notice(claimed, to=NoticeState.DEAD if last else NoticeState.PENDING) and last:
-                    dead.append(claimed.notice_id)
                 failures.append(str(error))
+                old = self._clock() - claimed.created_at >= LONGEST_TRIED
+                if not old or claimed.deliveries < FEWEST_TRIES:
+                    self._table.release_notice(claimed, problem=error.reason)
+                elif (given_up := self._table.give_up_notice(claimed, problem=error.reason)) is not None:
+                    dead.append(given_up.notice_id)
+                    if (why := self._queue(given_up)) is not None:
+                        failures.append(why)
                 continue
             self._table.mark_sent(claimed, message_id=message_id, now=self._clock())
             sent.append(claimed.notice_id)
         return Delivery(sent=tuple(sent), failures=tuple(failures), dead=tuple(dead))
+
+    def _queue(self, dead: Notice) -> str | None:
+        """Put a dead notice into the dead-letter queue; who dies before that is recorded has it put there twice.
+
+        Returns:
+            Why the queue did not take it; None when it did.
+        """
+        try:
+            self._dead_letters.put(dead)
+        except NoticeNotQueuedError as error:
+            return str(error)
+        self._table.mark_queued(dead, now=self._clock())
+        return None

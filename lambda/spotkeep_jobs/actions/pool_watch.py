@@ -7,9 +7,9 @@ written; whoever dies in between leaves it to the next look.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from spotkeep_jobs.aws.run_table import RunTable
@@ -18,7 +18,7 @@ from spotkeep_jobs.aws.scheduler_api import ScheduleNotMadeError
 from spotkeep_jobs.decisions.pool_matching import differences
 from spotkeep_jobs.decisions.pool_schedules import plan_schedules
 from spotkeep_jobs.decisions.run_metrics import RunMetrics, happened_between, total
-from spotkeep_jobs.decisions.warm_pool import decide_pool
+from spotkeep_jobs.decisions.warm_pool import decide_pool, waits_as_recorded
 from spotkeep_jobs.errors import SageMakerRefusedError, TrainingJobNotFoundError
 from spotkeep_jobs.facts.states import PoolState
 
@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from spotkeep_jobs.aws.scheduler_api import Schedules
     from spotkeep_jobs.decisions.deployment import Deployment
     from spotkeep_jobs.facts.record import Pool
-    from spotkeep_jobs.facts.training_job import TrainingJob
+    from spotkeep_jobs.facts.training_job import JobSummary, TrainingJob
 
 _TRIES: Final = 8
+_ENDS_WITHIN: Final = timedelta(minutes=1)
+"""A job that was modified later than so long after its end was modified by somebody."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +118,30 @@ class PoolWatch:
                 continue
             return PoolLook(pool=pool, changes=changes, problems=self.plan(pool), happened=total(happened))
         raise RunChangedError(run)
+
+    def as_recorded(self, seen: Pool, *, waiting: Mapping[str, JobSummary]) -> PoolLook | None:
+        """A look at a pool to which nothing has happened, without asking SageMaker for it alone.
+
+        Args:
+            seen: The pool, as the index of the table has it.
+            waiting: The jobs whose pools wait by name, as they were listed a moment ago.
+
+        Returns:
+            None when it has to be looked at.
+        """
+        summary = waiting.get(seen.job_name)
+        if summary is None or summary.last_modified_at is None:
+            return None
+        if summary.last_modified_at - seen.kept_since > _ENDS_WITHIN:
+            return None  # Somebody has changed it since it began: its keep-alive period is another.
+        head, pool = self._table.get(seen.run), self._table.pool(seen.run, seen.attempt)
+        if head is None or pool is None:
+            return None
+        attempts = self._table.attempts(seen.run)
+        deployment, now = self._deployment, self._clock()
+        if not waits_as_recorded(run=head, attempts=attempts, pool=pool, deployment=deployment, now=now):
+            return None
+        return PoolLook(pool=pool, problems=self.plan(pool))
 
     def plan(self, pool: Pool) -> tuple[str, ...]:
         """Make the schedules that a pool still needs; what is there already stays.

@@ -6,9 +6,9 @@ that the function fails and the alarm sees it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from spotkeep_jobs.aws.run_table import RunTable
     from spotkeep_jobs.aws.sagemaker_api import SearchableTrainingJobs
     from spotkeep_jobs.facts.record import Pool, Run
-    from spotkeep_jobs.facts.training_job import TrainingJob
+    from spotkeep_jobs.facts.training_job import JobSummary, TrainingJob
     from spotkeep_jobs.fleets.sweep import Swept
 
 
 SEARCH_FROM: Final = 20
-"""With so many runs in flight, what happened to them is asked a hundred at a time before any is described."""
+"""With so many runs in flight, or pools, what happened to them is asked a hundred at a time before any is described."""
+_CLOCKS_DIFFER: Final = timedelta(minutes=5)
 
 
 class LaunchCompleter(Protocol):
@@ -153,9 +154,14 @@ class Reconciler:
                 sweep.states.append(as_recorded.state)
                 continue
             self._isolated(sweep, f"run {run}", partial(self._reconcile, sweep, run, in_progress))
-        for pool in list(self._table.kept_pools()):
+        kept = list(self._table.kept_pools())
+        waiting: dict[str, JobSummary] = {}
+        if len(kept) >= self._search_from:
+            self._isolated(sweep, "list of warm pools", lambda: waiting.update(self._list_pools(kept)))
+        for pool in kept:
             if has_time():
-                self._isolated(sweep, f"warm pool of {pool.job_name}", partial(self._look_at_pool, sweep, pool))
+                look_at = partial(self._look_at_pool, sweep, pool, waiting)
+                self._isolated(sweep, f"warm pool of {pool.job_name}", look_at)
         for name in list(self._table.watched_tuning_jobs()):
             if has_time():
                 self._isolated(sweep, f"tuning job {name}", partial(self._look_at, sweep, name))
@@ -167,6 +173,10 @@ class Reconciler:
 
     def _search_jobs(self) -> dict[str, TrainingJob]:
         return {job.name: job for job in self._jobs.search_in_progress(self._deployment)}
+
+    def _list_pools(self, kept: Sequence[Pool]) -> dict[str, JobSummary]:
+        since = min(pool.kept_since for pool in kept) - _CLOCKS_DIFFER
+        return {job.name: job for job in self._jobs.with_waiting_pool(since=since)}
 
     def _as_recorded(self, run: str, in_progress: Mapping[str, TrainingJob]) -> Run | None:
         try:
@@ -193,10 +203,10 @@ class Reconciler:
         run = observed.run
         return not run.state.ended and run.job_arn is None and self._clock() - run.updated_at >= LAUNCH_SETTLES
 
-    def _look_at_pool(self, sweep: Sweep, pool: Pool) -> None:
+    def _look_at_pool(self, sweep: Sweep, pool: Pool, waiting: Mapping[str, JobSummary]) -> None:
         """Also makes schedules that were lost, and ends a pool that is idle for too long."""
         sweep.pools += 1
-        look = self._pools.look(run=pool.run, attempt=pool.attempt)
+        look = self._pools.as_recorded(pool, waiting=waiting) or self._pools.look(run=pool.run, attempt=pool.attempt)
         if look is None:
             return
         sweep.changes += look.changes

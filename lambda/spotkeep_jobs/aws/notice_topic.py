@@ -36,6 +36,7 @@ class NoticeNotSentError(SpotkeepJobsError):
             f"notice {notice_id} was not sent: {reason}. It stays in the outbox; the reconciler tries again"
         )
         self.notice_id = notice_id
+        self.reason = reason
 
 
 class NoticeTopic(Protocol):

@@ -15,7 +15,7 @@ Items (`pk` / `sk`):
     tuning#<job>           notice#<kind>#0001                 the outbox, for tuning jobs
     tuning#<job>           watch                              while a tuning job runs
     token#<token>          claim                              -> run
-    lineage#<s3 prefix>    claim                              -> run, while it lives
+    lineage#<s3 prefix>    claim                              -> run, while it lives; or the removal of its objects
     prices#<region>        book                               what AWS charges there, as of a day
     leftovers              look                               the last look for what belongs to no live run
 """
@@ -51,6 +51,7 @@ from spotkeep_jobs.aws.table_items import (
 from spotkeep_jobs.facts.leftover_findings import LookReport
 from spotkeep_jobs.facts.price_book import PriceBook
 from spotkeep_jobs.facts.record import (
+    REMOVAL,
     Attempt,
     Notice,
     Plan,
@@ -61,6 +62,7 @@ from spotkeep_jobs.facts.record import (
     TimelineEntry,
     format_time,
 )
+from spotkeep_jobs.facts.stack_request import StackRequest
 from spotkeep_jobs.facts.states import AttemptState, NoticeState, PoolState, RunState, TimelineKind
 
 if TYPE_CHECKING:
@@ -77,9 +79,28 @@ _TUNING_IN_FLIGHT: Final = "tuning"
 _POOL_IN_FLIGHT: Final = "pool"
 
 
+_LONGEST_REMOVAL: Final = timedelta(minutes=15)
+"""Longer than a function lives: then DynamoDB may delete the claim of one that died."""
 # A run lives 28 days of training and as long a wait at most: what is written beside its head outlives the head.
 _LONGEST_RUN: Final = timedelta(days=56)
 _COMMON_RETRIES: Final = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewRun:
+    """A run that is to be opened.
+
+    Attributes:
+        run: The new head, state LAUNCHING.
+        attempt: Its first attempt, state LAUNCHING.
+        plan: What it was planned with, if it was.
+        timeline: What there is to tell beside that it was opened.
+    """
+
+    run: Run
+    attempt: Attempt
+    plan: Plan | None = None
+    timeline: Sequence[TimelineEntry] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,34 +155,39 @@ class RunTable:
             RunExistsError: The run id is taken (by a request with another token).
             LineageTakenError: Another live run owns the checkpoint prefix.
         """
-        opened = TimelineEntry(
-            run=run.run,
-            attempt=1,
-            at=run.created_at,
-            kind=TimelineKind.RUN_OPENED,
-            text=f"{run.owner or 'Somebody'} asked for the run",
-        )
+        return self.open_runs([NewRun(run=run, attempt=attempt, plan=plan, timeline=timeline)])[0]
+
+    def open_runs(self, new: Sequence[NewRun]) -> tuple[Opened, ...]:
+        """Record the runs of one launch, all or none: in one transaction, of five items a run.
+
+        Args:
+            new: The runs; the first one's token is the launch's.
+
+        Returns:
+            The runs, in the same order; with `replayed` set, those that the same token opened before, which may be more
+            or fewer.
+
+        Raises:
+            RunExistsError: A run id is taken (by a request with another token).
+            LineageTakenError: Another live run owns a checkpoint prefix.
+        """
+        writes: list[_Write] = []
+        begins = []
+        for each in new:
+            begins.append(len(writes))
+            writes += self._opening_writes(each)
         try:
-            self._transact(
-                [
-                    self._claim(f"token#{run.token}", run=run.run, expires_at=self._outlives_head(run.created_at)),
-                    self._put(self._head_item(run), condition="attribute_not_exists(pk)"),
-                    self._claim_lineage(run),
-                    self._put(self._attempt_item(attempt)),
-                    self._put(self._timeline_item(opened)),
-                    *(self._put(self._timeline_item(entry)) for entry in timeline),
-                    *(self._plan_writes(run, plan)),
-                ]
-            )
+            self._transact(writes)
         except TransactionCancelled as cancelled:
             if cancelled.refused(0):
-                return self._replay(run.token)
-            if cancelled.refused(1):
-                raise RunExistsError(run.run) from cancelled
-            if cancelled.refused(2):
-                raise self._lineage_taken(run) from cancelled
-            raise RunChangedError(run.run) from cancelled
-        return Opened(run=run, attempt=attempt, replayed=False)
+                return self._replay_all(new[0].run.token)
+            for begin, each in zip(begins, new, strict=True):
+                if cancelled.refused(begin + 1):
+                    raise RunExistsError(each.run.run) from cancelled
+                if cancelled.refused(begin + 2):
+                    raise self._lineage_taken(each.run) from cancelled
+            raise RunChangedError(new[0].run.run) from cancelled
+        return tuple(Opened(run=each.run, attempt=each.attempt, replayed=False) for each in new)
 
     def begin_attempt(self, *, run: Run, attempt: Attempt, timeline: Sequence[TimelineEntry] = ()) -> Run:
         """Record the next attempt of an ended run on the same lineage.
@@ -411,17 +437,39 @@ class RunTable:
         sent = notice.model_copy(update={"state": NoticeState.SENT, "sent_at": now, "message_id": message_id})
         return self._replace_notice(sent, seen=notice)
 
-    def release_notice(self, notice: Notice, *, to: NoticeState = NoticeState.PENDING) -> bool:
+    def release_notice(self, notice: Notice, *, problem: str | None = None) -> bool:
         """Give a claimed notice back, because sending it failed: the next deliverer need not wait.
 
         Args:
             notice: As it was claimed.
-            to: PENDING, or DEAD when nobody shall try again.
+            problem: Why it failed.
 
         Returns:
             False when somebody else claimed it meanwhile.
         """
-        return self._replace_notice(notice.model_copy(update={"state": to}), seen=notice)
+        given_back = notice.model_copy(update={"state": NoticeState.PENDING, "problem": problem})
+        return self._replace_notice(given_back, seen=notice)
+
+    def give_up_notice(self, notice: Notice, *, problem: str) -> Notice | None:
+        """Put a claimed notice aside: nobody tries to send it any more.
+
+        Args:
+            notice: As it was claimed.
+            problem: Why sending it failed.
+
+        Returns:
+            The dead notice, or None when somebody else claimed it meanwhile.
+        """
+        dead = notice.model_copy(update={"state": NoticeState.DEAD, "problem": problem})
+        return dead if self._replace_notice(dead, seen=notice) else None
+
+    def mark_queued(self, notice: Notice, *, now: datetime) -> bool:
+        """Record that a dead notice was put into the dead-letter queue.
+
+        Returns:
+            False when it is not dead any more: somebody has asked for it meanwhile.
+        """
+        return self._replace_notice(notice.model_copy(update={"queued_at": now}), seen=notice)
 
     def revive_notice(self, notice: Notice) -> bool:
         """Put a dead notice into the outbox again, as if it had never been tried.
@@ -434,7 +482,9 @@ class RunTable:
         """
         if notice.state is not NoticeState.DEAD:
             return False
-        again = notice.model_copy(update={"state": NoticeState.PENDING, "deliveries": 0, "claimed_at": None})
+        again = notice.model_copy(
+            update={"state": NoticeState.PENDING, "deliveries": 0, "claimed_at": None, "queued_at": None}
+        )
         return self._replace_notice(again, seen=notice)
 
     def dead_notices(self, *, limit: int = 500) -> list[Notice]:
@@ -565,7 +615,7 @@ class RunTable:
             yield str(item["run"])
 
     def lineage_owner(self, checkpoint_uri: str) -> str | None:
-        """The live run that owns a checkpoint prefix, or None."""
+        """The live run that owns a checkpoint prefix, `REMOVAL` while its objects are removed, or None."""
         item = self._get_item(f"lineage#{checkpoint_uri}", "claim")
         return None if item is None else str(item["run"])
 
@@ -617,6 +667,48 @@ class RunTable:
             raise
         return True
 
+    def claim_for_removal(self, checkpoint_uri: str, *, now: datetime) -> bool:
+        """Keep runs off a checkpoint prefix while its objects are removed.
+
+        Who dies before `release_after_removal` has the next removal take the claim over; and it expires.
+
+        Args:
+            checkpoint_uri: The prefix, as a run would claim it.
+            now: The time.
+
+        Returns:
+            False when a live run has it.
+        """
+        keys = {"pk": f"lineage#{checkpoint_uri}", "sk": "claim"}
+        claim = keys | {"run": REMOVAL, "expires_at": epoch_seconds(now + _LONGEST_REMOVAL)}
+        mine = "attribute_not_exists(pk) OR run = :run"
+        try:
+            self._transact([self._put(claim, condition=mine, values={":run": REMOVAL})])
+        except TransactionCancelled:
+            return False
+        return True
+
+    def release_after_removal(self, checkpoint_uri: str) -> None:
+        """Let runs have a prefix again."""
+        self._transact([self._release_claim(checkpoint_uri, REMOVAL)])
+
+    # The end of the deployment
+
+    def deletion(self) -> StackRequest | None:
+        """CloudFormation's request to delete the deployment, while it waits for an answer; or None."""
+        item = self._get_item("deployment", "deletion")
+        return None if item is None else StackRequest.model_validate_json(str(item["request"]))
+
+    def keep_deletion(self, request: StackRequest) -> None:
+        """Keep CloudFormation's request; whoever finds that nothing runs any more answers it."""
+        item = {"pk": "deployment", "sk": "deletion", "request": request.model_dump_json()}
+        self._client.put_item(TableName=self._table, Item=to_dynamodb(item))
+
+    def forget_deletion(self) -> None:
+        """Forget the request: it was answered, or nobody waits for it any more."""
+        key = to_dynamodb({"pk": "deployment", "sk": "deletion"})
+        self._client.delete_item(TableName=self._table, Key=key)
+
     # Items
 
     def _head_item(self, run: Run) -> Item:
@@ -638,6 +730,25 @@ class RunTable:
         if plan is not None:
             keys = {"pk": f"run#{run.run}", "sk": "plan", "expires_at": self._outlives_head(run.created_at)}
             yield self._put(fields_of(plan) | keys)
+
+    def _opening_writes(self, new: NewRun) -> Iterator[_Write]:
+        """What opens a run: its token, its head and its lineage first, in this order, each on its condition."""
+        run = new.run
+        opened = TimelineEntry(
+            run=run.run,
+            attempt=1,
+            at=run.created_at,
+            kind=TimelineKind.RUN_OPENED,
+            text=f"{run.owner or 'Somebody'} asked for the run",
+        )
+        yield self._claim(f"token#{run.token}", run=run.run, expires_at=self._outlives_head(run.created_at))
+        yield self._put(self._head_item(run), condition="attribute_not_exists(pk)")
+        yield self._claim_lineage(run)
+        yield self._put(self._attempt_item(new.attempt))
+        yield self._put(self._timeline_item(opened))
+        for entry in new.timeline:
+            yield self._put(self._timeline_item(entry))
+        yield from self._plan_writes(run, new.plan)
 
     def _next_attempt(self, change: RunChange) -> Iterator[_Write]:
         if change.next_attempt is not None:
@@ -710,12 +821,15 @@ class RunTable:
         )
 
     def _release_lineage(self, run: Run) -> _Write:
+        return self._release_claim(run.checkpoint_uri, run.run)
+
+    def _release_claim(self, checkpoint_uri: str, owner: str) -> _Write:
         return {
             "Delete": {
                 "TableName": self._table,
-                "Key": to_dynamodb({"pk": f"lineage#{run.checkpoint_uri}", "sk": "claim"}),
+                "Key": to_dynamodb({"pk": f"lineage#{checkpoint_uri}", "sk": "claim"}),
                 "ConditionExpression": "attribute_not_exists(pk) OR run = :run",
-                "ExpressionAttributeValues": to_dynamodb({":run": run.run}),
+                "ExpressionAttributeValues": to_dynamodb({":run": owner}),
             }
         }
 
@@ -750,7 +864,18 @@ class RunTable:
         claim = self._get_item(f"token#{token}", "claim")
         if claim is None:
             raise RunChangedError(token)
-        head = self._require(str(claim["run"]))
+        return self._recorded(str(claim["run"]))
+
+    def _replay_all(self, token: str) -> tuple[Opened, ...]:
+        first = self._replay(token)
+        group = first.run.group
+        if group is None:
+            return (first,)
+        others = [self._recorded(f"{group.id}-{index}") for index in range(2, group.size + 1)]
+        return (first, *others)
+
+    def _recorded(self, run: str) -> Opened:
+        head = self._require(run)
         attempt = self.attempt(head.run, head.attempt)
         if attempt is None:
             raise RunNotFoundError(head.run, attempt=head.attempt)

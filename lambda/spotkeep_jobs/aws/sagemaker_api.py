@@ -106,6 +106,17 @@ class SearchableTrainingJobs(TrainingJobs, Protocol):
         """
         ...
 
+    def with_waiting_pool(self, *, since: datetime) -> Iterator[JobSummary]:
+        """The ended jobs whose warm pool waits for a next one, whosever they are.
+
+        Args:
+            since: When they were changed at the earliest, which bounds the history that is gone through.
+
+        Raises:
+            SageMakerError: SageMaker refused or could not answer.
+        """
+        ...
+
 
 class SageMakerTrainingJobs:
     """The seam, on a boto3 client. Make the client with `client_config`."""
@@ -125,14 +136,7 @@ class SageMakerTrainingJobs:
             return None
 
     def with_waiting_pool(self, *, since: datetime) -> Iterator[JobSummary]:
-        """List the ended jobs whose warm pool waits for a next one, whosever they are.
-
-        Args:
-            since: When they were changed at the earliest, which bounds the history that is gone through.
-
-        Raises:
-            SageMakerError: SageMaker refused or could not answer.
-        """
+        """List what waits; see `SearchableTrainingJobs.with_waiting_pool`."""
         return self._listed({"WarmPoolStatusEquals": "Available", "LastModifiedTimeAfter": since})
 
     def tags(self, arn: str, /) -> Mapping[str, str]:
@@ -153,6 +157,7 @@ class SageMakerTrainingJobs:
                     name=entry["TrainingJobName"],
                     arn=entry["TrainingJobArn"],
                     ended_at=entry.get("TrainingEndTime"),
+                    last_modified_at=entry.get("LastModifiedTime"),
                 )
             if not page.get("NextToken"):
                 return

@@ -175,7 +175,9 @@ def bill(attempts: Sequence[Attempt], *, prices: Mapping[str, float]) -> Cost | 
     if charges and not any(usage.pool_idle_seconds for usage in usages):
         idle_usd = 0.0
     storage_usd = sum(each.storage_usd or 0.0 for each in charges)
-    billed_usd = None if worked_usd is None or idle_usd is None else round(worked_usd + idle_usd + storage_usd, 6)
+    snapshot_usd = sum(each.snapshot_usd or 0.0 for each in charges)
+    stored_usd = storage_usd + snapshot_usd
+    billed_usd = None if worked_usd is None or idle_usd is None else round(worked_usd + idle_usd + stored_usd, 6)
     # Without an on-demand price a fleet's bill cannot be held against one.
     comparable = all(each.billable_seconds is not None for each in charges)
     clean_usd = _priced([_clean_seconds(usage) for usage in usages], known_prices)
@@ -203,6 +205,8 @@ def bill(attempts: Sequence[Attempt], *, prices: Mapping[str, float]) -> Cost | 
         saved_usd=None if billed_usd is None or clean_usd is None else round(clean_usd - billed_usd, 6),
         storage_gb_hours=round(sum(each.storage_gb_hours for each in charges), 3),
         storage_usd=round(storage_usd, 6) if any(each.storage_usd is not None for each in charges) else None,
+        snapshot_gb_hours=round(sum(each.snapshot_gb_hours for each in charges), 3),
+        snapshot_usd=round(snapshot_usd, 6) if any(each.snapshot_usd is not None for each in charges) else None,
         unknown_prices=tuple(dict.fromkeys(name for each in charges for name in each.unknown)),
     )
 

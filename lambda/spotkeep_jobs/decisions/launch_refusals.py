@@ -8,7 +8,7 @@ from typing import Final
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import Problem, RequestRefusedError
-from spotkeep_jobs.facts.record import Run
+from spotkeep_jobs.facts.record import REMOVAL, Run
 
 _FILLED_IN: Final = frozenset({"image", "instance_types", "max_run", "max_wait"})
 """What a deployment may fill in. It may fill in something else by the time a token comes again."""
@@ -22,8 +22,14 @@ def left_out(document: object) -> frozenset[str]:
     return _FILLED_IN - given
 
 
-def refuse_other_document(run: Run, request: JobRequest, *, left_out: frozenset[str]) -> None:
+def refuse_other_document(run: Run, request: JobRequest, *, left_out: frozenset[str], runs: int = 1) -> None:
     """Refuse a token that comes again with another document.
+
+    Args:
+        run: What was launched.
+        request: What is asked for now, of the same one of several runs.
+        left_out: Fields that the deployment fills in.
+        runs: How many runs are asked for.
 
     Raises:
         RequestRefusedError: They differ in more than what the deployment fills in.
@@ -31,6 +37,8 @@ def refuse_other_document(run: Run, request: JobRequest, *, left_out: frozenset[
     asked, recorded = request.as_document(), run.request
     fields = (asked.keys() | recorded.keys()) - left_out
     differ = sorted(field for field in fields if asked.get(field) != recorded.get(field))
+    if runs != (run.group.size if run.group is not None else 1):
+        differ = ["runs"]  # Ids and tokens follow from it.
     if differ:
         raise RequestRefusedError(
             [
@@ -76,7 +84,14 @@ def unknown_run(run: str) -> Problem:
 
 
 def lineage_taken(checkpoint_uri: str, owner: str) -> Problem:
-    """A live run writes to the checkpoint prefix."""
+    """A live run writes to the checkpoint prefix, or what is below it is being removed."""
+    if owner == REMOVAL:
+        return Problem(
+            field="checkpoint_prefix",
+            found=shown(checkpoint_uri),
+            problem="is being cleared: what was stored there belonged to no run for long",
+            fix="Launch again in a minute, to begin there anew, or give another prefix.",
+        )
     return Problem(
         field="checkpoint_prefix",
         found=shown(checkpoint_uri),

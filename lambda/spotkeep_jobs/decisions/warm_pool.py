@@ -121,6 +121,27 @@ def decide_pool(
     return look.still_there(keep_alive_seconds=job.keep_alive_seconds)
 
 
+def waits_as_recorded(
+    *, run: Run, attempts: Sequence[Attempt], pool: Pool, deployment: Deployment, now: datetime
+) -> bool:
+    """Say whether nothing is to be done about a pool, if SageMaker says that it is there and nobody has changed it.
+
+    Args:
+        run: The head of the pool's run.
+        attempts: All attempts of the run, first to last.
+        pool: The pool.
+        deployment: Names, prices and the rules for pools.
+        now: The time of the decision.
+    """
+    attempt = next((each for each in attempts if each.attempt == pool.attempt), None)
+    if pool.state is not PoolState.AVAILABLE or pool.stop_requested_at is not None or attempt is None:
+        return False
+    if now >= pool.kept_until - _CLOCKS_DIFFER:
+        return False  # It is over in a moment, or somebody has extended it.
+    look = _Look(run=run, attempts=tuple(attempts), attempt=attempt, pool=pool, deployment=deployment, now=now)
+    return look.still_there(keep_alive_seconds=pool.keep_alive_seconds) is None
+
+
 def stop_requested(*, run: Run, attempt: Attempt, pool: Pool, reason: PoolEndReason, now: datetime) -> PoolChange:
     """Record that a pool is to end; whoever looks at it next ends it."""
     because = "a user asked for it" if reason is PoolEndReason.STOPPED_BY_USER else "it has been idle too long"

@@ -23,6 +23,8 @@ MAX_FLEET_TYPES: Final = 40
 BACKENDS: Final = ("sagemaker", "ec2")
 MAX_RUNGS: Final = 10
 MAX_ATTEMPTS: Final = 100
+MAX_RUNS: Final = 16
+"""They are recorded in one DynamoDB transaction, of at most 100 items, and created one by one within a minute."""
 MAX_SCRIPT_RETRIES: Final = 10
 DEFAULT_LONGEST_WAIT_SECONDS: Final = 3_600
 SHORTEST_WAIT_SECONDS: Final = 300
@@ -81,6 +83,8 @@ RESERVED_VARIABLES: Final = (
     "SPOTKEEP_RUN",
     "SPOTKEEP_ATTEMPT",
     "SPOTKEEP_LAUNCH",
+    "SPOTKEEP_RUN_INDEX",
+    "SPOTKEEP_RUN_COUNT",
     "SPOTKEEP_SOURCE_GIT_URL",
     "SPOTKEEP_SOURCE_GIT_COMMIT",
     "SPOTKEEP_CHECKPOINT_DIR",

@@ -28,6 +28,7 @@ from spotkeep_jobs.document.limits import (
     MAX_RESTART_SECONDS,
     MAX_RUN_ID_LENGTH,
     MAX_RUN_SECONDS,
+    MAX_RUNS,
     MAX_SCRIPT_RETRIES,
     MAX_VOLUME_GB,
     MAX_WAIT_SECONDS,
@@ -202,6 +203,15 @@ class JobRequest(_Document):
         default=None, examples=[0.5], json_schema_extra={"exclusiveMinimum": 0, "maximum": MAX_COST_USD}
     )
     """backend ec2 only: US dollars an hour that a spot instance may cost. Default: the on-demand price."""
+    runs: Annotated[int, whole_number(lowest=1, highest=MAX_RUNS, unit="runs")] = Field(
+        default=1, json_schema_extra={"minimum": 1, "maximum": MAX_RUNS}
+    )
+    """backend ec2 only: how many independent runs to launch, 1 to 16, each with its own id, fleet, volume and
+    checkpoints. Several are called `<run>-1`, `<run>-2`, ...; SPOTKEEP_RUN_INDEX tells each its number."""
+    on_demand_base: Annotated[int, whole_number(lowest=0, highest=MAX_RUNS, unit="runs")] = Field(
+        default=0, json_schema_extra={"minimum": 0, "maximum": MAX_RUNS}
+    )
+    """backend ec2 only: how many of the runs, the first ones, are on demand while the others are spot."""
     rebalance: Annotated[Literal["leave", "save", "ignore"], one_of("leave", "save", "ignore")] = "leave"
     """backend ec2 only: what a rebalance recommendation means: leave as on a notice, save and go on, or ignore."""
     image: Annotated[str, BeforeValidator(read_image)] | None = Field(

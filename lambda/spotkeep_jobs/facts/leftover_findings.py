@@ -135,6 +135,11 @@ class LookReport(Record):
     unreadable: dict[str, str] = Field(default_factory=dict)
     """What could not be looked at, and why."""
 
+    @property
+    def wrong_usd_per_hour(self) -> float:
+        """What the findings that should not be cost, as far as prices are known."""
+        return sum(each.finding.usd_per_hour or 0.0 for each in self.handled if each.finding.wrong)
+
     def count(self, outcome: Outcome) -> int:
         """How many findings came to this."""
         return sum(each.outcome is outcome for each in self.handled)

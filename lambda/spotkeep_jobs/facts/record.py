@@ -96,6 +96,10 @@ class Cost(Record):
     """Of the volume that followed the run, while it ran. 0 for training jobs, whose storage is in their price."""
     storage_usd: float | None = None
     """Of the same, in `billed_usd` as well; None where there is none, or its price is not known."""
+    snapshot_gb_hours: float = 0.0
+    """Of the snapshots by which the volume moved from zone to zone, while the run lasted."""
+    snapshot_usd: float | None = None
+    """Of the same, in `billed_usd` as well; None as above."""
     unknown_prices: tuple[str, ...] = ()
     """Of a run on EC2: which prices are missing in the figures."""
 
@@ -113,6 +117,10 @@ class Charges(Record):
     """Of the run's volume, while the attempt lasted."""
     storage_usd: float | None = None
     """Of the same; None where its price is not known."""
+    snapshot_gb_hours: float = 0.0
+    """Of the snapshots that moved the volume, while the attempt lasted."""
+    snapshot_usd: float | None = None
+    """Of the same; None where there were none, or their price is not known."""
     unknown: tuple[str, ...] = ()
     """Which prices are missing: `spot g5.xlarge in us-east-1a`, `on demand g5.xlarge`, `gp3 storage`."""
 
@@ -211,6 +219,16 @@ class Plan(Record):
     rests_on: tuple[str, ...] = ()
 
 
+class RunGroup(Record):
+    """Independent runs that were launched as one; each is a run like any other afterwards."""
+
+    id: str
+    """What was launched; the runs are `<id>-1` to `<id>-<size>`."""
+    index: int
+    """Which of them this run is, from 1."""
+    size: int
+
+
 class Run(Record):
     """The head of a run: what the user asked for and where it stands.
 
@@ -220,6 +238,8 @@ class Run(Record):
     run: str
     name: str
     owner: str | None = None
+    group: RunGroup | None = None
+    """Of a run that was launched with others in one document."""
     state: RunState = RunState.LAUNCHING
     end_reason: EndReason | None = None
     failure_reason: str | None = None
@@ -327,6 +347,10 @@ class TimelineEntry(Record):
     """Completed steps, where the entry is about a step."""
 
 
+REMOVAL: Final = "(removal of what is left over)"
+"""Who has a checkpoint prefix while the objects below it are removed, in the place of a run: none can be called so."""
+
+
 class Notice(Record):
     """A message to the subscribers, in the outbox until it is sent (I4)."""
 
@@ -353,6 +377,10 @@ class Notice(Record):
     """What SNS answered."""
     deliveries: int = 0
     """How often a deliverer claimed it."""
+    problem: str | None = None
+    """Why the topic refused it, last."""
+    queued_at: UtcTime | None = None
+    """When it was put into the dead-letter queue; None while it is not dead, or the queue has not taken it yet."""
 
 
 class PoolTraits(Record):

@@ -181,7 +181,8 @@ class NoticeState(StrEnum):
     """One deliverer claimed it. Stale after a while: then the next deliverer claims it again."""
     SENT = "sent"
     DEAD = "dead"
-    """Refused so often that nobody tries any more, until a person asks for it (`spotkeep notices replay`)."""
+    """Refused so often that nobody tries any more, until a person asks for it (`spotkeep notices replay`); a message
+    in the dead-letter queue says so."""
 
 
 class PoolState(StrEnum):

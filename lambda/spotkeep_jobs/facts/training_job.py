@@ -92,3 +92,4 @@ class JobSummary:
     name: str
     arn: str
     ended_at: datetime | None
+    last_modified_at: datetime | None = None

@@ -27,17 +27,21 @@ _HOURS_PER_MONTH = 730
 
 @dataclass(frozen=True, kw_only=True)
 class Storage:
-    """The volume of an attempt.
+    """The volume of an attempt, and the snapshots by which it moved from zone to zone.
 
     Attributes:
         size_gb: GiB.
         type: `gp3`, ...
         usd_per_gb_month: Its price; None where it is not known.
+        snapshot_gb_hours: What snapshots held, times the hours they were there.
+        snapshot_usd_per_gb_month: Their price; None where it is not known.
     """
 
     size_gb: int
     type: str
     usd_per_gb_month: float | None = None
+    snapshot_gb_hours: float = 0.0
+    snapshot_usd_per_gb_month: float | None = None
 
 
 def charges_of(
@@ -81,6 +85,7 @@ def charges_of(
         not life.spot and life.instance_type not in on_demand_usd_per_hour for life in lives
     )
     gb_hours, storage_usd = 0.0, None
+    snapshot_gb_hours, snapshot_usd = 0.0, None
     if storage is not None and lives:
         ended = max(life.ended_at or until for life in lives)
         gb_hours = storage.size_gb * (ended - min(life.launched_at for life in lives)).total_seconds() / 3600
@@ -88,6 +93,11 @@ def charges_of(
             unknown[f"{storage.type} storage"] = None
         else:
             storage_usd = round(gb_hours * storage.usd_per_gb_month / _HOURS_PER_MONTH, 6)
+        snapshot_gb_hours = storage.snapshot_gb_hours
+        if snapshot_gb_hours and storage.snapshot_usd_per_gb_month is None:
+            unknown["snapshot storage"] = None
+        elif snapshot_gb_hours and storage.snapshot_usd_per_gb_month is not None:
+            snapshot_usd = round(snapshot_gb_hours * storage.snapshot_usd_per_gb_month / _HOURS_PER_MONTH, 6)
     no_comparison = any(name.startswith("on demand") for name in unknown)
     return Charges(
         instance_seconds=round(seconds, 3),
@@ -95,6 +105,8 @@ def charges_of(
         on_demand_usd=None if no_comparison else round(on_demand_usd, 6),
         storage_gb_hours=round(gb_hours, 3),
         storage_usd=storage_usd,
+        snapshot_gb_hours=round(snapshot_gb_hours, 3),
+        snapshot_usd=snapshot_usd,
         unknown=tuple(unknown),
     )
 

@@ -22,6 +22,7 @@ from typing import Any, Final
 from spotkeep_fleet import record as fleet_record
 from spotkeep_fleet.errors import DocumentError
 from spotkeep_fleet.record import FleetRecord
+from spotkeep_fleet.snapshot_storage import snapshot_gib_hours
 from spotkeep_jobs.errors import SageMakerBusyError, SageMakerRefusedError, TrainingJobNotFoundError
 from spotkeep_jobs.facts.price_book import StoragePrices
 from spotkeep_jobs.facts.record import Charges
@@ -268,8 +269,16 @@ class FleetJobs:
         spec = record.job.volume
         storage = None
         if record.volume is not None:
-            usd = self._storage_prices().ebs_gp3 if spec.type == "gp3" else None
-            storage = Storage(size_gb=record.volume.size_gb, type=spec.type, usd_per_gb_month=usd)
+            known = self._storage_prices()
+            storage = Storage(
+                size_gb=record.volume.size_gb,
+                type=spec.type,
+                usd_per_gb_month=known.ebs_gp3 if spec.type == "gp3" else None,
+                snapshot_gb_hours=snapshot_gib_hours(
+                    record, since=history.created_at.timestamp(), until=until.timestamp()
+                ),
+                snapshot_usd_per_gb_month=known.ebs_snapshot,
+            )
         return charges_of(
             history.lives,
             spot_prices=prices,

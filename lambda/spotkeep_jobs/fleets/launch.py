@@ -18,7 +18,7 @@ from spotkeep_fleet.record import CurrentVolume
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_jobs.decisions.ladder import NextJob
 from spotkeep_jobs.document.request import GitSource, JobRequest
-from spotkeep_jobs.facts.record import Capacity, Record
+from spotkeep_jobs.facts.record import Capacity, Record, RunGroup
 
 ATTEMPT_TAG = "spotkeep:attempt"
 OWNER_TAG = "spotkeep:owner"
@@ -82,6 +82,7 @@ def fleet_launch(
     launch_id: str,
     checkpoint_uri: str,
     output_prefix: str,
+    group: RunGroup | None = None,
 ) -> FleetLaunch:
     """Say what an attempt asks for.
 
@@ -95,6 +96,7 @@ def fleet_launch(
         launch_id: The mark of this launch.
         checkpoint_uri: The S3 prefix of the run's checkpoints.
         output_prefix: The S3 prefix of its outputs.
+        group: Which of several runs it is; None for a run on its own.
     """
     own = {DEPLOYMENT_TAG: deployment, RUN_TAG: run, ATTEMPT_TAG: str(attempt), "Name": f"{run}-{attempt}"}
     if request.owner:
@@ -117,7 +119,7 @@ def fleet_launch(
         job=InstanceJob(
             command=request.command,
             volume=_volume(request, kms_key_arn=platform.volume_kms_key_arn),
-            environment=dict(request.environment),
+            environment={**request.environment, **number_variables(group)},
             hyperparameters=dict(request.hyperparameters),
             source=_source(request),
             channels={channel.name: channel.uri for channel in request.channels},
@@ -131,6 +133,12 @@ def fleet_launch(
         ).document(),
         brought_volume=request.volume.volume if request.volume is not None else None,
     )
+
+
+def number_variables(group: RunGroup | None) -> dict[str, str]:
+    """What tells a training which of the runs it is; the first and only one where there is no group."""
+    index, size = (1, 1) if group is None else (group.index, group.size)
+    return {"SPOTKEEP_RUN_INDEX": str(index), "SPOTKEEP_RUN_COUNT": str(size)}
 
 
 def create_fleet_request(launch: FleetLaunch, *, template_version: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
@@ -15,6 +16,7 @@ from spotkeep_jobs.actions.outbox import Outbox
 from spotkeep_jobs.actions.pool_watch import PoolWatch
 from spotkeep_jobs.actions.run_observer import RunObserver
 from spotkeep_jobs.actions.tuning_jobs import SageMakerTuningJobs, TuningObserver
+from spotkeep_jobs.aws.dead_notice_queue import SqsDeadNoticeQueue
 from spotkeep_jobs.aws.metric_log import MetricLog
 from spotkeep_jobs.aws.notice_topic import SnsNoticeTopic
 from spotkeep_jobs.aws.run_table import RunTable
@@ -35,6 +37,8 @@ class TrackingSettings(FleetSettings, FunctionSettings):
     """What those who follow jobs and their pools need to know."""
 
     notice_topic_arn: str
+    dead_notice_queue_url: str
+    """Where the notices go that SNS has refused for hours."""
     pool_schedule_group: str
     """Where the looks at warm pools are scheduled."""
     pool_schedule_role_arn: str
@@ -120,6 +124,9 @@ def wired(settings: TrackingSettings, *, clock: Callable[[], datetime] = lambda:
         retention_days=settings.run_retention_days,
     )
     topic = SnsNoticeTopic(boto3.client("sns", config=config), topic_arn=settings.notice_topic_arn)
+    dead_letters = SqsDeadNoticeQueue(
+        functools.cache(lambda: boto3.client("sqs", config=config)), queue_url=settings.dead_notice_queue_url
+    )
     logs_client = boto3.client("logs", config=config)
     logs = CloudWatchJobLogs(logs_client)
     platform = settings.fleet_platform
@@ -155,7 +162,7 @@ def wired(settings: TrackingSettings, *, clock: Callable[[], datetime] = lambda:
         tuning=TuningObserver(
             table=table, jobs=SageMakerTuningJobs(sagemaker), deployment=settings.deployment, clock=clock
         ),
-        outbox=Outbox(table=table, topic=topic, clock=clock),
+        outbox=Outbox(table=table, topic=topic, dead_letters=dead_letters, clock=clock),
         fleets=fleets.jobs,
         fleet_owners=fleets.owners,
         fleet_sweep=fleet_sweep_of(settings, parts=fleets, table=table, now=clock),

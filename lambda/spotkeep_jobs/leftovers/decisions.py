@@ -74,20 +74,19 @@ def judge_job(job: LiveJob, *, context: Context) -> Finding | None:
     if job.run.job_name == job.name and not job.run.state.ended:
         return None
     since = (job.run.ended_at or job.run.updated_at) if job.run.state.ended else job.run.updated_at
-    if not _is_due(Kind.OUTLIVING_JOB, since, context):
-        return None  # The list of jobs is a moment older than the record: it may have ended by now.
+    # The list of jobs is a moment older than the record: before the grace is over it may have ended.
     ended = job.run.state.ended
     why = f"its run has ended ({job.run.state})" if ended else f"its run works with {job.run.job_name}"
-    return Finding(
-        kind=Kind.OUTLIVING_JOB,
-        rule=RULES[Kind.OUTLIVING_JOB] if job.launched else Rule.REPORT,
+    return _overdue(
+        Kind.OUTLIVING_JOB,
+        context=context,
+        rule=None if job.launched else Rule.REPORT,
         subject=job.name,
         since=since,
         says=f"training job {job.name} is in progress although {why}",
         risk="bills, and may write the run's checkpoints",
         usd_per_hour=usd_per_hour,
         mend=_STOP_JOB.format(job.name),
-        due=True,
     )
 
 
@@ -97,8 +96,6 @@ def judge_ended_job(job: EndedJob, *, context: Context) -> Finding | None:
     if run.state.ended or run.job_arn is None:
         return None
     since = job.ended_at or run.updated_at
-    if not _is_due(Kind.STALE_RECORD, since, context):
-        return None
     found = "SageMaker knows its job no more" if job.ended_at is None else "its job is over"
     return _stale(f"run {run.run} is recorded as {run.state}, and {found}", run.run, since, context)
 
@@ -117,24 +114,24 @@ def judge_pool(pool: KeptPool, *, context: Context) -> Finding | None:
             usd_per_hour=_of_instances(recorded.traits.instance_type, recorded.traits.instance_count, context),
             mend=f"spotkeep pool stop {recorded.run}",
         )
-    if not _is_due(Kind.UNRECORDED_POOL, pool.kept_since, context):
-        return None
-    return Finding(
-        kind=Kind.UNRECORDED_POOL,
-        rule=RULES[Kind.UNRECORDED_POOL],
+    run = pool.run
+    if run is not None and run.job_name == pool.job_name and not run.state.ended:
+        return None  # Its job's end is not recorded yet, and the pool will be with it.
+    return _overdue(
+        Kind.UNRECORDED_POOL,
+        context=context,
         subject=pool.job_name,
         since=pool.kept_since,
         says=f"training job {pool.job_name} left a warm pool that no run knows",
         risk="is billed until it expires; nobody is told",
         usd_per_hour=_of_instances(pool.instance_type, pool.instance_count, context),
         mend=_END_POOL.format(pool.job_name),
-        due=True,
     )
 
 
 def judge_recorded_pool(pool: Pool, *, context: Context) -> Finding | None:
     """Say whether a pool is recorded as waiting although its time has long been over."""
-    if pool.state is not PoolState.AVAILABLE or not _is_due(Kind.STALE_RECORD, pool.kept_until, context):
+    if pool.state is not PoolState.AVAILABLE:
         return None
     says = f"the warm pool of {pool.run} is recorded as {pool.state}, and its time is over"
     return _stale(says, pool.run, pool.kept_until, context)
@@ -145,18 +142,15 @@ def judge_schedule(schedule: MadeSchedule, *, context: Context) -> Finding | Non
     pool = schedule.pool
     if pool is not None and pool.state is PoolState.AVAILABLE:
         return None
-    if not _is_due(Kind.SPENT_SCHEDULE, schedule.made_at, context):
-        return None
     about = "a pool that no run knows" if pool is None else f"the pool of {pool.run}, which is over"
-    return Finding(
-        kind=Kind.SPENT_SCHEDULE,
-        rule=RULES[Kind.SPENT_SCHEDULE],
+    return _overdue(
+        Kind.SPENT_SCHEDULE,
+        context=context,
         subject=schedule.name,
         since=schedule.made_at,
         says=f"schedule {schedule.name} is to look at {about}",
         risk="one needless invocation",
         mend=f"aws scheduler delete-schedule --group-name {context.schedule_group} --name {schedule.name}",
-        due=True,
     )
 
 
@@ -164,29 +158,29 @@ def judge_lost_schedule(pool: Pool, *, context: Context) -> Finding | None:
     """Say that a waiting pool has no schedule for its end, if it should have one by now."""
     if pool.state is not PoolState.AVAILABLE or pool.kept_until <= context.now:
         return None
-    if not _is_due(Kind.LOST_SCHEDULE, pool.kept_since, context):
-        return None
-    return Finding(
-        kind=Kind.LOST_SCHEDULE,
-        rule=RULES[Kind.LOST_SCHEDULE],
+    return _overdue(
+        Kind.LOST_SCHEDULE,
+        context=context,
         subject=pool.run,
         since=pool.kept_since,
         says=f"nothing is scheduled for the end of the warm pool of {pool.run}",
         risk="its end is told minutes late",
         mend=_SWEEP.format(context.deployment),
+        due=False,
     )
 
 
 def judge_prefix(prefix: StoredPrefix, *, context: Context) -> Finding | None:
     """Say whether checkpoints belong to nobody, and whether they are old enough to go."""
-    if prefix.used_by is not None or not _is_due(Kind.ORPHANED_CHECKPOINTS, prefix.newest_at, context):
+    if prefix.used_by is not None:
         return None
     after = context.orphaned_checkpoints_after
     monthly = context.s3_usd_per_gigabyte_month
     gigabytes = prefix.stored_bytes / BYTES_A_GIGABYTE
-    return Finding(
-        kind=Kind.ORPHANED_CHECKPOINTS,
-        rule=Rule.REPORT if after is None else Rule.REMOVE,
+    return _overdue(
+        Kind.ORPHANED_CHECKPOINTS,
+        context=context,
+        rule=None if after is None else Rule.REMOVE,
         subject=prefix.uri,
         since=prefix.newest_at,
         says=f"{prefix.uri} holds {prefix.objects:,} objects ({gigabytes:,.3f} GB) of a run that is not recorded",
@@ -202,17 +196,14 @@ def judge_fleet_leftover(left: LeftOver, *, context: Context) -> Finding | None:
     thing = left.thing
     since = left.since or context.now
     if isinstance(thing, Fleet):
-        if not _is_due(Kind.UNUSED_FLEET, since, context):
-            return None
-        return Finding(
-            kind=Kind.UNUSED_FLEET,
-            rule=RULES[Kind.UNUSED_FLEET],
+        return _overdue(
+            Kind.UNUSED_FLEET,
+            context=context,
             subject=thing.id,
             since=since,
             says=f"fleet {thing.id} may launch instances, and no live run has it (it was made for {left.run})",
             risk="bills an instance until it is deleted",
             mend=_DELETE_FLEET.format(thing.id),
-            due=True,
         )
     # What a crash left of a live run has no date: the next sweep takes it, unless nothing sweeps.
     if left.since is not None and not _is_due(Kind.UNUSED_STORAGE, since, context):
@@ -229,15 +220,45 @@ def judge_fleet_leftover(left: LeftOver, *, context: Context) -> Finding | None:
     )
 
 
-def _stale(says: str, subject: str, since: datetime, context: Context) -> Finding:
-    return Finding(
-        kind=Kind.STALE_RECORD,
-        rule=RULES[Kind.STALE_RECORD],
+def _stale(says: str, subject: str, since: datetime, context: Context) -> Finding | None:
+    return _overdue(
+        Kind.STALE_RECORD,
+        context=context,
         subject=subject,
         since=since,
         says=says,
         risk="its end is not told yet: the reconciler fails, or does not run",
         mend=_SWEEP.format(context.deployment),
+        due=False,
+    )
+
+
+def _overdue(
+    kind: Kind,
+    *,
+    context: Context,
+    subject: str,
+    since: datetime,
+    says: str,
+    risk: str,
+    mend: str,
+    rule: Rule | None = None,
+    usd_per_hour: float | None = None,
+    due: bool = True,
+) -> Finding | None:
+    """What has been so for its kind's grace, under the kind's rule unless it has a reason for another; else None."""
+    if not _is_due(kind, since, context):
+        return None
+    return Finding(
+        kind=kind,
+        rule=rule or RULES[kind],
+        subject=subject,
+        since=since,
+        says=says,
+        risk=risk,
+        usd_per_hour=usd_per_hour,
+        mend=mend,
+        due=due,
     )
 
 

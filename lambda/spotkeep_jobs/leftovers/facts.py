@@ -43,6 +43,7 @@ class KeptPool:
         instance_type: What waits.
         instance_count: How many of it.
         recorded: What the table says of it, read after it was listed.
+        run: The head of the run its job's name belongs to, read after it was listed; None when there is none.
     """
 
     job_name: str
@@ -50,6 +51,7 @@ class KeptPool:
     instance_type: str | None = None
     instance_count: int = 1
     recorded: Pool | None = None
+    run: Run | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -212,8 +212,10 @@ class WarmPoolLeftovers:
             job = self._jobs.describe(summary.name)
             if job is None or job.warm_pool is None or job.warm_pool.status != "Available":
                 continue
+            run = run_of_job(summary.name)
             yield KeptPool(
                 job_name=summary.name,
+                run=None if run is None else self._around.table.get(run),
                 kept_since=since,
                 instance_type=job.instance_type,
                 instance_count=job.instance_count,
@@ -302,10 +304,15 @@ class CheckpointLeftovers:
 
     def remove(self, finding: Finding, /) -> None:
         """Delete what is stored for a run that nobody has launched meanwhile; see `LeftoverSource.remove`."""
-        run = self._of_uri[finding.subject]
-        claimed = self._around.table.lineage_owner(f"{finding.subject}checkpoints/")
-        if self._around.table.get(run) is None and claimed is None:
-            self._objects.remove(run)
+        run, table = self._of_uri[finding.subject], self._around.table
+        lineage = f"{finding.subject}checkpoints/"
+        if not table.claim_for_removal(lineage, now=self._around.clock()):
+            return
+        try:
+            if table.get(run) is None:
+                self._objects.remove(run)
+        finally:
+            table.release_after_removal(lineage)
 
 
 def _uses(run: Run, uri: str) -> bool:

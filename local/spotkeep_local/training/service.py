@@ -356,6 +356,11 @@ class TrainingService:
 
     # Warm pools.
 
+    @property
+    def warm_pool_quota(self) -> int:
+        """How many instances may be in warm pools, now."""
+        return self._warm_pool_quota
+
     def _take_pool(self, name: str, request: dict[str, Any], *, now: float) -> tuple[str, float] | None:
         """Hands a waiting pool that matches to a new job: the job that left it, and since when it is handed on."""
         owner = pool_for(request, [runner.job for runner in self._runners.values()], now=now)

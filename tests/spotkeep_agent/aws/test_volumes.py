@@ -164,6 +164,14 @@ def test_a_snapshot_is_read_with_its_progress() -> None:
     assert found == (Snapshot("snap-1", "pending", "vol-1", 8, None, "37%"),)
 
 
+def test_a_snapshot_says_what_it_holds_once_ec2_does() -> None:
+    item = """<item><snapshotId>snap-1</snapshotId><status>completed</status><volumeId>vol-1</volumeId>
+        <volumeSize>8</volumeSize><fullSnapshotSizeInBytes>524288</fullSnapshotSizeInBytes></item>"""
+    wire = Wire((200, f"<snapshotSet>{item}</snapshotSet>"))
+    [found] = wire.volumes.snapshots(id_="snap-1", operation=None)
+    assert (found.size_gb, found.full_bytes) == (8, 524_288)
+
+
 def test_a_device_name_that_is_taken_makes_room_for_the_next() -> None:
     wire = Wire(refusal("InvalidParameterValue", "/dev/sdf is already in use"), (200, ""))
     wire.volumes.attach("vol-1")

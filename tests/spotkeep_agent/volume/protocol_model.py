@@ -16,7 +16,7 @@ from spotkeep_agent.volume.facts import Attachment, Done, Here, Refused, Result,
 from spotkeep_agent.volume.protocol import Situation, absorb, decide, leave
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.leftovers import Resource, leftovers
-from spotkeep_fleet.record import LEASE_SECONDS, CurrentVolume, FleetRecord, opened
+from spotkeep_fleet.record import LEASE_SECONDS, SNAPSHOT, CurrentVolume, FleetRecord, opened
 
 JOB = InstanceJob(command=("python", "train.py"), volume=VolumeSpec(size_gb=8))
 
@@ -374,7 +374,12 @@ def check(world: World) -> None:
     """The promises, in every world."""
     training = [machine for machine in world.machines if machine.training]
     assert len(training) <= 1, "two instances train (I1)"
-    current = world.record.volume
+    record = world.record
+    named = {each.id for each in record.retired if each.kind == SNAPSHOT}
+    if record.move is not None and record.move.snapshot is not None:
+        named.add(record.move.snapshot)
+    assert {stored.id for stored in record.snapshots} == named, "a snapshot that is there is not on the bill (I8)"
+    current = record.volume
     for machine in training:
         assert current is not None
         assert machine.mounted == current.id, "an instance trains on what is not the current volume (I1, I5)"

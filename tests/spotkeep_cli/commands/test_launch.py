@@ -202,6 +202,36 @@ def test_a_connection_that_stays_lost_ends_the_following_not_the_run(
     assert "stop" not in [call.get("action") for call in launchable.invocations]
 
 
+def several(count: int, **fields: Any) -> dict[str, Any]:
+    runs = [
+        {"run": f"{RUN}-{number}", "job_name": f"{RUN}-{number}-1", "job_arn": f"fleet-{number}", "state": "LAUNCHING",
+         "attempt": 1, "capacity": "on-demand" if number == 1 else "spot"}
+        for number in range(1, count + 1)
+    ]  # fmt: skip
+    return {"ok": True, "group": RUN, "runs": runs, "replayed": False, "warnings": [], "next": [], **fields}
+
+
+SEVERAL = ("--set", "backend=ec2", "--set", "instance_type=g5.xlarge", "--set", "runs=3", "--set", "on_demand_base=1")
+
+
+def test_several_runs_are_planned_and_told_all_of_them(
+    launchable: Any, spotkeep: Any, job_file: Path, snapshot: SnapshotAssertion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(job_file.parent)
+    launchable.answers["launch"] = several(3, warnings=[f"{RUN}-3 was refused by EC2, the others were not: no"])
+    result = spotkeep("launch", "job.yaml", "-y", *SEVERAL)
+    assert result.exit_code == ExitCode.DONE
+    assert result.output == snapshot
+    [key] = launchable.uploads
+    assert key.startswith(f"runs/{RUN}-1/source/"), "where a run is recorded, and not below the id that none has"
+
+
+def test_the_answer_of_several_runs_is_json_for_programs(launchable: Any, spotkeep: Any, job_file: Path) -> None:
+    launchable.answers["launch"] = several(3)
+    result = spotkeep("launch", str(job_file), "-y", "--json", *SEVERAL)
+    assert json.loads(result.stdout) == several(3)
+
+
 @pytest.mark.parametrize(
     ("given_token", "words"), [(True, "was launched before with this token"), (False, "launched (")]
 )

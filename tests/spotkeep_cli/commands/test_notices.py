@@ -7,9 +7,14 @@ from typing import Any
 
 import pytest
 
+from spotkeep_cli.dead_letters import DeadLetter
 from spotkeep_cli.errors import ExitCode
 from spotkeep_jobs.decisions.notices.endings import ending_notice
 from spotkeep_jobs.facts.states import NoticeState
+
+
+def letter(run: str, receipt: str = "1") -> DeadLetter:
+    return DeadLetter(notice_id=f"{run}/completed/1", subject_id=run, receipt=f"{run}-{receipt}")
 
 
 @pytest.fixture
@@ -58,6 +63,40 @@ def test_replay_asks_the_launcher_once_for_each_run(spotkeep: Any, told: Any) ->
     assert "2 notices: out again" in done.stdout
     spotkeep("notices", "replay", "digits-44444444", "--yes", "--json")
     assert told.invocations[2:] == [{"action": "replay-notices", "run": "digits-44444444"}]
+
+
+def test_replay_takes_the_messages_of_what_goes_out_again_out_of_the_dead_letter_queue(
+    spotkeep: Any, told: Any
+) -> None:
+    told.dead_letters.waiting = [letter("digits-33333333"), letter("digits-44444444"), letter("digits-33333333", "2")]
+    spotkeep("notices", "replay", "digits-33333333", "--yes")
+    assert [each.subject_id for each in told.dead_letters.waiting] == ["digits-44444444"]
+    done = spotkeep("notices", "replay", "--all", "--yes", "--json")
+    assert json.loads(done.stdout)["messages_removed"] == 1
+    assert told.dead_letters.waiting == told.dead_letters.hidden == []
+
+
+def test_a_message_about_what_the_table_does_not_list_is_asked_for_and_removed(spotkeep: Any, deployment: Any) -> None:
+    deployment.answers["replay-notices"] = {"ok": True, "run": "r", "notices": []}
+    deployment.dead_letters.waiting = [letter("digits-55555555")]
+    done = spotkeep("notices", "replay", "--all")
+    assert deployment.invocations == [{"action": "replay-notices", "run": "digits-55555555"}]
+    assert "told of 1 notice that had gone out since" in " ".join(done.stdout.split())
+    assert deployment.dead_letters.waiting == deployment.dead_letters.hidden == []
+
+
+def test_a_launcher_that_fails_loses_no_message(spotkeep: Any, deployment: Any) -> None:
+    deployment.answers["replay-notices"] = {"ok": False, "error": "refused", "problems": []}
+    deployment.dead_letters.waiting = [letter("digits-55555555"), letter("digits-66666666")]
+    assert spotkeep("notices", "replay", "digits-55555555").exit_code != 0
+    left = {each.subject_id for each in (*deployment.dead_letters.waiting, *deployment.dead_letters.hidden)}
+    assert left == {"digits-55555555", "digits-66666666"}
+    assert [each.subject_id for each in deployment.dead_letters.waiting] == ["digits-66666666"]
+
+
+def test_a_deployment_older_than_the_queue_replays_from_its_table(spotkeep: Any, told: Any) -> None:
+    told.dead_letters = None
+    assert "2 notices: out again" in spotkeep("notices", "replay", "--all", "--yes").stdout
 
 
 def test_replay_needs_to_know_what(spotkeep: Any, told: Any) -> None:

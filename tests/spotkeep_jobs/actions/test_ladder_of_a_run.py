@@ -25,7 +25,7 @@ from spotkeep_jobs.decisions.training_job_request import JobPlatform
 from spotkeep_jobs.errors import RequestRefusedError, SageMakerBusyError, SageMakerRefusedError
 from spotkeep_jobs.facts.record import Attempt, Plan, Run, Spread
 from spotkeep_jobs.facts.states import EndReason, NoticeKind, RunState, TimelineKind
-from spotkeep_jobs.facts.training_job import StatusTransition, TrainingJob
+from spotkeep_jobs.facts.training_job import JobSummary, StatusTransition, TrainingJob
 
 PRICES = {"ml.g5.xlarge": 1.408, "ml.g5.2xlarge": 1.515}
 PLATFORM = JobPlatform(
@@ -79,6 +79,9 @@ class Account:
 
     def search_in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
         raise AssertionError("nobody searches the jobs of so few runs")
+
+    def with_waiting_pool(self, *, since: datetime) -> Iterator[JobSummary]:
+        raise AssertionError("nobody lists so few pools")
 
     def stop(self, job_name: str, /) -> bool:
         self.jobs[job_name] = replace(self.jobs[job_name], status="Stopping", secondary_status="Stopping")

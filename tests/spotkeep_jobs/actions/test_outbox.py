@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from spotkeep_jobs.actions.outbox import FEWEST_TRIES, LONGEST_TRIED, STALE_AFTER
+from spotkeep_jobs.aws.dead_notice_queue import NoticeNotQueuedError
 from spotkeep_jobs.aws.notice_topic import NoticeNotSentError
 from spotkeep_jobs.facts.states import NoticeState
 
@@ -24,6 +25,18 @@ def told(world: Any, make: Any) -> Any:
 
 def refuse(operation: str) -> None:
     raise NoticeNotSentError(notice_id="n", reason="Throttled")
+
+
+def die(operation: str) -> None:
+    raise ConnectionError("the function is gone")
+
+
+def is_refused_for_hours(world: Any) -> None:
+    """To the last try but one."""
+    world.topic.before_call = refuse
+    for _ in range(FEWEST_TRIES):
+        world.outbox.deliver_all()
+    world.clock.pass_by(seconds=LONGEST_TRIED.total_seconds())
 
 
 def states(world: Any) -> list[NoticeState]:
@@ -50,9 +63,6 @@ def test_what_the_topic_did_not_take_is_told_and_tried_again_at_once(told: Any) 
 
 
 def test_a_deliverer_that_died_before_publishing_costs_a_wait_not_the_notice(told: Any) -> None:
-    def die(operation: str) -> None:
-        raise ConnectionError("the function is gone")
-
     told.topic.before_call = die
     with pytest.raises(ConnectionError):
         told.outbox.deliver_run(RUN)
@@ -133,3 +143,71 @@ def test_what_is_refused_for_hours_is_put_aside_and_goes_out_once_when_it_is_ask
     assert told.outbox.deliver_all().sent == ()
     assert not told.table.revive_notice(told.table.notices(RUN)[0])
     assert told.table.dead_notices() == []
+
+
+def test_what_is_put_aside_is_put_into_the_dead_letter_queue_once(told: Any) -> None:
+    is_refused_for_hours(told)
+    assert told.dead_letters.messages == []
+    for _ in range(3):
+        told.outbox.deliver_all()
+    [message] = told.dead_letters.messages
+    assert (message.notice_id, message.state, message.problem) == (f"{RUN}/completed/1", NoticeState.DEAD, "Throttled")
+    [dead] = told.table.dead_notices()
+    assert dead.queued_at == told.clock()
+
+
+def test_each_giving_up_has_a_message_of_its_own(told: Any) -> None:
+    for times in (1, 2):
+        is_refused_for_hours(told)
+        told.outbox.deliver_all()
+        assert len(told.dead_letters.messages) == times
+        [dead] = told.table.dead_notices()
+        assert told.table.revive_notice(dead)
+        assert told.table.notices(RUN)[0].queued_at is None
+    told.topic.before_call = lambda operation: None
+    assert told.outbox.deliver_all().sent == (f"{RUN}/completed/1",)
+
+
+def test_a_queue_that_takes_nothing_is_told_and_gets_the_notice_with_the_next_sweep(told: Any) -> None:
+    def refuse_it(operation: str) -> None:
+        raise NoticeNotQueuedError(notice_id="n", reason="AccessDenied")
+
+    is_refused_for_hours(told)
+    told.dead_letters.before_call = refuse_it
+    first = told.outbox.deliver_run(RUN)
+    assert first.dead == (f"{RUN}/completed/1",)
+    assert "AccessDenied" in first.failures[1]
+    [again] = told.outbox.deliver_all().failures
+    assert "AccessDenied" in again
+    told.dead_letters.before_call = lambda operation: None
+    assert told.outbox.deliver_all().failures == ()
+    assert len(told.dead_letters.messages) == 1
+
+
+@pytest.mark.parametrize("times", [1, 2], ids=["before the message", "between the message and its record"])
+def test_a_deliverer_that_dies_on_the_way_to_the_queue_doubles_a_message_and_loses_none(told: Any, times: int) -> None:
+    is_refused_for_hours(told)
+    if times == 1:
+        told.dead_letters.before_call = die
+    else:
+        told.dynamodb.before_call = lambda operation: die(operation) if told.dead_letters.messages else None
+    with pytest.raises(ConnectionError):
+        told.outbox.deliver_run(RUN)
+    told.dead_letters.before_call = told.dynamodb.before_call = lambda operation: None
+    assert states(told) == [NoticeState.DEAD]
+    told.outbox.deliver_all()
+    told.outbox.deliver_all()
+    assert len(told.dead_letters.messages) == times
+
+
+def test_what_somebody_asks_for_while_it_is_put_aside_goes_out_all_the_same(told: Any) -> None:
+    def somebody_asks(operation: str) -> None:
+        [dead] = told.table.dead_notices()
+        assert told.table.revive_notice(dead)
+
+    is_refused_for_hours(told)
+    told.dead_letters.before_call = somebody_asks
+    told.outbox.deliver_run(RUN)
+    assert states(told) == [NoticeState.PENDING]
+    told.topic.before_call = lambda operation: None
+    assert told.outbox.deliver_all().sent == (f"{RUN}/completed/1",)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,8 +14,11 @@ from spotkeep_jobs.actions.tuning_jobs import TuningJob, TuningObserver
 from spotkeep_jobs.aws.metric_log import MetricLog
 from spotkeep_jobs.aws.notice_topic import NoticeNotSentError
 from spotkeep_jobs.decisions.deployment import DEFAULT_LONG_WAIT
+from spotkeep_jobs.decisions.pool_matching import traits_of
+from spotkeep_jobs.decisions.pool_rules import PoolRules
 from spotkeep_jobs.errors import SageMakerBusyError
 from spotkeep_jobs.facts.states import RunState
+from spotkeep_jobs.facts.training_job import WarmPool
 
 
 @dataclass
@@ -210,3 +214,82 @@ def test_the_end_of_a_watched_tuning_job_is_told_once_even_without_its_event(swe
     sweeping.reconciler.sweep()
     sweeping.reconciler.sweep()
     assert [notice.notice_id for notice in world.topic.published] == ["tuning:search/completed"]
+
+
+def leave_pools(world: Any, make: Any, pools: int) -> None:
+    for number in range(pools):
+        name = f"p{number}"
+        world.launch(make.run(name, capacity="on-demand"), make.attempt(name, capacity="on-demand"))
+        world.jobs.known[f"{name}-1"] = make.job(
+            *(("Training", 1.0), ("Completed", 12.0)), name=f"{name}-1", status="Completed", training_seconds=600,
+            billable_seconds=600, training_ended_at=make.noon + timedelta(minutes=12), keep_alive_seconds=1800,
+            warm_pool=WarmPool(status="Available"), pool_traits=traits_of(make.pool_request()),
+            created_at=make.noon + timedelta(minutes=number / 100),
+        )  # fmt: skip
+    world.clock.time = make.noon + timedelta(minutes=12)
+    for number in range(pools):
+        world.runs.observe(f"p{number}")
+
+
+def test_of_many_pools_only_those_are_described_to_which_something_may_have_happened(
+    sweeping: Sweeping, make: Any
+) -> None:
+    world = sweeping.world
+    leave_pools(world, make, SEARCH_FROM)
+    world.clock.pass_by(minutes=5)
+    called: list[str] = []
+    describe = world.jobs.describe
+
+    def counted(job_name: str, /) -> Any:
+        called.append(job_name)
+        return describe(job_name)
+
+    world.jobs.describe = counted
+    world.jobs.before_call = lambda operation: called.append(operation) if operation == "ListTrainingJobs" else None
+    sweep = sweeping.reconciler.sweep()
+    assert (sweep.pools, len(sweep.kept), sweep.failures) == (SEARCH_FROM, SEARCH_FROM, {})
+    assert called == ["ListTrainingJobs"]
+
+    reused, ended, extended = (world.jobs.known[f"p{number}-1"] for number in range(3))
+    now = world.clock()
+    world.jobs.known |= {
+        reused.name: replace(reused, warm_pool=WarmPool(status="Reused", idle_seconds=60, reused_by="next-1")),
+        ended.name: replace(ended, warm_pool=WarmPool(status="Terminated", idle_seconds=90)),
+        extended.name: replace(extended, keep_alive_seconds=3600, last_modified_at=now),
+    }
+    called.clear()
+    sweep = sweeping.reconciler.sweep()
+    assert sorted(called) == ["ListTrainingJobs", "p0-1", "p1-1", "p2-1"]
+    assert [world.table.pool(f"p{number}", 1).state for number in range(3)] == ["REUSED", "ENDED", "AVAILABLE"]
+    assert world.table.pool("p2", 1).keep_alive_seconds == 3600
+    assert len(sweep.kept) == SEARCH_FROM - 2
+
+
+@pytest.mark.parametrize("minutes", [25, 29.5], ids=["a reminder is due", "its time is nearly over"])
+def test_a_pool_of_which_something_is_to_be_told_is_described_before(
+    sweeping: Sweeping, make: Any, minutes: float
+) -> None:
+    world = sweeping.world
+    leave_pools(world, make, SEARCH_FROM)
+    world.watch_pools(PoolRules(reminder_lead_seconds=600))
+    world.clock.pass_by(minutes=minutes)
+    described: list[str] = []
+    world.jobs.before_call = lambda operation: described.append(operation)
+    sweeping.reconciler.sweep()
+    assert described.count("DescribeTrainingJob") == SEARCH_FROM
+
+
+def test_pools_that_cannot_be_listed_are_described_and_the_failure_is_told(sweeping: Sweeping, make: Any) -> None:
+    world = sweeping.world
+    leave_pools(world, make, SEARCH_FROM)
+    described: list[str] = []
+
+    def refuse(operation: str) -> None:
+        described.append(operation)
+        if operation == "ListTrainingJobs":
+            raise SageMakerBusyError(operation=operation, code="ThrottlingException", reason="slow down")
+
+    world.jobs.before_call = refuse
+    sweep = sweeping.reconciler.sweep()
+    assert list(sweep.failures) == ["list of warm pools"]
+    assert described.count("DescribeTrainingJob") == SEARCH_FROM

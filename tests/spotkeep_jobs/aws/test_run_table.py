@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.aws.run_table import RunTable
+from spotkeep_jobs.aws.run_table import NewRun, RunTable
 from spotkeep_jobs.aws.run_table_errors import (
     AttemptStillLiveError,
     LineageTakenError,
@@ -17,6 +17,7 @@ from spotkeep_jobs.aws.run_table_errors import (
     RunExistsError,
     RunNotFoundError,
 )
+from spotkeep_jobs.document.limits import MAX_RUNS
 from spotkeep_jobs.facts.record import (
     Attempt,
     Cost,
@@ -27,6 +28,7 @@ from spotkeep_jobs.facts.record import (
     PoolChange,
     Run,
     RunChange,
+    RunGroup,
     Spread,
     TimelineEntry,
 )
@@ -75,6 +77,16 @@ def a_notice(make: Any, **fields: Any) -> Notice:
         "created_at": make.noon,
     }
     return Notice(**facts | fields)
+
+
+def a_group(make: Any, *, size: int) -> list[NewRun]:
+    return [
+        NewRun(
+            run=make.run(f"digits-{index}", group=RunGroup(id="digits", index=index, size=size)),
+            attempt=make.attempt(f"digits-{index}"),
+        )
+        for index in range(1, size + 1)
+    ]
 
 
 class TestOpening:
@@ -127,6 +139,30 @@ class TestOpening:
         with pytest.raises(LineageTakenError, match=opened.run):
             table.open_run(run=make.run("other", checkpoint_uri=opened.checkpoint_uri), attempt=make.attempt("other"))
         assert table.get("other") is None
+
+    def test_the_runs_of_one_launch_are_recorded_all_at_once_and_found_again_by_its_token(
+        self, table: RunTable, make: Any
+    ) -> None:
+        new = a_group(make, size=MAX_RUNS)
+        opened = table.open_runs(new)
+        assert [each.replayed for each in opened] == [False] * MAX_RUNS
+        again = table.open_runs(new)
+        assert [each.replayed for each in again] == [True] * MAX_RUNS
+        assert [each.run for each in again] == [each.run for each in opened] == [each.run for each in new]
+
+    def test_i1_of_several_runs_none_is_recorded_when_one_may_not_be(self, table: RunTable, make: Any) -> None:
+        new = a_group(make, size=3)
+        table.open_run(run=make.run("digits-2", token="earlier"), attempt=make.attempt("digits-2"))
+        with pytest.raises(RunExistsError, match="digits-2"):
+            table.open_runs(new)
+        assert table.get("digits-1") is None
+        table.open_run(
+            run=make.run("other", token="other", checkpoint_uri=new[2].run.checkpoint_uri),
+            attempt=make.attempt("other"),
+        )
+        with pytest.raises(LineageTakenError, match="other"):
+            table.open_runs([new[0], new[2]])
+        assert table.get("digits-1") is None
 
     def test_of_many_launches_at_once_with_one_token_one_opens_the_run(self, table: RunTable, make: Any) -> None:
         results: list[bool] = []

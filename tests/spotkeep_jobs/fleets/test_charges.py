@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from spotkeep_jobs.decisions.cost import bill
 from spotkeep_jobs.decisions.notices.endings import ending_notice
+from spotkeep_jobs.decisions.notices.run_summary import facts_of
 from spotkeep_jobs.facts.record import Attempt, Charges, Cost, JobUsage, Run
 from spotkeep_jobs.facts.states import AttemptState, EndReason, RunState
 from spotkeep_jobs.fleets.charges import Storage, charges_of
@@ -77,7 +79,37 @@ def test_the_volume_is_on_the_bill_from_the_first_instance_to_the_last() -> None
     assert (bill.storage_usd, bill.unknown) == (None, ("io2 storage",))
 
 
+def test_snapshots_are_billed_for_what_they_held_and_their_time_or_named_as_unknown() -> None:
+    storage = Storage(
+        size_gb=100, type="gp3", usd_per_gb_month=0.08, snapshot_gb_hours=73, snapshot_usd_per_gb_month=0.05
+    )
+    known = charges_of(
+        [life()], spot_prices=[price(0.2, since=-1)], on_demand_usd_per_hour=ON_DEMAND, until=at(2), storage=storage
+    )
+    assert known.snapshot_gb_hours == 73
+    assert known.snapshot_usd == pytest.approx(0.005)
+    unpriced = charges_of(
+        [life()], spot_prices=[price(0.2, since=-1)], on_demand_usd_per_hour=ON_DEMAND, until=at(2),
+        storage=replace(storage, snapshot_usd_per_gb_month=None),
+    )  # fmt: skip
+    assert (unpriced.snapshot_usd, unpriced.unknown) == (None, ("snapshot storage",))
+    none = replace(storage, snapshot_gb_hours=0.0, snapshot_usd_per_gb_month=None)
+    stayed = charges_of(
+        [life()], spot_prices=[price(0.2, since=-1)], on_demand_usd_per_hour=ON_DEMAND, until=at(2), storage=none
+    )
+    assert (stayed.snapshot_usd, stayed.unknown) == (None, ()), "a run that never moved misses no price"
+
+
 # On the bill of a run
+
+
+def a_run(cost: Cost) -> Run:
+    return Run(
+        run="count", name="count", backend="ec2", state=RunState.COMPLETED, end_reason=EndReason.COMPLETED,
+        capacity="spot", instance_type="g5.xlarge", job_name="count-1", created_at=NOON, updated_at=NOON, ended_at=NOON,
+        checkpoint_uri="s3://b/c/", output_prefix="s3://b/o/", token="t", request={}, cost=cost,
+        volume_id="vol-0123456789abcdef0",
+    )  # fmt: skip
 
 
 def billed(charges: Charges) -> Cost:
@@ -105,6 +137,22 @@ def test_storage_is_on_the_bill_and_not_in_the_savings() -> None:
     assert cost.aws_saved_percent is None
 
 
+def test_snapshots_are_on_the_bill_and_told_in_the_notice() -> None:
+    known = Charges(
+        instance_seconds=7200, instances_usd=0.8, on_demand_usd=2.0, storage_gb_hours=200, storage_usd=0.1,
+        snapshot_gb_hours=3, snapshot_usd=0.02,
+    )  # fmt: skip
+    cost = billed(known)
+    assert cost.billed_usd == pytest.approx(0.92)
+    assert (cost.snapshot_gb_hours, cost.snapshot_usd) == (3, 0.02)
+    assert cost.saved_usd == pytest.approx((7200 - 600) / 3600 - 0.92)
+    said = " ".join(" ".join(facts_of(a_run(cost))).split())
+    assert "$0.10 of it for 200.0 GiB hours of volume; $0.02 of it for 3.0 GiB hours of snapshots" in said
+    unpriced = billed(known.model_copy(update={"snapshot_usd": None, "unknown": ("snapshot storage",)}))
+    said = " ".join(" ".join(facts_of(a_run(unpriced))).split())
+    assert "3.0 GiB hours of snapshots, which moved it, whose price is not known here" in said
+
+
 def test_a_saving_that_no_price_supports_is_not_told() -> None:
     cost = billed(Charges(instance_seconds=7200, instances_usd=0.8, unknown=("on demand g5.xlarge",)))
     assert (cost.billed_usd, cost.saved_percent, cost.saved_usd) == (pytest.approx(0.8), None, None)
@@ -118,12 +166,7 @@ def test_the_notice_says_what_it_cost_and_what_becomes_of_the_volume(when_done: 
     cost = billed(
         Charges(instance_seconds=7200, instances_usd=0.8, storage_gb_hours=9, unknown=("on demand g5.xlarge",))
     )
-    run = Run(
-        run="count", name="count", backend="ec2", state=RunState.COMPLETED, end_reason=EndReason.COMPLETED,
-        capacity="spot", instance_type="g5.xlarge", job_name="count-1", created_at=NOON, updated_at=NOON, ended_at=NOON,
-        checkpoint_uri="s3://b/c/", output_prefix="s3://b/o/", token="t", request={"volume": {"when_done": when_done}},
-        cost=cost, volume_id="vol-0123456789abcdef0",
-    )  # fmt: skip
+    run = a_run(cost).model_copy(update={"request": {"volume": {"when_done": when_done}}})
     notice = ending_notice(run=run, deployment="spotkeep", created_at=NOON)
     assert notice is not None
     words = " ".join(notice.body.split())

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spotkeep_fleet.record import FINISHED, SNAPSHOT, VOLUME, CurrentVolume, FleetRecord
+from spotkeep_fleet.record import FINISHED, SNAPSHOT, VOLUME, CurrentVolume, FleetRecord, StoredSnapshot
 from spotkeep_jobs.decisions.ladder import first_job
 from spotkeep_jobs.decisions.training_job_request import marks_of
 from spotkeep_jobs.document.request import JobRequest
@@ -265,6 +265,26 @@ def test_from_the_launch_to_the_bill(world: World) -> None:
     assert over.billable_seconds == pytest.approx(1080)
     assert (world.ec2.versions, world.records.fleet["count"].ended) == ([], True)
     assert world.jobs.describe("count-1") == over
+
+
+def test_the_snapshots_of_a_move_are_on_the_bill(world: World) -> None:
+    world.jobs.create(asked())
+    world.storage_prices = StoragePrices(ebs_gp3=0.08, ebs_snapshot=0.073)
+    world.instance("a")
+    world.change_record(
+        volume=CurrentVolume(id="vol-1", zone="us-east-1a", size_gb=100),
+        snapshots=(StoredSnapshot(id="snap-2", gib=40, since=(NOON + timedelta(minutes=30)).timestamp()),),
+        snapshot_gib_hours=5.0,
+    )
+    world.passes(60)
+    world.report(state=FINISHED, exit_code=0, output_uri="s3://bucket/model.tar.gz")
+    world.jobs.describe("count-1")
+    world.ec2.known["fleet-1"] = replace(world.ec2.known["fleet-1"], state="deleted")
+    over = world.jobs.describe("count-1")
+    assert over is not None
+    assert over.charges is not None
+    assert over.charges.snapshot_gb_hours == pytest.approx(5 + 20)
+    assert over.charges.snapshot_usd == pytest.approx(25 * 0.073 / 730)
 
 
 @pytest.mark.parametrize(

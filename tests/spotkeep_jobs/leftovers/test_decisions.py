@@ -148,6 +148,12 @@ class TestPools:
     def test_one_of_a_job_that_has_just_ended_is_about_to_be_recorded(self, context: Context) -> None:
         assert judge_pool(self.kept(context, kept_since=context.now), context=context) is None
 
+    def test_one_of_a_run_whose_end_nobody_could_record_is_the_runs(self, context: Context, make: Any) -> None:
+        assert judge_pool(self.kept(context, run=make.run("first", job_name="first-1")), context=context) is None
+        over = make.run("first", job_name="first-1", state=RunState.FAILED)
+        assert judge_pool(self.kept(context, run=over), context=context) is not None
+        assert judge_pool(self.kept(context, run=make.run("first", job_name="first-2")), context=context) is not None
+
     def test_one_that_a_run_left_is_reported_with_what_it_costs_and_is_not_wrong(
         self, context: Context, make: Any
     ) -> None:

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from spotkeep_jobs.aws.run_table import RunTable
+from spotkeep_jobs.aws.run_table_errors import LineageTakenError
 from spotkeep_jobs.aws.scheduler_api import ListedSchedule
 from spotkeep_jobs.decisions.pool_matching import traits_of
 from spotkeep_jobs.facts.leftover_findings import Finding, Kind, LookReport, Outcome
+from spotkeep_jobs.facts.record import REMOVAL
 from spotkeep_jobs.facts.states import RunState
 from spotkeep_jobs.facts.training_job import JobSummary, TrainingJob, WarmPool
 from spotkeep_jobs.leftovers.object_store import Stored
@@ -266,6 +268,47 @@ def test_checkpoints_of_no_run_go_by_setting_and_age_and_those_a_run_uses_never(
     looking.later(days=40)
     assert looking.found() == {(Kind.ORPHANED_CHECKPOINTS, "s3://bucket/runs/gone/"): outcome}
     assert looking.account.done == (["remove gone"] if outcome is Outcome.REMOVED else [])
+
+
+def test_nobody_launches_onto_checkpoints_that_are_being_removed(looking: Looking) -> None:
+    looking.after = timedelta(days=7)
+    looking.account.stored_of = {"digits": Stored(stored_bytes=1, objects=1, newest_at=looking.make.noon)}
+    uri = "s3://bucket/runs/digits/checkpoints/"
+    refused: list[str] = []
+
+    def somebody_launches(run: str, /) -> None:
+        with pytest.raises(LineageTakenError) as error:
+            looking.world.launch(looking.make.run("digits", checkpoint_uri=uri), looking.make.attempt("digits"))
+        refused.append(error.value.owned_by)
+        raise TimeoutError("S3 is slow")
+
+    looking.account.remove = somebody_launches  # type: ignore[method-assign]
+    looking.later(days=40)
+    assert looking.found() == {(Kind.ORPHANED_CHECKPOINTS, "s3://bucket/runs/digits/"): Outcome.FAILED}
+    assert refused == [REMOVAL]
+    looking.world.launch(looking.make.run("digits", checkpoint_uri=uri), looking.make.attempt("digits"))
+    assert looking.table.lineage_owner(uri) == "digits"
+
+
+def test_the_claim_of_a_removal_that_died_is_taken_over_and_a_live_runs_is_not(looking: Looking) -> None:
+    looking.after = timedelta(days=7)
+    old = Stored(stored_bytes=1, objects=1, newest_at=looking.make.noon)
+    looking.account.stored_of = {"gone": old, "taken": old}
+    uris = {run: f"s3://bucket/runs/{run}/checkpoints/" for run in ("gone", "taken")}
+    assert looking.table.claim_for_removal(uris["gone"], now=looking.make.noon)
+
+    def launched_in_the_last_moment(run: str, /) -> str:
+        if looking.table.get("digits") is None:
+            looking.world.launch(
+                looking.make.run("digits", checkpoint_uri=uris["taken"]), looking.make.attempt("digits")
+            )
+        return f"s3://bucket/runs/{run}/"
+
+    looking.account.uri = launched_in_the_last_moment  # type: ignore[method-assign]
+    looking.later(days=40)
+    looking.look()
+    assert looking.account.done == ["remove gone"]
+    assert [looking.table.lineage_owner(uri) for uri in uris.values()] == [None, "digits"]
 
 
 def test_a_run_that_the_index_does_not_show_yet_keeps_its_checkpoints_and_its_job(looking: Looking) -> None:

@@ -59,6 +59,7 @@ class Volumes:
                 size_gb=int(_text(item, "volumeSize") or 0),
                 operation=operation_of(_tags(item)),
                 progress=_text(item, "progress"),
+                full_bytes=int(_text(item, "fullSnapshotSizeInBytes") or 0) or None,
             )
             for item in self._pages("DescribeSnapshots", parameters, "snapshotSet")
         )

@@ -63,6 +63,7 @@ class Snapshot:
         size_gb: Of the volume, GiB.
         operation: Which operation of the run made it.
         progress: For people, for example `37%`.
+        full_bytes: All that was written to the volume when it was taken; None where EC2 does not say (yet).
     """
 
     id: str
@@ -71,6 +72,7 @@ class Snapshot:
     size_gb: int
     operation: int | None = None
     progress: str = ""
+    full_bytes: int | None = None
 
 
 @dataclass(frozen=True)

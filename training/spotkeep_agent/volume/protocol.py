@@ -34,6 +34,7 @@ from spotkeep_fleet.record import (
     Move,
     Retired,
 )
+from spotkeep_fleet.snapshot_storage import with_snapshots_counted
 
 from .actions import (
     Action,
@@ -255,7 +256,9 @@ def _take_lease(s: Situation, record: FleetRecord, here: Here, now: float) -> Ac
 def _write(s: Situation, record: FleetRecord, why: str, now: float) -> Action:
     """Write under the lease, and renew it by the way."""
     assert s.fence is not None  # noqa: S101 - nobody writes without a lease
-    return WriteRecord(replace(record, lease=Lease(s.instance, s.fence, now + LEASE_SECONDS)), why)
+    known_gib = {found.id: found.full_bytes / 2**30 for found in s.snapshots or () if found.full_bytes is not None}
+    counted = with_snapshots_counted(record, known_gib=known_gib, now=now)
+    return WriteRecord(replace(counted, lease=Lease(s.instance, s.fence, now + LEASE_SECONDS)), why)
 
 
 def _clear_out(s: Situation, record: FleetRecord, here: Here) -> Action | None:

@@ -76,12 +76,15 @@ def _volume(run: Run) -> str:
 
 
 def _storage(cost: Cost) -> str:
-    used = f"{cost.storage_gb_hours:,.1f} GiB hours of volume"
-    return (
-        f"{used}, whose price is not known here"
-        if cost.storage_usd is None
-        else (f"{spoken_usd(cost.storage_usd)} of it for {used}")
-    )
+    parts = [_stored(cost.storage_gb_hours, cost.storage_usd, what="volume")]
+    if cost.snapshot_gb_hours:
+        parts.append(_stored(cost.snapshot_gb_hours, cost.snapshot_usd, what="snapshots, which moved it"))
+    return "; ".join(parts)
+
+
+def _stored(gb_hours: float, usd: float | None, *, what: str) -> str:
+    used = f"{gb_hours:,.1f} GiB hours of {what}"
+    return f"{used}, whose price is not known here" if usd is None else f"{spoken_usd(usd)} of it for {used}"
 
 
 def saved_by(cost: Cost, *, unit: str) -> str:

@@ -8,14 +8,15 @@ from typing import Final
 from spotkeep_jobs.decisions.deployment_defaults import NO_DEFAULTS, DeploymentDefaults
 from spotkeep_jobs.decisions.launch_refusals import no_fleets
 from spotkeep_jobs.decisions.rules.rule import Rule, rule
-from spotkeep_jobs.document.limits import EBS_LIMITS, GP3_IOPS_PER_THROUGHPUT
+from spotkeep_jobs.decisions.training_job_request import RUN_ID_HEX_DIGITS
+from spotkeep_jobs.document.limits import EBS_LIMITS, GP3_IOPS_PER_THROUGHPUT, MAX_RUN_ID_LENGTH
 from spotkeep_jobs.document.reading import outlined
 from spotkeep_jobs.document.request import JobRequest, VolumeRequest
 from spotkeep_jobs.errors import Problem
 
 NOT_ON_EC2: Final[Mapping[str, str]] = {
     "image": "Remove it: the instances' AMI is a setting of the deployment (instance_ami).",
-    "instance_count": "Remove it: a run on EC2 has one instance. Launch several runs for independent trainings.",
+    "instance_count": "Remove it: a run on EC2 has one instance. For independent trainings write runs: instead.",
     "volume_size_gb": "Write volume: {size_gb: ...}.",
     "ladder": "Remove it: a fleet chooses among all instance_types and zones by itself.",
     "longest_wait": "Remove it: max_wait bounds how long the run may take in all.",
@@ -30,9 +31,15 @@ NOT_ON_EC2: Final[Mapping[str, str]] = {
 """Fields of a training job that a run on EC2 does not take, and what to do instead."""
 
 
-ONLY_ON_EC2: Final[Mapping[str, str]] = dict.fromkeys(
-    ("volume", "max_price", "rebalance"), "Add backend: ec2, or remove it."
-)
+_ADD_BACKEND: Final = "Add backend: ec2, or remove it."
+ONLY_ON_EC2: Final[Mapping[str, str]] = {
+    "volume": _ADD_BACKEND,
+    "max_price": _ADD_BACKEND,
+    "rebalance": _ADD_BACKEND,
+    "runs": "Add backend: ec2, or launch the file several times: what SageMaker's quotas leave room for is known only "
+    "job by job, so several could not be launched all or none.",
+    "on_demand_base": _ADD_BACKEND,
+}
 
 
 @rule("backend", *NOT_ON_EC2, *ONLY_ON_EC2)
@@ -67,6 +74,51 @@ def _fields_are_of_the_backend(request: JobRequest, defaults: DeploymentDefaults
                     problem="is SageMaker's: an instance copies its channels to the volume, once",
                     fix="Use File, or read the objects in the script.",
                 )
+
+
+@rule("backend", "name", "run", "runs", "on_demand_base", "capacity", "volume", "checkpoint_prefix")
+def _runs_are_independent(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.backend != "ec2":
+        return
+    if request.on_demand_base > request.runs:
+        yield Problem(
+            field="on_demand_base",
+            found=str(request.on_demand_base),
+            problem=f"is more than there are runs ({request.runs})",
+            fix=f"Give {request.runs} at most.",
+        )
+    if request.on_demand_base and request.capacity == "on-demand":
+        yield Problem(
+            field="on_demand_base",
+            found=str(request.on_demand_base),
+            problem="is given with capacity: on-demand, which makes all of them on demand",
+            fix="Remove it, or choose capacity: spot for the others.",
+        )
+    if request.runs == 1:
+        return
+    if request.checkpoint_prefix is not None:
+        yield Problem(
+            field="checkpoint_prefix",
+            found=request.checkpoint_prefix,
+            problem=f"is one prefix for {request.runs} runs, of which each needs its own",
+            fix="Remove it: each run keeps its checkpoints below its own id.",
+        )
+    if request.volume is not None and request.volume.volume is not None:
+        yield Problem(
+            field="volume.volume",
+            found=request.volume.volume,
+            problem=f"is one volume for {request.runs} runs, and a volume is attached to one instance at a time",
+            fix="Make a snapshot of it, and give volume.snapshot: each run then begins on a copy.",
+        )
+    id_length = len(request.run) if request.run is not None else len(request.name) + 1 + RUN_ID_HEX_DIGITS
+    longest = MAX_RUN_ID_LENGTH - len(f"-{request.runs}")
+    if id_length > longest:
+        yield Problem(
+            field="name" if request.run is None else "run",
+            found=request.run or request.name,
+            problem="leaves no room for the numbers of the runs",
+            fix=f"Choose a run id of at most {longest} characters: their ids end with -1 to -{request.runs}.",
+        )
 
 
 @rule("backend", "volume")
@@ -163,5 +215,6 @@ def _provisioned_speed_fits(volume: VolumeRequest) -> Iterator[Problem]:
 
 RULES: Final[tuple[Rule, ...]] = (
     _fields_are_of_the_backend,
+    _runs_are_independent,
     _volume_fits,
 )

@@ -1,0 +1,80 @@
+"""`cdk destroy` while runs are alive: they save, nothing goes on billing, and their checkpoints stay."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from botocore.exceptions import ClientError
+
+from spotkeep_jobs.facts.states import EndReason, NoticeKind, RunState
+from spotkeep_local import cdk, lifecycle
+from spotkeep_local.options import ServerOptions
+
+from .conftest import PROJECT, DeployedApp
+from .test_fleets import OnEc2
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+_CONTEXT = {"dashboard": "false"}
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Iterator[DeployedApp]:
+    """A deployment of its own: it is destroyed."""
+    local = lifecycle.start(tmp_path, port=lifecycle.free_port(), options=ServerOptions.fast())
+    try:
+        cdk.bootstrap(local, project_dir=PROJECT)
+        cdk.deploy(local, project_dir=PROJECT, context=_CONTEXT)
+        yield DeployedApp(tmp_path, local)
+    finally:
+        lifecycle.stop(tmp_path)
+
+
+def test_what_runs_is_stopped_before_the_functions_that_could(app: DeployedApp) -> None:
+    on_ec2 = OnEc2(app)
+    run = on_ec2.launch("5000")
+    on_ec2.wait_for(run, '"event":"saved"')
+    job = app.launch(name="job", command="sleep 600", max_run=3600, source=app.upload_source("job", {"a": ""}))["run"]
+    runs, reconciler = app.runs, app.connection["reconciler_function"]
+    assert len(on_ec2.live_fleets()) == 1
+
+    destroyed = threading.Event()
+
+    def sweep() -> None:
+        """As the schedule does every five minutes."""
+        client = app.client("lambda")
+        while not destroyed.is_set():
+            try:
+                if runs.deletion() is not None:
+                    client.invoke(FunctionName=reconciler, Payload=b"{}")
+            except ClientError as error:
+                assert error.response["Error"]["Code"] == "ResourceNotFoundException"  # noqa: PT017 - it is gone
+                return
+            time.sleep(0.5)
+
+    sweeping = threading.Thread(target=sweep)
+    sweeping.start()
+    try:
+        cdk.destroy(app.local, project_dir=PROJECT, context=_CONTEXT)
+    finally:
+        destroyed.set()
+        sweeping.join()
+
+    assert on_ec2.live_fleets() == []
+    assert {each["State"]["Name"] for each in on_ec2.instances(run)} <= {"shutting-down", "terminated"}
+    assert "left: notice: the run is asked to stop" in on_ec2.said(run)
+    names = {stack["StackName"] for stack in app.client("cloudformation").describe_stacks()["Stacks"]}
+    assert not [name for name in names if name.startswith("Spotkeep-")]
+    # The table is kept, and says how they ended; the volume is the run's.
+    for each in (run, job):
+        ended = runs.get(each)
+        assert ended is not None
+        assert (ended.state, ended.end_reason) == (RunState.STOPPED, EndReason.STOPPED_BY_USER)
+    assert [notice.kind for notice in runs.notices(run)][-1] is NoticeKind.STOPPED
+    assert len(on_ec2.volumes(run)) == 1
+    status = app.client("sagemaker").describe_training_job(TrainingJobName=f"{job}-1")["TrainingJobStatus"]
+    assert status == "Stopped"

@@ -1,0 +1,48 @@
+"""The local Service Quotas answer a real client as `doctor --account` reads them, page by page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from spotkeep_cli.quotas import Usage, read_quotas
+from spotkeep_local.service_quotas import JOB_INSTANCES, LocalServiceQuotas
+
+
+def test_what_doctor_asks_for_is_answered_to_its_own_client(local_aws: Any) -> None:
+    quotas = read_quotas(local_aws.session().client("service-quotas"), types={"ml.m5.xlarge", "ml.p4d.24xlarge"})
+    assert [(quota.instance_type, quota.usage) for quota in quotas] == [
+        (instance_type, usage) for instance_type in ("ml.m5.xlarge", "ml.p4d.24xlarge") for usage in Usage
+    ]
+    assert {quota.instances for quota in quotas if quota.usage is not Usage.WARM_POOL} == {JOB_INSTANCES}
+    assert len({quota.code for quota in quotas}) == len(quotas)
+
+
+def test_a_type_that_is_not_listed_has_no_quota(local_aws: Any) -> None:
+    assert read_quotas(local_aws.session().client("service-quotas"), types={"ml.trn9.huge"}) == ()
+
+
+def test_the_quota_of_warm_pools_is_the_one_that_is_kept() -> None:
+    quotas = LocalServiceQuotas(warm_pool_quota=lambda: 3).list_service_quotas({"ServiceCode": "sagemaker"})["Quotas"]
+    pools = [quota for quota in quotas if "warm pool" in quota["QuotaName"]]
+    assert {quota["Value"] for quota in pools} == {3.0}
+
+
+def test_pages_cover_everything_once() -> None:
+    local = LocalServiceQuotas(warm_pool_quota=lambda: 0)
+    token, names = "0", []
+    while token:
+        page = local.list_service_quotas({"ServiceCode": "sagemaker", "MaxResults": 50, "NextToken": token})
+        names += [quota["QuotaName"] for quota in page["Quotas"]]
+        token = page.get("NextToken", "")
+    assert len(names) == len(set(names)) > 100
+
+
+def test_what_it_does_not_know_is_refused(local_aws: Any) -> None:
+    client = local_aws.session().client("service-quotas")
+    with pytest.raises(ClientError, match="NoSuchResourceException"):
+        client.list_service_quotas(ServiceCode="ec2")
+    with pytest.raises(ClientError, match="ListServices"):
+        client.list_services()

@@ -1,0 +1,65 @@
+"""How long a run's snapshots were there, and what they held: for the bill. Pure.
+
+A move makes a snapshot, and deletes it minutes later when the volume that was made from it is current. EBS bills what
+a snapshot holds for as long as it is there. The first snapshot of a volume holds all blocks that were written to it,
+which is what EC2 calls its full size. Each of these is the first of its volume, but for a volume of the user's own that
+is moved more than once: of it the full size is the most that a later snapshot can hold.
+
+Sources:
+    https://docs.aws.amazon.com/ebs/latest/userguide/how_snapshots_work.html
+    https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_Snapshot.html (FullSnapshotSizeInBytes)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from .record import SNAPSHOT, FleetRecord, StoredSnapshot
+
+_SECONDS_PER_HOUR = 3600.0
+
+
+def with_snapshots_counted(record: FleetRecord, *, known_gib: Mapping[str, float], now: float) -> FleetRecord:
+    """Take into account which snapshots a record names: a new one begins to count, one it names no more has counted.
+
+    Args:
+        record: As it is about to be written.
+        known_gib: What snapshots hold, by id, as far as EC2 has said.
+        now: Seconds since the epoch.
+    """
+    named = _named(record)
+    there = {stored.id: stored for stored in record.snapshots}
+    if not named and not there:
+        return record
+    of_volume = float(record.volume.size_gb if record.volume is not None else record.job.volume.size_gb)
+    gone = [stored for stored in record.snapshots if stored.id not in named]
+    stored = [there.get(id_) or StoredSnapshot(id_, of_volume, now) for id_ in named]
+    return replace(
+        record,
+        snapshots=tuple(replace(each, gib=known_gib.get(each.id, each.gib)) for each in stored),
+        snapshot_gib_hours=record.snapshot_gib_hours + sum(_gib_hours(each, until=now) for each in gone),
+    )
+
+
+def snapshot_gib_hours(record: FleetRecord, *, since: float, until: float) -> float:
+    """What a run's snapshots held in its attempt, times the hours they were there.
+
+    Args:
+        record: The run's.
+        since: When the attempt began, seconds since the epoch; what was there before is on the bill of another.
+        until: When it was over.
+    """
+    there = sum(_gib_hours(replace(stored, since=max(stored.since, since)), until=until) for stored in record.snapshots)
+    return record.snapshot_gib_hours + there
+
+
+def _gib_hours(stored: StoredSnapshot, *, until: float) -> float:
+    return stored.gib * max(0.0, until - stored.since) / _SECONDS_PER_HOUR
+
+
+def _named(record: FleetRecord) -> tuple[str, ...]:
+    """Snapshots that moves made: that of the move under way, and those that are to be deleted."""
+    retired = [each.id for each in record.retired if each.kind == SNAPSHOT]
+    current = [] if record.move is None or record.move.snapshot is None else [record.move.snapshot]
+    return tuple(dict.fromkeys([*current, *retired]))
