@@ -18,13 +18,11 @@ from .shared_work import Piece, pieces, share
 from .snapshot import copy_bytes, new_memory
 from .storage import WRITE_BYTES, LocalStorage, ReadableFile
 
+# Written as soon as it is copied, while the disk would wait for a whole `WRITE_BYTES`.
 _FIRST_WRITE_BYTES = 4 * CHUNK_BYTES
 # From the page cache. More goes through memory that is new and out of the processor's cache, less waits for the
 # interpreter's lock more often.
 _READ_BYTES = 2 * CHUNK_BYTES
-# Two keep a disk busy. The others have the next request there already when the processors are: a thread that the disk
-# has woken waits for its turn behind the training's own.
-_DISK_WRITERS = 4
 # Of one chunk each, which the processor's cache still has when it is copied. Most of them wait for the disk, while
 # others add up and copy what it gave.
 _DISK_READERS = 12
@@ -73,7 +71,7 @@ def write_file(
                     wait(end)
                 storage.write_at(descriptor, raw[start:end], start)
 
-        share(_growing_pieces(len(raw)), write_pieces, threads=_DISK_WRITERS)
+        share(_growing_pieces(len(raw)), write_pieces)
         storage.sync(descriptor)
     # Not before: a file system that keeps a journal would hold the writes up. Now it has written these down already.
     for directory in directories:
