@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from .conftest import Templates
 
 
+FOR_OPERATORS = ("TopicsOperations", "DeadLetters")
+"""What only keeps for a person what went wrong."""
+
+
 def shutdown_of(templates: Templates) -> dict[str, Any]:
     (resource,) = templates.resources("Custom::SpotkeepRunShutdown").values()
     return resource
@@ -33,7 +37,7 @@ def test_all_that_stops_follows_and_tells_stays_until_then(templates: Templates)
         "AWS::SNS::Topic",
     }
     for kind in kinds:
-        names = {name for name in templates.resources(kind, stack="Events") if not name.startswith("TopicsOperations")}
+        names = {name for name in templates.resources(kind, stack="Events") if not name.startswith(FOR_OPERATORS)}
         assert names, kind
         assert names <= needed, kind
     for function in ("Tracker", "Reconciler"):
