@@ -84,6 +84,12 @@ def test_each_check_fails_for_its_own_reason(change: Callable[[FleetEvidence], F
     assert told in expected
 
 
+def test_heartbeats_of_a_long_restore_are_no_calls_of_a_recovery() -> None:
+    slow = with_life(2, calls={**STAYING, "dynamodb:PutItem": 12}, phases_s={"restore": 43.0})(GOOD)
+    assert failed(slow) == []
+    assert failed(with_life(2, calls={**STAYING, "dynamodb:PutItem": 14}, phases_s={"restore": 43.0})(GOOD))
+
+
 @pytest.mark.parametrize("lives", [0, 1, 2])
 def test_a_run_that_was_not_taken_twice_is_told(lives: int) -> None:
     found = failed(replace(GOOD, lives=LIVES[:lives]))

@@ -46,7 +46,8 @@ from .volume.protocol import Leaving
 from .volume.volume_directory import DirectoryMachine
 
 EXIT_LEFT, EXIT_FAILED = 0, 3
-_HEARTBEAT_SECONDS = 20.0
+HEARTBEAT_SECONDS = 20.0
+"""How often an instance renews its lease: one call each time."""
 _LOOK_SECONDS = 0.5
 _RESTART_PAUSE_SECONDS = 5.0
 _LAST_COPY_SECONDS = 900.0
@@ -287,7 +288,7 @@ class Agent:
 
     def _heartbeat_seconds(self) -> float:
         # Until its first step a training has nothing to report, and a recovery's calls are counted, wherever it is.
-        return _HEARTBEAT_SECONDS / (self._settings.time_scale if self._stepped else 1.0)
+        return HEARTBEAT_SECONDS / (self._settings.time_scale if self._stepped else 1.0)
 
     def _own_notice(self, source: str) -> Notice:
         return Notice(source=source, deadline=time.time() + notice_seconds())

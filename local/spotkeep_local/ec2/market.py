@@ -14,8 +14,8 @@ from typing import Any
 
 from spotkeep_local.errors import LocalAwsError
 
-DEFAULT_PRICE_USD = 0.1
-"""An hour, for every type: a round figure, no forecast."""
+DEFAULT_PRICE_USD = 0.03
+"""An hour, for every type: a round figure below any on-demand price here, no forecast."""
 
 
 class MarketError(LocalAwsError, ValueError):

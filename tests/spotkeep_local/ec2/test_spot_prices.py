@@ -18,7 +18,7 @@ def test_the_price_now_is_given_for_every_zone(ec2: Ec2) -> None:
         InstanceTypes=["g5.xlarge"], ProductDescriptions=["Linux/UNIX"], StartTime=dt.datetime.now(dt.UTC)
     )
     prices = {record["AvailabilityZone"]: record["SpotPrice"] for record in answer["SpotPriceHistory"]}
-    assert prices == {"us-east-1a": "0.100000", "us-east-1b": "0.432100", "us-east-1c": "0.100000"}
+    assert prices == {"us-east-1a": "0.030000", "us-east-1b": "0.432100", "us-east-1c": "0.030000"}
 
 
 def test_changes_are_listed_latest_first(ec2: Ec2) -> None:
@@ -36,4 +36,4 @@ def test_changes_are_listed_latest_first(ec2: Ec2) -> None:
         AvailabilityZone="us-east-1a",
         StartTime=dt.datetime.fromtimestamp(start - 60, dt.UTC),
     )
-    assert [record["SpotPrice"] for record in answer["SpotPriceHistory"]] == ["0.200000", "0.300000", "0.100000"]
+    assert [record["SpotPrice"] for record in answer["SpotPriceHistory"]] == ["0.200000", "0.300000", "0.030000"]
