@@ -24,7 +24,6 @@ PROJECT: Final = Path(__file__).parents[2]
 def main() -> int:
     """Measure, print a table, write JSON. Returns 0 when every target is kept, 1 otherwise."""
     options = _options()
-    logging.disable(logging.CRITICAL)
     console = Console()
     with console.status("counting") as status, measures.quiet():
         results: dict[str, Measured] = {"calls": measures.calls()}
@@ -98,4 +97,5 @@ def _options() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
+    logging.disable(logging.CRITICAL)  # of the whole process, so not where others call `main`
     sys.exit(main())

@@ -48,7 +48,6 @@ class Found:
 def main() -> int:
     """Tell stories, feed bad input, print a table, write JSON. Returns 0 when nothing broke, 1 otherwise."""
     options = _options()
-    logging.disable(logging.CRITICAL)
     console = Console()
     started = time.monotonic()
     stories = partial(tell_stories, steps=options.steps, first_seed=options.seed)
@@ -178,4 +177,5 @@ def _options() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
+    logging.disable(logging.CRITICAL)  # of the whole process, so not where others call `main`
     sys.exit(main())
