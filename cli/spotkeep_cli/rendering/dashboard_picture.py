@@ -101,8 +101,8 @@ def _alarms(axes: Axes, alarms: tuple[Alarm, ...]) -> None:
 
 def _words_of(alarm_name: str) -> str:
     """`Spotkeep-Events-AlarmsTrackerErrorsAC2ED9F6-0470` is about tracker errors."""
-    match = re.search(r"Alarms([A-Za-z_]+?)(?:[0-9A-F]{8})?(?:-\w+)?$", alarm_name)
-    words = match[1] if match else alarm_name
+    match = re.search(r"(\w*)Alarms([A-Za-z_]+?)(?:[0-9A-F]{8})?(?:-\w+)?$", alarm_name)
+    words = f"{match[1]}{match[2]}" if match else alarm_name
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", words).lower()
 
 
@@ -122,13 +122,14 @@ def _bars(axes: Axes, widget: Widget, recorded: Recorded) -> None:
     longest = max([*map(abs, known), 0.0]) or 1.0
     plot = axes.inset_axes((0.5, 0.06, 0.36, 0.9))
     plot.axis("off")
-    plot.set_xlim(min([0.0, *known]), longest)
+    lowest = min([0.0, *known])
+    plot.set_xlim(lowest, longest)
     plot.set_ylim(len(shown) - 0.4, -0.6)
     plot.axvline(0, color=_EDGE, linewidth=1)
     for number, ((each, color), value) in enumerate(zip(shown, values, strict=True)):
         plot.barh(number, value or 0.0, height=0.62, color=color)
-        plot.text(-0.02 * longest, number, each.label, ha="right", va="center", size=8)
-        plot.text((value or 0.0) + 0.02 * longest, number, _figure_of(value), va="center", size=8)
+        plot.text(lowest - 0.02 * longest, number, each.label, ha="right", va="center", size=8)
+        plot.text(max(value or 0.0, 0.0) + 0.02 * longest, number, _figure_of(value), va="center", size=8)
 
 
 def _lines(axes: Axes, widget: Widget, recorded: Recorded) -> None:
@@ -144,13 +145,20 @@ def _lines(axes: Axes, widget: Widget, recorded: Recorded) -> None:
             on = right if each.right and right is not None else plot
             # Lines of two axes may lie on each other: the one on the right is thin and on top.
             width = 1.2 if each.right else 3.2
-            on.step(*_moments_and_values(line), where="post", color=color, label=each.label, linewidth=width)
+            # A value alone has no line to lie on.
+            dot = "o" if len(line) == 1 else None
+            on.step(
+                *_moments_and_values(line), where="post", color=color, label=each.label, linewidth=width, marker=dot
+            )
     both = [plot] if right is None else [plot, right]
     if right is not None:
         right.patch.set_visible(False)
     for axis in both:
         drawn = [line for (each, _), line in zip(shown, lines, strict=True) if each.right == (axis is right)]
-        _axis(axis, recorded, counted=all(value == int(value) for line in drawn for _, value in line))
+        values = [value for line in drawn for _, value in line]
+        _axis(axis, recorded, counted=all(value == int(value) for value in values))
+        if not any(values):
+            axis.set_ylim(0, 1)
     handles = [handle for axis in both for handle in axis.get_legend_handles_labels()[0]]
     below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.18), "ncols": len(handles)}
     plot.legend(handles=handles, frameon=False, fontsize=7.5, **below)
