@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -164,15 +164,31 @@ def run(
 def run_here(directory: Path, *, size: Size) -> Attempt:
     """Run one attempt in this process: many times faster, for trials whose ruin is done when it starts."""
     output = io.StringIO()
-    logging.getLogger("spotkeep").setLevel(logging.CRITICAL)
     exit_code = 0
-    os.environ.update(_JOB)
-    with contextlib.redirect_stdout(output):
+    with _as_a_job(), contextlib.redirect_stdout(output):
         try:
             train(directory, total_steps=size.total_steps, every_steps=size.every_steps, state_bytes=size.state_bytes)
         except SystemExit as ending:
             exit_code = int(ending.code or 0)
     return understand(output.getvalue(), exit_code=exit_code)
+
+
+@contextlib.contextmanager
+def _as_a_job() -> Iterator[None]:
+    """This process as a job's, whose library says nothing; afterwards as it was, for whoever else lives in it."""
+    logger = logging.getLogger("spotkeep")
+    level, before = logger.level, {name: os.environ.get(name) for name in _JOB}
+    logger.setLevel(logging.CRITICAL)
+    os.environ.update(_JOB)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def environment(notice_file: Path | None = None) -> dict[str, str]:

@@ -94,7 +94,8 @@ class Volumes:
         cloud.platform.images.create(
             volume.volume_id, size_gib=size_gib, source_id=snapshot.snapshot_id if snapshot else None
         )
-        return self._describe(cloud.volumes.put(volume))
+        # As it was made: making its image may take longer than its creation is scripted to.
+        return {**self._describe(cloud.volumes.put(volume)), "State": "creating"}
 
     def attach(self, request: dict[str, Any]) -> dict[str, Any]:
         """AttachVolume. The device appears once the attachment is `attached`."""
