@@ -14,19 +14,16 @@ from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import Problem
 
+_PRICED: Final = ("capacity", "ladder", "instance_types", "instance_type", "spot_only")
 
-@rule("max_cost", "capacity", "ladder", "instance_types", "instance_type", "spot_only")
-def _cost_can_be_counted(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
+
+@rule(*_PRICED, "max_cost")
+def _cost_can_be_kept(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
     if request.max_cost is None:
         return
-    if unknown := _unpriced_types(request, defaults):
-        yield Problem(
-            field="max_cost",
-            found=shown(request.max_cost),
-            problem=f"cannot be kept: this deployment does not know the price of {', '.join(unknown)}",
-            fix="Add the price to the setting `prices` of the deployment, or remove max_cost.",
-        )
-    elif request.types or request.ladder:
+    unpriced = _without_a_price("max_cost", request, defaults, problem="cannot be kept")
+    yield from unpriced
+    if not unpriced and (request.types or request.ladder):
         seconds = first_job(request, prices=defaults.prices).max_run_seconds
         if seconds < shortest_job_seconds(request):
             yield Problem(
@@ -37,22 +34,26 @@ def _cost_can_be_counted(request: JobRequest, defaults: DeploymentDefaults) -> I
             )
 
 
-@rule("budget", "capacity", "ladder", "instance_types", "instance_type", "spot_only")
+@rule(*_PRICED, "budget")
 def _budget_can_be_counted(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
-    if request.budget is None:
-        return
-    if unknown := _unpriced_types(request, defaults):
-        yield Problem(
-            field="budget",
-            found=shown(request.budget),
-            problem=f"cannot be counted: this deployment does not know the price of {', '.join(unknown)}",
-            fix="Add the price to the setting `prices` of the deployment, or remove budget.",
-        )
+    if request.budget is not None:
+        yield from _without_a_price("budget", request, defaults, problem="cannot be counted")
 
 
-def _unpriced_types(request: JobRequest, defaults: DeploymentDefaults) -> list[str]:
+def _without_a_price(field: str, request: JobRequest, defaults: DeploymentDefaults, *, problem: str) -> list[Problem]:
+    """An amount of dollars of which nobody knows how much capacity it pays for."""
     types = {each for rung in rungs_of(request) for each in rung.instance_types}
-    return sorted(each for each in types if price_of([each], prices=defaults.prices) is None)
+    unknown = sorted(each for each in types if price_of([each], prices=defaults.prices) is None)
+    if not unknown:
+        return []
+    return [
+        Problem(
+            field=field,
+            found=shown(getattr(request, field)),
+            problem=f"{problem}: this deployment does not know the price of {', '.join(unknown)}",
+            fix=f"Add the price to the setting `prices` of the deployment, or remove {field}.",
+        )
+    ]
 
 
 @rule("deadline", "capacity", "ladder", "spot_only", "checkpoints")
@@ -123,7 +124,7 @@ def _deadline_shown(request: JobRequest) -> str:
 
 
 RULES: Final[tuple[Rule, ...]] = (
-    _cost_can_be_counted,
+    _cost_can_be_kept,
     _budget_can_be_counted,
     _deadline_has_a_way_out,
     _work_fits_its_limits,
