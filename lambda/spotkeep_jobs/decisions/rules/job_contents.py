@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from typing import Final
 
 from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
@@ -21,6 +21,7 @@ from spotkeep_jobs.errors import Problem
 
 OWN_TAGS: Final = 4
 OWN_VARIABLES: Final = 3
+_INTO_A_FILE: Final = "Put the rest into a file of the source or a channel."
 
 
 @rule("channels", "source")
@@ -31,46 +32,41 @@ def _channels_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterato
             field="channels", found=shown(name), problem="is the name of more than one channel", fix="Rename one."
         )
     own = 2 if isinstance(request.source, str) else 1
-    if len(names) > MAX_CHANNELS - own:
-        yield Problem(
-            field="channels",
-            found=f"{len(names)} channels",
-            problem=f"names more channels than the {MAX_CHANNELS - own} that AWS leaves beside Spotkeep's {own}",
-            fix="Put data under a common prefix and use one channel for it.",
-        )
+    fix = "Put data under a common prefix and use one channel for it."
+    yield from _more_than_fit("channels", request.channels, limit=MAX_CHANNELS, own=own, fix=fix)
 
 
 @rule("hyperparameters")
 def _hyperparameters_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    if len(request.hyperparameters) > MAX_HYPERPARAMETERS:
-        yield Problem(
-            field="hyperparameters",
-            found=f"{len(request.hyperparameters)} hyperparameters",
-            problem=f"holds more than {MAX_HYPERPARAMETERS}",
-            fix="Put the rest into a file of the source or a channel.",
-        )
+    yield from _more_than_fit("hyperparameters", request.hyperparameters, limit=MAX_HYPERPARAMETERS, fix=_INTO_A_FILE)
 
 
 @rule("environment", "source")
 def _environment_fits(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
     own = OWN_VARIABLES + (2 if isinstance(request.source, GitSource) else 0)
-    if len(request.environment) > MAX_ENVIRONMENT - own:
-        yield Problem(
-            field="environment",
-            found=f"{len(request.environment)} variables",
-            problem=f"holds more variables than the {MAX_ENVIRONMENT - own} that AWS leaves beside Spotkeep's {own}",
-            fix="Put the rest into a file of the source or a channel.",
-        )
+    yield from _more_than_fit(
+        "environment", request.environment, limit=MAX_ENVIRONMENT, own=own, named="variables", fix=_INTO_A_FILE
+    )
 
 
 @rule("tags")
 def _tags_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    if len(request.tags) > MAX_TAGS - OWN_TAGS:
+    yield from _more_than_fit("tags", request.tags, limit=MAX_TAGS, own=OWN_TAGS, fix="Remove some.")
+
+
+def _more_than_fit(
+    field: str, given: Sized, *, limit: int, own: int = 0, named: str = "", fix: str
+) -> Iterator[Problem]:
+    """Where more are given than AWS takes of a job, less what Spotkeep adds of its own."""
+    if len(given) > limit - own:
+        named = named or field
         yield Problem(
-            field="tags",
-            found=f"{len(request.tags)} tags",
-            problem=f"holds more tags than the {MAX_TAGS - OWN_TAGS} that AWS leaves beside Spotkeep's {OWN_TAGS}",
-            fix="Remove some.",
+            field=field,
+            found=f"{len(given)} {named}",
+            problem=f"holds more {named} than the {limit - own} that AWS leaves beside Spotkeep's {own}"
+            if own
+            else f"holds more than {limit}",
+            fix=fix,
         )
 
 
