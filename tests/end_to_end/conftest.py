@@ -1,15 +1,20 @@
-"""One deployed app for all end-to-end tests: the real CDK CLI, the real functions, a local AWS of its own."""
+"""The app, deployed once for all end-to-end tests by the real CDK CLI; each worker has a copy of that local AWS."""
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
+import os
+import shutil
+import signal
 import tarfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +25,11 @@ from spotkeep_jobs.facts.record import Run
 from spotkeep_local import cdk, lifecycle
 from spotkeep_local.control import LocalControl
 from spotkeep_local.options import ServerOptions
+from spotkeep_local.state_directory import StateDirectory
 
 PROJECT = Path(__file__).parents[2]
+CONTEXT = {"drills": "true"}
+"""What the deployment of all tests is made with."""
 _PATIENCE_SECONDS = 600.0
 
 
@@ -31,12 +39,13 @@ class DeployedApp:
 
     state_dir: Path
     local: lifecycle.LocalAws
+    _clients: dict[str, Any] = field(default_factory=dict)
 
     @property
     def control(self) -> LocalControl:
         return LocalControl(self.local.endpoint_url)
 
-    @property
+    @cached_property
     def connection(self) -> dict[str, Any]:
         value = self.client("ssm").get_parameter(Name="/spotkeep/connection")["Parameter"]["Value"]
         return dict(json.loads(value))
@@ -46,7 +55,10 @@ class DeployedApp:
         return RunTable(client=self.client("dynamodb"), table_name=self.connection["run_table"])
 
     def client(self, service: str) -> Any:
-        return self.local.session().client(service)
+        # Making one takes longer than most calls, and what waits asks five times a second.
+        if service not in self._clients:
+            self._clients[service] = self.local.session().client(service)
+        return self._clients[service]
 
     def invoke(self, function: str, payload: Mapping[str, Any]) -> dict[str, Any]:
         answer = self.client("lambda").invoke(
@@ -90,9 +102,16 @@ class DeployedApp:
     def wait_until_ended(self, run: str, *, sweep: bool = False) -> Run:
         return self.wait_until(run, lambda head: head.state.ended, sweep=sweep)
 
-    def restart_after_crash(self) -> None:
-        """Start a local AWS on what a killed one left behind."""
+    def crash_when_saved(self, text: str) -> None:
+        """Kill the local AWS once its run table is on disk with this in it, and start one on what it left behind."""
+        table = StateDirectory(self.state_dir).services / "dynamodb.json"
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while text not in table.read_text():
+            assert time.monotonic() < deadline, f"{text} was never saved"
+            time.sleep(0.2)
+        os.kill(self.local.pid, signal.SIGKILL)
         self.local = lifecycle.start(self.state_dir, options=ServerOptions.fast())
+        self._clients.clear()
 
 
 @contextmanager
@@ -104,28 +123,45 @@ def _local_aws(state_dir: Path) -> Iterator[DeployedApp]:
         lifecycle.stop(state_dir)
 
 
-def _deploy(app: DeployedApp, **context: str) -> None:
-    cdk.bootstrap(app.local, project_dir=PROJECT)
-    cdk.deploy(app.local, project_dir=PROJECT, context=context)
-
-
 @pytest.fixture(scope="session")
-def deployed_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedApp]:
-    with _local_aws(tmp_path_factory.mktemp("deployed")) as app:
-        _deploy(app, drills="true")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The state of a local AWS to which the app was deployed, once for all workers; a test starts a copy of it."""
+    of_worker = tmp_path_factory.getbasetemp()
+    of_all = of_worker.parent if "PYTEST_XDIST_WORKER" in os.environ else of_worker
+    state_dir, done = of_all / "deployment", of_all / "deployment.done"
+    with (of_all / "deployment.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            with _local_aws(state_dir) as app:
+                cdk.bootstrap(app.local, project_dir=PROJECT)
+                cdk.deploy(app.local, project_dir=PROJECT, context=CONTEXT)
+            done.touch()
+    return state_dir
+
+
+@contextmanager
+def _copied(deployment: Path, state_dir: Path) -> Iterator[DeployedApp]:
+    shutil.copytree(deployment, state_dir)
+    with _local_aws(state_dir) as app:
         yield app
 
 
-@pytest.fixture(scope="module")
-def empty_aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedApp]:
-    """A local AWS to which a rehearsal deploys the app, with the settings of its own."""
-    with _local_aws(tmp_path_factory.mktemp("empty")) as app:
+@pytest.fixture(scope="session")
+def deployed_app(deployment: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedApp]:
+    """The deployed app of one worker."""
+    with _copied(deployment, tmp_path_factory.mktemp("deployed") / "local") as app:
         yield app
 
 
 @pytest.fixture
-def rehearsed_app(empty_aws: DeployedApp) -> DeployedApp:
-    """The app as a rehearsal left it, or deployed now."""
-    if not empty_aws.client("ssm").get_parameters(Names=["/spotkeep/connection"])["Parameters"]:
-        _deploy(empty_aws)
-    return empty_aws
+def own_app(deployment: Path, tmp_path: Path) -> Iterator[DeployedApp]:
+    """A deployed app of one test's own: to count in, to deploy over, to destroy."""
+    with _copied(deployment, tmp_path / "local") as app:
+        yield app
+
+
+@pytest.fixture
+def empty_aws(tmp_path: Path) -> Iterator[DeployedApp]:
+    """A local AWS to which a rehearsal deploys the app."""
+    with _local_aws(tmp_path / "local") as app:
+        yield app

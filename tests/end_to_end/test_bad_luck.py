@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -176,9 +174,7 @@ def test_a_killed_local_aws_takes_its_jobs_up_again_when_it_is_started(deployed_
     job = counting(deployed_app, steps=60)
     deployed_app.launch(**job)
     deployed_app.wait_until(job["run"], lambda head: last_step(deployed_app, head) >= 10)
-    time.sleep(1)  # the state of the services is written with a delay, as a disk would have it
-    os.kill(deployed_app.local.pid, signal.SIGKILL)
-    deployed_app.restart_after_crash()
+    deployed_app.crash_when_saved(f"training-job/{job['run']}-1")
     ended = deployed_app.wait_until_ended(job["run"], sweep=True)
     assert ended.state is RunState.COMPLETED
     lifetimes = deployed_app.control.job_facts(ended.job_name).lifetimes

@@ -14,16 +14,16 @@ from spotkeep_local.dashboard.reading import NoDashboardError, read_dashboard
 from spotkeep_local.dashboard.values import total
 
 
-def test_what_a_run_did_is_on_the_picture(deployed_app: Any, tmp_path: Path) -> None:
+def test_what_a_run_did_is_on_the_picture(own_app: Any, tmp_path: Path) -> None:
     began = datetime.now(UTC) - timedelta(seconds=1)
     run = "dashboard-run"
-    deployed_app.launch(
+    own_app.launch(
         name="seen", run=run, command="true", capacity="spot", max_run="1h", max_wait="2h",
-        source=deployed_app.upload_source(run, {"train.py": ""}),
+        source=own_app.upload_source(run, {"train.py": ""}),
     )  # fmt: skip
-    deployed_app.invoke("reconciler", {})
-    assert deployed_app.wait_until_ended(run, sweep=True).state is RunState.COMPLETED
-    view = read_dashboard(deployed_app.local, "spotkeep", since=began)
+    own_app.invoke("reconciler", {})
+    assert own_app.wait_until_ended(run, sweep=True).state is RunState.COMPLETED
+    view = read_dashboard(own_app.local, "spotkeep", since=began)
     values = {
         each.metric.name: total(each, widget.shown, view.recorded)
         for widget in view.widgets

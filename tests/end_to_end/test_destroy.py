@@ -4,37 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from botocore.exceptions import ClientError
 
 from spotkeep_jobs.facts.states import EndReason, NoticeKind, RunState
-from spotkeep_local import cdk, lifecycle
-from spotkeep_local.options import ServerOptions
+from spotkeep_local import cdk
 
-from .conftest import PROJECT, DeployedApp
+from .conftest import CONTEXT, PROJECT, DeployedApp
 from .test_fleets import OnEc2
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
-_CONTEXT = {"dashboard": "false"}
 
-
-@pytest.fixture
-def app(tmp_path: Path) -> Iterator[DeployedApp]:
-    """A deployment of its own: it is destroyed."""
-    local = lifecycle.start(tmp_path, port=lifecycle.free_port(), options=ServerOptions.fast())
-    try:
-        cdk.bootstrap(local, project_dir=PROJECT)
-        cdk.deploy(local, project_dir=PROJECT, context=_CONTEXT)
-        yield DeployedApp(tmp_path, local)
-    finally:
-        lifecycle.stop(tmp_path)
-
-
-def test_what_runs_is_stopped_before_the_functions_that_could(app: DeployedApp) -> None:
+def test_what_runs_is_stopped_before_the_functions_that_could(own_app: DeployedApp) -> None:
+    app = own_app
     on_ec2 = OnEc2(app)
     run = on_ec2.launch("5000")
     on_ec2.wait_for(run, '"event":"saved"')
@@ -59,7 +43,7 @@ def test_what_runs_is_stopped_before_the_functions_that_could(app: DeployedApp) 
     sweeping = threading.Thread(target=sweep)
     sweeping.start()
     try:
-        cdk.destroy(app.local, project_dir=PROJECT, context=_CONTEXT)
+        cdk.destroy(app.local, project_dir=PROJECT, context=CONTEXT)
     finally:
         destroyed.set()
         sweeping.join()

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 PROJECT = Path(__file__).parents[2]
 DEPLOYED = "--no-deploy"
-"""The first two rehearsals deploy the app; the others take it as it is there."""
+"""The first rehearsals deploy the app, to an empty AWS and over another; the others take it as it is there."""
 
 # Counts to 100 and keeps its count in a file of its own, or does not.
 _COUNTING_SCRIPT = """\
@@ -97,10 +97,10 @@ def test_the_default_job_loses_its_capacity_twice_and_ends_where_an_uninterrupte
 
 
 def test_on_a_fleet_the_volume_follows_the_run_to_another_zone_and_to_the_next_instance(
-    empty_aws: DeployedApp, tmp_path: Path
+    own_app: DeployedApp, tmp_path: Path
 ) -> None:
     job = PROJECT / "examples" / "digits" / "fleet.yaml"
-    done, report = rehearse(empty_aws, job, tmp_path, command="rehearse-fleet")
+    done, report = rehearse(own_app, job, tmp_path, command="rehearse-fleet")
     assert done.returncode == 0, done.stdout + done.stderr
     assert report["verdict"] == "pass"
     assert report["identical_to_uninterrupted"] is True
@@ -119,11 +119,9 @@ def test_on_a_fleet_the_volume_follows_the_run_to_another_zone_and_to_the_next_i
     assert "PASS" in done.stdout
 
 
-def test_a_script_that_ignores_its_checkpoints_fails_with_the_reason(
-    rehearsed_app: DeployedApp, tmp_path: Path
-) -> None:
+def test_a_script_that_ignores_its_checkpoints_fails_with_the_reason(deployed_app: DeployedApp, tmp_path: Path) -> None:
     job = counting_job(tmp_path, loads=False)
-    done, report = rehearse(rehearsed_app, job, tmp_path, DEPLOYED, "--interrupt-at", "80%", "--no-notice")
+    done, report = rehearse(deployed_app, job, tmp_path, DEPLOYED, "--interrupt-at", "80%", "--no-notice")
     assert done.returncode == 11, done.stdout + done.stderr
     assert report["verdict"] == "fail"
     # Its model is right all the same: only what was done twice gives it away.
@@ -135,42 +133,42 @@ def test_a_script_that_ignores_its_checkpoints_fails_with_the_reason(
     assert "FAIL" in done.stdout
 
 
-def test_a_script_that_never_saves_fails_with_the_reason(rehearsed_app: DeployedApp, tmp_path: Path) -> None:
+def test_a_script_that_never_saves_fails_with_the_reason(deployed_app: DeployedApp, tmp_path: Path) -> None:
     job = counting_job(tmp_path, saves=False)
-    done, report = rehearse(rehearsed_app, job, tmp_path, DEPLOYED, "--interrupt-at", "20", "--no-notice")
+    done, report = rehearse(deployed_app, job, tmp_path, DEPLOYED, "--interrupt-at", "20", "--no-notice")
     assert done.returncode == 11, done.stdout + done.stderr
     assert "no checkpoint was ever saved" in " ".join(report["reasons"])
 
 
 def test_a_model_that_depends_on_the_interruption_fails_with_the_file(
-    rehearsed_app: DeployedApp, tmp_path: Path
+    deployed_app: DeployedApp, tmp_path: Path
 ) -> None:
     job = counting_job(tmp_path, model="started_at")
-    done, report = rehearse(rehearsed_app, job, tmp_path, DEPLOYED, "--interrupt-at", "50%", "--no-notice")
+    done, report = rehearse(deployed_app, job, tmp_path, DEPLOYED, "--interrupt-at", "50%", "--no-notice")
     assert done.returncode == 11, done.stdout + done.stderr
     assert report["identical_to_uninterrupted"] is False
     assert "differs from the uninterrupted run's in count.txt" in " ".join(report["reasons"])
 
 
-def test_a_rehearsal_that_ends_early_leaves_no_run_behind(rehearsed_app: DeployedApp, tmp_path: Path) -> None:
-    before = {run.run for run in rehearsed_app.runs.list(limit=1000)}
-    done, report = rehearse(rehearsed_app, counting_job(tmp_path), tmp_path, DEPLOYED, "--timeout", "1")
+def test_a_rehearsal_that_ends_early_leaves_no_run_behind(deployed_app: DeployedApp, tmp_path: Path) -> None:
+    before = {run.run for run in deployed_app.runs.list(limit=1000)}
+    done, report = rehearse(deployed_app, counting_job(tmp_path), tmp_path, DEPLOYED, "--timeout", "1")
     assert done.returncode == 12, done.stdout + done.stderr
     assert report == {}
-    left = [run.run for run in rehearsed_app.runs.list(limit=1000) if run.run not in before]
+    left = [run.run for run in deployed_app.runs.list(limit=1000) if run.run not in before]
     assert len(left) == 2
-    assert {rehearsed_app.wait_until_ended(run).state for run in left} == {RunState.STOPPED}
+    assert {deployed_app.wait_until_ended(run).state for run in left} == {RunState.STOPPED}
 
 
 def test_a_job_that_is_refused_names_every_problem_and_launches_nothing(
-    rehearsed_app: DeployedApp, tmp_path: Path
+    deployed_app: DeployedApp, tmp_path: Path
 ) -> None:
-    before = len(rehearsed_app.runs.list(limit=1000))
+    before = len(deployed_app.runs.list(limit=1000))
     done, report = rehearse(
-        rehearsed_app, counting_job(tmp_path), tmp_path, "--set", "keep_alive=30m", "--set", "max_run=40d"
+        deployed_app, counting_job(tmp_path), tmp_path, DEPLOYED, "--set", "keep_alive=30m", "--set", "max_run=40d"
     )
     assert done.returncode == 3, done.stdout + done.stderr
     assert report == {}
     assert "keep_alive" in done.stderr
     assert "max_run" in done.stderr
-    assert len(rehearsed_app.runs.list(limit=1000)) == before
+    assert len(deployed_app.runs.list(limit=1000)) == before
