@@ -102,7 +102,12 @@ def context_of_checkout() -> dict[str, Any]:
 
 def synthesize(directory: Path, settings: dict[str, Any]) -> Templates:
     """Synthesizes a whole deployment under all its rules, without bundling dependencies."""
-    app = App(context={**context_of_checkout(), "aws:cdk:bundling-stacks": []}, outdir=str(directory / "cdk.out"))
+    # As app.py does: the deployment names the rules itself.
+    app = App(
+        builtin_cloud_formation_validation=False,
+        context={**context_of_checkout(), "aws:cdk:bundling-stacks": []},
+        outdir=str(directory / "cdk.out"),
+    )
     parsed = Settings.from_context({"spotkeep": settings})
     project = Project.at(ROOT)
     scratch = Project(
