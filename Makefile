@@ -8,7 +8,7 @@ STAMP := $(STATE)/setup.stamp
 # More than there are cores in a small machine: long tests wait for most of their time. What goes to a worker as a
 # whole, and in which order, is in tests/conftest.py.
 WORKERS ?= 3
-PYTEST := $(BIN)/pytest -n $(WORKERS)
+PYTEST = $(BIN)/pytest -n $(WORKERS)
 COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --python-version 3.11
 
 # Nothing is written outside the checkout. A tool that finds no TMPDIR goes elsewhere: `setup` makes it.
@@ -72,10 +72,12 @@ setup-torch: setup ## torch, Keras, Lightning and Hugging Face's Trainer, for th
 	@$(BIN)/python -c 'import torch' 2>/dev/null || { $(BIN)/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0'; }
 	@$(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/frameworks.txt
 
-# The models are tiny: threads that wait for each other take longer than they do.
+# The models are tiny: threads that wait for each other take longer than they do. Each worker imports every file that it
+# is given, and a framework takes seconds to import.
 test-torch: export OMP_NUM_THREADS := 1
+test-torch: WORKERS := 2
 test-torch: setup-torch ## The tests that need torch, and those of the frameworks on top of it
-	$(PYTEST) -m torch
+	$(PYTEST) -m torch $$(grep -rl --include='test_*.py' 'mark\.torch' tests)
 
 check: lint types contracts ## Lint, strict types, import contracts, Python 3.9 for what runs in the job
 
