@@ -22,23 +22,14 @@ torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 
-def start(base: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, str(EXAMPLE / "train.py"), *SMALL, *options],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT / "training"),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "OMP_NUM_THREADS": "1",
-            "SPOTKEEP_EVENTS": "stdout",
-            "SPOTKEEP_PROGRESS_SECONDS": "0",
-            "SPOTKEEP_CHECKPOINT_DIR": str(base / "checkpoints"),
-            "SM_MODEL_DIR": str(base / "model"),
-            **environment,
-        },
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+@pytest.fixture(scope="module")
+def run(make_runs):
+    runs = make_runs("numpy", "sklearn.datasets", "torch", "torch._dynamo")
+
+    def run(base, *options, **others):
+        return runs.run(EXAMPLE / "train.py", base, *SMALL, *options, **others)
+
+    return run
 
 
 def weights(base: Path) -> str:
@@ -52,10 +43,16 @@ def weights(base: Path) -> str:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A process of its own, as a person starts it."""
     base = tmp_path_factory.mktemp("undisturbed")
-    process = start(base)
-    output, _ = process.communicate()
-    assert process.returncode == 0
+    places = {"SPOTKEEP_CHECKPOINT_DIR": str(base / "checkpoints"), "SM_MODEL_DIR": str(base / "model")}
+    output = subprocess.run(
+        [sys.executable, str(EXAMPLE / "train.py"), *SMALL],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "training"), "OMP_NUM_THREADS": "1", **places},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout
     return base, output
 
 
@@ -65,21 +62,12 @@ def test_it_says_that_it_trains_on_the_digits(undisturbed):
     assert output.count("accuracy") == 3
 
 
-@pytest.mark.parametrize(
-    ("signum", "at_step"), [(signal.SIGKILL, 5), (signal.SIGKILL, 8), (signal.SIGTERM, 8), (signal.SIGTERM, 20)]
-)
-def test_interrupted_it_ends_with_the_same_weights(undisturbed, tmp_path, signum, at_step):
-    process = start(tmp_path)
-    assert process.stdout is not None
-    for line in process.stdout:
-        if '"event":"progress"' in line and f'"step":{at_step},' in line:
-            process.send_signal(signum)
-            break
-    process.communicate()
-    assert process.returncode == (75 if signum == signal.SIGTERM else -signal.SIGKILL)
-    process = start(tmp_path)
-    output, _ = process.communicate()
-    assert process.returncode == 0
+@pytest.mark.parametrize(("kill", "at_step"), [("SIGKILL", 7), ("SIGKILL", 8), ("SIGTERM", 8), ("SIGTERM", 20)])
+def test_interrupted_it_ends_with_the_same_weights(run, undisturbed, tmp_path, kill, at_step):
+    code, _ = run(tmp_path, kill=kill, at_step=at_step)
+    assert code == (75 if kill == "SIGTERM" else -signal.SIGKILL)
+    code, output = run(tmp_path)
+    assert code == 0
     assert '"step":0,"checkpoint":null' not in output, "it resumed"
     base, _ = undisturbed
     assert weights(tmp_path) == weights(base)
@@ -87,22 +75,20 @@ def test_interrupted_it_ends_with_the_same_weights(undisturbed, tmp_path, signum
     assert histories[0] == histories[1]
 
 
-def test_it_reads_the_binary_version_of_cifar_10(tmp_path):
+def test_it_reads_the_binary_version_of_cifar_10(run, tmp_path):
     folder = tmp_path / "cifar" / "cifar-10-batches-bin"
     folder.mkdir(parents=True)
     for name in (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"):
         (folder / name).write_bytes(b"".join(bytes([label]) + os.urandom(3072) for label in range(10)))
-    process = start(tmp_path, "--epochs", "1", SM_CHANNEL_CIFAR10=str(tmp_path / "cifar"))
-    output, _ = process.communicate()
-    assert process.returncode == 0
+    code, output = run(tmp_path, "--epochs", "1", SM_CHANNEL_CIFAR10=str(tmp_path / "cifar"))
+    assert code == 0
     assert "CIFAR-10: 50 images to learn from" in output
 
 
-def test_a_channel_without_the_binary_version_is_told(tmp_path):
+def test_a_channel_without_the_binary_version_is_told(run, tmp_path):
     (tmp_path / "data_batch_1").write_bytes(b"a pickle")
-    process = start(tmp_path, SM_CHANNEL_CIFAR10=str(tmp_path))
-    process.communicate()
-    assert process.returncode == 1
+    code, _ = run(tmp_path, SM_CHANNEL_CIFAR10=str(tmp_path))
+    assert code == 1
 
 
 def test_the_network_is_resnet_50():

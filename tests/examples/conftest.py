@@ -1,0 +1,112 @@
+"""Runs of an example's script, as many as a test wants: one process imports what is slow to import, and forks them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+# Each run dies or gets a signal by itself, right after a step is done and before it is saved.
+_RUNS = """
+import importlib, json, os, runpy, signal, sys, traceback
+
+before, *imported = sys.argv[1:]
+for module in imported:
+    importlib.import_module(module)
+from spotkeep import events
+
+def run(script, options, environment, signal_name, at_step):
+    os.environ.update(environment)
+    sys.argv = [script, *options]
+    sys.path.insert(0, os.path.dirname(script))
+    report_progress = events.report_progress
+    def progress(*, step, **others):
+        report_progress(step=step, **others)
+        if step == at_step:
+            os.kill(os.getpid(), getattr(signal, signal_name))
+    events.report_progress = progress
+    exec(before, {})
+    runpy.run_path(script, run_name="__main__")
+
+for line in sys.stdin:
+    sys.stdout.flush()
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            run(*json.loads(line))
+            code = 0
+        except SystemExit as leaving:
+            code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+    print("\\nended", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+class Runs:
+    """Runs scripts, one after another."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def run(
+        self,
+        script: Path,
+        base: Path,
+        *options: str,
+        kill: str = "SIGKILL",
+        at_step: int | None = None,
+        **environment: str,
+    ) -> tuple[int, str]:
+        """One run, with its checkpoints and its model in `base`; its exit code and what it said."""
+        places = {"SM_MODEL_DIR": str(base / "model"), "SPOTKEEP_CHECKPOINT_DIR": str(base / "checkpoints")}
+        request = [str(script), options, {**places, **environment}, kill, at_step]
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps(request), file=self._process.stdin, flush=True)
+        output = []
+        for line in self._process.stdout:
+            if line.startswith("ended "):
+                return int(line.split()[1]), "".join(output)
+            output.append(line)
+        pytest.fail("the runs have ended")
+
+
+@pytest.fixture(scope="module")
+def make_runs() -> Iterator[Callable[..., Runs]]:
+    """Makes `Runs` of what its scripts import, and of what is to be done before each."""
+    with ExitStack() as ended:
+
+        def make(*imported: str, before: str = "") -> Runs:
+            process = subprocess.Popen(
+                [sys.executable, "-c", _RUNS, before, *imported],
+                env={
+                    **os.environ,
+                    "PYTHONPATH": str(ROOT / "training"),
+                    "OMP_NUM_THREADS": "1",
+                    "OPENBLAS_NUM_THREADS": "1",
+                    "SPOTKEEP_EVENTS": "stdout",
+                    "SPOTKEEP_PROGRESS_SECONDS": "0",
+                },
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            assert process.stdin is not None
+            ended.enter_context(process)
+            ended.callback(process.stdin.close)
+            return Runs(process)
+
+        yield make
