@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import tempfile
@@ -79,6 +80,15 @@ def _write_inside_the_checkout() -> None:
 # While this file is imported, because the conftest files below it are imported before any hook runs, and some of them
 # import the CDK, which looks for node on PATH at that moment.
 _use_harmless_environment()
+
+# What is imported from here on stays to the end: looking for garbage in it takes time and finds none, now and in every
+# whole collection that a framework asks for later.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def _unit_of(nodeid: str) -> str:
