@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import boto3
+import botocore.session
 from botocore.config import Config
+
+from spotkeep_local.service_models import with_shared_models
 
 
 def local_client(service: str, *, endpoint_url: str, region: str, account_id: str) -> Any:
     """A boto3 client for the local AWS, whatever credentials and settings this machine has."""
     session = boto3.Session(
+        botocore_session=with_shared_models(botocore.session.Session()),
         aws_access_key_id=account_id,
         aws_secret_access_key="local",  # noqa: S106 - the local AWS takes any
         region_name=region,

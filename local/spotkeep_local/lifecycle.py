@@ -32,6 +32,7 @@ from spotkeep_local.errors import PortInUseError, RunningElsewhereError, StartEr
 from spotkeep_local.options import ServerOptions
 from spotkeep_local.record import ServerRecord
 from spotkeep_local.server import HEALTH_PATH
+from spotkeep_local.service_models import with_shared_models
 from spotkeep_local.state_directory import StateDirectory
 from spotkeep_local.training.host import end_orphans
 from spotkeep_local.training.journal import Journal
@@ -105,7 +106,7 @@ class LocalSession:
     def __init__(self, local: LocalAws) -> None:
         self._endpoint_url = local.endpoint_url
         self._session = boto3.Session(
-            botocore_session=botocore.session.Session(session_vars=_NO_CONFIGURATION),
+            botocore_session=with_shared_models(botocore.session.Session(session_vars=_NO_CONFIGURATION)),
             aws_access_key_id="test",
             aws_secret_access_key="test",  # noqa: S106 - the local AWS checks no signature
             region_name=local.region,
