@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.manifest import CHUNK_BYTES
+from spotkeep.disk.storage import LocalStorage
 from spotkeep.disk.upload_markers import UPLOADED_SUFFIX, UPLOADING_SUFFIX
 from spotkeep.errors import DamagedCheckpointError, SaveError
 from spotkeep.state.encoding import encode_state
@@ -104,6 +105,19 @@ def test_a_crash_before_any_file_operation_loses_nothing_that_was_written(
         assert newest_good(after) == (3 if existed else 2), f"crash before {log.log[operation]}"
         write(after, 3)
         assert newest_good(after) == 3
+
+
+def test_pruning_reads_nothing_that_was_found_good_and_has_not_changed(checkpoints, monkeypatch):
+    directory = checkpoints()
+    write(directory, 1, 2, 3, 4, 5)
+    read = []
+    really_open = LocalStorage.open
+    monkeypatch.setattr(
+        LocalStorage, "open", lambda self, path: read.append(path.parent.name) or really_open(self, path)
+    )
+    os.utime(directory.path / "step-4" / "data-00000.bin")
+    assert directory.prune(keep_last=2) == [3, 2, 1]
+    assert set(read) == {"step-4"}
 
 
 @pytest.mark.parametrize("keep_spare", [False, True])

@@ -67,6 +67,15 @@ class Checkpoint:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class _Found:
+    """How the files of a checkpoint looked when it was found good, and what it had logged."""
+
+    names: tuple[str, ...]
+    fingerprints: tuple[tuple[int, int, int] | None, ...]
+    metrics: Mapping[str, float]
+
+
 def _everything(manifest: Manifest) -> RankView:
     return RankView(manifest.whole_state())
 
@@ -106,8 +115,8 @@ class CheckpointDirectory:
         self.path = path
         self._storage = storage or LocalStorage()
         self._uploads = uploads or UploadWatch.for_this_job()
-        # What was found good, and how its files looked then: re-reading gigabytes to prune would cost too much.
-        self._found_good: dict[int, tuple[Any, ...]] = {}
+        # Re-reading gigabytes to prune would cost too much, and a thread that parses manifests holds the training up.
+        self._found_good: dict[int, _Found] = {}
 
     @staticmethod
     def name(step: int) -> str:
@@ -208,7 +217,7 @@ class CheckpointDirectory:
         """
         self._found_good.pop(step, None)
         manifest = self.read_manifest(step)
-        fingerprint = self._fingerprint(step, manifest)
+        found = self._found(step, manifest)
         seen = view(manifest)
         content = _Content(self, step, manifest, seen.file_indices)
         try:
@@ -219,7 +228,7 @@ class CheckpointDirectory:
         def fill() -> None:
             content.fill()
             # Of several ranks each looks at its own part; if one finds damage there, all of them `distrust` it.
-            self._found_good[step] = fingerprint
+            self._found_good[step] = found
 
         return OpenCheckpoint(manifest, state, fill)
 
@@ -244,15 +253,15 @@ class CheckpointDirectory:
             DamagedCheckpointError: If anything about it is wrong.
             NewerFormatError: If a newer library wrote it.
         """
-        manifest = self.read_manifest(step)
-        fingerprint = self._fingerprint(step, manifest)
-        if self._found_good.get(step) == fingerprint:
+        if self._still_good(step) is not None:
             return
         self._found_good.pop(step, None)
+        manifest = self.read_manifest(step)
+        found = self._found(step, manifest)
         file_indices = view(manifest).file_indices
         _Content(self, step, manifest, file_indices).fill()
         if file_indices is None:
-            self._found_good[step] = fingerprint
+            self._found_good[step] = found
 
     def distrust(self, step: int) -> None:
         """Take a checkpoint for damaged until it is verified anew: somebody else has found something wrong with it."""
@@ -339,8 +348,9 @@ class CheckpointDirectory:
         return self._uploads.is_durable(self._at(step), self._storage)
 
     def _candidate(self, step: int) -> Candidate:
+        known = self._still_good(step)
         try:
-            return Candidate(step=step, metrics=self.read_manifest(step).metrics)
+            return Candidate(step=step, metrics=self.read_manifest(step).metrics if known is None else known.metrics)
         except CheckpointError:
             # What cannot say how good it was is not spared for it, and a damaged one is not spared at all.
             return Candidate(step=step, metrics={}, damaged=True)
@@ -430,7 +440,7 @@ class CheckpointDirectory:
         # The disk has the data and their entries: now it may get the name that vouches for them.
         self._storage.rename(target / _MANIFEST_DRAFT, target / MANIFEST_NAME)
         self._storage.sync_directory(target)
-        self._found_good[step] = self._fingerprint(step, manifest)
+        self._found_good[step] = self._found(step, manifest)
         return len(raw) + sum(file.size for file in files)
 
     def _abandon(self, step: int) -> None:
@@ -439,8 +449,15 @@ class CheckpointDirectory:
         with contextlib.suppress(OSError):
             self._clear(self._at(step))
 
-    def _fingerprint(self, step: int, manifest: Manifest) -> tuple[Any, ...]:
-        names = [MANIFEST_NAME, *(file.name for file in manifest.files)]
+    def _found(self, step: int, manifest: Manifest) -> _Found:
+        names = (MANIFEST_NAME, *(file.name for file in manifest.files))
+        return _Found(names, self._fingerprints(step, names), manifest.metrics)
+
+    def _still_good(self, step: int) -> _Found | None:
+        known = self._found_good.get(step)
+        return known if known is not None and known.fingerprints == self._fingerprints(step, known.names) else None
+
+    def _fingerprints(self, step: int, names: Sequence[str]) -> tuple[tuple[int, int, int] | None, ...]:
         return tuple(self._storage.fingerprint(self._at(step) / name) for name in names)
 
     def _refusal(self, step: int, error: OSError) -> str:
