@@ -77,6 +77,7 @@ def main() -> int:
             console.print(_contenders_table(gib, document))
             console.print(_limits_line(document), highlight=False)
             console.print(_targets_table(document))
+            console.print(_floor_line(document), highlight=False)
     finally:
         shutil.rmtree(options.directory, ignore_errors=True)
     options.output.parent.mkdir(parents=True, exist_ok=True)
@@ -177,6 +178,7 @@ def _measure(
         "cached_share_when_cold": round(course.cached_share_when_cold, 3),
         "machine": course.limits.to_document(),
         "ratios": {ratio.key: ratio.to_document() for ratio in ratios},
+        "floor_of_extra_vs_torch_save": round(course.floor_of_extra() / course.saves[BASELINE]["extra"].median, 3),
     }
 
 
@@ -244,6 +246,13 @@ def _limits_line(document: dict[str, Any]) -> str:
     limits = {name.replace("_", " "): figures["median_s"] for name, figures in document["machine"].items()}
     restores = {f"restore {name}": figures["median_s"] for name, figures in document["restores"].items()}
     return "  ".join(f"{name} {seconds:.3f} s" for name, seconds in {**limits, **restores}.items())
+
+
+def _floor_line(document: dict[str, Any]) -> str:
+    return (
+        f"extra_time_vs_torch_save cannot be below {document['floor_of_extra_vs_torch_save']:.2f} here with a copy "
+        "between two steps: that is what a copy by two threads and a bare write behind the training take"
+    )
 
 
 def _targets_table(document: dict[str, Any]) -> Table:

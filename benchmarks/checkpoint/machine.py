@@ -7,12 +7,14 @@ import mmap
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from spotkeep.disk import page_cache
+from spotkeep.disk.shared_work import pieces, share
 
 _CHUNK_BYTES = 16 * 2**20
+_COPY_BYTES = 4 * 2**20
 _STREAMS = 2
 """Two requests in flight: on the machines tried, one leaves the disk idle between two, four gain nothing."""
 
@@ -35,24 +37,39 @@ class Machine:
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         ctypes.memset(self._address, 0x55, self._size)
 
-    def copy(self, sources: dict[int, int]) -> float:
+    def copy(self, sources: dict[int, int], *, streams: int = 1) -> float:
         """Copy tensors into warm memory. Gives seconds.
 
         Args:
             sources: Addresses and their lengths in bytes.
+            streams: Threads that copy at once.
         """
-        started = time.perf_counter()
-        at = 0
+        blocks, at = [], 0
         for address, size in sources.items():
-            ctypes.memmove(self._address + at, address, min(size, self._size - at))
+            for start, end in pieces(min(size, self._size - at), _COPY_BYTES):
+                blocks.append((self._address + at + start, address + start, end - start))
             at += size
+
+        def copy(left: Iterator[tuple[int, int, int]]) -> None:
+            for block in left:
+                ctypes.memmove(*block)
+
+        started = time.perf_counter()
+        share(blocks, copy, threads=streams)
         return time.perf_counter() - started
 
     def write(self) -> float:
         """Write a new file past the page cache, and fsync it. Gives seconds."""
         self._path.unlink(missing_ok=True)
+        return self._write(os.O_CREAT | os.O_EXCL)
+
+    def write_over(self) -> float:
+        """Write over that file past the page cache, and fsync it. Gives seconds."""
+        return self._write(0)
+
+    def _write(self, flags: int) -> float:
         started = time.perf_counter()
-        descriptor = _open_direct(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        descriptor = _open_direct(self._path, os.O_WRONLY | flags)
         try:
             self._in_streams(lambda piece, offset: os.pwrite(descriptor, piece, offset))
             os.fsync(descriptor)

@@ -11,6 +11,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,27 @@ class Rounds:
     def to_document(self) -> dict[str, Any]:
         """Give the figures as JSON."""
         return {name: self[name].to_document() for name in self.seconds}
+
+
+class _BareWrite:
+    """Writes behind the training, and nothing else: no copy, no checksums."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._writer = ThreadPoolExecutor(max_workers=1)
+
+    def save(self) -> None:
+        started = time.perf_counter()
+        self._durable_at = self._writer.submit(lambda: started + self._machine.write_over())
+
+    def durable_at(self) -> float | None:
+        return self._durable_at.result() if self._durable_at.done() else None
+
+    def clear(self) -> None:
+        self._writer.shutdown()
+
+    def close(self) -> None:
+        """Nothing more than `clear` has done."""
 
 
 class Course:
@@ -128,6 +150,10 @@ class Course:
         self.limits.add("direct_read", self._machine.read_direct())
         self._advance()
 
+    def floor_of_extra(self) -> float:
+        """Seconds of extra time that no copy between two steps can be below: two threads copy, a bare write follows."""
+        return self.limits["warm_copy_two_threads"].median + self.limits["extra_of_a_bare_write"].median
+
     def _try_save(self, name: str) -> Save | None:
         """Measure one save. Whoever fails is left out from then on, but for those that every ratio needs."""
         if name not in self._contenders:
@@ -173,7 +199,12 @@ class Course:
     def _measure_limits(self, limits: Rounds) -> None:
         sources = {tensor.data_ptr(): tensor.nbytes for tensor in self._workload.flat_state.values()}
         limits.add("warm_copy", self._machine.copy(sources))
+        limits.add("warm_copy_two_threads", self._machine.copy(sources, streams=2))
         limits.add("direct_write", self._machine.write())
+        os.sync()
+        limits.add("direct_write_over", self._machine.write_over())
+        # What no saving can avoid: the training goes on beside a write, and knows nothing else of it.
+        limits.add("extra_of_a_bare_write", self._measure_save(_BareWrite(self._machine)).extra)
         os.sync()
 
     def _restore(self, directory: Path) -> float:

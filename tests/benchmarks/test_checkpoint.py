@@ -35,7 +35,10 @@ def test_the_short_form_runs_and_writes_every_figure(tmp_path: Path) -> None:
         assert ratio["met"] == (ratio["value"] <= ratio["target"])
     for figures in size["saves"].values():
         assert figures["durable"]["median_s"] > 0
-    assert {"warm_copy", "direct_write", "direct_read", "read_warm", "read_warm_two_threads"} == set(size["machine"])
+    copies, writes = {"warm_copy", "warm_copy_two_threads"}, {"direct_write", "direct_write_over"}
+    reads = {"direct_read", "read_warm", "read_warm_two_threads"}
+    assert copies | writes | reads | {"extra_of_a_bare_write"} == set(size["machine"])
+    assert isinstance(size["floor_of_extra_vs_torch_save"], float)
     assert not (tmp_path / "disk").exists(), "what was measured is removed"
 
 
@@ -57,6 +60,7 @@ def test_a_target_is_kept_up_to_its_figure(value: float, met: bool) -> None:
 def test_the_machine_reads_what_it_wrote(tmp_path: Path) -> None:
     machine = Machine(tmp_path, size_bytes=40 * 2**20 + 5)
     assert machine.write() > 0
+    assert machine.write_over() > 0
     assert (tmp_path / "machine.bin").stat().st_size == 40 * 2**20
     assert set((tmp_path / "machine.bin").read_bytes()) == {0x55}
     assert machine.read_direct() > 0

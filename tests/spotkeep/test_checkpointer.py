@@ -312,6 +312,19 @@ def test_old_checkpoints_go(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-18", "step-20"]
 
 
+def test_what_goes_is_written_over_while_it_trains_and_gone_in_the_end(tmp_path, monkeypatch):
+    made, really_create = [], LocalStorage.create
+
+    def create(self, path, *, direct=False):
+        made.append(path.name)
+        return really_create(self, path, direct=direct)
+
+    monkeypatch.setattr(LocalStorage, "create", create)
+    train(tmp_path, 20, every_steps=2, keep_last=2)
+    assert made.count("data-00000.bin") == 3, "two that stay, and the one that is being written"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-18", "step-20"]
+
+
 def test_under_sagemaker_nothing_goes_that_was_not_copied(tmp_path, monkeypatch):
     monkeypatch.setenv("TRAINING_JOB_NAME", "digits-1")
     train(tmp_path, 20, every_steps=5, keep_last=2)

@@ -218,6 +218,8 @@ class Checkpointer:
     ) -> None:
         try:
             self._wait_until_over()
+            if not self._gave_up:
+                self._directory.remove_spare()
             ending = self._ending()
             if self._history is not None and self._restored and ending is not None:
                 self._history.seen(ending)
@@ -615,6 +617,7 @@ class Checkpointer:
         # A full disk is the usual reason: make room for the next attempt.
         self._saver.wait_until_idle()
         self._prune(keep_last=2)
+        self._directory.remove_spare()
 
     def _wait_until_over(self) -> None:
         """Wait for what is running, as long as a notice leaves time, and tell how it went."""
@@ -686,7 +689,7 @@ class Checkpointer:
             self._written_step = step
             self._second_tier.saved(step)
         if self._notice() is None:
-            self._prune(self._keep_last)
+            self._prune(self._keep_last, keep_spare=True)
 
     def _epoch_steps(self, first: int, end: int, total_steps: int) -> Iterator[int]:
         while self._step < end:
@@ -772,9 +775,11 @@ class Checkpointer:
         except CheckpointError as error:
             self._tell_failure(self._step, error)
 
-    def _prune(self, keep_last: int) -> None:
+    def _prune(self, keep_last: int, *, keep_spare: bool = False) -> None:
         try:
-            self._directory.prune(keep_last=keep_last, keep_every=self._keep_every, best=self._keep_best)
+            self._directory.prune(
+                keep_last=keep_last, keep_every=self._keep_every, best=self._keep_best, keep_spare=keep_spare
+            )
         except OSError as error:
             _logger.warning("could not remove old checkpoints: %s", error)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.manifest import CHUNK_BYTES
+from spotkeep.disk.storage import LocalStorage
 from spotkeep.disk.upload_markers import UPLOADED_SUFFIX, UPLOADING_SUFFIX
 from spotkeep.errors import DamagedCheckpointError, SaveError
 from spotkeep.state.encoding import encode_state
@@ -73,16 +75,20 @@ def test_an_empty_or_missing_directory_has_no_checkpoints(checkpoints):
     assert checkpoints().steps() == []
 
 
-@pytest.mark.parametrize("repeat", [False, True], ids=["a new step", "a damaged step again"])
+@pytest.mark.parametrize("case", ["a new step", "a damaged step again", "over old data"])
 def test_a_crash_before_any_file_operation_loses_nothing_that_was_written(
-    tmp_path, checkpoints, faulty_storage, crash, repeat
+    tmp_path, checkpoints, faulty_storage, crash, case
 ):
     before = tmp_path / "before"
     directory = checkpoints()
+    if case == "over old data":
+        write(directory, 0)
     write(directory, 1, 2)
-    if repeat:
+    if case == "a damaged step again":
         write(directory, 3)
         (directory.path / "step-3" / "data-00000.bin").write_bytes(b"damaged")
+    if case == "over old data":
+        assert directory.prune(keep_last=2, keep_spare=True) == [0]
     shutil.copytree(directory.path, before)
 
     log = faulty_storage()
@@ -101,23 +107,38 @@ def test_a_crash_before_any_file_operation_loses_nothing_that_was_written(
         assert newest_good(after) == 3
 
 
-def test_a_crash_while_pruning_leaves_the_newest_two(tmp_path, checkpoints, faulty_storage, crash):
+def test_pruning_reads_nothing_that_was_found_good_and_has_not_changed(checkpoints, monkeypatch):
+    directory = checkpoints()
+    write(directory, 1, 2, 3, 4, 5)
+    read = []
+    really_open = LocalStorage.open
+    monkeypatch.setattr(
+        LocalStorage, "open", lambda self, path: read.append(path.parent.name) or really_open(self, path)
+    )
+    os.utime(directory.path / "step-4" / "data-00000.bin")
+    assert directory.prune(keep_last=2) == [3, 2, 1]
+    assert set(read) == {"step-4"}
+
+
+@pytest.mark.parametrize("keep_spare", [False, True])
+def test_a_crash_while_pruning_leaves_the_newest_two(tmp_path, checkpoints, faulty_storage, crash, keep_spare):
     before = tmp_path / "before"
     directory = checkpoints()
     write(directory, 1, 2, 3, 4)
     shutil.copytree(directory.path, before)
     log = faulty_storage()
-    assert checkpoints(storage=log).prune(keep_last=2) == [2, 1]
+    assert checkpoints(storage=log).prune(keep_last=2, keep_spare=keep_spare) == [2, 1]
     for operation in range(len(log.log)):
         shutil.rmtree(directory.path)
         shutil.copytree(before, directory.path)
         with pytest.raises(crash):
-            checkpoints(storage=faulty_storage(crash_before=operation)).prune(keep_last=2)
+            checkpoints(storage=faulty_storage(crash_before=operation)).prune(keep_last=2, keep_spare=keep_spare)
         after = checkpoints()
         assert after.steps()[:2] == [4, 3]
         for step in after.steps():
             after.verify(step)
         checkpoints().prune(keep_last=2)
+        checkpoints().remove_spare()
         assert sorted(path.name for path in directory.path.iterdir()) == ["step-3", "step-4"]
 
 
@@ -125,14 +146,14 @@ def test_a_crash_while_pruning_leaves_the_newest_two(tmp_path, checkpoints, faul
 def test_the_data_is_on_the_disk_before_the_name_that_vouches_for_it(checkpoints, faulty_storage, state):
     storage = faulty_storage()
     checkpoints(storage=storage).write(encode_state(state), step=1)
-    order = [entry for entry in storage.log if not entry.startswith("write_some")]
+    order = [entry for entry in storage.log if not entry.startswith(("write_some", "remove_file"))]
     assert order[-5:] == ["create manifest.json.draft", "sync", "rename manifest.json", "sync_directory step-1", "sync"]
     before = order[:-5]
     # Where it is found: the checkpoint in its directory, the file in the checkpoint.
     assert before.index("make_directory step-1") < before.index("sync_directory checkpoints")
     if "w" in state:
         directories = ["sync_directory step-1", "sync", "sync_directory checkpoints", "sync"]
-        assert before[-6:] == ["create data-00000.bin", "sync", *directories]
+        assert before[-7:] == ["write_over data-00000.bin", "create data-00000.bin", "sync", *directories]
 
 
 def test_a_full_disk_is_told_and_hurts_no_older_checkpoint(checkpoints, faulty_storage):
@@ -230,6 +251,64 @@ def test_pruning_keeps_the_newest(checkpoints):
     assert directory.steps() == [5, 4, 3]
     assert directory.prune(keep_last=1) == [3], "two always stay"
     assert directory.steps() == [5, 4]
+
+
+def test_the_next_checkpoint_is_written_over_the_data_of_one_that_was_removed(checkpoints, faulty_storage):
+    storage = faulty_storage()
+    directory = checkpoints(storage=storage)
+    write(directory, 1, 2, 3)
+    assert directory.prune(keep_last=2, keep_spare=True) == [1]
+    assert directory.steps() == [3, 2]
+    storage.log.clear()
+    write(directory, 4)
+    assert "write_over data-00000.bin" in storage.log
+    assert "create data-00000.bin" not in storage.log
+    assert newest_good(directory) == 4
+    assert sorted(path.name for path in directory.path.iterdir()) == ["step-2", "step-3", "step-4"]
+
+
+def test_one_spare_is_enough_and_goes_when_it_is_not_needed_any_more(checkpoints):
+    directory = checkpoints()
+    write(directory, 1, 2, 3, 4)
+    assert directory.prune(keep_last=2, keep_spare=True) == [2, 1]
+    assert sorted(path.name for path in directory.path.iterdir()) == [".spare", "step-3", "step-4"]
+    directory.remove_spare()
+    directory.remove_spare()
+    assert sorted(path.name for path in directory.path.iterdir()) == ["step-3", "step-4"]
+
+
+def test_nothing_else_of_what_was_removed_gets_into_the_next_checkpoint(checkpoints):
+    arrays = {f"a{index}": np.full(100, index, dtype="u1") for index in range(5)}
+    directory = checkpoints()
+    directory.write(encode_state(arrays, max_file_bytes=250), step=1)
+    (directory.path / "step-1" / "notes.txt").write_text("by somebody")
+    (directory.path / "step-1" / "folder").mkdir()
+    write(directory, 2, 3)
+    directory.prune(keep_last=2, keep_spare=True)
+    write(directory, 4)
+    assert sorted(path.name for path in (directory.path / "step-4").iterdir()) == ["data-00000.bin", "manifest.json"]
+
+
+def test_who_reads_a_checkpoint_that_is_removed_and_written_over_reads_it_to_its_end(checkpoints):
+    directory = checkpoints()
+    write(directory, 1, 2, 3)
+    with contextlib.closing(directory.open_data(1, directory.read_manifest(1).files[0])) as reading:
+        before, after = bytearray(reading.size), bytearray(reading.size)
+        reading.read_into(memoryview(before), 0)
+        directory.prune(keep_last=2, keep_spare=True)
+        write(directory, 4)
+        reading.read_into(memoryview(after), 0)
+    assert after == before
+    assert newest_good(directory) == 4
+
+
+def test_where_the_platform_copies_nothing_is_kept_that_it_would_copy_again(checkpoints):
+    directory = checkpoints(platform_copies=True)
+    write(directory, 1, 2, 3)
+    mark_uploaded(directory, 2)
+    mark_uploaded(directory, 3)
+    assert directory.prune(keep_last=2, keep_spare=True) == [1]
+    assert sorted(path.name for path in directory.path.iterdir()) == ["step-2", "step-3"]
 
 
 @given(damaged=st.sets(st.integers(1, 6)), keep_last=st.integers(1, 4), restarted=st.booleans())

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spotkeep.disk import chunk_checksums
-from spotkeep.disk.chunk_checksums import chunk_checksum
+from spotkeep.disk.chunk_checksums import ChunkSum, chunk_checksum
 
 ROW = 511 * 8
 LENGTHS = [0, 1, ROW - 1, ROW, ROW + 1, 3 * ROW + 5, 128 * ROW, 129 * ROW + 8, 2**20]
@@ -46,6 +46,23 @@ def test_torch_adds_up_alike_where_numpy_is_not_there(length, monkeypatch):
     monkeypatch.setattr(chunk_checksums, "_sums", None)
     raw = bytearray(noise(length))
     assert chunk_checksum(raw) == by_the_book(raw)
+
+
+@pytest.mark.parametrize("numpy_there", [True, False])
+@given(data=st.data(), length=st.sampled_from(LENGTHS))
+@settings(max_examples=50, deadline=None)
+def test_it_is_the_same_when_the_bytes_arrive_in_parts(numpy_there, data, length):
+    raw, chunk = noise(length), memoryview(bytearray(length))
+    ends = sorted(data.draw(st.lists(st.integers(0, length), max_size=4)))
+    with pytest.MonkeyPatch.context() as patch:
+        if not numpy_there:
+            patch.setattr(chunk_checksums, "_numpy", lambda size: None)
+        chunk_sum, start = ChunkSum(chunk), 0
+        for end in (*ends, length):
+            chunk[start:end] = raw[start:end]
+            chunk_sum.arrived(end)
+            start = end
+        assert chunk_sum.checksum() == chunk_checksum(raw)
 
 
 @given(data=st.data(), length=st.sampled_from(LENGTHS[1:7]))

@@ -113,19 +113,6 @@ def test_a_piece_is_written_when_it_is_there_and_not_before(tmp_path, content):
     assert max(end - start for start, end in written) == WRITE
 
 
-def test_the_directories_have_their_entries_on_the_disk_when_the_file_is_written(tmp_path, content):
-    synced = []
-
-    class Disk(LocalStorage):
-        def sync_directory(self, path):
-            assert (path / "data").exists() or (path / "of" / "data").exists()
-            synced.append(path.name)
-
-    (tmp_path / "of").mkdir()
-    write_file(Disk(), tmp_path / "of" / "data", content, directories=(tmp_path / "of", tmp_path))
-    assert synced == ["of", tmp_path.name]
-
-
 @pytest.mark.parametrize("failing", [0, WRITE, 2 * WRITE])
 def test_an_error_of_either_thread_reaches_who_asked(tmp_path, content, failing):
     class Disk(LocalStorage):

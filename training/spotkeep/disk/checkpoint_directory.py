@@ -2,6 +2,10 @@
 
 One checkpoint is a directory `step-<n>` that holds data files and, written last, a manifest. Other names in the
 directory (SageMaker's marker files, leftovers, strangers) are passed over.
+
+A training that saves again and again may keep the data files of the last checkpoint that was removed, as `.spare`, for
+the next one to be written over them: that is faster than into new ones, and takes no more room than the disk needed
+while it had the new and the old.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from .manifest import (
     RankShare,
     RankView,
     data_file_name,
+    is_data_file_name,
     manifest_bytes,
     parse_manifest,
 )
@@ -42,6 +47,7 @@ _logger = logging.getLogger("spotkeep")
 
 _STEP_NAME = re.compile(r"step-(0|[1-9][0-9]{0,17})")
 _MANIFEST_DRAFT = MANIFEST_NAME + ".draft"
+_SPARE_NAME = ".spare"
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,15 @@ class Checkpoint:
     epochs_completed: int | None
     state: dict[str, Any]
     metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """How the files of a checkpoint looked when it was found good, and what it had logged."""
+
+    names: tuple[str, ...]
+    fingerprints: tuple[tuple[int, int, int] | None, ...]
+    metrics: Mapping[str, float]
 
 
 def _everything(manifest: Manifest) -> RankView:
@@ -100,8 +115,8 @@ class CheckpointDirectory:
         self.path = path
         self._storage = storage or LocalStorage()
         self._uploads = uploads or UploadWatch.for_this_job()
-        # What was found good, and how its files looked then: re-reading gigabytes to prune would cost too much.
-        self._found_good: dict[int, tuple[Any, ...]] = {}
+        # Re-reading gigabytes to prune would cost too much, and a thread that parses manifests holds the training up.
+        self._found_good: dict[int, _Found] = {}
 
     @staticmethod
     def name(step: int) -> str:
@@ -202,7 +217,7 @@ class CheckpointDirectory:
         """
         self._found_good.pop(step, None)
         manifest = self.read_manifest(step)
-        fingerprint = self._fingerprint(step, manifest)
+        found = self._found(step, manifest)
         seen = view(manifest)
         content = _Content(self, step, manifest, seen.file_indices)
         try:
@@ -213,7 +228,7 @@ class CheckpointDirectory:
         def fill() -> None:
             content.fill()
             # Of several ranks each looks at its own part; if one finds damage there, all of them `distrust` it.
-            self._found_good[step] = fingerprint
+            self._found_good[step] = found
 
         return OpenCheckpoint(manifest, state, fill)
 
@@ -238,26 +253,40 @@ class CheckpointDirectory:
             DamagedCheckpointError: If anything about it is wrong.
             NewerFormatError: If a newer library wrote it.
         """
-        manifest = self.read_manifest(step)
-        fingerprint = self._fingerprint(step, manifest)
-        if self._found_good.get(step) == fingerprint:
+        if self._still_good(step) is not None:
             return
         self._found_good.pop(step, None)
+        manifest = self.read_manifest(step)
+        found = self._found(step, manifest)
         file_indices = view(manifest).file_indices
         _Content(self, step, manifest, file_indices).fill()
         if file_indices is None:
-            self._found_good[step] = fingerprint
+            self._found_good[step] = found
 
     def distrust(self, step: int) -> None:
         """Take a checkpoint for damaged until it is verified anew: somebody else has found something wrong with it."""
         self._found_good.pop(step, None)
 
-    def prune(self, *, keep_last: int = 3, keep_every: int | None = None, best: Best | None = None) -> list[int]:
+    def prune(
+        self,
+        *,
+        keep_last: int = 3,
+        keep_every: int | None = None,
+        best: Best | None = None,
+        keep_spare: bool = False,
+    ) -> list[int]:
         """Remove what need not stay. Gives the steps removed.
 
         The newest `keep_last` good ones stay, at least two, and so does everything newer than the oldest one of them;
         of what is older, what `Retention` spares. Where a platform copies the directory (and mirrors deletions),
         nothing goes before two of those that stay have been copied.
+
+        Args:
+            keep_last: How many good ones stay.
+            keep_every: Those of steps that are multiples of this stay too.
+            best: And the best one.
+            keep_spare: Let the next checkpoint be written over the data files of one that is removed. Until then they
+                stay on the disk; see `remove_spare`.
         """
         retention = Retention(last=keep_last, every=keep_every, best=best)
         kept: list[int] = []
@@ -282,13 +311,20 @@ class CheckpointDirectory:
             if step in spared:
                 continue
             try:
-                self._clear(self._at(step))
+                self._clear(self._at(step), keep_spare=keep_spare)
             except OSError as error:
                 _logger.warning("could not remove the old checkpoint %s: %s", self.name(step), error)
                 continue
             self._found_good.pop(step, None)
             removed.append(step)
         return removed
+
+    def remove_spare(self) -> None:
+        """Give back the room of the data files that were kept to be written over; it is fine when there are none."""
+        try:
+            self._storage.remove_tree(self.path / _SPARE_NAME)
+        except OSError as error:
+            _logger.warning("could not remove %s: %s", self.path / _SPARE_NAME, error)
 
     def open_data(self, step: int, file: DataFile) -> ReadableFile:
         """Open one data file of the right size.
@@ -312,8 +348,9 @@ class CheckpointDirectory:
         return self._uploads.is_durable(self._at(step), self._storage)
 
     def _candidate(self, step: int) -> Candidate:
+        known = self._still_good(step)
         try:
-            return Candidate(step=step, metrics=self.read_manifest(step).metrics)
+            return Candidate(step=step, metrics=self.read_manifest(step).metrics if known is None else known.metrics)
         except CheckpointError:
             # What cannot say how good it was is not spared for it, and a damaged one is not spared at all.
             return Candidate(step=step, metrics={}, damaged=True)
@@ -326,18 +363,28 @@ class CheckpointDirectory:
         steps = (int(match.group(1)) for match in found if match)
         return sorted((step for step in steps if self._storage.is_directory(self._at(step))), reverse=True)
 
-    def _clear(self, target: Path) -> None:
+    def _clear(self, target: Path, *, keep_spare: bool = False) -> None:
         # The manifest goes first: whatever stops us then, no reader takes the rest for a checkpoint.
         if self._storage.is_directory(target) and MANIFEST_NAME in self._storage.names(target):
             self._storage.remove_file(target / MANIFEST_NAME)
             self._storage.sync_directory(target)
-        self._storage.remove_tree(target)
+        spare = self.path / _SPARE_NAME
+        # What the platform finds, it copies: there a spare would be uploaded once more.
+        if keep_spare and not self._uploads.platform_copies and not self._storage.is_directory(spare):
+            self._storage.rename(target, spare)
+        else:
+            self._storage.remove_tree(target)
 
     def _make_place(self, step: int) -> None:
-        """Make an empty directory for a checkpoint."""
-        target = self._at(step)
+        """Make a directory for a checkpoint. Nothing is in it but data files to be written over."""
+        target, spare = self._at(step), self.path / _SPARE_NAME
         self._storage.make_directory(self.path)
         self._clear(target)
+        if self._storage.is_directory(spare):
+            self._storage.rename(spare, target)
+            for name in self._storage.names(target):
+                if not is_data_file_name(name):
+                    self._storage.remove_tree(target / name)
         self._storage.make_directory(target)
 
     def _write_files(
@@ -352,14 +399,14 @@ class CheckpointDirectory:
             wait: See `write_images`.
         """
         files = [self._write_data(step, data_file_name(first + image.index), image, wait) for image in images]
-        if not files:
-            self._storage.sync_directory(self.path)
+        # Not before: a file system that keeps a journal would hold the writes up, and now it has these down already.
+        self._storage.sync_directory(self._at(step))
+        self._storage.sync_directory(self.path)
         return files
 
     def _write_data(self, step: int, name: str, image: FileImage, wait: Callable[[int], None] | None) -> DataFile:
-        target = self._at(step)
         wait_here = None if wait is None else (lambda end: wait(image.start + end))
-        write_file(self._storage, target / name, image.raw, directories=(target, self.path), wait=wait_here)
+        write_file(self._storage, self._at(step) / name, image.raw, wait=wait_here)
         return DataFile(name=name, size=len(image.raw), chunks=tuple(image.checksums))
 
     def _commit(
@@ -385,11 +432,15 @@ class CheckpointDirectory:
             ranks=tuple(ranks),
         )
         raw = manifest_bytes(manifest)
+        written = {file.name for file in files}
+        for name in self._storage.names(target):
+            if is_data_file_name(name) and name not in written:
+                self._storage.remove_file(target / name)
         self._storage.write(target / _MANIFEST_DRAFT, raw)
         # The disk has the data and their entries: now it may get the name that vouches for them.
         self._storage.rename(target / _MANIFEST_DRAFT, target / MANIFEST_NAME)
         self._storage.sync_directory(target)
-        self._found_good[step] = self._fingerprint(step, manifest)
+        self._found_good[step] = self._found(step, manifest)
         return len(raw) + sum(file.size for file in files)
 
     def _abandon(self, step: int) -> None:
@@ -398,8 +449,15 @@ class CheckpointDirectory:
         with contextlib.suppress(OSError):
             self._clear(self._at(step))
 
-    def _fingerprint(self, step: int, manifest: Manifest) -> tuple[Any, ...]:
-        names = [MANIFEST_NAME, *(file.name for file in manifest.files)]
+    def _found(self, step: int, manifest: Manifest) -> _Found:
+        names = (MANIFEST_NAME, *(file.name for file in manifest.files))
+        return _Found(names, self._fingerprints(step, names), manifest.metrics)
+
+    def _still_good(self, step: int) -> _Found | None:
+        known = self._found_good.get(step)
+        return known if known is not None and known.fingerprints == self._fingerprints(step, known.names) else None
+
+    def _fingerprints(self, step: int, names: Sequence[str]) -> tuple[tuple[int, int, int] | None, ...]:
         return tuple(self._storage.fingerprint(self._at(step) / name) for name in names)
 
     def _refusal(self, step: int, error: OSError) -> str:

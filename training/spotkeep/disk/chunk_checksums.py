@@ -64,6 +64,44 @@ def chunk_checksums(raw: Buffer, chunk_bytes: int) -> list[str]:
     return checksums
 
 
+class ChunkSum:
+    """The checksum of one chunk whose bytes arrive one after the other.
+
+    What has arrived is added up at once, while the processor's cache still has it.
+
+    Args:
+        chunk: Where the bytes will be.
+    """
+
+    def __init__(self, chunk: memoryview) -> None:
+        self._chunk = chunk
+        self._rows = len(chunk) // _ROW_BYTES
+        self._added_rows = 0
+        self._sums: list[Any] = []
+        numpy = _numpy(len(chunk)) if self._rows else None
+        self._words = None
+        if numpy is not None:
+            self._add = numpy.add.reduce
+            self._words = numpy.ndarray((self._rows, _ROW_WORDS), dtype="<u8", buffer=chunk)
+
+    def arrived(self, end: int) -> None:
+        """Add up what has arrived since the last call: the bytes before `end` are there."""
+        rows = end // _ROW_BYTES
+        if self._words is not None and rows > self._added_rows:
+            self._sums.append(self._add(self._words[self._added_rows : rows]))
+            self._added_rows = rows
+
+    def checksum(self) -> str:
+        """Give the checksum of the whole chunk, which has arrived: what `chunk_checksum` gives."""
+        if self._words is None:
+            return chunk_checksum(self._chunk)
+        self.arrived(len(self._chunk))
+        sums = self._sums[0]
+        for more in self._sums[1:]:
+            sums += more
+        return f"{zlib.crc32(self._chunk[self._rows * _ROW_BYTES :], zlib.crc32(sums)):08x}"
+
+
 def _column_sums(view: memoryview, chunk_bytes: int) -> Any:
     """Give the column sums of each chunk, as bytes-like objects."""
     rows = chunk_bytes // _ROW_BYTES

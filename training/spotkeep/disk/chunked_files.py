@@ -48,22 +48,20 @@ def write_file(
     path: Path,
     raw: memoryview,
     *,
-    directories: Sequence[Path] = (),
     wait: Callable[[int], None] | None = None,
 ) -> None:
     """Write a data file and wait until the disk has it.
 
     Args:
         storage: The disk.
-        path: Where; nothing may be there.
+        path: Where; what is there is lost.
         raw: Its bytes.
-        directories: The disk shall have their entries too.
         wait: Called with the end of a piece before it is written; returns when all bytes before it are there.
 
     Raises:
         OSError: If the disk refuses.
     """
-    with storage.create(path, direct=True) as descriptor:
+    with storage.write_over(path, size=len(raw)) as descriptor:
 
         def write_pieces(left: Iterator[Piece]) -> None:
             for start, end in left:
@@ -73,9 +71,6 @@ def write_file(
 
         share(_growing_pieces(len(raw)), write_pieces)
         storage.sync(descriptor)
-    # Not before: a file system that keeps a journal would hold the writes up. Now it has written these down already.
-    for directory in directories:
-        storage.sync_directory(directory)
 
 
 def read_file(file: ReadableFile, checksums: Sequence[str], targets: Sequence[Target] = ()) -> None:

@@ -6,13 +6,13 @@ memory is taken once, touched, and kept: one state's worth, the only memory beyo
 
 from __future__ import annotations
 
-import bisect
 import contextlib
+import math
 import mmap
 import os
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ from spotkeep.loaded import loaded
 from spotkeep.state.arrays import DeviceBytes
 from spotkeep.state.encoding import Blob
 
-from .chunk_checksums import chunk_checksums
+from .chunk_checksums import ChunkSum
 from .manifest import CHUNK_BYTES
 from .page_lock import lock_pages
 from .shared_work import Piece, pieces, share
@@ -29,13 +29,19 @@ from .storage import ALIGNMENT_BYTES
 
 # Below this, handing the interpreter's lock over costs more than the copy.
 _SMALL_COPY_BYTES = 2**14
-# Whole chunks, copied and then added up: few calls, since each may have to wait for the interpreter's lock, and little
-# enough for the second to find in the processor's cache what the first has put there.
+# Whole chunks, which the threads that copy take in turn and tell of: few times, since each may wake those who write.
 _AT_ONCE_BYTES = 4 * CHUNK_BYTES
+# Copied and then added up. As much as the processor's own cache still has when it is added up: twice as much, and half
+# of it comes from the memory again. Less, and the threads meet too often at the interpreter's lock.
+_IN_CACHE_BYTES = CHUNK_BYTES // 2
 _HUGE_PAGES = getattr(mmap, "MADV_HUGEPAGE", 14)
 _NOT_FOR_CHILDREN = getattr(mmap, "MADV_DONTFORK", 10)
 _POPULATE_WRITE = 23  # Linux 5.14; Python has no name for it.
 _POPULATE_BYTES = 64 * 2**20
+
+
+_Copy = tuple[memoryview, memoryview]
+"""Where to, and from where; of one length."""
 
 
 class AbandonedSnapshotError(Exception):
@@ -70,6 +76,7 @@ class Snapshot:
         self._unlock: weakref.finalize[Any, Any] | None = None
         self._copied_end = 0
         self._copied_beyond: dict[int, int] = {}
+        self._awaited_end = math.inf
         self._abandoned = False
         self._progress = threading.Condition()
 
@@ -106,8 +113,8 @@ class Snapshot:
         try:
             self._copy_from_devices(blobs, images)
             for image in images:
-                contents = _Contents(blob for blob in blobs if blob.file_index == image.index)
-                share(pieces(len(image.raw), _AT_ONCE_BYTES), partial(self._copy_pieces, image, contents))
+                copies = _copies(image, (blob for blob in blobs if blob.file_index == image.index))
+                share(pieces(len(image.raw), _AT_ONCE_BYTES), partial(self._copy_pieces, image, copies))
         except BaseException:
             with self._progress:
                 self._abandoned = True
@@ -124,7 +131,9 @@ class Snapshot:
             AbandonedSnapshotError: If it never will be.
         """
         with self._progress:
-            self._progress.wait_for(lambda: self._abandoned or end <= self._copied_end)
+            while self._copied_end < end and not self._abandoned:
+                self._awaited_end = min(self._awaited_end, end)
+                self._progress.wait()
             if self._abandoned:
                 raise AbandonedSnapshotError("the copy of the state was broken off")
 
@@ -141,18 +150,23 @@ class Snapshot:
         for wait in waits:
             wait()
 
-    def _copy_pieces(self, image: FileImage, contents: _Contents, left: Iterator[Piece]) -> None:
+    def _copy_pieces(self, image: FileImage, copies: Sequence[Sequence[_Copy]], left: Iterator[Piece]) -> None:
         for start, end in left:
-            block = image.raw[start:end]
-            contents.copy_into(block, start)
-            number = start // CHUNK_BYTES
-            checksums = chunk_checksums(block, CHUNK_BYTES)
-            image.checksums[number : number + len(checksums)] = checksums
+            chunks = [image.raw[low : min(low + CHUNK_BYTES, end)] for low in range(start, end, CHUNK_BYTES)]
+            sums = [ChunkSum(chunk) for chunk in chunks]
+            for low, high in pieces(end - start, _IN_CACHE_BYTES):
+                for target, source in copies[(start + low) // _IN_CACHE_BYTES]:
+                    copy_bytes(target, source)
+                number = low // CHUNK_BYTES
+                sums[number].arrived(high - number * CHUNK_BYTES)
+            image.checksums[start // CHUNK_BYTES : -(-end // CHUNK_BYTES)] = [one.checksum() for one in sums]
             with self._progress:
                 self._copied_beyond[image.start + start] = image.start + end
                 while self._copied_end in self._copied_beyond:
                     self._copied_end = self._copied_beyond.pop(self._copied_end)
-                self._progress.notify_all()
+                if self._copied_end >= self._awaited_end:
+                    self._awaited_end = math.inf
+                    self._progress.notify_all()
 
     def _hold(self, size: int) -> None:
         if size <= self.capacity_bytes:
@@ -199,26 +213,31 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_all_after_fork)
 
 
-class _Contents:
-    """What one data file holds."""
+def _copies(image: FileImage, blobs: Iterable[Blob]) -> list[list[_Copy]]:
+    """Say what is copied into each `_IN_CACHE_BYTES` of a file, and put zeros where nothing is.
 
-    def __init__(self, blobs: Iterator[Blob]) -> None:
-        self._blobs = list(blobs)
-        self._offsets = [blob.offset for blob in self._blobs]
+    Found out before any of it is copied: what holds the interpreter's lock holds up the other thread.
+    """
+    copies: list[list[_Copy]] = [[] for _ in pieces(len(image.raw), _IN_CACHE_BYTES)]
+    end = 0
+    for blob in blobs:
+        _clear(image.raw[end : blob.offset])
+        start, end = blob.offset, blob.offset + len(blob.raw)
+        if isinstance(blob.raw, DeviceBytes):
+            continue  # It is there already.
+        source, low = memoryview(blob.raw), start
+        while low < end:
+            number = low // _IN_CACHE_BYTES
+            high = min((number + 1) * _IN_CACHE_BYTES, end)
+            copies[number].append((image.raw[low:high], source[low - start : high - start]))
+            low = high
+    _clear(image.raw[end:])
+    return copies
 
-    def copy_into(self, block: memoryview, start: int) -> None:
-        """Fill a block that begins at `start`: blobs, and zeros between."""
-        filled, end = start, start + len(block)
-        first = max(bisect.bisect_right(self._offsets, start) - 1, 0)
-        for blob in self._blobs[first : bisect.bisect_left(self._offsets, end)]:
-            low, high = max(blob.offset, start), min(blob.offset + len(blob.raw), end)
-            if low < high:
-                block[filled - start : low - start] = bytes(low - filled)
-                if not isinstance(blob.raw, DeviceBytes):  # which is there already
-                    raw = memoryview(blob.raw)[low - blob.offset : high - blob.offset]
-                    copy_bytes(block[low - start : high - start], raw)
-                filled = high
-        block[filled - start :] = bytes(end - filled)
+
+def _clear(raw: memoryview) -> None:
+    if len(raw):
+        raw[:] = bytes(len(raw))
 
 
 def new_memory(size: int) -> mmap.mmap:

@@ -135,14 +135,26 @@ class SharedDirectory(CheckpointDirectory):
                 raise SaveError(f"there is no checkpoint of step {step}, because of {error}") from error
             raise
 
-    def prune(self, *, keep_last: int = 3, keep_every: int | None = None, best: Best | None = None) -> list[int]:
+    def prune(
+        self,
+        *,
+        keep_last: int = 3,
+        keep_every: int | None = None,
+        best: Best | None = None,
+        keep_spare: bool = False,
+    ) -> list[int]:
         """See `CheckpointDirectory.prune`. Rank 0 decides; hosts with a disk of their own follow at the next save."""
         if self._ranks.rank != 0:
             return []
-        removed = super().prune(keep_last=keep_last, keep_every=keep_every, best=best)
+        removed = super().prune(keep_last=keep_last, keep_every=keep_every, best=best, keep_spare=keep_spare)
         with self._lock:
             self._pruned += removed
         return removed
+
+    def remove_spare(self) -> None:
+        """See `CheckpointDirectory.remove_spare`. It is left to rank 0, which has kept it."""
+        if self._ranks.rank == 0:
+            super().remove_spare()
 
     def _outlives_us(self, step: int) -> bool:
         return super()._outlives_us(step) and step not in self._waiting_elsewhere
