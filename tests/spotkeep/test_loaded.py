@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from spotkeep.disk.snapshot import copy_bytes
+from spotkeep.disk.snapshot import copy_bytes, unlocked
 from spotkeep.loaded import loaded
 from spotkeep.state.arrays import is_numpy_array, is_numpy_scalar, is_torch_tensor
 from spotkeep.state.random_states import capture_random_states
@@ -43,7 +43,7 @@ def test_saving_goes_on_while_a_thread_imports_numpy(monkeypatch: pytest.MonkeyP
     for name in ("numpy", "numpy.random", "torch"):
         monkeypatch.setitem(sys.modules, name, half)
     target = bytearray(1 << 20)
-    copy_bytes(memoryview(target), b"\x07" * len(target))
+    copy_bytes(unlocked(memoryview(target)), unlocked(b"\x07" * len(target)))
     assert target == b"\x07" * len(target)
     assert not is_numpy_array([1])
     assert not is_numpy_scalar(1)

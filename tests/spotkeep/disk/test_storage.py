@@ -54,6 +54,33 @@ def test_who_reads_the_old_one_reads_it_to_its_end(old):
     assert old.read_bytes() == NEW
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_worker_forked_while_it_is_open_stands_in_nobodys_way(old):
+    worker_ends, end_worker = os.pipe()
+    workers = []
+
+    def fork():
+        workers.append(os.fork())
+        if not workers[-1]:
+            os.close(end_worker)
+            os.read(worker_ends, 1)
+            os._exit(0)
+
+    try:
+        with old.open("rb") as same_file:
+            with contextlib.closing(LocalStorage().open(old)):
+                fork()
+            with LocalStorage().write_over(old, size=len(OLD)):
+                fork()
+            write_over(old)
+            assert same_file.read() == NEW
+    finally:
+        os.close(end_worker)
+        for worker in workers:
+            os.waitpid(worker, 0)
+        os.close(worker_ends)
+
+
 def test_who_has_the_old_one_under_another_name_keeps_it(tmp_path, old):
     os.link(old, tmp_path / "kept")
     write_over(old)

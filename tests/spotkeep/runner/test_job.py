@@ -54,7 +54,9 @@ def test_a_command_runs_with_the_library_and_its_environment(start):
 
 def usable(interpreter):
     found = shutil.which(interpreter)
-    return found if found and subprocess.run([found, "--version"], capture_output=True).returncode == 0 else None
+    return (
+        found if found and subprocess.run([found, "--version"], capture_output=True, env={}).returncode == 0 else None
+    )
 
 
 @pytest.mark.parametrize("version", ["python3.9", "python3.10", "python3.11", "python3.12", "python3.13"])

@@ -15,7 +15,7 @@ from typing import Callable
 from .chunk_checksums import chunk_checksums
 from .manifest import CHUNK_BYTES
 from .shared_work import Piece, pieces, share
-from .snapshot import copy_bytes, new_memory
+from .snapshot import copy_bytes, new_memory, unlocked
 from .storage import WRITE_BYTES, LocalStorage, ReadableFile
 
 # Written as soon as it is copied, while the disk would wait for a whole `WRITE_BYTES`.
@@ -167,7 +167,7 @@ class _Reader:
         for place, target in self._targets[first : bisect.bisect_left(self._places, end)]:
             low, high = max(place, start), min(place + len(target), end)
             if low < high:
-                copy_bytes(target[low - place : high - place], memory[low - start : high - start])
+                copy_bytes(unlocked(target[low - place : high - place]), unlocked(memory[low - start : high - start]))
 
     def _read(self, memory: memoryview, start: int, *, cached: bool) -> None:
         _fill(self._file, memory, start, cached=cached)

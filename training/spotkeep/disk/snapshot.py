@@ -40,8 +40,8 @@ _POPULATE_WRITE = 23  # Linux 5.14; Python has no name for it.
 _POPULATE_BYTES = 64 * 2**20
 
 
-_Copy = tuple[memoryview, memoryview]
-"""Where to, and from where; of one length."""
+_Copy = tuple[Any, Any]
+"""Where to, and from where; of one length, and both `unlocked`."""
 
 
 class AbandonedSnapshotError(Exception):
@@ -225,11 +225,11 @@ def _copies(image: FileImage, blobs: Iterable[Blob]) -> list[list[_Copy]]:
         start, end = blob.offset, blob.offset + len(blob.raw)
         if isinstance(blob.raw, DeviceBytes):
             continue  # It is there already.
-        source, low = memoryview(blob.raw), start
+        source, target, low = unlocked(blob.raw), unlocked(image.raw[start:end]), start
         while low < end:
             number = low // _IN_CACHE_BYTES
             high = min((number + 1) * _IN_CACHE_BYTES, end)
-            copies[number].append((image.raw[low:high], source[low - start : high - start]))
+            copies[number].append((target[low - start : high - start], source[low - start : high - start]))
             low = high
     _clear(image.raw[end:])
     return copies
@@ -256,10 +256,12 @@ def new_memory(size: int) -> mmap.mmap:
     return memory
 
 
-def copy_bytes(target: memoryview, source: Any) -> None:
-    """Copy bytes, letting other threads run meanwhile where NumPy is there to do it."""
+def unlocked(raw: Any) -> Any:
+    """Give bytes as what is copied while other threads run: an array, where NumPy is there and they are worth it."""
     numpy = loaded("numpy")
-    if numpy is None or len(target) < _SMALL_COPY_BYTES:
-        target[:] = source
-    else:
-        numpy.copyto(numpy.frombuffer(target, dtype="u1"), numpy.frombuffer(source, dtype="u1"))
+    return memoryview(raw) if numpy is None or len(raw) < _SMALL_COPY_BYTES else numpy.frombuffer(raw, dtype="u1")
+
+
+def copy_bytes(target: Any, source: Any) -> None:
+    """Copy bytes; both are memory, or both `unlocked`."""
+    target[:] = source

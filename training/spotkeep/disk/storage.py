@@ -86,6 +86,7 @@ class ReadableFile:
     def close(self) -> None:
         """Close it."""
         self._close_direct()
+        _unlock(self._descriptor)
         os.close(self._descriptor)
 
     def _read_some(self, target: memoryview, offset: int, *, cached: bool) -> int:
@@ -168,6 +169,7 @@ class LocalStorage:
                 os.ftruncate(descriptor, size)
             yield descriptor
         finally:
+            _unlock(descriptor)
             os.close(descriptor)
 
     def write(self, path: Path, raw: Buffer) -> int:
@@ -286,6 +288,14 @@ def _lock(descriptor: int, *, exclusive: bool) -> bool:
     except OSError:
         return False
     return True
+
+
+def _unlock(descriptor: int) -> None:
+    """Give a lock back; closing is not enough while a process that was forked meanwhile has the descriptor too."""
+    import fcntl
+
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def _leave_direct_mode(descriptor: int) -> None:
