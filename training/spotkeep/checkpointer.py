@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -147,14 +147,10 @@ class Checkpointer:
             outlook=_outlook(outlook),
             announce=self._announce_interval,
         )
-        self._keep_last = keep_last
-        self._keep_every = keep_every
-        self._keep_best = keep_best
+        self._retention = Retention(last=keep_last, every=keep_every, best=keep_best)
         self._directory = CheckpointDirectory(_directory(directory))
         self._saver = BackgroundSaver(self._directory, tidy=self._after_save)
-        self._second_tier = SecondTier(
-            self._directory, remote=remote, retention=Retention(last=keep_last, every=keep_every, best=keep_best)
-        )
+        self._second_tier = SecondTier(self._directory, remote=remote, retention=self._retention)
         self._history = InterruptionHistory(self._directory.path) if auto else None
         self._notice_watch = NoticeWatch(on_change=self._on_notice_change)
         # Both are told by whoever notices first. Entered again by a handler that interrupts a thread which is in it.
@@ -616,7 +612,7 @@ class Checkpointer:
         self._emit("save-failed", step=step, problem=str(problem))
         # A full disk is the usual reason: make room for the next attempt.
         self._saver.wait_until_idle()
-        self._prune(keep_last=2)
+        self._prune(replace(self._retention, last=2))
         self._directory.remove_spare()
 
     def _wait_until_over(self) -> None:
@@ -689,7 +685,7 @@ class Checkpointer:
             self._written_step = step
             self._second_tier.saved(step)
         if self._notice() is None:
-            self._prune(self._keep_last, keep_spare=True)
+            self._prune(self._retention, keep_spare=True)
 
     def _epoch_steps(self, first: int, end: int, total_steps: int) -> Iterator[int]:
         while self._step < end:
@@ -775,11 +771,9 @@ class Checkpointer:
         except CheckpointError as error:
             self._tell_failure(self._step, error)
 
-    def _prune(self, keep_last: int, *, keep_spare: bool = False) -> None:
+    def _prune(self, retention: Retention, *, keep_spare: bool = False) -> None:
         try:
-            self._directory.prune(
-                keep_last=keep_last, keep_every=self._keep_every, best=self._keep_best, keep_spare=keep_spare
-            )
+            self._directory.prune(retention, keep_spare=keep_spare)
         except OSError as error:
             _logger.warning("could not remove old checkpoints: %s", error)
 

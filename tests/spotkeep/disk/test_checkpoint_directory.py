@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.manifest import CHUNK_BYTES
+from spotkeep.disk.retention import Retention
 from spotkeep.disk.storage import LocalStorage
 from spotkeep.disk.upload_markers import UPLOADED_SUFFIX, UPLOADING_SUFFIX
 from spotkeep.errors import DamagedCheckpointError, SaveError
@@ -88,7 +89,7 @@ def test_a_crash_before_any_file_operation_loses_nothing_that_was_written(
         write(directory, 3)
         (directory.path / "step-3" / "data-00000.bin").write_bytes(b"damaged")
     if case == "over old data":
-        assert directory.prune(keep_last=2, keep_spare=True) == [0]
+        assert directory.prune(Retention(last=2), keep_spare=True) == [0]
     shutil.copytree(directory.path, before)
 
     log = faulty_storage()
@@ -116,7 +117,7 @@ def test_pruning_reads_nothing_that_was_found_good_and_has_not_changed(checkpoin
         LocalStorage, "open", lambda self, path: read.append(path.parent.name) or really_open(self, path)
     )
     os.utime(directory.path / "step-4" / "data-00000.bin")
-    assert directory.prune(keep_last=2) == [3, 2, 1]
+    assert directory.prune(Retention(last=2)) == [3, 2, 1]
     assert set(read) == {"step-4"}
 
 
@@ -127,17 +128,17 @@ def test_a_crash_while_pruning_leaves_the_newest_two(tmp_path, checkpoints, faul
     write(directory, 1, 2, 3, 4)
     shutil.copytree(directory.path, before)
     log = faulty_storage()
-    assert checkpoints(storage=log).prune(keep_last=2, keep_spare=keep_spare) == [2, 1]
+    assert checkpoints(storage=log).prune(Retention(last=2), keep_spare=keep_spare) == [2, 1]
     for operation in range(len(log.log)):
         shutil.rmtree(directory.path)
         shutil.copytree(before, directory.path)
         with pytest.raises(crash):
-            checkpoints(storage=faulty_storage(crash_before=operation)).prune(keep_last=2, keep_spare=keep_spare)
+            checkpoints(storage=faulty_storage(crash_before=operation)).prune(Retention(last=2), keep_spare=keep_spare)
         after = checkpoints()
         assert after.steps()[:2] == [4, 3]
         for step in after.steps():
             after.verify(step)
-        checkpoints().prune(keep_last=2)
+        checkpoints().prune(Retention(last=2))
         checkpoints().remove_spare()
         assert sorted(path.name for path in directory.path.iterdir()) == ["step-3", "step-4"]
 
@@ -247,9 +248,9 @@ def test_a_file_larger_than_its_manifest_says_is_not_read_into_memory(checkpoint
 def test_pruning_keeps_the_newest(checkpoints):
     directory = checkpoints()
     write(directory, 1, 2, 3, 4, 5)
-    assert directory.prune(keep_last=3) == [2, 1]
+    assert directory.prune(Retention(last=3)) == [2, 1]
     assert directory.steps() == [5, 4, 3]
-    assert directory.prune(keep_last=1) == [3], "two always stay"
+    assert directory.prune(Retention(last=1)) == [3], "two always stay"
     assert directory.steps() == [5, 4]
 
 
@@ -257,7 +258,7 @@ def test_the_next_checkpoint_is_written_over_the_data_of_one_that_was_removed(ch
     storage = faulty_storage()
     directory = checkpoints(storage=storage)
     write(directory, 1, 2, 3)
-    assert directory.prune(keep_last=2, keep_spare=True) == [1]
+    assert directory.prune(Retention(last=2), keep_spare=True) == [1]
     assert directory.steps() == [3, 2]
     storage.log.clear()
     write(directory, 4)
@@ -270,7 +271,7 @@ def test_the_next_checkpoint_is_written_over_the_data_of_one_that_was_removed(ch
 def test_one_spare_is_enough_and_goes_when_it_is_not_needed_any_more(checkpoints):
     directory = checkpoints()
     write(directory, 1, 2, 3, 4)
-    assert directory.prune(keep_last=2, keep_spare=True) == [2, 1]
+    assert directory.prune(Retention(last=2), keep_spare=True) == [2, 1]
     assert sorted(path.name for path in directory.path.iterdir()) == [".spare", "step-3", "step-4"]
     directory.remove_spare()
     directory.remove_spare()
@@ -284,7 +285,7 @@ def test_nothing_else_of_what_was_removed_gets_into_the_next_checkpoint(checkpoi
     (directory.path / "step-1" / "notes.txt").write_text("by somebody")
     (directory.path / "step-1" / "folder").mkdir()
     write(directory, 2, 3)
-    directory.prune(keep_last=2, keep_spare=True)
+    directory.prune(Retention(last=2), keep_spare=True)
     write(directory, 4)
     assert sorted(path.name for path in (directory.path / "step-4").iterdir()) == ["data-00000.bin", "manifest.json"]
 
@@ -295,7 +296,7 @@ def test_who_reads_a_checkpoint_that_is_removed_and_written_over_reads_it_to_its
     with contextlib.closing(directory.open_data(1, directory.read_manifest(1).files[0])) as reading:
         before, after = bytearray(reading.size), bytearray(reading.size)
         reading.read_into(memoryview(before), 0)
-        directory.prune(keep_last=2, keep_spare=True)
+        directory.prune(Retention(last=2), keep_spare=True)
         write(directory, 4)
         reading.read_into(memoryview(after), 0)
     assert after == before
@@ -307,7 +308,7 @@ def test_where_the_platform_copies_nothing_is_kept_that_it_would_copy_again(chec
     write(directory, 1, 2, 3)
     mark_uploaded(directory, 2)
     mark_uploaded(directory, 3)
-    assert directory.prune(keep_last=2, keep_spare=True) == [1]
+    assert directory.prune(Retention(last=2), keep_spare=True) == [1]
     assert sorted(path.name for path in directory.path.iterdir()) == ["step-2", "step-3"]
 
 
@@ -322,7 +323,7 @@ def test_pruning_never_counts_a_damaged_checkpoint_as_kept(tmp_path_factory, dam
     if restarted:
         directory = CheckpointDirectory(path)
     good = [step for step in range(6, 0, -1) if step not in damaged]
-    directory.prune(keep_last=keep_last)
+    directory.prune(Retention(last=keep_last))
     kept = [step for step in directory.steps() if step not in damaged]
     assert kept[: max(2, keep_last)] == good[: max(2, keep_last)]
     if len(good) >= max(2, keep_last):
@@ -338,11 +339,11 @@ def mark_uploaded(directory, step, *, suffix=UPLOADED_SUFFIX):
 def test_where_the_platform_copies_nothing_goes_before_its_successors_have_arrived(checkpoints):
     directory = checkpoints(platform_copies=True)
     write(directory, 1, 2, 3)
-    assert directory.prune(keep_last=2) == []
+    assert directory.prune(Retention(last=2)) == []
     mark_uploaded(directory, 3)
-    assert directory.prune(keep_last=2) == [], "one copy is not two"
+    assert directory.prune(Retention(last=2)) == [], "one copy is not two"
     mark_uploaded(directory, 2)
-    assert directory.prune(keep_last=2) == [1]
+    assert directory.prune(Retention(last=2)) == [1]
     assert sorted(path.name for path in directory.path.iterdir()) == ["step-2", "step-3"], "its markers go with it"
 
 

@@ -199,7 +199,7 @@ def test_a_second_notice_that_ends_sooner_is_told(tmp_path, job_events, monkeypa
 def test_on_a_notice_nobody_waits_until_old_checkpoints_are_removed(tmp_path, monkeypatch):
     release = threading.Event()
 
-    def prune(directory, **options):
+    def prune(directory, retention, **options):
         threading.Timer(0.05, interrupt).start()
         release.wait(30)
         return []

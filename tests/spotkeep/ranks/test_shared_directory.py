@@ -11,6 +11,7 @@ import pytest
 
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.inspection import InspectedCheckpoint
+from spotkeep.disk.retention import Retention
 from spotkeep.disk.snapshot import Snapshot
 from spotkeep.disk.upload_markers import UPLOADED_SUFFIX, UploadWatch
 from spotkeep.errors import SaveError, UsageError
@@ -147,7 +148,7 @@ def test_one_rank_prunes(world, tmp_path):
         removed = []
         for step in range(1, 6):
             write(directory, ranks, step)
-            removed += directory.prune(keep_last=2)
+            removed += directory.prune(Retention(last=2))
         return removed
 
     assert world(2).run(act) == [[1, 2, 3], []]
@@ -160,7 +161,7 @@ def test_what_goes_is_written_over_by_every_rank_and_gone_in_the_end(world, tmp_
         directory = SharedDirectory(tmp_path, ranks=ranks, storage=storage)
         for step in range(1, 6):
             write(directory, ranks, step)
-            directory.prune(keep_last=2, keep_spare=True)
+            directory.prune(Retention(last=2), keep_spare=True)
         directory.remove_spare()
         return sum(entry.startswith("create data-") for entry in storage.log)
 
@@ -203,7 +204,7 @@ class TestHostsWithADiskEach:
                 if ranks.rank == 2 and step >= 4:
                     self.mark(tmp_path, 1, step)
                 ranks.exchange(None)
-                removed.append(directory.prune(keep_last=2))
+                removed.append(directory.prune(Retention(last=2)))
                 ranks.exchange(None)
             return removed
 

@@ -311,7 +311,7 @@ def test_a_checkpoint_that_is_being_uploaded_may_be_removed_from_the_disk(machin
     upload = remote.open(3)
     save(here, 4)
     save(here, 5)
-    assert here.prune(keep_last=2) == [3]
+    assert here.prune(Retention(last=2)) == [3]
     remote.send(upload, pace=Pace(None))
     upload.close()
     there, remote = machines("there")

@@ -38,7 +38,7 @@ from .manifest import (
     manifest_bytes,
     parse_manifest,
 )
-from .retention import Best, Candidate, Retention
+from .retention import Candidate, Retention
 from .snapshot import FileImage, Snapshot
 from .storage import LocalStorage, ReadableFile
 from .upload_markers import UploadWatch
@@ -267,28 +267,18 @@ class CheckpointDirectory:
         """Take a checkpoint for damaged until it is verified anew: somebody else has found something wrong with it."""
         self._found_good.pop(step, None)
 
-    def prune(
-        self,
-        *,
-        keep_last: int = 3,
-        keep_every: int | None = None,
-        best: Best | None = None,
-        keep_spare: bool = False,
-    ) -> list[int]:
+    def prune(self, retention: Retention, *, keep_spare: bool = False) -> list[int]:
         """Remove what need not stay. Gives the steps removed.
 
-        The newest `keep_last` good ones stay, at least two, and so does everything newer than the oldest one of them;
+        The newest good ones stay, at least two, and so does everything newer than the oldest one of them;
         of what is older, what `Retention` spares. Where a platform copies the directory (and mirrors deletions),
         nothing goes before two of those that stay have been copied.
 
         Args:
-            keep_last: How many good ones stay.
-            keep_every: Those of steps that are multiples of this stay too.
-            best: And the best one.
+            retention: What stays.
             keep_spare: Let the next checkpoint be written over the data files of one that is removed. Until then they
                 stay on the disk; see `remove_spare`.
         """
-        retention = Retention(last=keep_last, every=keep_every, best=best)
         kept: list[int] = []
         candidates = iter(self._step_directories())
         for step in candidates:

@@ -29,8 +29,9 @@ WRITE_BYTES = 16 * 2**20
 
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 _DIRECT = getattr(os, "O_DIRECT", 0)
-_NOT_A_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-_READ_FLAGS = os.O_RDONLY | _NOT_A_LINK | _CLOEXEC
+# A link is not followed, and a pipe does not hold us up until `_regular` has refused it.
+_REGULAR_ONLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_READ_FLAGS = os.O_RDONLY | _REGULAR_ONLY | _CLOEXEC
 _WRITE_FLAGS = os.O_WRONLY | _CLOEXEC
 
 
@@ -269,7 +270,7 @@ def _regular(path: Path, found: os.stat_result) -> os.stat_result:
 def _only_holder(path: Path) -> int | None:
     """Open a regular file for writing past the page cache, if nobody else has it and the system can tell."""
     try:
-        descriptor = os.open(path, _WRITE_FLAGS | _NOT_A_LINK | _DIRECT)
+        descriptor = os.open(path, _WRITE_FLAGS | _REGULAR_ONLY | _DIRECT)
     except OSError:
         return None
     found = os.fstat(descriptor)

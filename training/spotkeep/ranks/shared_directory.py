@@ -22,7 +22,7 @@ from typing import Any, Callable
 
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.manifest import MANIFEST_NAME
-from spotkeep.disk.retention import Best
+from spotkeep.disk.retention import Retention
 from spotkeep.disk.snapshot import FileImage
 from spotkeep.disk.storage import LocalStorage
 from spotkeep.disk.upload_markers import UploadWatch
@@ -135,18 +135,11 @@ class SharedDirectory(CheckpointDirectory):
                 raise SaveError(f"there is no checkpoint of step {step}, because of {error}") from error
             raise
 
-    def prune(
-        self,
-        *,
-        keep_last: int = 3,
-        keep_every: int | None = None,
-        best: Best | None = None,
-        keep_spare: bool = False,
-    ) -> list[int]:
+    def prune(self, retention: Retention, *, keep_spare: bool = False) -> list[int]:
         """See `CheckpointDirectory.prune`. Rank 0 decides; hosts with a disk of their own follow at the next save."""
         if self._ranks.rank != 0:
             return []
-        removed = super().prune(keep_last=keep_last, keep_every=keep_every, best=best, keep_spare=keep_spare)
+        removed = super().prune(retention, keep_spare=keep_spare)
         with self._lock:
             self._pruned += removed
         return removed
