@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spotkeep.disk import chunk_checksums
-from spotkeep.disk.chunk_checksums import ChunkSum, chunk_checksum
+from spotkeep.disk.chunk_checksums import ChunkSums, chunk_checksum
 
 ROW = 511 * 8
 LENGTHS = [0, 1, ROW - 1, ROW, ROW + 1, 3 * ROW + 5, 128 * ROW, 129 * ROW + 8, 2**20]
@@ -49,20 +49,25 @@ def test_torch_adds_up_alike_where_numpy_is_not_there(length, monkeypatch):
 
 
 @pytest.mark.parametrize("numpy_there", [True, False])
-@given(data=st.data(), length=st.sampled_from(LENGTHS))
-@settings(max_examples=50, deadline=None)
-def test_it_is_the_same_when_the_bytes_arrive_in_parts(numpy_there, data, length):
-    raw, chunk = noise(length), memoryview(bytearray(length))
-    ends = sorted(data.draw(st.lists(st.integers(0, length), max_size=4)))
+@pytest.mark.parametrize("parts_per_chunk", [1, 2, 4])
+@pytest.mark.parametrize("chunk_bytes", [64, ROW, 4 * ROW, 2**14])
+@given(data=st.data(), length=st.sampled_from([*LENGTHS[:-1], 5 * 2**14]))
+@settings(max_examples=20, deadline=None)
+def test_they_are_the_same_when_chunks_arrive_in_parts(numpy_there, parts_per_chunk, chunk_bytes, data, length):
+    raw, target = noise(length), memoryview(bytearray(length))
+    part_bytes = chunk_bytes // parts_per_chunk
+    chunks = data.draw(st.permutations(range(-(-length // chunk_bytes))))
     with pytest.MonkeyPatch.context() as patch:
         if not numpy_there:
             patch.setattr(chunk_checksums, "_numpy", lambda size: None)
-        chunk_sum, start = ChunkSum(chunk), 0
-        for end in (*ends, length):
-            chunk[start:end] = raw[start:end]
-            chunk_sum.arrived(end)
-            start = end
-        assert chunk_sum.checksum() == chunk_checksum(raw)
+        sums = ChunkSums(target, chunk_bytes=chunk_bytes, part_bytes=part_bytes)
+        for chunk in chunks:
+            for start in range(chunk * chunk_bytes, min((chunk + 1) * chunk_bytes, length), part_bytes):
+                end = min(start + part_bytes, (chunk + 1) * chunk_bytes)
+                target[start:end] = raw[start:end]
+                sums.arrived(start // part_bytes)
+        found = [sums.checksums(chunk, chunk + 1)[0] for chunk in range(len(chunks))]
+    assert found == [by_the_book(raw[start : start + chunk_bytes]) for start in range(0, length, chunk_bytes)]
 
 
 @given(data=st.data(), length=st.sampled_from(LENGTHS[1:7]))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 import pytest
 
-from spotkeep.disk.shared_work import pieces, share
+from spotkeep.disk import shared_work
+from spotkeep.disk.shared_work import memory_threads, pieces, share, usable_processors
 
 
 def test_a_length_is_cut_into_pieces():
@@ -72,3 +74,26 @@ def test_who_interrupts_the_asking_thread_finds_the_others_stopped(monkeypatch):
         share(pieces(16, 4), list, threads=4)
     assert not interrupted[0].is_alive()
     assert all(thread.name != "spotkeep-helper" for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize(
+    ("processors", "ranks", "threads"),
+    [(1, None, 2), (2, None, 2), (4, None, 4), (96, None, 8), (16, "4", 4), (8, "8", 2), (16, "many", 8), (16, "0", 8)],
+)
+def test_each_processor_moves_memory_and_the_ranks_of_a_machine_share_them(monkeypatch, processors, ranks, threads):
+    monkeypatch.setattr(shared_work, "usable_processors", lambda: processors)
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    if ranks is not None:
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+    assert memory_threads() == threads
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux binds a process to processors")
+def test_a_processor_that_this_process_may_not_use_does_not_count():
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        assert usable_processors() == 1
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert usable_processors() == len(allowed)

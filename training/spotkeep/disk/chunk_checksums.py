@@ -52,68 +52,82 @@ def chunk_checksums(raw: Buffer, chunk_bytes: int) -> list[str]:
     view = memoryview(raw)
     view = view.cast("B") if view.nbytes else memoryview(b"")
     whole = len(view) // chunk_bytes * chunk_bytes
-    checksums = []
+    chunks = [view[start : start + chunk_bytes] for start in range(0, whole, chunk_bytes)]
     if whole and chunk_bytes >= _ROW_BYTES:
-        rest = chunk_bytes // _ROW_BYTES * _ROW_BYTES
-        for start, sums in zip(range(0, whole, chunk_bytes), _column_sums(view[:whole], chunk_bytes)):
-            checksums.append(f"{zlib.crc32(view[start + rest : start + chunk_bytes], zlib.crc32(sums)):08x}")
+        checksums = [_checksum(sums, chunk) for sums, chunk in zip(_column_sums(view[:whole], chunk_bytes), chunks)]
     else:
-        checksums += [f"{zlib.crc32(view[start : start + chunk_bytes]):08x}" for start in range(0, whole, chunk_bytes)]
+        checksums = [f"{zlib.crc32(chunk):08x}" for chunk in chunks]
     if whole < len(view):
         checksums.append(chunk_checksum(view[whole:]))
     return checksums
 
 
-class ChunkSum:
-    """The checksum of one chunk whose bytes arrive one after the other.
+class ChunkSums:
+    """The checksums of chunks that arrive in parts: each is added up at once, while the processor's cache still has it.
 
-    What has arrived is added up at once, while the processor's cache still has it.
+    What can be worked out before the first one arrives is: what a thread does in Python then holds the others up.
 
     Args:
-        chunk: Where the bytes will be.
+        raw: Where the bytes will be.
+        chunk_bytes: How long a chunk is; the last one may be shorter.
+        part_bytes: How long a part is; a chunk has a whole number of them.
     """
 
-    def __init__(self, chunk: memoryview) -> None:
-        self._chunk = chunk
-        self._rows = len(chunk) // _ROW_BYTES
-        self._added_rows = 0
-        self._sums: list[Any] = []
-        numpy = _numpy(len(chunk)) if self._rows else None
-        self._words = None
-        if numpy is not None:
+    def __init__(self, raw: memoryview, *, chunk_bytes: int, part_bytes: int) -> None:
+        self._raw = raw
+        self._chunk_bytes = chunk_bytes
+        self._parts_per_chunk = chunk_bytes // part_bytes
+        self._parts: list[Any] = []
+        numpy = _numpy(len(raw))
+        if numpy is not None and chunk_bytes >= _ROW_BYTES:
             self._add = numpy.add.reduce
-            self._words = numpy.ndarray((self._rows, _ROW_WORDS), dtype="<u8", buffer=chunk)
+            # A row belongs to the part that its end is in.
+            ends = [end // _ROW_BYTES for end in range(0, chunk_bytes + 1, part_bytes)]
+            rows = [slice(low, high) for low, high in zip(ends, ends[1:])]
+            self._parts = [chunk[some] for chunk in _words(numpy, raw, chunk_bytes) for some in rows]
+        self._sums: list[Any] = [None] * len(self._parts)
 
-    def arrived(self, end: int) -> None:
-        """Add up what has arrived since the last call: the bytes before `end` are there."""
-        rows = end // _ROW_BYTES
-        if self._words is not None and rows > self._added_rows:
-            self._sums.append(self._add(self._words[self._added_rows : rows]))
-            self._added_rows = rows
+    def arrived(self, number: int) -> None:
+        """Take a part that is there, in any thread."""
+        if number < len(self._parts):
+            self._sums[number] = self._add(self._parts[number])
 
-    def checksum(self) -> str:
-        """Give the checksum of the whole chunk, which has arrived: what `chunk_checksum` gives."""
-        if self._words is None:
-            return chunk_checksum(self._chunk)
-        self.arrived(len(self._chunk))
-        sums = self._sums[0]
-        for more in self._sums[1:]:
-            sums += more
-        return f"{zlib.crc32(self._chunk[self._rows * _ROW_BYTES :], zlib.crc32(sums)):08x}"
+    def checksums(self, first: int, end: int) -> list[str]:
+        """Give the checksums of some chunks that are there: what `chunk_checksums` gives."""
+        return [self._checksum(number) for number in range(first, end)]
+
+    def _checksum(self, number: int) -> str:
+        chunk = self._raw[number * self._chunk_bytes : (number + 1) * self._chunk_bytes]
+        parts = self._sums[number * self._parts_per_chunk : (number + 1) * self._parts_per_chunk]
+        if not parts:
+            return chunk_checksum(chunk)
+        sums, *others = parts
+        for other in others:
+            sums = sums + other
+        return _checksum(sums, chunk)
+
+
+def _checksum(sums: Any, chunk: memoryview) -> str:
+    """Give the checksum of a chunk of at least a row, from its column sums, bytes-like."""
+    return f"{zlib.crc32(chunk[len(chunk) // _ROW_BYTES * _ROW_BYTES :], zlib.crc32(sums)):08x}"
 
 
 def _column_sums(view: memoryview, chunk_bytes: int) -> Any:
     """Give the column sums of each chunk, as bytes-like objects."""
-    rows = chunk_bytes // _ROW_BYTES
     numpy = _numpy(len(view))
     if numpy is not None:
-        shape, strides = (len(view) // chunk_bytes, rows, _ROW_WORDS), (chunk_bytes, _ROW_BYTES, 8)
-        words = numpy.ndarray(shape, dtype="<u8", buffer=view, strides=strides)
-        return numpy.add.reduce(words, axis=1).astype("<u8", copy=False)
+        return numpy.add.reduce(_words(numpy, view, chunk_bytes), axis=1)
     sums = _sums
     if loaded("torch") is not None and sys.byteorder == "little" and not view.readonly:
         sums = _sums_by_torch
+    rows = chunk_bytes // _ROW_BYTES
     return [sums(view[start : start + rows * _ROW_BYTES]) for start in range(0, len(view), chunk_bytes)]
+
+
+def _words(numpy: Any, view: memoryview, chunk_bytes: int) -> Any:
+    """Give an array of all whole chunks, their rows, and the words of each."""
+    shape = (len(view) // chunk_bytes, chunk_bytes // _ROW_BYTES, _ROW_WORDS)
+    return numpy.ndarray(shape, dtype="<u8", buffer=view, strides=(chunk_bytes, _ROW_BYTES, 8))
 
 
 def _sums_by_torch(words: memoryview) -> bytes:
@@ -130,8 +144,8 @@ def _sums(words: memoryview) -> bytes:
 
 
 def _numpy(size: int) -> Any:
-    """Give NumPy where it is imported already, or installed and worth it."""
-    if size < _WORTH_AN_IMPORT_BYTES and "numpy" not in sys.modules:
+    """Give NumPy where it is imported already, or installed and worth it, and adds up in the order of the format."""
+    if sys.byteorder != "little" or (size < _WORTH_AN_IMPORT_BYTES and "numpy" not in sys.modules):
         return None
     try:
         # Waits where another thread is in the middle of importing it.

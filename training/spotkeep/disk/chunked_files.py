@@ -14,7 +14,7 @@ from typing import Callable
 
 from .chunk_checksums import chunk_checksums
 from .manifest import CHUNK_BYTES
-from .shared_work import Piece, pieces, share
+from .shared_work import Piece, memory_threads, pieces, share
 from .snapshot import copy_bytes, new_memory, unlocked
 from .storage import WRITE_BYTES, LocalStorage, ReadableFile
 
@@ -86,14 +86,14 @@ def read_file(file: ReadableFile, checksums: Sequence[str], targets: Sequence[Ta
         AlteredChunkError: If a chunk is not what it was. Some targets have been filled then, the one of that chunk
             too.
     """
+    reader = _Reader(file, checksums, targets)
     if file.is_cached():
-        share(pieces(file.size, _READ_BYTES), _Reader(file, checksums, targets).read_cached)
+        share(pieces(file.size, _READ_BYTES), reader.read_cached, threads=memory_threads())
         return
     chunks = list(pieces(file.size, CHUNK_BYTES))
     # In one piece, because the large pages that the disk reads into faster are larger than a chunk.
     memory = memoryview(new_memory(min(_DISK_READERS, len(chunks)) * CHUNK_BYTES))
     places = [memory[start:end] for start, end in pieces(len(memory), CHUNK_BYTES)]
-    reader = _Reader(file, checksums, targets)
     share(chunks, lambda left: reader.read_from_disk(left, places.pop()), threads=len(places))
 
 

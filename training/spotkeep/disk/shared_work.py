@@ -1,11 +1,13 @@
 """A few threads that share one row of work: what keeps a disk, or the memory, busy from Python.
 
 Copying, adding up, reading and writing let go of the interpreter's lock, so a second thread is worth a second
-processor. More than two gain nothing where all of them wait for the same thing, memory or a disk.
+processor. Two requests keep a disk busy; memory is as fast as the processors that ask it, up to a few.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 from collections.abc import Iterable, Iterator
 from typing import Callable, Generic, TypeVar
@@ -13,6 +15,27 @@ from typing import Callable, Generic, TypeVar
 Item = TypeVar("Item")
 Piece = tuple[int, int]
 """A start and an end."""
+
+_MOST_MEMORY_THREADS = 8
+
+
+def usable_processors() -> int:
+    """Count the processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def memory_threads() -> int:
+    """Say how many threads move memory: one for each processor, up to eight, and two at least.
+
+    One core of a server draws a small part of what its memory gives, some of them draw all of it. The ranks that
+    torchrun started on this machine (LOCAL_WORLD_SIZE) save at the same moment, so they share its processors.
+    """
+    ranks = 1
+    with contextlib.suppress(ValueError):
+        ranks = max(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1)
+    return max(2, min(usable_processors() // ranks, _MOST_MEMORY_THREADS))
 
 
 def pieces(size: int, piece_bytes: int) -> Iterator[Piece]:

@@ -21,10 +21,10 @@ from spotkeep.loaded import loaded
 from spotkeep.state.arrays import DeviceBytes
 from spotkeep.state.encoding import Blob
 
-from .chunk_checksums import ChunkSum
+from .chunk_checksums import ChunkSums
 from .manifest import CHUNK_BYTES
 from .page_lock import lock_pages
-from .shared_work import Piece, pieces, share
+from .shared_work import Piece, memory_threads, pieces, share
 from .storage import ALIGNMENT_BYTES
 
 # Below this, handing the interpreter's lock over costs more than the copy.
@@ -107,14 +107,16 @@ class Snapshot:
     def copy(self, blobs: Sequence[Blob], images: Sequence[FileImage]) -> None:
         """Copy the blobs in and add them up, telling those who wait. The state must not change meanwhile.
 
-        Two threads do that, and each adds a chunk up while the processor's cache still has it. What is on a GPU comes
-        first, all of it at once, into locked pages.
+        All processors do that, and each adds a chunk up while its cache still has it. What is on a GPU comes first, all
+        of it at once, into locked pages.
         """
         try:
             self._copy_from_devices(blobs, images)
             for image in images:
                 copies = _copies(image, (blob for blob in blobs if blob.file_index == image.index))
-                share(pieces(len(image.raw), _AT_ONCE_BYTES), partial(self._copy_pieces, image, copies))
+                sums = ChunkSums(image.raw, chunk_bytes=CHUNK_BYTES, part_bytes=_IN_CACHE_BYTES)
+                copy_pieces = partial(self._copy_pieces, image, copies, sums)
+                share(pieces(len(image.raw), _AT_ONCE_BYTES), copy_pieces, threads=memory_threads())
         except BaseException:
             with self._progress:
                 self._abandoned = True
@@ -150,16 +152,16 @@ class Snapshot:
         for wait in waits:
             wait()
 
-    def _copy_pieces(self, image: FileImage, copies: Sequence[Sequence[_Copy]], left: Iterator[Piece]) -> None:
+    def _copy_pieces(
+        self, image: FileImage, copies: Sequence[Sequence[_Copy]], sums: ChunkSums, left: Iterator[Piece]
+    ) -> None:
         for start, end in left:
-            chunks = [image.raw[low : min(low + CHUNK_BYTES, end)] for low in range(start, end, CHUNK_BYTES)]
-            sums = [ChunkSum(chunk) for chunk in chunks]
-            for low, high in pieces(end - start, _IN_CACHE_BYTES):
-                for target, source in copies[(start + low) // _IN_CACHE_BYTES]:
+            for number in range(start // _IN_CACHE_BYTES, -(-end // _IN_CACHE_BYTES)):
+                for target, source in copies[number]:
                     copy_bytes(target, source)
-                number = low // CHUNK_BYTES
-                sums[number].arrived(high - number * CHUNK_BYTES)
-            image.checksums[start // CHUNK_BYTES : -(-end // CHUNK_BYTES)] = [one.checksum() for one in sums]
+                sums.arrived(number)
+            chunks = slice(start // CHUNK_BYTES, -(-end // CHUNK_BYTES))
+            image.checksums[chunks] = sums.checksums(chunks.start, chunks.stop)
             with self._progress:
                 self._copied_beyond[image.start + start] = image.start + end
                 while self._copied_end in self._copied_beyond:
@@ -216,7 +218,7 @@ if hasattr(os, "register_at_fork"):
 def _copies(image: FileImage, blobs: Iterable[Blob]) -> list[list[_Copy]]:
     """Say what is copied into each `_IN_CACHE_BYTES` of a file, and put zeros where nothing is.
 
-    Found out before any of it is copied: what holds the interpreter's lock holds up the other thread.
+    Found out before any of it is copied: what one thread does in Python holds the others up.
     """
     copies: list[list[_Copy]] = [[] for _ in pieces(len(image.raw), _IN_CACHE_BYTES)]
     end = 0
@@ -225,14 +227,29 @@ def _copies(image: FileImage, blobs: Iterable[Blob]) -> list[list[_Copy]]:
         start, end = blob.offset, blob.offset + len(blob.raw)
         if isinstance(blob.raw, DeviceBytes):
             continue  # It is there already.
-        source, target, low = unlocked(blob.raw), unlocked(image.raw[start:end]), start
-        while low < end:
-            number = low // _IN_CACHE_BYTES
-            high = min((number + 1) * _IN_CACHE_BYTES, end)
-            copies[number].append((target[low - start : high - start], source[low - start : high - start]))
-            low = high
+        targets, sources = _cut(image.raw[start:end], start), _cut(blob.raw, start)
+        for number, copy in enumerate(zip(targets, sources), start // _IN_CACHE_BYTES):
+            copies[number].append(copy)
     _clear(image.raw[end:])
     return copies
+
+
+def _cut(raw: Any, start: int) -> list[Any]:
+    """Cut bytes where a multiple of `_IN_CACHE_BYTES` is in their file; give them `unlocked`.
+
+    Args:
+        raw: The bytes.
+        start: Where they are in the file.
+    """
+    raw = unlocked(raw)
+    first = min(-start % _IN_CACHE_BYTES, len(raw))
+    last = len(raw) - (len(raw) - first) % _IN_CACHE_BYTES
+    middle = raw[first:last]
+    if isinstance(middle, memoryview):
+        inner = [middle[low:high] for low, high in pieces(len(middle), _IN_CACHE_BYTES)]
+    else:
+        inner = list(middle.reshape(-1, _IN_CACHE_BYTES))
+    return [part for part in (raw[:first], *inner, raw[last:]) if len(part)]
 
 
 def _clear(raw: memoryview) -> None:

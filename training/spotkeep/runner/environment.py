@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from spotkeep.disk.shared_work import usable_processors
 from spotkeep.notices.notice import NOTICE_FILE_VARIABLE
 
 from .layout import JobConfiguration, JobLayout
@@ -38,9 +39,8 @@ class Hardware:
 def find_hardware(devices: Path = Path("/dev")) -> Hardware:
     """Count processors and accelerators from what the kernel shows, without calling any tool."""
     names = [entry.name for entry in devices.iterdir()] if devices.is_dir() else []
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return Hardware(
-        cpus=cpus,
+        cpus=usable_processors(),
         gpus=sum(bool(re.fullmatch(r"nvidia[0-9]+", name)) for name in names),
         neurons=sum(bool(re.fullmatch(r"neuron[0-9]+", name)) for name in names),
     )
