@@ -78,6 +78,8 @@ def main() -> int:
             console.print(_limits_line(document), highlight=False)
             console.print(_targets_table(document))
             console.print(_floor_line(document), highlight=False)
+            if document["stolen_share"] is not None:
+                console.print(_stolen_line(document), highlight=False)
     finally:
         shutil.rmtree(options.directory, ignore_errors=True)
     options.output.parent.mkdir(parents=True, exist_ok=True)
@@ -115,7 +117,7 @@ def _options() -> argparse.Namespace:
 def _measure(
     names: list[str], state_bytes: int, options: argparse.Namespace, console: Console, *, memory_of: list[str]
 ) -> dict[str, Any]:
-    from benchmarks.checkpoint.machine import Machine
+    from benchmarks.checkpoint.machine import Machine, StolenTime
     from benchmarks.checkpoint.measurement import Course
     from benchmarks.checkpoint.workload import Workload
 
@@ -154,12 +156,14 @@ def _measure(
             course = Course(workload, entrants, machine, advance=advance)
             say("warming up")
             course.warm_up()
+            stolen = StolenTime()
             for number in range(options.rounds):
                 say(f"saves, round {number + 1} of {options.rounds}")
                 course.measure_saves(number)
             for number in range(options.rounds):
                 say(f"restores, round {number + 1} of {options.rounds}")
                 course.measure_restores(directories[OURS])
+            stolen_share = stolen.share()
         finally:
             for entrant in entrants.values():
                 entrant.close()
@@ -177,6 +181,7 @@ def _measure(
         "restores": course.restores.to_document(),
         "cached_share_when_cold": round(course.cached_share_when_cold, 3),
         "machine": course.limits.to_document(),
+        "stolen_share": None if stolen_share is None else round(stolen_share, 3),
         "ratios": {ratio.key: ratio.to_document() for ratio in ratios},
         "floor_of_extra_vs_torch_save": round(course.floor_of_extra() / course.saves[BASELINE]["extra"].median, 3),
     }
@@ -253,6 +258,10 @@ def _floor_line(document: dict[str, Any]) -> str:
         f"extra_time_vs_torch_save cannot be below {document['floor_of_extra_vs_torch_save']:.2f} here with a copy "
         "between two steps: that is what a copy by two threads and a bare write behind the training take"
     )
+
+
+def _stolen_line(document: dict[str, Any]) -> str:
+    return f"the host gave {document['stolen_share']:.0%} of these processors' time to others meanwhile"
 
 
 def _targets_table(document: dict[str, Any]) -> Table:

@@ -133,6 +133,36 @@ class Machine:
             raise failed[0]
 
 
+class StolenTime:
+    """How much of its processors' time this machine did not get, from now on: its host gave it to others.
+
+    Linux counts it as `steal` (proc(5), /proc/stat). What needs the processors suffers from it more than what waits for
+    the disk, so figures with much of it say more about the neighbours.
+
+    Args:
+        path: What the kernel counts.
+    """
+
+    def __init__(self, path: Path = Path("/proc/stat")) -> None:
+        self._path = path
+        self._before = self._counted()
+
+    def share(self) -> float | None:
+        """Give the stolen share, 0 to 1; None where the system does not count it."""
+        now = self._counted()
+        if now is None or self._before is None:
+            return None
+        stolen, total = (after - before for after, before in zip(now, self._before, strict=True))
+        return stolen / total if total else 0.0
+
+    def _counted(self) -> tuple[int, int] | None:
+        if not self._path.exists():
+            return None
+        # user nice system idle iowait irq softirq steal; what guests of our own take is in the first two already
+        ticks = [int(count) for count in self._path.read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]]
+        return ticks[7], sum(ticks)
+
+
 def read_into_cache(path: Path) -> None:
     """Read a file, so that the page cache has all of it."""
     with path.open("rb", buffering=0) as file:

@@ -151,8 +151,11 @@ class Course:
         self._advance()
 
     def floor_of_extra(self) -> float:
-        """Seconds of extra time that no copy between two steps can be below: two threads copy, a bare write follows."""
-        return self.limits["warm_copy_two_threads"].median + self.limits["extra_of_a_bare_write"].median
+        """Seconds of extra time that no copy between two steps can be below: two threads copy, a bare write follows.
+
+        In few rounds a write can seem to have sped the training up; then the copy alone counts.
+        """
+        return self.limits["warm_copy_two_threads"].median + max(self.limits["extra_of_a_bare_write"].median, 0.0)
 
     def _try_save(self, name: str) -> Save | None:
         """Measure one save. Whoever fails is left out from then on, but for those that every ratio needs."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.checkpoint.machine import Machine, cached_share, drop_from_cache, read_into_cache
+from benchmarks.checkpoint.machine import Machine, StolenTime, cached_share, drop_from_cache, read_into_cache
 from benchmarks.checkpoint.targets import TARGETS, Ratio
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +39,7 @@ def test_the_short_form_runs_and_writes_every_figure(tmp_path: Path) -> None:
     reads = {"direct_read", "read_warm", "read_warm_two_threads"}
     assert copies | writes | reads | {"extra_of_a_bare_write"} == set(size["machine"])
     assert isinstance(size["floor_of_extra_vs_torch_save"], float)
+    assert size["stolen_share"] is None or 0 <= size["stolen_share"] <= 1
     assert not (tmp_path / "disk").exists(), "what was measured is removed"
 
 
@@ -55,6 +56,16 @@ def test_a_target_is_kept_up_to_its_figure(value: float, met: bool) -> None:
     ratio = Ratio(key="extra_time_vs_torch_save", median=value, minimum=0.0)
     assert ratio.met is met
     assert ratio.to_document()["met"] is met
+
+
+def test_what_the_host_gave_to_others_is_told_as_a_share_of_the_time_since(tmp_path: Path) -> None:
+    counted = tmp_path / "stat"
+    counted.write_text("cpu  100 0 50 800 20 0 5 25 7 0\ncpu0 100 0 50 800 20 0 5 25 7 0\n")
+    stolen = StolenTime(counted)
+    assert stolen.share() == 0.0, "no time has passed"
+    counted.write_text("cpu  160 0 60 810 20 0 5 45 9 0\ncpu0 160 0 60 810 20 0 5 45 9 0\n")
+    assert stolen.share() == 0.2
+    assert StolenTime(tmp_path / "nowhere").share() is None
 
 
 def test_the_machine_reads_what_it_wrote(tmp_path: Path) -> None:
