@@ -54,7 +54,9 @@ def chunk_checksums(raw: Buffer, chunk_bytes: int) -> list[str]:
     whole = len(view) // chunk_bytes * chunk_bytes
     chunks = [view[start : start + chunk_bytes] for start in range(0, whole, chunk_bytes)]
     if whole and chunk_bytes >= _ROW_BYTES:
-        checksums = [_checksum(sums, chunk) for sums, chunk in zip(_column_sums(view[:whole], chunk_bytes), chunks)]
+        checksums = [
+            _from_column_sums(sums, chunk) for sums, chunk in zip(_column_sums(view[:whole], chunk_bytes), chunks)
+        ]
     else:
         checksums = [f"{zlib.crc32(chunk):08x}" for chunk in chunks]
     if whole < len(view):
@@ -104,10 +106,10 @@ class ChunkSums:
         sums, *others = parts
         for other in others:
             sums = sums + other
-        return _checksum(sums, chunk)
+        return _from_column_sums(sums, chunk)
 
 
-def _checksum(sums: Any, chunk: memoryview) -> str:
+def _from_column_sums(sums: Any, chunk: memoryview) -> str:
     """Give the checksum of a chunk of at least a row, from its column sums, bytes-like."""
     return f"{zlib.crc32(chunk[len(chunk) // _ROW_BYTES * _ROW_BYTES :], zlib.crc32(sums)):08x}"
 

@@ -160,8 +160,8 @@ class Snapshot:
                 for target, source in copies[number]:
                     copy_bytes(target, source)
                 sums.arrived(number)
-            chunks = slice(start // CHUNK_BYTES, -(-end // CHUNK_BYTES))
-            image.checksums[chunks] = sums.checksums(chunks.start, chunks.stop)
+            first, stop = start // CHUNK_BYTES, -(-end // CHUNK_BYTES)
+            image.checksums[first:stop] = sums.checksums(first, stop)
             with self._progress:
                 self._copied_beyond[image.start + start] = image.start + end
                 while self._copied_end in self._copied_beyond:
@@ -242,14 +242,8 @@ def _cut(raw: Any, start: int) -> list[Any]:
         start: Where they are in the file.
     """
     raw = unlocked(raw)
-    first = min(-start % _IN_CACHE_BYTES, len(raw))
-    last = len(raw) - (len(raw) - first) % _IN_CACHE_BYTES
-    middle = raw[first:last]
-    if isinstance(middle, memoryview):
-        inner = [middle[low:high] for low, high in pieces(len(middle), _IN_CACHE_BYTES)]
-    else:
-        inner = list(middle.reshape(-1, _IN_CACHE_BYTES))
-    return [part for part in (raw[:first], *inner, raw[last:]) if len(part)]
+    edges = [0, *range(-start % _IN_CACHE_BYTES, len(raw), _IN_CACHE_BYTES), len(raw)]
+    return [raw[low:high] for low, high in zip(edges, edges[1:]) if low < high]
 
 
 def _clear(raw: memoryview) -> None:
