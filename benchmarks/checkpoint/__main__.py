@@ -256,7 +256,7 @@ def _limits_line(document: dict[str, Any]) -> str:
 def _floor_line(document: dict[str, Any]) -> str:
     return (
         f"extra_time_vs_torch_save cannot be below {document['floor_of_extra_vs_torch_save']:.2f} here with a copy "
-        "between two steps: that is what a copy by two threads and a bare write behind the training take"
+        "between two steps: that is what a copy by all processors and a bare write behind the training take"
     )
 
 

@@ -1,4 +1,4 @@
-"""The machine's own limits, which no library can beat: a warm copy, a direct write with fsync, a read."""
+"""The machine's own limits, which no library can beat: a warm copy, a direct write, a read. And what its host took."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ from benchmarks.checkpoint.machine import Machine, cached_share, drop_from_cache
 from benchmarks.checkpoint.workload import Workload
 from benchmarks.paired import Seconds
 from spotkeep import Checkpointer
+from spotkeep.disk.shared_work import memory_threads
 
 _QUIET_STEPS = 4
 _FEWEST_STEPS = 2
@@ -142,7 +143,7 @@ class Course:
             read_into_cache(path)
         self.restores.add("warm", self._restore(directory))
         self.limits.add("read_warm", self._machine.read_warm())
-        self.limits.add("read_warm_two_threads", self._machine.read_warm(streams=2))
+        self.limits.add("read_warm_all_processors", self._machine.read_warm(streams=memory_threads()))
         for path in files:
             drop_from_cache(path)
         self.cached_share_when_cold = max(self.cached_share_when_cold, *(cached_share(path) for path in files))
@@ -151,11 +152,11 @@ class Course:
         self._advance()
 
     def floor_of_extra(self) -> float:
-        """Seconds of extra time that no copy between two steps can be below: two threads copy, a bare write follows.
+        """Seconds of extra time that no copy between two steps can be below: all processors copy, a bare write follows.
 
         In few rounds a write can seem to have sped the training up; then the copy alone counts.
         """
-        return self.limits["warm_copy_two_threads"].median + max(self.limits["extra_of_a_bare_write"].median, 0.0)
+        return self.limits["warm_copy_all_processors"].median + max(self.limits["extra_of_a_bare_write"].median, 0.0)
 
     def _try_save(self, name: str) -> Save | None:
         """Measure one save. Whoever fails is left out from then on, but for those that every ratio needs."""
@@ -202,7 +203,7 @@ class Course:
     def _measure_limits(self, limits: Rounds) -> None:
         sources = {tensor.data_ptr(): tensor.nbytes for tensor in self._workload.flat_state.values()}
         limits.add("warm_copy", self._machine.copy(sources))
-        limits.add("warm_copy_two_threads", self._machine.copy(sources, streams=2))
+        limits.add("warm_copy_all_processors", self._machine.copy(sources, streams=memory_threads()))
         limits.add("direct_write", self._machine.write())
         os.sync()
         limits.add("direct_write_over", self._machine.write_over())

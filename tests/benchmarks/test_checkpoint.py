@@ -35,8 +35,8 @@ def test_the_short_form_runs_and_writes_every_figure(tmp_path: Path) -> None:
         assert ratio["met"] == (ratio["value"] <= ratio["target"])
     for figures in size["saves"].values():
         assert figures["durable"]["median_s"] > 0
-    copies, writes = {"warm_copy", "warm_copy_two_threads"}, {"direct_write", "direct_write_over"}
-    reads = {"direct_read", "read_warm", "read_warm_two_threads"}
+    copies, writes = {"warm_copy", "warm_copy_all_processors"}, {"direct_write", "direct_write_over"}
+    reads = {"direct_read", "read_warm", "read_warm_all_processors"}
     assert copies | writes | reads | {"extra_of_a_bare_write"} == set(size["machine"])
     assert isinstance(size["floor_of_extra_vs_torch_save"], float)
     assert size["stolen_share"] is None or 0 <= size["stolen_share"] <= 1
