@@ -29,6 +29,7 @@ PROJECT = Path(__file__).parents[2]
 _GIB = 2**30
 _STATES_OF_MEMORY = 7
 _STATES_OF_DISK = 6
+_SHORT_FORM = "one round of a small state shows that it runs; its figures say nothing"
 
 
 def main() -> int:
@@ -77,7 +78,7 @@ def main() -> int:
             console.print(_contenders_table(gib, document))
             console.print(_limits_line(document), highlight=False)
             console.print(_targets_table(document))
-            console.print(_floor_line(document), highlight=False)
+            console.print(_SHORT_FORM if options.quick else _floor_line(document), highlight=False)
             if document["stolen_share"] is not None:
                 console.print(_stolen_line(document), highlight=False)
     finally:
