@@ -25,20 +25,26 @@ import os, pathlib, sys, time
 from spotkeep import Checkpointer
 done = {"count": 0}
 with Checkpointer({"done": done}, every_steps=5) as checkpointer:
+    holds = set(sys.argv[2:]) if checkpointer.step == 0 else set()
     for step in checkpointer.steps(int(sys.argv[1])):
+        if str(step) in holds:
+            time.sleep(600)
         done["count"] += 1
         time.sleep(0.05)
 pathlib.Path(os.environ["SM_MODEL_DIR"], "count.txt").write_text(str(done["count"]))
 """
 
 
-def counting(app: DeployedApp, *, steps: int = 40, **fields: Any) -> dict[str, Any]:
-    """A job that counts to `steps`, with its script where the launcher can find it."""
+def counting(app: DeployedApp, *, steps: int = 40, holds_at: int | None = None, **fields: Any) -> dict[str, Any]:
+    """A job that counts to `steps`, with its script where the launcher can find it.
+
+    Its first process waits at `holds_at`, so that only what happens to it can take it further.
+    """
     run = f"counting-{uuid.uuid4().hex[:8]}"
     return {
         "name": "counting",
         "run": run,
-        "command": f"python count.py {steps}",
+        "command": f"python count.py {steps}" + ("" if holds_at is None else f" {holds_at}"),
         "source": app.upload_source(run, {"count.py": _COUNT}),
         "max_run": "10m",
         "environment": {"SPOTKEEP_PROGRESS_SECONDS": "0"},
@@ -171,7 +177,7 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_and_says_so(de
 
 
 def test_a_killed_local_aws_takes_its_jobs_up_again_when_it_is_started(deployed_app: DeployedApp) -> None:
-    job = counting(deployed_app, steps=60)
+    job = counting(deployed_app, steps=60, holds_at=20)
     deployed_app.launch(**job)
     deployed_app.wait_until(job["run"], lambda head: last_step(deployed_app, head) >= 10)
     deployed_app.crash_when_saved(f"training-job/{job['run']}-1")
