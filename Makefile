@@ -36,7 +36,7 @@ help: ## List the targets
 setup: $(STAMP) ## Environment from the hashed lock, Node from its wheel, the pinned CDK CLI
 	@mkdir -p $(STATE)/tmp
 
-$(STAMP): pyproject.toml locks/bootstrap.txt locks/dev.txt package.json package-lock.json Makefile
+$(STAMP): pyproject.toml hatch_build.py $(wildcard training/spotkeep/native/*.c) locks/bootstrap.txt locks/dev.txt package.json package-lock.json Makefile
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Spotkeep needs Python 3.11 or later; found $$($(PYTHON) --version 2>&1). Install one and run: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \

@@ -79,10 +79,10 @@ def test_a_failure_is_an_outcome_and_nothing_is_tidied(tmp_path, faulty_storage)
 
 
 def test_a_copy_that_is_broken_off_leaves_no_checkpoint(directory, disk, monkeypatch):
-    def break_off(target, source):
+    def break_off(raw, blobs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("spotkeep.disk.snapshot.copy_bytes", break_off)
+    monkeypatch.setattr("spotkeep.disk.snapshot.file_copy", break_off)
     disk.let_go.set()
     saver = BackgroundSaver(directory, tidy=lambda: None)
     with pytest.raises(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""The checksum of a chunk: fast, the same with and without NumPy, and sensitive to what disks do."""
+"""The checksum of a chunk: fast, the same however it is added up, and sensitive to what disks do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spotkeep.disk import chunk_checksums
-from spotkeep.disk.chunk_checksums import ChunkSums, chunk_checksum
+from spotkeep.disk.chunk_checksums import chunk_checksum
+from spotkeep.native.copy_and_add import is_available
 
 ROW = 511 * 8
 LENGTHS = [0, 1, ROW - 1, ROW, ROW + 1, 3 * ROW + 5, 128 * ROW, 129 * ROW + 8, 2**20]
@@ -29,45 +30,48 @@ def by_the_book(raw):
     return f"{zlib.crc32(struct.pack(f'<{len(columns)}Q', *columns) + raw[len(rows) * ROW :]):08x}"
 
 
-@pytest.mark.parametrize("length", LENGTHS)
-def test_it_is_what_the_format_says_with_and_without_numpy(length, monkeypatch):
-    raw = noise(length)
-    assert chunk_checksum(raw) == by_the_book(raw)
-    monkeypatch.setattr(chunk_checksums, "_numpy", lambda size: None)
-    monkeypatch.delitem(sys.modules, "torch", raising=False)
-    assert chunk_checksum(raw) == by_the_book(raw)
+WAYS = [
+    pytest.param("compiled", marks=pytest.mark.skipif(not is_available(), reason="not compiled for this machine")),
+    "numpy",
+    pytest.param("torch", marks=pytest.mark.torch),
+    "python",
+]
 
 
-@pytest.mark.torch
+@pytest.fixture
+def only(monkeypatch):
+    """Leave one of the ways to add up."""
+
+    def leave(way):
+        if way == "torch":
+            pytest.importorskip("torch")
+        else:
+            monkeypatch.delitem(sys.modules, "torch", raising=False)
+        monkeypatch.setattr(chunk_checksums, "is_available", lambda: way == "compiled")
+        if way != "numpy":
+            monkeypatch.setattr(chunk_checksums, "_numpy", lambda size: None)
+        if way != "python":
+            monkeypatch.setattr(chunk_checksums, "_sums", None)
+
+    return leave
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("length", LENGTHS)
-def test_torch_adds_up_alike_where_numpy_is_not_there(length, monkeypatch):
-    pytest.importorskip("torch")
-    monkeypatch.setattr(chunk_checksums, "_numpy", lambda size: None)
-    monkeypatch.setattr(chunk_checksums, "_sums", None)
+def test_it_is_what_the_format_says_however_it_is_added_up(way, length, only):
+    only(way)
     raw = bytearray(noise(length))
     assert chunk_checksum(raw) == by_the_book(raw)
 
 
-@pytest.mark.parametrize("numpy_there", [True, False])
-@pytest.mark.parametrize("parts_per_chunk", [1, 2, 4])
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("chunk_bytes", [64, ROW, 4 * ROW, 2**14])
-@given(data=st.data(), length=st.sampled_from([*LENGTHS[:-1], 5 * 2**14]))
-@settings(max_examples=20, deadline=None)
-def test_they_are_the_same_when_chunks_arrive_in_parts(numpy_there, parts_per_chunk, chunk_bytes, data, length):
-    raw, target = noise(length), memoryview(bytearray(length))
-    part_bytes = chunk_bytes // parts_per_chunk
-    chunks = data.draw(st.permutations(range(-(-length // chunk_bytes))))
-    with pytest.MonkeyPatch.context() as patch:
-        if not numpy_there:
-            patch.setattr(chunk_checksums, "_numpy", lambda size: None)
-        sums = ChunkSums(target, chunk_bytes=chunk_bytes, part_bytes=part_bytes)
-        for chunk in chunks:
-            for start in range(chunk * chunk_bytes, min((chunk + 1) * chunk_bytes, length), part_bytes):
-                end = min(start + part_bytes, (chunk + 1) * chunk_bytes)
-                target[start:end] = raw[start:end]
-                sums.arrived(start // part_bytes)
-        found = [sums.checksums(chunk, chunk + 1)[0] for chunk in range(len(chunks))]
-    assert found == [by_the_book(raw[start : start + chunk_bytes]) for start in range(0, length, chunk_bytes)]
+@pytest.mark.parametrize("length", [*LENGTHS[:-1], 5 * 2**14])
+def test_those_of_many_chunks_are_those_of_each(way, chunk_bytes, length, only):
+    only(way)
+    raw = bytearray(noise(length))
+    expected = [by_the_book(raw[start : start + chunk_bytes]) for start in range(0, length, chunk_bytes)]
+    assert chunk_checksums.chunk_checksums(raw, chunk_bytes) == expected
 
 
 @given(data=st.data(), length=st.sampled_from(LENGTHS[1:7]))

@@ -6,15 +6,15 @@ import ctypes
 import os
 import re
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from spotkeep.disk import snapshot as snapshot_module
 from spotkeep.disk.chunk_checksums import chunk_checksum
+from spotkeep.disk.file_copy import FileCopy, file_copy
 from spotkeep.disk.manifest import CHUNK_BYTES
 from spotkeep.disk.snapshot import AbandonedSnapshotError, Snapshot
 from spotkeep.disk.storage import WRITE_BYTES
@@ -94,14 +94,18 @@ def test_what_is_there_can_be_written_before_the_rest_is(monkeypatch):
     blobs = [Blob(0, 0, bytes(4096)), Blob(1, 0, b"x")]
     images = snapshot.arrange(blobs)
     first_is_written = threading.Event()
-    really_copy = snapshot_module.copy_bytes
 
-    def copy_bytes(target, source):
-        if bytes(source) == b"x":
-            assert first_is_written.wait(30)
-        really_copy(target, source)
+    @dataclass
+    class SecondWaits:
+        raw: memoryview
+        content: FileCopy
 
-    monkeypatch.setattr(snapshot_module, "copy_bytes", copy_bytes)
+        def copy(self, start, end):
+            if self.raw is images[1].raw:
+                assert first_is_written.wait(30)
+            return self.content.copy(start, end)
+
+    monkeypatch.setattr(snapshot_module, "file_copy", lambda raw, blobs: SecondWaits(raw, file_copy(raw, blobs)))
     seen = []
 
     def write():
@@ -117,34 +121,17 @@ def test_what_is_there_can_be_written_before_the_rest_is(monkeypatch):
     assert seen == [(image_start, chunk_checksum(image_start.ljust(4096, b"\0"))) for image_start in (b"\0", b"x")]
 
 
-@given(st.lists(st.tuples(st.integers(0, 300_000), st.integers(0, 3 * CHUNK_BYTES)), max_size=12))
-@settings(max_examples=40)
-def test_blobs_of_any_size_at_any_place_are_copied_and_added_up(layout):
-    blobs, end, noise = [], 0, np.random.default_rng(0)
-    for gap, size in layout:
-        blobs.append(Blob(0, end + gap, noise.bytes(size)))
-        end += gap + size
-    expected = bytearray(end)
-    for blob in blobs:
-        expected[blob.offset : blob.offset + len(blob.raw)] = blob.raw
-    expected += bytes(-len(expected) % 4096)
-    snapshot = Snapshot()
-    taken(snapshot, [Blob(0, 0, b"\xff" * len(expected))])
-    for image in taken(snapshot, blobs):
-        assert image.raw == expected
-        chunks = (image.raw[start : start + CHUNK_BYTES] for start in range(0, len(expected), CHUNK_BYTES))
-        assert image.checksums == [chunk_checksum(chunk) for chunk in chunks]
-
-
 @pytest.mark.parametrize("failing", [0, 1])
 def test_a_failure_in_either_thread_breaks_the_copy_off(monkeypatch, failing):
-    def copy_bytes(target, source):
-        if bytes(source[:1]) == bytes([failing]):
-            raise OSError("the memory is gone")
+    class Failing:
+        def copy(self, start, end):
+            if start == failing * WRITE_BYTES:
+                raise OSError("the memory is gone")
+            return [""] * ((end - start) // CHUNK_BYTES)
 
-    monkeypatch.setattr(snapshot_module, "copy_bytes", copy_bytes)
+    monkeypatch.setattr(snapshot_module, "file_copy", lambda raw, blobs: Failing())
     snapshot = Snapshot()
-    blobs = [Blob(0, index * WRITE_BYTES, bytes([index]) * WRITE_BYTES) for index in range(2)]
+    blobs = [Blob(0, 0, bytes(2 * WRITE_BYTES))]
     images = snapshot.arrange(blobs)
     with pytest.raises(OSError, match="the memory is gone"):
         snapshot.copy(blobs, images)

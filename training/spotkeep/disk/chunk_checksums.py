@@ -27,12 +27,12 @@ import zlib
 from typing import Any
 
 from spotkeep.loaded import loaded
+from spotkeep.native.copy_and_add import ROW_WORDS, CopyAndAdd, is_available
 from spotkeep.state.arrays import Buffer
 
 CHECKSUM_NAME = "column-sums-crc32"
 
-_ROW_WORDS = 511
-_ROW_BYTES = _ROW_WORDS * 8
+_ROW_BYTES = ROW_WORDS * 8
 _WORTH_AN_IMPORT_BYTES = 2**20
 # Torch shares larger sums among threads of its own, which costs more than it gains and disturbs the training.
 _TORCH_ROWS = 64
@@ -55,7 +55,7 @@ def chunk_checksums(raw: Buffer, chunk_bytes: int) -> list[str]:
     chunks = [view[start : start + chunk_bytes] for start in range(0, whole, chunk_bytes)]
     if whole and chunk_bytes >= _ROW_BYTES:
         checksums = [
-            _from_column_sums(sums, chunk) for sums, chunk in zip(_column_sums(view[:whole], chunk_bytes), chunks)
+            checksum_from_sums(sums, chunk) for sums, chunk in zip(_column_sums(view[:whole], chunk_bytes), chunks)
         ]
     else:
         checksums = [f"{zlib.crc32(chunk):08x}" for chunk in chunks]
@@ -64,61 +64,27 @@ def chunk_checksums(raw: Buffer, chunk_bytes: int) -> list[str]:
     return checksums
 
 
-class ChunkSums:
-    """The checksums of chunks that arrive in parts: each is added up at once, while the processor's cache still has it.
-
-    What can be worked out before the first one arrives is: what a thread does in Python then holds the others up.
+def checksum_from_sums(sums: Any, chunk: memoryview) -> str:
+    """Give the checksum of a chunk from its column sums.
 
     Args:
-        raw: Where the bytes will be.
-        chunk_bytes: How long a chunk is; the last one may be shorter.
-        part_bytes: How long a part is; a chunk has a whole number of them.
+        sums: Of the columns, bytes-like.
+        chunk: Its bytes; those after the last row are looked at.
     """
-
-    def __init__(self, raw: memoryview, *, chunk_bytes: int, part_bytes: int) -> None:
-        self._raw = raw
-        self._chunk_bytes = chunk_bytes
-        self._parts_per_chunk = chunk_bytes // part_bytes
-        self._parts: list[Any] = []
-        numpy = _numpy(len(raw))
-        if numpy is not None and chunk_bytes >= _ROW_BYTES:
-            self._add = numpy.add.reduce
-            # A row belongs to the part that its end is in.
-            ends = [end // _ROW_BYTES for end in range(0, chunk_bytes + 1, part_bytes)]
-            rows = [slice(low, high) for low, high in zip(ends, ends[1:])]
-            self._parts = [chunk[some] for chunk in _words(numpy, raw, chunk_bytes) for some in rows]
-        self._sums: list[Any] = [None] * len(self._parts)
-
-    def arrived(self, number: int) -> None:
-        """Take a part that is there, in any thread."""
-        if number < len(self._parts):
-            self._sums[number] = self._add(self._parts[number])
-
-    def checksums(self, first: int, end: int) -> list[str]:
-        """Give the checksums of some chunks that are there: what `chunk_checksums` gives."""
-        return [self._checksum(number) for number in range(first, end)]
-
-    def _checksum(self, number: int) -> str:
-        chunk = self._raw[number * self._chunk_bytes : (number + 1) * self._chunk_bytes]
-        parts = self._sums[number * self._parts_per_chunk : (number + 1) * self._parts_per_chunk]
-        if not parts:
-            return chunk_checksum(chunk)
-        sums, *others = parts
-        for other in others:
-            sums = sums + other
-        return _from_column_sums(sums, chunk)
-
-
-def _from_column_sums(sums: Any, chunk: memoryview) -> str:
-    """Give the checksum of a chunk of at least a row, from its column sums, bytes-like."""
+    if len(chunk) < _ROW_BYTES:
+        return f"{zlib.crc32(chunk):08x}"
     return f"{zlib.crc32(chunk[len(chunk) // _ROW_BYTES * _ROW_BYTES :], zlib.crc32(sums)):08x}"
 
 
 def _column_sums(view: memoryview, chunk_bytes: int) -> Any:
     """Give the column sums of each chunk, as bytes-like objects."""
+    if is_available():
+        return CopyAndAdd([(0, view)]).column_sums(0, len(view), chunk_bytes=chunk_bytes)
     numpy = _numpy(len(view))
     if numpy is not None:
-        return numpy.add.reduce(_words(numpy, view, chunk_bytes), axis=1)
+        shape = (len(view) // chunk_bytes, chunk_bytes // _ROW_BYTES, ROW_WORDS)
+        words = numpy.ndarray(shape, dtype="<u8", buffer=view, strides=(chunk_bytes, _ROW_BYTES, 8))
+        return numpy.add.reduce(words, axis=1)
     sums = _sums
     if loaded("torch") is not None and sys.byteorder == "little" and not view.readonly:
         sums = _sums_by_torch
@@ -126,23 +92,17 @@ def _column_sums(view: memoryview, chunk_bytes: int) -> Any:
     return [sums(view[start : start + rows * _ROW_BYTES]) for start in range(0, len(view), chunk_bytes)]
 
 
-def _words(numpy: Any, view: memoryview, chunk_bytes: int) -> Any:
-    """Give an array of all whole chunks, their rows, and the words of each."""
-    shape = (len(view) // chunk_bytes, chunk_bytes // _ROW_BYTES, _ROW_WORDS)
-    return numpy.ndarray(shape, dtype="<u8", buffer=view, strides=(chunk_bytes, _ROW_BYTES, 8))
-
-
 def _sums_by_torch(words: memoryview) -> bytes:
     torch: Any = sys.modules["torch"]
-    rows = torch.frombuffer(words, dtype=torch.int64).view(-1, _ROW_WORDS)
+    rows = torch.frombuffer(words, dtype=torch.int64).view(-1, ROW_WORDS)
     sums = torch.stack([block.sum(0) for block in rows.split(_TORCH_ROWS)]).sum(0)
-    return struct.pack(f"<{_ROW_WORDS}q", *sums.tolist())
+    return struct.pack(f"<{ROW_WORDS}q", *sums.tolist())
 
 
 def _sums(words: memoryview) -> bytes:
     """Do the same with the standard library alone, some hundred times slower."""
     numbers = struct.unpack(f"<{len(words) // 8}Q", words)
-    return struct.pack(f"<{_ROW_WORDS}Q", *(sum(numbers[column::_ROW_WORDS]) % 2**64 for column in range(_ROW_WORDS)))
+    return struct.pack(f"<{ROW_WORDS}Q", *(sum(numbers[column::ROW_WORDS]) % 2**64 for column in range(ROW_WORDS)))
 
 
 def _numpy(size: int) -> Any:

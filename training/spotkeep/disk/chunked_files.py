@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Callable
 
 from .chunk_checksums import chunk_checksums
+from .file_copy import copy_bytes, unlocked
 from .manifest import CHUNK_BYTES
 from .shared_work import Piece, memory_threads, pieces, share
-from .snapshot import copy_bytes, new_memory, unlocked
+from .snapshot import new_memory
 from .storage import WRITE_BYTES, LocalStorage, ReadableFile
 
 # Written as soon as it is copied, while the disk would wait for a whole `WRITE_BYTES`.

@@ -12,36 +12,26 @@ import mmap
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from spotkeep.loaded import loaded
 from spotkeep.state.arrays import DeviceBytes
 from spotkeep.state.encoding import Blob
 
-from .chunk_checksums import ChunkSums
+from .file_copy import FileCopy, file_copy
 from .manifest import CHUNK_BYTES
 from .page_lock import lock_pages
 from .shared_work import Piece, memory_threads, pieces, share
 from .storage import ALIGNMENT_BYTES
 
-# Below this, handing the interpreter's lock over costs more than the copy.
-_SMALL_COPY_BYTES = 2**14
 # Whole chunks, which the threads that copy take in turn and tell of: few times, since each may wake those who write.
 _AT_ONCE_BYTES = 4 * CHUNK_BYTES
-# Copied and then added up. As much as the processor's own cache still has when it is added up: twice as much, and half
-# of it comes from the memory again. Less, and the threads meet too often at the interpreter's lock.
-_IN_CACHE_BYTES = CHUNK_BYTES // 2
 _HUGE_PAGES = getattr(mmap, "MADV_HUGEPAGE", 14)
 _NOT_FOR_CHILDREN = getattr(mmap, "MADV_DONTFORK", 10)
 _POPULATE_WRITE = 23  # Linux 5.14; Python has no name for it.
 _POPULATE_BYTES = 64 * 2**20
-
-
-_Copy = tuple[Any, Any]
-"""Where to, and from where; of one length, and both `unlocked`."""
 
 
 class AbandonedSnapshotError(Exception):
@@ -107,15 +97,13 @@ class Snapshot:
     def copy(self, blobs: Sequence[Blob], images: Sequence[FileImage]) -> None:
         """Copy the blobs in and add them up, telling those who wait. The state must not change meanwhile.
 
-        All processors do that, and each adds a chunk up while its cache still has it. What is on a GPU comes first, all
-        of it at once, into locked pages.
+        All processors do that. What is on a GPU comes first, all of it at once, into locked pages.
         """
         try:
             self._copy_from_devices(blobs, images)
             for image in images:
-                copies = _copies(image, (blob for blob in blobs if blob.file_index == image.index))
-                sums = ChunkSums(image.raw, chunk_bytes=CHUNK_BYTES, part_bytes=_IN_CACHE_BYTES)
-                copy_pieces = partial(self._copy_pieces, image, copies, sums)
+                content = file_copy(image.raw, (blob for blob in blobs if blob.file_index == image.index))
+                copy_pieces = partial(self._copy_pieces, image, content)
                 share(pieces(len(image.raw), _AT_ONCE_BYTES), copy_pieces, threads=memory_threads())
         except BaseException:
             with self._progress:
@@ -152,16 +140,9 @@ class Snapshot:
         for wait in waits:
             wait()
 
-    def _copy_pieces(
-        self, image: FileImage, copies: Sequence[Sequence[_Copy]], sums: ChunkSums, left: Iterator[Piece]
-    ) -> None:
+    def _copy_pieces(self, image: FileImage, content: FileCopy, left: Iterator[Piece]) -> None:
         for start, end in left:
-            for number in range(start // _IN_CACHE_BYTES, -(-end // _IN_CACHE_BYTES)):
-                for target, source in copies[number]:
-                    copy_bytes(target, source)
-                sums.arrived(number)
-            first, stop = start // CHUNK_BYTES, -(-end // CHUNK_BYTES)
-            image.checksums[first:stop] = sums.checksums(first, stop)
+            image.checksums[start // CHUNK_BYTES : -(-end // CHUNK_BYTES)] = content.copy(start, end)
             with self._progress:
                 self._copied_beyond[image.start + start] = image.start + end
                 while self._copied_end in self._copied_beyond:
@@ -215,42 +196,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_all_after_fork)
 
 
-def _copies(image: FileImage, blobs: Iterable[Blob]) -> list[list[_Copy]]:
-    """Say what is copied into each `_IN_CACHE_BYTES` of a file, and put zeros where nothing is.
-
-    Found out before any of it is copied: what one thread does in Python holds the others up.
-    """
-    copies: list[list[_Copy]] = [[] for _ in pieces(len(image.raw), _IN_CACHE_BYTES)]
-    end = 0
-    for blob in blobs:
-        _clear(image.raw[end : blob.offset])
-        start, end = blob.offset, blob.offset + len(blob.raw)
-        if isinstance(blob.raw, DeviceBytes):
-            continue  # It is there already.
-        targets, sources = _cut(image.raw[start:end], start), _cut(blob.raw, start)
-        for number, copy in enumerate(zip(targets, sources), start // _IN_CACHE_BYTES):
-            copies[number].append(copy)
-    _clear(image.raw[end:])
-    return copies
-
-
-def _cut(raw: Any, start: int) -> list[Any]:
-    """Cut bytes where a multiple of `_IN_CACHE_BYTES` is in their file; give them `unlocked`.
-
-    Args:
-        raw: The bytes.
-        start: Where they are in the file.
-    """
-    raw = unlocked(raw)
-    edges = [0, *range(-start % _IN_CACHE_BYTES, len(raw), _IN_CACHE_BYTES), len(raw)]
-    return [raw[low:high] for low, high in zip(edges, edges[1:]) if low < high]
-
-
-def _clear(raw: memoryview) -> None:
-    if len(raw):
-        raw[:] = bytes(len(raw))
-
-
 def new_memory(size: int) -> mmap.mmap:
     """Take memory from the system, aligned for direct I/O, in large pages where it has them.
 
@@ -265,14 +210,3 @@ def new_memory(size: int) -> mmap.mmap:
     with contextlib.suppress(OSError):
         memory.madvise(_HUGE_PAGES)
     return memory
-
-
-def unlocked(raw: Any) -> Any:
-    """Give bytes as what is copied while other threads run: an array, where NumPy is there and they are worth it."""
-    numpy = loaded("numpy")
-    return memoryview(raw) if numpy is None or len(raw) < _SMALL_COPY_BYTES else numpy.frombuffer(raw, dtype="u1")
-
-
-def copy_bytes(target: Any, source: Any) -> None:
-    """Copy bytes; both are memory, or both `unlocked`."""
-    target[:] = source

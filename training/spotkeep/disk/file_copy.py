@@ -1,0 +1,127 @@
+"""How a state gets into the memory of a data file, chunk by chunk, and is added up on the way.
+
+The compiled routine does both in one pass, past the processor's cache. Without it each chunk is copied and then added
+up, while the cache still has half of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from spotkeep.loaded import loaded
+from spotkeep.native.copy_and_add import CopyAndAdd, is_available
+from spotkeep.state.arrays import Buffer, DeviceBytes
+from spotkeep.state.encoding import Blob
+
+from .chunk_checksums import checksum_from_sums, chunk_checksum
+from .manifest import CHUNK_BYTES
+from .shared_work import pieces
+
+# Below this, handing the interpreter's lock over costs more than the copy.
+_SMALL_COPY_BYTES = 2**14
+
+
+class FileCopy(Protocol):
+    """The content of one file: where it comes from is known, nothing of it is copied."""
+
+    def copy(self, start: int, end: int) -> list[str]:
+        """Copy what belongs between two places. Several threads may, each between others.
+
+        Args:
+            start: Where a chunk begins.
+            end: Where one ends, or the file does.
+
+        Returns:
+            The checksums of the chunks there.
+        """
+
+
+def file_copy(raw: memoryview, blobs: Iterable[Blob]) -> FileCopy:
+    """Find out what is copied where, and put zeros where nothing is.
+
+    All of it before anything is copied: what one thread does in Python holds the others up.
+
+    Args:
+        raw: The memory of the file.
+        blobs: What is in it, in the order of their places. Those of a GPU are there already.
+
+    Raises:
+        TypeError: If a blob has no bytes to copy.
+    """
+    blobs = list(blobs)
+    end = 0
+    for blob in blobs:
+        _clear(raw[end : blob.offset])
+        end = blob.offset + len(blob.raw)
+    _clear(raw[end:])
+    return _OnePass(raw, blobs) if is_available() else _TwoPasses(raw, blobs)
+
+
+class _OnePass:
+    """By the compiled routine."""
+
+    def __init__(self, raw: memoryview, blobs: Iterable[Blob]) -> None:
+        self._raw = raw
+        self._content = CopyAndAdd([(blob.offset, _here(blob, raw)) for blob in blobs], file=raw)
+
+    def copy(self, start: int, end: int) -> list[str]:
+        sums = self._content.column_sums(start, end, chunk_bytes=CHUNK_BYTES)
+        chunks = (self._raw[low : min(low + CHUNK_BYTES, end)] for low in range(start, end, CHUNK_BYTES))
+        return [checksum_from_sums(found, chunk) for found, chunk in zip(sums, chunks)]
+
+
+class _TwoPasses:
+    """By what there is: NumPy, torch, or Python alone."""
+
+    def __init__(self, raw: memoryview, blobs: Iterable[Blob]) -> None:
+        self._raw = raw
+        self._copies: list[list[tuple[Any, Any]]] = [[] for _ in pieces(len(raw), CHUNK_BYTES)]
+        for blob in blobs:
+            if isinstance(blob.raw, DeviceBytes):
+                continue
+            start, end = blob.offset, blob.offset + len(blob.raw)
+            targets, sources = _chunks(raw[start:end], start), _chunks(blob.raw, start)
+            for number, copy in enumerate(zip(targets, sources), start // CHUNK_BYTES):
+                self._copies[number].append(copy)
+
+    def copy(self, start: int, end: int) -> list[str]:
+        checksums = []
+        for low in range(start, end, CHUNK_BYTES):
+            for target, source in self._copies[low // CHUNK_BYTES]:
+                copy_bytes(target, source)
+            checksums.append(chunk_checksum(self._raw[low : min(low + CHUNK_BYTES, end)]))
+        return checksums
+
+
+def _here(blob: Blob, raw: memoryview) -> Buffer:
+    """Give the bytes of a blob: those from a GPU are in the file's memory already."""
+    return raw[blob.offset : blob.offset + len(blob.raw)] if isinstance(blob.raw, DeviceBytes) else blob.raw
+
+
+def _chunks(raw: Any, start: int) -> list[Any]:
+    """Cut bytes where a chunk of their file begins; give them `unlocked`.
+
+    Args:
+        raw: The bytes.
+        start: Where they are in the file.
+    """
+    raw = unlocked(raw)
+    edges = [0, *range(-start % CHUNK_BYTES, len(raw), CHUNK_BYTES), len(raw)]
+    return [raw[low:high] for low, high in zip(edges, edges[1:]) if low < high]
+
+
+def _clear(raw: memoryview) -> None:
+    if len(raw):
+        raw[:] = bytes(len(raw))
+
+
+def unlocked(raw: Any) -> Any:
+    """Give bytes as what is copied while other threads run: an array, where NumPy is there and they are worth it."""
+    numpy = loaded("numpy")
+    return memoryview(raw) if numpy is None or len(raw) < _SMALL_COPY_BYTES else numpy.frombuffer(raw, dtype="u1")
+
+
+def copy_bytes(target: Any, source: Any) -> None:
+    """Copy bytes; both are memory, or both `unlocked`."""
+    target[:] = source

@@ -1,0 +1,146 @@
+/* Copies bytes and adds them up on the way: each is read from memory once and written once.
+ *
+ * The sums are those of docs/checkpoint-format.md: of each chunk, read as little-endian 64-bit words in rows of 511,
+ * the sums of the columns modulo 2^64. What is less than a row at the end of a chunk is copied and not added.
+ *
+ * Stands alone: no header but the compiler's own, no library, not even libc, and no instruction that a processor of its
+ * architecture may lack. So one file serves every Linux on that architecture. hatch_build.py compiles it.
+ */
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    ROW_WORDS = 511,
+    ROW_BYTES = 8 * ROW_WORDS,
+    PAIR_BYTES = 16,
+    /* Two words at once never straddle the end of two rows, because there the number of words is even. */
+    TWO_ROWS_PAIRS = ROW_WORDS,
+    LINE_PAIRS = 4,
+    /* Far enough that memory has answered by then; less than two pages, so most of it is in the TLB already. */
+    PREFETCH_BYTES = 2048,
+};
+
+/* Like memcpy's, its pointers may point to anything. */
+typedef uint64_t pair __attribute__((vector_size(PAIR_BYTES), may_alias));
+typedef uint64_t unaligned_pair __attribute__((vector_size(PAIR_BYTES), aligned(1), may_alias));
+
+/* Bytes that are next to each other, in the file and in memory. */
+struct run {
+    uint64_t offset;
+    uint64_t size_bytes;
+    const uint8_t *source;
+};
+
+enum way { ADD, COPY, STREAM };
+
+static inline __attribute__((always_inline)) void
+take_pair(enum way way, const uint8_t *source, uint8_t *target, pair *sum)
+{
+    pair words = *(const unaligned_pair *)source;
+    *sum += words;
+    if (way == COPY)
+        *(unaligned_pair *)target = words;
+#ifdef __x86_64__
+    /* Past the cache: a store would first read what it is about to write over. ARM's cores notice by themselves that
+     * whole lines are written (Arm Neoverse N1 TRM, "Write streaming mode"). */
+    if (way == STREAM)
+        __builtin_nontemporal_store(words, (pair *)target);
+#else
+    if (way == STREAM)
+        *(pair *)target = words;
+#endif
+}
+
+static inline __attribute__((always_inline)) void
+take_pairs(enum way way, const uint8_t *source, uint8_t *target, size_t pairs, size_t column, pair *sums)
+{
+    while (pairs) {
+        size_t straight = TWO_ROWS_PAIRS - column < pairs ? TWO_ROWS_PAIRS - column : pairs;
+        size_t i = 0;
+        for (; i + LINE_PAIRS <= straight; i += LINE_PAIRS) {
+            __builtin_prefetch(source + i * PAIR_BYTES + PREFETCH_BYTES);
+            for (size_t j = i; j < i + LINE_PAIRS; j++)
+                take_pair(way, source + j * PAIR_BYTES, target + j * PAIR_BYTES, sums + column + j);
+        }
+        for (; i < straight; i++)
+            take_pair(way, source + i * PAIR_BYTES, target + i * PAIR_BYTES, sums + column + i);
+        source += straight * PAIR_BYTES;
+        target += straight * PAIR_BYTES;
+        pairs -= straight;
+        column = 0;
+    }
+}
+
+/* For what is not a whole pair: a word's bytes may even be in two runs. */
+static void take_bytes(const uint8_t *source, uint8_t *target, size_t size_bytes, size_t position, pair *sums)
+{
+    for (size_t i = 0; i < size_bytes; i++, position++) {
+        uint8_t byte = source[i];
+        size_t word = position / 8 % (2 * ROW_WORDS);
+        sums[word / 2][word % 2] += (uint64_t)byte << position % 8 * 8;
+        if (target)
+            target[i] = byte;
+    }
+}
+
+/* `position` is that of the first byte in its chunk. */
+static void take(const uint8_t *source, uint8_t *target, size_t size_bytes, size_t position, pair *sums)
+{
+    size_t before = -position % PAIR_BYTES;
+    if (before > size_bytes)
+        before = size_bytes;
+    take_bytes(source, target, before, position, sums);
+    source += before;
+    target = target ? target + before : NULL;
+    position += before;
+    size_bytes -= before;
+
+    size_t pairs = size_bytes / PAIR_BYTES, column = position / PAIR_BYTES % TWO_ROWS_PAIRS;
+    if (!target)
+        take_pairs(ADD, source, NULL, pairs, column, sums);
+    else if ((uintptr_t)target % PAIR_BYTES)
+        take_pairs(COPY, source, target, pairs, column, sums);
+    else
+        take_pairs(STREAM, source, target, pairs, column, sums);
+
+    size_t taken = pairs * PAIR_BYTES;
+    take_bytes(source + taken, target ? target + taken : NULL, size_bytes - taken, position + taken, sums);
+}
+
+/* Copies what lies between two offsets of a file, and gives the column sums of each of its chunks.
+ *
+ * `runs` are in the order of their offsets and do not overlap; what none of them has counts as zeros. They are copied
+ * to the file's memory, `file`, but for those that are there already; to nowhere if it is NULL. `start` is where a chunk
+ * begins, `end` where one ends or the file does. `sums` has room for ROW_WORDS words for each chunk. */
+void copy_and_add(const struct run *runs, size_t run_count, uint8_t *file, uint64_t start, uint64_t end,
+                  uint64_t chunk_bytes, uint64_t *sums)
+{
+    const struct run *last = runs + run_count;
+    for (; start < end; start += chunk_bytes, sums += ROW_WORDS) {
+        uint64_t stop = end - start < chunk_bytes ? end : start + chunk_bytes;
+        uint64_t added_end = start + (stop - start) / ROW_BYTES * ROW_BYTES;
+        pair two_rows[TWO_ROWS_PAIRS];
+        for (size_t i = 0; i < TWO_ROWS_PAIRS; i++)
+            two_rows[i] = (pair){0, 0};
+
+        while (runs < last && runs->offset + runs->size_bytes <= start)
+            runs++;
+        for (const struct run *run = runs; run < last && run->offset < stop; run++) {
+            uint64_t low = run->offset > start ? run->offset : start;
+            uint64_t high = run->offset + run->size_bytes < stop ? run->offset + run->size_bytes : stop;
+            uint64_t middle = added_end < low ? low : added_end < high ? added_end : high;
+            const uint8_t *source = run->source + (low - run->offset);
+            uint8_t *target = file && file + run->offset != run->source ? file + low : NULL;
+            take(source, target, middle - low, low - start, two_rows);
+            if (target)
+                for (uint64_t i = middle - low; i < high - low; i++)
+                    target[i] = source[i];
+        }
+        for (size_t i = 0; i < ROW_WORDS; i++)
+            sums[i] = two_rows[i / 2][i % 2] + two_rows[(i + ROW_WORDS) / 2][(i + ROW_WORDS) % 2];
+    }
+#ifdef __x86_64__
+    /* What went past the cache is ordered like nothing else; others may look now. */
+    __builtin_ia32_sfence();
+#endif
+}

@@ -1,0 +1,159 @@
+"""The compiled routine as Python calls it: copies bytes, and adds them up on the way.
+
+It comes as a shared library that lies beside this module, in a folder or in a zipapp, for each architecture that there
+is. What it adds up is told by docs/checkpoint-format.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import itertools
+import os
+import pkgutil
+import platform
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from typing import Any, Callable
+
+from spotkeep.state.arrays import Buffer
+
+ROW_WORDS = 511
+"""How many 64-bit words there are in a row, and sums of each chunk."""
+
+Run = tuple[int, Buffer]
+"""Bytes that are next to each other: where they are in a file, and what is there."""
+
+_READABLE, _WRITABLE = 0, 1  # PyBUF_SIMPLE, PyBUF_WRITABLE
+
+
+def is_available() -> bool:
+    """Say whether there is a compiled routine for this machine."""
+    return _routine() is not None
+
+
+class CopyAndAdd:
+    """Bytes that are copied to the memory of a file and added up, piece by piece, in any number of threads.
+
+    Args:
+        runs: In the order of their offsets, never overlapping. What none of them has counts as zeros. One whose bytes
+            are those of the file's own memory, at their place, is only added up.
+        file: The file's memory. Without it nothing is copied.
+
+    Raises:
+        TypeError: If something is no buffer.
+        BufferError: If something is not contiguous, or the file's memory cannot be written to.
+        ValueError: If a run is not inside of the file.
+        RuntimeError: If there is no compiled routine for this machine.
+    """
+
+    def __init__(self, runs: Iterable[Run], *, file: Buffer | None = None) -> None:
+        routine = _routine()
+        if routine is None:
+            raise RuntimeError(f"spotkeep has no compiled routine for {sys.platform} on {platform.machine()}")
+        self._routine = routine
+        # What is at the addresses stays for as long as somebody has it.
+        self._kept: list[memoryview] = []
+        size, self._file = self._memory(file, _WRITABLE) if file else (0, None)
+        found = [(offset, *self._memory(source, _READABLE)) for offset, source in runs]
+        for offset, run_size, _ in found:
+            if offset < 0 or (file is not None and offset + run_size > size):
+                raise ValueError(f"{run_size:,} bytes at {offset:,} are not inside of {size:,} bytes")
+        self._runs = (_Run * len(found))(*itertools.starmap(_Run, found))
+
+    def column_sums(self, start: int, end: int, *, chunk_bytes: int) -> list[memoryview]:
+        """Copy what lies between two offsets, and add it up. Other threads run meanwhile.
+
+        Args:
+            start: Where a chunk begins.
+            end: Where one ends, or the file does.
+            chunk_bytes: How long a chunk is.
+
+        Returns:
+            The sums of each chunk: `ROW_WORDS` 64-bit words of 8 bytes each.
+        """
+        count = -(-(end - start) // chunk_bytes)
+        sums = (ctypes.c_uint64 * (ROW_WORDS * count))()
+        self._routine(self._runs, len(self._runs), self._file, start, end, chunk_bytes, sums)
+        raw = memoryview(sums).cast("B")
+        return [raw[first : first + 8 * ROW_WORDS] for first in range(0, len(raw), 8 * ROW_WORDS)]
+
+    def _memory(self, raw: Buffer, flags: int) -> tuple[int, int | None]:
+        """Give the size and the address of something that must be kept."""
+        self._kept.append(memoryview(raw))
+        found = _PyBuffer()
+        ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(raw), ctypes.byref(found), flags)
+        size, address = found.len, found.buf
+        ctypes.pythonapi.PyBuffer_Release(ctypes.byref(found))
+        return size, address
+
+
+class _Run(ctypes.Structure):
+    """`struct run` of copy_and_add.c."""
+
+    _fields_ = (
+        ("offset", ctypes.c_uint64),
+        ("size_bytes", ctypes.c_uint64),
+        ("source", ctypes.c_void_p),
+    )
+
+
+class _PyBuffer(ctypes.Structure):
+    """`Py_buffer`, which CPython promises not to change (docs.python.org/3/c-api/stable.html)."""
+
+    _fields_ = (
+        ("buf", ctypes.c_void_p),
+        ("obj", ctypes.c_void_p),
+        ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t),
+        ("readonly", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("format", ctypes.c_char_p),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("suboffsets", ctypes.c_void_p),
+        ("internal", ctypes.c_void_p),
+    )
+
+
+@functools.cache
+def _routine() -> Callable[..., None] | None:
+    """Load the routine; None where there is none, or the system does not let us."""
+    if sys.implementation.name != "cpython":
+        return None  # `_PyBuffer`
+    try:
+        raw = pkgutil.get_data(__package__, f"copy_and_add-{sys.platform}-{platform.machine()}.so")
+        library = None if raw is None else _load(raw)
+    except OSError:
+        return None
+    if library is None:
+        return None
+    routine: Any = library.copy_and_add
+    routine.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, *[ctypes.c_uint64] * 3, ctypes.c_void_p)
+    routine.restype = None
+    return routine  # type: ignore[no-any-return]
+
+
+def _load(raw: bytes) -> ctypes.CDLL:
+    with _executable_file(raw) as path:
+        return ctypes.CDLL(path)
+
+
+@contextlib.contextmanager
+def _executable_file(raw: bytes) -> Iterator[str]:
+    """Give the path of a file with these bytes, which is gone afterwards: a zipapp has none that can be loaded."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("spotkeep-native")
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(raw)
+            file.flush()
+            # By the number of the process: what was loaded from `self` before has this very name.
+            yield f"/proc/{os.getpid()}/fd/{descriptor}"
+        return
+    # Python was built for a Linux of before 2018.
+    with tempfile.NamedTemporaryFile(prefix="spotkeep-native-") as file:
+        file.write(raw)
+        file.flush()
+        yield file.name
