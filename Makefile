@@ -87,7 +87,7 @@ lint: setup
 	$(BIN)/vermin --quiet --no-tips --violations -t=3.9- training
 
 types: setup
-	$(BIN)/mypy app.py stacks constructs lambda training cli local planner benchmarks
+	$(BIN)/mypy app.py hatch_build.py stacks constructs lambda training cli local planner benchmarks
 
 contracts: setup
 	$(BIN)/lint-imports --cache-dir $(STATE)/cache/import-linter

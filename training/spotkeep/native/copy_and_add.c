@@ -15,7 +15,7 @@ enum {
     PAIR_BYTES = 16,
     /* Two words at once never straddle the end of two rows, because there the number of words is even. */
     TWO_ROWS_PAIRS = ROW_WORDS,
-    LINE_PAIRS = 4,
+    LINE_BYTES = 64,
     /* Far enough that memory has answered by then; less than two pages, so most of it is in the TLB already. */
     PREFETCH_BYTES = 2048,
 };
@@ -33,41 +33,40 @@ struct run {
 
 enum way { ADD, COPY, STREAM };
 
+/* `at` bytes from where source and target begin. */
 static inline __attribute__((always_inline)) void
-take_pair(enum way way, const uint8_t *source, uint8_t *target, pair *sum)
+take_pair(enum way way, const uint8_t *source, uint8_t *target, size_t at, pair *sum)
 {
-    pair words = *(const unaligned_pair *)source;
+    pair words = *(const unaligned_pair *)(source + at);
     *sum += words;
     if (way == COPY)
-        *(unaligned_pair *)target = words;
+        *(unaligned_pair *)(target + at) = words;
 #ifdef __x86_64__
     /* Past the cache: a store would first read what it is about to write over. ARM's cores notice by themselves that
      * whole lines are written (Arm Neoverse N1 TRM, "Write streaming mode"). */
     if (way == STREAM)
-        __builtin_nontemporal_store(words, (pair *)target);
+        __builtin_nontemporal_store(words, (pair *)(target + at));
 #else
     if (way == STREAM)
-        *(pair *)target = words;
+        *(pair *)(target + at) = words;
 #endif
 }
 
+/* `column` is that of the first pair in its two rows. */
 static inline __attribute__((always_inline)) void
-take_pairs(enum way way, const uint8_t *source, uint8_t *target, size_t pairs, size_t column, pair *sums)
+take_pairs(enum way way, const uint8_t *source, uint8_t *target, size_t size_bytes, size_t column, pair *sums)
 {
-    while (pairs) {
-        size_t straight = TWO_ROWS_PAIRS - column < pairs ? TWO_ROWS_PAIRS - column : pairs;
-        size_t i = 0;
-        for (; i + LINE_PAIRS <= straight; i += LINE_PAIRS) {
-            __builtin_prefetch(source + i * PAIR_BYTES + PREFETCH_BYTES);
-            for (size_t j = i; j < i + LINE_PAIRS; j++)
-                take_pair(way, source + j * PAIR_BYTES, target + j * PAIR_BYTES, sums + column + j);
+    for (size_t at = 0; at < size_bytes; column = 0) {
+        size_t left = size_bytes - at, straight = (TWO_ROWS_PAIRS - column) * PAIR_BYTES;
+        size_t end = at + (left < straight ? left : straight);
+        pair *sum = sums + column;
+        for (; at + LINE_BYTES <= end; at += LINE_BYTES) {
+            __builtin_prefetch((const void *)((uintptr_t)source + at + PREFETCH_BYTES));
+            for (size_t i = 0; i < LINE_BYTES; i += PAIR_BYTES)
+                take_pair(way, source, target, at + i, sum++);
         }
-        for (; i < straight; i++)
-            take_pair(way, source + i * PAIR_BYTES, target + i * PAIR_BYTES, sums + column + i);
-        source += straight * PAIR_BYTES;
-        target += straight * PAIR_BYTES;
-        pairs -= straight;
-        column = 0;
+        for (; at < end; at += PAIR_BYTES)
+            take_pair(way, source, target, at, sum++);
     }
 }
 
@@ -95,15 +94,13 @@ static void take(const uint8_t *source, uint8_t *target, size_t size_bytes, size
     position += before;
     size_bytes -= before;
 
-    size_t pairs = size_bytes / PAIR_BYTES, column = position / PAIR_BYTES % TWO_ROWS_PAIRS;
+    size_t taken = size_bytes / PAIR_BYTES * PAIR_BYTES, column = position / PAIR_BYTES % TWO_ROWS_PAIRS;
     if (!target)
-        take_pairs(ADD, source, NULL, pairs, column, sums);
+        take_pairs(ADD, source, NULL, taken, column, sums);
     else if ((uintptr_t)target % PAIR_BYTES)
-        take_pairs(COPY, source, target, pairs, column, sums);
+        take_pairs(COPY, source, target, taken, column, sums);
     else
-        take_pairs(STREAM, source, target, pairs, column, sums);
-
-    size_t taken = pairs * PAIR_BYTES;
+        take_pairs(STREAM, source, target, taken, column, sums);
     take_bytes(source + taken, target ? target + taken : NULL, size_bytes - taken, position + taken, sums);
 }
 
