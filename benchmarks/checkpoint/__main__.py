@@ -78,7 +78,8 @@ def main() -> int:
             console.print(_contenders_table(gib, document))
             console.print(_limits_line(document), highlight=False)
             console.print(_targets_table(document))
-            console.print(_SHORT_FORM if options.quick else _floor_line(document), highlight=False)
+            if options.quick:
+                console.print(_SHORT_FORM, highlight=False)
             if document["stolen_share"] is not None:
                 console.print(_stolen_line(document), highlight=False)
     finally:
@@ -184,7 +185,6 @@ def _measure(
         "machine": course.limits.to_document(),
         "stolen_share": None if stolen_share is None else round(stolen_share, 3),
         "ratios": {ratio.key: ratio.to_document() for ratio in ratios},
-        "floor_of_extra_vs_torch_save": round(course.floor_of_extra() / course.saves[BASELINE]["extra"].median, 3),
     }
 
 
@@ -252,13 +252,6 @@ def _limits_line(document: dict[str, Any]) -> str:
     limits = {name.replace("_", " "): figures["median_s"] for name, figures in document["machine"].items()}
     restores = {f"restore {name}": figures["median_s"] for name, figures in document["restores"].items()}
     return "  ".join(f"{name} {seconds:.3f} s" for name, seconds in {**limits, **restores}.items())
-
-
-def _floor_line(document: dict[str, Any]) -> str:
-    return (
-        f"extra_time_vs_torch_save cannot be below {document['floor_of_extra_vs_torch_save']:.2f} here with a copy "
-        "between two steps: that is what a copy by all processors and a bare write behind the training take"
-    )
 
 
 def _stolen_line(document: dict[str, Any]) -> str:

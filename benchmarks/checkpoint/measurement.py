@@ -151,13 +151,6 @@ class Course:
         self.limits.add("direct_read", self._machine.read_direct())
         self._advance()
 
-    def floor_of_extra(self) -> float:
-        """Seconds of extra time that no copy between two steps can be below: all processors copy, a bare write follows.
-
-        In few rounds a write can seem to have sped the training up; then the copy alone counts.
-        """
-        return self.limits["warm_copy_all_processors"].median + max(self.limits["extra_of_a_bare_write"].median, 0.0)
-
     def _try_save(self, name: str) -> Save | None:
         """Measure one save. Whoever fails is left out from then on, but for those that every ratio needs."""
         if name not in self._contenders:
@@ -207,7 +200,7 @@ class Course:
         limits.add("direct_write", self._machine.write())
         os.sync()
         limits.add("direct_write_over", self._machine.write_over())
-        # What no saving can avoid: the training goes on beside a write, and knows nothing else of it.
+        # What of a save the training meets when nothing is copied.
         limits.add("extra_of_a_bare_write", self._measure_save(_BareWrite(self._machine)).extra)
         os.sync()
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from spotkeep.disk import file_copy as module
 from spotkeep.disk.chunk_checksums import chunk_checksum
-from spotkeep.disk.file_copy import file_copy
+from spotkeep.disk.file_copy import copy_chunk, file_copy
 from spotkeep.disk.manifest import CHUNK_BYTES
 from spotkeep.native.copy_and_add import is_available
 from spotkeep.state.arrays import DeviceBytes
@@ -77,3 +77,12 @@ def test_it_is_what_a_blob_is_when_it_is_copied(in_one_pass, monkeypatch):
 def test_a_file_without_a_byte_has_no_chunk(in_one_pass, monkeypatch):
     monkeypatch.setattr(module, "is_available", lambda: in_one_pass)
     assert file_copy(memoryview(b""), [Blob(0, 0, b"")]).copy(0, 0) == []
+
+
+@pytest.mark.parametrize("in_one_pass", IN_ONE_PASS)
+@pytest.mark.parametrize("size", [1, 4095, 100_000, CHUNK_BYTES])
+def test_a_chunk_is_copied_and_its_checksum_is_given(in_one_pass, size, monkeypatch):
+    monkeypatch.setattr(module, "is_available", lambda: in_one_pass)
+    source, around = np.random.default_rng(0).bytes(size), bytearray(size + 2)
+    assert copy_chunk(memoryview(around)[1 : size + 1], memoryview(source)) == chunk_checksum(source)
+    assert around == b"\0" + source + b"\0"

@@ -2,7 +2,7 @@
 
 Threads share the pieces of a file, so some work while others wait for the disk. What the page cache has is read into
 its target and verified there. What is on the disk is read past the page cache, into memory that is aligned for that,
-verified, and copied to where it belongs.
+and copied to where it belongs while it is verified.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Callable
 
 from .chunk_checksums import chunk_checksums
-from .file_copy import copy_bytes, unlocked
+from .file_copy import copy_bytes, copy_chunk, unlocked
 from .manifest import CHUNK_BYTES
 from .shared_work import Piece, memory_threads, pieces, share
 from .snapshot import new_memory
@@ -161,11 +161,17 @@ class _Reader:
                 start = stop
 
     def _read_around(self, start: int, memory: memoryview, *, cached: bool) -> None:
-        """Read into memory of our own, and copy to the targets."""
-        self._read(memory, start, cached=cached)
+        """Read a chunk into memory of our own, and copy it to the targets."""
+        _fill(self._file, memory, start, cached=cached)
         end = start + len(memory)
         first = max(bisect.bisect_right(self._places, start) - 1, 0)
-        for place, target in self._targets[first : bisect.bisect_left(self._places, end)]:
+        targets = self._targets[first : bisect.bisect_left(self._places, end)]
+        if len(targets) == 1 and targets[0][0] <= start and end <= targets[0][0] + len(targets[0][1]):
+            ((place, target),) = targets
+            _compare([copy_chunk(target[start - place : end - place], memory)], start, end, self._checksums)
+            return
+        _verify(memory, start, self._checksums)
+        for place, target in targets:
             low, high = max(place, start), min(place + len(target), end)
             if low < high:
                 copy_bytes(unlocked(target[low - place : high - place]), unlocked(memory[low - start : high - start]))
@@ -184,11 +190,14 @@ def _fill(file: ReadableFile, memory: memoryview, start: int, *, cached: bool) -
 
 
 def _verify(memory: memoryview, start: int, checksums: Sequence[str]) -> None:
-    for index, found in enumerate(chunk_checksums(memory, CHUNK_BYTES)):
-        number = start // CHUNK_BYTES + index
-        if found != checksums[number]:
+    _compare(chunk_checksums(memory, CHUNK_BYTES), start, start + len(memory), checksums)
+
+
+def _compare(found: Sequence[str], start: int, end: int, checksums: Sequence[str]) -> None:
+    for number, checksum in enumerate(found, start // CHUNK_BYTES):
+        if checksum != checksums[number]:
             first = number * CHUNK_BYTES
             raise AlteredChunkError(
-                f"altered: chunk {number} has checksum {found} instead of {checksums[number]}",
-                offsets=(first, min(first + CHUNK_BYTES, start + len(memory))),
+                f"altered: chunk {number} has checksum {checksum} instead of {checksums[number]}",
+                offsets=(first, min(first + CHUNK_BYTES, end)),
             )

@@ -94,6 +94,15 @@ class _TwoPasses:
         return checksums
 
 
+def copy_chunk(target: memoryview, source: memoryview) -> str:
+    """Copy a whole chunk, and give its checksum. Other threads run meanwhile."""
+    if is_available():
+        (sums,) = CopyAndAdd([(0, source)], file=target).column_sums(0, len(source), chunk_bytes=len(source))
+        return checksum_from_sums(sums, source)
+    copy_bytes(unlocked(target), unlocked(source))
+    return chunk_checksum(source)
+
+
 def _here(blob: Blob, raw: memoryview) -> Buffer:
     """Give the bytes of a blob: those from a GPU are in the file's memory already."""
     return raw[blob.offset : blob.offset + len(blob.raw)] if isinstance(blob.raw, DeviceBytes) else blob.raw
