@@ -35,7 +35,9 @@ while count < 100:
     time.sleep(0.05)
     count += 1
     if {saves}:
-        kept.write_text(str(count))
+        # Whole or not at all: it may be killed here.
+        kept.with_suffix(".new").write_text(str(count))
+        kept.with_suffix(".new").replace(kept)
         spotkeep.report_saved(step=count)
     spotkeep.report_progress(step=count, total_steps=100)
 model = pathlib.Path(os.environ["SM_MODEL_DIR"])
