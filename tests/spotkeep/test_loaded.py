@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from spotkeep.disk.file_copy import copy_bytes, unlocked
+from spotkeep.disk.checksum_copy import copy_bytes, unlocked
 from spotkeep.loaded import loaded
 from spotkeep.state.arrays import is_numpy_array, is_numpy_scalar, is_torch_tensor
 from spotkeep.state.random_states import capture_random_states

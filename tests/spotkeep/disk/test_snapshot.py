@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from spotkeep.disk import snapshot as snapshot_module
+from spotkeep.disk.checksum_copy import FileCopy, file_copy
 from spotkeep.disk.chunk_checksums import chunk_checksum
-from spotkeep.disk.file_copy import FileCopy, file_copy
 from spotkeep.disk.manifest import CHUNK_BYTES
 from spotkeep.disk.snapshot import AbandonedSnapshotError, Snapshot
 from spotkeep.disk.storage import WRITE_BYTES

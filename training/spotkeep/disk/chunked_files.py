@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Callable
 
+from .checksum_copy import copy_bytes, copy_chunk, unlocked
 from .chunk_checksums import chunk_checksums
-from .file_copy import copy_bytes, copy_chunk, unlocked
 from .manifest import CHUNK_BYTES
 from .shared_work import Piece, memory_threads, pieces, share
 from .snapshot import new_memory

@@ -20,7 +20,7 @@ from typing import Any
 from spotkeep.state.arrays import DeviceBytes
 from spotkeep.state.encoding import Blob
 
-from .file_copy import FileCopy, file_copy
+from .checksum_copy import FileCopy, file_copy
 from .manifest import CHUNK_BYTES
 from .page_lock import lock_pages
 from .shared_work import Piece, memory_threads, pieces, share

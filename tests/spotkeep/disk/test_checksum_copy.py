@@ -1,4 +1,4 @@
-"""The content of a data file: copied and added up, in one pass or in two, with the same result."""
+"""Copies that are added up: in one pass or in two, with the same result."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spotkeep.disk import file_copy as module
+from spotkeep.disk import checksum_copy as module
+from spotkeep.disk.checksum_copy import copy_chunk, file_copy
 from spotkeep.disk.chunk_checksums import chunk_checksum
-from spotkeep.disk.file_copy import copy_chunk, file_copy
 from spotkeep.disk.manifest import CHUNK_BYTES
 from spotkeep.native.copy_and_add import is_available
 from spotkeep.state.arrays import DeviceBytes

@@ -1,4 +1,4 @@
-"""How a state gets into the memory of a data file, chunk by chunk, and is added up on the way.
+"""Copies that are added up on the way: of a state into the memory of its data files, of what was read into its place.
 
 The compiled routine does both in one pass, past the processor's cache. Without it each chunk is copied and then added
 up, while the cache still has half of it.
