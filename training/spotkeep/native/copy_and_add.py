@@ -14,7 +14,6 @@ import os
 import pkgutil
 import platform
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator
 from typing import Any, Callable
 
@@ -152,7 +151,9 @@ def _executable_file(raw: bytes) -> Iterator[str]:
             # By the number of the process: what was loaded from `self` before has this very name.
             yield f"/proc/{os.getpid()}/fd/{descriptor}"
         return
-    # Python was built for a Linux of before 2018.
+    # Python was built for a Linux of before 2018, as those of conda are. Few are, and this takes long to import.
+    import tempfile
+
     with tempfile.NamedTemporaryFile(prefix="spotkeep-native-") as file:
         file.write(raw)
         file.flush()
