@@ -151,8 +151,8 @@ def _executable_file(raw: bytes) -> Iterator[str]:
             # By the number of the process: what was loaded from `self` before has this very name.
             yield f"/proc/{os.getpid()}/fd/{descriptor}"
         return
-    # Python was built for a Linux of before 2018, as those of conda are. Few are, and this takes long to import.
-    import tempfile
+    # This Python was built against a glibc of before 2018, as those of conda and uv are.
+    import tempfile  # takes long, and no other Python needs it
 
     with tempfile.NamedTemporaryFile(prefix="spotkeep-native-") as file:
         file.write(raw)
