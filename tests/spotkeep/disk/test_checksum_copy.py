@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spotkeep.disk import checksum_copy as module
-from spotkeep.disk.checksum_copy import copy_chunk, file_copy
+from spotkeep.disk.checksum_copy import copy_chunks, file_copy
 from spotkeep.disk.chunk_checksums import chunk_checksum
 from spotkeep.disk.manifest import CHUNK_BYTES
 from spotkeep.native.copy_and_add import is_available
@@ -80,9 +80,10 @@ def test_a_file_without_a_byte_has_no_chunk(in_one_pass, monkeypatch):
 
 
 @pytest.mark.parametrize("in_one_pass", IN_ONE_PASS)
-@pytest.mark.parametrize("size", [1, 4095, 100_000, CHUNK_BYTES])
-def test_a_chunk_is_copied_and_its_checksum_is_given(in_one_pass, size, monkeypatch):
+@pytest.mark.parametrize("size", [1, 4095, CHUNK_BYTES, 2 * CHUNK_BYTES, 2 * CHUNK_BYTES + 100_000])
+def test_chunks_are_copied_and_their_checksums_are_given(in_one_pass, size, monkeypatch):
     monkeypatch.setattr(module, "is_available", lambda: in_one_pass)
     source, around = np.random.default_rng(0).bytes(size), bytearray(size + 2)
-    assert copy_chunk(memoryview(around)[1 : size + 1], memoryview(source)) == chunk_checksum(source)
+    checksums = copy_chunks(memoryview(around)[1 : size + 1], memoryview(source))
+    assert checksums == [chunk_checksum(source[start : start + CHUNK_BYTES]) for start in range(0, size, CHUNK_BYTES)]
     assert around == b"\0" + source + b"\0"

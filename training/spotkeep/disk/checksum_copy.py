@@ -14,7 +14,7 @@ from spotkeep.native.copy_and_add import CopyAndAdd, is_available
 from spotkeep.state.arrays import Buffer, DeviceBytes
 from spotkeep.state.encoding import Blob
 
-from .chunk_checksums import checksum_from_sums, chunk_checksum
+from .chunk_checksums import checksum_from_sums, chunk_checksum, chunk_checksums
 from .manifest import CHUNK_BYTES
 from .shared_work import pieces
 
@@ -94,13 +94,14 @@ class _TwoPasses:
         return checksums
 
 
-def copy_chunk(target: memoryview, source: memoryview) -> str:
-    """Copy a whole chunk, and give its checksum. Other threads run meanwhile."""
+def copy_chunks(target: memoryview, source: memoryview) -> list[str]:
+    """Copy chunks of a file, whose last may be shorter, and give their checksums. Other threads run meanwhile."""
     if is_available():
-        (sums,) = CopyAndAdd([(0, source)], file=target).column_sums(0, len(source), chunk_bytes=len(source))
-        return checksum_from_sums(sums, source)
+        sums = CopyAndAdd([(0, source)], file=target).column_sums(0, len(source), chunk_bytes=CHUNK_BYTES)
+        chunks = (source[low:high] for low, high in pieces(len(source), CHUNK_BYTES))
+        return [checksum_from_sums(found, chunk) for found, chunk in zip(sums, chunks)]
     copy_bytes(unlocked(target), unlocked(source))
-    return chunk_checksum(source)
+    return chunk_checksums(source, CHUNK_BYTES)
 
 
 def _here(blob: Blob, raw: memoryview) -> Buffer:

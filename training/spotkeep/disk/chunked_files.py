@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Callable
 
-from .checksum_copy import copy_bytes, copy_chunk, unlocked
+from .checksum_copy import copy_bytes, copy_chunks, unlocked
 from .chunk_checksums import chunk_checksums
 from .manifest import CHUNK_BYTES
 from .shared_work import Piece, memory_threads, pieces, share
@@ -24,9 +24,10 @@ _FIRST_WRITE_BYTES = 4 * CHUNK_BYTES
 # From the page cache. More goes through memory that is new and out of the processor's cache, less waits for the
 # interpreter's lock more often.
 _READ_BYTES = 2 * CHUNK_BYTES
-# Of one chunk each, which the processor's cache still has when it is copied. Most of them wait for the disk, while
-# others add up and copy what it gave.
+# Most of them wait for the disk, while others add up and copy what it gave. A large page each: smaller reads cost the
+# processor more, larger ones leave the disk less to do at the beginning and at the end.
 _DISK_READERS = 12
+_DISK_READ_BYTES = 2 * CHUNK_BYTES
 
 Target = tuple[int, memoryview]
 """Where in a file some bytes are, and the memory they belong to."""
@@ -91,11 +92,11 @@ def read_file(file: ReadableFile, checksums: Sequence[str], targets: Sequence[Ta
     if file.is_cached():
         share(pieces(file.size, _READ_BYTES), reader.read_cached, threads=memory_threads())
         return
-    chunks = list(pieces(file.size, CHUNK_BYTES))
-    # In one piece, because the large pages that the disk reads into faster are larger than a chunk.
-    memory = memoryview(new_memory(min(_DISK_READERS, len(chunks)) * CHUNK_BYTES))
-    places = [memory[start:end] for start, end in pieces(len(memory), CHUNK_BYTES)]
-    share(chunks, lambda left: reader.read_from_disk(left, places.pop()), threads=len(places))
+    row = list(pieces(file.size, _DISK_READ_BYTES))
+    # In one piece, so that most of it is large pages, which the disk reads into faster.
+    memory = memoryview(new_memory(min(_DISK_READERS, len(row)) * _DISK_READ_BYTES))
+    places = [memory[start:end] for start, end in pieces(len(memory), _DISK_READ_BYTES)]
+    share(row, lambda left: reader.read_from_disk(left, places.pop()), threads=len(places))
 
 
 def read_part(file: ReadableFile, checksums: Sequence[str], offset: int, size: int) -> bytes:
@@ -136,7 +137,7 @@ class _Reader:
         """Read past the page cache.
 
         Args:
-            left: Chunks.
+            left: Pieces of whole chunks.
             memory: Room for one, aligned for direct I/O; for this thread alone.
         """
         for start, end in left:
@@ -161,14 +162,14 @@ class _Reader:
                 start = stop
 
     def _read_around(self, start: int, memory: memoryview, *, cached: bool) -> None:
-        """Read a chunk into memory of our own, and copy it to the targets."""
+        """Read whole chunks into memory of our own, and copy them to the targets."""
         _fill(self._file, memory, start, cached=cached)
         end = start + len(memory)
         first = max(bisect.bisect_right(self._places, start) - 1, 0)
         targets = self._targets[first : bisect.bisect_left(self._places, end)]
         if len(targets) == 1 and targets[0][0] <= start and end <= targets[0][0] + len(targets[0][1]):
             ((place, target),) = targets
-            _compare([copy_chunk(target[start - place : end - place], memory)], start, end, self._checksums)
+            _compare(copy_chunks(target[start - place : end - place], memory), start, end, self._checksums)
             return
         _verify(memory, start, self._checksums)
         for place, target in targets:
