@@ -109,6 +109,16 @@ def test_the_training_bundle_runs_by_itself(tmp_path: Path) -> None:
     assert "spotkeep" in ended.stdout.lower()
 
 
+def test_what_is_compiled_travels_in_the_training_bundle(tmp_path: Path) -> None:
+    bundle = tmp_path / "spotkeep.pyz"
+    bundle.write_bytes(bundle_bytes(ROOT / "training"))
+    with zipfile.ZipFile(bundle) as archive:
+        libraries = [name for name in archive.namelist() if name.endswith(".so")]
+    assert sorted(libraries) == [
+        f"spotkeep/native/copy_and_add-linux-{architecture}.so" for architecture in ("aarch64", "x86_64")
+    ]
+
+
 def test_a_bundle_of_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PropertyError, match=r"holds no Python package spotkeep .*spotkeep/__init__\.py"):
         bundle_bytes(tmp_path)
