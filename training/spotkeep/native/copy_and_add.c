@@ -16,7 +16,7 @@ enum {
     /* Two words at once never straddle the end of two rows, because there the number of words is even. */
     TWO_ROWS_PAIRS = ROW_WORDS,
     LINE_BYTES = 64,
-    /* Far enough that memory has answered by then; less than two pages, so most of it is in the TLB already. */
+    /* Far enough that memory has answered by then; half a page, so half of the time the TLB has it already. */
     PREFETCH_BYTES = 2048,
 };
 

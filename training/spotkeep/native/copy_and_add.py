@@ -44,7 +44,7 @@ class CopyAndAdd:
     Raises:
         TypeError: If something is no buffer.
         BufferError: If something is not contiguous, or the file's memory cannot be written to.
-        ValueError: If a run is not inside of the file.
+        ValueError: If runs overlap or are not in their order, or one is not inside of the file.
         RuntimeError: If there is no compiled routine for this machine.
     """
 
@@ -57,8 +57,12 @@ class CopyAndAdd:
         self._kept: list[memoryview] = []
         size, self._file = self._memory(file, _WRITABLE) if file else (0, None)
         found = [(offset, *self._memory(source, _READABLE)) for offset, source in runs]
+        end = 0
         for offset, run_size, _ in found:
-            if offset < 0 or (file is not None and offset + run_size > size):
+            if offset < end:
+                raise ValueError(f"{run_size:,} bytes at {offset:,} begin before {end:,}, where the run before ends")
+            end = offset + run_size
+            if file is not None and end > size:
                 raise ValueError(f"{run_size:,} bytes at {offset:,} are not inside of {size:,} bytes")
         self._runs = (_Run * len(found))(*itertools.starmap(_Run, found))
 
