@@ -51,10 +51,47 @@ def test_views_conjugates_and_parameters_are_stored_by_value(tmp_path):
         assert not restored[name].requires_grad
 
 
-@pytest.mark.parametrize("tensor", [torch.zeros(3).to_sparse(), torch.zeros(3, device="meta")], ids=["sparse", "meta"])
-def test_tensors_without_plain_bytes_are_refused(tensor):
+TENSORS_WITHOUT_PLAIN_BYTES = {
+    "sparse": lambda: torch.zeros(3).to_sparse(),
+    "meta": lambda: torch.zeros(3, device="meta"),
+    "nested": lambda: torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)]),
+    "jagged": lambda: torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)], layout=torch.jagged),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage")
+@pytest.mark.parametrize("kind", TENSORS_WITHOUT_PLAIN_BYTES)
+def test_tensors_without_plain_bytes_are_refused(kind):
     with pytest.raises(StateError, match="make it a dense tensor first"):
-        encode_state({"t": tensor})
+        encode_state({"t": TENSORS_WITHOUT_PLAIN_BYTES[kind]()})
+
+
+class Wrapper(torch.Tensor):
+    """A tensor that has no memory: its values are in another one, as those of quantization libraries are."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, operation, types, arguments=(), keywords=None):
+        values = (value.inner if isinstance(value, cls) else value for value in arguments)
+        found = operation(*values, **(keywords or {}))
+        return cls(found) if isinstance(found, torch.Tensor) else found
+
+
+def test_a_tensor_without_memory_of_its_own_is_refused_by_name():
+    """Its address is null: whoever copies from there ends the training with a segmentation fault."""
+    with pytest.raises(StateError, match=r"state\['t'\]: a tensor of type Wrapper has no memory of its own"):
+        encode_state({"t": Wrapper(torch.ones(3))})
+    assert encode_state({"empty": Wrapper(torch.ones(0))}).blobs == ()
+    given_back = torch.nn.Parameter(torch.ones(3))
+    given_back.untyped_storage().resize_(0)
+    with pytest.raises(StateError, match="a tensor of type Parameter has no memory of its own"):
+        encode_state({"t": given_back})
 
 
 def build(optimizer_class):

@@ -151,27 +151,40 @@ def dump_torch(tensor: Any) -> tuple[dict[str, Any], Buffer | DeviceBytes]:
     """Describe a torch tensor and give its raw bytes. It comes back on the CPU, without `requires_grad`.
 
     Raises:
-        UnsupportedArrayError: If the tensor is sparse, quantized, on the meta device, divided among ranks, or of an
-            unknown dtype.
+        UnsupportedArrayError: If the tensor is sparse, nested, quantized, on the meta device, divided among ranks, of
+            an unknown dtype, or without memory of its own.
     """
     torch = sys.modules["torch"]
+    dtype = str(tensor.dtype).replace("torch.", "", 1)
+    dense = tensor
+    # Nearly all are plain. A state has thousands of them, and describing each holds the training up.
+    if dtype not in _TORCH_DTYPES or not _is_plain(tensor, torch):
+        _refuse_what_is_not_dense(tensor, dtype, torch)
+        dense = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    meta = {"dtype": dtype, "shape": list(tensor.shape)}
+    _require_little_endian()
+    if dense.numel() and not dense.data_ptr():
+        raise UnsupportedArrayError(
+            f"a tensor of type {type(tensor).__name__} has no memory of its own: its values are elsewhere, or were "
+            "given back; save a plain tensor that has them"
+        )
+    if dense.is_cuda and dense.numel():
+        return meta, DeviceBytes(dense)
+    return meta, torch_bytes(dense.cpu())
+
+
+def _refuse_what_is_not_dense(tensor: Any, dtype: str, torch: Any) -> None:
     if type(tensor).__module__.startswith("torch.distributed."):
         raise UnsupportedArrayError(
             f"a {type(tensor).__name__} is divided among the ranks: pass the model and its optimizer as "
             "spotkeep.integrations.sharded.ShardedState(model, optimizer) in per_rank"
         )
-    dtype = str(tensor.dtype).replace("torch.", "", 1)
-    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta or dtype not in _TORCH_DTYPES:
+    dense = tensor.layout == torch.strided and not (tensor.is_quantized or tensor.is_meta or tensor.is_nested)
+    if not dense or dtype not in _TORCH_DTYPES:
         raise UnsupportedArrayError(
-            f"a tensor of dtype {dtype}, layout {tensor.layout}, device {tensor.device} cannot be stored as raw "
-            "bytes: make it a dense tensor first"
+            f"a {'nested ' if tensor.is_nested else ''}tensor of dtype {dtype}, layout {tensor.layout}, device "
+            f"{tensor.device} cannot be stored as raw bytes: make it a dense tensor first"
         )
-    _require_little_endian()
-    meta = {"dtype": dtype, "shape": list(tensor.shape)}
-    dense = tensor.detach().resolve_conj().resolve_neg().contiguous()
-    if dense.device.type == "cuda" and dense.numel():
-        return meta, DeviceBytes(dense)
-    return meta, torch_bytes(dense.cpu())
 
 
 def torch_bytes(tensor: Any) -> memoryview:
@@ -211,9 +224,9 @@ def _is_plain(tensor: Any, torch: Any) -> bool:
     return (
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
         and tensor.layout == torch.strided
-        and tensor.device.type == "cpu"
+        and tensor.is_cpu
         and tensor.is_contiguous()
-        and not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+        and not (tensor.is_nested or tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
     )
 
 

@@ -179,8 +179,12 @@ class _Encoder:
             return value
         if type(value) in (bytes, bytearray):
             return {type(value).__name__: self._place(value)}
-        if arrays.is_numpy_array(value) or arrays.is_numpy_scalar(value) or arrays.is_torch_tensor(value):
-            return self._encode_array(value, path)
+        if arrays.is_torch_tensor(value):
+            return self._encode_array("tensor", value, path)
+        if arrays.is_numpy_array(value):
+            return self._encode_array("ndarray", value, path)
+        if arrays.is_numpy_scalar(value):
+            return self._encode_array("scalar", value, path)
         if type(value) in (list, tuple, dict, OrderedDict, Counter):
             return self._encode_container(value, path, depth=depth, live=live)
         if live and stateful_kind(value) is not None:
@@ -188,14 +192,9 @@ class _Encoder:
         self._refuse(path, value)
         return None
 
-    def _encode_array(self, value: Any, path: str) -> Json:
+    def _encode_array(self, kind: str, value: Any, path: str) -> Json:
         try:
-            if arrays.is_torch_tensor(value):
-                meta, raw = arrays.dump_torch(value)
-                kind = "tensor"
-            else:
-                meta, raw = arrays.dump_numpy(value)
-                kind = "scalar" if arrays.is_numpy_scalar(value) else "ndarray"
+            meta, raw = arrays.dump_torch(value) if kind == "tensor" else arrays.dump_numpy(value)
         except arrays.UnsupportedArrayError as error:
             self.problems.append(f"{path}: {error}")
             return None
