@@ -29,6 +29,10 @@ PROJECT = Path(__file__).parents[2]
 _GIB = 2**30
 _STATES_OF_MEMORY = 7
 _STATES_OF_DISK = 6
+# A save of a small state is over in a few training steps, so one that a neighbour disturbs tells little: small states
+# get more rounds.
+_FEWEST_ROUNDS, _MOST_ROUNDS = 5, 20
+_GIB_OF_ROUNDS = 10
 _SHORT_FORM = "one round of a small state shows that it runs; its figures say nothing"
 
 
@@ -54,7 +58,6 @@ def main() -> int:
             "torch": version("torch"),
             "processors": os.cpu_count(),
         },
-        "rounds": options.rounds,
         "left_out": left_out,
         "sizes": {},
     }
@@ -93,7 +96,12 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.checkpoint", description=__doc__)
     parser.add_argument("--sizes-gib", type=float, nargs="+", default=[0.25, 1, 2], help="states (default 0.25 1 2)")
-    parser.add_argument("--rounds", type=int, default=5, help="counted rounds of each (default 5)")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        help=f"counted rounds of each (default: as many as make {_GIB_OF_ROUNDS} GiB, "
+        f"{_FEWEST_ROUNDS} to {_MOST_ROUNDS})",
+    )
     parser.add_argument(
         "--against",
         nargs="+",
@@ -123,8 +131,9 @@ def _measure(
     from benchmarks.checkpoint.measurement import Course
     from benchmarks.checkpoint.workload import Workload
 
+    rounds = options.rounds or min(max(round(_GIB_OF_ROUNDS * _GIB / state_bytes), _FEWEST_ROUNDS), _MOST_ROUNDS)
     columns = (TextColumn("{task.description:<46}"), BarColumn(), TimeElapsedColumn())
-    total = len(memory_of) + len(names) + options.rounds * (len(names) + 2)
+    total = len(memory_of) + len(names) + rounds * (len(names) + 2)
     # Drawn only when a figure is in: a thread that draws would take part in what is measured.
     with Progress(*columns, console=console, transient=True, auto_refresh=False) as progress:
         task = progress.add_task("", total=total)
@@ -159,24 +168,25 @@ def _measure(
             say("warming up")
             course.warm_up()
             stolen = StolenTime()
-            for number in range(options.rounds):
-                say(f"saves, round {number + 1} of {options.rounds}")
+            for number in range(rounds):
+                say(f"saves, round {number + 1} of {rounds}")
                 course.measure_saves(number)
-            for number in range(options.rounds):
-                say(f"restores, round {number + 1} of {options.rounds}")
+            for number in range(rounds):
+                say(f"restores, round {number + 1} of {rounds}")
                 course.measure_restores(directories[OURS])
             stolen_share = stolen.share()
         finally:
             for entrant in entrants.values():
                 entrant.close()
             machine.clear()
-    saves = {name: rounds.to_document() for name, rounds in course.saves.items()}
+    saves = {name: measured.to_document() for name, measured in course.saves.items()}
     for name in saves.keys() & memory_states.keys():
         saves[name]["memory_states"] = memory_states[name]
     ratios = _ratios(course, memory_states[OURS])
     return {
         "state_bytes": workload.state_bytes,
         "tensors": len(workload.flat_state),
+        "rounds": rounds,
         "saves": saves,
         "left_out": {**left_out, **course.left_out},
         "best_async": _best_async(course),
@@ -234,7 +244,8 @@ def _table(*titles: str) -> Table:
 
 
 def _contenders_table(gib: float, document: dict[str, Any]) -> Table:
-    table = _table(f"{gib:g} GiB", "extra time", "at best", "call", "durable", "memory, states")
+    title = f"{gib:g} GiB, rounds: {document['rounds']}"
+    table = _table(title, "extra time", "at best", "call", "durable", "memory, states")
     for name, figures in document["saves"].items():
         states = figures.get("memory_states")
         table.add_row(
