@@ -24,10 +24,10 @@ _FIRST_WRITE_BYTES = 4 * CHUNK_BYTES
 # From the page cache. More goes through memory that is new and out of the processor's cache, less waits for the
 # interpreter's lock more often.
 _READ_BYTES = 2 * CHUNK_BYTES
-# Most of them wait for the disk, while others add up and copy what it gave. A large page each: smaller reads cost the
-# processor more, larger ones leave the disk less to do at the beginning and at the end.
-_DISK_READERS = 12
-_DISK_READ_BYTES = 2 * CHUNK_BYTES
+# Most of them wait for the disk, while others add up and copy what it gave. Larger reads cost the processor less, but
+# the first comes later, and more is left to do when the disk has given the last.
+_DISK_READERS = 24
+_DISK_READ_BYTES = CHUNK_BYTES
 
 Target = tuple[int, memoryview]
 """Where in a file some bytes are, and the memory they belong to."""
