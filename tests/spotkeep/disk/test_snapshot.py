@@ -11,12 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spotkeep.disk import snapshot as snapshot_module
 from spotkeep.disk.checksum_copy import FileCopy, file_copy
 from spotkeep.disk.chunk_checksums import chunk_checksum
 from spotkeep.disk.manifest import CHUNK_BYTES
-from spotkeep.disk.snapshot import AbandonedSnapshotError, Snapshot
+from spotkeep.disk.snapshot import AbandonedSnapshotError, Snapshot, pieces_to_copy
 from spotkeep.disk.storage import WRITE_BYTES
 from spotkeep.state.encoding import Blob, encode_state
 
@@ -66,6 +68,21 @@ def test_its_memory_is_kept_and_grows_only_when_it_must():
         assert snapshot.capacity_bytes == 12288
     taken(snapshot, [Blob(0, 0, bytes(20_000))])
     assert snapshot.capacity_bytes == 20_480
+
+
+@given(size=st.integers(0, 2**32), threads=st.integers(2, 8))
+def test_it_is_copied_in_whole_chunks_that_shrink_towards_the_end(size, threads):
+    found = list(pieces_to_copy(size, threads=threads))
+    edges = [0, *(end for _, end in found)]
+    assert [start for start, _ in found] == edges[:-1]
+    assert edges[-1] == size
+    for start, end in found:
+        assert 0 < end - start <= 16 * CHUNK_BYTES
+        assert start % CHUNK_BYTES == 0
+        assert end % CHUNK_BYTES == 0 or end == size
+        # Nobody waits for longer than it takes to copy half of what each thread would have had left, or one chunk.
+        assert end - start <= max(CHUNK_BYTES, (size - start) / threads / 2)
+    assert not found or found[0][1] <= 4 * CHUNK_BYTES
 
 
 @pytest.mark.skipif(not large_pages(), reason="this system has no large pages to give")
@@ -125,7 +142,7 @@ def test_what_is_there_can_be_written_before_the_rest_is(monkeypatch):
 def test_a_failure_in_either_thread_breaks_the_copy_off(monkeypatch, failing):
     class Failing:
         def copy(self, start, end):
-            if start == failing * WRITE_BYTES:
+            if start <= failing * WRITE_BYTES < end:
                 raise OSError("the memory is gone")
             return [""] * ((end - start) // CHUNK_BYTES)
 

@@ -23,11 +23,11 @@ from spotkeep.state.encoding import Blob
 from .checksum_copy import FileCopy, file_copy
 from .manifest import CHUNK_BYTES
 from .page_lock import lock_pages
-from .shared_work import Piece, memory_threads, pieces, share
+from .shared_work import Piece, memory_threads, share
 from .storage import ALIGNMENT_BYTES
 
-# Whole chunks, which the threads that copy take in turn and tell of: few times, since each may wake those who write.
-_AT_ONCE_BYTES = 4 * CHUNK_BYTES
+_FIRST_COPY_BYTES = 4 * CHUNK_BYTES
+_LARGEST_COPY_BYTES = 16 * CHUNK_BYTES
 _HUGE_PAGES = getattr(mmap, "MADV_HUGEPAGE", 14)
 _NOT_FOR_CHILDREN = getattr(mmap, "MADV_DONTFORK", 10)
 _POPULATE_WRITE = 23  # Linux 5.14; Python has no name for it.
@@ -104,7 +104,8 @@ class Snapshot:
             for image in images:
                 content = file_copy(image.raw, (blob for blob in blobs if blob.file_index == image.index))
                 copy_pieces = partial(self._copy_pieces, image, content)
-                share(pieces(len(image.raw), _AT_ONCE_BYTES), copy_pieces, threads=memory_threads())
+                threads = memory_threads()
+                share(pieces_to_copy(len(image.raw), threads=threads), copy_pieces, threads=threads)
         except BaseException:
             with self._progress:
                 self._abandoned = True
@@ -179,6 +180,22 @@ class Snapshot:
         # Never given back: its addresses may belong to something else of the child's by then.
         _of_parents.append(self._memory)
         self._memory = None
+
+
+def pieces_to_copy(size: int, *, threads: int) -> Iterator[Piece]:
+    """Cut a file into whole chunks that threads take in turn, copy, and tell of.
+
+    Small pieces first, so that the disk soon has something to write. Then large ones, because Python takes its time for
+    each. Then ever smaller ones, so that no thread is left with a large one when the others are done: half of its part
+    of what is left (guided self-scheduling, Polychronopoulos and Kuck 1987, doi.org/10.1109/TC.1987.5009495).
+    """
+    start = 0
+    while start < size:
+        part = (size - start) // (2 * threads) // CHUNK_BYTES * CHUNK_BYTES
+        piece = min(max(part, CHUNK_BYTES), max(start, _FIRST_COPY_BYTES), _LARGEST_COPY_BYTES)
+        end = min(start + piece, size)
+        yield start, end
+        start = end
 
 
 _holding: weakref.WeakSet[Snapshot] = weakref.WeakSet()
