@@ -273,7 +273,7 @@ def _targets_table(document: dict[str, Any]) -> Table:
     table = _table("figure", "measured", "of minima", "target", "")
     for key in (key for key in TARGETS if key in document["ratios"]):
         ratio = document["ratios"][key]
-        figures = (f"{ratio['value']:.2f}", f"{ratio['of_minima']:.2f}", f"at most {ratio['target']:g}")
+        figures = (f"{ratio['value']:.3f}", f"{ratio['of_minima']:.3f}", f"at most {ratio['target']:g}")
         table.add_row(key, *figures, "met" if ratio["met"] else "not met")
     return table
 
