@@ -70,17 +70,18 @@ class Wrapper(torch.Tensor):
     """A tensor that has no memory: its values are in another one, as those of quantization libraries are."""
 
     @staticmethod
-    def __new__(cls, inner):
-        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+    def __new__(cls, inner, device="cpu"):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype, device=device)
 
-    def __init__(self, inner):
+    def __init__(self, inner, device="cpu"):
         self.inner = inner
 
     @classmethod
     def __torch_dispatch__(cls, operation, types, arguments=(), keywords=None):
-        values = (value.inner if isinstance(value, cls) else value for value in arguments)
-        found = operation(*values, **(keywords or {}))
-        return cls(found) if isinstance(found, torch.Tensor) else found
+        (wrapper,) = (value for value in arguments if isinstance(value, cls))
+        found = operation(*(value.inner if value is wrapper else value for value in arguments), **(keywords or {}))
+        fetched = wrapper.device.type != "cpu" and operation is torch.ops.aten._to_copy.default
+        return found if fetched else cls(found, wrapper.device)
 
 
 def test_a_tensor_without_memory_of_its_own_is_refused_by_name():
@@ -92,6 +93,12 @@ def test_a_tensor_without_memory_of_its_own_is_refused_by_name():
     given_back.untyped_storage().resize_(0)
     with pytest.raises(StateError, match="a tensor of type Parameter has no memory of its own"):
         encode_state({"t": given_back})
+
+
+def test_a_tensor_of_a_device_that_gives_no_addresses_is_fetched(tmp_path):
+    """As those of torch_xla are, on a TPU or an AWS Trainium."""
+    state = {"t": Wrapper(torch.arange(3.0), device="xla")}
+    assert torch.equal(round_trip(tmp_path, state)["t"], torch.arange(3.0))
 
 
 def build(optimizer_class):

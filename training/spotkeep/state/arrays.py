@@ -163,14 +163,15 @@ def dump_torch(tensor: Any) -> tuple[dict[str, Any], Buffer | DeviceBytes]:
         dense = tensor.detach().resolve_conj().resolve_neg().contiguous()
     meta = {"dtype": dtype, "shape": list(tensor.shape)}
     _require_little_endian()
+    if not dense.is_cuda:
+        # Before its address is asked for: other devices need not have any.
+        dense = dense.cpu()
     if dense.numel() and not dense.data_ptr():
         raise UnsupportedArrayError(
             f"a tensor of type {type(tensor).__name__} has no memory of its own: its values are elsewhere, or were "
             "given back; save a plain tensor that has them"
         )
-    if dense.is_cuda and dense.numel():
-        return meta, DeviceBytes(dense)
-    return meta, torch_bytes(dense.cpu())
+    return meta, (DeviceBytes(dense) if dense.is_cuda and dense.numel() else torch_bytes(dense))
 
 
 def _refuse_what_is_not_dense(tensor: Any, dtype: str, torch: Any) -> None:
