@@ -16,11 +16,9 @@ from .checksum_copy import copy_bytes, copy_chunks, unlocked
 from .chunk_checksums import chunk_checksums
 from .manifest import CHUNK_BYTES
 from .shared_work import Piece, memory_threads, pieces, share
-from .snapshot import new_memory
+from .snapshot import FIRST_COPY_BYTES, new_memory
 from .storage import WRITE_BYTES, LocalStorage, ReadableFile
 
-# Written as soon as it is copied, while the disk would wait for a whole `WRITE_BYTES`.
-_FIRST_WRITE_BYTES = 4 * CHUNK_BYTES
 # From the page cache. More goes through memory that is new and out of the processor's cache, less waits for the
 # interpreter's lock more often.
 _READ_BYTES = 2 * CHUNK_BYTES
@@ -116,10 +114,10 @@ def read_part(file: ReadableFile, checksums: Sequence[str], offset: int, size: i
 
 
 def _growing_pieces(size: int) -> Iterator[Piece]:
-    """Cut a file into what it is written in: small pieces first, so that the disk does not wait for a whole copy."""
+    """Cut a file into what it is written in: little at first, as it is copied, so that the disk does not wait."""
     start = 0
     while start < size:
-        end = min(start + min(max(start, _FIRST_WRITE_BYTES), WRITE_BYTES), size)
+        end = min(start + min(max(start, FIRST_COPY_BYTES), WRITE_BYTES), size)
         yield start, end
         start = end
 

@@ -26,7 +26,9 @@ from .page_lock import lock_pages
 from .shared_work import Piece, memory_threads, share
 from .storage import ALIGNMENT_BYTES
 
-_FIRST_COPY_BYTES = 4 * CHUNK_BYTES
+FIRST_COPY_BYTES = 4 * CHUNK_BYTES
+"""At most as much is copied before the disk gets something to write."""
+
 _LARGEST_COPY_BYTES = 16 * CHUNK_BYTES
 _HUGE_PAGES = getattr(mmap, "MADV_HUGEPAGE", 14)
 _NOT_FOR_CHILDREN = getattr(mmap, "MADV_DONTFORK", 10)
@@ -192,7 +194,7 @@ def pieces_to_copy(size: int, *, threads: int) -> Iterator[Piece]:
     start = 0
     while start < size:
         part = (size - start) // (2 * threads) // CHUNK_BYTES * CHUNK_BYTES
-        piece = min(max(part, CHUNK_BYTES), max(start, _FIRST_COPY_BYTES), _LARGEST_COPY_BYTES)
+        piece = min(max(part, CHUNK_BYTES), max(start, FIRST_COPY_BYTES), _LARGEST_COPY_BYTES)
         end = min(start + piece, size)
         yield start, end
         start = end
