@@ -49,6 +49,7 @@ class ThisMachine:
         file = memoryview(around)[shift : shift + size]
         sources = [(offset, memoryview(bytes(by) + raw)[by:]) for offset, raw, by in runs]
         sums = CopyAndAdd(sources, file=file).column_sums(0, size, chunk_bytes=chunk_bytes)
+        assert CopyAndAdd(sources).column_sums(0, size, chunk_bytes=chunk_bytes) == sums, "only added up, it is another"
         assert bytes(around[:shift] + around[shift + size :]) == b"\xa5" * (shift + 64), "wrote elsewhere"
         return bytes(file), [bytes(one) for one in sums]
 
@@ -139,6 +140,9 @@ MACHINES = [
     *(pytest.param(Emulated(architecture), id=architecture) for architecture in ARCHITECTURES),
 ]
 SIZES = st.one_of(st.integers(0, 40), st.integers(0, 3 * ROW), st.sampled_from([ROW - 1, ROW, 2 * ROW, 2 * ROW + 16]))
+SIDE_BY_SIDE = 8 * 8 * ROW
+"""From here on the routine goes through several places of a run at once: STREAMS * STREAM_BYTES of copy_and_add.c."""
+LARGE_SIZES = st.integers(SIDE_BY_SIDE - 80, SIDE_BY_SIDE + 2 * ROW + 80)
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -149,6 +153,22 @@ SIZES = st.one_of(st.integers(0, 40), st.integers(0, 3 * ROW), st.sampled_from([
 )
 @settings(max_examples=150)
 def test_runs_of_any_size_at_any_place_are_copied_and_added_up(machine, layout, chunk_bytes, shift):
+    check(machine, layout, chunk_bytes, shift)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@given(
+    layout=st.lists(st.tuples(st.integers(0, 200), SIZES | LARGE_SIZES, st.integers(0, 17)), min_size=1, max_size=3),
+    large=st.tuples(st.integers(0, 200), LARGE_SIZES, st.integers(0, 17)),
+    chunk_bytes=st.sampled_from([SIDE_BY_SIDE, SIDE_BY_SIDE + 2 * ROW + 24, 2**20]),
+    shift=st.sampled_from([0, 0, 16, 1, 8]),
+)
+@settings(max_examples=25)
+def test_so_are_runs_that_are_gone_through_at_several_places_at_once(machine, layout, large, chunk_bytes, shift):
+    check(machine, [*layout, large], chunk_bytes, shift)
+
+
+def check(machine, layout, chunk_bytes, shift):
     runs, size, noise = [], 0, random.Random(0)  # noqa: S311 - not secret
     expected, content = bytearray(), bytearray()
     for gap, run_size, by in layout:

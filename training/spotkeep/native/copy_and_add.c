@@ -16,8 +16,16 @@ enum {
     /* Two words at once never straddle the end of two rows, because there the number of words is even. */
     TWO_ROWS_PAIRS = ROW_WORDS,
     LINE_BYTES = 64,
+    LINE_PAIRS = LINE_BYTES / PAIR_BYTES,
     /* Far enough that memory has answered by then; half a page, so half of the time the TLB has it already. */
     PREFETCH_BYTES = 2048,
+    /* A core has more of memory under way when it goes through several places side by side: what reads ahead of it
+     * by itself stops at the end of each page. Each place is eight rows from the one before, so all are in the same
+     * column, and that is a whole number of lines, so none is written in two parts. */
+    STREAMS = 8,
+    STREAM_BYTES = 8 * ROW_BYTES,
+    /* A line that begins at the end of two rows ends in the next two. */
+    SUMMED_PAIRS = TWO_ROWS_PAIRS + LINE_PAIRS - 1,
 };
 
 /* Like memcpy's, its pointers may point to anything. */
@@ -33,12 +41,11 @@ struct run {
 
 enum way { ADD, COPY, STREAM };
 
-/* `at` bytes from where source and target begin. */
-static inline __attribute__((always_inline)) void
-take_pair(enum way way, const uint8_t *source, uint8_t *target, size_t at, pair *sum)
+/* Gives the words that are `at` bytes from where source and target begin. */
+static inline __attribute__((always_inline)) pair
+take_pair(enum way way, const uint8_t *source, uint8_t *target, size_t at)
 {
     pair words = *(const unaligned_pair *)(source + at);
-    *sum += words;
     if (way == COPY)
         *(unaligned_pair *)(target + at) = words;
 #ifdef __x86_64__
@@ -50,24 +57,50 @@ take_pair(enum way way, const uint8_t *source, uint8_t *target, size_t at, pair 
     if (way == STREAM)
         *(pair *)(target + at) = words;
 #endif
+    return words;
+}
+
+/* Takes whole lines between two places, and in as many streams what is STREAM_BYTES, 2 * STREAM_BYTES... behind them.
+ * `column` is that of the first pair in its two rows. */
+static inline __attribute__((always_inline)) void
+take_lines(enum way way, size_t streams, const uint8_t *source, uint8_t *target, size_t start, size_t end,
+           size_t column, pair *sums)
+{
+    for (size_t line = start; line < end; line += LINE_BYTES) {
+        pair line_sums[LINE_PAIRS];
+        for (size_t i = 0; i < LINE_PAIRS; i++)
+            line_sums[i] = sums[column + i];
+        for (size_t at = line; at < line + streams * STREAM_BYTES; at += STREAM_BYTES) {
+            __builtin_prefetch((const void *)((uintptr_t)source + at + PREFETCH_BYTES));
+            for (size_t i = 0; i < LINE_PAIRS; i++)
+                line_sums[i] += take_pair(way, source, target, at + i * PAIR_BYTES);
+        }
+        for (size_t i = 0; i < LINE_PAIRS; i++)
+            sums[column + i] = line_sums[i];
+        column += LINE_PAIRS;
+        if (column >= TWO_ROWS_PAIRS)
+            column -= TWO_ROWS_PAIRS;
+    }
+}
+
+static inline size_t column_after(size_t column, size_t size_bytes)
+{
+    return (column + size_bytes / PAIR_BYTES) % TWO_ROWS_PAIRS;
 }
 
 /* `column` is that of the first pair in its two rows. */
 static inline __attribute__((always_inline)) void
 take_pairs(enum way way, const uint8_t *source, uint8_t *target, size_t size_bytes, size_t column, pair *sums)
 {
-    for (size_t at = 0; at < size_bytes; column = 0) {
-        size_t left = size_bytes - at, straight = (TWO_ROWS_PAIRS - column) * PAIR_BYTES;
-        size_t end = at + (left < straight ? left : straight);
-        pair *sum = sums + column;
-        for (; at + LINE_BYTES <= end; at += LINE_BYTES) {
-            __builtin_prefetch((const void *)((uintptr_t)source + at + PREFETCH_BYTES));
-            for (size_t i = 0; i < LINE_BYTES; i += PAIR_BYTES)
-                take_pair(way, source, target, at + i, sum++);
-        }
-        for (; at < end; at += PAIR_BYTES)
-            take_pair(way, source, target, at, sum++);
-    }
+    size_t at = 0;
+    for (; at < size_bytes && way == STREAM && (uintptr_t)(target + at) % LINE_BYTES; at += PAIR_BYTES)
+        sums[column_after(column, at)] += take_pair(way, source, target, at);
+    for (; size_bytes - at >= STREAMS * STREAM_BYTES; at += STREAMS * STREAM_BYTES)
+        take_lines(way, STREAMS, source, target, at, at + STREAM_BYTES, column_after(column, at), sums);
+    size_t lines_end = size_bytes - (size_bytes - at) % LINE_BYTES;
+    take_lines(way, 1, source, target, at, lines_end, column_after(column, at), sums);
+    for (at = lines_end; at < size_bytes; at += PAIR_BYTES)
+        sums[column_after(column, at)] += take_pair(way, source, target, at);
 }
 
 /* For what is not a whole pair: a word's bytes may even be in two runs. */
@@ -116,8 +149,8 @@ void copy_and_add(const struct run *runs, size_t run_count, uint8_t *file, uint6
     for (; start < end; start += chunk_bytes, sums += ROW_WORDS) {
         uint64_t stop = end - start < chunk_bytes ? end : start + chunk_bytes;
         uint64_t added_end = start + (stop - start) / ROW_BYTES * ROW_BYTES;
-        pair two_rows[TWO_ROWS_PAIRS];
-        for (size_t i = 0; i < TWO_ROWS_PAIRS; i++)
+        pair two_rows[SUMMED_PAIRS];
+        for (size_t i = 0; i < SUMMED_PAIRS; i++)
             two_rows[i] = (pair){0, 0};
 
         while (runs < last && runs->offset + runs->size_bytes <= start)
@@ -133,6 +166,8 @@ void copy_and_add(const struct run *runs, size_t run_count, uint8_t *file, uint6
                 for (uint64_t i = middle - low; i < high - low; i++)
                     target[i] = source[i];
         }
+        for (size_t i = TWO_ROWS_PAIRS; i < SUMMED_PAIRS; i++)
+            two_rows[i - TWO_ROWS_PAIRS] += two_rows[i];
         for (size_t i = 0; i < ROW_WORDS; i++)
             sums[i] = two_rows[i / 2][i % 2] + two_rows[(i + ROW_WORDS) / 2][(i + ROW_WORDS) % 2];
     }
