@@ -1,4 +1,4 @@
-"""States on a GPU: copied into locked pages. Without a GPU the driver is a stand-in, and one test is left out."""
+"""States on a GPU: copied into locked pages. Without a GPU the driver is a stand-in, and two tests are left out."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from spotkeep.state.encoding import Blob, encode_state
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
+needs_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 class Driver:
-    """Takes note of what is locked, and of who waits."""
+    """Takes note of what is locked, and of who waits. Like CUDA, it keeps an error until somebody asks for the last."""
 
     def __init__(self, *, refuses=False):
         self.refuses = refuses
+        self.last_error = 0
         self.locked = {}
         self.asked = 0
         self.waited = 0
@@ -27,7 +29,15 @@ class Driver:
         self.asked += 1
         if not self.refuses:
             self.locked[address] = size
-        return 2 if self.refuses else 0
+        self.last_error = 2 if self.refuses else 0
+        return self.last_error
+
+    def launch(self, *_, device):
+        """What torch does with any kernel."""
+        assert device == "cuda"
+        error, self.last_error = self.last_error, 0
+        if error:
+            raise RuntimeError("CUDA error: out of memory")
 
     def cudaHostUnregister(self, address):  # noqa: N802 - the driver's name
         del self.locked[address]
@@ -66,9 +76,11 @@ def test_memory_is_locked_until_it_is_given_back(driver):
     assert not driver.locked
 
 
-def test_a_driver_that_refuses_is_no_error(driver):
+def test_a_driver_that_refuses_is_no_error_now_nor_for_the_next_kernel_of_the_training(driver, monkeypatch):
+    monkeypatch.setattr(torch, "ones", driver.launch)
     driver.refuses = True
     assert lock_pages(bytearray(10)) is None
+    driver.launch(device="cuda")
 
 
 def test_what_is_on_a_gpu_is_copied_and_waited_for_beside_what_is_not(driver):
@@ -94,11 +106,13 @@ def test_memory_is_locked_once_and_let_go_before_it_is_replaced(driver):
     assert not driver.locked
 
 
-def test_a_refusal_is_taken_for_an_answer(driver):
+def test_a_refusal_is_taken_for_an_answer(driver, monkeypatch):
+    state = torch.ones(2000, dtype=torch.uint8)
+    monkeypatch.setattr(torch, "ones", driver.launch)
     driver.refuses = True
     snapshot = Snapshot()
     for _ in range(3):
-        (image,) = taken(snapshot, blobs_of(torch.ones(2000, dtype=torch.uint8)))
+        (image,) = taken(snapshot, blobs_of(state))
         assert image.raw[:2000] == b"\1" * 2000
     assert driver.asked == 1
 
@@ -109,7 +123,17 @@ def test_a_state_without_a_gpu_locks_nothing(driver):
     assert driver.asked == driver.waited == 0
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs_a_gpu
+def test_memory_that_a_gpu_refuses_is_no_error_of_the_next_kernel():
+    memory = bytearray(2**20)
+    unlock = lock_pages(memory)
+    assert unlock is not None
+    assert lock_pages(memory) is None, "it is locked already"
+    assert (torch.ones(3, device="cuda") * 2).tolist() == [2, 2, 2]
+    unlock()
+
+
+@needs_a_gpu
 def test_a_training_on_a_gpu_comes_back_bit_for_bit(tmp_path):
     weights = torch.rand(3, 1_000_003, device="cuda").t()
     expected = weights.clone()

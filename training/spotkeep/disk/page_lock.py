@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import sys
 from typing import Any, Callable
@@ -19,9 +20,14 @@ def lock_pages(memory: Any) -> Callable[[], None] | None:
         What gives it back, to be called before the memory goes; None where the driver refuses, as it does beyond the
         limit on locked memory. Copies work then too, only slower.
     """
-    cudart = sys.modules["torch"].cuda.cudart()
+    torch: Any = sys.modules["torch"]
+    cudart = torch.cuda.cudart()
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     if int(cudart.cudaHostRegister(address, len(memory), _PORTABLE)) != 0:
+        # CUDA keeps an error for whoever asks for the last one (cudaGetLastError), and torch asks after each kernel
+        # that it launches: the training's next would fail for it. So it is asked here, with a kernel of our own.
+        with contextlib.suppress(RuntimeError):
+            torch.ones(1, device="cuda")
         return None
 
     def unlock() -> None:
