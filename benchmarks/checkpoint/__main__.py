@@ -237,7 +237,7 @@ def _no_room(state_bytes: int, directory: Path) -> str | None:
 
 
 def _table(*titles: str) -> Table:
-    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for number, title in enumerate(titles):
         table.add_column(title, justify="right" if number else "left")
     return table
@@ -245,7 +245,7 @@ def _table(*titles: str) -> Table:
 
 def _contenders_table(gib: float, document: dict[str, Any]) -> Table:
     title = f"{gib:g} GiB, rounds: {document['rounds']}"
-    table = _table(title, "extra time", "at best", "call", "durable", "memory, states")
+    table = _table(title, "extra time", "at best", "call", "durable", "memory")
     for name, figures in document["saves"].items():
         states = figures.get("memory_states")
         table.add_row(
@@ -254,7 +254,7 @@ def _contenders_table(gib: float, document: dict[str, Any]) -> Table:
             f"{figures['extra']['min_s']:.3f} s",
             f"{figures['call']['median_s']:.3f} s",
             f"{figures['durable']['median_s']:.3f} s",
-            "" if states is None else f"{states:.2f}",
+            "" if states is None else f"{states:.2f}x",
         )
     return table
 
