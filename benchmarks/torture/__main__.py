@@ -58,7 +58,7 @@ def _torture(options: argparse.Namespace, recording: Recording, console: Console
     killing = sum(fault.kind.startswith("kill") for fault in faults)
     random_kills = max(options.kills - killing, options.kills // 4)
     stages: dict[str, tuple[int, Callable[[Told], Found]]] = {
-        "killed at random moments": (
+        "random kills": (
             random_kills,
             lambda tell: trials.kill_at_random_moments(kills=random_kills, chance=chance, tell=tell),
         ),
@@ -66,15 +66,15 @@ def _torture(options: argparse.Namespace, recording: Recording, console: Console
             len(faults),
             lambda tell: trials.break_calls(recording, faults, tell=tell),
         ),
-        "writes lost with the power": (
+        "lost writes": (
             options.lost_writes,
             lambda tell: trials.lose_writes(recording, trials=options.lost_writes, chance=chance, tell=tell),
         ),
-        "an fsync failed": (
+        "failed fsync": (
             options.failed_syncs,
             lambda tell: trials.fail_syncs(recording, trials=options.failed_syncs, chance=chance, tell=tell),
         ),
-        "bits flipped": (
+        "flipped bits": (
             options.flips,
             lambda tell: trials.flip_bits(recording, trials=options.flips, chance=chance, tell=tell),
         ),
@@ -115,9 +115,9 @@ def _options() -> argparse.Namespace:
 
 
 def _table(results: dict[str, Found], total: Found) -> Table:
-    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
-    table.add_column("what was done")
-    for title in ("trials", "kills", "corrupt", "steps lost", "wrong ends", "unnoticed", "lost on notice"):
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("trial")
+    for title in ("trials", "kills", "corrupt", "steps\nlost", "wrong\nends", "unnoticed", "lost on\nnotice"):
         table.add_column(title, justify="right")
     for name, found in (*results.items(), ("all", total)):
         figures = (found.trials, found.kills, found.corrupt, found.lost, found.wrong_ends, found.unsaid, found.late)
