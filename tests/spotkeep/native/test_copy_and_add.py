@@ -141,7 +141,7 @@ MACHINES = [
 ]
 SIZES = st.one_of(st.integers(0, 40), st.integers(0, 3 * ROW), st.sampled_from([ROW - 1, ROW, 2 * ROW, 2 * ROW + 16]))
 SIDE_BY_SIDE = 8 * 8 * ROW
-"""From here on the routine goes through several places of a run at once: STREAMS * STREAM_BYTES of copy_and_add.c."""
+"""From here on the routine goes through several places of a run at once: PLACES * PLACE_BYTES of copy_and_add.c."""
 LARGE_SIZES = st.integers(SIDE_BY_SIDE - 80, SIDE_BY_SIDE + 2 * ROW + 80)
 
 

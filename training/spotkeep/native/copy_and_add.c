@@ -22,8 +22,8 @@ enum {
     /* A core has more of memory under way when it goes through several places side by side: what reads ahead of it
      * by itself stops at the end of each page. Each place is eight rows from the one before, so all are in the same
      * column, and that is a whole number of lines, so none is written in two parts. */
-    STREAMS = 8,
-    STREAM_BYTES = 8 * ROW_BYTES,
+    PLACES = 8,
+    PLACE_BYTES = 8 * ROW_BYTES,
     /* A line that begins at the end of two rows ends in the next two. */
     SUMMED_PAIRS = TWO_ROWS_PAIRS + LINE_PAIRS - 1,
 };
@@ -60,17 +60,17 @@ take_pair(enum way way, const uint8_t *source, uint8_t *target, size_t at)
     return words;
 }
 
-/* Takes whole lines between two places, and in as many streams what is STREAM_BYTES, 2 * STREAM_BYTES... behind them.
- * `column` is that of the first pair in its two rows. */
+/* Takes the whole lines from `start` to `end`, and side by side with them those PLACE_BYTES, 2 * PLACE_BYTES... behind:
+ * at `places` places in all. `column` is that of the first pair in its two rows. */
 static inline __attribute__((always_inline)) void
-take_lines(enum way way, size_t streams, const uint8_t *source, uint8_t *target, size_t start, size_t end,
+take_lines(enum way way, size_t places, const uint8_t *source, uint8_t *target, size_t start, size_t end,
            size_t column, pair *sums)
 {
     for (size_t line = start; line < end; line += LINE_BYTES) {
         pair line_sums[LINE_PAIRS];
         for (size_t i = 0; i < LINE_PAIRS; i++)
             line_sums[i] = sums[column + i];
-        for (size_t at = line; at < line + streams * STREAM_BYTES; at += STREAM_BYTES) {
+        for (size_t at = line; at < line + places * PLACE_BYTES; at += PLACE_BYTES) {
             __builtin_prefetch((const void *)((uintptr_t)source + at + PREFETCH_BYTES));
             for (size_t i = 0; i < LINE_PAIRS; i++)
                 line_sums[i] += take_pair(way, source, target, at + i * PAIR_BYTES);
@@ -95,8 +95,8 @@ take_pairs(enum way way, const uint8_t *source, uint8_t *target, size_t size_byt
     size_t at = 0;
     for (; at < size_bytes && way == STREAM && (uintptr_t)(target + at) % LINE_BYTES; at += PAIR_BYTES)
         sums[column_after(column, at)] += take_pair(way, source, target, at);
-    for (; size_bytes - at >= STREAMS * STREAM_BYTES; at += STREAMS * STREAM_BYTES)
-        take_lines(way, STREAMS, source, target, at, at + STREAM_BYTES, column_after(column, at), sums);
+    for (; size_bytes - at >= PLACES * PLACE_BYTES; at += PLACES * PLACE_BYTES)
+        take_lines(way, PLACES, source, target, at, at + PLACE_BYTES, column_after(column, at), sums);
     size_t lines_end = size_bytes - (size_bytes - at) % LINE_BYTES;
     take_lines(way, 1, source, target, at, lines_end, column_after(column, at), sums);
     for (at = lines_end; at < size_bytes; at += PAIR_BYTES)
