@@ -164,8 +164,9 @@ def follow_up_request(
         launch_id: see `launch_id_for`.
     """
     marks = {"SPOTKEEP_ATTEMPT": str(attempt), "SPOTKEEP_LAUNCH": launch_id}
+    work = {name: value for name, value in previous.items() if name not in _PLACE}
     return {
-        **previous,
+        **work,
         **_place(request, job, kms_key_arn=previous["OutputDataConfig"].get("KmsKeyId")),
         "TrainingJobName": job_name_for(run=run, attempt=attempt),
         "Environment": {**previous["Environment"], **marks},
@@ -211,17 +212,21 @@ def _channel(name: str, uri: str, input_mode: str = "File") -> dict[str, Any]:
     }
 
 
+_PLACE: Final = frozenset({"ResourceConfig", "StoppingCondition", "EnableManagedSpotTraining"})
+"""The parameters that differ from rung to rung."""
+
+
 def _place(request: JobRequest, job: NextJob, *, kms_key_arn: str | None) -> dict[str, Any]:
-    """The parameters that differ from rung to rung."""
-    spot = job.rung.capacity == "spot"
-    stopping = {"MaxRuntimeInSeconds": job.max_run_seconds}
-    if spot:
-        stopping["MaxWaitTimeInSeconds"] = _max_wait_seconds(request, job)
-    return {
+    """The parameters named by `_PLACE`, as far as the rung has them."""
+    place: dict[str, Any] = {
         "ResourceConfig": _resources(request, job.rung, kms_key_arn=kms_key_arn),
-        "StoppingCondition": stopping,
-        "EnableManagedSpotTraining": spot,
+        "StoppingCondition": {"MaxRuntimeInSeconds": job.max_run_seconds},
     }
+    if job.rung.capacity == "spot":
+        # On demand it is left out: beside InstancePreferences, the API reference excludes the field, not only `true`.
+        place["EnableManagedSpotTraining"] = True
+        place["StoppingCondition"]["MaxWaitTimeInSeconds"] = _max_wait_seconds(request, job)
+    return place
 
 
 def _max_wait_seconds(request: JobRequest, job: NextJob) -> int:

@@ -103,7 +103,8 @@ def _resources(request: dict[str, Any]) -> list[str]:
         problems.append("ResourceConfig.InstanceType is required")
     if preferences and "InstanceType" in resources:
         problems.append("ResourceConfig.InstancePreferences cannot be given together with InstanceType")
-    if preferences and is_spot(request):
+    if preferences and "EnableManagedSpotTraining" in request:
+        # Whatever its value. Source: API_ResourceConfig.html, "mutually exclusive with"
         problems.append("ResourceConfig.InstancePreferences is not supported with EnableManagedSpotTraining")
     count = resources.get("InstanceCount", 1)
     if count < 1:

@@ -58,7 +58,7 @@ class Account:
             raise SageMakerBusyError(operation="CreateTrainingJob", code="ThrottlingException", reason="slow down")
         resources = request["ResourceConfig"]
         several = resources.get("InstancePreferences")
-        place = ("several" if several else resources["InstanceType"], request["EnableManagedSpotTraining"])
+        place = ("several" if several else resources["InstanceType"], request.get("EnableManagedSpotTraining", False))
         if place in self.without_quota:
             raise SageMakerRefusedError(
                 operation="CreateTrainingJob", code="ResourceLimitExceeded", reason=f"the limit of {place[0]} is 0"
@@ -184,7 +184,7 @@ def test_it_comes_to_on_demand_and_completes_there(story: Story) -> None:
         story.sweep()
     assert story.places[-1] == "on-demand ml.g5.xlarge"
     last = story.account.requests["first-3"]
-    assert last["EnableManagedSpotTraining"] is False
+    assert "EnableManagedSpotTraining" not in last  # Its first jobs were on spot: it is taken out again.
     assert last["ResourceConfig"]["InstancePreferences"] == [
         {"InstanceType": "ml.g5.xlarge"},
         {"InstanceType": "ml.g5.2xlarge"},

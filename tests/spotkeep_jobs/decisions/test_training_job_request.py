@@ -113,15 +113,15 @@ def test_the_plainest_request() -> None:
 
 def test_on_demand_has_no_wait_and_may_keep_its_instances() -> None:
     parameters = built(capacity="on-demand", keep_alive="10m")
-    assert parameters["EnableManagedSpotTraining"] is False
+    assert "EnableManagedSpotTraining" not in parameters
     assert parameters["StoppingCondition"] == {"MaxRuntimeInSeconds": 86_400}
     assert parameters["ResourceConfig"]["KeepAlivePeriodInSeconds"] == 600
 
 
 def test_several_types_on_demand_are_preferences_with_one_count_for_the_job() -> None:
-    resources = built(capacity="on-demand", instance_types=["ml.g5.xlarge", "ml.g6.xlarge"], instance_count=2)[
-        "ResourceConfig"
-    ]
+    parameters = built(capacity="on-demand", instance_types=["ml.g5.xlarge", "ml.g6.xlarge"], instance_count=2)
+    assert "EnableManagedSpotTraining" not in parameters  # Excluded by the preferences, whatever it says.
+    resources = parameters["ResourceConfig"]
     assert resources["InstancePreferences"] == [{"InstanceType": "ml.g5.xlarge"}, {"InstanceType": "ml.g6.xlarge"}]
     assert resources["InstanceCount"] == 2
     assert "InstanceType" not in resources

@@ -139,10 +139,10 @@ class Training:
             "OutputDataConfig": {"S3OutputPath": f"s3://{self.bucket}/out"},
             "CheckpointConfig": {"S3Uri": f"s3://{self.bucket}/checkpoints/"},
             "ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 10},
-            "EnableManagedSpotTraining": spot,
             "StoppingCondition": {"MaxRuntimeInSeconds": 600},
         }
         if spot:
+            request["EnableManagedSpotTraining"] = True
             request["StoppingCondition"]["MaxWaitTimeInSeconds"] = 1200
         if arguments:
             request["AlgorithmSpecification"]["ContainerArguments"] = [str(item) for item in arguments]

@@ -80,6 +80,16 @@ def test_each_rule_names_what_is_wrong(path, value, problem):
     assert any(problem in found for found in problems), problems
 
 
+@pytest.mark.parametrize("value", [True, False])
+def test_preferences_exclude_the_field_of_managed_spot_whatever_it_says(value):
+    request = changed("ResourceConfig", {"InstancePreferences": [{"InstanceType": "ml.m5.large"}], "InstanceCount": 1})
+    request["StoppingCondition"] = {"MaxRuntimeInSeconds": 60}
+    del request["EnableManagedSpotTraining"]
+    assert create_problems(request) == []
+    problems = create_problems(request | {"EnableManagedSpotTraining": value})
+    assert any("InstancePreferences is not supported with EnableManaged" in found for found in problems), problems
+
+
 def test_all_problems_are_found_at_once():
     request = changed("StoppingCondition.MaxWaitTimeInSeconds", None)
     request["ResourceConfig"] = {"InstanceType": "ml.m5.large", "KeepAlivePeriodInSeconds": 9999}
