@@ -40,6 +40,10 @@ def die():
     raise KeyboardInterrupt
 
 
+def no_more_threads(thread):
+    raise RuntimeError("can't start new thread")
+
+
 class Training:
     """A training whose result depends on every step, each taken once and in order, and on its random numbers."""
 
@@ -266,6 +270,20 @@ def test_a_full_disk_does_not_end_the_training(tmp_path, job_events, monkeypatch
     failed = next(event for event in job_events() if event["event"] == "save-failed")
     assert "the disk is full" in failed["problem"]
     assert "no checkpoint of step 6" in caplog.text
+
+
+def test_a_system_that_starts_no_more_threads_does_not_end_the_training(tmp_path, job_events, monkeypatch):
+    training = Training()
+    with training.checkpointer(tmp_path) as checkpointer:
+        for step in checkpointer.steps(10):
+            training.step(step)
+            if step == 1:
+                monkeypatch.setattr(threading.Thread, "start", no_more_threads)
+    monkeypatch.undo()
+    assert [event["step"] for event in job_events() if event["event"] == "saved"] == [4, 8, 10]
+    again = Training()
+    assert again.checkpointer(tmp_path).restore() == 10
+    assert again.weights.tobytes() == undisturbed(10).weights.tobytes()
 
 
 def test_a_full_disk_makes_room_by_keeping_two(tmp_path, monkeypatch):

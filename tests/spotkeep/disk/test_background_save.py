@@ -29,6 +29,15 @@ def start(saver, state, step=1):
     saver.start(encode_state(state), step=step, reason="interval", epochs_completed=None, metrics={})
 
 
+def start_no_thread(monkeypatch):
+    """The system starts no thread any more, as where a limit on processes is reached."""
+
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+
 @pytest.fixture
 def disk():
     return HeldDisk()
@@ -90,3 +99,48 @@ def test_a_copy_that_is_broken_off_leaves_no_checkpoint(directory, disk, monkeyp
     assert not saver.saving
     assert saver.collect() is None
     assert directory.steps() == []
+
+
+def test_where_no_thread_can_be_started_the_training_waits_for_the_checkpoint(tmp_path, monkeypatch, caplog):
+    directory, tidied = CheckpointDirectory(tmp_path), []
+    saver = BackgroundSaver(directory, tidy=lambda: tidied.append(directory.steps()))
+    weights = np.arange(3 * 2**20, dtype="f4")
+    with monkeypatch.context() as refusing:
+        start_no_thread(refusing)
+        start(saver, {"weights": weights}, step=7)
+    assert not saver.saving
+    assert saver.wait_until_idle()
+    assert (saver.collect().problem, tidied) == (None, [[7]])
+    assert directory.read(7).state["weights"].tobytes() == weights.tobytes()
+    assert "the training waits while the checkpoint of step 7 is written: can't start new thread" in caplog.text
+    start(saver, {"weights": weights}, step=8)
+    assert saver.wait_until_idle()
+    assert directory.steps() == [8, 7]
+
+
+def test_and_a_disk_that_refuses_is_an_outcome_there_too(tmp_path, faulty_storage, monkeypatch):
+    start_no_thread(monkeypatch)
+    saver = BackgroundSaver(CheckpointDirectory(tmp_path, storage=faulty_storage(free_bytes=10)), tidy=lambda: None)
+    start(saver, {"a": np.ones(5)})
+    assert not saver.saving
+    assert isinstance(saver.collect().problem, SaveError)
+
+
+@pytest.mark.parametrize("began", [False, True])
+def test_an_interruption_of_the_start_leaves_nothing_saving(tmp_path, monkeypatch, began):
+    really_start = threading.Thread.start
+
+    def interrupt(thread):
+        if began:
+            really_start(thread)
+        raise KeyboardInterrupt
+
+    directory = CheckpointDirectory(tmp_path)
+    saver = BackgroundSaver(directory, tidy=lambda: None)
+    with monkeypatch.context() as interrupting:
+        interrupting.setattr(threading.Thread, "start", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            start(saver, {"a": np.ones(5)})
+    assert not saver.saving
+    assert saver.wait_until_idle()
+    assert (saver.collect(), directory.steps()) == (None, [])

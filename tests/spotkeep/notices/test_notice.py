@@ -202,6 +202,27 @@ def test_a_file_is_noticed_without_being_asked_for(started, tmp_path):
     told.wait(1)
 
 
+@pytest.mark.parametrize("started_before", [0, 1])
+def test_a_watch_that_cannot_be_started_gives_sigterm_back(monkeypatch, started_before):
+    really_start, before, wakeup = threading.Thread.start, signal.getsignal(signal.SIGTERM), signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(wakeup)
+    started = []
+
+    def start(thread):
+        if len(started) == started_before:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        really_start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    watching = NoticeWatch(environment={"SPOTKEEP_INSTANCE_METADATA": "on"})
+    with pytest.raises(RuntimeError):
+        watching.start()
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert signal.set_wakeup_fd(wakeup) == wakeup
+    assert not [thread for thread in threading.enumerate() if thread.name == "spotkeep-notice"]
+
+
 def test_outside_the_main_thread_it_is_said_that_no_signal_comes(started, caplog, tmp_path):
     def start(**environment):
         thread = threading.Thread(target=started, kwargs=environment)

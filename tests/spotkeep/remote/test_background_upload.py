@@ -102,6 +102,22 @@ def test_what_waits_is_superseded_and_what_is_on_its_way_is_not(remote, uploadin
     assert remote.pruned == 2, "after each one that arrived"
 
 
+def test_where_no_thread_can_be_started_nothing_waits_for_ever_and_the_next_one_is_uploaded(
+    remote, uploading, monkeypatch, caplog
+):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as refusing:
+        refusing.setattr(threading.Thread, "start", refuse)
+        uploading.offer(1)
+        assert not uploading.finish(forever)
+    assert "the checkpoint of step 1 is not being uploaded: can't start new thread" in caplog.text
+    uploading.offer(2)
+    assert uploading.finish(forever)
+    assert steps(uploading) == [2]
+
+
 def test_what_failed_is_tried_again(remote, uploading):
     remote.problems[1] = [RemoteError("throttled"), OSError("who knows")]
     uploading.offer(1)

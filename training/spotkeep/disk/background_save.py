@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Mapping
@@ -12,6 +13,8 @@ from spotkeep.state.encoding import EncodedState
 
 from .checkpoint_directory import CheckpointDirectory
 from .snapshot import Snapshot
+
+_logger = logging.getLogger("spotkeep")
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,8 @@ class BackgroundSaver:
     ) -> None:
         """Begin a save. Returns when the state may change again. The one before is over and its outcome collected.
 
+        Where the system starts no more threads (a limit on processes), the save is over when this returns.
+
         Raises:
             MemoryError: If there is no memory for a copy of the state.
         """
@@ -94,14 +99,24 @@ class BackgroundSaver:
                 self._tidy()
 
         # A thread of each save's own: nothing is left behind between saves, or when the script forgets to say goodbye.
-        self._thread = threading.Thread(target=write, name=f"spotkeep-save-{step}", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=write, name=f"spotkeep-save-{step}", daemon=True)
+        self._thread = None
         try:
+            try:
+                thread.start()
+                self._thread = thread
+            except RuntimeError as error:
+                _logger.warning("the training waits while the checkpoint of step %d is written: %s", step, error)
             self._snapshot.copy(encoded.blobs, images)
         except BaseException:
-            self._thread.join()
+            self._snapshot.abandon()
+            if thread.ident is not None:
+                thread.join()
             self._outcome = None
+            self._decided.set()
             raise
+        if self._thread is None:
+            write()
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until a save that is running is durable or has failed. Says whether it is; true when none is running."""

@@ -51,7 +51,7 @@ def share(items: Iterable[Item], work: Callable[[Iterator[Item]], None], *, thre
     Args:
         items: What is to be done.
         work: Called in every thread with the items that are left, for as long as it asks for more.
-        threads: How many, this one included; never more than there are items.
+        threads: How many, this one included; never more than there are items, or than the system starts.
     """
     row = list(items)
     left = _ItemsLeft(row)
@@ -67,8 +67,10 @@ def share(items: Iterable[Item], work: Callable[[Iterator[Item]], None], *, thre
         for _ in range(min(threads, len(row)) - 1)
     ]
     try:
-        for helper in helpers:
-            helper.start()
+        # Where the system starts no more threads, those that are there do it all.
+        with contextlib.suppress(RuntimeError):
+            for helper in helpers:
+                helper.start()
         help_along()
         _join(helpers)
     except BaseException as problem:

@@ -109,10 +109,14 @@ class Snapshot:
                 threads = memory_threads()
                 share(pieces_to_copy(len(image.raw), threads=threads), copy_pieces, threads=threads)
         except BaseException:
-            with self._progress:
-                self._abandoned = True
-                self._progress.notify_all()
+            self.abandon()
             raise
+
+    def abandon(self) -> None:
+        """Give the copy up, and tell those who wait for it."""
+        with self._progress:
+            self._abandoned = True
+            self._progress.notify_all()
 
     def wait(self, end: int) -> None:
         """Wait until all that comes before a place is copied.

@@ -116,7 +116,11 @@ class NoticeWatch:
         self._stopping = threading.Event()
 
     def start(self) -> None:
-        """Take over SIGTERM and begin to look. A handler that was there before is still called."""
+        """Take over SIGTERM and begin to look. A handler that was there before is still called.
+
+        Raises:
+            RuntimeError: If the system starts no more threads. Nothing was taken over then.
+        """
         if self._thread is not None:
             return
         self._stopping = threading.Event()
@@ -136,9 +140,17 @@ class NoticeWatch:
                 "thread, or start the script with `spotkeep.pyz run`"
             )
         _watching.add(self)
-        self._thread = self._start_thread("spotkeep-notice", self._watch, awaited)
-        if self._metadata is not None:
-            self._start_thread("spotkeep-metadata", self._poll_metadata, self._metadata, self._stopping)
+        self._thread = threading.Thread(target=self._watch, args=(awaited,), name="spotkeep-notice", daemon=True)
+        try:
+            self._thread.start()
+            if self._metadata is not None:
+                polled = (self._metadata, self._stopping)
+                threading.Thread(target=self._poll_metadata, args=polled, name="spotkeep-metadata", daemon=True).start()
+        except BaseException:
+            # No thread, no watch: then SIGTERM must end the process as it did before.
+            self.stop()
+            awaited.close()
+            raise
 
     def stop(self) -> None:
         """Give SIGTERM back, unless somebody else has taken it meanwhile, and end the threads."""
@@ -149,7 +161,8 @@ class NoticeWatch:
             self._give_signals_back()
         self._stopping.set()
         self._wake(_STOP)
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
         self._thread = None
         self._wakeup.close()
 
@@ -265,12 +278,6 @@ class NoticeWatch:
         with contextlib.suppress(OSError):
             if self._wakeup is not None:
                 self._wakeup.send(byte)
-
-    @staticmethod
-    def _start_thread(name: str, target: Callable[..., None], *arguments: Any) -> threading.Thread:
-        thread = threading.Thread(target=target, args=arguments, name=name, daemon=True)
-        thread.start()
-        return thread
 
     def _give_signals_back(self) -> None:
         if self._installed is None:

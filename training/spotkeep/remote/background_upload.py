@@ -84,9 +84,7 @@ class BackgroundUpload:
         with self._changed:
             self._waiting = step
             self._failures = 0
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="spotkeep-upload", daemon=True)
-                self._thread.start()
+            self._start()
             self._changed.notify_all()
 
     def finish(self, seconds_left: Callable[[], float]) -> bool:
@@ -107,6 +105,8 @@ class BackgroundUpload:
                     return True
                 if seconds <= 0 or (math.isinf(seconds) and self._failures >= _ATTEMPTS_AT_THE_END):
                     return False
+                if not self._start():
+                    return False
                 if not chosen and math.isfinite(seconds):
                     chosen = True
                     self._pace.lift()
@@ -126,6 +126,18 @@ class BackgroundUpload:
     @property
     def _idle(self) -> bool:
         return self._waiting is None and self._running is None
+
+    def _start(self) -> bool:
+        """Start the thread, unless there is one. Says whether there is: a system may start no more of them just now."""
+        if self._thread is None:
+            thread = threading.Thread(target=self._work, name="spotkeep-upload", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                _logger.warning("the checkpoint of step %s is not being uploaded: %s", self._waiting, error)
+                return False
+            self._thread = thread
+        return True
 
     def _choose(self, seconds: float) -> None:
         """Break the running upload off if the waiting one can arrive in time without it, and only then."""

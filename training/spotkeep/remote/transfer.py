@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterable
@@ -46,11 +47,14 @@ def transfer(parts: Iterable[_Part], move: Callable[[_Part], None], *, cancelled
                 problems.append(problem)
 
     helpers = [threading.Thread(target=work, name="spotkeep-transfer", daemon=True) for _ in range(_WORKERS - 1)]
-    for helper in helpers:
-        helper.start()
+    # Where the system starts no more threads, those that are there move it all.
+    with contextlib.suppress(RuntimeError):
+        for helper in helpers:
+            helper.start()
     work()
     for helper in helpers:
-        helper.join()
+        if helper.ident is not None:  # else it was never started
+            helper.join()
     if problems:
         raise problems[0]
 
