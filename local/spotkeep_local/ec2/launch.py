@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from spotkeep_local.ec2.cloud import LaunchTemplate, Subnet, new_id, tags_of
 from spotkeep_local.ec2.errors import Ec2Error, invalid
 from spotkeep_local.ec2.records import Instance, InstanceProfile, InstanceState, LaunchSource
+from spotkeep_local.ec2.tags import check_tags
 from spotkeep_local.hosts.metadata import MetadataSettings
 
 if TYPE_CHECKING:
@@ -142,7 +143,11 @@ def new_instance(cloud: Cloud, data: LaunchData, *, spot: bool, **more: Any) -> 
         data: What it is made from.
         spot: Whether it is a spot instance.
         more: Further fields of the record.
+
+    Raises:
+        Ec2Error: Its tags are too many, or cannot be in its metadata.
     """
+    check_tags(data.tags, in_metadata=data.settings.tags)
     now = cloud.now()
     price_usd = cloud.market.pool(instance_type=data.instance_type, zone=data.subnet.zone, now=now).price_usd
     fields: dict[str, Any] = {

@@ -2,23 +2,48 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from spotkeep_local.ec2.errors import invalid
+from spotkeep_local.ec2.errors import Ec2Error, invalid
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from spotkeep_local.ec2.cloud import Cloud
 
 _TYPES = {"vol": "volume", "snap": "snapshot", "i": "instance", "fleet": "fleet"}
 _MOST_TAGS = 50
+_METADATA_KEY: Final = re.compile(r"[0-9a-zA-Z\-_+=,.@:]{1,255}", re.ASCII)
+_NO_METADATA_KEYS: Final = frozenset({".", "..", "_index"})
 
 
 def is_ours(resource_id: str) -> bool:
     """Whether an id is of a kind that this package keeps."""
     return resource_id.partition("-")[0] in _TYPES
+
+
+def check_tags(tags: Mapping[str, str], *, in_metadata: bool = False) -> None:
+    """Refuses tags that no resource can have.
+
+    Args:
+        tags: All of them. Those of AWS itself, `aws:...`, do not count.
+        in_metadata: Whether an instance shows them in its metadata, where a path is named after each key.
+
+    Raises:
+        Ec2Error: There are too many, or a key cannot be in the metadata.
+
+    Source: "Tag restrictions" and "View tags for your EC2 instances using instance metadata", Amazon EC2 user guide.
+    """
+    if sum(not key.startswith("aws:") for key in tags) > _MOST_TAGS:
+        raise Ec2Error("TagLimitExceeded", f"A resource has at most {_MOST_TAGS} tags, and these are {len(tags)}")
+    for key in tags if in_metadata else ():
+        if _METADATA_KEY.fullmatch(key) is None or key in _NO_METADATA_KEYS:
+            raise invalid(
+                f"'{key}' is not a valid tag key. Tag keys must match pattern ([0-9a-zA-Z\\-_+=,.@:]{{1,255}}), "
+                "and must not be a reserved name ('.', '..', '_index')"
+            )
 
 
 class Tags:
@@ -31,7 +56,7 @@ class Tags:
         """Adds tags, or changes their values.
 
         Raises:
-            Ec2Error: A resource does not exist, a key is AWS's own, or there are too many.
+            Ec2Error: A resource does not exist, a key is AWS's own or cannot be in the metadata, or there are too many.
         """
         added = {tag["Key"]: tag.get("Value", "") for tag in tags}
         if reserved := [key for key in added if key.startswith("aws:")]:
@@ -83,9 +108,9 @@ class Tags:
                 return cloud.fleets[resource_id].tags
 
     def _change(self, resource_id: str, tags: dict[str, str]) -> None:
-        if len(tags) > _MOST_TAGS:
-            raise invalid(f"A resource has at most {_MOST_TAGS} tags, and {resource_id} would have {len(tags)}")
         cloud = self._cloud
+        in_metadata = resource_id in cloud.instances and cloud.instances[resource_id].settings.tags
+        check_tags(tags, in_metadata=in_metadata)
         match resource_id.partition("-")[0]:
             case "vol":
                 cloud.volumes.put(replace(cloud.volumes[resource_id], tags=tags))

@@ -68,6 +68,23 @@ def test_a_deployment_without_fleets_says_so() -> None:
     assert "backend" in fields_of(refused)
 
 
+@pytest.mark.parametrize("key", ["cost/center", "cost center", "größe", "_index", ".", ".."])
+def test_tags_that_instances_could_not_read_in_their_metadata_are_refused_on_ec2_alone(key: str) -> None:
+    (problem,) = judged(tags={key: "vision", "cost:center": "vision"}).problems
+    assert problem.field == f"tags.{key}"
+    assert "EC2 would launch none" in problem.problem
+    assert not validate({**EC2, "backend": "sagemaker", "tags": {key: "vision"}}, defaults=DEFAULTS).problems
+
+
+def test_tags_leave_room_for_our_own_and_that_of_a_drill() -> None:
+    tags = {f"t{number}": "" for number in range(45)}
+    (problem,) = judged(tags=tags).problems
+    assert "the 44 that AWS leaves" in problem.problem
+    del tags["t44"]
+    request = judged(tags=tags, owner="ada@example.com").accepted()
+    assert len(launched(tags=tags, owner=request.owner).tags) + len({"spotkeep:drill"}) == 50
+
+
 @pytest.mark.parametrize(
     ("volume", "field"),
     [

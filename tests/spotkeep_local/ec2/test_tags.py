@@ -47,3 +47,47 @@ def test_what_does_not_exist_is_not_tagged(ec2: Ec2) -> None:
 def test_keys_of_aws_are_reserved(ec2: Ec2) -> None:
     with pytest.raises(ClientError, match="reserved for internal use"):
         ec2.client.create_tags(Resources=[ec2.volume()], Tags=[{"Key": "aws:mine", "Value": "b"}])
+
+
+def test_keys_that_the_metadata_cannot_show_stop_the_launch_where_instances_show_their_tags(ec2: Ec2) -> None:
+    def run(key: str, shown: str) -> None:
+        made = ec2.client.run_instances(
+            ImageId="ami-1",
+            InstanceType="m5.large",
+            MinCount=1,
+            MaxCount=1,
+            MetadataOptions={"InstanceMetadataTags": shown},
+            TagSpecifications=[{"ResourceType": "instance", "Tags": [{"Key": key, "Value": "vision"}]}],
+        )
+        ec2.client.terminate_instances(InstanceIds=[made["Instances"][0]["InstanceId"]])
+
+    for key in ("cost/center", "cost center", "_index", ".."):
+        with pytest.raises(ClientError, match="is not a valid tag key") as refused:
+            run(key, "enabled")
+        assert refused.value.response["Error"]["Code"] == "InvalidParameterValue"
+        run(key, "disabled")
+    run("cost:center", "enabled")
+
+
+def test_a_fleet_whose_instances_cannot_have_their_tags_launches_none_and_says_why(ec2: Ec2) -> None:
+    tags = [{"ResourceType": "instance", "Tags": [{"Key": "cost/center", "Value": "vision"}]}]
+    fleet = ec2.fleet(ec2.template(TagSpecifications=tags))
+
+    def why() -> str:
+        records = ec2.client.describe_fleet_history(FleetId=fleet, StartTime="2020-01-01T00:00:00Z")["HistoryRecords"]
+        return " ".join(record["EventInformation"].get("EventDescription", "") for record in records)
+
+    ec2.wait_until(lambda: "'cost/center' is not a valid tag key" in why())
+    assert ec2.active(fleet) == []
+    ec2.client.delete_fleets(FleetIds=[fleet], TerminateInstances=True)
+
+
+def test_fifty_tags_are_the_most_and_those_of_aws_do_not_count(ec2: Ec2) -> None:
+    fleet = ec2.fleet(ec2.template())
+    instance = ec2.running(fleet)
+    ours = [{"Key": f"t{number}", "Value": ""} for number in range(51)]
+    ec2.client.create_tags(Resources=[instance], Tags=ours[:50])
+    assert len(ec2.instance(instance)["Tags"]) > 50
+    with pytest.raises(ClientError, match="TagLimitExceeded"):
+        ec2.client.create_tags(Resources=[instance], Tags=ours[50:])
+    ec2.client.delete_fleets(FleetIds=[fleet], TerminateInstances=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -29,6 +30,14 @@ NOT_ON_EC2: Final[Mapping[str, str]] = {
     "team": "Remove it: a role a team is for SageMaker jobs.",
 }
 """Fields of a training job that a run on EC2 does not take, and what to do instead."""
+
+
+_METADATA_KEY: Final = re.compile(r"[A-Za-z0-9+\-=.,_:@]+", re.ASCII)
+_NO_METADATA_KEYS: Final = frozenset({".", "..", "_index"})
+"""Instances read their tags in the metadata, which names a path after each.
+
+Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/work-with-tags-in-IMDS.html
+"""
 
 
 _ADD_BACKEND: Final = "Add backend: ec2, or remove it."
@@ -74,6 +83,21 @@ def _fields_are_of_the_backend(request: JobRequest, defaults: DeploymentDefaults
                     problem="is SageMaker's: an instance copies its channels to the volume, once",
                     fix="Use File, or read the objects in the script.",
                 )
+
+
+@rule("backend", "tags")
+def _tag_keys_fit_into_the_metadata(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.backend != "ec2":
+        return
+    for key in request.tags:
+        if _METADATA_KEY.fullmatch(key) is None or key in _NO_METADATA_KEYS:
+            yield Problem(
+                field=f"tags.{key}",
+                found=outlined(key),
+                problem="is no key of a tag that an instance can read in its metadata; EC2 would launch none",
+                fix="Rename it: letters a to z, digits and + - = . , _ : @, without spaces or slashes, and not one of "
+                f"{', '.join(sorted(_NO_METADATA_KEYS))}.",
+            )
 
 
 @rule("backend", "name", "run", "runs", "on_demand_base", "capacity", "volume", "checkpoint_prefix")
@@ -215,6 +239,7 @@ def _provisioned_speed_fits(volume: VolumeRequest) -> Iterator[Problem]:
 
 RULES: Final[tuple[Rule, ...]] = (
     _fields_are_of_the_backend,
+    _tag_keys_fit_into_the_metadata,
     _runs_are_independent,
     _volume_fits,
 )

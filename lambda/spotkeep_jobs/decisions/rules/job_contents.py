@@ -19,7 +19,12 @@ from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import GitSource, JobRequest
 from spotkeep_jobs.errors import Problem
 
-OWN_TAGS: Final = 4
+OWN_TAGS: Final = {"sagemaker": 4, "ec2": 6}
+"""Deployment, run, attempt and owner; an instance has a Name besides, and may get the tag of a drill.
+
+What EC2 itself adds begins with `aws:`, and AWS does not count it.
+Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html (Tag restrictions)
+"""
 OWN_VARIABLES: Final = 3
 _INTO_A_FILE: Final = "Put the rest into a file of the source or a channel."
 
@@ -49,9 +54,10 @@ def _environment_fits(request: JobRequest, _defaults: DeploymentDefaults) -> Ite
     )
 
 
-@rule("tags")
+@rule("backend", "tags")
 def _tags_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    yield from _more_than_fit("tags", request.tags, limit=MAX_TAGS, own=OWN_TAGS, fix="Remove some.")
+    own = OWN_TAGS[request.backend]
+    yield from _more_than_fit("tags", request.tags, limit=MAX_TAGS, own=own, fix="Remove some.")
 
 
 def _more_than_fit(
