@@ -139,7 +139,7 @@ def judge(request: JobRequest, facts: MarketFacts, *, zones: Sequence[str], depl
     """
     problems = [
         *_types(request, facts, zones=zones),
-        *_snapshot(request, facts),
+        *_snapshot(request, facts, deployment=deployment),
         *_brought_volume(request, facts, deployment=deployment),
     ]
     return Checked(problems=tuple(problems), warnings=tuple(_warnings(request, facts)), offers=facts.offers)
@@ -188,7 +188,7 @@ def _can_work(found: InstanceTypeFacts, request: JobRequest, facts: MarketFacts)
         )
 
 
-def _snapshot(request: JobRequest, facts: MarketFacts) -> Iterator[Problem]:
+def _snapshot(request: JobRequest, facts: MarketFacts, *, deployment: str) -> Iterator[Problem]:
     wanted = request.volume.snapshot if request.volume is not None else None
     if wanted is None or request.volume is None:
         return
@@ -200,7 +200,15 @@ def _snapshot(request: JobRequest, facts: MarketFacts) -> Iterator[Problem]:
             problem="is no snapshot of this account and region",
             fix="See them: aws ec2 describe-snapshots --owner-ids self",
         )
-    elif found.state == "error":
+        return
+    if found.tags.get(DEPLOYMENT_TAG) != deployment:
+        yield Problem(
+            field="volume.snapshot",
+            found=wanted,
+            problem="does not carry the tag that lets instances of this deployment make a volume of it",
+            fix=f"Tag it: aws ec2 create-tags --resources {wanted} --tags Key={DEPLOYMENT_TAG},Value={deployment}",
+        )
+    if found.state == "error":
         yield Problem(
             field="volume.snapshot",
             found=wanted,

@@ -86,7 +86,7 @@ def test_a_price_below_the_market_is_warned_of_and_launched() -> None:
 
 
 def test_a_volume_below_its_snapshot_is_refused() -> None:
-    snapshot = Snapshot(id="snap-0123456789abcdef0", size_gb=200, state="completed", tags={})
+    snapshot = Snapshot(id="snap-0123456789abcdef0", size_gb=200, state="completed", tags=OURS)
     facts = MarketFacts(prices=(price(0.5),), snapshot=snapshot)
     (problem,) = checked(facts, volume={"snapshot": snapshot.id, "size_gb": 100}).problems
     assert problem.field == "volume.size_gb"
@@ -96,10 +96,22 @@ def test_a_volume_below_its_snapshot_is_refused() -> None:
 
 @pytest.mark.parametrize("state", [None, "error"])
 def test_a_snapshot_that_is_not_there_or_damaged_is_refused(state: str | None) -> None:
-    snapshot = None if state is None else Snapshot(id="snap-0123456789abcdef0", size_gb=1, state=state, tags={})
+    snapshot = None if state is None else Snapshot(id="snap-0123456789abcdef0", size_gb=1, state=state, tags=OURS)
     facts = MarketFacts(prices=(price(0.5),), snapshot=snapshot)
     (problem,) = checked(facts, volume={"snapshot": "snap-0123456789abcdef0"}).problems
     assert problem.field == "volume.snapshot"
+
+
+@pytest.mark.parametrize("tags", [{}, {"spotkeep:deployment": "other"}])
+def test_a_snapshot_without_the_deployments_tag_is_refused_with_the_command_that_tags_it(tags: dict[str, str]) -> None:
+    snapshot = Snapshot(id="snap-0123456789abcdef0", size_gb=200, state="completed", tags=tags)
+    facts = MarketFacts(prices=(price(0.5),), snapshot=snapshot)
+    untagged, too_small = checked(facts, volume={"snapshot": snapshot.id, "size_gb": 100}).problems
+    assert untagged.field == "volume.snapshot"
+    assert untagged.fix.endswith(
+        "aws ec2 create-tags --resources snap-0123456789abcdef0 --tags Key=spotkeep:deployment,Value=spotkeep"
+    )
+    assert too_small.field == "volume.size_gb"
 
 
 def test_a_volume_of_ones_own_must_be_free_and_tagged_and_the_refusal_says_the_command() -> None:
