@@ -50,7 +50,7 @@ def test_what_runs_is_stopped_before_the_functions_that_could(own_app: DeployedA
 
     assert on_ec2.live_fleets() == []
     assert {each["State"]["Name"] for each in on_ec2.instances(run)} <= {"shutting-down", "terminated"}
-    assert "left: notice: the run is asked to stop" in on_ec2.said(run)
+    assert "left: the run is asked to stop" in on_ec2.said(run)
     names = {stack["StackName"] for stack in app.client("cloudformation").describe_stacks()["Stacks"]}
     assert not [name for name in names if name.startswith("Spotkeep-")]
     # The table is kept, and says how they ended; the volume is the run's.

@@ -134,5 +134,5 @@ def test_a_stop_saves_first(on_ec2: OnEc2) -> None:
     assert app.invoke("launcher", {"action": "stop", "run": run})["ok"]
     ended = app.wait_until_ended(run, sweep=True)
     assert (ended.state, ended.end_reason) == (RunState.STOPPED, EndReason.STOPPED_BY_USER)
-    assert "left: notice: the run is asked to stop" in on_ec2.said(run)
+    assert "left: the run is asked to stop" in on_ec2.said(run)
     assert on_ec2.live_fleets() == []

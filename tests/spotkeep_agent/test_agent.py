@@ -198,6 +198,62 @@ def test_a_script_that_fails_is_no_success_and_is_tried_again(cloud: Cloud, laun
     assert [event["event"] for event in cloud.events] == ["training", "script-failed", "training", "failed", "left"]
 
 
+def test_the_kernel_that_kills_a_training_for_memory_is_no_interruption(
+    cloud: Cloud, launch: Callable[..., None]
+) -> None:
+    launch(script="import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    assert cloud.boot("us-east-1a").finish() == 0
+    training = cloud.record.training
+    assert (training.state, training.exit_code, training.interruptions) == (FAILED, 137, 0)
+    assert "was killed by signal 9" in (training.failure or "")
+
+
+def test_a_signal_that_stops_the_agent_saves_and_is_no_interruption(cloud: Cloud, launch: Callable[..., None]) -> None:
+    """`systemctl stop`, or a shutdown: what is taken by AWS, the metadata service says."""
+    launch(steps=STEPS, pause=0.1)
+    instance = cloud.boot("us-east-1a")
+    instance.wait_for('"event":"saved"')
+    assert instance.agent is not None
+    instance.agent.terminate()
+    assert instance.finish() == 0
+    instance.wait_for("left: SIGTERM, and no notice of EC2's")
+    training = cloud.record.training
+    assert (training.interruptions, training.script_failures) == (0, 0)
+    assert training.durable_step == steps_of(instance, "saved")[-1]
+    assert cloud.record.lease is None
+
+
+def test_the_exit_code_of_an_interruption_without_a_notice_is_a_failure(
+    cloud: Cloud, launch: Callable[..., None]
+) -> None:
+    """A script that ends with 75 of its own would have one instance after the other, for ever."""
+    launch(script="raise SystemExit(75)")
+    assert cloud.boot("us-east-1a").finish() == 0
+    training = cloud.record.training
+    assert (training.state, training.exit_code, training.interruptions) == (FAILED, 75, 0)
+
+
+def test_a_notice_that_the_training_hears_of_first_is_an_interruption(
+    cloud: Cloud, launch: Callable[..., None]
+) -> None:
+    script = """
+import os, pathlib, time
+print("ready", flush=True)
+while not pathlib.Path(os.environ["SPOTKEEP_LOCAL_INSTANCE_ROOT"], "heard").exists():
+    time.sleep(0.01)
+raise SystemExit(75)
+"""
+    launch(script=script)
+    instance = cloud.boot("us-east-1a", SPOTKEEP_LOCAL_TIME_SCALE="1")
+    instance.wait_for("ready")
+    instance.announce(60)
+    (instance.root / "heard").touch()
+    assert instance.finish() == 0
+    instance.wait_for("left: notice: EC2 terminate")
+    training = cloud.record.training
+    assert (training.interruptions, training.script_failures) == (1, 0)
+
+
 def test_a_source_that_cannot_be_cloned_is_told(cloud: Cloud, launch: Callable[..., None]) -> None:
     from spotkeep_fleet.instance_job import JobSource
 

@@ -2,31 +2,51 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import pytest
 
-from spotkeep.notices.instance_metadata import SpotAction
-from spotkeep.notices.notice import Notice
+from spotkeep.notices.instance_metadata import MetadataUnavailableError, SpotAction
 from spotkeep_agent.notices import NoticeBoard
 
 
+class Metadata:
+    """What the metadata service says, when it is asked."""
+
+    def __init__(self) -> None:
+        self.action: SpotAction | None = None
+        self.silent = False
+
+    def spot_action(self) -> SpotAction | None:
+        if self.silent:
+            raise MetadataUnavailableError("no answer")
+        return self.action
+
+
 @pytest.fixture
-def board() -> Any:
-    return NoticeBoard(metadata=None)  # type: ignore[arg-type]
+def metadata() -> Metadata:
+    return Metadata()
+
+
+@pytest.fixture
+def board(metadata: Metadata) -> Any:
+    return NoticeBoard(metadata=metadata)  # type: ignore[arg-type]
 
 
 def test_of_several_notices_the_one_that_ends_first_counts(board: Any) -> None:
     assert board.why() is None
-    board.post(Notice(source="EC2 rebalance", deadline=200.0))
-    board.post(Notice(source="EC2 terminate", deadline=100.0))
-    board.post(Notice(source="SIGTERM", deadline=300.0))
+    board.follow_rebalance("leave")
+    board._on_rebalance()
+    board._on_action(SpotAction(action="terminate", seconds_left=90.0))
+    board._on_signal(signal.SIGTERM, None)
     assert board.why() == "notice: EC2 terminate"
 
 
 def test_an_action_is_a_notice(board: Any) -> None:
     board._on_action(SpotAction(action="terminate", seconds_left=90.0))
     assert 80 < board.notice.seconds_left <= 90
+    assert board.from_ec2
 
 
 @pytest.mark.parametrize("mode", ["leave", "save", "ignore"])
@@ -34,4 +54,20 @@ def test_a_recommendation_counts_as_the_job_says_even_when_it_came_first(board: 
     board._on_rebalance()
     assert board.notice is None
     board.follow_rebalance(mode)
-    assert (board.notice is not None) == (mode == "leave")
+    assert (board.notice is not None) == board.from_ec2 == (mode == "leave")
+
+
+def test_a_signal_alone_is_a_reason_to_leave_and_no_word_of_ec2s(board: Any, metadata: Metadata) -> None:
+    board._on_signal(signal.SIGTERM, None)
+    assert board.notice.seconds_left > 100
+    assert not board.confirm()
+    assert board.why() == "SIGTERM, and no notice of EC2's"
+    metadata.action = SpotAction(action="terminate", seconds_left=90.0)
+    assert board.confirm()
+    assert board.why() == "notice: EC2 terminate"
+
+
+def test_metadata_that_are_silent_deny_nothing_and_announce_nothing(board: Any, metadata: Metadata) -> None:
+    metadata.silent = True
+    assert board.confirm()
+    assert (board.notice, board.from_ec2) == (None, False)

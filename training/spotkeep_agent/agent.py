@@ -309,12 +309,13 @@ class Agent:
         if exit_code == 0:
             # It was done anyway.
             return self._after_exit(0) or Leaving(notice.source)
-        return Leaving(f"notice: {notice.source}")
+        return Leaving(self._board.why() or notice.source)
 
     def _after_exit(self, exit_code: int) -> Leaving | None:
         """Decide what an end means. Gives why this instance goes; None to start the script again."""
-        if exit_code == EXIT_INTERRUPTED:
-            return Leaving("the training left after a notice of its own")
+        if exit_code == EXIT_INTERRUPTED and (self._board.notice is not None or self._board.confirm()):
+            # The library asks the metadata service, too, and may hear of an interruption first.
+            return Leaving(self._board.why() or "the training left after a notice that cannot be confirmed")
         if exit_code == 0:
             if self._copies is not None:
                 self._copies.finish(self._until(_LAST_COPY_SECONDS))
@@ -455,7 +456,9 @@ class Agent:
 
     def _leave(self, leaving: Leaving) -> Leaving:
         notice = self._board.notice
-        interrupted = notice is not None and not self._over()
+        if notice is not None and not self._board.from_ec2:
+            self._board.confirm()
+        interrupted = self._board.from_ec2 and not self._over()
         if self._custody.situation.holds_lease:
             count = self._custody.record.training.interruptions + interrupted
             try:

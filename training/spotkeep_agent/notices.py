@@ -1,4 +1,8 @@
-"""Listens for what ends this instance's work: EC2's notices, SIGTERM, a rebalance recommendation."""
+"""Listens for what ends this instance's work: EC2's notices, SIGTERM, a rebalance recommendation.
+
+That EC2 takes the capacity, only the metadata service says. SIGTERM says that systemd stops the agent: a person did
+so, or the machine shuts down.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ import time
 from types import FrameType
 from typing import Callable
 
-from spotkeep.notices.instance_metadata import InstanceMetadata, SpotAction, poll_metadata
+from spotkeep.notices.instance_metadata import InstanceMetadata, MetadataUnavailableError, SpotAction, poll_metadata
 from spotkeep.notices.notice import Notice, notice_seconds
 
 _POLL_SECONDS = (
@@ -22,6 +26,10 @@ class NoticeBoard:
     Args:
         metadata: Of this instance.
         time_scale: How many times more often than AWS advises it asks them.
+
+    Attributes:
+        notice: Of all reasons to leave, the one that ends first; None to stay.
+        from_ec2: Whether the metadata service is one of those who say so.
     """
 
     def __init__(self, metadata: InstanceMetadata, *, time_scale: float = 1.0) -> None:
@@ -32,6 +40,7 @@ class NoticeBoard:
         self._on_first: list[Callable[[], None]] = []
         self.seen = threading.Event()
         self.notice: Notice | None = None
+        self.from_ec2 = False
 
     def start(self) -> None:
         """Begin to listen."""
@@ -61,7 +70,19 @@ class NoticeBoard:
 
     def why(self) -> str | None:
         """Say why to leave, None to stay."""
-        return None if self.notice is None else f"notice: {self.notice.source}"
+        if self.notice is None:
+            return None
+        return f"notice: {self.notice.source}" if self.from_ec2 else f"{self.notice.source}, and no notice of EC2's"
+
+    def confirm(self) -> bool:
+        """Ask the metadata service now whether EC2 takes this instance. True, too, where it cannot be asked."""
+        try:
+            action = self._metadata.spot_action()
+        except MetadataUnavailableError:
+            return True
+        if action is not None:
+            self._on_action(action)
+        return self.from_ec2
 
     def _poll(self) -> None:
         poll_metadata(
@@ -75,11 +96,13 @@ class NoticeBoard:
 
     def _on_action(self, action: SpotAction) -> None:
         seconds = notice_seconds() if action.seconds_left is None else action.seconds_left
+        self.from_ec2 = True
         self.post(Notice(source=f"EC2 {action.action}", deadline=time.time() + seconds))
 
     def _on_rebalance(self) -> None:
         self._rebalanced = True
         if self._rebalance == "leave":
+            self.from_ec2 = True
             self.post(Notice(source="EC2 rebalance", deadline=time.time() + notice_seconds()))
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:

@@ -38,8 +38,13 @@ END_OF_ENVIRONMENT
 cat > "$home/boot.py" <<'END_OF_BOOT'
 @boot@
 END_OF_BOOT
-python=$(command -v python3) || { echo "spotkeep: this image has no python3"; exit 3; }
+refuse() { echo "spotkeep: this image has $1"; exit 3; }
+python=$(command -v python3) || refuse "no python3"
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 9))' || refuse "$("$python" --version); 3.9 is needed"
 if [ -z "$root" ] && [ "$(cat /proc/1/comm 2>/dev/null)" = systemd ]; then
+  version=$(systemctl --version | { read -r _ number _; echo "$number"; })
+  # Before 236 (Amazon Linux 2) there is no SuccessAction: nothing would power off.
+  [ "$version" -ge 236 ] || refuse "systemd $version; 236 is needed"
   cat > /etc/systemd/system/spotkeep-agent.service <<END_OF_UNIT
 [Unit]
 Description=Spotkeep agent
@@ -57,6 +62,9 @@ RestartPreventExitStatus=3
 RestartSec=2
 KillMode=mixed
 TimeoutStopSec=130
+OOMPolicy=continue
+LimitNOFILE=1048576
+LimitMEMLOCK=infinity
 END_OF_UNIT
   systemctl daemon-reload
   systemctl start --no-block spotkeep-agent.service

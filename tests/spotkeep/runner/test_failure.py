@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from spotkeep.runner.failure import MAX_CHARACTERS, failure_text
 
 
-def text(stderr_tail, *, command=("python", "train.py"), exit_code=1):
-    return failure_text(command=list(command), exit_code=exit_code, stderr_tail=stderr_tail)
+def text(stderr_tail, *, command=("python", "train.py"), exit_code=1, memory_kills=0):
+    return failure_text(command=list(command), exit_code=exit_code, stderr_tail=stderr_tail, memory_kills=memory_kills)
 
 
 def test_it_names_the_command_the_code_and_the_last_words():
@@ -26,6 +26,15 @@ def test_a_kill_is_told_as_one():
     assert text(b"", exit_code=137) == "python train.py was killed by signal 9 (exit code 137)"
 
 
+def test_a_kill_for_memory_is_told_as_one_also_when_only_a_worker_died():
+    assert text(b"", exit_code=137, memory_kills=1).startswith(
+        "python train.py was killed by signal 9 (exit code 137); memory ran out, and the kernel killed a process"
+    )
+    told = text(b"RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.", memory_kills=2)
+    assert "exited with code 1; memory ran out, and the kernel killed 2 processes" in told
+    assert told.endswith("is killed by signal: Killed.")
+
+
 def test_the_end_counts_when_there_is_too_much():
     told = text(b"".join(b"line %d\n" % number for number in range(1000)))
     assert told.endswith("line 998\nline 999")
@@ -40,8 +49,9 @@ def test_of_a_progress_bar_the_last_state_counts():
     tail=st.one_of(st.binary(max_size=4000), st.text(max_size=4000).map(lambda told: told.encode("utf-8", "replace"))),
     command=st.lists(st.text(min_size=1, max_size=300), min_size=1, max_size=4),
     exit_code=st.integers(1, 255),
+    memory_kills=st.integers(0, 10**6),
 )
-def test_it_always_fits_whatever_was_said(tail, command, exit_code):
-    told = text(tail, command=command, exit_code=exit_code)
+def test_it_always_fits_whatever_was_said(tail, command, exit_code, memory_kills):
+    told = text(tail, command=command, exit_code=exit_code, memory_kills=memory_kills)
     assert 0 < len(told) <= MAX_CHARACTERS
     told.encode("utf-8", "surrogateescape")

@@ -81,3 +81,27 @@ def test_a_command_that_ends_while_a_signal_is_handled_still_has_its_exit_code(t
     with Supervisor(notice_file=tmp_path / "notice.json") as supervisor:
         outcome = supervisor.run(["sleep", "60"], environment=dict(os.environ), directory=None)
     assert outcome.exit_code == 128 + signal.SIGKILL
+
+
+@pytest.mark.parametrize("counted_before", [0, 3])
+def test_kills_for_memory_are_those_while_the_command_ran(tmp_path, monkeypatch, counted_before):
+    counts = tmp_path / "vmstat"
+    counts.write_text(f"nr_free_pages 1\noom_kill {counted_before}\n")
+    monkeypatch.setattr(supervision, "_KERNEL_COUNTS", counts)
+    command = ["sh", "-c", f"echo oom_kill {counted_before + 1} > {counts}; kill -9 $$"]
+    outcome = Supervisor(notice_file=tmp_path / "notice.json").run(
+        command, environment=dict(os.environ), directory=None
+    )
+    assert (outcome.exit_code, outcome.memory_kills) == (137, 1)
+
+
+@pytest.mark.parametrize("counts", [None, "nr_free_pages 1\n"], ids=["no such file", "an old kernel"])
+def test_where_the_kernel_does_not_count_kills_there_are_none(tmp_path, monkeypatch, counts):
+    path = tmp_path / "vmstat"
+    if counts is not None:
+        path.write_text(counts)
+    monkeypatch.setattr(supervision, "_KERNEL_COUNTS", path)
+    outcome = Supervisor(notice_file=tmp_path / "notice.json").run(
+        ["true"], environment=dict(os.environ), directory=None
+    )
+    assert (outcome.exit_code, outcome.memory_kills) == (0, 0)

@@ -148,9 +148,8 @@ class InstanceMetadata:
 
     def _get(self, path: str) -> _Answer | None:
         for renewed in (False, True):
-            if self._token is None:
-                self._token = self._new_token()
-            status, answer = self._request("GET", path, {"X-aws-ec2-metadata-token": self._token})
+            token = self._token = self._token or self._new_token()  # other threads ask, too
+            status, answer = self._request("GET", path, {"X-aws-ec2-metadata-token": token})
             if status == _OK:
                 return answer
             if status == _NOT_FOUND:

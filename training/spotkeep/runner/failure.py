@@ -11,13 +11,25 @@ MAX_CHARACTERS = 1024
 _MAX_COMMAND_CHARACTERS = 200
 
 
-def failure_text(*, command: Sequence[str], exit_code: int, stderr_tail: bytes) -> str:
-    """Say how a command failed, and with what last words. At most 1,024 characters."""
+def failure_text(*, command: Sequence[str], exit_code: int, stderr_tail: bytes, memory_kills: int = 0) -> str:
+    """Say how a command failed, and with what last words. At most 1,024 characters.
+
+    Args:
+        command: It and its arguments.
+        exit_code: 128 + n when signal n killed it.
+        stderr_tail: The last of what it wrote to standard error.
+        memory_kills: How many processes the kernel killed meanwhile because memory ran out.
+    """
     if exit_code > 128:
         ending = f"was killed by signal {exit_code - 128} (exit code {exit_code})"
     else:
         ending = f"exited with code {exit_code}"
     head = f"{_shortened(shlex.join(command))} {ending}"
+    if memory_kills:
+        killed = "a process" if memory_kills == 1 else f"{memory_kills} processes"
+        head += (
+            f"; memory ran out, and the kernel killed {killed}: use an instance type with more memory, or less of it"
+        )
     # A progress bar rewrites its line: what it showed last is what counts.
     lines = [line.rsplit("\r", 1)[-1].rstrip() for line in _decoded(stderr_tail).replace("\r\n", "\n").split("\n")]
     room = MAX_CHARACTERS - len(head) - 2

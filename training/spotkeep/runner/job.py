@@ -77,7 +77,12 @@ def _supervised(command: Sequence[str], layout: JobLayout, supervisor: Superviso
     if outcome.exit_code:
         _leave_failure(
             layout,
-            failure_text(command=command, exit_code=outcome.exit_code, stderr_tail=outcome.stderr_tail),
+            failure_text(
+                command=command,
+                exit_code=outcome.exit_code,
+                stderr_tail=outcome.stderr_tail,
+                memory_kills=outcome.memory_kills,
+            ),
         )
     return outcome.exit_code
 

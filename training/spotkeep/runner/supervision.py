@@ -27,6 +27,7 @@ _STDERR_FD = 2
 _TAIL_BYTES = 16 * 1024
 _DRAIN_SECONDS = 5.0
 _POLL_SECONDS = 0.1
+_KERNEL_COUNTS = Path("/proc/vmstat")
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -37,10 +38,12 @@ class Outcome:
     Attributes:
         exit_code: Its exit code; 128 + n when signal n killed it.
         stderr_tail: The last of what it wrote to standard error.
+        memory_kills: How many processes of this machine the kernel killed meanwhile because memory ran out.
     """
 
     exit_code: int
     stderr_tail: bytes
+    memory_kills: int
 
 
 class Supervisor:
@@ -76,6 +79,7 @@ class Supervisor:
         Raises:
             CommandError: If it does not exist (exit code 127) or may not be executed (126).
         """
+        kills_before = _memory_kills()
         child = _start(command, environment, directory)
         self._child = child
         while self._pending:
@@ -85,7 +89,8 @@ class Supervisor:
         self._child = None
         if self.announced:
             self._end_the_rest()
-        return Outcome(exit_code=exit_code, stderr_tail=tail.finish())
+        kills = _memory_kills() - kills_before
+        return Outcome(exit_code=exit_code, stderr_tail=tail.finish(), memory_kills=kills)
 
     @property
     def announced(self) -> bool:
@@ -182,6 +187,18 @@ def _start(command: Sequence[str], environment: Mapping[str, str], directory: Pa
     except OSError as error:
         hint = "start it with an interpreter, or give it a #! line" if error.errno == errno.ENOEXEC else "chmod +x it"
         raise CommandError(f"the command {command[0]!r} cannot be executed: {error}; {hint}", exit_code=126) from error
+
+
+def _memory_kills() -> int:
+    """Give how many processes the kernel has killed since boot because memory ran out; 0 where it does not say.
+
+    Of the whole machine, in every group of processes: what dies first may be a worker, in a container of its own.
+    """
+    try:
+        lines = _KERNEL_COUNTS.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
 
 
 def _write_all(descriptor: int, raw: bytes) -> None:
