@@ -121,6 +121,10 @@ class FleetControl:
         """Refuses each operation named as often as said, with RequestLimitExceeded; the others not at all."""
         self._connection.call("ApiFaults", {"throttled": dict(refusals)})
 
+    def spell_history(self, *, as_in_examples: bool) -> None:
+        """Spells the event types of DescribeFleetHistory as AWS's example answers do, or as its model does."""
+        self._connection.call("FleetHistory", {"as_in_examples": as_in_examples})
+
     def event_faults(self, faults: EventFaults) -> None:
         """What goes wrong with EC2's events from now on; `EventFaults()` ends all faults."""
         self._connection.call("EventFaults", faults.to_document())

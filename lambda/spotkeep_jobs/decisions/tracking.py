@@ -255,6 +255,7 @@ class _Decision:
                 "job_arn": attempt.job_arn,
                 "instance_type": attempt.instance_type,
                 "volume_id": self.job.volume_id or run.volume_id,
+                "waits_because": self.job.waits_because,
                 "started_at": run.started_at or attempt.started_at,
                 "interruptions": sum(before.interruptions for before in self.earlier) + attempt.interruptions,
                 "updated_at": self.now,
@@ -450,6 +451,7 @@ class _Decision:
             deployment=self.deployment.name,
             nth=attempt.interruptions,
             waited_seconds=(self.now - since).total_seconds(),
+            because=self.job.waits_because,
             happened_at=self.now,
         )
 

@@ -274,6 +274,8 @@ class Run(Record):
     """Up to which share of its budget the timeline has told."""
     volume_id: str | None = None
     """Of a run on EC2: the volume that follows it, once there is one."""
+    waits_because: str | None = None
+    """Of a run on EC2: what EC2 says of why there is no instance; None while there is one."""
     interruptions: int = 0
     """Over all attempts."""
     cost: Cost | None = None

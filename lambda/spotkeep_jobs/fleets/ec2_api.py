@@ -20,6 +20,7 @@ from spotkeep_jobs.errors import SageMakerBusyError, SageMakerRefusedError
 from spotkeep_jobs.fleets.facts import (
     Fleet,
     FleetEvent,
+    FleetEventKind,
     Instance,
     InstanceTypeFacts,
     Snapshot,
@@ -37,6 +38,16 @@ _RUN_VERSION: Final = "run "
 _TIME_IN_REASON: Final = re.compile(r"\((\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}) GMT\)")
 _BUSY: Final = frozenset({"InternalError", "InternalFailure", "ServiceUnavailable", "Unavailable"})
 _GONE: Final = re.compile(r"NotFound|NotExist")
+_EVENT_KINDS: Final = {
+    "instancechange": FleetEventKind.INSTANCE,
+    "fleetchange": FleetEventKind.FLEET,
+    "fleetrequestchange": FleetEventKind.FLEET,
+    "serviceerror": FleetEventKind.ERROR,
+    "error": FleetEventKind.ERROR,
+}
+"""Event types without their hyphens, in small letters. The API reference says `instance-change`, `fleet-change` and
+`service-error`; the example answer on the page of the command `describe-fleet-history`, and the list of sub-types in
+API_EventInformation.html, say `instanceChange`, `fleetRequestChange` and `error`."""
 
 
 class Ec2Api(Protocol):
@@ -211,7 +222,7 @@ class BotoEc2Api:
                 found.append(
                     FleetEvent(
                         at=entry["Timestamp"].astimezone(UTC),
-                        kind=entry["EventType"],
+                        kind=_EVENT_KINDS.get(entry["EventType"].replace("-", "").lower(), FleetEventKind.INFORMATION),
                         sub_type=about.get("EventSubType", ""),
                         instance_id=about.get("InstanceId"),
                         description=_said(about.get("EventDescription") or ""),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Final
 
 ENDED_STATES: Final = frozenset({"shutting-down", "terminated", "stopping", "stopped"})
@@ -66,23 +67,44 @@ class Fleet:
         return self.state in _ACTIVE_FLEET_STATES
 
 
+class FleetEventKind(StrEnum):
+    """What a line of DescribeFleetHistory is about."""
+
+    FLEET = "FLEET"
+    INSTANCE = "INSTANCE"
+    ERROR = "ERROR"
+    """The fleet cannot launch what is missing."""
+    INFORMATION = "INFORMATION"
+    """Something is wrong with a part of what it may launch."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class FleetEvent:
     """A line of DescribeFleetHistory.
 
     Attributes:
         at: When.
-        kind: `fleet-change`, `instance-change`, `service-error` or `information`.
+        kind: What it is about.
         sub_type: What of that: `launched`, `terminated`, `allLaunchSpecsTemporarilyBlacklisted`, ...
         instance_id: Which instance, if one.
         description: More, if there is more.
     """
 
     at: datetime
-    kind: str
+    kind: FleetEventKind
     sub_type: str
     instance_id: str | None = None
     description: str = ""
+
+    @property
+    def says_ended(self) -> bool:
+        """Whether it says that its instance is gone."""
+        return self.kind is FleetEventKind.INSTANCE and self.sub_type.lower() == "terminated"
+
+    @property
+    def launches_nothing(self) -> bool:
+        """Whether it says why no instance can be launched, of whatever type, wherever."""
+        return self.kind is FleetEventKind.ERROR or self.sub_type.lower() == "fleetprogresshalted"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ Sources:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -19,7 +20,7 @@ from typing import Final
 from spotkeep_fleet.record import FAILED, FINISHED, TRAINING, FleetRecord
 from spotkeep_jobs.facts.record import Capacity, Charges, Record, UtcTime
 from spotkeep_jobs.facts.training_job import StatusTransition, TrainingJob
-from spotkeep_jobs.fleets.facts import Instance, Seen
+from spotkeep_jobs.fleets.facts import FleetEventKind, Instance, Seen
 
 LEAVING_TAKES: Final = timedelta(minutes=5)
 """Two minutes to save, the copy of the last checkpoint, unmount and detach; who takes longer is terminated."""
@@ -41,7 +42,11 @@ APPEARS_AFTER: Final = timedelta(minutes=2)
 _ENDED_FLEET_STATES: Final = frozenset({"deleted", "failed"})
 _INTERRUPTED_BY_EC2: Final = "Server.Spot"
 _NOT_BY_EC2: Final = "Client."
+_SHUT_DOWN: Final = re.compile(rf"InitiatedShutdown$|^{_INTERRUPTED_BY_EC2}")
+"""Codes of an end that says nothing of why the next instance would not come: from inside, by a call, by EC2."""
 _OUR_LINES: Final = "spotkeep: "
+_LONGEST_REASON: Final = 1024
+"""Characters, as of a training job's FailureReason."""
 
 
 class Ending(StrEnum):
@@ -125,7 +130,9 @@ class FleetHistory(Record):
     ending: Ending | None = None
     ending_at: UtcTime | None = None
     problem: str | None = None
-    """What the instances, or EC2, said last of why it does not train."""
+    """What the instances said last of why they do not train."""
+    waits_because: str | None = None
+    """What EC2 says of why it launches no instance; None while there is one."""
     over_at: UtcTime | None = None
     """When nothing was left that runs or bills by the hour."""
     charges: Charges | None = None
@@ -199,16 +206,14 @@ def absorb(history: FleetHistory, *, seen: Seen, record: FleetRecord, now: datet
     elif ending is not None:
         over_since = history.ending_at or now
     lives, transitions = _told(lives, history.transitions, over_since=over_since)
-    problem = record.problem or next(
-        (event.description for event in reversed(seen.events) if event.kind == "service-error"), history.problem
-    )
     return history.model_copy(
         update={
             "lives": lives,
             "transitions": transitions,
             "ending": ending,
             "ending_at": history.ending_at or (now if ending else None),
-            "problem": problem,
+            "problem": record.problem or history.problem,
+            "waits_because": _waits_because(history, lives, seen),
         }
     )
 
@@ -310,6 +315,7 @@ def as_training_job(history: FleetHistory, record: FleetRecord | None) -> Traini
         billable_seconds=None if history.charges is None else history.charges.billable_seconds,
         charges=history.charges,
         failure_reason=_failure_reason(history, outcome, record) if over else None,
+        waits_because=None if over else history.waits_because,
         instance_type=None if last is None else last.instance_type,
         model_uri=training.output_uri if training is not None else None,
         transitions=transitions,
@@ -320,7 +326,7 @@ def as_training_job(history: FleetHistory, record: FleetRecord | None) -> Traini
 
 def _merged(lives: Sequence[InstanceLife], seen: Seen, now: datetime) -> tuple[InstanceLife, ...]:
     known = {life.instance_id: life for life in lives}
-    ended_at = {event.instance_id: event.at for event in seen.events if _says_ended(event.kind, event.sub_type)}
+    ended_at = {event.instance_id: event.at for event in seen.events if event.says_ended}
     for instance in seen.instances:
         life = known.get(instance.id) or _life_of(instance)
         if instance.ended and life.ended_at is None:
@@ -336,8 +342,22 @@ def _merged(lives: Sequence[InstanceLife], seen: Seen, now: datetime) -> tuple[I
     return tuple(sorted(known.values(), key=lambda life: (life.launched_at, life.instance_id)))
 
 
-def _says_ended(kind: str, sub_type: str) -> bool:
-    return kind == "instance-change" and sub_type == "terminated"
+def _waits_because(history: FleetHistory, lives: Sequence[InstanceLife], seen: Seen) -> str | None:
+    """Why EC2 launches nothing: no capacity, a quota, a price, a key, a specification that it does not take."""
+    if any(life.ended_at is None for life in lives):
+        return None
+    since = max((life.launched_at for life in lives), default=history.created_at)
+    told = (FleetEventKind.ERROR, FleetEventKind.INFORMATION)
+    reasons = [event for event in seen.events if event.kind in told and event.at >= since]
+    if reasons:
+        last = max(reasons, key=lambda event: (event.launches_nothing, event.at))
+        return ": ".join(filter(None, (last.sub_type, last.description)))[:_LONGEST_REASON]
+    if len(lives) == len(history.lives) and history.waits_because:
+        return history.waits_because  # EC2 keeps events for 48 hours; what it said before still holds.
+    failed = lives[-1] if lives and lives[-1].training_at is None else None
+    if failed is None or not failed.ended_by or _SHUT_DOWN.search(failed.ended_by):
+        return None
+    return f"{failed.ended_by}: {failed.instance_id} went before it trained"
 
 
 def _life_of(instance: Instance) -> InstanceLife:
@@ -511,13 +531,13 @@ def _failure_reason(history: FleetHistory, outcome: Ending, record: FleetRecord 
         training = record.training if record is not None else None
         code = "unknown" if training is None or training.exit_code is None else training.exit_code
         said = f": {training.failure}" if training is not None and training.failure else ""
-        return f"AlgorithmError: the command ended with exit code {code}{said}"[:1024]
+        return f"AlgorithmError: the command ended with exit code {code}{said}"[:_LONGEST_REASON]
     if outcome is Ending.FUTILE:
-        return _why_futile(history)[:1024]
+        return _why_futile(history)[:_LONGEST_REASON]
     if outcome is Ending.FLEET_GONE:
         return "The fleet was deleted in EC2, not by Spotkeep"
-    if outcome is Ending.MAX_WAIT and history.problem:
-        return history.problem[:1024]
+    if outcome is Ending.MAX_WAIT:
+        return history.waits_because or history.problem
     return None
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from spotkeep_local.ec2.cloud import Cloud
     from spotkeep_local.ec2.controller import Controller
+    from spotkeep_local.ec2.fleets import Fleets
     from spotkeep_local.ec2.instances import Instances
     from spotkeep_local.ec2.snapshots import Snapshots
     from spotkeep_local.ec2.throttling import Throttle
@@ -27,6 +28,7 @@ class Control:
     Args:
         cloud: What there is.
         instances: Interrupts them.
+        fleets: Spells their history.
         snapshots: Fails them.
         controller: Lets volumes be stuck.
         throttle: Refuses requests.
@@ -38,6 +40,7 @@ class Control:
         cloud: Cloud,
         *,
         instances: Instances,
+        fleets: Fleets,
         snapshots: Snapshots,
         controller: Controller,
         throttle: Throttle,
@@ -45,6 +48,7 @@ class Control:
     ) -> None:
         self._cloud = cloud
         self._instances = instances
+        self._fleets = fleets
         self._snapshots = snapshots
         self._controller = controller
         self._throttle = throttle
@@ -61,6 +65,7 @@ class Control:
             "InstanceFaults": self._instance_faults,
             "VolumeFaults": self._volume_faults,
             "ApiFaults": self._api_faults,
+            "FleetHistory": self._fleet_history,
             "EventFaults": self._event_faults,
             "InstanceFacts": self._instance_facts,
             "Platform": self._platform,
@@ -129,6 +134,10 @@ class Control:
         if not isinstance(operations, dict) or not all(type(count) is int for count in operations.values()):
             raise invalid(f"throttled must give the number of refusals by operation, found {operations!r}")
         self._throttle.set(operations)
+        return {}
+
+    def _fleet_history(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._fleets.history_as_in_examples = bool(request.get("as_in_examples", False))
         return {}
 
     def _event_faults(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from spotkeep_local.ec2.instances import Instances
 
 _DEFAULT_STRATEGY = "lowest-price"
+_TYPES_IN_EXAMPLES = {
+    "fleet-change": "fleetRequestChange",
+    "instance-change": "instanceChange",
+    "service-error": "error",
+}
+"""Source: the example on the page of the command `describe-fleet-history`, and API_EventInformation.html."""
 _LIVE_STATES = (FleetState.ACTIVE, FleetState.MODIFYING)
 _ENDING_STATES = (FleetState.DELETED_RUNNING, FleetState.DELETED_TERMINATING)
 
@@ -37,6 +43,8 @@ class Fleets:
     def __init__(self, cloud: Cloud, instances: Instances) -> None:
         self._cloud = cloud
         self._instances = instances
+        self.history_as_in_examples = False
+        """Whether DescribeFleetHistory spells event types as AWS's example answers do, not as its model does."""
 
     def operations(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
         """By the API's names."""
@@ -174,9 +182,10 @@ class Fleets:
         fleet = self._cloud.fleets[request["FleetId"]]
         start = request["StartTime"]
         wanted = request.get("EventType")
+        spelling = _TYPES_IN_EXAMPLES if self.history_as_in_examples else {}
         records = [
             {
-                "EventType": event.event_type,
+                "EventType": spelling.get(event.event_type, event.event_type),
                 "Timestamp": event.at,
                 "EventInformation": {
                     "EventSubType": event.sub_type,

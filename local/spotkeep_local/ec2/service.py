@@ -106,6 +106,7 @@ class Ec2Service:
         self._control = Control(
             self.cloud,
             instances=self.instances,
+            fleets=self._fleets,
             snapshots=self.snapshots,
             controller=self._controller,
             throttle=self._throttle,

@@ -125,6 +125,15 @@ def test_without_a_terminal_there_are_no_escape_codes_and_no_trailing_spaces(
     assert [line for line in output.splitlines() if line != line.rstrip()] == []
 
 
+def test_a_run_that_waits_on_ec2_says_why_until_it_ends(deployment: Any, spotkeep: Any, make: Any) -> None:
+    because = "allLaunchSpecsTemporarilyBlacklisted: there is no spot capacity"
+    waits = make.run("waits-1", backend="ec2", state=RunState.WAITING, started_at=None, waits_because=because)
+    deployment.runs.add(waits)
+    deployment.runs.add(waits.model_copy(update={"run": "ended-1", "state": RunState.STOPPED}))
+    assert f"waits, says EC2  {because}" in spotkeep("describe", "waits-1", columns=120).stdout
+    assert because not in spotkeep("describe", "ended-1", columns=120).stdout
+
+
 @pytest.mark.parametrize("command", ["ps", "describe digits", "savings", "stop digits", "stop resnet -y"])
 def test_json_is_alone_on_standard_output(a_week: Any, spotkeep: Any, command: str) -> None:
     a_week.answers["stop"] = {"ok": True, "run": "resnet50-cifar10-9f8e7d6c"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -39,6 +40,22 @@ def test_a_long_wait_is_told_once_for_each_wait(world: Any, make: Any) -> None:
         world.runs.observe(RUN)
     assert told(world) == ["waiting-too-long/1", "waiting-too-long/1-1"]
     assert "ml.m5.xlarge for" in world.topic.published[-1].body
+
+
+def test_a_long_wait_says_why_where_ec2_does(world: Any, make: Any) -> None:
+    because = "allLaunchSpecsTemporarilyBlacklisted: there is no spot capacity"
+    run = world.launch(make.run(notify=("waiting-too-long",)), make.attempt())
+    waits = make.job(("Starting", 0.0))
+    world.jobs.known[run.job_name] = dataclasses.replace(waits, waits_because=because)
+    world.clock.pass_by(seconds=DEFAULT_LONG_WAIT.total_seconds())
+    observed = world.runs.observe(RUN)
+    assert observed.run.waits_because == because
+    assert told(world) == ["waiting-too-long/1"]
+    body = world.topic.published[-1].body
+    assert "there is no spot capacity" in body
+    assert "none to spare" not in body
+    world.jobs.known[run.job_name] = make.job(("Starting", 0.0), ("Training", 130.0))
+    assert world.runs.observe(RUN).run.waits_because is None
 
 
 def test_a_job_file_may_say_what_a_long_wait_is(world: Any, make: Any) -> None:

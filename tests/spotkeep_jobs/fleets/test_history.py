@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.record import FAILED, FINISHED, TRAINING, FleetRecord, Lease, TrainingReport, opened
-from spotkeep_jobs.fleets.facts import Fleet, FleetEvent, Instance, Seen
+from spotkeep_jobs.fleets.facts import Fleet, FleetEvent, FleetEventKind, Instance, Seen
 from spotkeep_jobs.fleets.history import (
     LEAVING_TAKES,
     MAX_FUTILE_INSTANCES,
@@ -79,7 +79,7 @@ def test_an_instance_is_told_from_its_launch_to_its_loss() -> None:
     found = absorb(found, seen=seen(instance("a", launched=2)), record=record(), now=at(3))
     found = absorb(found, seen=seen(instance("a", launched=2)), record=trains("a", since=4), now=at(5))
     lost = instance("a", launched=2, state="terminated", reason="Server.SpotInstanceTermination")
-    ended = FleetEvent(at=at(9), kind="instance-change", sub_type="terminated", instance_id="i-a")
+    ended = FleetEvent(at=at(9), kind=FleetEventKind.INSTANCE, sub_type="terminated", instance_id="i-a")
     found = absorb(found, seen=seen(lost, events=(ended,)), record=trains("a", since=4), now=at(12))
     assert [(entry.status, entry.at) for entry in found.transitions] == [
         ("Starting", NOON), ("Downloading", at(2)), ("Training", at(4)), ("Interrupted", at(9)),
@@ -138,6 +138,74 @@ def test_what_was_told_once_is_never_told_differently(data: st.DataObject) -> No
         times = [entry.at for entry in found.transitions]
         assert times == sorted(times)
         told = statuses(found)
+
+
+# Why it waits
+
+NO_CAPACITY = "InsufficientInstanceCapacity: we have no g5.xlarge"
+
+
+def said(
+    minute: float, sub_type: str, description: str = "", kind: FleetEventKind = FleetEventKind.ERROR
+) -> FleetEvent:
+    return FleetEvent(at=at(minute), kind=kind, sub_type=sub_type, description=description)
+
+
+@pytest.mark.parametrize(
+    ("events", "because"),
+    [
+        pytest.param((), None, id="EC2 has said nothing"),
+        pytest.param(
+            (said(2, "allLaunchSpecsTemporarilyBlacklisted", NO_CAPACITY),),
+            f"allLaunchSpecsTemporarilyBlacklisted: {NO_CAPACITY}",
+            id="no capacity",
+        ),
+        pytest.param(
+            (said(2, "spotInstanceCountLimitExceeded"),), "spotInstanceCountLimitExceeded", id="a quota, without a word"
+        ),
+        pytest.param(
+            (
+                said(2, "fleetProgressHalted", "the price is below the market", FleetEventKind.INFORMATION),
+                said(3, "launchSpecUnusable", "g5.xlarge in us-east-1a", FleetEventKind.INFORMATION),
+            ),
+            "fleetProgressHalted: the price is below the market",
+            id="what stops all of it before what stops a part",
+        ),
+        pytest.param((said(2, "progress", "on its way", FleetEventKind.FLEET),), None, id="no error"),
+    ],
+)
+def test_why_it_waits_is_what_ec2_said_last(events: tuple[FleetEvent, ...], because: str | None) -> None:
+    found = absorb(history(), seen=seen(events=events), record=record(), now=at(4))
+    assert found.waits_because == because
+    assert as_training_job(found, record()).waits_because == because
+    later = absorb(found, seen=seen(), record=record(), now=at(49 * 60))
+    assert later.waits_because == because, "EC2 keeps events for 48 hours"
+
+
+def test_with_an_instance_it_does_not_wait_and_an_earlier_reason_is_not_told_again() -> None:
+    events = (said(2, "allLaunchSpecsTemporarilyBlacklisted", NO_CAPACITY),)
+    found = absorb(history(), seen=seen(events=events), record=record(), now=at(3))
+    found = absorb(found, seen=seen(instance("a", launched=5), events=events), record=record(), now=at(6))
+    assert found.waits_because is None
+    lost = instance("a", launched=5, state="terminated", reason="Server.SpotInstanceTermination")
+    found = absorb(found, seen=seen(lost, events=events), record=record(), now=at(8))
+    assert found.waits_because is None
+
+
+def test_an_instance_that_cannot_be_launched_says_why_by_its_code() -> None:
+    """A key that EC2 may not use, for example, stops an instance after the fleet launched it."""
+    failed = instance("a", launched=1, state="terminated", reason="Client.InternalError")
+    found = absorb(history(), seen=seen(failed), record=record(), now=at(2))
+    assert found.waits_because == "Client.InternalError: i-a went before it trained"
+
+
+def test_a_run_that_waited_too_long_ends_with_what_ec2_said() -> None:
+    events = (said(2, "allLaunchSpecsTemporarilyBlacklisted", NO_CAPACITY),)
+    found = absorb(history(), seen=seen(events=events), record=record(), now=at(200))
+    assert found.ending is Ending.MAX_WAIT
+    job = as_training_job(closed(found, record=record(), charges=None, now=at(203)), record())
+    assert (job.secondary_status, job.waits_because) == ("MaxWaitTimeExceeded", None)
+    assert job.failure_reason == f"allLaunchSpecsTemporarilyBlacklisted: {NO_CAPACITY}"
 
 
 # How it ends

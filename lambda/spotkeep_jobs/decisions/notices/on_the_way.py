@@ -9,7 +9,14 @@ from spotkeep_jobs.decisions.checkpoint_watch import Freshness
 from spotkeep_jobs.decisions.ladder import NextJob
 from spotkeep_jobs.decisions.notices.composition import compose
 from spotkeep_jobs.decisions.notices.run_summary import goes_on, resumable
-from spotkeep_jobs.decisions.notices.wording import clock, command_lines, ordinal, spoken_duration, wrapped
+from spotkeep_jobs.decisions.notices.wording import (
+    clock,
+    command_lines,
+    ordinal,
+    quoted_reason,
+    spoken_duration,
+    wrapped,
+)
 from spotkeep_jobs.facts.record import Attempt, Notice, Run
 from spotkeep_jobs.facts.states import NoticeKind
 
@@ -120,7 +127,14 @@ def next_rung_notice(
 
 
 def long_wait_notice(
-    *, run: Run, attempt: Attempt, deployment: str, nth: int, waited_seconds: float, happened_at: datetime
+    *,
+    run: Run,
+    attempt: Attempt,
+    deployment: str,
+    nth: int,
+    waited_seconds: float,
+    because: str | None,
+    happened_at: datetime,
 ) -> Notice:
     """Tell that a run has been waiting for capacity for long, and waits on.
 
@@ -130,6 +144,7 @@ def long_wait_notice(
         deployment: The deployment's name.
         nth: After which interruption of the attempt it waits; 0 before its first capacity.
         waited_seconds: Since when.
+        because: What AWS says of why; None where it says nothing.
         happened_at: When that was seen.
     """
     where = f"{attempt.capacity} {attempt.instance_type}"
@@ -144,10 +159,11 @@ def long_wait_notice(
         subject="is waiting long for capacity",
         paragraphs=[
             *wrapped(
-                f"Your run {run.name} has been waiting for {where} for {spoken_duration(waited_seconds)} and waits on: "
-                "AWS has none to spare. With capacity it "
+                f"Your run {run.name} has been waiting for {where} for {spoken_duration(waited_seconds)} and waits on"
+                f"{'.' if because else ': AWS has none to spare.'} With capacity it "
                 f"{goes_on(run) if nth or attempt.attempt > 1 else 'begins'}. Waiting costs nothing."
             ),
+            *quoted_reason(because),
             "",
             "Next",
             *command_lines(

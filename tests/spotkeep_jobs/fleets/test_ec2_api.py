@@ -1,0 +1,88 @@
+"""EC2's client seam on the local EC2: what AWS says one way or another, or not at once, is understood."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+
+import pytest
+
+from spotkeep_jobs.fleets.ec2_api import BotoEc2Api
+from spotkeep_jobs.fleets.facts import FleetEvent, FleetEventKind
+from spotkeep_local.ec2.market import PoolChange
+from spotkeep_local.fleet_control import FleetControl
+from spotkeep_local.lifecycle import LocalAws
+
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+class Region:
+    """The local EC2, without capacity: no instance boots."""
+
+    def __init__(self, local: LocalAws) -> None:
+        self.client = local.session().client("ec2")
+        self.control = FleetControl(local.endpoint_url)
+        self.api = BotoEc2Api(lambda: self.client)
+        zones = [zone["ZoneName"] for zone in self.client.describe_availability_zones()["AvailabilityZones"]]
+        self.control.script_market([PoolChange(zone=zone, capacity=0) for zone in zones])
+        made = self.client.create_launch_template(
+            LaunchTemplateName=f"template-{uuid.uuid4().hex[:8]}", LaunchTemplateData={"ImageId": "ami-1"}
+        )
+        self.template = str(made["LaunchTemplate"]["LaunchTemplateId"])
+
+    def fleet(self, *, version: str = "1") -> str:
+        """Create a fleet, which finds no capacity."""
+        specification = {"LaunchTemplateId": self.template, "Version": version}
+        overrides = [{"InstanceType": "m5.large", "AvailabilityZone": "us-east-1a"}]
+        return self.api.create_fleet(
+            {
+                "ClientToken": uuid.uuid4().hex,
+                "LaunchTemplateConfigs": [{"LaunchTemplateSpecification": specification, "Overrides": overrides}],
+                "TargetCapacitySpecification": {"TotalTargetCapacity": 1, "DefaultTargetCapacityType": "spot"},
+            }
+        )
+
+    def tidy_up(self) -> None:
+        self.control.spell_history(as_in_examples=False)
+        self.control.script_market([])
+        live = [{"Name": "fleet-state", "Values": ["active"]}]
+        if fleets := [fleet["FleetId"] for fleet in self.client.describe_fleets(Filters=live)["Fleets"]]:
+            self.client.delete_fleets(FleetIds=fleets, TerminateInstances=True)
+
+
+@pytest.fixture
+def region(local_aws: LocalAws) -> Iterator[Region]:
+    region = Region(local_aws)
+    yield region
+    region.tidy_up()
+
+
+def until(happened: Callable[[], bool]) -> None:
+    for _ in range(600):
+        if happened():
+            return
+        time.sleep(0.05)
+    raise AssertionError("waited in vain")
+
+
+@pytest.mark.parametrize("as_in_examples", [False, True])
+def test_the_history_of_a_fleet_is_understood_in_both_spellings(region: Region, *, as_in_examples: bool) -> None:
+    region.control.spell_history(as_in_examples=as_in_examples)
+    fleet = region.fleet()
+
+    def errors() -> list[FleetEvent]:
+        return [event for event in region.api.events(fleet, since=LONG_AGO) if event.kind is FleetEventKind.ERROR]
+
+    until(lambda: bool(errors()))
+    spelled = {
+        record["EventType"]
+        for record in region.client.describe_fleet_history(FleetId=fleet, StartTime=LONG_AGO)["HistoryRecords"]
+    }
+    assert spelled == ({"fleetRequestChange", "error"} if as_in_examples else {"fleet-change", "service-error"})
+    kinds = [(event.kind, event.sub_type) for event in region.api.events(fleet, since=LONG_AGO)]
+    assert kinds[:2] == [(FleetEventKind.FLEET, "submitted"), (FleetEventKind.FLEET, "active")]
+    (error,) = errors()
+    assert error.launches_nothing
+    assert "no Spot capacity" in error.description
