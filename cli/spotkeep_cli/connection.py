@@ -26,6 +26,8 @@ STATE_DIRECTORY = ".spotkeep"
 """Where a project keeps what is not deployed: the local AWS, reports, caches."""
 LOCAL_STATE_VARIABLE = "SPOTKEEP_LOCAL_STATE"
 """Names the local AWS's state directory, where it is not `.spotkeep/local` of this project."""
+INSTALLED_FROM = Path(__file__).resolve().parents[2]
+"""The checkout, where the command is installed from one (`make setup`). A wheel has no `cdk.json` there."""
 
 
 def connect(options: ConnectionOptions) -> AwsDeployment:
@@ -62,20 +64,39 @@ def connect(options: ConnectionOptions) -> AwsDeployment:
 
 
 def local_state_directory(*, start: Path | None = None) -> Path:
-    """Where the local AWS of this project keeps its state: `.spotkeep/local` beside the nearest `cdk.json`, or here."""
+    """Where the local AWS keeps its state: `.spotkeep/local` of this project, or what `SPOTKEEP_LOCAL_STATE` names."""
     if named := os.environ.get(LOCAL_STATE_VARIABLE):
         return Path(named)
     return project_directory(start=start) / STATE_DIRECTORY / "local"
 
 
 def project_directory(*, start: Path | None = None) -> Path:
-    """The nearest directory upwards that is deployed from (has a `cdk.json`), or the current one.
+    """The directory whose `.spotkeep` holds what is not deployed: that of the app, or the current one without any."""
+    return app_directory(start=start) or start or Path.cwd()
+
+
+def app_directory(*, start: Path | None = None) -> Path | None:
+    """Where Spotkeep's app is deployed from: the nearest checkout upwards, else the one this command belongs to.
 
     What lies in a project's `.spotkeep` is its state, and no part of it.
+
+    Args:
+        start: Where to begin; the current directory by default.
+
+    Returns:
+        None without a checkout upwards, where the command was installed without one (from a wheel).
     """
     here = (start or Path.cwd()).resolve()
     upwards = itertools.takewhile(lambda folder: folder.name != STATE_DIRECTORY, (here, *here.parents))
-    return next((folder for folder in upwards if (folder / "cdk.json").is_file()), here)
+    return next((folder for folder in (*upwards, INSTALLED_FROM) if _holds_the_app(folder)), None)
+
+
+def _holds_the_app(folder: Path) -> bool:
+    """Whether it has a `cdk.json` with Spotkeep's settings: a project of the user's may have a CDK app of its own."""
+    try:
+        return '"spotkeep"' in (folder / "cdk.json").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def running_local_aws() -> LocalAws:

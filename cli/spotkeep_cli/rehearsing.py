@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from spotkeep_cli.connection import local_state_directory, project_directory
-from spotkeep_cli.errors import LocalFailureError, RehearsalFailedError, RehearsalNotJudgedError
+from spotkeep_cli.connection import app_directory, local_state_directory, project_directory
+from spotkeep_cli.errors import LocalFailureError, RehearsalFailedError, RehearsalNotJudgedError, UsageError
 from spotkeep_cli.judgement import PLACEHOLDER_BUCKET, judge_here
 from spotkeep_cli.launcher_answer import refused
 from spotkeep_cli.preparation import prepare
@@ -49,13 +49,21 @@ class Rehearsing:
 
         Raises:
             RefusedError: The job file has problems; carries every one that can be found here, with its line.
+            UsageError: There is no app to deploy.
         """
         new_token = self.invocation.seams.new_token
         prepared = prepare(self.document, checkpoint_bucket=PLACEHOLDER_BUCKET, new_token=new_token)
         if problems := judge_here(prepared).problems:
             raise refused(list(problems), what="nothing was rehearsed", document=self.document)
+        app = app_directory()
+        if app is None:
+            raise UsageError(
+                "there is no app to deploy: no checkout of Spotkeep is here or above, and this spotkeep was not"
+                " installed from one",
+                hint="get a checkout, run `make setup` in it, and use its .venv/bin/spotkeep from any folder",
+            )
         return {
-            "project_dir": project_directory(),
+            "project_dir": app,
             "state_dir": local_state_directory(),
             "name": str(self.document.fields["name"]),
             "deployment": self.invocation.options.deployment,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,10 +29,12 @@ def activation(
         One step, or none where the shell finds `spotkeep`, or where how to reach it is not ours to know.
     """
     here = directory or Path.cwd()
-    on_path = str(prefix / "bin") in environment.get("PATH", "").split(os.pathsep)
+    script = prefix / "bin" / "activate"
+    found = shutil.which("spotkeep", path=environment.get("PATH", ""))
+    on_path = found is not None and Path(found).resolve().parent == (prefix / "bin").resolve()
     under_make = "MAKELEVEL" in environment
     active = environment.get("VIRTUAL_ENV") == str(prefix)
-    if active or (on_path and not under_make) or not prefix.is_relative_to(here):
+    if active or (on_path and not under_make) or not script.is_file():
         return []
-    script = prefix.relative_to(here) / "bin" / "activate"
-    return [NextStep(command=f"source {script}", what="puts spotkeep on the PATH of this shell")]
+    from_here = script.relative_to(here) if script.is_relative_to(here) else script
+    return [NextStep(command=f"source {shlex.quote(str(from_here))}", what="puts spotkeep on the PATH of this shell")]

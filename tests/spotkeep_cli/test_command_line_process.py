@@ -234,12 +234,13 @@ def test_exit_codes(local: dict[str, str], job: Path, arguments: list[str], code
 
 
 def test_a_local_aws_that_is_not_up_says_how_to_start_it(tmp_path: Path) -> None:
-    outcome = run("--local", "ps", cwd=tmp_path)
+    nowhere = {"SPOTKEEP_LOCAL_STATE": str(tmp_path / ".spotkeep" / "local")}
+    outcome = run("--local", "ps", cwd=tmp_path, **nowhere)
     assert outcome.code == ExitCode.NO_CONNECTION
     assert outcome.stderr == (
         "Error: the local AWS is not running (looked in .spotkeep/local)\nHint: start it: spotkeep local up\n"
     )
-    status = run("local", "status", "--json", cwd=tmp_path)
+    status = run("local", "status", "--json", cwd=tmp_path, **nowhere)
     assert (status.code, json.loads(status.stdout)) == (ExitCode.NO_CONNECTION, {"running": False})
 
 

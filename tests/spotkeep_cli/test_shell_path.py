@@ -6,31 +6,46 @@ import pytest
 
 from spotkeep_cli.shell_path import activation
 
-CLONE = Path("/home/ada/spotkeep")
-PREFIX = CLONE / ".venv"
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A checkout after `make setup`."""
+    programs = tmp_path / "a clone" / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    for name in ("spotkeep", "activate"):
+        (programs / name).touch(mode=0o755)
+    return tmp_path / "a clone"
 
 
-def test_after_make_in_a_fresh_clone_the_environment_is_activated_first() -> None:
-    [step] = activation(
-        environment={"MAKELEVEL": "1", "PATH": f"{PREFIX}/bin:/usr/bin"}, prefix=PREFIX, directory=CLONE
-    )
+def test_after_make_in_a_fresh_clone_the_environment_is_activated_first(clone: Path) -> None:
+    prefix = clone / ".venv"
+    environment = {"MAKELEVEL": "1", "PATH": f"{prefix}/bin:/usr/bin"}
+    [step] = activation(environment=environment, prefix=prefix, directory=clone)
     assert step.command == "source .venv/bin/activate"
 
 
-def test_so_it_is_where_the_command_was_named_by_its_path() -> None:
-    [step] = activation(environment={"PATH": "/usr/bin"}, prefix=PREFIX, directory=CLONE)
+def test_so_it_is_where_the_command_was_named_by_its_path(clone: Path) -> None:
+    [step] = activation(environment={"PATH": "/nowhere"}, prefix=clone / ".venv", directory=clone)
     assert step.command == "source .venv/bin/activate"
 
 
-@pytest.mark.parametrize(
-    ("environment", "directory"),
-    [
-        pytest.param({"VIRTUAL_ENV": str(PREFIX), "MAKELEVEL": "1"}, CLONE, id="active"),
-        pytest.param({"PATH": f"{PREFIX}/bin:/usr/bin"}, CLONE, id="on the PATH"),
-        pytest.param({"PATH": "/usr/bin"}, Path("/home/ada/project"), id="an environment that is elsewhere"),
-    ],
-)
-def test_nothing_is_said_where_the_shell_finds_spotkeep_or_it_lies_elsewhere(
-    environment: dict[str, str], directory: Path
-) -> None:
-    assert activation(environment=environment, prefix=PREFIX, directory=directory) == []
+def test_from_another_folder_the_whole_path_is_given(clone: Path, tmp_path: Path) -> None:
+    [step] = activation(environment={"PATH": "/nowhere"}, prefix=clone / ".venv", directory=tmp_path / "project")
+    assert step.command == f"source '{clone}/.venv/bin/activate'"
+
+
+def test_nothing_is_said_where_the_shell_finds_spotkeep(clone: Path, tmp_path: Path) -> None:
+    prefix = clone / ".venv"
+    linked = tmp_path / "bin"
+    linked.mkdir()
+    (linked / "spotkeep").symlink_to(prefix / "bin" / "spotkeep")
+    for environment in (
+        {"VIRTUAL_ENV": str(prefix), "MAKELEVEL": "1"},
+        {"PATH": f"{prefix}/bin:/nowhere"},
+        {"PATH": str(linked)},
+    ):
+        assert activation(environment=environment, prefix=prefix, directory=clone) == []
+
+
+def test_nothing_is_said_where_there_is_nothing_to_activate(tmp_path: Path) -> None:
+    assert activation(environment={"PATH": "/nowhere"}, prefix=tmp_path, directory=tmp_path) == []

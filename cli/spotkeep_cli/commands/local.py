@@ -31,16 +31,14 @@ def up(
         int | None,
         typer.Option(min=1, max=65535, help="Where to listen, on 127.0.0.1.", show_default="4566 or a free one"),
     ] = None,
-    deploy: Annotated[
-        bool, typer.Option("--deploy/--no-deploy", help="Also deploy the app of this directory to it.")
-    ] = True,
+    deploy: Annotated[bool, typer.Option("--deploy/--no-deploy", help="Also deploy Spotkeep's app to it.")] = True,
     time_scale: Annotated[
         float, typer.Option(min=1, max=1000, help="How many times faster than AWS's its EC2 is: notices, volumes.")
     ] = 1.0,
     as_json: AsJson = False,
 ) -> None:
-    """Start the local AWS and deploy this project's app to it."""
-    from spotkeep_cli.connection import local_state_directory, project_directory
+    """Start the local AWS and deploy Spotkeep's app to it."""
+    from spotkeep_cli.connection import app_directory, local_state_directory
     from spotkeep_cli.rendering.deployment_progress import showing_deployment
     from spotkeep_local import lifecycle
     from spotkeep_local.errors import LocalAwsError
@@ -48,22 +46,21 @@ def up(
 
     terminal = Terminal(as_json=as_json)
     deployment = invocation_of(context).options.deployment
-    project = project_directory()
-    deployable = deploy and (project / "cdk.json").is_file()
+    project = app_directory() if deploy else None
     try:
         # Agents ask the metadata every 5 s: of a notice that takes two seconds they would not hear.
         scales = ServerOptions(time_scale=time_scale, agent_time_scale=min(time_scale, _MOST_LOOKS))
         local = lifecycle.start(local_state_directory(), port, scales)
-        if deployable:
+        if project is not None:
             with showing_deployment(terminal.remarks) as on_progress:
                 _deploy(local, project=project, deployment=deployment, on_progress=on_progress)
     except LocalAwsError as error:
         raise LocalFailureError.of(error) from error
     if as_json:
-        terminal.give_json(_as_document(local, deployed=deployable))
+        terminal.give_json(_as_document(local, deployed=project is not None))
         return
     terminal.show(f"The local AWS is up at {local.endpoint_url} (process {local.pid}).")
-    if deployable:
+    if project is not None:
         terminal.show(f"{deployment} is deployed to it.")
         terminal.show_next(
             NextStep(command="spotkeep --local launch job.yaml", what="launch a job on it"),
@@ -71,7 +68,9 @@ def up(
         )
         return
     if deploy:
-        terminal.remark("There is no cdk.json here or above, so nothing was deployed to it.")
+        terminal.remark(
+            "No checkout of Spotkeep is here or above, and this spotkeep has none: nothing was deployed to it."
+        )
     terminal.show_next(
         NextStep(command='eval "$(spotkeep local env)"', what="let any AWS client use it"),
         NextStep(command="spotkeep local down", what="stop it"),
@@ -142,12 +141,13 @@ def status(context: typer.Context, *, as_json: AsJson = False) -> None:
 
 @app.command()
 def env(context: typer.Context, *, as_json: AsJson = False) -> None:
-    """Print the shell lines that make any AWS client use the local AWS."""
-    from spotkeep_cli.connection import running_local_aws
+    """Print the shell lines that make any AWS client, and `spotkeep --local`, use the local AWS."""
+    from spotkeep_cli.connection import LOCAL_STATE_VARIABLE, running_local_aws
 
     del context
     terminal = Terminal(as_json=as_json)
-    environment = running_local_aws().environment()
+    local = running_local_aws()
+    environment = {**local.environment(), LOCAL_STATE_VARIABLE: str(local.state_dir)}
     if as_json:
         terminal.give_json(environment)
         return

@@ -1,5 +1,6 @@
 """`spotkeep rehearse job.yaml`: the whole way on this machine, with interruptions, and a verdict."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -53,7 +54,7 @@ def rehearse(
     from spotkeep_rehearsal.rehearsal import RehearsalPlan
     from spotkeep_rehearsal.rehearsal import rehearse as run_rehearsal
 
-    terminal = Terminal(as_json=as_json)
+    terminal, quoted = Terminal(as_json=as_json), shlex.quote(str(job_file))
     rehearsing = Rehearsing(
         invocation=invocation_of(context),
         terminal=terminal,
@@ -75,7 +76,7 @@ def rehearse(
         report_path=report_file("report.json", given=report_path),
         failed_hint="docs/training-scripts.md shows how to make a script resumable",
         next_steps=[
-            NextStep(command=f"spotkeep doctor {job_file}", what="check the job for AWS"),
-            NextStep(command=f"spotkeep launch {job_file}", what="launch it, once the app is deployed"),
+            NextStep(command=f"spotkeep doctor {quoted}", what="check the job for AWS"),
+            NextStep(command=f"spotkeep launch {quoted}", what="launch it, once the app is deployed"),
         ],
     )

@@ -1,5 +1,6 @@
 """`spotkeep rehearse-fleet job.yaml`: a run on a spot fleet, whose volume follows it, with a verdict."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -46,7 +47,7 @@ def rehearse_fleet(
     from spotkeep_rehearsal.fleet_rehearsal import FleetRehearsalPlan
     from spotkeep_rehearsal.fleet_rehearsal import rehearse_fleet as run_rehearsal
 
-    terminal = Terminal(as_json=as_json)
+    terminal, quoted = Terminal(as_json=as_json), shlex.quote(str(job_file))
     rehearsing = Rehearsing(
         invocation=invocation_of(context),
         terminal=terminal,
@@ -66,7 +67,7 @@ def rehearse_fleet(
         report_path=report_file("fleet-report.json", given=report_path),
         failed_hint="docs/volume-protocol.md says what should happen, docs/training-scripts.md what a script must do",
         next_steps=[
-            NextStep(command=f"spotkeep doctor {job_file}", what="check the job for AWS"),
-            NextStep(command=f"spotkeep launch {job_file}", what="launch it, once the app is deployed"),
+            NextStep(command=f"spotkeep doctor {quoted}", what="check the job for AWS"),
+            NextStep(command=f"spotkeep launch {quoted}", what="launch it, once the app is deployed"),
         ],
     )

@@ -1,5 +1,6 @@
 """`spotkeep rehearse-pool job.yaml`: a warm pool from its first job to the notice of its expiry, with a verdict."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -38,7 +39,7 @@ def rehearse_pool(
     from spotkeep_rehearsal.pool_rehearsal import PoolRehearsalPlan
     from spotkeep_rehearsal.pool_rehearsal import rehearse_pool as run_rehearsal
 
-    terminal = Terminal(as_json=as_json)
+    terminal, quoted = Terminal(as_json=as_json), shlex.quote(str(job_file))
     rehearsing = Rehearsing(
         invocation=invocation_of(context),
         terminal=terminal,
@@ -59,7 +60,7 @@ def rehearse_pool(
         report_path=report_file("pool-report.json", given=report_path),
         failed_hint="docs/warm-pools.md says what should happen",
         next_steps=[
-            NextStep(command=f"spotkeep pool match {job_file}", what="which pool your job would take, once deployed"),
-            NextStep(command=f"spotkeep doctor {job_file}", what="spot or pool: what is cheaper for your job"),
+            NextStep(command=f"spotkeep pool match {quoted}", what="which pool your job would take, once deployed"),
+            NextStep(command=f"spotkeep doctor {quoted}", what="spot or pool: what is cheaper for your job"),
         ],
     )

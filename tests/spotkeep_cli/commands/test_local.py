@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
-from spotkeep_cli.connection import LOCAL_STATE_VARIABLE, local_state_directory, project_directory
+from spotkeep_cli import connection
+from spotkeep_cli.connection import LOCAL_STATE_VARIABLE, app_directory, local_state_directory, project_directory
 from spotkeep_cli.errors import ExitCode
 from spotkeep_local import cdk, lifecycle
 from spotkeep_local.errors import ToolkitError
+
+APP = '{"app": ".venv/bin/python app.py", "context": {"spotkeep": {}}}'
 
 
 @pytest.fixture
@@ -19,6 +22,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory without an app, and a state directory that is emptied of its server afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(LOCAL_STATE_VARIABLE, str(tmp_path / "state"))
+    monkeypatch.setattr(connection, "INSTALLED_FROM", tmp_path / "site-packages")
     return tmp_path / "state"
 
 
@@ -28,7 +32,7 @@ def test_up_status_env_down(spotkeep: Any, state: Path) -> None:
         up = spotkeep("local", "up", "--port", str(port))
         assert up.exit_code == ExitCode.DONE, up.output
         assert f"The local AWS is up at http://127.0.0.1:{port}" in up.stdout
-        assert "There is no cdk.json here or above" in up.stderr
+        assert "nothing was deployed to it" in up.stderr
 
         again = json.loads(spotkeep("local", "up", "--json").stdout)
         assert (again["running"], again["port"], again["deployed"]) == (True, port, False)
@@ -41,7 +45,10 @@ def test_up_status_env_down(spotkeep: Any, state: Path) -> None:
         assert status.exit_code == ExitCode.DONE
         assert "nothing as spotkeep" in status.stdout
         assert f"AWS_ENDPOINT_URL=http://127.0.0.1:{port}" in spotkeep("local", "env").stdout
-        assert json.loads(spotkeep("local", "env", "--json").stdout)["AWS_ENDPOINT_URL"].endswith(str(port))
+        environment = json.loads(spotkeep("local", "env", "--json").stdout)
+        assert environment["AWS_ENDPOINT_URL"].endswith(str(port))
+        # A shell that evaluated it finds this local AWS from every folder.
+        assert environment[LOCAL_STATE_VARIABLE] == str(state)
     finally:
         down = spotkeep("local", "down", "--json")
     assert json.loads(down.stdout) == {"stopped": True}
@@ -64,7 +71,7 @@ def test_a_port_that_somebody_has_is_said(spotkeep: Any, state: Path) -> None:
 def test_a_deployment_that_fails_gives_the_toolkits_own_words(
     spotkeep: Any, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (state.parent / "cdk.json").write_text("{}")
+    (state.parent / "cdk.json").write_text(APP)
 
     def failing(*_args: Any, **_kwargs: Any) -> bool:
         raise ToolkitError("cdk deploy", exit_code=1, last_words=["Spotkeep-Storage failed: no such thing"])
@@ -77,15 +84,42 @@ def test_a_deployment_that_fails_gives_the_toolkits_own_words(
     assert "Spotkeep-Storage failed: no such thing" in result.stderr
 
 
-def test_the_project_is_the_nearest_directory_with_an_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_project_is_the_nearest_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(LOCAL_STATE_VARIABLE, raising=False)
-    (tmp_path / "cdk.json").write_text("{}")
+    (tmp_path / "cdk.json").write_text(APP)
     inner = tmp_path / "examples" / "digits"
     inner.mkdir(parents=True)
     assert project_directory(start=inner) == tmp_path.resolve()
     assert local_state_directory(start=inner) == tmp_path.resolve() / ".spotkeep" / "local"
+
+
+def test_from_any_other_folder_it_is_the_checkout_that_the_command_is_installed_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(LOCAL_STATE_VARIABLE, raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert (connection.INSTALLED_FROM / "app.py").is_file()
+    assert app_directory() == connection.INSTALLED_FROM
+    assert local_state_directory() == connection.INSTALLED_FROM / ".spotkeep" / "local"
+    # So it is beside a CDK app of the user's own.
+    (tmp_path / "cdk.json").write_text('{"app": "python3 app.py"}')
+    assert app_directory() == connection.INSTALLED_FROM
+
+
+def test_a_command_without_a_checkout_keeps_its_state_where_it_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(LOCAL_STATE_VARIABLE, raising=False)
+    monkeypatch.setattr(connection, "INSTALLED_FROM", tmp_path / "site-packages")
+    assert app_directory(start=tmp_path) is None
+    assert local_state_directory(start=tmp_path) == tmp_path / ".spotkeep" / "local"
+
+
+def test_a_folder_of_a_projects_state_is_no_part_of_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "INSTALLED_FROM", tmp_path / "site-packages")
+    (tmp_path / "cdk.json").write_text(APP)
     state = tmp_path / ".spotkeep" / "tmp" / "scratch"
     state.mkdir(parents=True)
-    assert project_directory(start=state) == state.resolve()
-    elsewhere = tmp_path.parent
-    assert project_directory(start=elsewhere) == elsewhere.resolve()
+    assert app_directory(start=state) is None

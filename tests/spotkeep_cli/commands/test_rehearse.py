@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from spotkeep_cli import connection
 from spotkeep_cli.errors import ExitCode
 from spotkeep_cli.job_file import read_job_file
 from spotkeep_cli.rehearsed_deployment import RehearsedDeployment
@@ -38,6 +39,25 @@ def test_a_job_that_would_be_refused_is_refused_before_anything_is_started(
     assert rehearsed == []
     for problem in ("40d", "there is no directory nowhere", "Did you mean `name`?"):
         assert problem in result.output
+
+
+def test_it_deploys_the_app_of_the_checkout_it_is_installed_from_wherever_the_job_file_is(
+    rehearsed: list[Any], spotkeep: Any, job_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(job_file.parent)
+    spotkeep("rehearse", job_file.name)
+    assert [(plan.project_dir / "app.py").is_file() for plan in rehearsed] == [True]
+
+
+def test_a_command_that_was_installed_without_the_app_says_what_to_do(
+    rehearsed: list[Any], spotkeep: Any, job_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(job_file.parent)
+    monkeypatch.setattr(connection, "INSTALLED_FROM", job_file.parent)
+    result = spotkeep("rehearse", job_file.name)
+    assert (result.exit_code, rehearsed) == (ExitCode.USAGE, [])
+    assert "there is no app to deploy" in result.stderr
+    assert "make setup" in result.stderr
 
 
 def test_it_deploys_under_the_name_it_then_looks_for(rehearsed: list[Any], spotkeep: Any, job_file: Path) -> None:
