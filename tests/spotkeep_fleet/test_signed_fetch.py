@@ -152,6 +152,13 @@ def test_another_content_is_refused(server: Server) -> None:
         fetch("s3://bucket/key.pyz", sha256="0" * 64, region="us-east-1", environment=environment_of(server))
 
 
+def test_an_answer_without_end_is_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signed_fetch, "_MOST_BYTES", 4)
+    with_role(server)
+    with pytest.raises(FetchError, match="answers 5 bytes, not at most 4"):
+        find_credentials(environment_of(server))
+
+
 def test_the_file_runs_by_itself_and_becomes_the_agent(server: Server, tmp_path: Path) -> None:
     with_role(server)
     packed = io.BytesIO()

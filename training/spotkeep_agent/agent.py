@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -21,8 +22,8 @@ from spotkeep.notices.instance_metadata import InstanceMetadata
 from spotkeep.notices.notice import EXIT_INTERRUPTED, Notice, left_file, notice_seconds, write_notice
 from spotkeep_fleet.record import FAILED, FINISHED, LONGEST_FAILURE, TRAINING, FleetRecord
 
-from .aws.breakable import BreakableTransport
 from .aws.calls import AwsCalls
+from .aws.connections import Connections
 from .aws.event_bus import EventBus
 from .aws.fleet_records import FleetRecords
 from .aws.log_stream import LogStream
@@ -120,12 +121,12 @@ class Agent:
 
     def _breakable_calls(self) -> AwsCalls:
         """What is fetched for a training is not waited for once a notice has come."""
-        transport = BreakableTransport()
-        self._board.when_seen(transport.break_off)
+        connections = Connections()
+        self._board.when_seen(connections.break_off)
         return AwsCalls(
             region=self._calls.region,
             environment=self._environment,
-            transport=transport,
+            transport=connections,
             sleep=self._pause,
             credentials=self._calls.credentials,
         )
@@ -250,9 +251,7 @@ class Agent:
             self._board.seen.wait(_RESTART_PAUSE_SECONDS)
 
     def _bring_supplies(self, record: FleetRecord) -> int | None:
-        breaking_off = self._board.seen.is_set
-        supplies = Supplies(self._fetching, base=self._settings.mount_point, breaking_off=breaking_off)
-        supplies.bring(record.job)
+        Supplies(self._fetching, base=self._settings.mount_point, cancelled=self._board.seen).bring(record.job)
         copies = self._new_copies(record)
         if copies is None:
             return None
@@ -350,7 +349,7 @@ class Agent:
         uri = self._custody.record.job.output_uri
         if uri is None:
             return None
-        supplies = Supplies(self._calls, base=self._settings.mount_point, breaking_off=lambda: False)
+        supplies = Supplies(self._calls, base=self._settings.mount_point, cancelled=threading.Event())
         try:
             return supplies.send_model(uri)
         except (CheckpointError, OSError) as error:

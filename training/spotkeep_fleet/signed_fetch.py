@@ -1,7 +1,7 @@
 """Signs requests to AWS (Signature Version 4), fetches one object of S3, and becomes it. User data carries this file.
 
-An instance has Python and nothing of ours when it boots, and the command line tools of AWS take longer to start than
-all that the agent does until the training goes on. The agent signs its own requests with the same few lines.
+An instance that boots has Python and nothing of ours, and AWS's command line takes longer to start than all that the
+agent does. The agent signs its own requests with these lines, too.
 
 Sources: "Create a signed AWS API request" (IAM user guide); "Retrieve security credentials from instance
 metadata" (EC2).
@@ -18,14 +18,13 @@ import json
 import os
 import runpy
 import shutil
-import socket
 import ssl
 import subprocess
 import sys
 import time
 import zipfile
 from collections.abc import Mapping
-from typing import Callable, NamedTuple, Optional
+from typing import NamedTuple, Optional
 from urllib.parse import quote, urlsplit
 
 METADATA_ENDPOINT_VARIABLE = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
@@ -33,6 +32,7 @@ _METADATA_ENDPOINT = "http://169.254.169.254"
 _METADATA_SECONDS = 2
 _TIMEOUT_SECONDS = 20
 _ATTEMPTS = 8
+_MOST_BYTES = 2**26
 _EXIT_FAILED = 3
 _TOKEN_PATH = "/latest/api/token"  # noqa: S105 - where to ask for one
 _ROLE_PATH = "/latest/meta-data/iam/security-credentials/"
@@ -147,12 +147,11 @@ def send(
     headers: Mapping[str, str],
     body: bytes,
     timeout_s: float,
-    on_open: Callable[[socket.socket], None] | None = None,
 ) -> tuple[int, dict[str, str], bytes]:
     """Send one request, without proxies and redirects. Gives status, headers (lower case) and body.
 
     Raises:
-        OSError: If the network or the server fails.
+        OSError: If the network or the server fails, or the answer has no length or is larger than 64 MiB.
     """
     parts = urlsplit(url)
     if parts.scheme == "https":
@@ -163,13 +162,12 @@ def send(
     else:
         connection = http.client.HTTPConnection(parts.netloc, timeout=timeout_s)
     try:
-        connection.connect()
-        if on_open is not None:
-            on_open(connection.sock)
         connection.request(
             method, (parts.path or "/") + (f"?{parts.query}" if parts.query else ""), body, dict(headers)
         )
         answer = connection.getresponse()
+        if answer.length is None or answer.length > _MOST_BYTES:
+            raise OSError(f"{url} answers {answer.length} bytes, not at most {_MOST_BYTES}")
         return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
     except http.client.HTTPException as error:
         raise OSError(f"{url} answered no HTTP: {error!r}") from error

@@ -110,3 +110,12 @@ def test_who_waits_for_a_turn_is_let_go_when_it_is_broken_off():
     cancelled.set()
     with pytest.raises(TransferCancelledError):
         pace.wait(1, cancelled=cancelled)
+
+
+def test_a_problem_of_what_lists_the_parts_ends_it_too():
+    def parts():
+        yield from range(20)
+        raise OSError("no list")
+
+    with pytest.raises(OSError, match="no list"):
+        transfer(parts(), lambda part: None, cancelled=NEVER)

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import tarfile
+import threading
 import uuid
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ def job(**changes: Any) -> InstanceJob:
 
 
 def supplies(calls: AwsCalls, base: Path) -> Supplies:
-    return Supplies(calls, base=base, breaking_off=lambda: False)
+    return Supplies(calls, base=base, cancelled=threading.Event())
 
 
 def test_source_channels_and_hyperparameters_are_brought(calls: AwsCalls, s3: Any, bucket: str, tmp_path: Path) -> None:
@@ -108,3 +109,13 @@ def test_a_failure_is_read_and_forgotten(tmp_path: Path) -> None:
     clear_failure(tmp_path)
     clear_failure(tmp_path)
     assert read_failure(tmp_path) is None
+
+
+def test_a_source_that_is_too_large_is_refused_before_it_fills_the_volume(
+    calls: AwsCalls, s3: Any, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spotkeep_agent.training.supplies._LARGEST_SOURCE_BYTES", 2**23)
+    s3.put_object(Bucket=bucket, Key="source.tar.gz", Body=b"x" * (2**23 + 1))
+    with pytest.raises(SourceUnavailableError, match=r"has 8,388,609 bytes, more than 8,388,608: bring what is large"):
+        supplies(calls, tmp_path).bring(job(source=JobSource(uri=f"s3://{bucket}/source.tar.gz")))
+    assert not list((tmp_path / "input/data/source").iterdir())

@@ -18,35 +18,38 @@ class TransferCancelledError(Exception):
     """The transfer was broken off because something else is more urgent."""
 
 
-def transfer(parts: Iterable[_Part], move: Callable[[_Part], None], *, cancelled: threading.Event) -> None:
+def transfer(
+    parts: Iterable[_Part], move: Callable[[_Part], None], *, cancelled: threading.Event, workers: int = _WORKERS
+) -> None:
     """Move all parts, some at a time.
 
     Args:
-        parts: What to move.
+        parts: What to move; asked for the next part when a thread is free for it.
         move: Moves one part; called in several threads.
         cancelled: When it is set, no other part is begun.
+        workers: How many threads.
 
     Raises:
         TransferCancelledError: If it was set.
-        Exception: The first problem that `move` had.
+        Exception: The first problem that `move` had, or `parts`.
     """
     left = iter(parts)
     lock = threading.Lock()
     problems: list[BaseException] = []
 
     def work() -> None:
-        while not problems:
-            with lock:
-                part = next(left, None)
-            if part is None:
-                return
-            try:
+        try:
+            while not problems:
+                with lock:
+                    part = next(left, None)
+                if part is None:
+                    return
                 require_not_cancelled(cancelled)
                 move(part)
-            except BaseException as problem:  # noqa: BLE001 - it is raised again below, in the thread that asked
-                problems.append(problem)
+        except BaseException as problem:  # noqa: BLE001 - it is raised again below, in the thread that asked
+            problems.append(problem)
 
-    helpers = [threading.Thread(target=work, name="spotkeep-transfer", daemon=True) for _ in range(_WORKERS - 1)]
+    helpers = [threading.Thread(target=work, name="spotkeep-transfer", daemon=True) for _ in range(workers - 1)]
     # Where the system starts no more threads, those that are there move it all.
     with contextlib.suppress(RuntimeError):
         for helper in helpers:

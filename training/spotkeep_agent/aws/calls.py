@@ -13,14 +13,19 @@ from typing import Any, Callable
 from urllib.parse import quote, urlencode
 
 from spotkeep_agent.errors import AwsRefusedError, AwsUnavailableError
-from spotkeep_fleet.signed_fetch import FetchError, object_url, send, signed_headers
+from spotkeep_fleet.signed_fetch import FetchError, object_url, signed_headers
 
+from .connections import Connections
 from .credentials import CurrentCredentials
 
 _TIMEOUT_SECONDS = 20.0
 _ATTEMPTS = 6
 _FIRST_PAUSE_SECONDS = 0.3
 _LONGEST_PAUSE_SECONDS = 8.0
+_MOST_BYTES = 16 * 2**20
+"""Of an answer that is no object's content: sixteen times what any of these services sends at once."""
+_MOST_REFUSAL_BYTES = 2**16
+"""Of an error document, which may come where a few bytes of an object were asked for."""
 _THROTTLES = frozenset(
     {
         "EC2ThrottledException",
@@ -57,7 +62,7 @@ class AwsCalls:
     Args:
         region: For example `us-east-1`.
         environment: Where endpoints and credentials may be set (`AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID`, ...).
-        transport: Sends one request; `signed_fetch.send` but in tests.
+        transport: Sends one request; None for connections of its own.
         clock: Seconds since the epoch.
         sleep: Waits between attempts.
         credentials: Those of other calls; None for its own.
@@ -72,7 +77,7 @@ class AwsCalls:
         *,
         region: str,
         environment: Mapping[str, str],
-        transport: Callable[..., tuple[int, dict[str, str], bytes]] = send,
+        transport: Callable[..., tuple[int, dict[str, str], bytes]] | None = None,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
         credentials: CurrentCredentials | None = None,
@@ -80,7 +85,7 @@ class AwsCalls:
         self.region = region
         self.counted: Counter[str] = Counter()
         self._environment = environment
-        self._transport = transport
+        self._transport = transport or Connections()
         self._clock = clock
         self._sleep = sleep
         self.credentials = credentials or CurrentCredentials(environment, clock=clock)
@@ -153,8 +158,19 @@ class AwsCalls:
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
+        most_bytes: int = _MOST_BYTES,
     ) -> Answer:
         """Call S3.
+
+        Args:
+            action: Its name in the API.
+            method: Of HTTP.
+            bucket: Its name.
+            key: Of the object; empty for the bucket itself.
+            query: Names and values of the address's query.
+            headers: Of the request.
+            body: Of the request.
+            most_bytes: How large the answer may be.
 
         Raises:
             AwsRefusedError: If it is refused.
@@ -164,7 +180,16 @@ class AwsCalls:
         if query:
             pairs = sorted((quote(name, safe="-_.~"), quote(value, safe="-_.~")) for name, value in query.items())
             url += "?" + "&".join(f"{name}={value}" for name, value in pairs)
-        return self._call("s3", action, method=method, url=url, headers=headers or {}, body=body, retry=True)
+        return self._call(
+            "s3",
+            action,
+            method=method,
+            url=url,
+            headers=headers or {},
+            body=body,
+            retry=True,
+            most_bytes=max(most_bytes, _MOST_REFUSAL_BYTES),
+        )
 
     def endpoint(self, service: str) -> str:
         """Give the address of a service."""
@@ -175,7 +200,16 @@ class AwsCalls:
         return (given or f"https://{service}.{self.region}.{domain}").rstrip("/")
 
     def _call(
-        self, service: str, action: str, *, method: str, url: str, headers: Mapping[str, str], body: bytes, retry: bool
+        self,
+        service: str,
+        action: str,
+        *,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        retry: bool,
+        most_bytes: int = _MOST_BYTES,
     ) -> Answer:
         name = f"{service}:{action}"
         problem = ""
@@ -200,7 +234,17 @@ class AwsCalls:
                 continue
             self.counted[name] += 1
             try:
-                answer = Answer(*self._transport(method, url, headers=signed, body=body, timeout_s=_TIMEOUT_SECONDS))
+                answer = Answer(
+                    *self._transport(
+                        method,
+                        url,
+                        headers=signed,
+                        body=body,
+                        timeout_s=_TIMEOUT_SECONDS,
+                        most_bytes=most_bytes,
+                        repeatable=retry,
+                    )
+                )
             except OSError as error:
                 problem = str(error) or type(error).__name__
                 if retry:

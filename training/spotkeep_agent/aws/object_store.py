@@ -69,9 +69,11 @@ class S3Client:
         }
         return {"ContentLength": int(answer.headers.get("content-length", 0)), "Metadata": metadata}
 
-    def get_object(self, *, Bucket: str, Key: str, Range: str | None = None) -> dict[str, Any]:  # noqa: N803
-        """Read an object, or a range of it."""
-        answer = self._send("GetObject", "GET", Bucket, Key, headers={"range": Range} if Range else {})
+    def get_object(self, *, Bucket: str, Key: str, Range: str) -> dict[str, Any]:  # noqa: N803
+        """Read a range of an object, `bytes=<first>-<last>`. All of it is in memory at once."""
+        first, _, last = Range.partition("=")[2].partition("-")
+        most_bytes = int(last) - int(first) + 1
+        answer = self._send("GetObject", "GET", Bucket, Key, headers={"range": Range}, most_bytes=most_bytes)
         return {"Body": BytesIO(answer.body)}
 
     def put_object(
@@ -225,10 +227,11 @@ class S3Client:
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
+        **bounds: int,
     ) -> Answer:
         try:
             return self._calls.s3(
-                action, method=method, bucket=bucket, key=key, query=query, headers=headers, body=body
+                action, method=method, bucket=bucket, key=key, query=query, headers=headers, body=body, **bounds
             )
         except AgentError as error:
             raise S3ClientError(error) from error

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import tarfile
+import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Callable
 
 from spotkeep.errors import RemoteError
-from spotkeep.remote.s3_objects import Part, S3Objects
+from spotkeep.remote.transfer import TransferCancelledError
 from spotkeep_agent.aws.calls import AwsCalls
+from spotkeep_agent.aws.object_files import PART_BYTES, WantedFile, fetch_files, send_file
 from spotkeep_agent.aws.object_store import objects_of
 from spotkeep_agent.errors import SourceUnavailableError
 from spotkeep_fleet.instance_job import InstanceJob, JobSource
 from spotkeep_fleet.record import LONGEST_FAILURE
 
-_PART_BYTES = 32 * 2**20
 _LARGEST_SOURCE_BYTES = 5 * 2**30
 
 
@@ -26,16 +26,16 @@ class Supplies:
     Args:
         calls: To S3.
         base: Where the volume is mounted.
-        breaking_off: Asked between two parts: whether to stop.
+        cancelled: Set it to break off before the next part.
     """
 
-    def __init__(self, calls: AwsCalls, *, base: Path, breaking_off: Callable[[], bool]) -> None:
+    def __init__(self, calls: AwsCalls, *, base: Path, cancelled: threading.Event) -> None:
         self._calls = calls
         self._base = base
-        self._breaking_off = breaking_off
+        self._cancelled = cancelled
 
     def bring(self, job: InstanceJob) -> None:
-        """Bring all that the job names. Everybody may read it.
+        """Bring all that the job names, as far as it gets before it is cancelled. Everybody may read it.
 
         Raises:
             SourceUnavailableError: If something cannot be had.
@@ -45,43 +45,34 @@ class Supplies:
         configuration.mkdir(parents=True, exist_ok=True)
         path = configuration / "hyperparameters.json"
         path.write_text(json.dumps(dict(job.hyperparameters)), encoding="utf-8")
-        if job.source is not None and job.source.uri is not None:
-            self._bring_source(job.source)
-        for name, uri in job.channels.items():
-            if not self._breaking_off():
-                self._bring_channel(name, uri)
+        try:
+            if job.source is not None and job.source.uri is not None:
+                self._bring_source(job.source)
+            self._bring_channels(job.channels)
+        except TransferCancelledError:
+            return
 
     def send_model(self, uri: str) -> str | None:
         """Pack the model directory and send it. Gives the archive's address, None when there is no model.
 
         Raises:
             RemoteError: If S3 refuses.
+            OSError: If the volume cannot be read or written.
         """
-        model = self._base / "model"
-        if not model.is_dir() or not any(model.iterdir()):
+        return self._send_archive(self._base / "model", uri, "model.tar.gz")
+
+    def _send_archive(self, folder: Path, uri: str, name: str) -> str | None:
+        if not folder.is_dir() or not any(folder.iterdir()):
             return None
-        archive = self._base / "model.tar.gz"
-        with tarfile.open(archive, "w:gz") as opened:
-            opened.add(model, arcname=".")
+        archive = self._base / name
+        with tarfile.open(archive, "w:gz") as packed:
+            packed.add(folder, arcname=".")
         bucket, prefix = _place(uri)
-        key = f"{prefix.rstrip('/')}/model.tar.gz".lstrip("/")
-        self._send(objects_of(self._calls, bucket), key, archive)
+        key = f"{prefix.rstrip('/')}/{name}".lstrip("/")
+        with archive.open("rb") as file:
+            send_file(objects_of(self._calls, bucket), key, file.fileno(), labels={}, cancelled=self._cancelled)
         archive.unlink()
         return f"s3://{bucket}/{key}"
-
-    def _send(self, objects: S3Objects, key: str, path: Path) -> None:
-        with path.open("rb") as file:
-            first = file.read(_PART_BYTES)
-            if len(first) < _PART_BYTES:
-                objects.write(key, first, labels={})
-                return
-            upload = objects.begin_upload(key, labels={})
-            parts: list[Part] = []
-            piece = first
-            while piece:
-                parts.append(objects.write_part(key, upload, number=len(parts) + 1, raw=piece))
-                piece = file.read(_PART_BYTES)
-            objects.finish_upload(key, upload, parts)
 
     def _bring_source(self, source: JobSource) -> None:
         assert source.uri is not None  # noqa: S101 - asked before
@@ -90,43 +81,49 @@ class Supplies:
         target.mkdir(parents=True, exist_ok=True)
         for old in target.iterdir():
             old.unlink()
+        path = target / key.rpartition("/")[2]
+        objects = objects_of(self._calls, bucket)
         try:
-            raw = objects_of(self._calls, bucket).read(key, start=0, size=_LARGEST_SOURCE_BYTES)
-            (target / key.rpartition("/")[2]).write_bytes(raw)
+            # Most sources are small, and one request shows that there is no more of them.
+            raw = objects.read(key, start=0, size=PART_BYTES)
+            if len(raw) < PART_BYTES:
+                path.write_bytes(raw)
+                return
+            found = objects.labels(key)
+            size = 0 if found is None else found[0]
+            if size > _LARGEST_SOURCE_BYTES:
+                raise SourceUnavailableError(
+                    f"the source {source.uri} has {size:,} bytes, more than {_LARGEST_SOURCE_BYTES:,}: bring what is "
+                    "large in a channel"
+                )
+            fetch_files([WantedFile(objects, key, size, path)], cancelled=self._cancelled)
         except (RemoteError, OSError) as error:
             raise SourceUnavailableError(f"the source {source.uri} cannot be brought here: {error}") from error
 
-    def _bring_channel(self, name: str, uri: str) -> None:
-        """Copy a prefix. A file is there whole or not at all, so what a crash cut off is fetched, and nothing twice."""
+    def _bring_channels(self, channels: Mapping[str, str]) -> None:
+        """Copy the prefixes. A file is there whole or not at all: what a crash cut off is fetched, nothing twice."""
+        try:
+            fetch_files(
+                (wanted for name, uri in channels.items() for wanted in self._missing(name, uri)),
+                cancelled=self._cancelled,
+            )
+        except (RemoteError, OSError) as error:
+            raise SourceUnavailableError(f"the data of the channels cannot be brought here: {error}") from error
+
+    def _missing(self, name: str, uri: str) -> Iterator[WantedFile]:
         bucket, prefix = _place(uri)
         root = self._base / "input/data" / name
         root.mkdir(parents=True, exist_ok=True)
         objects = objects_of(self._calls, bucket)
-        try:
-            for found in objects.listing(prefix):
-                relative = found.key[len(prefix) :].lstrip("/") or found.key.rpartition("/")[2]
-                if found.key.endswith("/"):
-                    continue
-                if any(part in ("", ".", "..") for part in relative.split("/")):
-                    raise SourceUnavailableError(f"channel {name}: {found.key!r} is no name for a file")
-                path = root / relative
-                if path.is_file() and path.stat().st_size == found.size:
-                    continue
-                if self._breaking_off():
-                    return
-                self._fetch(objects, found.key, found.size, path)
-        except (RemoteError, OSError) as error:
-            raise SourceUnavailableError(f"channel {name}: {uri} cannot be brought here: {error}") from error
-
-    def _fetch(self, objects: S3Objects, key: str, size: int, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(path.name + ".spotkeep-draft")
-        with draft.open("wb") as file:
-            for start in range(0, size, _PART_BYTES):
-                file.write(objects.read(key, start=start, size=min(_PART_BYTES, size - start)))
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
+        for found in objects.listing(prefix):
+            relative = found.key[len(prefix) :].lstrip("/") or found.key.rpartition("/")[2]
+            if found.key.endswith("/"):
+                continue
+            if any(part in ("", ".", "..") for part in relative.split("/")):
+                raise SourceUnavailableError(f"channel {name}: {found.key!r} is no name for a file")
+            path = root / relative
+            if not path.is_file() or path.stat().st_size != found.size:
+                yield WantedFile(objects, found.key, found.size, path)
 
 
 def _place(uri: str) -> tuple[str, str]:

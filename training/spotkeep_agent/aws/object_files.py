@@ -1,0 +1,188 @@
+"""Objects of S3 to files and back, in parts that several threads move side by side: no file is in memory whole."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable
+
+from spotkeep.errors import RemoteError
+from spotkeep.remote.s3_objects import Part, S3Objects
+from spotkeep.remote.transfer import Pace, require_not_cancelled, transfer
+
+DRAFT_SUFFIX = ".spotkeep-draft"
+PART_BYTES = 8 * 2**20
+_MOST_PARTS = 5_000  # S3 allows 10,000
+_WORKERS = 8
+
+
+@dataclass(frozen=True)
+class WantedFile:
+    """An object and the file that it becomes.
+
+    Attributes:
+        objects: Of its bucket.
+        key: Of the object.
+        size: In bytes.
+        path: Of the file.
+        modified_ns: Its time of the last write, nanoseconds since the epoch; None for now.
+    """
+
+    objects: S3Objects
+    key: str
+    size: int
+    path: Path
+    modified_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class _Span:
+    start: int
+    size: int
+
+
+class _ArrivingFile:
+    """A file that is being filled. It takes its name with its last byte, so it is there whole or not at all."""
+
+    def __init__(self, wanted: WantedFile) -> None:
+        self._wanted = wanted
+        self._draft = wanted.path.with_name(wanted.path.name + DRAFT_SUFFIX)
+        self._left_bytes = wanted.size
+        self._lock = threading.Lock()
+        wanted.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self._draft.open("wb")
+
+    def fetch(self, span: _Span) -> bool:
+        """Fetch one part. With the last one the file is there, and this says so.
+
+        Raises:
+            RemoteError: If S3 cannot be read, or the object has become smaller.
+            OSError: If the disk refuses.
+        """
+        wanted = self._wanted
+        if span.size:
+            raw = wanted.objects.read(wanted.key, start=span.start, size=span.size)
+            if len(raw) != span.size:
+                raise RemoteError(f"{wanted.key} has {span.start + len(raw):,} bytes now, not {wanted.size:,}")
+            view = memoryview(raw)
+            while view:
+                view = view[os.pwrite(self._file.fileno(), view, span.start + span.size - len(view)) :]
+        with self._lock:
+            self._left_bytes -= span.size
+            if self._left_bytes:
+                return False
+        os.fsync(self._file.fileno())
+        self.close()
+        if wanted.modified_ns is not None:
+            os.utime(self._draft, ns=(wanted.modified_ns, wanted.modified_ns))
+        self._draft.replace(wanted.path)
+        return True
+
+    def close(self) -> None:
+        """Let go of the file, whether it is whole or not."""
+        self._file.close()
+
+
+def fetch_files(wanted: Iterable[WantedFile], *, cancelled: threading.Event) -> None:
+    """Fetch objects to files, each whole or not at all.
+
+    Args:
+        wanted: Which ones; asked for the next one when a thread is free for it.
+        cancelled: Set it to break off before the next part.
+
+    Raises:
+        TransferCancelledError: If it was set.
+        RemoteError: If S3 cannot be read.
+        OSError: If the disk refuses.
+    """
+    unfinished: set[_ArrivingFile] = set()
+
+    def parts() -> Iterator[tuple[_ArrivingFile, _Span]]:
+        for one in wanted:
+            arriving = _ArrivingFile(one)
+            unfinished.add(arriving)
+            for span in _spans(one.size):
+                yield arriving, span
+
+    def fetch(part: tuple[_ArrivingFile, _Span]) -> None:
+        arriving, span = part
+        if arriving.fetch(span):
+            unfinished.discard(arriving)
+
+    try:
+        transfer(parts(), fetch, cancelled=cancelled, workers=_WORKERS)
+    finally:
+        for arriving in unfinished:
+            arriving.close()
+
+
+def send_file(
+    objects: S3Objects,
+    key: str,
+    descriptor: int,
+    *,
+    labels: Mapping[str, str],
+    cancelled: threading.Event,
+    pace: Pace | None = None,
+    require_whole: Callable[[], None] = lambda: None,
+) -> None:
+    """Send an open file. The object is there whole or not at all, and what it replaces stays until then.
+
+    Args:
+        objects: Of the bucket.
+        key: Of the object.
+        descriptor: Of the file, as long as it is now.
+        labels: Of the object.
+        cancelled: Set it to break off before the next part.
+        pace: How fast; None for as fast as it goes.
+        require_whole: Called when everything has been read, before the object is there; may raise to prevent that.
+
+    Raises:
+        TransferCancelledError: If it was cancelled.
+        RemoteError: If S3 refuses.
+        OSError: If the file cannot be read, or has become shorter.
+    """
+    size = os.fstat(descriptor).st_size
+
+    def read(span: _Span) -> bytes:
+        if pace is not None:
+            pace.wait(span.size, cancelled=cancelled)
+        raw = os.pread(descriptor, span.size, span.start)
+        if len(raw) != span.size:
+            raise OSError(f"the file of {key} has become shorter than {size:,} bytes")
+        return raw
+
+    spans = list(_spans(size))
+    if len(spans) == 1:
+        require_not_cancelled(cancelled)
+        raw = read(spans[0])
+        require_whole()
+        objects.write(key, raw, labels=labels)
+        return
+    upload = objects.begin_upload(key, labels=labels)
+    parts: list[Part] = []
+
+    def send(part: tuple[int, _Span]) -> None:
+        number, span = part
+        parts.append(objects.write_part(key, upload, number=number, raw=read(span)))
+
+    try:
+        transfer(enumerate(spans, start=1), send, cancelled=cancelled, workers=_WORKERS)
+        require_whole()
+        objects.finish_upload(key, upload, parts)
+    except BaseException:
+        # Parts that belong to no object are billed. Where this fails too, the bucket's lifecycle rule removes them.
+        with contextlib.suppress(RemoteError):
+            objects.abort_upload(key, upload)
+        raise
+
+
+def _spans(size: int) -> Iterator[_Span]:
+    """Cut a file into parts, few enough for S3; an empty file has an empty one."""
+    part = max(PART_BYTES, -(-size // _MOST_PARTS))
+    for start in range(0, size or 1, part):
+        yield _Span(start=start, size=min(part, size - start))
