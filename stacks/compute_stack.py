@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from aws_cdk import CfnOutput, Environment, Fn, PermissionsBoundary, Stack
@@ -154,7 +153,6 @@ class ComputeStack(Stack):
             "SPOTKEEP_FLEET_SUBNETS": stack.to_json_string(
                 {subnet.subnet_id: subnet.availability_zone for subnet in self.network.subnets}
             ),
-            "SPOTKEEP_FLEET_INSTANCE_TYPES": json.dumps(self._settings.spot_instance_types),
             "SPOTKEEP_FLEET_LOG_GROUP": group_name(self._settings.deployment),
             "SPOTKEEP_FLEET_EVENT_BUS": "default",
             **({} if retention is None else {"SPOTKEEP_VOLUME_RETENTION_DAYS": str(retention)}),

@@ -28,7 +28,7 @@ from spotkeep_constructs.training_jobs import TrainingJobs
 from spotkeep_constructs.warm_pool_watch import WarmPoolWatch
 from spotkeep_constructs.webhook import Webhook
 from stacks.compute_stack import ComputeStack
-from stacks.function_platform import function_platform
+from stacks.function_platform import function_platform, packed_variables
 from stacks.jobs_stack import JobsStack
 from stacks.project import Project
 from stacks.settings import Settings
@@ -102,12 +102,12 @@ class EventsStack(Stack):
             "SPOTKEEP_RUN_TABLE": storage.run_table.table.table_name,
             "SPOTKEEP_NOTICE_TOPIC_ARN": self.topics.notices.topic_arn,
             "SPOTKEEP_DEAD_NOTICE_QUEUE_URL": dead_letters.dead.queue_url,
-            "SPOTKEEP_PRICES": json.dumps(settings.prices, sort_keys=True),
             "SPOTKEEP_RUN_RETENTION_DAYS": str(settings.run_retention_days),
             "SPOTKEEP_WAITING_TOO_LONG_SECONDS": str(settings.waiting_too_long_seconds),
             "SPOTKEEP_DEPLOYMENT_METRICS": json.dumps(settings.dashboard),
             "SPOTKEEP_POOL_REMINDER_SECONDS": str(settings.pool_reminder_seconds),
         }
+        packed = packed_variables(settings)
         if settings.pool_idle_limit_seconds is not None:
             environment["SPOTKEEP_POOL_IDLE_LIMIT_SECONDS"] = str(settings.pool_idle_limit_seconds)
         if settings.pool_idle_limit_usd is not None:
@@ -121,6 +121,7 @@ class EventsStack(Stack):
             deployment=settings.deployment,
             platform=platform,
             environment=environment,
+            packed=packed,
             timeout=Duration.seconds(120),
             description="Compares a job with its run's record and tells users what became of it",
             invoked_by_queue=True,
@@ -132,6 +133,7 @@ class EventsStack(Stack):
             deployment=settings.deployment,
             platform=platform,
             environment=environment,
+            packed=packed,
             timeout=Duration.seconds(60),
             description="Looks at a warm pool when its end is near or due, and tells users",
         )
@@ -142,6 +144,7 @@ class EventsStack(Stack):
             deployment=settings.deployment,
             platform=platform,
             environment=environment,
+            packed=packed,
             # Shorter than the schedule's interval: two rounds never overlap.
             timeout=Duration.seconds(240),
             description="Looks at every run in flight, for events can be lost",

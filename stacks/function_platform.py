@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
@@ -28,6 +30,18 @@ AWS_SERVICES = (
 
 What the functions' credentials need is not among them: Lambda hands them over in the environment.
 """
+
+
+def packed_variables(settings: Settings) -> dict[str, str]:
+    """What every function that acts on runs reads beside its environment: what a team may make long.
+
+    Args:
+        settings: The deployment's settings.
+    """
+    variables = {"SPOTKEEP_PRICES": json.dumps(settings.prices, sort_keys=True)}
+    if settings.ec2_fleets:
+        variables["SPOTKEEP_FLEET_INSTANCE_TYPES"] = json.dumps(settings.spot_instance_types)
+    return variables
 
 
 def function_platform(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from aws_cdk import Aws, CfnOutput, Duration, Environment, PermissionsBoundary, Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
@@ -16,7 +14,7 @@ from spotkeep_constructs.training_bundle import TrainingBundle
 from spotkeep_constructs.training_jobs import TrainingJobs
 from spotkeep_constructs.user_policy import UserPolicy
 from stacks.compute_stack import ComputeStack
-from stacks.function_platform import function_platform
+from stacks.function_platform import function_platform, packed_variables
 from stacks.project import Project
 from stacks.settings import Settings
 from stacks.storage_stack import StorageStack
@@ -102,18 +100,14 @@ class JobsStack(Stack):
             "SPOTKEEP_DEFAULT_INSTANCE_TYPE": settings.default_instance_type,
             "SPOTKEEP_MAX_RUN_LIMIT_SECONDS": str(settings.max_run_limit_seconds),
             "SPOTKEEP_MAX_KEEP_ALIVE_SECONDS": str(settings.max_keep_alive_seconds),
-            "SPOTKEEP_PRICES": json.dumps(settings.prices, sort_keys=True),
             "SPOTKEEP_RUN_RETENTION_DAYS": str(settings.run_retention_days),
         }
         if self.team_roles:
-            environment["SPOTKEEP_TEAM_ROLE_ARNS"] = self.to_json_string(
-                {team: each.role.role_arn for team, each in self.team_roles.items()}
+            environment["SPOTKEEP_TEAM_ROLES"] = self.to_json_string(
+                {team: each.role.role_name for team, each in self.team_roles.items()}
             )
         if settings.encrypt_training_volumes:
             environment["SPOTKEEP_VOLUME_KMS_KEY_ARN"] = storage.checkpoints.key.key_arn
-        if settings.training_subnet_ids:
-            environment["SPOTKEEP_SUBNET_IDS"] = ",".join(settings.training_subnet_ids)
-            environment["SPOTKEEP_SECURITY_GROUP_IDS"] = ",".join(settings.training_security_group_ids)
         if compute is not None:
             environment |= compute.fleet_variables(self)
         self.launcher = JobFunction(
@@ -123,6 +117,11 @@ class JobsStack(Stack):
             deployment=settings.deployment,
             platform=function_platform(self, settings=settings, project=project, build_layer=build_layer),
             environment=environment,
+            packed={
+                **packed_variables(settings),
+                "SPOTKEEP_SUBNET_IDS": ",".join(settings.training_subnet_ids),
+                "SPOTKEEP_SECURITY_GROUP_IDS": ",".join(settings.training_security_group_ids),
+            },
             timeout=Duration.seconds(60),
             description="Validates a job, records its run and starts it",
             reserved_concurrency=settings.launcher_reserved_concurrency,

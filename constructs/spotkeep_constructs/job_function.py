@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from aws_cdk import ArnFormat, Aws, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
@@ -23,6 +25,10 @@ from spotkeep_constructs.statements import allow
 SHARED_PACKAGE = "spotkeep_jobs"
 STEERING = ("spotkeep_planner/__init__.py", "spotkeep_planner/errors.py", "spotkeep_planner/steering/")
 """Of the planner, what steers a run: the rest needs packages that the functions do not have."""
+PACKED_VARIABLES = "variables.json"
+"""The archive's file of variables that the environment has no room for, by name; functions read both alike."""
+ENVIRONMENT_BYTES = 4_096
+"""Lambda's limit: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html. It measures them as JSON."""
 FAILURE_RETENTION_DAYS = 14
 RETRY_ATTEMPTS = 2
 LONGEST_RETRY = Duration.hours(6)
@@ -51,7 +57,14 @@ class FunctionPlatform:
     log_retention: logs.RetentionDays
 
 
-def code_bytes(source_root: Path, package: str, *, planner_root: Path, training_root: Path) -> bytes:
+def code_bytes(
+    source_root: Path,
+    package: str,
+    *,
+    planner_root: Path,
+    training_root: Path,
+    variables: Mapping[str, str] | None = None,
+) -> bytes:
     """Packs a function's package together with what all functions share.
 
     Args:
@@ -59,6 +72,7 @@ def code_bytes(source_root: Path, package: str, *, planner_root: Path, training_
         planner_root: The directory `planner/`.
         training_root: The directory `training/`.
         package: The function's package, which holds handler.py.
+        variables: What `PACKED_VARIABLES` holds. Default: there is no such file.
 
     Returns:
         A zip archive; the same sources give the same bytes.
@@ -79,7 +93,29 @@ def code_bytes(source_root: Path, package: str, *, planner_root: Path, training_
     planner = python_sources(planner_root / "spotkeep_planner")
     files |= {name: content for name, content in planner.items() if name.startswith(STEERING)}
     files |= python_sources(training_root / "spotkeep_fleet")
+    if variables:
+        files[PACKED_VARIABLES] = json.dumps(variables, sort_keys=True).encode()
     return zip_bytes(files)
+
+
+def _longest(value: Any) -> str:
+    """A text as long as what CloudFormation makes of a resolved value, or longer.
+
+    The longest that it fills in are names of roles and of buckets (64 and 63 characters) and the ARNs of roles.
+    """
+    match value:
+        case str():
+            return value
+        case {"Fn::Join": [separator, parts]}:
+            return str(separator).join(_longest(part) for part in parts)
+        case {"Ref": str(name)} if name.startswith("AWS::"):
+            return "x" * 16
+        case {"Fn::Select": [_, {"Fn::GetAZs": _}]}:
+            return "x" * 16
+        case {"Fn::GetAtt": [_, "Arn"]}:
+            return "x" * 100
+        case _:
+            return "x" * 64
 
 
 class JobFunction(Construct):
@@ -105,6 +141,7 @@ class JobFunction(Construct):
         deployment: str,
         platform: FunctionPlatform,
         environment: Mapping[str, str],
+        packed: Mapping[str, str] | None = None,
         timeout: Duration,
         description: str,
         memory_mb: int = 512,
@@ -120,6 +157,7 @@ class JobFunction(Construct):
             deployment: Prefix of the function's name.
             platform: What all functions of the stack share.
             environment: The function's own settings.
+            packed: Further ones, without tokens, that lie with the code: whatever a team may make long.
             timeout: How long one invocation may take.
             description: What the function does, for the console.
             memory_mb: Memory in MiB, which also sets the share of a processor.
@@ -149,7 +187,11 @@ class JobFunction(Construct):
         self.timeout = timeout
         name = f"{deployment}-{package}"
         content = code_bytes(
-            platform.source_root, package, planner_root=platform.planner_root, training_root=platform.training_root
+            platform.source_root,
+            package,
+            planner_root=platform.planner_root,
+            training_root=platform.training_root,
+            variables=packed,
         )
         digest = sha256(content)
         archive = keep(platform.archives / digest, f"{package}.zip", content)
@@ -177,6 +219,21 @@ class JobFunction(Construct):
             description=f"The function {name} runs with it",
         )
         stack = Stack.of(self)
+        variables = {
+            "SPOTKEEP_DEPLOYMENT": deployment,
+            "POWERTOOLS_SERVICE_NAME": name,
+            "POWERTOOLS_METRICS_NAMESPACE": "Spotkeep",
+            "POWERTOOLS_LOG_LEVEL": "INFO",
+            **environment,
+        }
+        measured = {key: _longest(stack.resolve(value)) for key, value in variables.items()}
+        if (size := len(json.dumps(measured, separators=(",", ":")).encode())) > ENVIRONMENT_BYTES:
+            raise PropertyError(
+                name=f"JobFunction.environment of {name}",
+                problem=f"does not fit into Lambda's {ENVIRONMENT_BYTES:,} bytes",
+                found=f"{size:,} bytes, {max(measured, key=lambda key: len(measured[key]))} the longest",
+                fix="Shorten what it holds (of settings: fewer teams, or shorter names), or pack it with the code.",
+            )
         log_arn = stack.format_arn(
             service="logs",
             resource="log-group",
@@ -208,13 +265,7 @@ class JobFunction(Construct):
             layers=[platform.layer],
             # Without updates by the CDK: its grants for tracing and destinations hold unconditional wildcards.
             role=self.role.without_policy_updates(),
-            environment={
-                "SPOTKEEP_DEPLOYMENT": deployment,
-                "POWERTOOLS_SERVICE_NAME": name,
-                "POWERTOOLS_METRICS_NAMESPACE": "Spotkeep",
-                "POWERTOOLS_LOG_LEVEL": "INFO",
-                **environment,
-            },
+            environment=variables,
             timeout=timeout,
             memory_size=memory_mb,
             tracing=lambda_.Tracing.ACTIVE,

@@ -32,7 +32,14 @@ class LauncherSettings(FleetSettings, FunctionSettings):
     security_group_ids: _Listed = ()
     max_run_limit_seconds: Annotated[int, Field(gt=0)] | None = None
     max_keep_alive_seconds: Annotated[int, Field(ge=0)] | None = None
-    team_role_arns: Json[dict[str, str]] = Field(default_factory=dict)
+    team_roles: Json[dict[str, str]] = Field(default_factory=dict)
+    """The name of each team's role, where it has one of its own."""
+
+    @property
+    def team_role_arns(self) -> dict[str, str]:
+        """The ARN of each team's role: beside the execution role, which has no path either."""
+        beside, _, _ = self.execution_role_arn.rpartition("/")
+        return {team: f"{beside}/{role}" for team, role in self.team_roles.items()}
 
     @property
     def platform(self) -> JobPlatform:
@@ -57,6 +64,6 @@ class LauncherSettings(FleetSettings, FunctionSettings):
             checkpoint_bucket=self.checkpoint_bucket,
             max_run_limit_seconds=self.max_run_limit_seconds,
             max_keep_alive_seconds=self.max_keep_alive_seconds,
-            teams=tuple(sorted(self.team_role_arns)),
+            teams=tuple(sorted(self.team_roles)),
             fleet_instance_types=None if self.launch_template_id is None else self.fleet_instance_types,
         )

@@ -68,9 +68,10 @@ EVERYTHING_SET: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Templates:
-    """The templates of one deployment, by the stack's part of the name."""
+    """The templates of one deployment, by the stack's part of the name, and the folder of the assets they name."""
 
     by_stack: dict[str, dict[str, Any]]
+    assets: Path
 
     def resources(self, kind: str, *, stack: str | None = None) -> dict[str, Resource]:
         """Resources of a type by logical id, of one stack or of all."""
@@ -122,7 +123,8 @@ def synthesize(directory: Path, settings: dict[str, Any]) -> Templates:
     )
     Deployment(app, settings=parsed, project=scratch)
     assembly = app.synth()
-    return Templates({stack.stack_name.rpartition("-")[2]: stack.template for stack in assembly.stacks})
+    by_stack = {stack.stack_name.rpartition("-")[2]: stack.template for stack in assembly.stacks}
+    return Templates(by_stack, Path(assembly.directory))
 
 
 @pytest.fixture(scope="session")

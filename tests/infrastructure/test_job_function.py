@@ -8,19 +8,24 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from aws_cdk import Duration
+from aws_cdk.aws_logs import RetentionDays
 
 from benchmarks.control.story import LARGEST_SKEW_SECONDS, TIMEOUT_SECONDS
 from spotkeep_constructs.errors import PropertyError
-from spotkeep_constructs.job_function import code_bytes
+from spotkeep_constructs.job_function import FunctionPlatform, JobFunction, code_bytes
 from spotkeep_jobs.actions.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.actions.outbox import STALE_AFTER
 
-from .conftest import EVERYTHING_SET, ROOT
+from .conftest import EVERYTHING_SET, ROOT, synthesize
 
 if TYPE_CHECKING:
+    from aws_cdk import Stack
+
     from .conftest import Templates
 
 FUNCTIONS = ("Launcher", "Tracker", "WarmPools", "Reconciler")
@@ -30,7 +35,6 @@ PACKAGES = {"WarmPools": "warm_pools"}
 FLEET_VARIABLES = {
     "SPOTKEEP_LAUNCH_TEMPLATE_ID",
     "SPOTKEEP_FLEET_SUBNETS",
-    "SPOTKEEP_FLEET_INSTANCE_TYPES",
     "SPOTKEEP_FLEET_LOG_GROUP",
     "SPOTKEEP_FLEET_EVENT_BUS",
     "SPOTKEEP_VOLUME_RETENTION_DAYS",
@@ -40,6 +44,40 @@ FLEET_VARIABLES = {
 def variables_of(templates: Templates, function: str) -> dict[str, Any]:
     variables: dict[str, Any] = templates.only("AWS::Lambda::Function", named=function)["Environment"]["Variables"]
     return variables
+
+
+def packed_of(templates: Templates, function: str) -> dict[str, Any]:
+    """The variables that lie with a function's code."""
+    code = templates.only("AWS::Lambda::Function", named=function)["Code"]["S3Key"]
+    with zipfile.ZipFile(templates.assets / f"asset.{code}") as archive:
+        packed: dict[str, Any] = json.loads(archive.read("variables.json"))
+    return packed
+
+
+def longest(value: Any) -> str:
+    """What CloudFormation would make of a value in the region and with the names that are the longest."""
+    match value:
+        case {"Fn::Join": [separator, parts]}:
+            return str(separator).join(longest(part) for part in parts)
+        case {"Ref": "AWS::Region"}:
+            return "ap-southeast-1"
+        case {"Fn::Select": [_, {"Fn::GetAZs": _}]}:
+            return "ap-southeast-1a"
+        case {"Fn::GetAtt": [name, "Arn"]} if "Role" in name:
+            return "arn:aws:iam::123456789012:role/" + 64 * "r"
+        case {"Fn::GetAtt": [_, "Arn"]}:
+            return "arn:aws:sqs:ap-southeast-1:123456789012:" + 60 * "q"
+        case {"Fn::GetStackOutput": {"OutputName": name}} if "Subnet" in name or "Template" in name:
+            return "subnet-0123456789abcdef0"
+        case {"Fn::GetStackOutput": {"OutputName": name}} if "Arn" in name:
+            return "arn:aws:kms:ap-southeast-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+        case {"Ref": name} if name.startswith("DeadLetters"):
+            return "https://sqs.ap-southeast-1.amazonaws.com/123456789012/" + 60 * "q"
+        case {"Ref": name} if name.startswith("Topics"):
+            return "arn:aws:sns:ap-southeast-1:123456789012:" + 60 * "t"
+        case dict():
+            return 64 * "n"
+    return str(value)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -89,7 +127,6 @@ def test_the_launchers_environment(templates: Templates) -> None:
         "SPOTKEEP_DEFAULT_INSTANCE_TYPE",
         "SPOTKEEP_MAX_RUN_LIMIT_SECONDS",
         "SPOTKEEP_MAX_KEEP_ALIVE_SECONDS",
-        "SPOTKEEP_PRICES",
         "SPOTKEEP_RUN_RETENTION_DAYS",
         *FLEET_VARIABLES,
         "POWERTOOLS_SERVICE_NAME",
@@ -102,14 +139,53 @@ def test_the_launchers_environment(templates: Templates) -> None:
 
 def test_optional_settings_reach_the_launcher(templates_with_everything: Templates) -> None:
     variables = variables_of(templates_with_everything, "Launcher")
-    assert variables["SPOTKEEP_SUBNET_IDS"] == "subnet-0aaaaaaaaaaaaaaa1,subnet-0aaaaaaaaaaaaaaa2"
-    assert variables["SPOTKEEP_SECURITY_GROUP_IDS"] == "sg-0aaaaaaaaaaaaaaa1"
     assert "SPOTKEEP_VOLUME_KMS_KEY_ARN" in variables
-    assert json.loads(variables["SPOTKEEP_PRICES"]) == {"ml.m5.xlarge": 0.23}
     assert variables["SPOTKEEP_MAX_KEEP_ALIVE_SECONDS"] == "1800"
-    teams = json.dumps(variables["SPOTKEEP_TEAM_ROLE_ARNS"])
+    teams = json.dumps(variables["SPOTKEEP_TEAM_ROLES"])
     assert "ExecutionRolevisionRole" in teams
     assert "ExecutionRolespeechRole" in teams
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_what_a_team_may_make_long_lies_with_the_code(templates_with_everything: Templates, function: str) -> None:
+    packed = packed_of(templates_with_everything, function)
+    assert json.loads(packed["SPOTKEEP_PRICES"]) == {"ml.m5.xlarge": 0.23}
+    assert not packed.keys() & variables_of(templates_with_everything, function).keys()
+    if function == "Launcher":
+        assert packed["SPOTKEEP_SUBNET_IDS"] == "subnet-0aaaaaaaaaaaaaaa1,subnet-0aaaaaaaaaaaaaaa2"
+        assert packed["SPOTKEEP_SECURITY_GROUP_IDS"] == "sg-0aaaaaaaaaaaaaaa1"
+
+
+@pytest.mark.slow
+def test_the_longest_settings_fit_into_every_functions_environment(tmp_path: Path) -> None:
+    settings = {key: value for key, value in EVERYTHING_SET.items() if not key.startswith("vpc_")} | {
+        "deployment": 20 * "d",
+        "region": "ap-southeast-1",
+        "volume_kms_key_arn": "arn:aws:kms:ap-southeast-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab",
+        "isolated_teams": [f"{team:t>20}" for team in range(20)],
+        "prices": {f"ml.p{kind}.24xlarge": 12.3456 for kind in range(90)},
+        "spot_instance_types": [f"c{kind}gn.24xlarge" for kind in range(20)],
+        "training_subnet_ids": [f"subnet-{subnet:017x}" for subnet in range(16)],
+        "training_security_group_ids": [f"sg-{group:017x}" for group in range(5)],
+        "network_zones": 6,
+        "default_image": f"123456789012.dkr.ecr.{{region}}.amazonaws.com/{60 * 'i'}:{60 * 't'}",
+    }
+    templates = synthesize(tmp_path, settings)
+    for function in (*FUNCTIONS, "Hook"):
+        variables = {name: longest(value) for name, value in variables_of(templates, function).items()}
+        assert len(json.dumps(variables, separators=(",", ":"))) <= 4_096, function
+
+
+def test_an_environment_that_lambda_would_refuse_is_refused_at_synth(stack: Stack) -> None:
+    platform = cast("FunctionPlatform", SimpleNamespace(
+        source_root=ROOT / "lambda", planner_root=ROOT / "planner", training_root=ROOT / "training",
+        archives=Path(stack.node.root.outdir), log_retention=RetentionDays.ONE_DAY,
+    ))  # fmt: skip
+    with pytest.raises(PropertyError, match=r"does not fit into Lambda's 4,096 bytes .*SPOTKEEP_LONG the longest"):
+        JobFunction(
+            stack, "Function", package="launcher", deployment="lab", platform=platform, timeout=Duration.seconds(1),
+            environment={"SPOTKEEP_LONG": 4_000 * "x"}, description="",
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("function", ["Tracker", "WarmPools", "Reconciler"])
@@ -119,7 +195,6 @@ def test_the_environment_of_those_that_follow_jobs(templates: Templates, functio
         "SPOTKEEP_RUN_TABLE",
         "SPOTKEEP_NOTICE_TOPIC_ARN",
         "SPOTKEEP_DEAD_NOTICE_QUEUE_URL",
-        "SPOTKEEP_PRICES",
         "SPOTKEEP_RUN_RETENTION_DAYS",
         "SPOTKEEP_DEPLOYMENT_METRICS",
         "SPOTKEEP_WAITING_TOO_LONG_SECONDS",
@@ -142,7 +217,8 @@ def test_every_function_knows_where_fleets_may_be(
         "subnet-0bbbbbbbbbbbbbbb1": "us-west-1a",
         "subnet-0bbbbbbbbbbbbbbb2": "us-west-1c",
     }
-    assert json.loads(variables["SPOTKEEP_FLEET_INSTANCE_TYPES"]) == ["c5.xlarge", "c6i.xlarge"]
+    packed = packed_of(templates_with_everything, function)
+    assert json.loads(packed["SPOTKEEP_FLEET_INSTANCE_TYPES"]) == ["c5.xlarge", "c6i.xlarge"]
     assert variables["SPOTKEEP_FLEET_LOG_GROUP"] == "/spotkeep/lab/instances"
     assert variables["SPOTKEEP_VOLUME_RETENTION_DAYS"] == "30"
     assert variables["SPOTKEEP_FLEET_VOLUME_KMS_KEY_ARN"] == EVERYTHING_SET["volume_kms_key_arn"]
@@ -153,6 +229,7 @@ def test_every_function_knows_where_fleets_may_be(
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_without_fleets_no_function_hears_of_them(templates_without_fleets: Templates, function: str) -> None:
     assert not FLEET_VARIABLES & set(variables_of(templates_without_fleets, function))
+    assert set(packed_of(templates_without_fleets, function)) & FLEET_VARIABLES == set()
 
 
 @pytest.mark.parametrize("function", ["Tracker", "WarmPools", "Reconciler"])

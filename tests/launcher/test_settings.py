@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 
@@ -54,6 +57,20 @@ def test_an_empty_variable_counts_as_unset() -> None:
     )
     assert settings.volume_kms_key_arn is None
     assert settings.subnet_ids == ()
+
+
+def test_what_a_team_may_make_long_lies_beside_the_code(tmp_path: Path) -> None:
+    packed = tmp_path / "variables.json"
+    packed.write_text(json.dumps({"SPOTKEEP_PRICES": '{"ml.m5.xlarge": 0.23}', "SPOTKEEP_RUN_TABLE": "another"}))
+    settings = LauncherSettings.from_environment(REQUIRED, packed=packed)
+    assert settings.prices == {"ml.m5.xlarge": 0.23}
+    assert settings.run_table == "runs", "the environment goes before the file"
+
+
+def test_a_teams_role_is_named_beside_the_execution_role() -> None:
+    settings = LauncherSettings.from_environment(REQUIRED | {"SPOTKEEP_TEAM_ROLES": '{"vision": "its-role"}'})
+    assert settings.platform.team_role_arns == {"vision": "arn:aws:iam::123456789012:role/its-role"}
+    assert settings.defaults.teams == ("vision",)
 
 
 def test_every_wrong_variable_is_named() -> None:

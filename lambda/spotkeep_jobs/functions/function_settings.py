@@ -1,9 +1,14 @@
-"""What every function reads from its environment, as the infrastructure sets it."""
+"""What every function reads from its environment, as the infrastructure sets it, and from the file beside its code.
+
+Lambda's environment has 4,096 bytes in all: what a team may make long lies with the code, under the same names.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, Json
@@ -11,10 +16,11 @@ from pydantic import BaseModel, ConfigDict, Field, Json
 from spotkeep_jobs.aws.run_table import DEFAULT_RETENTION_DAYS
 
 _PREFIX: Final = "SPOTKEEP_"
+_PACKED: Final = Path(__file__).parents[2] / "variables.json"
 
 
 class FunctionSettings(BaseModel):
-    """Each field is the environment variable `SPOTKEEP_<FIELD>`; an empty variable counts as unset."""
+    """Each field is the variable `SPOTKEEP_<FIELD>`, of environment or file; an empty one counts as unset."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -25,15 +31,20 @@ class FunctionSettings(BaseModel):
     """On-demand US dollars per hour of an instance, by type."""
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
+    def from_environment(cls, environment: Mapping[str, str] = os.environ, *, packed: Path = _PACKED) -> Self:
         """Read the settings.
+
+        Args:
+            environment: The variables; they go before those of the file.
+            packed: The file: a JSON object of variables. It need not be there.
 
         Raises:
             pydantic.ValidationError: A variable is missing or wrong; it names each.
         """
+        variables = {**(json.loads(packed.read_bytes()) if packed.exists() else {}), **environment}
         given: dict[str, Any] = {
-            name: environment[_PREFIX + name.upper()]
+            name: variables[_PREFIX + name.upper()]
             for name in cls.model_fields
-            if environment.get(_PREFIX + name.upper())
+            if variables.get(_PREFIX + name.upper())
         }
         return cls.model_validate(given)
