@@ -29,6 +29,8 @@ from spotkeep_fleet.record import FleetRecord, decode, encode
 
 SOURCES = Path(__file__).parents[2] / "training"
 DEPLOYMENT, RUN = "spotkeep", "run"
+REBALANCE = ("/latest/meta-data/events/recommendations/rebalance", (200, '{"noticeTime": "2026-11-22T00:00:00Z"}'))
+"""Path and answer of the metadata service when EC2 recommends a rebalance."""
 
 
 class RefusedError(Exception):
@@ -89,8 +91,8 @@ class Instance:
         self.metadata["/latest/meta-data/spot/instance-action"] = (200, body)
 
     def recommend_rebalance(self) -> None:
-        path = "/latest/meta-data/events/recommendations/rebalance"
-        self.metadata[path] = (200, json.dumps({"noticeTime": "2026-11-22T00:00:00Z"}))
+        path, answer = REBALANCE
+        self.metadata[path] = answer
 
     def wait_for(self, text: str, *, seconds: float = 600.0) -> str:
         """Wait until a line with this text is said."""

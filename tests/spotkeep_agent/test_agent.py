@@ -14,7 +14,7 @@ import pytest
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.record import FAILED, FINISHED, FleetRecord, opened
 
-from .cloud import RUN, Cloud, Instance
+from .cloud import REBALANCE, RUN, Cloud, Instance
 
 pytestmark = pytest.mark.slow
 
@@ -124,7 +124,7 @@ def test_after_a_notice_the_next_instance_goes_on_at_the_same_step(
     first.announce(60)
     assert first.finish() == 0
     assert cloud.record.lease is None
-    assert cloud.record.training.interruptions == 1
+    assert (cloud.record.training.interruptions, cloud.record.training.noticed) == (1, (first.id,))
     first.power_off()
     cloud.change(lambda record: replace(record, job=job(steps=STEPS, pause=0.0)))
     second = cloud.boot(zone)
@@ -314,13 +314,24 @@ def test_metadata_that_hang_hold_nothing_up_for_long(cloud: Cloud, launch: Calla
     assert cloud.record.training.state == FINISHED
 
 
-def test_a_rebalance_recommendation_is_a_reason_to_leave(cloud: Cloud, launch: Callable[..., None]) -> None:
-    launch(steps=STEPS, pause=0.1)
+def test_on_a_rebalance_recommendation_the_training_saves_and_goes_on(
+    cloud: Cloud, launch: Callable[..., None]
+) -> None:
+    launch(steps=10, pause=0.05)
+    instance = cloud.boot("us-east-1a", metadata=dict([REBALANCE]))
+    assert instance.finish() == 0
+    instance.wait_for('"reason":"rebalance"')
+    assert (cloud.record.training.state, cloud.record.training.interruptions) == (FINISHED, 0)
+
+
+def test_a_rebalance_recommendation_can_be_a_reason_to_leave(cloud: Cloud, launch: Callable[..., None]) -> None:
+    launch(steps=STEPS, pause=0.1, rebalance="leave")
     instance = cloud.boot("us-east-1a")
     instance.recommend_rebalance()
     instance.wait_for("EC2 rebalance")
     assert instance.finish() == 0
     assert cloud.record.training.interruptions == 1
+    assert cloud.record.training.noticed == (instance.id,)
     assert cloud.record.lease is None
 
 
@@ -375,6 +386,7 @@ def test_a_notice_while_the_snapshot_is_made_is_taken_up_by_the_next_instance(
     assert second.finish() == 0
     second.power_off()
     assert cloud.record.lease is None
+    assert cloud.record.training.noticed == (second.id,), "it left before it trained, and not by itself"
     for snapshot in cloud.snapshots.values():
         snapshot.state = "completed"
     third = cloud.boot("us-east-1b")

@@ -66,7 +66,13 @@ RECORDS = st.builds(
         tuple
     ),
     snapshot_gib_hours=st.floats(0, 1e6),
-    training=st.builds(TrainingReport, step=maybe(COUNT), exit_code=maybe(COUNT), failure=maybe(TEXT)),
+    training=st.builds(
+        TrainingReport,
+        step=maybe(COUNT),
+        exit_code=maybe(COUNT),
+        failure=maybe(TEXT),
+        noticed=st.lists(TEXT, max_size=2).map(tuple),
+    ),
     stop_requested=st.booleans(),
     ended=st.booleans(),
 )

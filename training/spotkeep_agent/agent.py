@@ -20,7 +20,7 @@ from spotkeep.errors import CheckpointError
 from spotkeep.events import event_line
 from spotkeep.notices.instance_metadata import InstanceMetadata
 from spotkeep.notices.notice import EXIT_INTERRUPTED, Notice, left_file, notice_seconds, write_notice
-from spotkeep_fleet.record import FAILED, FINISHED, LONGEST_FAILURE, TRAINING, FleetRecord
+from spotkeep_fleet.record import FAILED, FINISHED, LONGEST_FAILURE, MOST_NOTICED, TRAINING, FleetRecord
 
 from .aws.calls import AwsCalls
 from .aws.connections import Connections
@@ -459,9 +459,11 @@ class Agent:
             self._board.confirm()
         interrupted = self._board.from_ec2 and not self._over()
         if self._custody.situation.holds_lease:
-            count = self._custody.record.training.interruptions + interrupted
+            training = self._custody.record.training
+            noticed = (*training.noticed, self._identity.instance)[-MOST_NOTICED:]
+            changes = {"interruptions": training.interruptions + 1, "noticed": noticed} if interrupted else {}
             try:
-                self._report(interruptions=count)
+                self._report(**changes)
             except (LeaseLostError, ConnectionError) as error:
                 _logger.warning("how far it came is not recorded: %s", error)
         ends = time.monotonic() + (divide(notice.seconds_left).let_go if notice is not None else notice_seconds())

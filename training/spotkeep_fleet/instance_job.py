@@ -65,7 +65,7 @@ class InstanceJob:
         log_group: CloudWatch log group; None for no logs there.
         event_bus: EventBridge bus of the agent's events; None for none.
         max_script_retries: How often a script that failed is started again, over the whole run.
-        rebalance: What a rebalance recommendation means: `leave` as on a notice, `save` and go on, or `ignore`.
+        rebalance: What a rebalance recommendation means: `save` and go on, `leave` as on a notice, or `ignore`.
         attempt: The run's attempt, for the script and the logs.
     """
 
@@ -80,7 +80,7 @@ class InstanceJob:
     log_group: str | None = None
     event_bus: str | None = None
     max_script_retries: int = 0
-    rebalance: str = "leave"
+    rebalance: str = "save"
     attempt: int = 1
 
     def document(self) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def job_from(reader: Reader) -> InstanceJob:
         log_group=reader.optional_text("log_group"),
         event_bus=reader.optional_text("event_bus"),
         max_script_retries=reader.whole("max_script_retries", 0),
-        rebalance=reader.choice("rebalance", REBALANCE_MODES, "leave"),
+        rebalance=reader.choice("rebalance", REBALANCE_MODES, "save"),
         attempt=reader.whole("attempt", 1, at_least=1),
     )
     places = {

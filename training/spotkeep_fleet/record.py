@@ -30,6 +30,8 @@ LONGEST_FAILURE = 1024
 """Of the reason of a failure, in characters; as SageMaker's FailureReason."""
 MOST_SETBACKS = 5
 """How many instances in a row may leave with something wrong before they trained; each of them costs a boot."""
+MOST_NOTICED = 20
+"""Of the instances that left on a notice the record keeps so many; the functions read it every five minutes."""
 _FORMAT = 1
 _KINDS = (BLANK, SNAPSHOT, VOLUME)
 _STATES = (WAITING, TRAINING, FINISHED, FAILED)
@@ -127,7 +129,9 @@ class TrainingReport:
         exit_code: Of the last process that ended of its own accord.
         failure: Why it failed, in at most LONGEST_FAILURE characters.
         script_failures: How often the script failed; bounded by the job's max_script_retries.
-        interruptions: How often an instance left after a notice.
+        interruptions: How often an instance left after a notice of EC2's.
+        noticed: The last of these instances, the newest last. EC2 itself says of one that powered itself off after a
+            notice that it went by itself.
         step: Completed steps.
         total_steps: Of the whole training, if known.
         durable_step: The newest checkpoint that was durable on the volume.
@@ -141,6 +145,7 @@ class TrainingReport:
     failure: str | None = None
     script_failures: int = 0
     interruptions: int = 0
+    noticed: tuple[str, ...] = ()
     step: int | None = None
     total_steps: int | None = None
     durable_step: int | None = None
@@ -328,6 +333,7 @@ def _training_from(reader: Reader) -> TrainingReport:
         failure=reader.optional_text("failure"),
         script_failures=reader.whole("script_failures", 0),
         interruptions=reader.whole("interruptions", 0),
+        noticed=reader.texts("noticed"),
         step=reader.optional_whole("step"),
         total_steps=reader.optional_whole("total_steps"),
         durable_step=reader.optional_whole("durable_step"),

@@ -212,8 +212,8 @@ class JobRequest(_Document):
         default=0, json_schema_extra={"minimum": 0, "maximum": MAX_RUNS}
     )
     """backend ec2 only: how many of the runs, the first ones, are on demand while the others are spot."""
-    rebalance: Annotated[Literal["leave", "save", "ignore"], one_of("leave", "save", "ignore")] = "leave"
-    """backend ec2 only: what a rebalance recommendation means: leave as on a notice, save and go on, or ignore."""
+    rebalance: Annotated[Literal["leave", "save", "ignore"], one_of("leave", "save", "ignore")] = "save"
+    """backend ec2 only: what a rebalance recommendation means: save and go on, leave as on a notice, or ignore."""
     image: Annotated[str, BeforeValidator(read_image)] | None = Field(
         default=None, examples=["763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8-gpu-py312"]
     )

@@ -26,8 +26,8 @@ LEAVING_TAKES: Final = timedelta(minutes=5)
 """Two minutes to save, the copy of the last checkpoint, unmount and detach; who takes longer is terminated."""
 
 MAX_FUTILE_INSTANCES: Final = 5
-"""So many instances since one last trained that went before they did, not counting those that EC2 took back: what
-follows them would go too."""
+"""So many instances since one last trained that went before they did, not counting those that EC2 took back or that
+left on its notice: what follows them would go too."""
 
 BOOT_TAKES: Final = timedelta(minutes=20)
 """How long an instance may run before its agent takes the run's lease. A virtual one needs one to three minutes, bare
@@ -80,7 +80,7 @@ class Told(StrEnum):
 class InstanceLife(Record):
     """One instance of the fleet.
 
-    Attributes are as EC2 says; `heard_at` and `training_at` as the fleet record says.
+    Attributes are as EC2 says; `heard_at`, `training_at` and `noticed` as the fleet record says.
     """
 
     instance_id: str
@@ -94,6 +94,8 @@ class InstanceLife(Record):
     ended_at: UtcTime | None = None
     ended_by: str | None = None
     """The code of EC2's reason."""
+    noticed: bool = False
+    """Whether its agent left on a notice of EC2's; when it then powered itself off, EC2 does not say so."""
     told: Told = Told.NOTHING
 
 
@@ -372,12 +374,14 @@ def _life_of(instance: Instance) -> InstanceLife:
 
 def _heard(lives: Sequence[InstanceLife], record: FleetRecord, now: datetime) -> tuple[InstanceLife, ...]:
     """Who holds the lease has an agent that works; its instance is not silent, however long it waits for a volume."""
-    if record.lease is None:
-        return tuple(lives)
+    holder = None if record.lease is None else record.lease.holder
     return tuple(
-        life.model_copy(update={"heard_at": now})
-        if life.instance_id == record.lease.holder and life.heard_at is None
-        else life
+        life.model_copy(
+            update={
+                "heard_at": life.heard_at or (now if life.instance_id == holder else None),
+                "noticed": life.noticed or life.instance_id in record.training.noticed,
+            }
+        )
         for life in lives
     )
 
@@ -428,7 +432,8 @@ def _told(
             # Nothing was interrupted, and nobody is to be told that something was: it looks for an instance again.
             tell("Starting", at, life, also=", went before it trained")
         else:
-            tell("Interrupted", at, life)
+            by_whom = "" if _interrupted(life) or life.ended_by is None else f", ended by {life.ended_by}"
+            tell("Interrupted", at, life, also=by_whom)
 
     for place, life in enumerate(told):
         if life.told is Told.NOTHING:
@@ -497,16 +502,22 @@ def trained_seconds(history: FleetHistory, *, now: datetime) -> float:
 def futile_lives(lives: Sequence[InstanceLife]) -> tuple[InstanceLife, ...]:
     """The instances since one last trained that went before they did, oldest first.
 
-    Those that EC2 took back are left out: no run can do anything about them, and they say nothing of what comes next.
+    Those that EC2 took back, or gave notice to, are left out: no run can do anything about them, and they say nothing
+    of what comes next.
     """
     ended = [life for life in lives if life.ended_at is not None]
     trained = max((place for place, life in enumerate(ended) if life.training_at is not None), default=-1)
-    return tuple(life for life in ended[trained + 1 :] if not (life.ended_by or "").startswith(_INTERRUPTED_BY_EC2))
+    return tuple(life for life in ended[trained + 1 :] if not _interrupted(life))
+
+
+def _interrupted(life: InstanceLife) -> bool:
+    """Whether EC2 took an instance back, or would have."""
+    return life.noticed or (life.ended_by or "").startswith(_INTERRUPTED_BY_EC2)
 
 
 def _gave_up(life: InstanceLife) -> bool:
     """Whether an instance went of its own accord, or by ours, before it trained."""
-    return life.training_at is None and (life.ended_by or "").startswith(_NOT_BY_EC2)
+    return life.training_at is None and not life.noticed and (life.ended_by or "").startswith(_NOT_BY_EC2)
 
 
 def last_words(console: str) -> str | None:

@@ -69,6 +69,19 @@ def test_a_file_is_a_notice_for_whoever_gets_no_signal(tmp_path, monkeypatch):
     assert seen[1].seconds_left > 0
 
 
+def test_a_file_that_is_written_again_may_leave_less_time(tmp_path, monkeypatch):
+    """The agent of an instance keeps a part of EC2's notice to let go of the volume."""
+    path = tmp_path / "notice.json"
+    monkeypatch.setenv("SPOTKEEP_NOTICE_FILE", str(path))
+    watching = NoticeWatch()
+    deadlines = []
+    for at, deadline in enumerate([2e9, 1e9, 3e9]):
+        write_notice(path, Notice(source="EC2 terminate", deadline=deadline))
+        os.utime(path, ns=(at, at))
+        deadlines.append(watching.notice().deadline)
+    assert deadlines == [2e9, 1e9, 1e9]
+
+
 def test_a_file_that_cannot_be_read_is_a_notice_all_the_same(tmp_path):
     path = tmp_path / "notice.json"
     path.write_text("{")

@@ -37,12 +37,13 @@ def test_the_training_gets_its_job_and_not_what_is_the_agents() -> None:
     assert found["HOME"] == "/home/spotkeep"
     assert (found["SPOTKEEP_RUN"], found["SPOTKEEP_ATTEMPT"]) == ("run", "2")
     assert "SPOTKEEP_RUN_TABLE" not in found
-    assert found["SPOTKEEP_INSTANCE_METADATA"] == "off", "the agent listens for all"
 
 
 def test_with_save_the_library_listens_for_recommendations_itself() -> None:
-    found = environment(rebalance="save")
+    found = environment()
     assert (found["SPOTKEEP_INSTANCE_METADATA"], found["SPOTKEEP_REBALANCE"]) == ("on", "save")
+    found = environment(rebalance="leave")
+    assert (found["SPOTKEEP_INSTANCE_METADATA"], found["SPOTKEEP_REBALANCE"]) == ("off", "leave")
 
 
 def test_a_commit_is_left_to_the_runner() -> None:

@@ -327,6 +327,29 @@ def test_neither_interruptions_in_between_nor_a_training_long_ago_hide_that_noth
     assert "docs/runbook.md" in reason
 
 
+def test_instances_that_left_on_a_notice_before_they_trained_say_nothing_of_the_next() -> None:
+    """They power themselves off when EC2 is late, and EC2 then says that they went by themselves."""
+    left = [
+        instance(
+            f"{n}", launched=n, state="terminated", ended_at=at(n + 0.5), reason="Client.InstanceInitiatedShutdown"
+        )
+        for n in range(MAX_FUTILE_INSTANCES)
+    ]
+    last = record(noticed=tuple(each.id for each in left[1:]))
+    found = absorb(history(), seen=seen(*left[:1]), record=record(noticed=(left[0].id,)), now=at(1))
+    found = absorb(found, seen=seen(*left), record=last, now=at(11))
+    assert found.ending is None
+    assert statuses(found)[1:5] == ["Downloading", "Interrupted", "Downloading", "Interrupted"]
+
+
+def test_a_loss_that_ec2_did_not_cause_says_who_did() -> None:
+    found = absorb(history(), seen=seen(instance("a", launched=1)), record=trains("a", since=2), now=at(3))
+    gone = instance("a", launched=1, state="terminated", reason="Client.UserInitiatedShutdown")
+    found = absorb(found, seen=seen(gone), record=trains("a", since=2), now=at(5))
+    assert found.transitions[-1].status == "Interrupted"
+    assert found.transitions[-1].message == "i-a, g5.xlarge in us-east-1a, ended by Client.UserInitiatedShutdown"
+
+
 def test_an_instance_that_never_says_a_word_is_ended_and_counted() -> None:
     mute = instance("mute", launched=1)
     found = absorb(history(), seen=seen(mute), record=record(), now=at(20))

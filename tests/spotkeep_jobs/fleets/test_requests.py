@@ -57,7 +57,7 @@ def test_what_is_sagemakers_is_refused_all_at_once_with_what_to_do() -> None:
     assert "capacity" in fields_of(judged(capacity="auto"))
 
 
-@pytest.mark.parametrize("fields", [{"volume": {"size_gb": 5}}, {"max_price": 1.0}, {"rebalance": "save"}])
+@pytest.mark.parametrize("fields", [{"volume": {"size_gb": 5}}, {"max_price": 1.0}, {"rebalance": "leave"}])
 def test_what_is_ec2s_is_refused_on_sagemaker(fields: dict[str, Any]) -> None:
     refused = validate({**EC2, "backend": "sagemaker", **fields}, defaults=DEFAULTS)
     assert fields_of(refused) == list(fields)

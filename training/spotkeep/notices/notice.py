@@ -106,6 +106,7 @@ class NoticeWatch:
         self._metadata = None if endpoint is None else InstanceMetadata(endpoint)
         path = environment.get(NOTICE_FILE_VARIABLE)
         self._file = Path(path) if path else None
+        self._file_written: int | None = None
         self._seen: _Seen | None = None
         self._save_advised = False
         self._previous: _Handler = None
@@ -216,8 +217,13 @@ class NoticeWatch:
             self._previous(signum, frame)
 
     def _look_at_file(self) -> None:
-        if self._file is not None and self._seen is None and self._file.exists():
-            self._take(read_notice(self._file))
+        if self._file is None:
+            return
+        with contextlib.suppress(OSError):
+            written = self._file.stat().st_mtime_ns
+            if written != self._file_written:  # again by who leaves us less time than EC2: there is more to do after us
+                self._file_written = written
+                self._take(read_notice(self._file))
 
     def _watch(self, awaited: socket.socket) -> None:
         told: _Seen | None = None
