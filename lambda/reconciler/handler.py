@@ -1,7 +1,7 @@
 """The Lambda entry point of the sweep: its schedule's event says nothing, so nothing in it is read.
 
-CloudFormation invokes it, too, when the deployment is created, changed or deleted; the last is the only thing it has
-something to do for: what runs is stopped, sweep by sweep, until nothing does.
+CloudFormation invokes it, too, when the deployment is created, changed or deleted. On the first two it reads AWS's
+prices, so that the first run's bill has them; on the last, what runs is stopped, sweep by sweep, until nothing does.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import boto3
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
-from reconciler.housekeeping import Housekeeping
+from reconciler.housekeeping import Housekeeping, Housekept
 from reconciler.settings import ReconcilerSettings
 from spotkeep_jobs.actions.launch_completion import complete_launch
 from spotkeep_jobs.actions.reconciliation import (
@@ -189,6 +189,8 @@ def handler(event: object, context: LambdaContext) -> dict[str, Any]:
     request = stack_request(event, now=datetime.now(UTC))
     if request is not None and not shutdown.begin(request):
         metrics.add_metric(name="StackRequestAnswered", unit=MetricUnit.Count, value=1)
+        if request.kind != "Delete":
+            _report_prices(production_housekeeping().read_prices())
         return {"ok": True, "answered": request.kind}
     deletion = request or shutdown.pending()
     alive = Alive() if deletion is None else shutdown.stop_everything()
@@ -207,8 +209,7 @@ def handler(event: object, context: LambdaContext) -> dict[str, Any]:
         alive = shutdown.answer_if_over(deletion)
         logger.warning("the deployment is being deleted", runs=alive.runs, pools=alive.pools)
     _report(sweep)
-    if kept.prices_unread is not None:
-        logger.warning("prices not read", problem=kept.prices_unread)
+    _report_prices(kept)
     if kept.look is not None:
         _report_leftovers(kept.look)
     if sweep.failures:
@@ -224,6 +225,11 @@ def handler(event: object, context: LambdaContext) -> dict[str, Any]:
         "left": sweep.left,
         "leftovers": None if kept.look is None else _counts(kept.look),
     }
+
+
+def _report_prices(kept: Housekept) -> None:
+    if problem := kept.prices_unread or kept.failures.get("prices"):
+        logger.warning("prices not read", problem=problem)
 
 
 def _report(sweep: Sweep) -> None:

@@ -62,17 +62,21 @@ class Housekeeping:
         Args:
             has_time: Asked before each part.
         """
-        done = Housekept()
-        if has_time():
-            try:
-                done.prices_read = self._prices.fetch(self._price_list, self._table, now=self._clock())
-            except PricesNotReadError as error:
-                done.prices_unread = str(error)
-            except Exception as error:  # noqa: BLE001 - told by the caller
-                done.failures["prices"] = f"{type(error).__name__}: {error}"
+        done = self.read_prices() if has_time() else Housekept()
         if has_time():
             try:
                 done.look = self._leftovers.look_if_due(has_time=has_time)
             except Exception as error:  # noqa: BLE001 - told by the caller
                 done.failures["leftovers"] = f"{type(error).__name__}: {error}"
+        return done
+
+    def read_prices(self) -> Housekept:
+        """Read AWS's prices, unless those that are known are of the last day."""
+        done = Housekept()
+        try:
+            done.prices_read = self._prices.fetch(self._price_list, self._table, now=self._clock())
+        except PricesNotReadError as error:
+            done.prices_unread = str(error)
+        except Exception as error:  # noqa: BLE001 - told by the caller
+            done.failures["prices"] = f"{type(error).__name__}: {error}"
         return done

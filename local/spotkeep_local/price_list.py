@@ -1,8 +1,8 @@
 """AWS's price list as the local AWS answers it: a few published prices of us-east-1, in the shape of the real answer.
 
 Enough to rehearse what is priced, and what is not: of any other type, and in any other region, there is no product,
-which is how AWS answers for what it does not sell. The figures are
-AWS's of August 2026; nothing is billed by them here.
+which is how AWS answers for what it does not sell. The figures are AWS's of the month in `AS_OF`; nothing is billed by
+them here.
 Source: https://aws.amazon.com/sagemaker/pricing/, https://aws.amazon.com/s3/pricing/, https://aws.amazon.com/ebs/pricing/,
 https://aws.amazon.com/ec2/pricing/on-demand/
 """
@@ -16,6 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 REGION: Final = "us-east-1"
+AS_OF: Final = "August 2026"
+ORIGIN: Final = f"the local AWS's price list (AWS's of {AS_OF}), not your bill"
+"""Whose the dollars are in what is shown of a rehearsal."""
 TARGET: Final = "AWSPriceListService"
 _LONGEST_PAGE: Final = 100
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from spotkeep_jobs.facts.record import Run
+from spotkeep_local import price_list
 from spotkeep_rehearsal.evidence import ReceivedNotice, RunEvidence
 from spotkeep_rehearsal.model_archive import hash_of_hashes
 from spotkeep_rehearsal.report_file import WrittenReport
@@ -54,5 +55,6 @@ class Report(WrittenReport):
             },
             "notifications": [asdict(notice) for notice in self.notices],
             "cost": self.head.cost.model_dump(mode="json") if self.head.cost else None,
+            "prices": price_list.ORIGIN,
             "seconds": {stage: round(seconds, 3) for stage, seconds in self.seconds.items()},
         }

@@ -53,7 +53,7 @@ def rehearse(
     elsewhere.mkdir()
     done = subprocess.run(
         [str(Path(sys.prefix) / "bin" / "spotkeep"), command, str(job), "--report", str(report), *arguments],
-        cwd=PROJECT,
+        cwd=elsewhere,
         env={
             **os.environ,
             "SPOTKEEP_LOCAL_STATE": str(app.state_dir),
@@ -94,6 +94,9 @@ def test_the_default_job_loses_its_capacity_twice_and_ends_where_an_uninterrupte
     assert 0 < report["cost"]["billed_seconds"] < report["cost"]["training_seconds"]
     assert report["cost"]["redone_steps"] == noticed["steps_repeated"] + unannounced["steps_repeated"]
     assert {"deploy", "launch", "run", "total"} <= set(report["seconds"])
+    # The prices were read as the deployment was made, and are said to be nobody's bill.
+    assert report["cost"]["usd_per_hour"] == 0.115
+    assert f"of {report['prices']}" in " ".join(done.stdout.split())
     assert "PASS" in done.stdout
     assert "Subject: " in done.stdout
 

@@ -53,6 +53,9 @@ class ScriptedHousekeeping:
         has_time()
         return self._kept
 
+    def read_prices(self) -> Housekept:
+        return self._kept
+
 
 @dataclass
 class ScriptedShutdown:
@@ -120,6 +123,21 @@ def test_a_deployment_that_is_made_is_not_swept(monkeypatch: pytest.MonkeyPatch)
     answer, reconciler = call(monkeypatch, Sweep(), shutdown=shutdown, event=of_cloudformation("Create"))
     assert answer == {"ok": True, "answered": "Create"}
     assert (shutdown.asked, reconciler.had_time) == (["Create"], None)
+
+
+@pytest.mark.parametrize(("kind", "reads"), [("Create", True), ("Update", True), ("Delete", False)])
+def test_it_reads_the_prices_once_it_answered_and_one_that_goes_does_not(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: str, reads: bool
+) -> None:
+    class AlreadyGone(ScriptedShutdown):
+        def begin(self, request: StackRequest) -> bool:
+            return False  # a deletion of the resource alone: answered
+
+    kept = Housekept(failures={"prices": "ClientError: the table is not there yet"})
+    answer, _ = call(monkeypatch, Sweep(), kept=kept, shutdown=AlreadyGone(), event=of_cloudformation(kind))
+    # What fails is told in the log and fails no deployment.
+    assert answer == {"ok": True, "answered": kind}
+    assert ("prices not read" in caplog.messages) == reads
 
 
 def test_one_that_is_deleted_is_asked_to_stop_swept_and_then_answered(monkeypatch: pytest.MonkeyPatch) -> None:

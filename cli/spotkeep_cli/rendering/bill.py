@@ -15,8 +15,13 @@ if TYPE_CHECKING:
     from spotkeep_jobs.facts.record import Cost, Run
 
 
-def bill(run: Run) -> RenderableType:
-    """A run's bill, a line each; says so where a figure is not known."""
+def bill(run: Run, *, prices: str | None = None) -> RenderableType:
+    """A run's bill, a line each; says so where a figure is not known.
+
+    Args:
+        run: The run.
+        prices: Whose the prices are, where they are not those of the reader's account.
+    """
     if run.cost is None:
         return Text("  nothing was billed" if run.state.ended else "  not known before the attempt ends", style="dim")
     cost = run.cost
@@ -38,6 +43,8 @@ def bill(run: Run) -> RenderableType:
         rows.append(("price", f"not known: {', '.join(cost.unknown_prices)}"))
     elif cost.usd_per_hour is None:
         rows.append(("price", f"of {run.instance_type} not known: in instance time"))
+    if prices is not None and cost.billed_usd is not None:
+        rows.append(("prices", prices))
     return facts(rows)
 
 

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from spotkeep_cli.rendering.checks import checked
 from spotkeep_cli.rendering.rehearsal_view import received_notice
+from spotkeep_local import price_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +25,7 @@ def pool_report(report: PoolReport) -> Iterator[RenderableType]:
         if notice.run == evidence.first.run and notice.status == "completed":
             yield Text("\nThe notice of the first job, as the subscriber got it", style="bold")
             yield received_notice(notice)
+            yield Text(f"Its dollars are of {price_list.ORIGIN}.", style="dim")
     yield Text("\nWhat a warm pool is for", style="bold")
     for check in report.checks:
         yield checked(check)

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.bill import bill
+from spotkeep_local import price_list
 from spotkeep_rehearsal.staging import Stage
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def findings_of(report: Report, *, notice: str, durable: str) -> Sequence[Render
     ]
     if told is not None:
         parts += ["", _heading("The notice, as the subscriber got it"), received_notice(told)]
-    parts += ["", _heading("The bill"), bill(report.head)]
+    parts += ["", _heading("The bill"), bill(report.head, prices=f"of {price_list.ORIGIN}")]
     return parts
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 READ_AGAIN_AFTER: Final = timedelta(hours=1)
 """How old what one function's memory holds may be."""
 LOOKED_FOR_AGAIN_AFTER: Final = timedelta(minutes=5)
-"""The same, while there is no book: the first sweep after a deployment writes it."""
+"""The same, while there is no book: a deployment reads it as it is made, and each sweep tries again."""
 TRIED_AGAIN_AFTER: Final = timedelta(hours=1)
 """After AWS could not answer. Where it never does (no permission, no network), only the settings' prices are known."""
 FETCH_AGAIN_AFTER: Final = timedelta(days=1)

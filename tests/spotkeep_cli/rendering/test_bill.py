@@ -1,0 +1,31 @@
+"""A bill says whose its prices are, where they are not those of the reader's account."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+
+from spotkeep_cli.rendering.bill import bill
+
+OF_A_LIST = "of a list"
+
+
+def printed(run: Any, **options: Any) -> str:
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(bill(run, **options))
+    return captured.get()
+
+
+def test_the_dollars_of_a_rehearsal_are_those_of_the_local_price_list(make: Any) -> None:
+    run = make.completed(cost=make.cost(billed_usd=0.01, usd_per_hour=0.115))
+    assert OF_A_LIST in printed(run, prices=OF_A_LIST)
+    assert OF_A_LIST not in printed(run)
+
+
+def test_a_bill_in_instance_time_has_no_prices(make: Any) -> None:
+    run = make.completed(cost=make.cost(billed_usd=None, usd_per_hour=None))
+    text = printed(run, prices=OF_A_LIST)
+    assert OF_A_LIST not in text
+    assert "not known: in instance time" in text
