@@ -48,6 +48,9 @@ class FakeTrainingJobs:
         self.before_call("DescribeTrainingJob")
         return self.known.get(job_name)
 
+    def reconcile(self, job_name: str, /) -> TrainingJob | None:
+        return self.describe(job_name)
+
     def search_in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
         assert deployment == "spotkeep"
         yield from (self.indexed.get(job.name, job) for job in self.known.values() if job.status == "InProgress")

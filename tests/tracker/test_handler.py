@@ -57,6 +57,9 @@ class SageMaker:
             raise SageMakerBusyError(operation="Describe", code="ThrottlingException", reason="Rate exceeded")
         return self.tuning if job_name.startswith("search") else self.job
 
+    def reconcile(self, job_name: str, /) -> Any:
+        return self.describe(job_name)
+
 
 @dataclass
 class Stage:

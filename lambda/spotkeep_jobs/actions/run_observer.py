@@ -149,7 +149,7 @@ class RunObserver:
             job = in_progress.get(attempt.job_name)
             changes = [] if job is None else self._decide(head, attempt, earlier, job)
             if job is None or _has_consequences(changes, attempt) or _asks_for_action(head, attempt, job):
-                job = self._backends.of(attempt).describe(attempt.job_name)
+                job = self._backends.of(attempt).reconcile(attempt.job_name)
                 changes = self._decide(head, attempt, earlier, job)
             wrote: int | None = None
             try:

@@ -63,7 +63,15 @@ class TrainingJobs(Protocol):
         ...
 
     def describe(self, job_name: str, /) -> TrainingJob | None:
-        """Describe a job; None if there is none of that name.
+        """Describe a job; None if there is none of that name. Changes nothing, neither in AWS nor in a record.
+
+        Raises:
+            SageMakerError: SageMaker refused or could not answer.
+        """
+        ...
+
+    def reconcile(self, job_name: str, /) -> TrainingJob | None:
+        """Describe a job, and first do what is due about what it runs on, whose end its service leaves to us.
 
         Raises:
             SageMakerError: SageMaker refused or could not answer.
@@ -134,6 +142,10 @@ class SageMakerTrainingJobs:
             return training_job_of(self._call("DescribeTrainingJob", {"TrainingJobName": job_name}))
         except TrainingJobNotFoundError:
             return None
+
+    def reconcile(self, job_name: str, /) -> TrainingJob | None:
+        """Describe a job, whose instances SageMaker ends by itself; see `TrainingJobs.reconcile`."""
+        return self.describe(job_name)
 
     def with_waiting_pool(self, *, since: datetime) -> Iterator[JobSummary]:
         """List what waits; see `SearchableTrainingJobs.with_waiting_pool`."""

@@ -1,8 +1,9 @@
-"""Attempts on fleets behind the seam of training jobs, so that whoever follows runs knows one kind of job.
+"""Attempts on fleets behind the seam of training jobs, so that the code that follows runs knows one kind of job.
 
-A fleet asks for more than a training job does: it replaces instances for ever, so somebody must delete it when the
-training is over, let the last instance save and let go of its volume, and end it if it does not. Each look does what is
-due (`history.steps`); each step may be done twice, and whoever dies in between leaves it to the next look.
+A fleet asks for more than a training job does: it replaces instances for ever. When the training is over, the fleet has
+to be deleted, its last instance saves and lets go of its volume, and is terminated if it does not. `reconcile` does
+what is due (`history.steps`); each step may be done twice, and a function that dies in between leaves it to the next
+one. `describe` asks and changes nothing.
 
 - create: the fleet record, then the history, then the template's version, then the fleet, each with the launch's token.
 - a stop: written into the fleet record, which the instance reads every few seconds; the fleet is deleted, the instance
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -39,6 +40,23 @@ _TRIES: Final = 6
 _JOB_NAME: Final = re.compile(r"(?P<run>.+)-(?P<attempt>[1-9][0-9]{0,5})")
 _EVENTS_ARE_LATE: Final = timedelta(minutes=2)
 """A fleet's events can be described up to half a minute after they happened: "EC2 Fleet events", EC2 guide."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Observed:
+    """An attempt as it is now, not written yet.
+
+    Attributes:
+        history: What is known of it.
+        record: What its instances say; None when it is gone, of an attempt that is over.
+        seen: What EC2 says; None of an attempt that is over.
+        at: When.
+    """
+
+    history: FleetHistory
+    record: FleetRecord | None
+    seen: Seen | None
+    at: datetime
 
 
 class FleetJobs:
@@ -95,14 +113,22 @@ class FleetJobs:
         return fleet_id
 
     def describe(self, job_name: str, /) -> TrainingJob | None:
-        """Look at an attempt, do what is due about its fleet, and describe it; see `TrainingJobs.describe`."""
+        """Describe an attempt by its record and by what EC2 says now; see `TrainingJobs.describe`."""
+        history = self._records.history(*_named(job_name))
+        if history is None:
+            return None
+        observed = self._observe(history)
+        return None if observed is None else histories.as_training_job(observed.history, observed.record)
+
+    def reconcile(self, job_name: str, /) -> TrainingJob | None:
+        """Compare an attempt's record with what EC2 says, act on the difference; see `TrainingJobs.reconcile`."""
         run, attempt = _named(job_name)
         for _ in range(_TRIES):
             history = self._records.history(run, attempt)
             if history is None:
                 return None
             try:
-                return self._look(history)
+                return self._reconcile(history)
             except FleetRecordChangedError:
                 continue
         raise _busy("DescribeFleets", "the fleet record kept changing under every try")
@@ -122,7 +148,7 @@ class FleetJobs:
             try:
                 if record is not None and not record.stop_requested:
                     self._records.write_record(replace(record, stop_requested=True), now=self._now())
-                self._look(history)
+                self._reconcile(history)
             except FleetRecordChangedError:
                 continue
             return True
@@ -194,28 +220,39 @@ class FleetJobs:
                 history = read or history
         raise _busy("CreateFleet", "the fleet's history kept changing under every try")
 
-    def _look(self, history: FleetHistory) -> TrainingJob | None:
+    def _reconcile(self, history: FleetHistory) -> TrainingJob | None:
+        observed = self._observe(history)
+        if observed is None:
+            return None
+        following, record = observed.history, observed.record
+        if observed.seen is None or record is None:
+            return histories.as_training_job(following, record)
+        if following != history:
+            following = self._records.write_history(following)
+        for step in histories.steps(following, seen=observed.seen, record=record, now=observed.at):
+            following, record = self._do(step, following, record, now=observed.at)
+        return histories.as_training_job(following, record)
+
+    def _observe(self, history: FleetHistory) -> _Observed | None:
+        """Read what EC2 and the record say, and add it to the history. None for an attempt that has no fleet."""
+        now = self._now()
+        if history.over_at is not None:
+            return _Observed(history=history, record=self._record(history.run), seen=None, at=now)
+        following = history
         if history.fleet_id is None:
             found = self._ec2.find_fleet(history.marks["SPOTKEEP_LAUNCH"])
             if found is None:
                 return None
-            history = self._change_history(history, fleet_id=found)
-        if history.over_at is not None:
-            return histories.as_training_job(history, self._record(history.run))
-        seen = self._seen(history)
+            following = history.model_copy(update={"fleet_id": found})
+        seen = self._seen(following)
         # Read after EC2 was asked: what it says of an instance that EC2 did not show yet is told next time.
         record = self._record(history.run)
         if record is None:
             raise _busy("GetItem", f"the fleet record of {history.run} is gone; restore the item, or stop the run")
-        now = self._now()
-        following = histories.absorb(history, seen=seen, record=record, now=now)
+        following = histories.absorb(following, seen=seen, record=record, now=now)
         if following.ending is Ending.FUTILE and history.ending is None and record.problem is None:
             following = self._with_last_words(following)
-        if following != history:
-            following = self._records.write_history(following)
-        for step in histories.steps(following, seen=seen, record=record, now=now):
-            following, record = self._do(step, following, record, now=now)
-        return histories.as_training_job(following, record)
+        return _Observed(history=following, record=record, seen=seen, at=now)
 
     def _with_last_words(self, history: FleetHistory) -> FleetHistory:
         """An instance without an agent cannot write into the record; its console says why, if anything does."""
@@ -308,6 +345,10 @@ class NoFleets:
     def describe(self, job_name: str, /) -> TrainingJob | None:
         """Refuse to say; see `TrainingJobs.describe`."""
         raise _busy("DescribeFleets", f"{job_name} is on a fleet, and the setting ec2_fleets was turned off since")
+
+    def reconcile(self, job_name: str, /) -> TrainingJob | None:
+        """Refuse to say; see `TrainingJobs.reconcile`."""
+        return self.describe(job_name)
 
     def stop(self, job_name: str, /) -> bool:
         """Refuse; see `TrainingJobs.stop`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -231,7 +232,7 @@ def test_a_fleet_whose_launcher_died_before_it_could_write_its_id_is_found_by_it
     world.ec2.loses_answers = 1
     with pytest.raises(SageMakerBusyError):
         world.jobs.create(asked())
-    found = world.jobs.describe("count-1")
+    found = world.jobs.reconcile("count-1")
     assert found is not None
     assert (found.arn, found.environment["SPOTKEEP_ATTEMPT"]) == ("fleet-1", "1")
     assert world.records.past["count", 1].template_version is not None
@@ -242,29 +243,55 @@ def test_a_refused_launch_leaves_nothing(world: World) -> None:
     with pytest.raises(SageMakerRefusedError, match="no such subnet"):
         world.jobs.create(asked())
     assert (world.ec2.versions, world.ec2.known) == ([], {})
-    assert world.jobs.describe("count-1") is None
+    assert world.jobs.reconcile("count-1") is None
 
 
 def test_from_the_launch_to_the_bill(world: World) -> None:
     world.jobs.create(asked())
     world.passes(1)
     world.instance("a")
-    world.jobs.describe("count-1")
+    world.jobs.reconcile("count-1")
     world.passes(60)
     world.report(state=FINISHED, exit_code=0, output_uri="s3://bucket/model.tar.gz")
-    live = world.jobs.describe("count-1")
+    live = world.jobs.reconcile("count-1")
     assert live is not None
     assert (live.ended, live.status) == (False, "Stopping")
     assert (world.ec2.known["fleet-1"].state, world.ec2.terminated) == ("deleted_running", ["i-a"])
     world.ec2.known["fleet-1"] = replace(world.ec2.known["fleet-1"], state="deleted")
-    over = world.jobs.describe("count-1")
+    over = world.jobs.reconcile("count-1")
     assert over is not None
     assert (over.status, over.model_uri, over.training_seconds) == ("Completed", "s3://bucket/model.tar.gz", 3600)
     assert over.charges is not None
     assert (over.charges.instances_usd, over.charges.on_demand_usd) == (pytest.approx(0.3), pytest.approx(1.0))
     assert over.billable_seconds == pytest.approx(1080)
     assert (world.ec2.versions, world.records.fleet["count"].ended) == ([], True)
-    assert world.jobs.describe("count-1") == over
+    assert world.jobs.reconcile("count-1") == over
+
+
+@pytest.mark.parametrize("point", ["looked for by its token", "waits", "trains", "is done", "is over"])
+def test_to_describe_an_attempt_changes_nothing(world: World, point: str) -> None:
+    world.ec2.loses_answers = 1
+    with pytest.raises(SageMakerBusyError):
+        world.jobs.create(asked())
+    if point != "looked for by its token":
+        world.jobs.reconcile("count-1")
+    if point not in ("looked for by its token", "waits"):
+        world.instance("a")
+        world.jobs.reconcile("count-1")
+    if point in ("is done", "is over"):
+        world.passes(60)
+        world.report(state=FINISHED, exit_code=0)
+    if point == "is over":
+        world.jobs.reconcile("count-1")
+        world.ec2.known["fleet-1"] = replace(world.ec2.known["fleet-1"], state="deleted")
+        world.jobs.reconcile("count-1")
+    before = copy.deepcopy((world.ec2, world.records))
+    described = world.jobs.describe("count-1")
+    assert (world.ec2, world.records) == before
+    assert described is not None
+    assert described.status == {"is done": "Stopping", "is over": "Completed"}.get(point, "InProgress")
+    assert world.jobs.reconcile("count-1") == described
+    assert ((world.ec2, world.records) == before) == (point in ("waits", "trains", "is over"))
 
 
 def test_the_snapshots_of_a_move_are_on_the_bill(world: World) -> None:
@@ -278,9 +305,9 @@ def test_the_snapshots_of_a_move_are_on_the_bill(world: World) -> None:
     )
     world.passes(60)
     world.report(state=FINISHED, exit_code=0, output_uri="s3://bucket/model.tar.gz")
-    world.jobs.describe("count-1")
+    world.jobs.reconcile("count-1")
     world.ec2.known["fleet-1"] = replace(world.ec2.known["fleet-1"], state="deleted")
-    over = world.jobs.describe("count-1")
+    over = world.jobs.reconcile("count-1")
     assert over is not None
     assert over.charges is not None
     assert over.charges.snapshot_gb_hours == pytest.approx(5 + 20)
@@ -303,9 +330,9 @@ def test_the_volume_is_on_the_bill(
     world.change_record(volume=CurrentVolume(id="vol-1", zone="us-east-1a", size_gb=100))
     world.passes(60)
     world.report(state=FINISHED, exit_code=0, output_uri="s3://bucket/model.tar.gz")
-    world.jobs.describe("count-1")
+    world.jobs.reconcile("count-1")
     world.ec2.known["fleet-1"] = replace(world.ec2.known["fleet-1"], state="deleted")
-    over = world.jobs.describe("count-1")
+    over = world.jobs.reconcile("count-1")
     assert over is not None
     assert over.charges is not None
     assert over.charges.storage_gb_hours == pytest.approx(100)
@@ -337,7 +364,7 @@ def test_the_next_attempt_begins_on_the_same_volume_with_nothing_reported(world:
 def test_instances_of_an_earlier_attempt_are_no_part_of_this_one(world: World) -> None:
     world.instance("old", attempt=1)
     world.jobs.create(asked(attempt=2))
-    job = world.jobs.describe("count-2")
+    job = world.jobs.reconcile("count-2")
     assert job is not None
     assert [entry.status for entry in job.transitions] == ["Starting"]
 
