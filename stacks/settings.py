@@ -376,8 +376,9 @@ class Settings(BaseModel):
             fix="Give <account>.dkr.ecr.{region}.amazonaws.com/<repository>:<tag>; {region} is filled in.",
         ),
     ] = Field(
-        default="763104351884.dkr.ecr.{region}.amazonaws.com/pytorch-training:2.8.0-cpu-py312",
-        description="image of jobs that name none; {region} stands for the region deployed to",
+        default="763104351884.dkr.ecr.{region}.amazonaws.com/pytorch-training:2.8.0-{processor}-py312",
+        description="image of jobs that name none; {region} stands for the region deployed to, {processor} for cpu or "
+        "gpu by a job's instance types",
     )
     default_instance_type: TrainingInstanceType = Field(
         default="ml.m5.xlarge", description="instance type of jobs that name none"

@@ -10,10 +10,11 @@ from spotkeep_cli.job_file import read_job_file
 from spotkeep_cli.preparation import prepare
 from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.decisions.validation import validate
+from stacks.settings import Settings
 
 JOB_FILES = sorted((Path(__file__).parents[2] / "examples").glob("*/job.yaml"))
 DEFAULTS = DeploymentDefaults(
-    image="123456789012.dkr.ecr.us-east-1.amazonaws.com/training:1",
+    image=Settings.model_fields["default_image"].default,
     instance_type="ml.m5.xlarge",
     checkpoint_bucket="checkpoints",
     max_run_limit_seconds=432_000,
@@ -30,3 +31,9 @@ def test_an_example_would_be_launched(path: Path) -> None:
     validation = validate(prepared.payload, defaults=DEFAULTS)
     assert validation.problems == ()
     assert validation.warnings == ()
+
+
+def test_the_example_for_gpus_gets_an_image_for_gpus() -> None:
+    [path] = [each for each in JOB_FILES if each.parent.name == "pytorch-resnet"]
+    prepared = prepare(read_job_file(path), checkpoint_bucket="checkpoints", new_token=lambda: "token")
+    assert "-gpu-" in str(validate(prepared.payload, defaults=DEFAULTS).accepted().image)

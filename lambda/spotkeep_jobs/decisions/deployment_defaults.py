@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from spotkeep_jobs.decisions.training_image import default_image_for
 from spotkeep_jobs.document.limits import DAY_SECONDS, MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS
 from spotkeep_jobs.document.request import JobRequest
 
@@ -15,7 +16,7 @@ class DeploymentDefaults:
     """What a deployment fills in and insists on.
 
     Attributes:
-        image: the container image of documents that name none.
+        image: the container image of documents that name none; their instance types fill in `{processor}`.
         instance_type: the instance type of documents that name none.
         checkpoint_bucket: the bucket the execution role may write, under `runs/`.
         max_run_limit_seconds: the account's longest training job, where it is known.
@@ -54,8 +55,10 @@ def with_defaults(request: JobRequest, *, given: set[Any], defaults: DeploymentD
     if max_wait is None and capacity == "spot":
         longest = MAX_WAIT_SECONDS if request.checkpoints or on_ec2 else NO_CHECKPOINTS_SPOT_SECONDS
         max_wait = min(max_run + DAY_SECONDS, longest)
+    every_type = types or tuple(each for rung in request.ladder or () for each in rung.types)
+    image = None if on_ec2 else default_image_for(defaults.image, instance_types=every_type)
     update: dict[str, Any] = {
-        "image": request.image or (None if on_ec2 else defaults.image),
+        "image": request.image or image,
         "max_run": max_run,
         "max_wait": max_wait,
         "capacity": capacity,

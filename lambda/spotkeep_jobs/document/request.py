@@ -215,9 +215,9 @@ class JobRequest(_Document):
     rebalance: Annotated[Literal["leave", "save", "ignore"], one_of("leave", "save", "ignore")] = "save"
     """backend ec2 only: what a rebalance recommendation means: save and go on, leave as on a notice, or ignore."""
     image: Annotated[str, BeforeValidator(read_image)] | None = Field(
-        default=None, examples=["763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8-gpu-py312"]
+        default=None, examples=["763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-gpu-py312"]
     )
-    """The container image; needs `python3` 3.9 or later, nothing else. Default: the deployment's."""
+    """The container image; needs `python3` 3.9 or later, nothing else. Default: the deployment's, by instance type."""
     instance_types: InstanceTypes | None = Field(default=None, examples=[["ml.g5.xlarge"]])
     """SageMaker instance types, best first. Spot takes one, the others up to five. Default: the deployment's."""
     instance_type: InstanceType | None = Field(default=None, examples=["ml.g5.xlarge"])

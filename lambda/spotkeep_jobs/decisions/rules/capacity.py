@@ -7,6 +7,7 @@ from typing import Final
 
 from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.decisions.rules.rule import Rule, rule
+from spotkeep_jobs.decisions.training_image import types_without_default
 from spotkeep_jobs.document.durations import format_duration
 from spotkeep_jobs.document.limits import (
     DAY_SECONDS,
@@ -20,15 +21,25 @@ from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import Problem
 
 
-@rule("backend", "image")
-def _image_is_known(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    if request.image is None and request.backend == "sagemaker":
+@rule("backend", "image", "instance_types", "instance_type", "ladder")
+def _image_is_known(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.image is not None or request.backend != "sagemaker":
+        return
+    if defaults.image is None:
         yield Problem(
             field="image",
             found="nothing",
             problem="is required: this deployment has no default image",
             fix="Name a container image, or set `default_image` of the deployment.",
         )
+        return
+    types = [*request.types, *(each for rung in request.ladder or () for each in rung.types)]
+    yield Problem(
+        field="image",
+        found="nothing",
+        problem=f"is required: the deployment's default image does not fit {', '.join(types_without_default(types))}",
+        fix="Name an image for this type; AWS's own are listed in its Deep Learning Containers guide.",
+    )
 
 
 @rule("backend", "instance_types", "instance_type", "capacity", "ladder")

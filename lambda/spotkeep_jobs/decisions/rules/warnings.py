@@ -9,6 +9,7 @@ from typing import Final
 from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.decisions.ladder import price_of, rungs_of
 from spotkeep_jobs.decisions.rules.ec2 import ec2_warnings
+from spotkeep_jobs.decisions.training_image import image_warnings
 from spotkeep_jobs.document.durations import format_duration
 from spotkeep_jobs.document.request import JobRequest
 
@@ -64,7 +65,10 @@ def warnings_of(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[s
         and not request.image.startswith("public.ecr.aws/")
     ):
         yield f"image {request.image} is not in Amazon ECR; SageMaker pulls from other registries only inside a VPC."
-    price = price_of([each for rung in rungs_of(request) for each in rung.instance_types], prices=defaults.prices)
+    types = [each for rung in rungs_of(request) for each in rung.instance_types]
+    if request.image is not None:
+        yield from image_warnings(request.image, instance_types=types)
+    price = price_of(types, prices=defaults.prices)
     if price is not None:
         on_demand_usd = request.seconds_on_demand / 3_600 * price * request.instance_count
         if request.deadline is not None and request.max_cost is not None and request.max_cost < on_demand_usd:

@@ -1,0 +1,111 @@
+"""Which container image fits which instance types. Pure.
+
+A deployment's default image may hold `{processor}`: it stands for `cpu` or `gpu`, as in the tags of AWS's own images,
+and is filled in by the instance types of a job. Account and region are filled in before, at the deployment.
+
+Sources:
+    https://docs.aws.amazon.com/ec2/latest/instancetypes/instance-type-names.html (families: p and g have NVIDIA GPUs,
+    trn and inf have AWS Neuron devices; a g after the generation says Arm)
+    sagemaker.core.image_uris, of the SageMaker SDK (the tags: `<version>-<cpu or gpu>-<python>`)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal
+
+PROCESSOR_PLACE: Final = "{processor}"
+
+Processor = Literal["cpu", "gpu", "neuron"]
+
+_FAMILIES: Final[tuple[tuple[re.Pattern[str], Processor], ...]] = (
+    (re.compile(r"[gp]\d.*"), "gpu"),
+    (re.compile(r"(trn|inf)\d.*"), "neuron"),
+)
+_ARM: Final = re.compile(r"[a-z]+\d+g[a-z]*|p6e-gb200")
+_Architecture = Literal["Arm", "x86-64"]
+
+_HAS: Final[dict[Processor, str]] = {"cpu": "CPUs only", "gpu": "NVIDIA GPUs", "neuron": "AWS Neuron devices"}
+_FOR: Final[dict[Processor, str]] = _HAS | {"cpu": "CPUs"}
+_WORDS: Final[tuple[tuple[re.Pattern[str], Processor], ...]] = (
+    (re.compile(r"cpu"), "cpu"),
+    (re.compile(r"gpu|cuda|cu(da)?\d+"), "gpu"),
+    (re.compile(r"neuronx?"), "neuron"),
+)
+_ARCHITECTURE_NAMES: Final[dict[_Architecture, re.Pattern[str]]] = {
+    "Arm": re.compile(r"(^|[^a-z0-9])(arm64|aarch64|graviton)([^a-z0-9]|$)"),
+    "x86-64": re.compile(r"(^|[^a-z0-9])(amd64|x86_64)([^a-z0-9]|$)"),
+}
+
+
+def processor_of(instance_type: str) -> Processor:
+    """What a type computes on, by the name of its family."""
+    family = _family(instance_type)
+    return next((processor for pattern, processor in _FAMILIES if pattern.fullmatch(family)), "cpu")
+
+
+def default_image_for(image: str | None, *, instance_types: Sequence[str]) -> str | None:
+    """The deployment's default image as it fits a job.
+
+    The image for GPUs starts on CPUs too, so it serves a job whose types are of both kinds.
+
+    Args:
+        image: the deployment's, with or without `{processor}`.
+        instance_types: every type that the job may run on.
+
+    Returns:
+        The image; None where there is none for these types.
+    """
+    if image is None or PROCESSOR_PLACE not in image:
+        return image
+    if types_without_default(instance_types):
+        return None
+    processor = "gpu" if any(processor_of(each) == "gpu" for each in instance_types) else "cpu"
+    return image.replace(PROCESSOR_PLACE, processor)
+
+
+def types_without_default(instance_types: Sequence[str]) -> list[str]:
+    """Those that an image for CPUs or NVIDIA GPUs does not fit: AWS Neuron devices, and Arm processors.
+
+    AWS has images for training on Arm for EC2 alone, and those for Neuron have versions of their own.
+    """
+    return [each for each in instance_types if processor_of(each) == "neuron" or _architecture_of(each) == "Arm"]
+
+
+def image_warnings(image: str, *, instance_types: Sequence[str]) -> Iterator[str]:
+    """What the name of an image says that does not fit the types; nothing about one whose name does not say it.
+
+    Args:
+        image: with its tag or digest.
+        instance_types: every type that the job may run on.
+    """
+    name = image.rpartition("/")[-1].partition("@")[0].lower()
+    words = re.split(r"[^a-z0-9]+", name)
+    named = {processor for pattern, processor in _WORDS if any(pattern.fullmatch(word) for word in words)}
+    if len(named) == 1:
+        [processor] = named
+        others = [each for each in instance_types if processor_of(each) != processor]
+        if processor == "gpu" and len(others) < len(instance_types):
+            others = [each for each in others if processor_of(each) != "cpu"]
+        if others:
+            has = processor_of(others[0])
+            yield (
+                f"image {image} is for {_FOR[processor]}, by its name; {others[0]} has {_HAS[has]}. "
+                f"Name an image for {_FOR[has]}, or another instance type."
+            )
+    for architecture, pattern in _ARCHITECTURE_NAMES.items():
+        others = [each for each in instance_types if _architecture_of(each) != architecture]
+        if others and pattern.search(name):
+            yield (
+                f"image {image} is for {architecture} processors, by its name; {others[0]} has "
+                f"{_architecture_of(others[0])} processors, where it does not start."
+            )
+
+
+def _family(instance_type: str) -> str:
+    return instance_type.removeprefix("ml.").partition(".")[0]
+
+
+def _architecture_of(instance_type: str) -> _Architecture:
+    return "Arm" if _ARM.fullmatch(_family(instance_type)) else "x86-64"
