@@ -375,7 +375,7 @@ class Checkpointer:
         self._begin_history()
         self._schedule.tried(self._step, time.monotonic())
         name = None if found is None else self._directory.name(self._step)
-        self._emit("resume", step=self._step, checkpoint=name)
+        self._emit("resume", step=self._step, checkpoint=name, keep=self._retention.document())
         return self._step
 
     def save(self, step: int, *, reason: str = "script", wait: bool = True) -> None:

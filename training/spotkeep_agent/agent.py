@@ -304,7 +304,7 @@ class Agent:
         self._event("instance-leaving", reason=notice.source, exit_code=exit_code)
         if self._copies is not None:
             self._copies.cancelled.set()
-            self._copies.finish(lambda: box.copy - (time.monotonic() - began))
+            self._copies.finish(lambda: box.copy - (time.monotonic() - began), newest_only=True)
         if exit_code == 0:
             # It was done anyway.
             return self._after_exit(0) or Leaving(notice.source)
@@ -317,7 +317,7 @@ class Agent:
             return Leaving(self._board.why() or "the training left after a notice that cannot be confirmed")
         if exit_code == 0:
             if self._copies is not None:
-                self._copies.finish(self._until(_LAST_COPY_SECONDS))
+                self._copies.finish(self._until(_LAST_COPY_SECONDS), newest_only=False)
             output = self._send_model()
             return self._conclude(FINISHED, exit_code=0, failure=None, output_uri=output)
         failure = read_failure(self._settings.mount_point)
@@ -326,7 +326,7 @@ class Agent:
         self._say(f"the training ended with exit code {exit_code}, failure {failures} of {job.max_script_retries + 1}")
         if failures > job.max_script_retries:
             if self._copies is not None:
-                self._copies.finish(self._until(_LAST_COPY_SECONDS))
+                self._copies.finish(self._until(_LAST_COPY_SECONDS), newest_only=False)
             return self._conclude(FAILED, exit_code=exit_code, failure=failure, script_failures=failures)
         self._put("script-failed", exit_code=exit_code, script_failures=failures)
         try:
@@ -403,6 +403,8 @@ class Agent:
         if not isinstance(step, int) or isinstance(step, bool):
             return
         kind = event.get("event")
+        if kind == "resume" and self._copies is not None:
+            self._copies.keep(event.get("keep"))
         self._follow_start(kind, step)
         if kind in ("progress", "resume"):
             self._report_changes["step"] = step
@@ -431,7 +433,8 @@ class Agent:
             self._event("instance-first-step", step=step, phases=self._phases, calls=dict(sorted(calls.items())))
 
     def _on_uploaded(self, step: int) -> None:
-        self._report_changes["uploaded_step"] = step
+        # An older one that is to stay may follow a newer one.
+        self._report_changes["uploaded_step"] = max(step, self._report_changes.get("uploaded_step", step))
         self._event("uploaded", step=step)
 
     def _event(self, name: str, **fields: Any) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from spotkeep.disk.retention import Best, Candidate, Retention
+from spotkeep.disk.retention import Best, Candidate, Retention, read_retention
 
 
 def candidates(**losses):
@@ -48,3 +50,25 @@ def test_what_lacks_the_metric_or_is_damaged_is_not_the_best():
         Candidate(step=20, metrics={"loss": 0.0}, damaged=True),
     ]
     assert Retention(best=Best("loss"), every=20).spared([], older) == {40}
+
+
+@pytest.mark.parametrize("kept", [Retention(), Retention(last=7, every=100, best=Best("loss", "max"))])
+def test_it_is_read_back_as_it_was_told(kept):
+    assert read_retention(json.loads(json.dumps(kept.document()))) == kept
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"last": 0},
+        {"last": True},
+        {"every": -1},
+        {"every": "2"},
+        {"best": "loss"},
+        {"best": {"metric": 1, "mode": "min"}},
+        {"best": {"metric": "loss", "mode": "most"}},
+    ],
+)
+def test_what_is_no_retention_is_none(change):
+    assert read_retention({**Retention().document(), **change}) is None
+    assert read_retention(None) is None

@@ -36,6 +36,7 @@ class Remote:
         self.problems = {}
         self.pruned = 0
         self.damaged = set()
+        self.superseded = []
 
     def open(self, step):
         if step in self.damaged:
@@ -63,6 +64,9 @@ class Remote:
 
     def prune(self, retention):
         self.pruned += 1
+
+    def missing(self, retention):
+        return self.superseded.pop(0) if self.superseded else None
 
 
 @pytest.fixture
@@ -100,6 +104,44 @@ def test_what_waits_is_superseded_and_what_is_on_its_way_is_not(remote, uploadin
     assert uploading.finish(forever)
     assert steps(uploading) == [1, 4]
     assert remote.pruned == 2, "after each one that arrived"
+
+
+def test_what_was_superseded_and_is_to_stay_follows_when_nothing_else_waits(remote, uploading):
+    remote.superseded = [3, 2]
+    uploading.offer(5)
+    assert uploading.finish(forever)
+    assert steps(uploading) == [5, 3, 2]
+
+
+@pytest.mark.parametrize("newer", [None, 6])
+def test_after_a_notice_it_is_left_for_the_next_machine(remote, uploading, newer):
+    remote.superseded = [3, 2]
+    remote.hold(3)
+    uploading.offer(5)
+    remote.begun[3].wait()
+    if newer is not None:
+        uploading.offer(newer)
+    assert uploading.finish(lambda: 60.0)
+    assert steps(uploading) == ([5] if newer is None else [5, 6])
+
+
+def test_at_the_end_of_a_script_there_is_time_for_it(remote, uploading):
+    remote.superseded = [3]
+    uploading.offer(5)
+    assert uploading.finish(lambda: 60.0, newest_only=False)
+    assert steps(uploading) == [5, 3]
+
+
+def test_nothing_is_removed_until_it_is_known_what_stays(remote, uploading):
+    unknown = BackgroundUpload(remote, retention=None, pace=upload_pace({}), on_outcome=uploading.outcomes.append)
+    unknown.offer(1)
+    assert unknown.finish(forever)
+    assert remote.pruned == 0
+    unknown.keep(Retention(last=2))
+    unknown.offer(2)
+    assert unknown.finish(forever)
+    assert remote.pruned == 1
+    unknown.stop()
 
 
 def test_where_no_thread_can_be_started_nothing_waits_for_ever_and_the_next_one_is_uploaded(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 MODES = ("min", "max")
 _FEWEST = 2
@@ -57,6 +58,10 @@ class Retention:
         """How many of the newest good ones stay."""
         return max(self.last, _FEWEST)
 
+    def document(self) -> dict[str, Any]:
+        """Give it as JSON values."""
+        return asdict(self)
+
     def spared(self, newest: Sequence[Candidate], older: Sequence[Candidate]) -> set[int]:
         """Choose the steps of `older` that stay beside all of `newest`."""
         older = [candidate for candidate in older if not candidate.damaged]
@@ -71,3 +76,19 @@ class Retention:
             if ranked:
                 spared.add(min(ranked)[2])
         return spared - {candidate.step for candidate in newest}
+
+
+def read_retention(document: object) -> Retention | None:
+    """Read what `Retention.document` gave; None when it is anything else."""
+    found = document if isinstance(document, Mapping) else {}
+    last, every, best = _count(found.get("last")), found.get("every"), found.get("best")
+    chosen = Best(**best) if isinstance(best, Mapping) and set(best) == {"metric", "mode"} else None
+    if last is None or (every is not None and _count(every) is None) or (best is not None and chosen is None):
+        return None
+    if chosen is not None and (not isinstance(chosen.metric, str) or chosen.mode not in MODES):
+        return None
+    return Retention(last=last, every=every, best=chosen)
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None

@@ -128,7 +128,7 @@ class LateUploadAlarm:
         if began is not None:
             self._slowest = max(self._slowest, now - began)
         self._waiting = {other: since for other, since in self._waiting.items() if other > step}
-        self.uploaded_step = step
+        self.uploaded_step = step if self.uploaded_step is None else max(step, self.uploaded_step)
         self._tell_after = 0.0
 
     def late(self, now: float) -> LateUpload | None:

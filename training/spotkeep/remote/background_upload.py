@@ -49,11 +49,12 @@ class BackgroundUpload:
     """Uploads checkpoints while the training goes on.
 
     A checkpoint that waits is superseded by a newer one; one that is on its way is not, or a slow network would never
-    bring one home. What failed is tried again, ever more seldom, until a newer one takes its place.
+    bring one home. What failed is tried again, ever more seldom, until a newer one takes its place. When nothing else
+    waits, those follow that were superseded and are to stay for their step or as the best.
 
     Args:
         remote: Where to.
-        retention: What stays there.
+        retention: What stays there; None while it is not known, and nothing is removed.
         pace: How fast.
         on_outcome: Told how each upload ended, in the uploading thread.
     """
@@ -62,7 +63,7 @@ class BackgroundUpload:
         self,
         remote: RemoteCheckpoints,
         *,
-        retention: Retention,
+        retention: Retention | None,
         pace: Pace,
         on_outcome: Callable[[UploadOutcome], None],
     ) -> None:
@@ -74,10 +75,16 @@ class BackgroundUpload:
         self._waiting: int | None = None
         self._running: Upload | None = None
         self._thread: threading.Thread | None = None
+        self._superseded: int | None = None
+        self._newest_only = False
         self._stopped = False
         self._failures = 0
         self._sent_bytes = 0
         self._sent_seconds = 0.0
+
+    def keep(self, retention: Retention) -> None:
+        """Say what stays there from now on."""
+        self._retention = retention
 
     def offer(self, step: int) -> None:
         """Upload this checkpoint next. It is durable on this machine."""
@@ -87,7 +94,7 @@ class BackgroundUpload:
             self._start()
             self._changed.notify_all()
 
-    def finish(self, seconds_left: Callable[[], float]) -> bool:
+    def finish(self, seconds_left: Callable[[], float], *, newest_only: bool | None = None) -> bool:
         """Wait until everything has arrived. Says whether it has.
 
         Without a limit it gives up when several attempts in a row have failed. From the moment there is one, the pace
@@ -96,6 +103,7 @@ class BackgroundUpload:
 
         Args:
             seconds_left: How long at most, asked again and again: a notice may come meanwhile.
+            newest_only: Whether older ones are left that were superseded and are to stay; None: when there is a limit.
         """
         chosen = False
         while True:
@@ -110,6 +118,7 @@ class BackgroundUpload:
                 if not chosen and math.isfinite(seconds):
                     chosen = True
                     self._pace.lift()
+                    self._newest_only = newest_only is not False
                     self._choose(seconds)
                     self._changed.notify_all()
                 self._changed.wait(min(_LOOK_SECONDS, seconds))
@@ -141,6 +150,12 @@ class BackgroundUpload:
 
     def _choose(self, seconds: float) -> None:
         """Break the running upload off if the waiting one can arrive in time without it, and only then."""
+        if self._newest_only and self._superseded is not None:
+            if self._waiting == self._superseded:
+                self._waiting = None
+            if self._running is not None and self._running.step == self._superseded:
+                self._running.cancelled.set()
+                return
         if self._running is None or self._waiting is None:
             return
         try:
@@ -170,10 +185,11 @@ class BackgroundUpload:
                     continue
                 upload = self._running
             outcome = self._upload(upload)
-            if outcome is not None and outcome.problem is None:
-                self._prune()
+            missing = self._prune() if outcome is not None and outcome.problem is None else None
             with self._changed:
                 self._running = None
+                if missing is not None and self._waiting is None and not (self._stopped or self._newest_only):
+                    self._waiting = self._superseded = missing
                 failed = outcome is not None and outcome.problem is not None
                 self._failures = self._failures + 1 if failed else 0
                 if failed and self._waiting is None and not self._stopped:
@@ -206,11 +222,16 @@ class BackgroundUpload:
             self._on_outcome(outcome)
         return outcome
 
-    def _prune(self) -> None:
+    def _prune(self) -> int | None:
+        """Remove what need not stay. Gives a step that is to stay and is not there."""
+        if self._retention is None:
+            return None
         try:
             self._remote.prune(self._retention)
+            return self._remote.missing(self._retention)
         except RemoteError as error:
             _logger.warning("old checkpoints in S3 could not be removed: %s", error)
+            return None
 
 
 def switch_pays(*, running_bytes: int, waiting_bytes: int, bytes_per_second: float | None, seconds: float) -> bool:

@@ -111,6 +111,7 @@ class RemoteCheckpoints:
         self._objects = objects or S3Objects(place.bucket)
         self._storage = LocalStorage()
         self._metrics: dict[int, Mapping[str, float]] = {}
+        self._whole: frozenset[int] = frozenset()
 
     def steps(self) -> list[int]:
         """List the steps that are there whole, newest first. Nothing is verified.
@@ -250,6 +251,7 @@ class RemoteCheckpoints:
                 self._objects.abort_upload(key, upload)
         found = self._found()
         whole = [step for step, names in found.items() if MANIFEST_NAME in names]
+        self._whole = frozenset(whole)
         kept = whole[: retention.newest]
         if len(kept) < _FEWEST:
             return []
@@ -264,6 +266,20 @@ class RemoteCheckpoints:
                 self._objects.delete(self._key(step, name))
             self._metrics.pop(step, None)
         return removed
+
+    def missing(self, retention: Retention) -> int | None:
+        """Give the newest local checkpoint that is to stay beside the newest ones and was not there at the last prune.
+
+        It was superseded while it waited. What is among the newest ones is not given: it may have to go soon.
+        """
+        local = self._directory.steps()
+        newest, older = local[: retention.newest], local[retention.newest :]
+        if not older or (retention.every is None and retention.best is None):
+            return None
+        spared = retention.spared(
+            [self._local_candidate(step) for step in newest], [self._local_candidate(step) for step in older]
+        )
+        return max(spared - self._whole, default=None)
 
     def _send_file(self, upload: Upload, file: DataFile, opened: ReadableFile, pace: Pace) -> None:
         key = self._key(upload.step, file.name)
@@ -392,6 +408,12 @@ class RemoteCheckpoints:
             except (DamagedCheckpointError, NewerFormatError):
                 return Candidate(step=step, metrics={}, damaged=True)
         return Candidate(step=step, metrics=self._metrics[step])
+
+    def _local_candidate(self, step: int) -> Candidate:
+        try:
+            return Candidate(step=step, metrics=self._directory.read_manifest(step).metrics)
+        except (DamagedCheckpointError, NewerFormatError):
+            return Candidate(step=step, damaged=True)
 
     def _sizes(self, step: int) -> dict[str, int]:
         there = self._objects.labels(self._key(step, MANIFEST_NAME))

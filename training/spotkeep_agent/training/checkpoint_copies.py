@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Callable
 
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
-from spotkeep.disk.retention import Retention
+from spotkeep.disk.retention import read_retention
 from spotkeep.errors import CheckpointError
 from spotkeep.remote.background_upload import BackgroundUpload, UploadOutcome, upload_pace
 from spotkeep.remote.remote_checkpoints import RemoteCheckpoints
@@ -48,9 +48,7 @@ class CheckpointCopies:
         self._remote = RemoteCheckpoints(place, self._directory, objects=objects_of(calls, place.bucket))
         self._fetched = RemoteCheckpoints(place, self._directory, objects=objects_of(fetching, place.bucket))
         self._on_uploaded = on_uploaded
-        self._upload = BackgroundUpload(
-            self._remote, retention=Retention(), pace=upload_pace(), on_outcome=self._on_outcome
-        )
+        self._upload = BackgroundUpload(self._remote, retention=None, pace=upload_pace(), on_outcome=self._on_outcome)
         self.cancelled = threading.Event()
 
     def newest_here(self) -> int | None:
@@ -93,16 +91,31 @@ class CheckpointCopies:
         """
         return bool(self._remote.steps())
 
+    def keep(self, document: object) -> None:
+        """Keep in S3 what the script keeps on the volume.
+
+        Args:
+            document: What its `resume` event says. Until one says it, all of them stay.
+        """
+        retention = read_retention(document)
+        if retention is not None:
+            self._upload.keep(retention)
+
     def offer(self, step: int) -> None:
         """Copy a checkpoint next that is durable on the volume."""
         self._upload.offer(step)
 
-    def finish(self, seconds_left: Callable[[], float]) -> bool:
-        """Wait until the newest checkpoint has arrived, so long at most. Says whether it has."""
+    def finish(self, seconds_left: Callable[[], float], *, newest_only: bool) -> bool:
+        """Wait until the newest checkpoint has arrived, so long at most. Says whether it has.
+
+        Args:
+            seconds_left: How long at most, asked again and again.
+            newest_only: Whether an older one is left that is to stay and has not arrived: the volume has it.
+        """
         newest = self.newest_here()
         if newest is not None:
             self._upload.offer(newest)
-        done = self._upload.finish(seconds_left)
+        done = self._upload.finish(seconds_left, newest_only=newest_only)
         self._upload.stop()
         return done
 
