@@ -61,15 +61,8 @@ class Machine:
     def write(self) -> float:
         """Write a new file past the page cache, and fsync it. Gives seconds."""
         self._path.unlink(missing_ok=True)
-        return self._write(os.O_CREAT | os.O_EXCL)
-
-    def write_over(self) -> float:
-        """Write over that file past the page cache, and fsync it. Gives seconds."""
-        return self._write(0)
-
-    def _write(self, flags: int) -> float:
         started = time.perf_counter()
-        descriptor = _open_direct(self._path, os.O_WRONLY | flags)
+        descriptor = _open_direct(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             self._in_streams(lambda piece, offset: os.pwrite(descriptor, piece, offset))
             os.fsync(descriptor)

@@ -70,7 +70,7 @@ class _BareWrite:
 
     def save(self) -> None:
         started = time.perf_counter()
-        self._durable_at = self._writer.submit(lambda: started + self._machine.write_over())
+        self._durable_at = self._writer.submit(lambda: started + self._machine.write())
 
     def durable_at(self) -> float | None:
         return self._durable_at.result() if self._durable_at.done() else None
@@ -199,7 +199,6 @@ class Course:
         limits.add("warm_copy_all_processors", self._machine.copy(sources, streams=memory_threads()))
         limits.add("direct_write", self._machine.write())
         os.sync()
-        limits.add("direct_write_over", self._machine.write_over())
         # What of a save the training meets when nothing is copied.
         limits.add("extra_of_a_bare_write", self._measure_save(_BareWrite(self._machine)).extra)
         os.sync()

@@ -57,10 +57,6 @@ class FaultyStorage(LocalStorage):
         self._change("create", path)
         return super().create(path, direct=direct)
 
-    def write_over(self, path: Path, *, size: int) -> Any:
-        self._change("write_over", path)
-        return super().write_over(path, size=size)
-
     def write_some(self, descriptor: int, raw: memoryview, offset: int) -> int:
         self._change("write_some", Path())
         if self._piece_bytes is not None:

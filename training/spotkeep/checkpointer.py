@@ -214,8 +214,6 @@ class Checkpointer:
     ) -> None:
         try:
             self._wait_until_over()
-            if not self._gave_up:
-                self._directory.remove_spare()
             ending = self._ending()
             if self._history is not None and self._restored and ending is not None:
                 self._history.seen(ending)
@@ -613,7 +611,6 @@ class Checkpointer:
         # A full disk is the usual reason: make room for the next attempt.
         self._saver.wait_until_idle()
         self._prune(replace(self._retention, last=2))
-        self._directory.remove_spare()
 
     def _wait_until_over(self) -> None:
         """Wait for what is running, as long as a notice leaves time, and tell how it went."""
@@ -685,7 +682,7 @@ class Checkpointer:
             self._written_step = step
             self._second_tier.saved(step)
         if self._notice() is None:
-            self._prune(self._retention, keep_spare=True)
+            self._prune(self._retention)
 
     def _epoch_steps(self, first: int, end: int, total_steps: int) -> Iterator[int]:
         while self._step < end:
@@ -771,9 +768,9 @@ class Checkpointer:
         except CheckpointError as error:
             self._tell_failure(self._step, error)
 
-    def _prune(self, retention: Retention, *, keep_spare: bool = False) -> None:
+    def _prune(self, retention: Retention) -> None:
         try:
-            self._directory.prune(retention, keep_spare=keep_spare)
+            self._directory.prune(retention)
         except OSError as error:
             _logger.warning("could not remove old checkpoints: %s", error)
 

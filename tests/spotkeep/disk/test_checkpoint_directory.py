@@ -76,20 +76,16 @@ def test_an_empty_or_missing_directory_has_no_checkpoints(checkpoints):
     assert checkpoints().steps() == []
 
 
-@pytest.mark.parametrize("case", ["a new step", "a damaged step again", "over old data"])
+@pytest.mark.parametrize("case", ["a new step", "a damaged step again"])
 def test_a_crash_before_any_file_operation_loses_nothing_that_was_written(
     tmp_path, checkpoints, faulty_storage, crash, case
 ):
     before = tmp_path / "before"
     directory = checkpoints()
-    if case == "over old data":
-        write(directory, 0)
     write(directory, 1, 2)
     if case == "a damaged step again":
         write(directory, 3)
         (directory.path / "step-3" / "data-00000.bin").write_bytes(b"damaged")
-    if case == "over old data":
-        assert directory.prune(Retention(last=2), keep_spare=True) == [0]
     shutil.copytree(directory.path, before)
 
     log = faulty_storage()
@@ -121,25 +117,23 @@ def test_pruning_reads_nothing_that_was_found_good_and_has_not_changed(checkpoin
     assert set(read) == {"step-4"}
 
 
-@pytest.mark.parametrize("keep_spare", [False, True])
-def test_a_crash_while_pruning_leaves_the_newest_two(tmp_path, checkpoints, faulty_storage, crash, keep_spare):
+def test_a_crash_while_pruning_leaves_the_newest_two(tmp_path, checkpoints, faulty_storage, crash):
     before = tmp_path / "before"
     directory = checkpoints()
     write(directory, 1, 2, 3, 4)
     shutil.copytree(directory.path, before)
     log = faulty_storage()
-    assert checkpoints(storage=log).prune(Retention(last=2), keep_spare=keep_spare) == [2, 1]
+    assert checkpoints(storage=log).prune(Retention(last=2)) == [2, 1]
     for operation in range(len(log.log)):
         shutil.rmtree(directory.path)
         shutil.copytree(before, directory.path)
         with pytest.raises(crash):
-            checkpoints(storage=faulty_storage(crash_before=operation)).prune(Retention(last=2), keep_spare=keep_spare)
+            checkpoints(storage=faulty_storage(crash_before=operation)).prune(Retention(last=2))
         after = checkpoints()
         assert after.steps()[:2] == [4, 3]
         for step in after.steps():
             after.verify(step)
         checkpoints().prune(Retention(last=2))
-        checkpoints().remove_spare()
         assert sorted(path.name for path in directory.path.iterdir()) == ["step-3", "step-4"]
 
 
@@ -154,7 +148,7 @@ def test_the_data_is_on_the_disk_before_the_name_that_vouches_for_it(checkpoints
     assert before.index("make_directory step-1") < before.index("sync_directory checkpoints")
     if "w" in state:
         directories = ["sync_directory step-1", "sync", "sync_directory checkpoints", "sync"]
-        assert before[-7:] == ["write_over data-00000.bin", "create data-00000.bin", "sync", *directories]
+        assert before[-6:] == ["create data-00000.bin", "sync", *directories]
 
 
 def test_a_full_disk_is_told_and_hurts_no_older_checkpoint(checkpoints, faulty_storage):
@@ -254,62 +248,30 @@ def test_pruning_keeps_the_newest(checkpoints):
     assert directory.steps() == [5, 4]
 
 
-def test_the_next_checkpoint_is_written_over_the_data_of_one_that_was_removed(checkpoints, faulty_storage):
-    storage = faulty_storage()
-    directory = checkpoints(storage=storage)
-    write(directory, 1, 2, 3)
-    assert directory.prune(Retention(last=2), keep_spare=True) == [1]
-    assert directory.steps() == [3, 2]
-    storage.log.clear()
-    write(directory, 4)
-    assert "write_over data-00000.bin" in storage.log
-    assert "create data-00000.bin" not in storage.log
-    assert newest_good(directory) == 4
-    assert sorted(path.name for path in directory.path.iterdir()) == ["step-2", "step-3", "step-4"]
-
-
-def test_one_spare_is_enough_and_goes_when_it_is_not_needed_any_more(checkpoints):
-    directory = checkpoints()
-    write(directory, 1, 2, 3, 4)
-    assert directory.prune(Retention(last=2), keep_spare=True) == [2, 1]
-    assert sorted(path.name for path in directory.path.iterdir()) == [".spare", "step-3", "step-4"]
-    directory.remove_spare()
-    directory.remove_spare()
-    assert sorted(path.name for path in directory.path.iterdir()) == ["step-3", "step-4"]
-
-
-def test_nothing_else_of_what_was_removed_gets_into_the_next_checkpoint(checkpoints):
+def test_nothing_of_what_was_there_gets_into_a_checkpoint(checkpoints):
     arrays = {f"a{index}": np.full(100, index, dtype="u1") for index in range(5)}
     directory = checkpoints()
     directory.write(encode_state(arrays, max_file_bytes=250), step=1)
-    (directory.path / "step-1" / "notes.txt").write_text("by somebody")
+    (directory.path / "step-1" / "notes.txt").write_text("a stranger's")
     (directory.path / "step-1" / "folder").mkdir()
-    write(directory, 2, 3)
-    directory.prune(Retention(last=2), keep_spare=True)
-    write(directory, 4)
-    assert sorted(path.name for path in (directory.path / "step-4").iterdir()) == ["data-00000.bin", "manifest.json"]
+    write(directory, 1)
+    assert sorted(path.name for path in (directory.path / "step-1").iterdir()) == ["data-00000.bin", "manifest.json"]
 
 
-def test_who_reads_a_checkpoint_that_is_removed_and_written_over_reads_it_to_its_end(checkpoints):
+@pytest.mark.parametrize("again", [False, True], ids=["removed", "saved again"])
+def test_who_reads_a_checkpoint_that_goes_reads_it_to_its_end(checkpoints, again):
     directory = checkpoints()
     write(directory, 1, 2, 3)
     with contextlib.closing(directory.open_data(1, directory.read_manifest(1).files[0])) as reading:
         before, after = bytearray(reading.size), bytearray(reading.size)
         reading.read_into(memoryview(before), 0)
-        directory.prune(Retention(last=2), keep_spare=True)
-        write(directory, 4)
+        if again:
+            directory.write(encode_state({"w": np.full(7, -1, dtype="f4")}), step=1)
+        else:
+            directory.prune(Retention(last=2))
+            write(directory, 4)
         reading.read_into(memoryview(after), 0)
     assert after == before
-    assert newest_good(directory) == 4
-
-
-def test_where_the_platform_copies_nothing_is_kept_that_it_would_copy_again(checkpoints):
-    directory = checkpoints(platform_copies=True)
-    write(directory, 1, 2, 3)
-    mark_uploaded(directory, 2)
-    mark_uploaded(directory, 3)
-    assert directory.prune(Retention(last=2), keep_spare=True) == [1]
-    assert sorted(path.name for path in directory.path.iterdir()) == ["step-2", "step-3"]
 
 
 @given(damaged=st.sets(st.integers(1, 6)), keep_last=st.integers(1, 4), restarted=st.booleans())

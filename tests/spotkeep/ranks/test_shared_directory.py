@@ -155,25 +155,6 @@ def test_one_rank_prunes(world, tmp_path):
     assert CheckpointDirectory(tmp_path).steps() == [5, 4]
 
 
-def test_what_goes_is_written_over_by_every_rank_and_gone_in_the_end(world, tmp_path, faulty_storage):
-    def act(ranks):
-        storage = faulty_storage()
-        directory = SharedDirectory(tmp_path, ranks=ranks, storage=storage)
-        for step in range(1, 6):
-            write(directory, ranks, step)
-            directory.prune(Retention(last=2), keep_spare=True)
-        directory.remove_spare()
-        return sum(entry.startswith("create data-") for entry in storage.log)
-
-    common_and_own, own = world(2).run(act)
-    assert (common_and_own, own) == (2 * 3, 3), "those of two that stay, and of the one that is being written"
-    directory = CheckpointDirectory(tmp_path)
-    assert directory.steps() == [5, 4]
-    for step in directory.steps():
-        directory.verify(step)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-4", "step-5"]
-
-
 class TestHostsWithADiskEach:
     """As on SageMaker, where the platform brings together what the hosts have written."""
 

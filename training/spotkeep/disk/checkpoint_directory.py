@@ -1,11 +1,8 @@
 """A directory of checkpoints: write one whole, read one verified, list them, prune old ones.
 
 One checkpoint is a directory `step-<n>` that holds data files and, written last, a manifest. Other names in the
-directory (SageMaker's marker files, leftovers, strangers) are passed over.
-
-A training that saves again and again may keep the data files of the last checkpoint that was removed, as `.spare`, for
-the next one to be written over them: that is faster than into new ones, and takes no more room than the disk needed
-while it had the new and the old.
+directory (SageMaker's marker files, leftovers, strangers) are passed over. Its files are written once: who has one open
+reads what it held, also when the checkpoint is removed or saved again.
 """
 
 from __future__ import annotations
@@ -34,7 +31,6 @@ from .manifest import (
     RankShare,
     RankView,
     data_file_name,
-    is_data_file_name,
     manifest_bytes,
     parse_manifest,
 )
@@ -47,7 +43,6 @@ _logger = logging.getLogger("spotkeep")
 
 _STEP_NAME = re.compile(r"step-(0|[1-9][0-9]{0,17})")
 _MANIFEST_DRAFT = MANIFEST_NAME + ".draft"
-_SPARE_NAME = ".spare"
 
 
 @dataclass(frozen=True)
@@ -267,17 +262,12 @@ class CheckpointDirectory:
         """Take a checkpoint for damaged until it is verified anew: somebody else has found something wrong with it."""
         self._found_good.pop(step, None)
 
-    def prune(self, retention: Retention, *, keep_spare: bool = False) -> list[int]:
+    def prune(self, retention: Retention) -> list[int]:
         """Remove what need not stay. Gives the steps removed.
 
         The newest good ones stay, at least two, and so does everything newer than the oldest one of them;
         of what is older, what `Retention` spares. Where a platform copies the directory (and mirrors deletions),
         nothing goes before two of those that stay have been copied.
-
-        Args:
-            retention: What stays.
-            keep_spare: Let the next checkpoint be written over the data files of one that is removed. Until then they
-                stay on the disk; see `remove_spare`.
         """
         kept: list[int] = []
         candidates = iter(self._step_directories())
@@ -301,20 +291,13 @@ class CheckpointDirectory:
             if step in spared:
                 continue
             try:
-                self._clear(self._at(step), keep_spare=keep_spare)
+                self._clear(self._at(step))
             except OSError as error:
                 _logger.warning("could not remove the old checkpoint %s: %s", self.name(step), error)
                 continue
             self._found_good.pop(step, None)
             removed.append(step)
         return removed
-
-    def remove_spare(self) -> None:
-        """Give back the room of the data files that were kept to be written over; it is fine when there are none."""
-        try:
-            self._storage.remove_tree(self.path / _SPARE_NAME)
-        except OSError as error:
-            _logger.warning("could not remove %s: %s", self.path / _SPARE_NAME, error)
 
     def open_data(self, step: int, file: DataFile) -> ReadableFile:
         """Open one data file of the right size.
@@ -353,29 +336,18 @@ class CheckpointDirectory:
         steps = (int(match.group(1)) for match in found if match)
         return sorted((step for step in steps if self._storage.is_directory(self._at(step))), reverse=True)
 
-    def _clear(self, target: Path, *, keep_spare: bool = False) -> None:
+    def _clear(self, target: Path) -> None:
         # The manifest goes first: whatever stops us then, no reader takes the rest for a checkpoint.
         if self._storage.is_directory(target) and MANIFEST_NAME in self._storage.names(target):
             self._storage.remove_file(target / MANIFEST_NAME)
             self._storage.sync_directory(target)
-        spare = self.path / _SPARE_NAME
-        # What the platform finds, it copies: there a spare would be uploaded once more.
-        if keep_spare and not self._uploads.platform_copies and not self._storage.is_directory(spare):
-            self._storage.rename(target, spare)
-        else:
-            self._storage.remove_tree(target)
+        self._storage.remove_tree(target)
 
     def _make_place(self, step: int) -> None:
-        """Make a directory for a checkpoint. Nothing is in it but data files to be written over."""
-        target, spare = self._at(step), self.path / _SPARE_NAME
+        """Make an empty directory for a checkpoint."""
         self._storage.make_directory(self.path)
-        self._clear(target)
-        if self._storage.is_directory(spare):
-            self._storage.rename(spare, target)
-            for name in self._storage.names(target):
-                if not is_data_file_name(name):
-                    self._storage.remove_tree(target / name)
-        self._storage.make_directory(target)
+        self._clear(self._at(step))
+        self._storage.make_directory(self._at(step))
 
     def _write_files(
         self, step: int, images: Sequence[FileImage], *, first: int = 0, wait: Callable[[int], None] | None
@@ -422,10 +394,6 @@ class CheckpointDirectory:
             ranks=tuple(ranks),
         )
         raw = manifest_bytes(manifest)
-        written = {file.name for file in files}
-        for name in self._storage.names(target):
-            if is_data_file_name(name) and name not in written:
-                self._storage.remove_file(target / name)
         self._storage.write(target / _MANIFEST_DRAFT, raw)
         # The disk has the data and their entries: now it may get the name that vouches for them.
         self._storage.rename(target / _MANIFEST_DRAFT, target / MANIFEST_NAME)

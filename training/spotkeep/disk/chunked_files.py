@@ -54,14 +54,14 @@ def write_file(
 
     Args:
         storage: The disk.
-        path: Where; what is there is lost.
+        path: Where; nothing may be there.
         raw: Its bytes.
         wait: Called with the end of a piece before it is written; returns when all bytes before it are there.
 
     Raises:
         OSError: If the disk refuses.
     """
-    with storage.write_over(path, size=len(raw)) as descriptor:
+    with storage.create(path, direct=True) as descriptor:
 
         def write_pieces(left: Iterator[Piece]) -> None:
             for start, end in left:

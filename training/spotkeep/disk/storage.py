@@ -2,9 +2,9 @@
 
 Reading trusts nothing: no link is followed, only regular files are opened, and a size is known before a byte is read.
 Large files go past the page cache (O_DIRECT) where the file system has that: the bytes of a checkpoint are read once,
-if ever, and would push out the training's data. Blocks are not allocated beforehand: on ext4 that made a write half as
-fast, because each block is then marked as written one by one. Writing over a file that nobody needs any more is the
-fastest: there is nothing to allocate, and threads write beside each other. Databases do it with their logs.
+if ever, and would push out the training's data. Blocks are not allocated beforehand: on ext4 that gains nothing. A file
+is written once, into an inode of its own: writing over one that is not needed any more would be faster, but `cp`, an
+upload or a backup that has it open would get the bytes of two checkpoints.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ WRITE_BYTES = 16 * 2**20
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 _DIRECT = getattr(os, "O_DIRECT", 0)
 # A link is not followed, and a pipe does not hold us up until `_regular` has refused it.
-_REGULAR_ONLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-_READ_FLAGS = os.O_RDONLY | _REGULAR_ONLY | _CLOEXEC
+_READ_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | _CLOEXEC
 _WRITE_FLAGS = os.O_WRONLY | _CLOEXEC
 
 
@@ -51,8 +50,6 @@ class ReadableFile:
         self._direct = -1
         try:
             found = _regular(path, os.fstat(self._descriptor))
-            # For as long as it is open: nobody writes over a file that somebody reads (`LocalStorage.write_over`).
-            _lock(self._descriptor, exclusive=False)
             self.size = found.st_size
             if _DIRECT and self.size >= ALIGNMENT_BYTES:
                 # A file system without direct I/O refuses; then the page cache is the way.
@@ -87,7 +84,6 @@ class ReadableFile:
     def close(self) -> None:
         """Close it."""
         self._close_direct()
-        _unlock(self._descriptor)
         os.close(self._descriptor)
 
     def _read_some(self, target: memoryview, offset: int, *, cached: bool) -> int:
@@ -146,31 +142,6 @@ class LocalStorage:
         try:
             yield descriptor
         finally:
-            os.close(descriptor)
-
-    @contextlib.contextmanager
-    def write_over(self, path: Path, *, size: int) -> Iterator[int]:
-        """Give the descriptor of a file whose every byte is about to be written; it is closed, not synced, afterwards.
-
-        An old file is written over where nobody else has it: under another name, or open in a `ReadableFile`.
-        Otherwise it is removed, and a new one made. Either goes past the page cache if the file system can.
-
-        Args:
-            path: Where.
-            size: How long it is going to be.
-        """
-        descriptor = _only_holder(path)
-        if descriptor is None:
-            self.remove_file(path)
-            with self.create(path, direct=True) as descriptor:
-                yield descriptor
-            return
-        try:
-            if os.fstat(descriptor).st_size > size:
-                os.ftruncate(descriptor, size)
-            yield descriptor
-        finally:
-            _unlock(descriptor)
             os.close(descriptor)
 
     def write(self, path: Path, raw: Buffer) -> int:
@@ -265,38 +236,6 @@ def _regular(path: Path, found: os.stat_result) -> os.stat_result:
     if not stat.S_ISREG(found.st_mode):
         raise NotARegularFileError(f"{path.name} is not a regular file")
     return found
-
-
-def _only_holder(path: Path) -> int | None:
-    """Open a regular file for writing past the page cache, if nobody else has it and the system can tell."""
-    try:
-        descriptor = os.open(path, _WRITE_FLAGS | _REGULAR_ONLY | _DIRECT)
-    except OSError:
-        return None
-    found = os.fstat(descriptor)
-    if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and _lock(descriptor, exclusive=True):
-        return descriptor
-    os.close(descriptor)
-    return None
-
-
-def _lock(descriptor: int, *, exclusive: bool) -> bool:
-    """Lock a file for as long as this descriptor is open, against everybody who asks. Says whether that worked."""
-    import fcntl
-
-    try:
-        fcntl.flock(descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
-def _unlock(descriptor: int) -> None:
-    """Give a lock back; closing is not enough while a process that was forked meanwhile has the descriptor too."""
-    import fcntl
-
-    with contextlib.suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def _leave_direct_mode(descriptor: int) -> None:

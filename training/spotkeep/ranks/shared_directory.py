@@ -135,19 +135,14 @@ class SharedDirectory(CheckpointDirectory):
                 raise SaveError(f"there is no checkpoint of step {step}, because of {error}") from error
             raise
 
-    def prune(self, retention: Retention, *, keep_spare: bool = False) -> list[int]:
+    def prune(self, retention: Retention) -> list[int]:
         """See `CheckpointDirectory.prune`. Rank 0 decides; hosts with a disk of their own follow at the next save."""
         if self._ranks.rank != 0:
             return []
-        removed = super().prune(retention, keep_spare=keep_spare)
+        removed = super().prune(retention)
         with self._lock:
             self._pruned += removed
         return removed
-
-    def remove_spare(self) -> None:
-        """See `CheckpointDirectory.remove_spare`. It is left to rank 0, which has kept it."""
-        if self._ranks.rank == 0:
-            super().remove_spare()
 
     def _outlives_us(self, step: int) -> bool:
         return super()._outlives_us(step) and step not in self._waiting_elsewhere
