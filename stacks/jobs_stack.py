@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from aws_cdk import Aws, CfnOutput, Duration, Environment, PermissionsBoundary, Stack
+from aws_cdk import Aws, CfnMapping, CfnOutput, Duration, Environment, PermissionsBoundary, Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from spotkeep_constructs.deep_learning_registry import REGISTRY_ACCOUNTS
 from spotkeep_constructs.dependency_layer import LayerBuilder
 from spotkeep_constructs.execution_role import ExecutionRole
 from spotkeep_constructs.fleets import Fleets
@@ -71,7 +72,7 @@ class JobsStack(Stack):
             deployment=settings.deployment,
             max_keep_alive_seconds=settings.max_keep_alive_seconds,
         )
-        self.default_image = settings.default_image.replace("{region}", Aws.REGION)
+        self.default_image = self._in_the_region(settings.default_image)
         self.bundle = TrainingBundle(self, "TrainingBundle", sources=project.training, archives=project.archives)
 
         def execution_role(name: str) -> ExecutionRole:
@@ -157,3 +158,11 @@ class JobsStack(Stack):
     def execution_roles(self) -> list[iam.IRole]:
         """Every role that jobs run with."""
         return [self.execution_role.role, *(each.role for each in self.team_roles.values())]
+
+    def _in_the_region(self, image: str) -> str:
+        """Fills in where an image is pulled from: at synth, or at deployment where the region is known only then."""
+        if "{account}" in image:
+            table = {region: {"account": account} for region, account in REGISTRY_ACCOUNTS.items()}
+            accounts = CfnMapping(self, "AccountOfAwsImages", mapping=table, lazy=True)
+            image = image.replace("{account}", accounts.find_in_map(self.region, "account"))
+        return image.replace("{region}", Aws.REGION)

@@ -26,6 +26,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from spotkeep_constructs.deep_learning_registry import REGISTRY_ACCOUNTS
+
 CONTEXT_KEY = "spotkeep"
 
 LOG_RETENTION_DAYS = (
@@ -373,12 +375,13 @@ class Settings(BaseModel):
         _checked(
             r"[^\s]*[^\s:/]+[:@][^\s/]+",
             problem="is not an image address with a tag or digest",
-            fix="Give <account>.dkr.ecr.{region}.amazonaws.com/<repository>:<tag>; {region} is filled in.",
+            fix="Give <account id>.dkr.ecr.{region}.amazonaws.com/<repository>:<tag>; {region} is filled in, and "
+            "{account} by the account of AWS's own images there.",
         ),
     ] = Field(
-        default="763104351884.dkr.ecr.{region}.amazonaws.com/pytorch-training:2.8.0-{processor}-py312",
-        description="image of jobs that name none; {region} stands for the region deployed to, {processor} for cpu or "
-        "gpu by a job's instance types",
+        default="{account}.dkr.ecr.{region}.amazonaws.com/pytorch-training:2.8.0-{processor}-py312",
+        description="image of jobs that name none; {region} stands for the region deployed to, {account} for AWS's "
+        "images there, {processor} for cpu or gpu by a job's instance types",
     )
     default_instance_type: TrainingInstanceType = Field(
         default="ml.m5.xlarge", description="instance type of jobs that name none"
@@ -527,6 +530,17 @@ class Settings(BaseModel):
             raise _refuse(
                 "is not a retention CloudWatch Logs accepts",
                 f"The nearest is {nearest}; all: {', '.join(map(str, LOG_RETENTION_DAYS))}.",
+            )
+        return value
+
+    @field_validator("default_image")
+    @classmethod
+    def _served_in_the_region(cls, value: str, info: ValidationInfo) -> str:
+        region = info.data.get("region")
+        if "{account}" in value and region is not None and region not in REGISTRY_ACCOUNTS:
+            raise _refuse(
+                f"is not served in {region}: AWS has no account for its images there that we know of",
+                "Set default_image to an image in a repository of that region, with its account id.",
             )
         return value
 

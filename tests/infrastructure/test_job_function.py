@@ -146,6 +146,17 @@ def test_optional_settings_reach_the_launcher(templates_with_everything: Templat
     assert "ExecutionRolespeechRole" in teams
 
 
+def test_the_default_image_is_pulled_from_the_account_that_serves_the_region(
+    templates: Templates, templates_with_everything: Templates
+) -> None:
+    account, *_ = variables_of(templates, "Launcher")["SPOTKEEP_DEFAULT_IMAGE"]["Fn::Join"][1]
+    name, region, key = account["Fn::FindInMap"]
+    assert (region, key) == ({"Ref": "AWS::Region"}, "account")
+    assert templates.by_stack["Jobs"]["Mappings"][name]["af-south-1"] == {"account": "626614931356"}
+    image = variables_of(templates_with_everything, "Launcher")["SPOTKEEP_DEFAULT_IMAGE"]["Fn::Join"][1]
+    assert image[0] == "763104351884.dkr.ecr.", "a region that is known at synth needs no table"
+
+
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_what_a_team_may_make_long_lies_with_the_code(templates_with_everything: Templates, function: str) -> None:
     packed = packed_of(templates_with_everything, function)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotkeep_constructs.deep_learning_registry import REGISTRY_ACCOUNTS
 from stacks.settings import LOG_RETENTION_DAYS, Settings, SettingsError
 
 from .conftest import EVERYTHING_SET, ROOT, context_of_checkout
@@ -112,6 +115,7 @@ def test_all_wrong_settings_are_named_at_once_in_order() -> None:
         ({"checkpoint_retention_days": "30"}, "checkpoint_retention_days", "greater than or equal to 31"),
         ({"log_retention_days": "31"}, "log_retention_days", "The nearest is 30"),
         ({"default_image": "pytorch"}, "default_image", "tag or digest"),
+        ({"region": "eu-north-9"}, "default_image", "is not served in eu-north-9"),
         ({"default_instance_type": "m5.xlarge"}, "default_instance_type", "not a SageMaker instance type"),
         ({"max_run_limit_seconds": "9999999"}, "max_run_limit_seconds", "2419200"),
         ({"prices": "ml.m5.xlarge"}, "prices", "without '='"),
@@ -161,6 +165,20 @@ def test_a_deployment_name_may_be_any_that_every_aws_name_can_start_with(name: s
 @given(name=st.text(max_size=30).filter(lambda text: not re.fullmatch(r"[a-z][a-z0-9-]{0,19}", text)))
 def test_any_other_deployment_name_is_refused(name: str) -> None:
     assert set(problems_of(deployment=name)) == {"deployment"}
+
+
+def test_a_region_without_aws_images_takes_an_image_of_its_own() -> None:
+    image = "123456789012.dkr.ecr.{region}.amazonaws.com/lab:1"
+    assert Settings.from_context({"region": "eu-north-9", "default_image": image}).default_image == image
+
+
+def test_aws_images_are_in_the_account_that_the_sagemaker_sdk_names_too() -> None:
+    known = json.loads(
+        Path(distribution("sagemaker-core").locate_file("sagemaker/core/image_uri_config/pytorch.json")).read_text()
+    )
+    registries = known["training"]["versions"]["2.8.0"]["registries"]
+    here = {region: account for region, account in registries.items() if not region.startswith(("cn-", "us-gov-"))}
+    assert here == dict(REGISTRY_ACCOUNTS)
 
 
 @given(days=st.integers(min_value=-10, max_value=5000))
