@@ -105,7 +105,7 @@ torture-checkpoint: setup ## Kill, fault, cut and flip checkpoints a thousand ti
 torture-volume: setup ## Interrupt an instance's agent in every phase, and visit every world of the volume protocol; minutes
 	SPOTKEEP_EXPLORE=all $(PYTEST) tests/spotkeep_agent/test_interrupted_phases.py tests/spotkeep_agent/volume/test_protocol_explored.py
 
-bench-control: setup ## Count what the functions ask of AWS: an event, a run, a thousand runs, ten thousand notices
+bench-control: setup ## Count what the functions ask of AWS: an event, a run, a thousand runs, ten thousand notifications
 	$(BIN)/python -m benchmarks.control $(BENCH)
 
 torture-control: setup ## Tell launcher, tracker, warm_pools and reconciler 25,000 steps of trouble, feed 50,000 bad inputs; a verdict, JSON under .spotkeep/torture/

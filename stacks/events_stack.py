@@ -20,8 +20,8 @@ from spotkeep_constructs.job_events import JobEvents
 from spotkeep_constructs.job_function import JobFunction
 from spotkeep_constructs.leftover_alarms import LeftoverAlarms
 from spotkeep_constructs.leftover_sweep import LeftoverSweep
-from spotkeep_constructs.notice_dead_letters import NoticeDeadLetters
-from spotkeep_constructs.notice_topics import NoticeTopics
+from spotkeep_constructs.notification_dead_letters import NotificationDeadLetters
+from spotkeep_constructs.notification_topics import NotificationTopics
 from spotkeep_constructs.reconciliation import Reconciliation
 from spotkeep_constructs.run_shutdown import RunShutdown
 from spotkeep_constructs.training_jobs import TrainingJobs
@@ -39,7 +39,7 @@ class EventsStack(Stack):
     """Tracker, warm_pools, reconciler, topics, alarms and the connection parameter.
 
     Attributes:
-        topics: The notice and the operations topic.
+        topics: The notification and the operations topic.
         tracker: The function that takes events.
         warm_pools: The function that schedules invoke to look at a warm pool.
         reconciler: The function that looks every few minutes.
@@ -81,8 +81,8 @@ class EventsStack(Stack):
             permissions_boundary=permissions_boundary,
             description="Spotkeep: follows training jobs and tells their users",
         )
-        dead_letters = NoticeDeadLetters(self, "DeadLetters", deployment=settings.deployment)
-        self.topics = NoticeTopics(
+        dead_letters = NotificationDeadLetters(self, "DeadLetters", deployment=settings.deployment)
+        self.topics = NotificationTopics(
             self,
             "Topics",
             deployment=settings.deployment,
@@ -100,8 +100,8 @@ class EventsStack(Stack):
         platform = function_platform(self, settings=settings, project=project, build_layer=build_layer)
         environment = {
             "SPOTKEEP_RUN_TABLE": storage.run_table.table.table_name,
-            "SPOTKEEP_NOTICE_TOPIC_ARN": self.topics.notices.topic_arn,
-            "SPOTKEEP_DEAD_NOTICE_QUEUE_URL": dead_letters.dead.queue_url,
+            "SPOTKEEP_NOTIFICATION_TOPIC_ARN": self.topics.notifications.topic_arn,
+            "SPOTKEEP_DEAD_NOTIFICATION_QUEUE_URL": dead_letters.dead.queue_url,
             "SPOTKEEP_RUN_RETENTION_DAYS": str(settings.run_retention_days),
             "SPOTKEEP_WAITING_TOO_LONG_SECONDS": str(settings.waiting_too_long_seconds),
             "SPOTKEEP_DEPLOYMENT_METRICS": json.dumps(settings.dashboard),
@@ -153,7 +153,7 @@ class EventsStack(Stack):
         for function in (self.tracker, self.warm_pools, self.reconciler):
             storage.run_table.grant_read_write(function.role)
             training_jobs.grant_track(function.role)
-            self.topics.grant_publish_notices(function.role)
+            self.topics.grant_publish_notifications(function.role)
             dead_letters.grant_put(function.role)
             # The next rung of a ladder; launches and stops that the launcher could not finish.
             training_jobs.grant_launch(function.role, execution_roles=jobs.execution_roles)
@@ -186,7 +186,7 @@ class EventsStack(Stack):
                 self,
                 "Chat",
                 deployment=settings.deployment,
-                notices=self.topics.notices,
+                notifications=self.topics.notifications,
                 slack_channel=settings.slack_channel,
                 teams_channel=settings.teams_channel,
             )
@@ -196,7 +196,7 @@ class EventsStack(Stack):
                 "Hook",
                 deployment=settings.deployment,
                 url=settings.webhook_url,
-                notices=self.topics.notices,
+                notifications=self.topics.notifications,
                 platform=platform,
             )
             functions.append(webhook.function)
@@ -254,9 +254,9 @@ class EventsStack(Stack):
                 "pool_schedule_group": watch.group_name,
                 "run_table": storage.run_table.table.table_name,
                 "checkpoint_bucket": storage.checkpoints.bucket.bucket_name,
-                "notice_topic_arn": self.topics.notices.topic_arn,
-                "dead_notice_queue_url": dead_letters.dead.queue_url,
-                "undelivered_notice_queue_arn": dead_letters.undelivered.queue_arn,
+                "notification_topic_arn": self.topics.notifications.topic_arn,
+                "dead_notification_queue_url": dead_letters.dead.queue_url,
+                "undelivered_notification_queue_arn": dead_letters.undelivered.queue_arn,
                 "execution_role_arn": jobs.execution_role.role.role_arn,
                 "default_image": jobs.default_image,
                 "launch_template_id": compute.launch_template_id if compute is not None else "",

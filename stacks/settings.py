@@ -321,30 +321,31 @@ class Settings(BaseModel):
     )
 
     notify_emails: Annotated[tuple[Email, ...], Listed] = Field(
-        default=(), description="addresses subscribed to every notice about a run"
+        default=(), description="addresses subscribed to every notification about a run"
     )
     owner_emails: Annotated[dict[str, Email], Mapped] = Field(
-        default={}, description="address of each owner of runs, subscribed to the notices about their own runs"
+        default={}, description="address of each owner of runs, subscribed to the notifications about their own runs"
     )
     operator_emails: Annotated[tuple[Email, ...], Listed] = Field(
         default=(), description="addresses subscribed to the deployment's own alarms; notify_emails when empty"
     )
 
     slack_channel: Annotated[SlackChannel | None, Unset] = Field(
-        default=None, description="Slack workspace and channel that notices are shown in, as ids: T0123ABCD/C0123ABCD"
+        default=None,
+        description="Slack workspace and channel that notifications are shown in, as ids: T0123ABCD/C0123ABCD",
     )
     teams_channel: Annotated[TeamsChannel | None, Unset] = Field(
-        default=None, description="Microsoft Teams channel that notices are shown in, as ids: tenant/team/channel"
+        default=None, description="Microsoft Teams channel that notifications are shown in, as ids: tenant/team/channel"
     )
     webhook_url: Annotated[WebhookUrl | None, Unset] = Field(
-        default=None, description="https address that every notice is posted to, signed"
+        default=None, description="https address that every notification is posted to, signed"
     )
 
     waiting_too_long_seconds: int = Field(
         default=7_200,
         ge=300,
         le=LONGEST_RUN_SECONDS,
-        description="a wait for capacity that is worth the notice waiting-too-long, of jobs that say nothing else",
+        description="a wait for capacity that is worth the notification waiting-too-long, unless the job says another",
     )
     dashboard: bool = Field(
         default=True,

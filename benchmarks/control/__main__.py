@@ -32,8 +32,8 @@ def main() -> int:
         results["reconciled_late"] = measures.reconciled(runs=options.runs, pools=options.pools, unseen=True)
         status.update(f"looking for leftovers beside {options.runs:,} runs")
         results["looked"] = measures.looked(runs=options.runs, pools=options.pools)
-        status.update(f"sending {options.notices:,} notices")
-        results["told"] = measures.told(notices=options.notices, failing=options.failing)
+        status.update(f"sending {options.notifications:,} notifications")
+        results["told"] = measures.told(notifications=options.notifications, failing=options.failing)
     document = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": {"system": platform.platform(), "python": platform.python_version()},
@@ -90,7 +90,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.control", description=__doc__)
     parser.add_argument("--runs", type=int, default=1_000, help="runs in flight (default 1000)")
     parser.add_argument("--pools", type=int, default=100, help="warm pools that wait beside them (default 100)")
-    parser.add_argument("--notices", type=int, default=10_000, help="notices to send (default 10000)")
+    parser.add_argument("--notifications", type=int, default=10_000, help="notifications to send (default 10000)")
     parser.add_argument("--failing", type=float, default=0.05, help="part of sends that fails (default 0.05)")
     parser.add_argument("--output", type=Path, default=PROJECT / ".spotkeep" / "bench" / "control.json")
     return parser.parse_args()

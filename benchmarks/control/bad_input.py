@@ -25,7 +25,7 @@ from launcher import handler as launcher_handler
 from reconciler import handler as reconciler_handler
 from reconciler.housekeeping import Housekept
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.facts.states import NoticeKind
+from spotkeep_jobs.facts.states import NotificationKind
 from tracker import handler as tracker_handler
 from tracker.hints import TRAINING_JOB_CHANGED, TUNING_JOB_CHANGED
 from warm_pools import handler as warm_pools_handler
@@ -84,7 +84,7 @@ _bad_fields: Final[dict[str, st.SearchStrategy[Any]]] = {
     "environment": st.integers() | st.text(min_size=1) | st.just({"A": SECRET * 100}) | st.just({"SM_X": SECRET}),
     "hyperparameters": st.integers() | st.just({"a": [SECRET]}) | st.just({f"h{n}": SECRET for n in range(101)}),
     "channels": st.integers() | st.just({"train": SECRET}) | st.just({"spotkeep": "s3://b/x/"}),
-    "notify": st.integers() | st.lists(st.integers(), min_size=1) | st.just([*NoticeKind, "at-night"]),
+    "notify": st.integers() | st.lists(st.integers(), min_size=1) | st.just([*NotificationKind, "at-night"]),
     "tags": st.integers() | st.just({"aws:x": "y"}),
     "run": st.integers() | st.just("a" * 53) | st.sampled_from(_HOSTILE_NAMES),
     "token": st.integers() | st.just("x" * 100_000),
@@ -117,7 +117,7 @@ def bad_documents(draw: st.DrawFn) -> Any:
 
 
 _bad_actions = st.fixed_dictionaries(
-    {"action": st.sampled_from(["stop", "resume", "describe", "replay-notices"])},
+    {"action": st.sampled_from(["stop", "resume", "describe", "replay-notifications"])},
     optional={"run": scalars, "environment": junk},
 )
 bad_requests = not_an_object | junk | bad_documents() | _bad_actions
@@ -243,8 +243,8 @@ def _warm_pools_answer(answer: Any) -> str:
 
 def _webhook_answer(answer: Any) -> str:
     assert answer["ok"] is False
-    assert answer["error"] == "no-notice"
-    return "no notice"
+    assert answer["error"] == "no-notification"
+    return "no notification"
 
 
 def _reconciler_answer(answer: Any) -> str:

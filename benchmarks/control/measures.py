@@ -23,8 +23,8 @@ from benchmarks.control.story import TIMEOUT_SECONDS, ControlPlaneStory
 from spotkeep_jobs.actions.outbox import STALE_AFTER
 from spotkeep_jobs.decisions.training_job_request import DEPLOYMENT_TAG, RUN_VARIABLE
 from spotkeep_jobs.facts.leftover_findings import Outcome
-from spotkeep_jobs.facts.record import Notice
-from spotkeep_jobs.facts.states import NoticeKind
+from spotkeep_jobs.facts.record import Notification
+from spotkeep_jobs.facts.states import NotificationKind
 from tracker import handler as tracker_handler
 from tracker.hints import batch_of
 from warm_pools import handler as warm_pools_handler
@@ -293,11 +293,11 @@ def _swept(stage: Stage) -> dict[str, Any]:
     }
 
 
-def told(*, notices: int, failing: float) -> Measured:
-    """Notices that all go out, each once, although some sends fail.
+def told(*, notifications: int, failing: float) -> Measured:
+    """Notifications that all go out, each once, although some sends fail.
 
     Args:
-        notices: How many.
+        notifications: How many.
         failing: Which part of all sends.
     """
     stage = Stage()
@@ -306,30 +306,30 @@ def told(*, notices: int, failing: float) -> Measured:
     publish = service._publish
     failed = 0
 
-    def publish_or_fail(notice_id: str, message: dict[str, Any]) -> dict[str, str]:
+    def publish_or_fail(notification_id: str, message: dict[str, Any]) -> dict[str, str]:
         nonlocal failed
         if chance.random() < failing:
             failed += 1
             raise client_error("Publish", "Throttled")
-        return publish(notice_id, message)
+        return publish(notification_id, message)
 
     service._publish = publish_or_fail  # type: ignore[method-assign]
     ids = []
-    for number in range(notices):
-        notice = _notice(number)
-        ids.append(notice.notice_id)
-        stage.table.add_notice(notice)
+    for number in range(notifications):
+        notification = _notification(number)
+        ids.append(notification.notification_id)
+        stage.table.add_notification(notification)
     started = time.monotonic()
     sweeps = 0
-    while any(stage.table.unsent_notices(limit=1)) and sweeps < 100:
+    while any(stage.table.unsent_notifications(limit=1)) and sweeps < 100:
         _swept(stage)
         sweeps += 1
         service.seconds += SWEEP_INTERVAL_SECONDS
     doubled = sum(times > 1 for times in service.published.values())
-    lost = sum(service.published[notice_id] == 0 for notice_id in ids)
+    lost = sum(service.published[notification_id] == 0 for notification_id in ids)
     return Measured(
         figures={
-            "notices": notices,
+            "notifications": notifications,
             "sends_that_failed": failed,
             "lost": lost,
             "doubled": doubled,
@@ -337,16 +337,16 @@ def told(*, notices: int, failing: float) -> Measured:
             "wall_s": round(time.monotonic() - started, 1),
         },
         kept=not lost and not doubled,
-        target=f"{notices:,} notices with {failing:.0%} failing sends: none lost, none doubled",
+        target=f"{notifications:,} notifications with {failing:.0%} failing sends: none lost, none doubled",
     )
 
 
-def _notice(number: int) -> Notice:
+def _notification(number: int) -> Notification:
     at = NOON - STALE_AFTER + timedelta(milliseconds=number)
-    return Notice(
-        notice_id=f"tuning:search-{number}/completed",
+    return Notification(
+        notification_id=f"tuning:search-{number}/completed",
         subject_id=f"search-{number}",
-        kind=NoticeKind.COMPLETED,
+        kind=NotificationKind.COMPLETED,
         subject="It is done",
         body="It is done.\n",
         attributes={"status": "completed"},

@@ -41,7 +41,7 @@ class Process:
         answer: What it returned.
         error: What it raised, other than its death.
         held_before: The call that it was held before, last.
-        in_hand: The notice it has published and not yet recorded as sent.
+        in_hand: The notification it has published and not yet recorded as sent.
         trouble_met: What its last call met.
         hit: Whether any of its calls met trouble.
     """

@@ -1,4 +1,4 @@
-"""A model of what the functions talk to: SageMaker's training jobs, the notice topic, the jobs' logs, and time.
+"""A model of what the functions talk to: SageMaker's training jobs, the notification topic, the jobs' logs, and time.
 
 It keeps what really happened (who trained which step, what was billed), so that the record can be held against it. The
 methods that a boto3 client has are spelled as there, and raise what it raises.
@@ -156,8 +156,10 @@ class Service:
         self._called("UpdateTrainingJob", lambda: self._keep_alive(TrainingJobName, seconds))
 
     def publish(self, **message: Any) -> dict[str, str]:
-        notice_id = message["MessageAttributes"]["notice_id"]["StringValue"]
-        answer: dict[str, str] = self._called("Publish", lambda: self._publish(notice_id, message), hands=notice_id)
+        notification_id = message["MessageAttributes"]["notification_id"]["StringValue"]
+        answer: dict[str, str] = self._called(
+            "Publish", lambda: self._publish(notification_id, message), hands=notification_id
+        )
         return answer
 
     def send_message(self, *, QueueUrl: str, MessageBody: str) -> None:  # noqa: N803
@@ -235,7 +237,7 @@ class Service:
         try:
             answer = process.call(operation, act, _throttled)
         finally:
-            # SNS has no transaction with the record: who is hit in between cannot know, and the notice goes out again.
+            # SNS has no transaction with the record: a function that is hit in between sends the notification again.
             if process.trouble_met in (Trouble.REFUSED, Trouble.DEATH) and recording:
                 self.excused[recording] += 1
             if process.trouble_met is Trouble.ANSWER_LOST and hands:
@@ -370,8 +372,8 @@ class Service:
         job.status = "Stopping"
         self._change(job, "Stopping", after=0)
 
-    def _publish(self, notice_id: str, message: dict[str, Any]) -> dict[str, str]:
-        self.published[notice_id] += 1
+    def _publish(self, notification_id: str, message: dict[str, Any]) -> dict[str, str]:
+        self.published[notification_id] += 1
         self.messages.append(message)
         return {"MessageId": f"message-{len(self.messages)}"}
 

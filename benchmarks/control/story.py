@@ -37,9 +37,9 @@ from spotkeep_jobs.actions.outbox import Outbox
 from spotkeep_jobs.actions.pool_watch import PoolWatch
 from spotkeep_jobs.actions.run_observer import RunObserver
 from spotkeep_jobs.actions.tuning_jobs import SageMakerTuningJobs, TuningObserver
-from spotkeep_jobs.aws.dead_notice_queue import SqsDeadNoticeQueue
+from spotkeep_jobs.aws.dead_notification_queue import SqsDeadNotificationQueue
 from spotkeep_jobs.aws.metric_log import MetricLog
-from spotkeep_jobs.aws.notice_topic import SnsNoticeTopic
+from spotkeep_jobs.aws.notification_topic import SnsNotificationTopic
 from spotkeep_jobs.aws.run_table import RunTable
 from spotkeep_jobs.aws.run_table_errors import RunChangedError
 from spotkeep_jobs.aws.sagemaker_api import SageMakerTrainingJobs
@@ -47,10 +47,10 @@ from spotkeep_jobs.aws.scheduler_api import EventBridgeSchedules, ScheduleTarget
 from spotkeep_jobs.decisions.deployment import Deployment
 from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.decisions.training_job_request import DEPLOYMENT_TAG, RUN_VARIABLE, JobPlatform
-from spotkeep_jobs.errors import RequestRefusedError, SageMakerBusyError
+from spotkeep_jobs.errors import AwsBusyError, RequestRefusedError
 from spotkeep_jobs.facts.leftover_findings import GRACE, Kind, LookReport
 from spotkeep_jobs.facts.record import Attempt, JobUsage, Run
-from spotkeep_jobs.facts.states import EndReason, NoticeKind, NoticeState, PoolState, RunState
+from spotkeep_jobs.facts.states import EndReason, NotificationKind, NotificationState, PoolState, RunState
 from spotkeep_jobs.functions.leftover_wiring import sources_of
 from spotkeep_jobs.functions.tracking_functions import Tracking
 from spotkeep_jobs.leftovers.sources import Surroundings
@@ -90,7 +90,7 @@ _MADE_BY_HAND: Final[dict[str, tuple[dict[str, str], dict[str, str]]]] = {
     "lost-1": ({DEPLOYMENT_TAG: "spotkeep"}, {RUN_VARIABLE: "lost"}),
 }
 """Tags and environments of jobs that no run knows: a stranger's, one that somebody tagged, one whose record is lost."""
-_EVERYTHING: Final = [kind.value for kind in NoticeKind]
+_EVERYTHING: Final = [kind.value for kind in NotificationKind]
 _SHARED: Final = "s3://checkpoints/runs/shared/checkpoints/"
 DOCUMENTS: Final[dict[str, dict[str, Any]]] = {
     "plain": {"capacity": "spot"},
@@ -110,7 +110,7 @@ DOCUMENTS: Final[dict[str, dict[str, Any]]] = {
 _ALLOWED: Final = (
     RequestRefusedError,
     LaunchUnfinishedError,
-    SageMakerBusyError,
+    AwsBusyError,
     RunChangedError,
     ClientError,
 )
@@ -179,8 +179,8 @@ class ControlPlaneStory(RuleBasedStateMachine):
             ),
             outbox=Outbox(
                 table=self.table,
-                topic=SnsNoticeTopic(self.service, topic_arn="topic"),  # type: ignore[arg-type]
-                dead_letters=SqsDeadNoticeQueue(lambda: self.service, queue_url="queue"),  # type: ignore[arg-type,return-value]
+                topic=SnsNotificationTopic(self.service, topic_arn="topic"),  # type: ignore[arg-type]
+                dead_letters=SqsDeadNotificationQueue(lambda: self.service, queue_url="queue"),  # type: ignore[arg-type,return-value]
                 clock=clock,
             ),
             metric_log=MetricLog(deployment="spotkeep", enabled=False),
@@ -438,9 +438,9 @@ class ControlPlaneStory(RuleBasedStateMachine):
             assert head.job_name == job.name, f"{job.name} lives, but the run's job is {head.job_name}"
 
     def _i4_told_once(self, runs: dict[str, Run]) -> None:
-        for notice_id, times in self.service.published.items():
-            allowed = 1 + self.service.excused[notice_id]
-            assert times <= allowed, f"{notice_id} was told {times} times"
+        for notification_id, times in self.service.published.items():
+            allowed = 1 + self.service.excused[notification_id]
+            assert times <= allowed, f"{notification_id} was told {times} times"
         for run in runs.values():
             if run.state.ended:
                 self.happenings["endings"] += (run.run, run.attempt) not in self.endings
@@ -494,11 +494,15 @@ class ControlPlaneStory(RuleBasedStateMachine):
                 assert recorded.interruptions == each.interruptions, f"{each.name}'s interruptions"
                 if not each.live:
                     self._pool_is_true(run, recorded, each)
-            left = [notice.notice_id for notice in self.record.notices(run.run) if notice.state is not NoticeState.SENT]
+            left = [
+                notification.notification_id
+                for notification in self.record.notifications(run.run)
+                if notification.state is not NotificationState.SENT
+            ]
             assert not left, f"not told: {left}"
         for (name, attempt), state in self.endings.items():
-            notice_id = f"{name}/{_ENDINGS[state]}/{attempt}"
-            assert self.service.published[notice_id] >= 1, f"never told: {notice_id}"
+            notification_id = f"{name}/{_ENDINGS[state]}/{attempt}"
+            assert self.service.published[notification_id] >= 1, f"never told: {notification_id}"
 
     def _nothing_is_left_over(self) -> None:
         """What no live run has is gone, once it has been so for its grace."""
@@ -716,7 +720,7 @@ _NO_USAGE: Final = JobUsage(
     restart_overhead_seconds=0,
 )  # fmt: skip
 _EXPECTED_FAILURES: Final = (
-    "SageMakerBusyError", "RunChangedError", "ClientError", "ScheduleGroupUnreadableError", "notice "
+    "AwsBusyError", "RunChangedError", "ClientError", "ScheduleGroupUnreadableError", "notification "
 )  # fmt: skip
 
 

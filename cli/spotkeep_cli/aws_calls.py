@@ -44,9 +44,9 @@ class Connection(BaseModel):
     launcher_function: str
     run_table: str
     checkpoint_bucket: str
-    notice_topic_arn: str
-    dead_notice_queue_url: str = ""
-    """Where the notices are that could not be sent; empty in the connection of an older deployment."""
+    notification_topic_arn: str
+    dead_notification_queue_url: str = ""
+    """Where the notifications are that could not be sent; empty in the connection of an older deployment."""
     pool_schedule_group: str | None = None
     """None in the connection of an older deployment."""
     fleet_log_group: str = ""

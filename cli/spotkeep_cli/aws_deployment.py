@@ -83,9 +83,9 @@ class AwsDeployment:
         return self._connection.checkpoint_bucket
 
     @property
-    def notice_topic_arn(self) -> str:
-        """The SNS topic of its notices."""
-        return self._connection.notice_topic_arn
+    def notification_topic_arn(self) -> str:
+        """The SNS topic of its notifications."""
+        return self._connection.notification_topic_arn
 
     @cached_property
     def runs(self) -> RunReader:
@@ -95,13 +95,13 @@ class AwsDeployment:
 
     @property
     def dead_letters(self) -> DeadLetters | None:
-        """Its dead-letter queue of notices."""
+        """Its dead-letter queue of notifications."""
         from spotkeep_cli.dead_letters import SqsDeadLetters
 
-        if not self._connection.dead_notice_queue_url:
+        if not self._connection.dead_notification_queue_url:
             return None
         return SqsDeadLetters(
-            self._client("sqs"), queue_url=self._connection.dead_notice_queue_url, options=self._options
+            self._client("sqs"), queue_url=self._connection.dead_notification_queue_url, options=self._options
         )
 
     def invoke_launcher(self, payload: Mapping[str, Any]) -> dict[str, Any]:

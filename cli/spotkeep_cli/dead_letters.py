@@ -1,4 +1,4 @@
-"""The messages in the dead-letter queue of notices, in SQS: each is the sign of a notice that could not be sent."""
+"""The dead-letter queue of notifications, in SQS: each message stands for one notification that could not be sent."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class DeadLetter:
     """A message of the queue.
 
     Attributes:
-        notice_id: Of the notice it is about.
+        notification_id: Of the notification it is about.
         subject_id: The run, or the tuning job, that the notice is about.
         receipt: By which it is deleted or given back.
     """
 
-    notice_id: str
+    notification_id: str
     subject_id: str
     receipt: str
 
@@ -52,7 +52,7 @@ class SqsDeadLetters:
             NoConnectionError: SQS refused or could not be reached.
         """
         found: dict[str, DeadLetter] = {}
-        with translated_aws_errors("reading the dead-letter queue of notices", options=self._options):
+        with translated_aws_errors("reading the dead-letter queue of notifications", options=self._options):
             for message in self._received():
                 letter = _letter_of(message)
                 if letter is not None:
@@ -65,7 +65,7 @@ class SqsDeadLetters:
         Raises:
             NoConnectionError: SQS refused or could not be reached.
         """
-        with translated_aws_errors("deleting from the dead-letter queue of notices", options=self._options):
+        with translated_aws_errors("deleting from the dead-letter queue of notifications", options=self._options):
             for letter in letters:
                 self._client.delete_message(QueueUrl=self._queue_url, ReceiptHandle=letter.receipt)
 
@@ -75,7 +75,7 @@ class SqsDeadLetters:
         Raises:
             NoConnectionError: SQS refused or could not be reached; they are seen again in some minutes.
         """
-        with translated_aws_errors("giving back to the dead-letter queue of notices", options=self._options):
+        with translated_aws_errors("giving back to the dead-letter queue of notifications", options=self._options):
             for letter in letters:
                 self._client.change_message_visibility(
                     QueueUrl=self._queue_url, ReceiptHandle=letter.receipt, VisibilityTimeout=0
@@ -100,7 +100,9 @@ def _letter_of(message: Any) -> DeadLetter | None:
     try:
         body = json.loads(message["Body"])
         return DeadLetter(
-            notice_id=str(body["notice_id"]), subject_id=str(body["subject_id"]), receipt=message["ReceiptHandle"]
+            notification_id=str(body["notification_id"]),
+            subject_id=str(body["subject_id"]),
+            receipt=message["ReceiptHandle"],
         )
     except (ValueError, KeyError, TypeError):
         return None

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from spotkeep_cli.drill.recovery import Look
     from spotkeep_cli.run_storage import StoredVersion
     from spotkeep_jobs.facts.price_book import PriceBook
-    from spotkeep_jobs.facts.record import Attempt, Backend, Notice, Plan, Pool, Run, TimelineEntry
+    from spotkeep_jobs.facts.record import Attempt, Backend, Notification, Plan, Pool, Run, TimelineEntry
     from spotkeep_jobs.facts.states import RunState
 
     # Named here because `RunReader.list` hides the builtin within its class.
     Runs = list[Run]
     Attempts = list[Attempt]
     Timeline = list[TimelineEntry]
-    Notices = list[Notice]
+    Notifications = list[Notification]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,18 +151,18 @@ class RunReader(Protocol):
     def pool(self, run: str, attempt: int) -> Pool | None:
         """The warm pool that an attempt's job left."""
 
-    def notices(self, run: str) -> Notices:
-        """A run's notices, sent or not, in the order of what they tell."""
+    def notifications(self, run: str) -> Notifications:
+        """A run's notifications, sent or not, in the order of what they tell."""
 
-    def unsent_notices(self, *, limit: int = 100) -> Notices:
-        """Notices on their way out, oldest first."""
+    def unsent_notifications(self, *, limit: int = 100) -> Notifications:
+        """Notifications on their way out, oldest first."""
 
-    def dead_notices(self, *, limit: int = 500) -> Notices:
-        """Notices that nobody tries to send any more."""
+    def dead_notifications(self, *, limit: int = 500) -> Notifications:
+        """Notifications that nobody tries to send any more."""
 
 
 class DeadLetters(Protocol):
-    """The dead-letter queue of notices: a message for each that could not be sent."""
+    """The dead-letter queue of notifications: a message for each that could not be sent."""
 
     def take(self) -> Sequence[DeadLetter]:
         """Every message that nobody else has, hidden from others for some minutes."""
@@ -186,8 +186,8 @@ class Deployment(Protocol):
         """The bucket of its runs."""
 
     @property
-    def notice_topic_arn(self) -> str:
-        """The SNS topic of its notices."""
+    def notification_topic_arn(self) -> str:
+        """The SNS topic of its notifications."""
 
     @property
     def runs(self) -> RunReader:
@@ -195,7 +195,7 @@ class Deployment(Protocol):
 
     @property
     def dead_letters(self) -> DeadLetters | None:
-        """Its dead-letter queue of notices; None in a deployment that is older than the queue."""
+        """Its dead-letter queue of notifications; None in a deployment that is older than the queue."""
 
     def invoke_launcher(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """Calls the launcher function and returns its answer.

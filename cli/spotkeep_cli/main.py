@@ -30,7 +30,7 @@ from spotkeep_cli.commands import (
 )
 from spotkeep_cli.commands import local as local_commands
 from spotkeep_cli.commands import local_ec2 as local_ec2_commands
-from spotkeep_cli.commands import notices as notice_commands
+from spotkeep_cli.commands import notifications as notification_commands
 from spotkeep_cli.commands import pool as pool_commands
 from spotkeep_cli.deployment import ConnectionOptions
 from spotkeep_cli.errors import CommandLineError, ExitCode, RefusedError, UsageError
@@ -123,7 +123,7 @@ app.command(rich_help_panel=_RUNS)(resume.resume)
 app.command(rich_help_panel=_RUNS)(drill.drill)
 app.command(rich_help_panel=_RUNS)(savings.savings)
 app.add_typer(pool_commands.app, name="pool", rich_help_panel=_RUNS)
-app.add_typer(notice_commands.app, name="notices", rich_help_panel=_RUNS)
+app.add_typer(notification_commands.app, name="notifications", rich_help_panel=_RUNS)
 app.add_typer(checkpoint_commands.app, name="checkpoints", rich_help_panel=_RUNS)
 app.command(rich_help_panel=_JOB_FILES)(doctor.doctor)
 app.command(rich_help_panel=_JOB_FILES)(plan.plan)

@@ -35,9 +35,9 @@ class _Rehearsed:
         return self._deployment.runs
 
     @property
-    def notice_topic_arn(self) -> str:
-        """Where notices are published."""
-        return self._deployment.notice_topic_arn
+    def notification_topic_arn(self) -> str:
+        """Where notifications are published."""
+        return self._deployment.notification_topic_arn
 
     def _launch(self, run: str, **fields: object) -> None:
         document = self._document.with_fields(fields) if fields else self._document

@@ -1,4 +1,4 @@
-"""Notices in Slack and Microsoft Teams, through Amazon Q Developer in chat applications.
+"""Notifications in Slack and Microsoft Teams, through Amazon Q Developer in chat applications.
 
 A workspace, or a tenant, is authorised once, by hand, in the console: no template can do that.
 Source: https://docs.aws.amazon.com/chatbot/latest/adminguide/getting-started.html
@@ -14,7 +14,7 @@ from constructs import Construct
 
 
 class ChatChannels(Construct):
-    """Channels that show notices, and may do nothing else: no command runs from them."""
+    """Channels that show notifications, and may do nothing else: no command runs from them."""
 
     def __init__(
         self,
@@ -22,7 +22,7 @@ class ChatChannels(Construct):
         id: str,  # noqa: A002
         *,
         deployment: str,
-        notices: sns.ITopic,
+        notifications: sns.ITopic,
         slack_channel: str | None = None,
         teams_channel: str | None = None,
     ) -> None:
@@ -32,7 +32,7 @@ class ChatChannels(Construct):
             scope: Parent construct.
             id: Construct id.
             deployment: Prefix of the configurations' names.
-            notices: What they show.
+            notifications: What they show.
             slack_channel: `<workspace id>/<channel id>`; none when left out.
             teams_channel: `<tenant id>/<team id>/<channel id>`; none when left out.
         """
@@ -41,7 +41,7 @@ class ChatChannels(Construct):
             self,
             "Role",
             assumed_by=iam.ServicePrincipal("chatbot.amazonaws.com"),
-            description="Shows Spotkeep's notices in a chat channel; may do nothing",
+            description="Shows Spotkeep's notifications in a chat channel; may do nothing",
         )
         nothing = [f"arn:{Aws.PARTITION}:iam::aws:policy/AWSDenyAll"]
         if slack_channel is not None:
@@ -55,7 +55,7 @@ class ChatChannels(Construct):
                 logging_level="ERROR",
                 slack_workspace_id=workspace,
                 slack_channel_id=channel,
-                sns_topic_arns=[notices.topic_arn],
+                sns_topic_arns=[notifications.topic_arn],
             )
         if teams_channel is not None:
             tenant, team, channel = teams_channel.split("/", 2)
@@ -69,5 +69,5 @@ class ChatChannels(Construct):
                 teams_tenant_id=tenant,
                 team_id=team,
                 teams_channel_id=channel,
-                sns_topic_arns=[notices.topic_arn],
+                sns_topic_arns=[notifications.topic_arn],
             )

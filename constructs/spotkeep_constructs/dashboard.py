@@ -10,7 +10,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from spotkeep_constructs.job_function import JobFunction
-from spotkeep_constructs.notice_dead_letters import NoticeDeadLetters
+from spotkeep_constructs.notification_dead_letters import NotificationDeadLetters
 
 NAMESPACE = "Spotkeep"
 PERIOD = Duration.minutes(5)
@@ -35,7 +35,7 @@ _FROM_ZERO = cloudwatch.YAxisProps(min=0, show_units=False)
 
 
 class Dashboard(Construct):
-    """Runs by state and ending, interruptions and what they cost, waiting, money, pools, notices, troubles.
+    """Runs by state and ending, interruptions and what they cost, waiting, money, pools, notifications, troubles.
 
     It shows the metrics that the functions write with the deployment's name as their one dimension, and for their own
     troubles those that carry a function's.
@@ -55,7 +55,7 @@ class Dashboard(Construct):
         reconciler: JobFunction,
         deliverers: Sequence[JobFunction],
         functions: Sequence[JobFunction],
-        dead_letters: NoticeDeadLetters,
+        dead_letters: NotificationDeadLetters,
         alarms: Sequence[cloudwatch.IAlarm],
     ) -> None:
         """Places the dashboard.
@@ -67,9 +67,9 @@ class Dashboard(Construct):
             launcher: The function that launches.
             tracker: The function that takes events.
             reconciler: The function that sweeps.
-            deliverers: The functions that send notices.
+            deliverers: The functions that send notifications.
             functions: Every function, whose errors and dead letters are shown.
-            dead_letters: The queues of notices that did not get to people.
+            dead_letters: The queues of notifications that did not get to people.
             alarms: The deployment's alarms.
         """
         super().__init__(scope, id)
@@ -152,10 +152,13 @@ class Dashboard(Construct):
                 width=8,
             ),
             _totals(
-                "Notices",
+                "Notifications",
                 [
-                    *(_of_function(each, "NoticeSent", f"sent by {each.package}", _GREEN) for each in deliverers),
-                    *(_of_function(each, "NoticeDead", f"put aside by {each.package}", _RED) for each in deliverers),
+                    *(_of_function(each, "NotificationSent", f"sent by {each.package}", _GREEN) for each in deliverers),
+                    *(
+                        _of_function(each, "NotificationDead", f"put aside by {each.package}", _RED)
+                        for each in deliverers
+                    ),
                 ],
                 width=8,
             ),
@@ -194,8 +197,8 @@ class Dashboard(Construct):
                 title="Dead letters: what failed after all retries",
                 metrics=[
                     *(_waiting_in(each.failures, each.package) for each in functions),
-                    _waiting_in(dead_letters.dead, "notices put aside"),
-                    _waiting_in(dead_letters.undelivered, "notices not delivered"),
+                    _waiting_in(dead_letters.dead, "notifications put aside"),
+                    _waiting_in(dead_letters.undelivered, "notifications not delivered"),
                 ],
                 width=10,
                 height=6,

@@ -10,7 +10,7 @@ from constructs import Construct
 
 from spotkeep_constructs.alarms import alarm_at
 from spotkeep_constructs.job_function import JobFunction
-from spotkeep_constructs.notice_dead_letters import NoticeDeadLetters
+from spotkeep_constructs.notification_dead_letters import NotificationDeadLetters
 
 PERIOD = Duration.minutes(5)
 LONGEST_WAIT = Duration.minutes(15)
@@ -18,13 +18,13 @@ LONGEST_WAIT = Duration.minutes(15)
 
 
 class FailureAlarms(Construct):
-    """Alarms for functions, events and notices.
+    """Alarms for functions, events and notifications.
 
-    Two a function, its errors and its dead-letter queue's depth; one for events that wait too long; one for notices
-    that SNS refused, and one for those that it could not deliver.
+    Two a function, its errors and its dead-letter queue's depth; one for events that wait too long; one for
+    notifications that SNS refused, and one for those that it could not deliver.
 
     Attributes:
-        alarms: All alarms, in the order of the functions; the events' and the notices' come last.
+        alarms: All alarms, in the order of the functions; the events' and the notifications' come last.
         errors: The alarm on each function's errors, by the function's package.
         events_waiting: The alarm on events that wait for the tracker.
     """
@@ -37,7 +37,7 @@ class FailureAlarms(Construct):
         topic: sns.ITopic,
         functions: list[JobFunction],
         events: sqs.IQueue,
-        dead_letters: NoticeDeadLetters,
+        dead_letters: NotificationDeadLetters,
     ) -> None:
         """Places the alarms.
 
@@ -47,7 +47,7 @@ class FailureAlarms(Construct):
             topic: Where they report, and report the return to normal.
             functions: The functions watched.
             events: The queue in which events wait for the tracker.
-            dead_letters: The queues of notices that did not get to people.
+            dead_letters: The queues of notifications that did not get to people.
         """
         super().__init__(scope, id)
         self.alarms: list[cloudwatch.Alarm] = []
@@ -90,19 +90,22 @@ class FailureAlarms(Construct):
             self.events_waiting,
             alarm_at(
                 self,
-                "NoticesDead",
+                "NotificationsDead",
                 metric=_visible(dead_letters.dead),
                 threshold=1,
-                description="A notice could not be sent for hours and is put aside: spotkeep notices ls, then replay.",
+                description=(
+                    "A notification could not be sent for hours and is put aside: "
+                    "spotkeep notifications ls, then replay."
+                ),
                 topic=topic,
             ),
             alarm_at(
                 self,
-                "NoticesUndelivered",
+                "NotificationsUndelivered",
                 metric=_visible(dead_letters.undelivered),
                 threshold=1,
                 description=(
-                    "SNS could not deliver a notice to a subscriber: receive a message of the queue and read why."
+                    "SNS could not deliver a notification to a subscriber: receive a message of the queue and read why."
                 ),
                 topic=topic,
             ),

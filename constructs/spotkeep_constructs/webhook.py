@@ -1,4 +1,4 @@
-"""Notices to one https address of the team's, signed with a secret that only the two know."""
+"""Notifications to one https address of the team's, signed with a secret that only the two know."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from spotkeep_constructs.statements import allow
 
 
 class Webhook(Construct):
-    """A function on the notice topic that posts each notice.
+    """A function on the notification topic that posts each notification.
 
-    SNS hands a notice to the function; what the address does not take is tried twice more, and then waits in the
+    SNS hands a notification to the function; what the address does not take is tried twice more, and then waits in the
     function's dead-letter queue, as what SNS cannot hand over does.
 
     Attributes:
@@ -31,7 +31,7 @@ class Webhook(Construct):
         *,
         deployment: str,
         url: str,
-        notices: sns.ITopic,
+        notifications: sns.ITopic,
         platform: FunctionPlatform,
     ) -> None:
         """Places the function and its secret.
@@ -41,14 +41,14 @@ class Webhook(Construct):
             id: Construct id.
             deployment: Prefix of the function's name.
             url: The team's address.
-            notices: What it takes from.
+            notifications: What it takes from.
             platform: What all functions of the stack share.
         """
         super().__init__(scope, id)
         self.secret = secretsmanager.Secret(
             self,
             "Secret",
-            description="Signs the notices that Spotkeep posts to the team's webhook",
+            description="Signs the notifications that Spotkeep posts to the team's webhook",
             generate_secret_string=secretsmanager.SecretStringGenerator(password_length=64, exclude_punctuation=True),
             removal_policy=RemovalPolicy.DESTROY,
         )
@@ -64,9 +64,9 @@ class Webhook(Construct):
             platform=platform,
             environment={"SPOTKEEP_WEBHOOK_URL": url, "SPOTKEEP_WEBHOOK_SECRET_ARN": self.secret.secret_arn},
             timeout=Duration.seconds(30),
-            description="Posts notices to the team's address, signed",
+            description="Posts notifications to the team's address, signed",
         )
         allow(self.function.role, actions=["secretsmanager:GetSecretValue"], resources=[self.secret.secret_arn])
-        notices.add_subscription(
+        notifications.add_subscription(
             subscriptions.LambdaSubscription(self.function.function, dead_letter_queue=self.function.failures)
         )

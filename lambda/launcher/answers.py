@@ -50,9 +50,9 @@ def described(run: Run) -> Answer:
     return {"ok": True, **_where(run), "record": run.model_dump(mode="json"), "next": _next(run)}
 
 
-def replayed(run: str, notice_ids: Sequence[str]) -> Answer:
-    """Notices that go out again within minutes."""
-    return {"ok": True, "run": run, "notices": list(notice_ids)}
+def replayed(run: str, notification_ids: Sequence[str]) -> Answer:
+    """Notifications that go out again within minutes."""
+    return {"ok": True, "run": run, "notifications": list(notification_ids)}
 
 
 def valid(

@@ -1,7 +1,7 @@
 """The Lambda entry point: parses the payload, calls the use case, answers, and says what happened in logs and metrics.
 
 A payload is a job document, or a word about a run or its warm pool: `{"action": "validate" | "stop" | "resume" |
-"describe" | "replay-notices" | "pools" | "extend-pool" | "stop-pool", ...}`.
+"describe" | "replay-notifications" | "pools" | "extend-pool" | "stop-pool", ...}`.
 Beside a job document there may be a `plan`, which the command line makes: what the run is forecast with and steered by.
 What the user can correct is answered (`"ok": false`). What AWS could not do for certain is raised, so that an
 asynchronous invocation is retried by Lambda, with the same request id and therefore the same token.
@@ -33,7 +33,7 @@ from spotkeep_jobs.aws.sagemaker_api import SageMakerTrainingJobs, client_config
 from spotkeep_jobs.aws.temporary_errors import is_temporary
 from spotkeep_jobs.document.durations import parse_duration
 from spotkeep_jobs.document.reading import nearest, shown
-from spotkeep_jobs.errors import DurationError, Problem, RequestRefusedError, SageMakerError
+from spotkeep_jobs.errors import AwsCallError, DurationError, Problem, RequestRefusedError
 from spotkeep_jobs.functions.fleet_wiring import fleet_parts
 from spotkeep_jobs.functions.tracing import traced
 from spotkeep_jobs.prices.known import KnownPrices
@@ -50,7 +50,7 @@ metrics = Metrics(
     service=os.environ.get("POWERTOOLS_SERVICE_NAME", "launcher"),
 )
 
-_RUN_ACTIONS = ("stop", "resume", "describe", "replay-notices")
+_RUN_ACTIONS = ("stop", "resume", "describe", "replay-notifications")
 _POOL_ACTIONS = ("pools", "extend-pool", "stop-pool")
 ACTIONS = ("launch", "validate", *_RUN_ACTIONS, *_POOL_ACTIONS)
 
@@ -169,11 +169,11 @@ def _act(action: str, run: str, *, launcher: Launcher) -> answers.Answer:
     if action == "describe":
         _count("RunDescribed")
         return answers.described(launcher.describe(run))
-    if action == "replay-notices":
-        notice_ids = launcher.replay_notices(run)
-        _count("NoticesReplayed")
-        logger.info(action, notice_ids=notice_ids)
-        return answers.replayed(run, notice_ids)
+    if action == "replay-notifications":
+        notification_ids = launcher.replay_notifications(run)
+        _count("NotificationsReplayed")
+        logger.info(action, notification_ids=notification_ids)
+        return answers.replayed(run, notification_ids)
     if action == "stop":
         answer = answers.stopping(launcher.stop(run))
         _count("StopRequested")
@@ -207,7 +207,7 @@ def _matches(request: JobRequest, *, launcher: Launcher) -> tuple[Sequence[PoolM
     """The pools held against a job; a judgement of the job does not fail because they could not be looked at."""
     try:
         return launcher.pools.match(request), ()
-    except (SageMakerError, RunChangedError, ClientError, BotoCoreError) as error:
+    except (AwsCallError, RunChangedError, ClientError, BotoCoreError) as error:
         logger.warning("warm pools not looked at", problem=str(error))
         return (), ("the warm pools could not be looked at; the job may take one all the same",)
 

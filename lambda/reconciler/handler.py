@@ -46,7 +46,7 @@ logger = Logger(service=_SERVICE)
 metrics = Metrics(namespace=os.environ.get("POWERTOOLS_METRICS_NAMESPACE", "Spotkeep"), service=_SERVICE)
 
 _KEPT_FOR_SENDING_MILLISECONDS: Final = 30_000
-_KEPT_FOR_ONE_NOTICE_MILLISECONDS: Final = 5_000
+_KEPT_FOR_ONE_NOTIFICATION_MILLISECONDS: Final = 5_000
 
 
 @functools.cache
@@ -201,7 +201,7 @@ def handler(event: object, context: LambdaContext) -> dict[str, Any]:
 
     sweep = reconciler.sweep(
         has_time=has_time,
-        may_send=lambda: context.get_remaining_time_in_millis() > _KEPT_FOR_ONE_NOTICE_MILLISECONDS,
+        may_send=lambda: context.get_remaining_time_in_millis() > _KEPT_FOR_ONE_NOTIFICATION_MILLISECONDS,
     )
     kept = production_housekeeping().keep_house(has_time=has_time)
     sweep.failures |= kept.failures | alive.failures
@@ -221,7 +221,7 @@ def handler(event: object, context: LambdaContext) -> dict[str, Any]:
         "completed": sweep.completed,
         "pools": sweep.pools,
         "tuning_jobs": sweep.tuning_jobs,
-        "notices_sent": sweep.notices_sent,
+        "notifications_sent": sweep.notifications_sent,
         "left": sweep.left,
         "leftovers": None if kept.look is None else _counts(kept.look),
     }
@@ -242,8 +242,8 @@ def _report(sweep: Sweep) -> None:
         "RunUnchanged": sweep.unchanged,
         "RunChanged": sweep.changes,
         "HalfDoneCompleted": sweep.completed,
-        "NoticeSent": sweep.notices_sent,
-        "NoticeDead": sweep.notices_dead,
+        "NotificationSent": sweep.notifications_sent,
+        "NotificationDead": sweep.notifications_dead,
         "SweepFailures": len(sweep.failures),
         "SweepLeft": sweep.left,
         "FleetLeftoversDeleted": sweep.swept_away,

@@ -4,11 +4,11 @@ SpotkeepJobsError
 ├── DurationError                    a duration that cannot be read
 ├── RequestRefusedError              a document that must not launch; carries every problem at once (I7)
 ├── RunTableError                    the run table's errors derive from this one (see run_table)
-└── SageMakerError                   SageMaker did not do what was asked
+└── AwsCallError                     AWS did not do what was asked
     ├── TrainingJobNameTakenError    a job of that name exists already
     ├── TrainingJobNotFoundError     no job has that name
-    ├── SageMakerRefusedError        the request will never be accepted as it is
-    └── SageMakerBusyError           throttled, unreachable or failing: nobody knows, ask again
+    ├── AwsRefusedError              the request will never be accepted as it is
+    └── AwsBusyError                 throttled, unreachable or failing: the outcome is unknown, ask again
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ class RunTableError(SpotkeepJobsError):
     """The root of the run table's errors."""
 
 
-class SageMakerError(SpotkeepJobsError):
-    """SageMaker did not do what was asked.
+class AwsCallError(SpotkeepJobsError):
+    """SageMaker, EC2 or DynamoDB did not do what was asked.
 
     Attributes:
         operation: the API operation that was called.
-        code: the error's code as SageMaker or the client names it.
+        code: the error's code as the service or the client names it.
         reason: the error's own words.
     """
 
@@ -91,17 +91,17 @@ class SageMakerError(SpotkeepJobsError):
         self.reason = reason
 
 
-class TrainingJobNameTakenError(SageMakerError):
+class TrainingJobNameTakenError(AwsCallError):
     """CreateTrainingJob found a job of the same name: ours from a lost call, or a stranger's."""
 
 
-class TrainingJobNotFoundError(SageMakerError):
+class TrainingJobNotFoundError(AwsCallError):
     """No training job has that name in this account and region."""
 
 
-class SageMakerRefusedError(SageMakerError):
+class AwsRefusedError(AwsCallError):
     """The request will never be accepted as it is; nothing was created."""
 
 
-class SageMakerBusyError(SageMakerError):
+class AwsBusyError(AwsCallError):
     """Throttled, unreachable or failing after every retry: whether the call took effect is unknown."""

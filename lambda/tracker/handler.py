@@ -116,7 +116,7 @@ def follow(hint: Hint, *, tracking: Tracking) -> Answer:
         tracking: The parts.
 
     Raises:
-        SageMakerError: SageMaker could not answer.
+        AwsCallError: SageMaker could not answer.
         RunChangedError: The run kept changing under every try.
     """
     match hint.subject:
@@ -141,14 +141,14 @@ def _follow_run(hint: Hint, observed: Observation | None, tracking: Tracking) ->
         if observed.changes:
             logger.info("recorded", state=run.state, end_reason=run.end_reason, interruptions=run.interruptions)
             metrics.add_metric(name="RunChanged", unit=MetricUnit.Count, value=observed.changes)
-        delivery = tracking.outbox.deliver(observed.notices)
+        delivery = tracking.outbox.deliver(observed.notifications)
         report_delivery(delivery, logger=logger, metrics=metrics)
     return {
         "ok": True,
         "run": run.run,
         "state": run.state.value,
         "changes": observed.changes,
-        "notices_sent": list(delivery.sent),
+        "notifications_sent": list(delivery.sent),
     }
 
 
@@ -157,7 +157,7 @@ def _follow_tuning(hint: Hint, tracking: Tracking) -> Answer:
         return _foreign(hint)
     delivery = tracking.outbox.deliver_tuning_job(hint.name)
     report_delivery(delivery, logger=logger, metrics=metrics)
-    return {"ok": True, "tuning_job": hint.name, "notices_sent": list(delivery.sent)}
+    return {"ok": True, "tuning_job": hint.name, "notifications_sent": list(delivery.sent)}
 
 
 def _refuse(problem: str) -> None:

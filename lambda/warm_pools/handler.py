@@ -74,7 +74,7 @@ def look(firing: PoolFiring, *, tracking: Tracking) -> Answer:
         tracking: The parts.
 
     Raises:
-        SageMakerError: SageMaker could not answer.
+        AwsCallError: SageMaker could not answer.
         RunChangedError: The run kept changing under every try.
     """
     with logger.append_context_keys(run=firing.run, attempt=firing.attempt):
@@ -107,7 +107,7 @@ def look(firing: PoolFiring, *, tracking: Tracking) -> Answer:
         "reused_by": pool.reused_by,
         "followed": followed,
         "changes": found.changes,
-        "notices_sent": list(delivery.sent),
+        "notifications_sent": list(delivery.sent),
     }
 
 

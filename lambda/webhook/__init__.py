@@ -1,1 +1,1 @@
-"""The webhook: a function that takes notices from their topic to one address of the team's, signed."""
+"""The webhook: a function that takes notifications from their topic to one address of the team's, signed."""

@@ -1,7 +1,7 @@
-"""The Lambda entry point: a notice as SNS hands it over, posted to the team's address with a signature.
+"""The Lambda entry point: a notification as SNS hands it over, posted to the team's address with a signature.
 
-What is no notice is answered and goes nowhere. What the address does not take is raised: Lambda tries twice more, then
-the notice waits in the function's dead-letter queue, and an alarm says so.
+What is no notification is answered and goes nowhere. What the address does not take is raised: Lambda tries twice more,
+then the notification waits in the function's dead-letter queue, and an alarm says so.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pydantic import SecretStr
 from spotkeep_jobs.aws.sagemaker_api import client_config
 from spotkeep_jobs.functions.tracing import traced
 from webhook.poster import NotDeliveredError, post
-from webhook.signature import HEADER, NOTICE_HEADER, signature
+from webhook.signature import HEADER, NOTIFICATION_HEADER, signature
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -44,43 +44,43 @@ def production_target() -> tuple[str, SecretStr]:
 @metrics.log_metrics(capture_cold_start_metric=True)
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: object, context: LambdaContext) -> dict[str, Any]:  # noqa: ARG001 - Lambda passes both
-    """Post the notices of an event.
+    """Post the notifications of an event.
 
     Args:
         event: As SNS invokes a function; anything at all, when somebody else calls.
         context: Lambda's.
 
     Returns:
-        What was posted; `"ok": false` for what holds no notice.
+        What was posted; `"ok": false` for what holds no notification.
 
     Raises:
-        NotDeliveredError: The address did not take a notice.
+        NotDeliveredError: The address did not take a notification.
     """
-    notices = notices_of(event)
-    if not notices:
-        logger.warning("ignored an event", problem="it holds no notice of Spotkeep's")
+    notifications = notifications_of(event)
+    if not notifications:
+        logger.warning("ignored an event", problem="it holds no notification of Spotkeep's")
         metrics.add_metric(name="EventRefused", unit=MetricUnit.Count, value=1)
-        return {"ok": False, "error": "no-notice", "problem": "the event holds no notice of Spotkeep's"}
+        return {"ok": False, "error": "no-notification", "problem": "the event holds no notification of Spotkeep's"}
     url, secret = production_target()
-    for notice_id, body in notices.items():
+    for notification_id, body in notifications.items():
         headers = {
             "Content-Type": "application/json",
             "User-Agent": "Spotkeep",
-            NOTICE_HEADER: notice_id,
+            NOTIFICATION_HEADER: notification_id,
             HEADER: signature(secret=secret.get_secret_value(), body=body, at=datetime.now(UTC)),
         }
         try:
-            status = post(url=url, body=body, headers=headers, notice_id=notice_id)
+            status = post(url=url, body=body, headers=headers, notification_id=notification_id)
         except NotDeliveredError:
-            metrics.add_metric(name="NoticeNotPosted", unit=MetricUnit.Count, value=1)
+            metrics.add_metric(name="NotificationNotPosted", unit=MetricUnit.Count, value=1)
             raise
-        logger.info("posted", notice_id=notice_id, status=status)
-    metrics.add_metric(name="NoticePosted", unit=MetricUnit.Count, value=len(notices))
-    return {"ok": True, "posted": list(notices)}
+        logger.info("posted", notification_id=notification_id, status=status)
+    metrics.add_metric(name="NotificationPosted", unit=MetricUnit.Count, value=len(notifications))
+    return {"ok": True, "posted": list(notifications)}
 
 
-def notices_of(event: object) -> dict[str, bytes]:
-    """The documents of an event's notices, by notice id.
+def notifications_of(event: object) -> dict[str, bytes]:
+    """The documents of an event's notifications, by notification id.
 
     Args:
         event: As SNS invokes a function.
@@ -95,7 +95,12 @@ def notices_of(event: object) -> dict[str, bytes]:
             document = json.loads(text) if isinstance(text, str) else None
         except (ValueError, RecursionError):
             continue
-        notice_id = document.get("notice_id") if isinstance(document, Mapping) else None
-        if isinstance(notice_id, str) and isinstance(text, str) and notice_id.isascii() and notice_id.isprintable():
-            found[notice_id] = text.encode(errors="replace")
+        notification_id = document.get("notification_id") if isinstance(document, Mapping) else None
+        if (
+            isinstance(notification_id, str)
+            and isinstance(text, str)
+            and notification_id.isascii()
+            and notification_id.isprintable()
+        ):
+            found[notification_id] = text.encode(errors="replace")
     return found

@@ -13,17 +13,18 @@ TIMEOUT_SECONDS: Final = 10
 
 
 class NotDeliveredError(SpotkeepJobsError):
-    """The address did not take a notice; Lambda tries again, and puts it into the dead-letter queue at last."""
+    """The address did not take a notification; Lambda tries again, and puts it into the dead-letter queue at last."""
 
-    def __init__(self, *, notice_id: str, reason: str) -> None:
+    def __init__(self, *, notification_id: str, reason: str) -> None:
         super().__init__(
-            f"notice {notice_id} was not taken by the webhook: {reason}. Look whether its address answers with 2xx"
+            f"notification {notification_id} was not taken by the webhook: {reason}. "
+            "Check that its address answers with 2xx"
         )
-        self.notice_id = notice_id
+        self.notification_id = notification_id
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect would take a signed notice to whoever the address names."""
+    """A redirect would take a signed notification to whoever the address names."""
 
     def redirect_request(self, *_: object, **__: object) -> None:
         return None
@@ -32,14 +33,14 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 _opener: Final = urllib.request.build_opener(_NoRedirects)
 
 
-def post(*, url: str, body: bytes, headers: Mapping[str, str], notice_id: str) -> int:
+def post(*, url: str, body: bytes, headers: Mapping[str, str], notification_id: str) -> int:
     """Post a body.
 
     Args:
         url: The team's address.
         body: What is posted.
         headers: Beside it.
-        notice_id: For the error.
+        notification_id: For the error.
 
     Returns:
         The answer's status, 2xx.
@@ -53,6 +54,6 @@ def post(*, url: str, body: bytes, headers: Mapping[str, str], notice_id: str) -
             return int(answer.status)
     except urllib.error.HTTPError as error:
         error.close()
-        raise NotDeliveredError(notice_id=notice_id, reason=f"it answered {error.code}") from error
+        raise NotDeliveredError(notification_id=notification_id, reason=f"it answered {error.code}") from error
     except OSError as error:
-        raise NotDeliveredError(notice_id=notice_id, reason=f"no answer ({error})") from error
+        raise NotDeliveredError(notification_id=notification_id, reason=f"no answer ({error})") from error

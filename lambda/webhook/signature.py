@@ -1,4 +1,4 @@
-"""How a receiver knows that a notice is ours, and not an old one sent again by a stranger. Pure.
+"""How a receiver knows that a notification is ours, and not an old one sent again by a stranger. Pure.
 
 The header `Spotkeep-Signature: t=<epoch seconds>,v1=<hex>` holds the HMAC-SHA256 of `<epoch seconds>.<body>` under the
 webhook's secret. Source: https://www.rfc-editor.org/rfc/rfc2104
@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Final
 
 HEADER: Final = "Spotkeep-Signature"
-NOTICE_HEADER: Final = "Spotkeep-Notice"
-"""Holds the notice id: the same on every delivery of the same notice."""
+NOTIFICATION_HEADER: Final = "Spotkeep-Notification"
+"""Holds the notification id: the same on every delivery of the same notification."""
 
 
 def signature(*, secret: str, body: bytes, at: datetime) -> str:

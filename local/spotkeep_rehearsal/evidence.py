@@ -66,8 +66,8 @@ class RunEvidence:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReceivedNotice:
-    """A notice as its subscriber got it.
+class ReceivedNotification:
+    """A notification as its subscriber got it.
 
     Attributes:
         run: The run it tells of.

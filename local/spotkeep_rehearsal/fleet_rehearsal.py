@@ -26,7 +26,7 @@ from spotkeep_rehearsal.evidence import Check, RunEvidence
 from spotkeep_rehearsal.fleet_evidence import FleetEvidence, InstanceLife, Surroundings, instance_life, told_events
 from spotkeep_rehearsal.fleet_verdict import judge_fleet
 from spotkeep_rehearsal.gathering import model_files_of
-from spotkeep_rehearsal.rehearsed_runs import Runs, collect_notices, head_of, none_left_behind
+from spotkeep_rehearsal.rehearsed_runs import Runs, collect_notifications, head_of, none_left_behind
 from spotkeep_rehearsal.report import Report
 from spotkeep_rehearsal.report_file import WrittenReport
 from spotkeep_rehearsal.staging import QUICK_SYNC, Observer, Stage, Staging
@@ -49,8 +49,8 @@ class Deployment(Protocol):
         """The run table."""
 
     @property
-    def notice_topic_arn(self) -> str:
-        """Where notices are published."""
+    def notification_topic_arn(self) -> str:
+        """Where notifications are published."""
 
     def launch(self, *, run: str) -> None:
         """Launch the rehearsed job as a run of this id, the way a user would; raises when it is refused."""
@@ -87,7 +87,7 @@ class FleetReport(WrittenReport):
     """Everything a rehearsal on a fleet found.
 
     Attributes:
-        of_the_run: What is said of any run: interruptions, model, notices, bill.
+        of_the_run: What is said of any run: interruptions, model, notifications, bill.
         checks: What a fleet is for.
         evidence: What those were judged by.
     """
@@ -176,8 +176,8 @@ class _FleetRehearsal:
             subscriber = Subscriber.subscribe(
                 sns=session.client("sns"),
                 sqs=session.client("sqs"),
-                topic_arn=deployment.notice_topic_arn,
-                queue_name=f"{self._run}-notices",
+                topic_arn=deployment.notification_topic_arn,
+                queue_name=f"{self._run}-notifications",
             )
             unfinished = none_left_behind(deployment, names, stage=Stage.TRAINING, observer=self._observer)
             with contextlib.closing(subscriber), unfinished, run.market_as_it_was():
@@ -185,9 +185,9 @@ class _FleetRehearsal:
                 before = run.surroundings()
                 trained = self._taken_twice(deployment, run)
                 self._complete(deployment, run)
-                with self._staging.stage(Stage.NOTICES) as outcome:
-                    notices = collect_notices(subscriber, names, observer=self._observer)
-                    outcome.append(f"{len(notices)} received")
+                with self._staging.stage(Stage.NOTIFICATIONS) as outcome:
+                    notifications = collect_notifications(subscriber, names, observer=self._observer)
+                    outcome.append(f"{len(notifications)} received")
             evidence = FleetEvidence(
                 lives=run.lives(),
                 before=before,
@@ -198,10 +198,10 @@ class _FleetRehearsal:
             of_runs = [self._evidence(deployment.runs, fleet, s3) for fleet in (run, reference)]
             head = head_of(deployment.runs, self._run)
         of_the_run = Report(
-            verdict=judge(planned_interruptions=2, run=of_runs[0], reference=of_runs[1], notices=notices),
+            verdict=judge(planned_interruptions=2, run=of_runs[0], reference=of_runs[1], notifications=notifications),
             run=of_runs[0],
             reference=of_runs[1],
-            notices=notices,
+            notifications=notifications,
             head=head,
             seconds={**self._staging.seconds, "total": time.monotonic() - started},
         )

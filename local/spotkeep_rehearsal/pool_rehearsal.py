@@ -17,11 +17,11 @@ from typing import Any, Protocol
 from spotkeep_jobs.aws.training_logs import CloudWatchJobLogs
 from spotkeep_jobs.facts.job_events import JobEventKind
 from spotkeep_jobs.facts.record import Attempt, Pool, Run
-from spotkeep_jobs.facts.states import NoticeKind, PoolState
+from spotkeep_jobs.facts.states import NotificationKind, PoolState
 from spotkeep_local.control import LocalControl
 from spotkeep_local.lifecycle import LocalAws
 from spotkeep_rehearsal.errors import RehearsalTimeoutError
-from spotkeep_rehearsal.evidence import Check, ReceivedNotice
+from spotkeep_rehearsal.evidence import Check, ReceivedNotification
 from spotkeep_rehearsal.pool_verdict import JobStart, PoolEvidence, judge_pool
 from spotkeep_rehearsal.report_file import WrittenReport
 from spotkeep_rehearsal.staging import Observer, Stage, Staging
@@ -57,8 +57,8 @@ class Deployment(Protocol):
         """The run table."""
 
     @property
-    def notice_topic_arn(self) -> str:
-        """Where notices are published."""
+    def notification_topic_arn(self) -> str:
+        """Where notifications are published."""
 
     def launch(self, *, run: str, keep_alive_seconds: int) -> None:
         """Launch the rehearsed job on demand, as a run of this id, with a warm pool for so long."""
@@ -133,7 +133,7 @@ class PoolReport(WrittenReport):
                 for head in (evidence.first_head, evidence.second_head)
             ],
             "extended_seconds": evidence.extended_seconds,
-            "notifications": [asdict(notice) for notice in evidence.notices],
+            "notifications": [asdict(notification) for notification in evidence.notifications],
             "seconds": {stage: round(seconds, 3) for stage, seconds in self.seconds.items()},
         }
 
@@ -168,7 +168,7 @@ class _PoolRehearsal:
         )
         stamp = time.strftime("%m%d-%H%M%S")
         self._first, self._second = (f"{plan.name[:28].rstrip('-')}-{stamp}-{nth}" for nth in ("first", "next"))
-        self._notices: list[ReceivedNotice] = []
+        self._notifications: list[ReceivedNotification] = []
 
     def run(self, connect: Callable[[LocalAws], Deployment]) -> PoolReport:
         started = time.monotonic()
@@ -180,15 +180,15 @@ class _PoolRehearsal:
             subscriber = Subscriber.subscribe(
                 sns=session.client("sns"),
                 sqs=session.client("sqs"),
-                topic_arn=deployment.notice_topic_arn,
-                queue_name=f"{self._first}-notices",
+                topic_arn=deployment.notification_topic_arn,
+                queue_name=f"{self._first}-notifications",
             )
             with contextlib.closing(subscriber), self._no_pool_left_behind(deployment):
                 first = self._job(Stage.FIRST_JOB, self._first, deployment, logs, control, subscriber)
                 second = self._job(Stage.NEXT_JOB, self._second, deployment, logs, control, subscriber)
                 moved = self._extend(deployment)
-                self._await_notice(Stage.REMINDER, NoticeKind.POOL_EXPIRING, subscriber)
-                self._await_notice(Stage.EXPIRY, NoticeKind.POOL_EXPIRED, subscriber)
+                self._await_notification(Stage.REMINDER, NotificationKind.POOL_EXPIRING, subscriber)
+                self._await_notification(Stage.EXPIRY, NotificationKind.POOL_EXPIRED, subscriber)
                 self._listen(subscriber, seconds=_QUIET_SECONDS)
             evidence = PoolEvidence(
                 first=first,
@@ -199,7 +199,7 @@ class _PoolRehearsal:
                 second_head=self._head(deployment, self._second),
                 extended_seconds=moved,
                 asked_seconds=float(self._plan.real(EXTENSION_SECONDS)),
-                notices=self._notices,
+                notifications=self._notifications,
             )
         seconds = {**self._staging.seconds, "total": time.monotonic() - started}
         return PoolReport(checks=judge_pool(evidence), evidence=evidence, faster=self._plan.faster, seconds=seconds)
@@ -252,14 +252,14 @@ class _PoolRehearsal:
             outcome.append(f"kept until {after:%H:%M:%S} UTC instead of {before:%H:%M:%S}")
         return (after - before).total_seconds()
 
-    def _await_notice(self, stage: Stage, kind: NoticeKind, subscriber: Subscriber) -> None:
-        """Wait for a notice about the second pool, which a schedule of the app's own brings."""
+    def _await_notification(self, stage: Stage, kind: NotificationKind, subscriber: Subscriber) -> None:
+        """Wait for a notification about the second pool, which a schedule of the app's own brings."""
         with self._staging.stage(stage) as outcome:
             deadline = time.monotonic() + self._plan.timeout_seconds + self._plan.real(2 * KEEP_ALIVE_SECONDS)
             while not self._told(self._second, kind, subscriber):
                 if time.monotonic() > deadline:
                     raise RehearsalTimeoutError(
-                        seconds=self._plan.timeout_seconds, states={self._second: f"no notice {kind.value}"}
+                        seconds=self._plan.timeout_seconds, states={self._second: f"no notification {kind.value}"}
                     )
             outcome.append("told")
 
@@ -273,15 +273,15 @@ class _PoolRehearsal:
 
     def _told(self, run: str, status: str, subscriber: Subscriber) -> bool:
         self._listen(subscriber, seconds=0.0)
-        return any(notice.run == run and notice.status == status for notice in self._notices)
+        return any(notification.run == run and notification.status == status for notification in self._notifications)
 
     def _listen(self, subscriber: Subscriber, *, seconds: float) -> None:
         until = time.monotonic() + seconds
         while True:
-            for notice in subscriber.receive(wait_seconds=1):
-                if notice.run in (self._first, self._second):
-                    self._notices.append(notice)
-                    self._observer.notice_received(notice)
+            for notification in subscriber.receive(wait_seconds=1):
+                if notification.run in (self._first, self._second):
+                    self._notifications.append(notification)
+                    self._observer.notification_received(notification)
             if time.monotonic() >= until:
                 return
 

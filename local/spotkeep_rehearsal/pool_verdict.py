@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from spotkeep_jobs.facts.record import Pool, Run
-from spotkeep_jobs.facts.states import NoticeKind, PoolEndReason, PoolState
-from spotkeep_rehearsal.evidence import Check, ReceivedNotice
+from spotkeep_jobs.facts.states import NotificationKind, PoolEndReason, PoolState
+from spotkeep_rehearsal.evidence import Check, ReceivedNotification
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class PoolEvidence:
         second_head: The second run's.
         extended_seconds: By how much the second pool's expiry moved when it was extended.
         asked_seconds: By how much it was asked to.
-        notices: What the subscriber received, in the order of arrival.
+        notifications: What the subscriber received, in the order of arrival.
     """
 
     first: JobStart
@@ -51,21 +51,25 @@ class PoolEvidence:
     second_head: Run
     extended_seconds: float
     asked_seconds: float
-    notices: Sequence[ReceivedNotice]
+    notifications: Sequence[ReceivedNotification]
 
 
 def judge_pool(evidence: PoolEvidence) -> list[Check]:
-    """Judge a rehearsed pool, from the first job to the notice of expiry."""
+    """Judge a rehearsed pool, from the first job to the notification of expiry."""
     return list(_checks(evidence))
 
 
 def _checks(evidence: PoolEvidence) -> Iterator[Check]:
     first, second = evidence.first, evidence.second
-    ended = [notice for notice in evidence.notices if notice.run == first.run and notice.status == "completed"]
+    ended = [
+        notification
+        for notification in evidence.notifications
+        if notification.run == first.run and notification.status == "completed"
+    ]
     tells = len(ended) == 1 and "Warm pool" in ended[0].body and f"--like {first.run}" in ended[0].body
     yield Check(
-        expected="the first job's notice says until when its pool is warm, what it costs, and the commands",
-        found=f"{len(ended)} notice of its end, {'with' if tells else 'without'} all that",
+        expected="the first job's notification says until when its pool is warm, what it costs, and the commands",
+        found=f"{len(ended)} notification of its end, {'with' if tells else 'without'} all that",
         passed=tells,
     )
     yield Check(
@@ -85,18 +89,22 @@ def _checks(evidence: PoolEvidence) -> Iterator[Check]:
         found=f"{evidence.extended_seconds:.0f} s",
         passed=evidence.extended_seconds == evidence.asked_seconds,
     )
-    reminders, expiries = (_told(evidence, kind) for kind in (NoticeKind.POOL_EXPIRING, NoticeKind.POOL_EXPIRED))
+    reminders, expiries = (
+        _told(evidence, kind) for kind in (NotificationKind.POOL_EXPIRING, NotificationKind.POOL_EXPIRED)
+    )
     yield Check(
         expected="the end of the second pool is announced once, before it comes",
         found=f"{len(reminders)} told",
-        passed=[notice.run for notice in reminders] == [second.run]
-        and evidence.notices.index(reminders[0]) < min(map(evidence.notices.index, expiries), default=1_000_000),
+        passed=[notification.run for notification in reminders] == [second.run]
+        and evidence.notifications.index(reminders[0])
+        < min(map(evidence.notifications.index, expiries), default=1_000_000),
     )
     pool = evidence.second_pool
     yield Check(
         expected="its expiry is told once, and nobody is told that the first, which was taken, expired",
-        found=f"{len(expiries)} told, of {', '.join(notice.run for notice in expiries) or 'nobody'}; {pool.end_reason}",
-        passed=[notice.run for notice in expiries] == [second.run] and pool.end_reason is PoolEndReason.EXPIRED,
+        found=f"{len(expiries)} told, of {', '.join(each.run for each in expiries) or 'nobody'}; {pool.end_reason}",
+        passed=[notification.run for notification in expiries] == [second.run]
+        and pool.end_reason is PoolEndReason.EXPIRED,
     )
     idle = [head.cost.idle_pool_seconds if head.cost else 0.0 for head in (evidence.first_head, evidence.second_head)]
     yield Check(
@@ -106,5 +114,5 @@ def _checks(evidence: PoolEvidence) -> Iterator[Check]:
     )
 
 
-def _told(evidence: PoolEvidence, kind: NoticeKind) -> list[ReceivedNotice]:
-    return [notice for notice in evidence.notices if notice.status == kind]
+def _told(evidence: PoolEvidence, kind: NotificationKind) -> list[ReceivedNotification]:
+    return [notification for notification in evidence.notifications if notification.status == kind]

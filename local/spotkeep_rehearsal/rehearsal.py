@@ -1,7 +1,7 @@
 """Runs a rehearsal from an empty machine to a verdict, telling an observer what it does.
 
 The order is the user's own: a local AWS, `cdk bootstrap`, `cdk deploy`, a subscriber, two launches (the run that will
-lose its capacity and the same job left alone), the training, the notices, the bill. What happened is gathered as
+lose its capacity and the same job left alone), the training, the notifications, the bill. What happened is gathered as
 evidence and judged by :func:`spotkeep_rehearsal.verdict.judge`.
 """
 
@@ -23,7 +23,7 @@ from spotkeep_local.training.facts import JobFacts, ProcessLifetime
 from spotkeep_rehearsal.errors import RehearsalTimeoutError
 from spotkeep_rehearsal.evidence import RunEvidence
 from spotkeep_rehearsal.gathering import gather_evidence
-from spotkeep_rehearsal.rehearsed_runs import Runs, collect_notices, head_of, none_left_behind
+from spotkeep_rehearsal.rehearsed_runs import Runs, collect_notifications, head_of, none_left_behind
 from spotkeep_rehearsal.report import Report
 from spotkeep_rehearsal.staging import Observer, Stage, Staging
 from spotkeep_rehearsal.subscriber import Subscriber
@@ -55,8 +55,8 @@ class Deployment(Protocol):
         """The run table."""
 
     @property
-    def notice_topic_arn(self) -> str:
-        """Where notices are published."""
+    def notification_topic_arn(self) -> str:
+        """Where notifications are published."""
 
     def job_log(self, job_name: str) -> JobLog:
         """The log of a training job."""
@@ -137,17 +137,17 @@ class _Rehearsal:
             subscriber = Subscriber.subscribe(
                 sns=session.client("sns"),
                 sqs=session.client("sqs"),
-                topic_arn=deployment.notice_topic_arn,
-                queue_name=f"{self._run}-notices",
+                topic_arn=deployment.notification_topic_arn,
+                queue_name=f"{self._run}-notifications",
             )
             names = (self._run, self._reference)
             unfinished = none_left_behind(deployment, names, stage=Stage.TRAINING, observer=self._observer)
             with contextlib.closing(subscriber), self._faulty_events(control), unfinished:
                 self._launch(deployment, control)
                 self._train(deployment, control)
-                with self._staging.stage(Stage.NOTICES) as outcome:
-                    notices = collect_notices(subscriber, names, observer=self._observer)
-                    outcome.append(f"{len(notices)} received")
+                with self._staging.stage(Stage.NOTIFICATIONS) as outcome:
+                    notifications = collect_notifications(subscriber, names, observer=self._observer)
+                    outcome.append(f"{len(notifications)} received")
             logs = CloudWatchJobLogs(session.client("logs"))
             run, reference = (
                 self._evidence(name, deployment.runs, logs, control, session.client("s3")) for name in names
@@ -156,11 +156,14 @@ class _Rehearsal:
         seconds = {**self._staging.seconds, "total": time.monotonic() - started}
         return Report(
             verdict=judge(
-                planned_interruptions=len(self._plan.interruptions), run=run, reference=reference, notices=notices
+                planned_interruptions=len(self._plan.interruptions),
+                run=run,
+                reference=reference,
+                notifications=notifications,
             ),
             run=run,
             reference=reference,
-            notices=notices,
+            notifications=notifications,
             head=head,
             seconds=seconds,
         )

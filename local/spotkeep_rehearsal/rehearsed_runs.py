@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Protocol
 from spotkeep_jobs.facts.record import Attempt, Run
 
 if TYPE_CHECKING:
-    from spotkeep_rehearsal.evidence import ReceivedNotice
+    from spotkeep_rehearsal.evidence import ReceivedNotification
     from spotkeep_rehearsal.staging import Observer, Stage
     from spotkeep_rehearsal.subscriber import Subscriber
 
 _QUIET_SECONDS = 3
-"""How long to listen on for what should not come: a second notice, from an event that was delivered twice."""
+"""How long to listen on for what should not come: a second notification, from an event that was delivered twice."""
 _LONGEST_NOTICE_SECONDS = 60
 _ENDINGS = frozenset({"completed", "failed", "stopped"})
 
@@ -53,21 +53,23 @@ def head_of(runs: Runs, name: str) -> Run:
     return run
 
 
-def collect_notices(subscriber: Subscriber, awaited: Collection[str], *, observer: Observer) -> list[ReceivedNotice]:
+def collect_notifications(
+    subscriber: Subscriber, awaited: Collection[str], *, observer: Observer
+) -> list[ReceivedNotification]:
     """Listen until each run's ending was told, and a little longer for what should not come."""
-    notices: list[ReceivedNotice] = []
+    notifications: list[ReceivedNotification] = []
     deadline = time.monotonic() + _LONGEST_NOTICE_SECONDS
     quiet_since = time.monotonic()
     while time.monotonic() < deadline:
-        arrived = [notice for notice in subscriber.receive(wait_seconds=1) if notice.run in awaited]
-        notices += arrived
-        for notice in arrived:
-            observer.notice_received(notice)
+        arrived = [notification for notification in subscriber.receive(wait_seconds=1) if notification.run in awaited]
+        notifications += arrived
+        for notification in arrived:
+            observer.notification_received(notification)
             quiet_since = time.monotonic()
-        told = {notice.run for notice in notices if notice.status in _ENDINGS}
+        told = {notification.run for notification in notifications if notification.status in _ENDINGS}
         if told == set(awaited) and time.monotonic() - quiet_since >= _QUIET_SECONDS:
             break
-    return notices
+    return notifications
 
 
 @contextlib.contextmanager

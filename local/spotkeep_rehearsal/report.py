@@ -8,7 +8,7 @@ from typing import Any
 
 from spotkeep_jobs.facts.record import Run
 from spotkeep_local import price_list
-from spotkeep_rehearsal.evidence import ReceivedNotice, RunEvidence
+from spotkeep_rehearsal.evidence import ReceivedNotification, RunEvidence
 from spotkeep_rehearsal.model_archive import hash_of_hashes
 from spotkeep_rehearsal.report_file import WrittenReport
 from spotkeep_rehearsal.verdict import Verdict
@@ -22,7 +22,7 @@ class Report(WrittenReport):
         verdict: The judgement and its reasons.
         run: What became of the interrupted run.
         reference: What became of the run left alone.
-        notices: What the subscriber received, in the order of arrival.
+        notifications: What the subscriber received, in the order of arrival.
         head: The interrupted run's record, with its account of the cost.
         seconds: Wall-clock seconds by stage.
     """
@@ -30,7 +30,7 @@ class Report(WrittenReport):
     verdict: Verdict
     run: RunEvidence
     reference: RunEvidence
-    notices: Sequence[ReceivedNotice]
+    notifications: Sequence[ReceivedNotification]
     head: Run
     seconds: Mapping[str, float]
 
@@ -53,7 +53,7 @@ class Report(WrittenReport):
                 "run": hash_of_hashes(self.run.model_files),
                 "uninterrupted": hash_of_hashes(self.reference.model_files),
             },
-            "notifications": [asdict(notice) for notice in self.notices],
+            "notifications": [asdict(notification) for notification in self.notifications],
             "cost": self.head.cost.model_dump(mode="json") if self.head.cost else None,
             "prices": price_list.ORIGIN,
             "seconds": {stage: round(seconds, 3) for stage, seconds in self.seconds.items()},

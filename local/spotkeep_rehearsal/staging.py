@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from spotkeep_local import cdk, lifecycle
 from spotkeep_local.lifecycle import LocalAws
 from spotkeep_local.options import ServerOptions
-from spotkeep_rehearsal.evidence import ReceivedNotice
+from spotkeep_rehearsal.evidence import ReceivedNotification
 
 # A rehearsed job takes seconds where a real one takes hours; its checkpoints go up as much faster.
 QUICK_SYNC = ServerOptions(sync_interval_seconds=0.2)
@@ -26,7 +26,7 @@ class Stage(enum.StrEnum):
     DEPLOY = "cdk deploy"
     LAUNCH = "launch"
     TRAINING = "training"
-    NOTICES = "notices"
+    NOTIFICATIONS = "notifications"
     FIRST_JOB = "first job"
     NEXT_JOB = "next job"
     EXTENSION = "extension"
@@ -60,8 +60,8 @@ class Observer(Protocol):
     def job_said(self, line: str) -> None:
         """The training script printed a line."""
 
-    def notice_received(self, notice: ReceivedNotice) -> None:
-        """The subscriber got a notice."""
+    def notification_received(self, notification: ReceivedNotification) -> None:
+        """The subscriber got a notification."""
 
 
 class Staging:

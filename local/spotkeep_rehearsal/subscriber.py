@@ -1,4 +1,4 @@
-"""A subscriber to the notices: a queue on the topic, read as a program would read it."""
+"""A subscriber to the notifications: a queue on the topic, read as a program would read it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_rehearsal.evidence import ReceivedNotice
+from spotkeep_rehearsal.evidence import ReceivedNotification
 
 if TYPE_CHECKING:
     from mypy_boto3_sns import SNSClient
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Subscriber:
-    """Receives every notice of a topic through a queue of its own.
+    """Receives every notification of a topic through a queue of its own.
 
     A queue sees duplicates that a mailbox would see too, which is what makes promise I4 checkable.
     """
@@ -30,7 +30,7 @@ class Subscriber:
         Args:
             sns: Client of the topic's account.
             sqs: Client of the same account.
-            topic_arn: The topic of the notices.
+            topic_arn: The topic of the notifications.
             queue_name: A name for the queue, new or not.
         """
         queue_url = sqs.create_queue(QueueName=queue_name)["QueueUrl"]
@@ -40,16 +40,16 @@ class Subscriber:
         )
         return cls(sns=sns, sqs=sqs, queue_url=queue_url, subscription_arn=subscription["SubscriptionArn"])
 
-    def receive(self, *, wait_seconds: int) -> list[ReceivedNotice]:
-        """Take the notices that have arrived, waiting up to ``wait_seconds`` (0 to 20) for the first."""
+    def receive(self, *, wait_seconds: int) -> list[ReceivedNotification]:
+        """Take the notifications that have arrived, waiting up to ``wait_seconds`` (0 to 20) for the first."""
         answer = self._sqs.receive_message(
             QueueUrl=self._queue_url, MaxNumberOfMessages=10, WaitTimeSeconds=wait_seconds
         )
-        notices = []
+        notifications = []
         for message in answer.get("Messages", []):
-            notices.append(parse_notice(json.loads(message["Body"])))
+            notifications.append(parse_notification(json.loads(message["Body"])))
             self._sqs.delete_message(QueueUrl=self._queue_url, ReceiptHandle=message["ReceiptHandle"])
-        return notices
+        return notifications
 
     def close(self) -> None:
         """End the subscription and delete the queue."""
@@ -57,13 +57,13 @@ class Subscriber:
         self._sqs.delete_queue(QueueUrl=self._queue_url)
 
 
-def parse_notice(envelope: Mapping[str, Any]) -> ReceivedNotice:
-    """Read a notice from the JSON that SNS delivers to a queue: an envelope, and in it the notice for programs.
+def parse_notification(envelope: Mapping[str, Any]) -> ReceivedNotification:
+    """Read a notification from the JSON that SNS delivers to a queue: an envelope, and in it the one for programs.
 
     Source: https://docs.aws.amazon.com/sns/latest/dg/sns-message-and-json-formats.html
     """
     attributes = {name: value["Value"] for name, value in envelope.get("MessageAttributes", {}).items()}
-    return ReceivedNotice(
+    return ReceivedNotification(
         run=attributes.get("run", ""),
         status=attributes.get("status", ""),
         subject=envelope.get("Subject", ""),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 
-from spotkeep_rehearsal.evidence import Ending, Interruption, ProcessLife, ReceivedNotice, RunEvidence
+from spotkeep_rehearsal.evidence import Ending, Interruption, ProcessLife, ReceivedNotification, RunEvidence
 
 _COMPLETED = "COMPLETED"
 
@@ -41,7 +41,7 @@ def judge(
     planned_interruptions: int,
     run: RunEvidence,
     reference: RunEvidence,
-    notices: Sequence[ReceivedNotice],
+    notifications: Sequence[ReceivedNotification],
 ) -> Verdict:
     """Judge a rehearsed run against the same job left alone.
 
@@ -49,7 +49,7 @@ def judge(
         planned_interruptions: How many losses of capacity the plan asked for.
         run: The run that was interrupted.
         reference: The run that was left alone.
-        notices: Every notice the subscriber received about either.
+        notifications: Every notification the subscriber received about either.
 
     Returns:
         The verdict, with every reason against it.
@@ -61,7 +61,7 @@ def judge(
         *_interruptions_happened(planned_interruptions, interruptions),
         *(reason for pair in enumerate(interruptions, start=1) for reason in _little_was_lost(*pair, run=run)),
         *_same_model(run, reference),
-        *_told_once(run, reference, notices),
+        *_told_once(run, reference, notifications),
     ]
     return Verdict(reasons=tuple(reasons), interruptions=interruptions, identical_to_uninterrupted=identical)
 
@@ -168,10 +168,10 @@ def _same_model(run: RunEvidence, reference: RunEvidence) -> list[str]:
     ]
 
 
-def _told_once(run: RunEvidence, reference: RunEvidence, notices: Sequence[ReceivedNotice]) -> list[str]:
+def _told_once(run: RunEvidence, reference: RunEvidence, notifications: Sequence[ReceivedNotification]) -> list[str]:
     reasons = []
     for evidence in (run, reference):
-        endings = [n for n in notices if n.run == evidence.run and n.status in {"completed", "failed", "stopped"}]
+        endings = [n for n in notifications if n.run == evidence.run and n.status in {"completed", "failed", "stopped"}]
         if len(endings) != 1:
             reasons.append(
                 f"the ending of {evidence.run} was told {len(endings)} times, not once"

@@ -58,9 +58,9 @@ def test_a_look_at_an_account_in_order_describes_nothing() -> None:
     assert much["calls"]["StopTrainingJob"] == measures.LEFT_OVER
 
 
-def test_notices_whose_sends_fail_are_neither_lost_nor_doubled() -> None:
+def test_notifications_whose_sends_fail_are_neither_lost_nor_doubled() -> None:
     with measures.quiet():
-        told = measures.told(notices=300, failing=0.2)
+        told = measures.told(notifications=300, failing=0.2)
     assert (told.figures["lost"], told.figures["doubled"]) == (0, 0)
     assert told.figures["sends_that_failed"] > 30
 
@@ -75,7 +75,7 @@ def test_it_prints_its_verdict_and_writes_its_figures(tmp_path: Path) -> None:
         "25",
         "--pools",
         "3",
-        "--notices",
+        "--notifications",
         "50",
         "--output",
         output,
@@ -83,4 +83,4 @@ def test_it_prints_its_verdict_and_writes_its_figures(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(output.read_text())["kept"] is True
-    assert "50 notices" in done.stdout
+    assert "50 notifications" in done.stdout

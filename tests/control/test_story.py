@@ -1,4 +1,4 @@
-"""I1, I4, I6 and I8 under any story, in a short form, and proof that it would notice.
+"""I1, I4, I6 and I8 under any story, in a short form, and proof that it would notification.
 
 `make torture-control` tells many more.
 """
@@ -61,9 +61,9 @@ def test_the_long_form_gives_a_verdict_and_its_figures(tmp_path: Path) -> None:
     assert "nothing broke" in done.stdout
 
 
-def sent_notices_are_offered_again(patch: pytest.MonkeyPatch) -> None:
-    """A notice that went out goes back into the outbox."""
-    patch.setattr(RunTable, "mark_sent", lambda self, notice, **how: self.release_notice(notice))
+def sent_notifications_are_offered_again(patch: pytest.MonkeyPatch) -> None:
+    """A notification that went out goes back into the outbox."""
+    patch.setattr(RunTable, "mark_sent", lambda self, notification, **how: self.release_notification(notification))
 
 
 def endings_keep_their_lineage(patch: pytest.MonkeyPatch) -> None:
@@ -136,7 +136,7 @@ BEGIN_ATTEMPT = RunTable.begin_attempt
 @pytest.mark.parametrize(
     ("fault", "soon_found_from"),
     [
-        (sent_notices_are_offered_again, 1),
+        (sent_notifications_are_offered_again, 1),
         (endings_keep_their_lineage, 1),
         (stops_are_only_recorded, 3),
         (only_the_last_attempt_is_billed, 4),
@@ -148,7 +148,7 @@ BEGIN_ATTEMPT = RunTable.begin_attempt
         (looks_take_pools_that_wait, 3),
     ],
 )
-def test_a_fault_is_noticed(
+def test_a_fault_is_notificationd(
     fault: Callable[[pytest.MonkeyPatch], None], soon_found_from: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the seed; some find it in fewer stories."""

@@ -52,9 +52,11 @@ def counting(app: DeployedApp, *, steps: int = 40, holds_at: int | None = None, 
     }
 
 
-def ending_notices(app: DeployedApp, run: str) -> list[str]:
+def ending_notifications(app: DeployedApp, run: str) -> list[str]:
     return [
-        notice.kind.value for notice in app.runs.notices(run) if notice.kind.value in {"completed", "failed", "stopped"}
+        notification.kind.value
+        for notification in app.runs.notifications(run)
+        if notification.kind.value in {"completed", "failed", "stopped"}
     ]
 
 
@@ -80,7 +82,7 @@ def test_the_launcher_called_twice_at_once_launches_one_job(deployed_app: Deploy
     deployed_app.wait_until_ended(job["run"])
 
 
-def test_lost_events_delay_a_notice_and_lose_nothing(deployed_app: DeployedApp) -> None:
+def test_lost_events_delay_a_notification_and_lose_nothing(deployed_app: DeployedApp) -> None:
     job = counting(deployed_app, steps=5)
     deployed_app.control.event_faults(EventFaults(drop=1.0))
     try:
@@ -96,7 +98,7 @@ def test_lost_events_delay_a_notice_and_lose_nothing(deployed_app: DeployedApp) 
         deployed_app.control.event_faults(EventFaults())
     assert ended.state is RunState.COMPLETED
     deployed_app.invoke("reconciler", {})
-    assert ending_notices(deployed_app, job["run"]) == ["completed"]
+    assert ending_notifications(deployed_app, job["run"]) == ["completed"]
 
 
 def test_doubled_and_shuffled_events_tell_an_ending_once(deployed_app: DeployedApp) -> None:
@@ -111,11 +113,11 @@ def test_doubled_and_shuffled_events_tell_an_ending_once(deployed_app: DeployedA
     try:
         deployed_app.launch(**job)
         ended = deployed_app.wait_until_ended(job["run"])
-        time.sleep(3)  # what is shuffled may still be on its way; a second notice would come of it
+        time.sleep(3)  # what is shuffled may still be on its way; a second notification would come of it
     finally:
         deployed_app.control.event_faults(EventFaults())
     assert ended.interruptions == 1
-    kinds = [notice.kind.value for notice in deployed_app.runs.notices(job["run"])]
+    kinds = [notification.kind.value for notification in deployed_app.runs.notifications(job["run"])]
     assert sorted(kinds) == ["completed", "interrupted", "resumed"]
 
 
@@ -125,7 +127,7 @@ def test_a_script_that_fails_is_told_with_its_reason(deployed_app: DeployedApp) 
     ended = deployed_app.wait_until_ended(job["run"])
     assert (ended.state, ended.end_reason) == (RunState.FAILED, EndReason.SCRIPT_FAILED)
     assert "the data is not what it was" in (ended.failure_reason or "")
-    assert ending_notices(deployed_app, job["run"]) == ["failed"]
+    assert ending_notifications(deployed_app, job["run"]) == ["failed"]
 
 
 def test_a_stopped_run_saves_and_resumes_where_it_stopped(deployed_app: DeployedApp) -> None:
@@ -186,4 +188,4 @@ def test_a_killed_local_aws_takes_its_jobs_up_again_when_it_is_started(deployed_
     lifetimes = deployed_app.control.job_facts(ended.job_name).lifetimes
     assert len(lifetimes) == 2
     assert (lifetimes[-1].resumed_step or 0) > 0
-    assert ending_notices(deployed_app, job["run"]) == ["completed"]
+    assert ending_notifications(deployed_app, job["run"]) == ["completed"]

@@ -8,7 +8,7 @@ import time
 import pytest
 from botocore.exceptions import ClientError
 
-from spotkeep_jobs.facts.states import EndReason, NoticeKind, RunState
+from spotkeep_jobs.facts.states import EndReason, NotificationKind, RunState
 from spotkeep_local import cdk
 
 from .conftest import CONTEXT, PROJECT, DeployedApp
@@ -58,7 +58,7 @@ def test_what_runs_is_stopped_before_the_functions_that_could(own_app: DeployedA
         ended = runs.get(each)
         assert ended is not None
         assert (ended.state, ended.end_reason) == (RunState.STOPPED, EndReason.STOPPED_BY_USER)
-    assert [notice.kind for notice in runs.notices(run)][-1] is NoticeKind.STOPPED
+    assert [notification.kind for notification in runs.notifications(run)][-1] is NotificationKind.STOPPED
     assert len(on_ec2.volumes(run)) == 1
     status = app.client("sagemaker").describe_training_job(TrainingJobName=f"{job}-1")["TrainingJobStatus"]
     assert status == "Stopped"

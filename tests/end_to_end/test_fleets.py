@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spotkeep_fleet.tags import RUN_TAG
-from spotkeep_jobs.facts.states import EndReason, NoticeKind, RunState, TimelineKind
+from spotkeep_jobs.facts.states import EndReason, NotificationKind, RunState, TimelineKind
 from spotkeep_local.fleet_control import FleetControl
 
 if TYPE_CHECKING:
@@ -104,8 +104,8 @@ def test_a_run_goes_through_an_interruption_by_events_alone_and_leaves_nothing(o
     assert (ended.state, ended.end_reason, ended.interruptions) == (RunState.COMPLETED, EndReason.COMPLETED, 1)
     kinds = [entry.kind for entry in app.runs.timeline(run)]
     assert kinds.index(TimelineKind.INTERRUPTED) < kinds.index(TimelineKind.RESUMED) < kinds.index(TimelineKind.ENDED)
-    told = [notice.kind for notice in app.runs.notices(run)]
-    assert told == [NoticeKind.INTERRUPTED, NoticeKind.RESUMED, NoticeKind.COMPLETED]
+    told = [notification.kind for notification in app.runs.notifications(run)]
+    assert told == [NotificationKind.INTERRUPTED, NotificationKind.RESUMED, NotificationKind.COMPLETED]
     assert on_ec2.live_fleets() == []
     assert {each["State"]["Name"] for each in on_ec2.instances(run)} <= {"shutting-down", "terminated"}
     on_ec2.until(lambda: app.invoke("reconciler", {}) and not on_ec2.volumes(run), lambda: "the volume's end")

@@ -62,7 +62,10 @@ def test_no_capacity_on_spot_and_the_run_completes_on_demand(deployed_app: Deplo
     attempts = deployed_app.runs.attempts(job["run"])
     assert [attempt.end_reason for attempt in attempts] == [EndReason.CAPACITY, EndReason.COMPLETED]
     assert [attempt.instance_type for attempt in attempts] == ["ml.m5.large", "ml.m5.xlarge"]
-    assert [notice.kind.value for notice in deployed_app.runs.notices(job["run"])] == ["next-rung", "completed"]
+    assert [notification.kind.value for notification in deployed_app.runs.notifications(job["run"])] == [
+        "next-rung",
+        "completed",
+    ]
 
 
 def test_a_run_longer_than_a_job_goes_on_where_the_last_job_ended(deployed_app: DeployedApp) -> None:

@@ -89,7 +89,7 @@ def test_the_default_job_loses_its_capacity_twice_and_ends_where_an_uninterrupte
     assert (noticed["notice"], unannounced["notice"]) == (True, False)
     assert noticed["steps_repeated"] <= 1
     assert unannounced["resumed_from_step"] >= unannounced["durable_step"] > 0
-    assert [notice["status"] for notice in report["notifications"]] == ["completed", "completed"]
+    assert [notification["status"] for notification in report["notifications"]] == ["completed", "completed"]
     assert report["attempts"] == 1
     assert 0 < report["cost"]["billed_seconds"] < report["cost"]["training_seconds"]
     assert report["cost"]["redone_steps"] == noticed["steps_repeated"] + unannounced["steps_repeated"]

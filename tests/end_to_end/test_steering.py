@@ -79,7 +79,10 @@ def test_spot_that_never_comes_is_left_at_the_last_safe_moment(deployed_app: Dep
     assert told[-1].endswith("how far it is is not known: all 1m of work count as left")
     texts = [entry.text for entry in deployed_app.runs.timeline(job["run"])]
     assert any(text.startswith("Attempt 2 looks for on-demand ml.m5.large: the last safe moment") for text in texts)
-    assert [notice.kind.value for notice in deployed_app.runs.notices(job["run"])] == ["next-rung", "completed"]
+    assert [notification.kind.value for notification in deployed_app.runs.notifications(job["run"])] == [
+        "next-rung",
+        "completed",
+    ]
 
 
 def test_spot_that_does_not_return_is_left_when_the_policy_says_so_and_its_work_is_taken_along(

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spotkeep_jobs.facts.states import NoticeKind, NoticeState, PoolEndReason, PoolState
+from spotkeep_jobs.facts.states import NotificationKind, NotificationState, PoolEndReason, PoolState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from conftest import DeployedApp
 
-    from spotkeep_jobs.facts.record import Notice, Pool
+    from spotkeep_jobs.facts.record import Notification, Pool
 
 pytestmark = pytest.mark.slow
 
@@ -57,8 +57,8 @@ def pool_of(app: DeployedApp, run: str) -> Pool:
     return pool
 
 
-def told(app: DeployedApp, run: str, kind: NoticeKind) -> list[Notice]:
-    return [each for each in app.runs.notices(run) if each.kind is kind and each.state is NoticeState.SENT]
+def told(app: DeployedApp, run: str, kind: NotificationKind) -> list[Notification]:
+    return [each for each in app.runs.notifications(run) if each.kind is kind and each.state is NotificationState.SENT]
 
 
 def wait_until(happened: Callable[[], object]) -> None:
@@ -104,8 +104,8 @@ def test_a_pool_is_matched_reused_extended_and_ended(deployed_app: DeployedApp) 
     app.invoke("launcher", {"action": "stop-pool", "run": second})
     assert pool_of(app, second).end_reason is PoolEndReason.STOPPED_BY_USER
     app.invoke("reconciler", {})
-    assert len(told(app, second, NoticeKind.POOL_EXPIRED)) == 1
-    assert told(app, first, NoticeKind.POOL_EXPIRED) == []
+    assert len(told(app, second, NotificationKind.POOL_EXPIRED)) == 1
+    assert told(app, first, NotificationKind.POOL_EXPIRED) == []
     head = app.runs.get(second)
     assert head is not None
     assert head.cost is not None
@@ -114,18 +114,20 @@ def test_a_pool_is_matched_reused_extended_and_ended(deployed_app: DeployedApp) 
 
 def test_its_schedule_brings_the_expiry_and_it_is_told_once(deployed_app: DeployedApp) -> None:
     run = ran(deployed_app, keep_alive="3s", instance_type="ml.m5.xlarge")
-    wait_until(lambda: told(deployed_app, run, NoticeKind.POOL_EXPIRED))
+    wait_until(lambda: told(deployed_app, run, NotificationKind.POOL_EXPIRED))
     assert pool_of(deployed_app, run).end_reason is PoolEndReason.EXPIRED
     for _ in range(2):
         deployed_app.invoke("warm_pools", {"run": run, "attempt": 1, "firing": "expiry"})
         deployed_app.invoke("reconciler", {})
-    assert len([each for each in deployed_app.runs.notices(run) if each.kind is NoticeKind.POOL_EXPIRED]) == 1
+    assert (
+        len([each for each in deployed_app.runs.notifications(run) if each.kind is NotificationKind.POOL_EXPIRED]) == 1
+    )
 
 
 @pytest.mark.usefixtures("no_quota")
 def test_without_quota_it_is_told_at_once_what_to_request(deployed_app: DeployedApp) -> None:
     run = ran(deployed_app)
-    wait_until(lambda: told(deployed_app, run, NoticeKind.POOL_EXPIRED))
+    wait_until(lambda: told(deployed_app, run, NotificationKind.POOL_EXPIRED))
     assert pool_of(deployed_app, run).state is PoolState.NOT_KEPT
-    [notice] = told(deployed_app, run, NoticeKind.POOL_EXPIRED)
-    assert "ml.m5.large for training warm pool usage" in notice.body
+    [notification] = told(deployed_app, run, NotificationKind.POOL_EXPIRED)
+    assert "ml.m5.large for training warm pool usage" in notification.body

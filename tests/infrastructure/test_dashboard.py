@@ -58,7 +58,7 @@ def test_a_function_s_errors_dead_letters_and_every_alarm_are_on_it(templates: T
     names = [each.metric.name for each in shown(templates) if each.metric is not None]
     functions = [name for name in templates.resources("AWS::Lambda::Function") if "LogRetention" not in name]
     assert names.count("Errors") == len(functions)
-    queues = len(functions) + len(("notices put aside", "notices not delivered"))
+    queues = len(functions) + len(("notifications put aside", "notifications not delivered"))
     assert names.count("ApproximateNumberOfMessagesVisible") == queues
     [alarms] = [widget.alarm_arns for widget in widgets(templates) if widget.view == "alarm"]
     assert len(alarms) == len(templates.resources("AWS::CloudWatch::Alarm"))
@@ -74,5 +74,5 @@ def test_it_is_one_setting_with_the_metrics_that_it_shows(templates_with_everyth
     assert without.resources("AWS::CloudWatch::Dashboard") == {}
     for name, function in without.resources("AWS::Lambda::Function").items():
         variables = function["Properties"]["Environment"]["Variables"]
-        if "SPOTKEEP_NOTICE_TOPIC_ARN" in variables:
+        if "SPOTKEEP_NOTIFICATION_TOPIC_ARN" in variables:
             assert json.loads(variables["SPOTKEEP_DEPLOYMENT_METRICS"]) is False, name

@@ -163,7 +163,7 @@ def test_topics_are_encrypted_with_a_key_that_rotates_and_refuse_plain_text(temp
         assert {"Bool": {"aws:SecureTransport": "false"}} in conditions
 
 
-def test_notices_go_to_the_addresses_of_the_settings_and_alarms_to_the_operators(
+def test_notifications_go_to_the_addresses_of_the_settings_and_alarms_to_the_operators(
     templates: Templates, templates_with_everything: Templates
 ) -> None:
     assert templates.resources("AWS::SNS::Subscription") == {}
@@ -177,9 +177,9 @@ def test_notices_go_to_the_addresses_of_the_settings_and_alarms_to_the_operators
         if subscription["Properties"]["Protocol"] == "email"
     }
     assert subscribed == {
-        ("TopicsNotice", "email", "ada@example.com"),
-        ("TopicsNotice", "email", "team@example.com"),
-        ("TopicsNotice", "email", "lead@example.com"),
+        ("TopicsNotification", "email", "ada@example.com"),
+        ("TopicsNotification", "email", "team@example.com"),
+        ("TopicsNotification", "email", "lead@example.com"),
         ("TopicsOperat", "email", "ops@example.com"),
     }
 
@@ -189,7 +189,7 @@ def test_every_function_has_an_alarm_for_errors_and_one_for_lost_events(template
     watched = {
         (alarm["Properties"]["Namespace"], alarm["Properties"]["MetricName"], name[6:12]): alarm["Properties"]
         for name, alarm in alarms.items()
-        if not name.startswith(("AlarmsNotices", "LeftoverAlarms"))
+        if not name.startswith(("AlarmsNotifications", "LeftoverAlarms"))
     }
     waiting = watched.pop(("AWS/SQS", "ApproximateAgeOfOldestMessage", "Events"))
     assert set(watched) == {
@@ -245,9 +245,9 @@ def test_the_connection_names_everything_a_client_needs(templates: Templates) ->
         "pool_schedule_group": "spotkeep-pools",
         "run_table": "token",
         "checkpoint_bucket": "token",
-        "notice_topic_arn": "token",
-        "dead_notice_queue_url": "token",
-        "undelivered_notice_queue_arn": "token",
+        "notification_topic_arn": "token",
+        "dead_notification_queue_url": "token",
+        "undelivered_notification_queue_arn": "token",
         "execution_role_arn": "token",
         "default_image": "token.dkr.ecr.token.amazonaws.com/pytorch-training:2.8.0-{processor}-py312",
         "launch_template_id": "token",

@@ -94,7 +94,7 @@ def test_every_function_runs_its_handler_on_the_runtime_the_layer_is_built_for(
 
 
 def test_i1_i4_no_function_outlives_what_others_take_for_its_death(templates: Templates) -> None:
-    """Who set out to create a job or to send a notice is taken for dead after a while."""
+    """Who set out to create a job or to send a notification is taken for dead after a while."""
     timeouts = {name: templates.only("AWS::Lambda::Function", named=name)["Timeout"] for name in FUNCTIONS}
     assert {PACKAGES.get(name, name.lower()): seconds for name, seconds in timeouts.items()} == TIMEOUT_SECONDS
     longest = max(timeouts.values()) + 2 * LARGEST_SKEW_SECONDS
@@ -204,8 +204,8 @@ def test_the_environment_of_those_that_follow_jobs(templates: Templates, functio
     assert {name for name in variables_of(templates, function) if name.startswith("SPOTKEEP_")} == {
         "SPOTKEEP_DEPLOYMENT",
         "SPOTKEEP_RUN_TABLE",
-        "SPOTKEEP_NOTICE_TOPIC_ARN",
-        "SPOTKEEP_DEAD_NOTICE_QUEUE_URL",
+        "SPOTKEEP_NOTIFICATION_TOPIC_ARN",
+        "SPOTKEEP_DEAD_NOTIFICATION_QUEUE_URL",
         "SPOTKEEP_RUN_RETENTION_DAYS",
         "SPOTKEEP_DEPLOYMENT_METRICS",
         "SPOTKEEP_WAITING_TOO_LONG_SECONDS",

@@ -553,9 +553,9 @@ class TestThoseThatFollowJobs:
         assert kinds - {"training-job/*"} == {"hyper-parameter-tuning-job/*"}
         assert ("training-job/*" in kinds) == (principal == "Reconciler")
 
-    def test_publish_notices_and_no_alarms(self, templates: Templates, principal: str) -> None:
+    def test_publish_notifications_and_no_alarms(self, templates: Templates, principal: str) -> None:
         statement = statement_with(templates, principal, "sns:Publish")
-        assert text_of(statement["Resource"]).startswith("<TopicsNotices")
+        assert text_of(statement["Resource"]).startswith("<TopicsNotifications")
 
 
 def test_the_tracker_reads_the_queue_of_events_and_no_other(templates: Templates) -> None:

@@ -100,7 +100,7 @@ def test_cfn_lint_is_clean(which: str, request: pytest.FixtureRequest, tmp_path:
 
 @pytest.mark.parametrize("source_root", ["constructs", "lambda", "training", "cli", "local"])
 def test_source_roots_are_not_packages(source_root: str) -> None:
-    # One would shadow the library `constructs` for `python app.py`, which pytest alone does not notice.
+    # One would shadow the library `constructs` for `python app.py`, which pytest alone does not notification.
     assert not (ROOT / source_root / "__init__.py").exists()
 
 

@@ -22,7 +22,7 @@ from launcher import handler as entry
 from spotkeep_jobs.actions.launch import Launched, LaunchUnfinishedError
 from spotkeep_jobs.decisions.pool_matching import PoolMatch
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.errors import Problem, RequestRefusedError, SageMakerBusyError
+from spotkeep_jobs.errors import AwsBusyError, Problem, RequestRefusedError
 from spotkeep_jobs.facts.record import Plan, Pool, PoolTraits, Run, RunGroup
 from spotkeep_jobs.facts.states import RunState
 
@@ -117,8 +117,8 @@ class ScriptedLauncher:
         self._called("resume", run)
         return Launched(run=self.run, replayed=self.replayed)
 
-    def replay_notices(self, run: str) -> tuple[str, ...]:
-        self._called("replay-notices", run)
+    def replay_notifications(self, run: str) -> tuple[str, ...]:
+        self._called("replay-notifications", run)
         return (f"{run}/completed/1",)
 
     def stop(self, run: str) -> Run:
@@ -269,7 +269,7 @@ def test_a_job_is_held_against_the_pools_there_are(launcher: ScriptedLauncher) -
 
 
 def test_pools_that_cannot_be_looked_at_are_a_warning_not_a_refusal(launcher: ScriptedLauncher) -> None:
-    launcher.pools.fails = SageMakerBusyError(operation="DescribeTrainingJob", code="Throttling", reason="slow down")
+    launcher.pools.fails = AwsBusyError(operation="DescribeTrainingJob", code="Throttling", reason="slow down")
     answer = invoke({"action": "validate", **DOCUMENT})
     assert (answer["ok"], answer["pools"]) == (True, [])
     assert "could not be looked at" in answer["warnings"][-1]
@@ -301,14 +301,14 @@ def test_a_bad_word_about_a_pool_does_nothing(
     assert launcher.pools.calls == []
 
 
-@pytest.mark.parametrize("action", ["stop", "resume", "describe", "replay-notices"])
+@pytest.mark.parametrize("action", ["stop", "resume", "describe", "replay-notifications"])
 def test_an_action_on_a_run_takes_the_run(launcher: ScriptedLauncher, action: str) -> None:
     answer = invoke({"action": action, "run": "first"})
     assert launcher.calls == [(action, "first")]
     assert (answer["ok"], answer["run"]) == (True, "first")
 
 
-@pytest.mark.parametrize("action", ["stop", "resume", "describe", "replay-notices"])
+@pytest.mark.parametrize("action", ["stop", "resume", "describe", "replay-notifications"])
 def test_an_action_on_a_run_takes_nothing_else(launcher: ScriptedLauncher, action: str) -> None:
     assert refused_fields(invoke({"action": action, "force": True})) == ["'force'", "run"]
     assert refused_fields(invoke({"action": action, "run": ["first"]})) == ["run"]
@@ -347,7 +347,7 @@ def test_a_refusal_is_an_answer_with_every_problem(launcher: ScriptedLauncher) -
 
 
 def test_what_aws_did_not_do_for_certain_is_raised_so_that_lambda_tries_again(launcher: ScriptedLauncher) -> None:
-    busy = SageMakerBusyError(operation="CreateTrainingJob", code="ThrottlingException", reason="Rate exceeded")
+    busy = AwsBusyError(operation="CreateTrainingJob", code="ThrottlingException", reason="Rate exceeded")
     launcher.fails = LaunchUnfinishedError(run="first", doing="launching", cause=busy)
     with pytest.raises(LaunchUnfinishedError) as caught:
         invoke(DOCUMENT)

@@ -98,10 +98,10 @@ def call(
 
 
 def test_a_sweep_is_answered_with_what_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer, reconciler = call(monkeypatch, Sweep(runs=3, changes=2, completed=1, pools=4, notices_sent=1))
+    answer, reconciler = call(monkeypatch, Sweep(runs=3, changes=2, completed=1, pools=4, notifications_sent=1))
     assert answer == {
-        "ok": True, "runs": 3, "changes": 2, "completed": 1, "pools": 4, "tuning_jobs": 0, "notices_sent": 1, "left": 0,
-        "leftovers": None,
+        "ok": True, "runs": 3, "changes": 2, "completed": 1, "pools": 4, "tuning_jobs": 0, "notifications_sent": 1,
+        "left": 0, "leftovers": None,
     }  # fmt: skip
     assert reconciler.had_time
 
@@ -158,8 +158,8 @@ def test_every_sweep_goes_on_with_a_deletion_and_tells_what_could_not_be_asked(m
 def test_failures_are_raised_together_after_metrics_and_logs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    sweep = Sweep(runs=3, failures={"run a": "SageMakerBusyError: slow down", "outbox": "ClientError: no"})
-    with pytest.raises(SweepFailedError, match="run a: SageMakerBusyError: slow down; outbox") as raised:
+    sweep = Sweep(runs=3, failures={"run a": "AwsBusyError: slow down", "outbox": "ClientError: no"})
+    with pytest.raises(SweepFailedError, match="run a: AwsBusyError: slow down; outbox") as raised:
         call(monkeypatch, sweep)
     assert raised.value.failures == sweep.failures
     said = capsys.readouterr().out

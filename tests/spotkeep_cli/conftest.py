@@ -21,8 +21,8 @@ from spotkeep_cli.main import app
 from spotkeep_cli.run_storage import StoredVersion
 from spotkeep_cli.seams import Seams
 from spotkeep_jobs.facts.price_book import PriceBook
-from spotkeep_jobs.facts.record import Attempt, Cost, Notice, Plan, Run, TimelineEntry
-from spotkeep_jobs.facts.states import AttemptState, EndReason, NoticeState, RunState, TimelineKind
+from spotkeep_jobs.facts.record import Attempt, Cost, Notification, Plan, Run, TimelineEntry
+from spotkeep_jobs.facts.states import AttemptState, EndReason, NotificationState, RunState, TimelineKind
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 BUCKET = "spotkeep-checkpoints-123456789012"
@@ -51,7 +51,7 @@ class FakeRuns:
     heads: dict[str, list[Run]] = field(default_factory=dict)
     timelines: dict[str, list[TimelineEntry]] = field(default_factory=dict)
     tries: dict[str, list[Attempt]] = field(default_factory=dict)
-    told: list[Notice] = field(default_factory=list)
+    told: list[Notification] = field(default_factory=list)
     plans: dict[str, Plan] = field(default_factory=dict)
     book: PriceBook | None = None
     failures: int = 0
@@ -87,15 +87,15 @@ class FakeRuns:
     def attempts(self, run: str) -> Any:
         return self.tries[run]
 
-    def notices(self, run: str) -> Any:
-        return [notice for notice in self.told if notice.subject_id == run]
+    def notifications(self, run: str) -> Any:
+        return [notification for notification in self.told if notification.subject_id == run]
 
-    def unsent_notices(self, *, limit: int = 100) -> Any:
-        waiting = (NoticeState.PENDING, NoticeState.SENDING)
-        return [notice for notice in self.told if notice.state in waiting][:limit]
+    def unsent_notifications(self, *, limit: int = 100) -> Any:
+        waiting = (NotificationState.PENDING, NotificationState.SENDING)
+        return [notification for notification in self.told if notification.state in waiting][:limit]
 
-    def dead_notices(self, *, limit: int = 500) -> Any:
-        return [notice for notice in self.told if notice.state is NoticeState.DEAD][:limit]
+    def dead_notifications(self, *, limit: int = 500) -> Any:
+        return [notification for notification in self.told if notification.state is NotificationState.DEAD][:limit]
 
     def plan(self, run: str) -> Any:
         return self.plans.get(run)
@@ -170,7 +170,7 @@ class FakeDeployment:
     runs: FakeRuns = field(default_factory=FakeRuns)
     region: str = "eu-central-1"
     checkpoint_bucket: str = BUCKET
-    notice_topic_arn: str = "arn:aws:sns:eu-central-1:123456789012:spotkeep-notices"
+    notification_topic_arn: str = "arn:aws:sns:eu-central-1:123456789012:spotkeep-notifications"
     dead_letters: FakeDeadLetters | None = field(default_factory=FakeDeadLetters)
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
     invocations: list[dict[str, Any]] = field(default_factory=list)

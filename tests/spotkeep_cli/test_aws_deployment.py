@@ -24,7 +24,7 @@ CONNECTION = Connection(
     launcher_function="spotkeep-launcher",
     run_table="runs",
     checkpoint_bucket="bucket",
-    notice_topic_arn="arn",
+    notification_topic_arn="arn",
 )
 
 

@@ -110,7 +110,7 @@ def deployed(local_aws: LocalAws) -> str:
         "launcher_function": "cli-test-launcher",
         "run_table": table,
         "checkpoint_bucket": "cli-test-checkpoints",
-        "notice_topic_arn": "arn:aws:sns:us-east-1:000000000000:cli-test",
+        "notification_topic_arn": "arn:aws:sns:us-east-1:000000000000:cli-test",
         "a_field_of_a_later_version": "is left alone",
     }
     session.client("ssm").put_parameter(Name=f"/{deployment}/connection", Type="String", Value=json.dumps(connection))

@@ -1,4 +1,4 @@
-"""The dead-letter queue of notices in a real SQS: taken once, deleted, or given back."""
+"""The dead-letter queue of notifications in a real SQS: taken once, deleted, or given back."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from botocore.exceptions import ClientError
 from spotkeep_cli.dead_letters import SqsDeadLetters
 from spotkeep_cli.deployment import ConnectionOptions
 from spotkeep_cli.errors import NoConnectionError
-from spotkeep_jobs.aws.dead_notice_queue import SqsDeadNoticeQueue
-from spotkeep_jobs.decisions.notices.endings import ending_notice
+from spotkeep_jobs.aws.dead_notification_queue import SqsDeadNotificationQueue
+from spotkeep_jobs.decisions.notifications.endings import ending_notification
 
 OPTIONS = ConnectionOptions()
 
@@ -25,16 +25,18 @@ def queue(local_aws: Any) -> tuple[Any, str]:
 
 def test_all_of_many_are_taken_and_what_is_not_ours_is_left(queue: tuple[Any, str], make: Any) -> None:
     client, url = queue
-    put_aside = SqsDeadNoticeQueue(lambda: client, queue_url=url)
+    put_aside = SqsDeadNotificationQueue(lambda: client, queue_url=url)
     for number in range(12):
-        notice = ending_notice(run=make.completed(f"run-{number}"), deployment="spotkeep", created_at=make.now)
-        assert notice is not None
-        put_aside.put(notice)
+        notification = ending_notification(
+            run=make.completed(f"run-{number}"), deployment="spotkeep", created_at=make.now
+        )
+        assert notification is not None
+        put_aside.put(notification)
     client.send_message(QueueUrl=url, MessageBody="somebody tried the queue")
     letters = SqsDeadLetters(client, queue_url=url, options=OPTIONS)
     taken = letters.take()
     assert {letter.subject_id for letter in taken} == {f"run-{number}" for number in range(12)}
-    assert {letter.notice_id for letter in taken} == {f"run-{number}/completed/1" for number in range(12)}
+    assert {letter.notification_id for letter in taken} == {f"run-{number}/completed/1" for number in range(12)}
     assert letters.take() == ()
     letters.delete(taken[:7])
     letters.give_back(taken[7:])
@@ -46,5 +48,5 @@ def test_a_refusal_is_told_in_a_users_words() -> None:
         def receive_message(self, **_: Any) -> None:
             raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "ReceiveMessage")
 
-    with pytest.raises(NoConnectionError, match="reading the dead-letter queue of notices: AccessDenied"):
+    with pytest.raises(NoConnectionError, match="reading the dead-letter queue of notifications: AccessDenied"):
         SqsDeadLetters(Refusing(), queue_url="url", options=OPTIONS).take()  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ from spotkeep_jobs.decisions.pool_matching import traits_of
 from spotkeep_jobs.decisions.pool_rules import PoolRules
 from spotkeep_jobs.decisions.pool_schedules import PlannedSchedule
 from spotkeep_jobs.facts.job_events import JobLog, parse_log
-from spotkeep_jobs.facts.record import Attempt, Notice, Pool, Run
+from spotkeep_jobs.facts.record import Attempt, Notification, Pool, Run
 from spotkeep_jobs.facts.training_job import JobSummary, StatusTransition, TrainingJob, WarmPool
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -86,25 +86,25 @@ class FakeJobLogs:
 class FakeTopic:
     """A topic that keeps what it was given."""
 
-    published: list[Notice] = field(default_factory=list)
+    published: list[Notification] = field(default_factory=list)
     before_call: Callable[[str], None] = lambda operation: None
 
-    def publish(self, notice: Notice, /) -> str:
+    def publish(self, notification: Notification, /) -> str:
         self.before_call("Publish")
-        self.published.append(notice)
+        self.published.append(notification)
         return f"message-{len(self.published)}"
 
 
 @dataclass
-class FakeDeadNoticeQueue:
+class FakeDeadNotificationQueue:
     """A dead-letter queue that keeps what it was given."""
 
-    messages: list[Notice] = field(default_factory=list)
+    messages: list[Notification] = field(default_factory=list)
     before_call: Callable[[str], None] = lambda operation: None
 
-    def put(self, notice: Notice, /) -> None:
+    def put(self, notification: Notification, /) -> None:
         self.before_call("SendMessage")
-        self.messages.append(notice)
+        self.messages.append(notification)
 
 
 @dataclass
@@ -300,7 +300,7 @@ class World:
         self.jobs = FakeTrainingJobs()
         self.logs = FakeJobLogs()
         self.topic = FakeTopic()
-        self.dead_letters = FakeDeadNoticeQueue()
+        self.dead_letters = FakeDeadNotificationQueue()
         self.schedules = FakeSchedules()
         self.deployment = Deployment(name="spotkeep", prices={"ml.m5.xlarge": 0.23})
         self.watch_pools(PoolRules())

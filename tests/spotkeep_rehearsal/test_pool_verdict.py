@@ -10,7 +10,7 @@ import pytest
 
 from spotkeep_jobs.facts.record import Cost, Pool, PoolTraits, Run
 from spotkeep_jobs.facts.states import PoolEndReason, PoolState
-from spotkeep_rehearsal.evidence import ReceivedNotice
+from spotkeep_rehearsal.evidence import ReceivedNotification
 from spotkeep_rehearsal.pool_verdict import JobStart, PoolEvidence, judge_pool
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -38,13 +38,13 @@ def a_head(run: str, *, idle_seconds: float = 5.0) -> Run:
     )  # fmt: skip
 
 
-def a_notice(run: str, status: str, body: str = "") -> ReceivedNotice:
-    return ReceivedNotice(run=run, status=status, subject=status, body=body, received_at="")
+def a_notification(run: str, status: str, body: str = "") -> ReceivedNotification:
+    return ReceivedNotification(run=run, status=status, subject=status, body=body, received_at="")
 
 
-COMPLETED = a_notice("first", "completed", "Warm pool\n spotkeep launch job.yaml --like first")
-REMINDER = a_notice("next", "pool-expiring")
-EXPIRY = a_notice("next", "pool-expired")
+COMPLETED = a_notification("first", "completed", "Warm pool\n spotkeep launch job.yaml --like first")
+REMINDER = a_notification("next", "pool-expiring")
+EXPIRY = a_notification("next", "pool-expired")
 GOOD = PoolEvidence(
     first=JobStart(run="first", job_name="first-1", took_over=None, seconds=4.0),
     second=JobStart(run="next", job_name="next-1", took_over="first-1", seconds=2.0),
@@ -54,7 +54,7 @@ GOOD = PoolEvidence(
     second_head=a_head("next"),
     extended_seconds=10.0,
     asked_seconds=10.0,
-    notices=[COMPLETED, a_notice("next", "completed"), REMINDER, EXPIRY],
+    notifications=[COMPLETED, a_notification("next", "completed"), REMINDER, EXPIRY],
 )
 
 
@@ -65,18 +65,18 @@ def test_a_pool_that_did_all_it_is_for_passes() -> None:
 @pytest.mark.parametrize(
     ("changes", "failing"),
     [
-        ({"notices": [a_notice("first", "completed"), REMINDER, EXPIRY]}, {0}),
-        ({"notices": [COMPLETED, COMPLETED, REMINDER, EXPIRY]}, {0}),
+        ({"notifications": [a_notification("first", "completed"), REMINDER, EXPIRY]}, {0}),
+        ({"notifications": [COMPLETED, COMPLETED, REMINDER, EXPIRY]}, {0}),
         ({"first_pool": a_pool("first", state=PoolState.REUSED, reused_by="stranger")}, {1}),
         ({"second": JobStart(run="next", job_name="next-1", took_over=None, seconds=2.0)}, {1}),
         ({"second": JobStart(run="next", job_name="next-1", took_over="first-1", seconds=4.0)}, {2}),
         ({"extended_seconds": 0.0}, {3}),
-        ({"notices": [COMPLETED, EXPIRY]}, {4}),
-        ({"notices": [COMPLETED, EXPIRY, REMINDER]}, {4}),
-        ({"notices": [COMPLETED, REMINDER, REMINDER, EXPIRY]}, {4}),
-        ({"notices": [COMPLETED, REMINDER, EXPIRY, EXPIRY]}, {5}),
-        ({"notices": [COMPLETED, REMINDER]}, {5}),
-        ({"notices": [COMPLETED, REMINDER, EXPIRY, a_notice("first", "pool-expired")]}, {5}),
+        ({"notifications": [COMPLETED, EXPIRY]}, {4}),
+        ({"notifications": [COMPLETED, EXPIRY, REMINDER]}, {4}),
+        ({"notifications": [COMPLETED, REMINDER, REMINDER, EXPIRY]}, {4}),
+        ({"notifications": [COMPLETED, REMINDER, EXPIRY, EXPIRY]}, {5}),
+        ({"notifications": [COMPLETED, REMINDER]}, {5}),
+        ({"notifications": [COMPLETED, REMINDER, EXPIRY, a_notification("first", "pool-expired")]}, {5}),
         ({"first_head": a_head("first", idle_seconds=0)}, {6}),
     ],
 )

@@ -11,7 +11,7 @@ from spotkeep_rehearsal.subscriber import Subscriber
 def test_a_subscriber_gets_subject_text_and_attributes(local_aws: LocalAws) -> None:
     session = local_aws.session()
     sns, sqs = session.client("sns"), session.client("sqs")
-    topic = sns.create_topic(Name="notices")["TopicArn"]
+    topic = sns.create_topic(Name="notifications")["TopicArn"]
     subscriber = Subscriber.subscribe(sns=sns, sqs=sqs, topic_arn=topic, queue_name="mailbox")
     sns.publish(
         TopicArn=topic,
@@ -22,8 +22,8 @@ def test_a_subscriber_gets_subject_text_and_attributes(local_aws: LocalAws) -> N
             "status": {"DataType": "String", "StringValue": "completed"},
         },
     )
-    (notice,) = subscriber.receive(wait_seconds=5)
-    assert (notice.run, notice.status, notice.subject, notice.body) == (
+    (notification,) = subscriber.receive(wait_seconds=5)
+    assert (notification.run, notification.status, notification.subject, notification.body) == (
         "digits-1",
         "completed",
         "digits-1 completed",

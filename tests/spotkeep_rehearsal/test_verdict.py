@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_rehearsal.evidence import Ending, ProcessLife, ReceivedNotice, RunEvidence
+from spotkeep_rehearsal.evidence import Ending, ProcessLife, ReceivedNotification, RunEvidence
 from spotkeep_rehearsal.verdict import checkpoint_interval_steps, interruptions_of, judge
 
 MODEL = {"weights.npy": "aa", "bias.npy": "bb"}
@@ -38,12 +38,12 @@ def run_of(*lives: ProcessLife, name: str = "digits-1", state: str = "COMPLETED"
     return RunEvidence(run=name, state=state, failure=None, attempts=1, lives=lives, model_files=MODEL)
 
 
-def ending_of(run: str, status: str = "completed") -> ReceivedNotice:
-    return ReceivedNotice(run=run, status=status, subject="done", body="", received_at="2026-11-21T00:00:00Z")
+def ending_of(run: str, status: str = "completed") -> ReceivedNotification:
+    return ReceivedNotification(run=run, status=status, subject="done", body="", received_at="2026-11-21T00:00:00Z")
 
 
 REFERENCE = run_of(life(saved=(20, 40, 60, 80, 100)), name="digits-reference")
-NOTICES = [ending_of("digits-1"), ending_of("digits-reference")]
+NOTIFICATIONS = [ending_of("digits-1"), ending_of("digits-reference")]
 KEPT = run_of(
     life(ending=Ending.NO_NOTICE, last=47, saved=(20, 40), durable=40),
     life(ending=Ending.NOTICE, resumed_from=40, last=71, saved=(60, 71), durable=71, started_at=15),
@@ -51,14 +51,14 @@ KEPT = run_of(
 )
 
 
-def reasons(run: RunEvidence, *, planned: int = 2, notices: list[ReceivedNotice] = NOTICES) -> str:
-    verdict = judge(planned_interruptions=planned, run=run, reference=REFERENCE, notices=notices)
+def reasons(run: RunEvidence, *, planned: int = 2, notifications: list[ReceivedNotification] = NOTIFICATIONS) -> str:
+    verdict = judge(planned_interruptions=planned, run=run, reference=REFERENCE, notifications=notifications)
     assert verdict.passed == (not verdict.reasons)
     return "\n".join(verdict.reasons)
 
 
 def test_a_run_that_kept_everything_passes() -> None:
-    verdict = judge(planned_interruptions=2, run=KEPT, reference=REFERENCE, notices=NOTICES)
+    verdict = judge(planned_interruptions=2, run=KEPT, reference=REFERENCE, notifications=NOTIFICATIONS)
     assert verdict.reasons == ()
     assert verdict.identical_to_uninterrupted
     assert [(i.at_step, i.notice, i.resumed_from_step, i.steps_repeated) for i in verdict.interruptions] == [
@@ -106,8 +106,8 @@ def test_a_run_that_did_not_complete_says_why() -> None:
 
 @pytest.mark.parametrize("times", [0, 2])
 def test_an_ending_not_told_exactly_once_fails(times: int) -> None:
-    notices = [ending_of("digits-1")] * times + [ending_of("digits-reference")]
-    assert f"the ending of digits-1 was told {times} times" in reasons(KEPT, notices=notices)
+    notifications = [ending_of("digits-1")] * times + [ending_of("digits-reference")]
+    assert f"the ending of digits-1 was told {times} times" in reasons(KEPT, notifications=notifications)
 
 
 @given(at=st.integers(1, 10_000), repeated=st.integers(0, 500))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from spotkeep_jobs.actions.run_observer import RunObserver
 from spotkeep_jobs.actions.tuning_jobs import TuningJob, TuningObserver
 from spotkeep_jobs.aws.training_logs import CloudWatchJobLogs
-from spotkeep_jobs.errors import SageMakerBusyError
+from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.facts.record import Attempt, Run
 from spotkeep_jobs.facts.states import RunState
 from spotkeep_jobs.facts.training_job import StatusTransition, TrainingJob
@@ -54,7 +54,7 @@ class SageMaker:
     def describe(self, job_name: str, /) -> Any:
         self.asked_for.append(job_name)
         if self.busy:
-            raise SageMakerBusyError(operation="Describe", code="ThrottlingException", reason="Rate exceeded")
+            raise AwsBusyError(operation="Describe", code="ThrottlingException", reason="Rate exceeded")
         return self.tuning if job_name.startswith("search") else self.job
 
     def reconcile(self, job_name: str, /) -> Any:
@@ -83,16 +83,17 @@ def stage(local_aws: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     session, suffix = local_aws.session(), uuid.uuid4().hex[:8]
     dynamodb, sns, sqs = (session.client(service) for service in ("dynamodb", "sns", "sqs"))
     make_table(dynamodb, f"runs-{suffix}")
-    topic = sns.create_topic(Name=f"notices-{suffix}")["TopicArn"]
+    topic = sns.create_topic(Name=f"notifications-{suffix}")["TopicArn"]
     queue = sqs.create_queue(QueueName=f"subscriber-{suffix}")["QueueUrl"]
     queue_arn = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
     sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue_arn)
 
     environment = {
-        "SPOTKEEP_DEPLOYMENT": "spotkeep", "SPOTKEEP_RUN_TABLE": f"runs-{suffix}", "SPOTKEEP_NOTICE_TOPIC_ARN": topic,
-        "SPOTKEEP_PRICES": '{"ml.m5.xlarge": 0.23}', "SPOTKEEP_POOL_SCHEDULE_GROUP": "pools",
+        "SPOTKEEP_DEPLOYMENT": "spotkeep", "SPOTKEEP_RUN_TABLE": f"runs-{suffix}",
+        "SPOTKEEP_NOTIFICATION_TOPIC_ARN": topic, "SPOTKEEP_PRICES": '{"ml.m5.xlarge": 0.23}',
+        "SPOTKEEP_POOL_SCHEDULE_GROUP": "pools",
         "SPOTKEEP_POOL_SCHEDULE_ROLE_ARN": "role", "SPOTKEEP_POOL_SCHEDULE_DEAD_LETTER_ARN": "queue",
-        "SPOTKEEP_WARM_POOLS_FUNCTION_ARN": "function", "SPOTKEEP_DEAD_NOTICE_QUEUE_URL": queue,
+        "SPOTKEEP_WARM_POOLS_FUNCTION_ARN": "function", "SPOTKEEP_DEAD_NOTIFICATION_QUEUE_URL": queue,
     }  # fmt: skip
     parts = wired(TrackingSettings.from_environment(environment), clock=lambda: NOON)
     sagemaker = SageMaker()
@@ -181,7 +182,7 @@ def test_an_event_is_a_hint_and_describe_is_the_fact(stage: Stage) -> None:
     """The event says Failed, SageMaker says Completed: the run completed."""
     stage.sagemaker.job = completed_job()
     assert call(training_event()) == {
-        "ok": True, "run": "digits", "state": "COMPLETED", "changes": 1, "notices_sent": ["digits/completed/1"],
+        "ok": True, "run": "digits", "state": "COMPLETED", "changes": 1, "notifications_sent": ["digits/completed/1"],
     }  # fmt: skip
     head = stage.tracking.table.get("digits")
     assert head is not None
@@ -207,7 +208,7 @@ def test_what_sagemaker_cannot_answer_is_raised_to_whoever_sent_a_bare_event(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stage.sagemaker.busy = True
-    with pytest.raises(SageMakerBusyError):
+    with pytest.raises(AwsBusyError):
         call(training_event())
     assert '"EventFailed"' in capsys.readouterr().out
     assert stage.tracking.table.get("digits") == stage.run
@@ -249,8 +250,8 @@ def test_a_topic_that_refuses_does_not_undo_the_record(stage: Stage, monkeypatch
 
     with monkeypatch.context() as patch:
         patch.setattr(client, "publish", refuse)
-        assert call(training_event())["notices_sent"] == []
-    assert call(training_event())["notices_sent"] == ["digits/completed/1"]
+        assert call(training_event())["notifications_sent"] == []
+    assert call(training_event())["notifications_sent"] == ["digits/completed/1"]
 
 
 def test_the_end_of_a_tuning_job_is_told_once(stage: Stage) -> None:
@@ -260,8 +261,8 @@ def test_the_end_of_a_tuning_job_is_told_once(stage: Stage) -> None:
         "detail": {"HyperParameterTuningJobName": "search"},
     }
     stage.sagemaker.tuning = TuningJob(name="search", deployment="spotkeep", status="Completed", completed=3)
-    assert call(event)["notices_sent"] == ["tuning:search/completed"]
-    assert call(event)["notices_sent"] == []
+    assert call(event)["notifications_sent"] == ["tuning:search/completed"]
+    assert call(event)["notifications_sent"] == []
     stage.sagemaker.tuning = TuningJob(name="search", deployment="theirs", status="Completed")
     assert call(event)["ignored"]
 
@@ -301,7 +302,7 @@ def test_any_batch_looks_once_at_each_job_and_gives_back_what_failed(
     def follow(hint: Hint, *, tracking: object) -> dict[str, Any]:
         looked_at.append(hint.name)
         if hint.name.startswith("failing"):
-            raise SageMakerBusyError(operation="Describe", code="ThrottlingException", reason="Rate exceeded")
+            raise AwsBusyError(operation="Describe", code="ThrottlingException", reason="Rate exceeded")
         return {"ok": True}
 
     named = {

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from spotkeep_jobs.facts.record import Attempt, Run
-from spotkeep_jobs.facts.states import EndReason, NoticeKind, RunState, TimelineKind
+from spotkeep_jobs.facts.states import EndReason, NotificationKind, RunState, TimelineKind
 from spotkeep_jobs.functions.tracking_functions import Tracking, TrackingSettings, wired
 from spotkeep_local.capacity import CapacityScript, Interruption
 from spotkeep_local.control import LocalControl
@@ -63,7 +63,7 @@ class Site:
         head = Run(
             run=run, name="real", job_name=f"{run}-1", updated_at=now, token=run, request={},
             checkpoint_uri=f"s3://{self.bucket}/runs/{run}/checkpoints/",
-            output_prefix=f"s3://{self.bucket}/runs/{run}/output/", notify=tuple(NoticeKind), **shared,
+            output_prefix=f"s3://{self.bucket}/runs/{run}/output/", notify=tuple(NotificationKind), **shared,
         )  # fmt: skip
         self.tracking.table.open_run(run=head, attempt=Attempt(run=run, attempt=1, job_name=head.job_name, **shared))
         if script is not None:
@@ -127,13 +127,13 @@ def site(local_aws: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         ],
     )
     session.client("s3").create_bucket(Bucket=f"bucket-{suffix}")
-    topic = sns.create_topic(Name=f"notices-{suffix}")["TopicArn"]
+    topic = sns.create_topic(Name=f"notifications-{suffix}")["TopicArn"]
     queue = sqs.create_queue(QueueName=f"subscriber-{suffix}")["QueueUrl"]
     queue_arn = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
     sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue_arn)
     settings = TrackingSettings(
-        deployment="spotkeep", run_table=f"runs-{suffix}", notice_topic_arn=topic, dead_notice_queue_url=queue,
-        prices='{"ml.m5.xlarge": 0.23}',
+        deployment="spotkeep", run_table=f"runs-{suffix}", notification_topic_arn=topic,
+        dead_notification_queue_url=queue, prices='{"ml.m5.xlarge": 0.23}',
         pool_schedule_group="pools", pool_schedule_role_arn="role", pool_schedule_dead_letter_arn="queue",
         warm_pools_function_arn="function",
     )  # fmt: skip
@@ -168,8 +168,8 @@ def test_a_failing_script_is_told_with_its_reason(site: Site) -> None:
     done = site.follow_until(site.launch(exit_code=3), ended)
     assert (done.state, done.end_reason) == (RunState.FAILED, EndReason.SCRIPT_FAILED)
     assert done.failure_reason is not None
-    [notice] = site.tracking.table.notices(done.run)
-    assert done.failure_reason.splitlines()[0][:40] in notice.body
+    [notification] = site.tracking.table.notifications(done.run)
+    assert done.failure_reason.splitlines()[0][:40] in notification.body
 
 
 def test_a_users_stop_is_told_apart(site: Site) -> None:

@@ -82,7 +82,7 @@ def test_it_looks_at_the_pool_and_sends_what_there_is_to_tell(parts: Scripted) -
     answer = invoke({"run": "first", "attempt": 1, "firing": "expiry"})
     assert parts.looked == [("first", 1)]
     assert answer["state"] == "ENDED"
-    assert answer["notices_sent"] == ["first/pool-expired/1"]
+    assert answer["notifications_sent"] == ["first/pool-expired/1"]
 
 
 def test_a_pool_that_was_taken_is_followed_to_the_run_that_has_it(parts: Scripted) -> None:

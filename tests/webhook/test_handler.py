@@ -1,4 +1,4 @@
-"""A notice reaches the team's address once, signed; what the address does not take is tried again by Lambda."""
+"""A notification reaches the team's address once, signed; what the address does not take is tried again by Lambda."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from webhook.poster import NotDeliveredError
 from webhook.signature import signature
 
 SECRET = "hunter2-of-the-webhook"
-DOCUMENT = {"version": 1, "notice_id": "digits/completed/1", "status": "completed", "text": "It is done."}
+DOCUMENT = {"version": 1, "notification_id": "digits/completed/1", "status": "completed", "text": "It is done."}
 
 
 @dataclass
@@ -78,7 +78,7 @@ def test_the_team_gets_the_document_and_can_tell_that_it_is_ours(receiver: Recei
     assert call(event_of(DOCUMENT)) == {"ok": True, "posted": ["digits/completed/1"]}
     [(headers, body)] = receiver.received
     assert json.loads(body) == DOCUMENT
-    assert headers["Spotkeep-Notice"] == "digits/completed/1"
+    assert headers["Spotkeep-Notification"] == "digits/completed/1"
     told, mac = (part.partition("=")[2] for part in headers["Spotkeep-Signature"].split(","))
     assert mac == hmac.new(SECRET.encode(), f"{told}.".encode() + body, hashlib.sha256).hexdigest()
 
@@ -100,12 +100,12 @@ def test_an_address_that_nobody_answers_at_is_said(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     "event", [None, [], {}, {"Records": 1}, {"Records": [{"Sns": {"Message": "{"}}]}, event_of([])]
 )
-def test_what_holds_no_notice_goes_nowhere(monkeypatch: pytest.MonkeyPatch, event: object) -> None:
+def test_what_holds_no_notification_goes_nowhere(monkeypatch: pytest.MonkeyPatch, event: object) -> None:
     def untouched() -> None:
         raise AssertionError("the secret was read")
 
     monkeypatch.setattr(entry, "production_target", untouched)
-    assert call(event)["error"] == "no-notice"
+    assert call(event)["error"] == "no-notification"
 
 
 def test_the_secret_is_in_no_log(receiver: Receiver, capsys: pytest.CaptureFixture[str]) -> None:

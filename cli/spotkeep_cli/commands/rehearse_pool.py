@@ -1,4 +1,4 @@
-"""`spotkeep rehearse-pool job.yaml`: a warm pool from its first job to the notice of its expiry, with a verdict."""
+"""`spotkeep rehearse-pool job.yaml`: a warm pool, from its first job to the notification that it expired."""
 
 import shlex
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a rehearsal on a fleet found: what was taken, each recovery by phase, the notice, the checks, the verdict."""
+"""What a rehearsal on a fleet found: what was taken, recoveries by phase, the notification, checks, the verdict."""
 
 from __future__ import annotations
 

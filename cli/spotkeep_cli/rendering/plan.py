@@ -146,7 +146,7 @@ def _rows(
     checkpoints = request.get("checkpoint_prefix") or "in the deployment's bucket"
     rows.append(("checkpoints", checkpoints if request.get("checkpoints", True) else "none: it starts from zero"))
     if notify := request.get("notify"):
-        rows.append(("notices", "when " + ", ".join(notify)))
+        rows.append(("notify", "when " + ", ".join(notify)))
     costs = _costs(request, judgement=judgement, now=now)
     rows += [("costs" if not number else "", cost) for number, cost in enumerate(costs)]
     return rows

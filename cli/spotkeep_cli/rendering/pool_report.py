@@ -1,4 +1,4 @@
-"""What a rehearsal of a warm pool found: the notice of the first job, the checks, the verdict."""
+"""What a rehearsal of a warm pool found: the notification of the first job, the checks, the verdict."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from spotkeep_cli.rendering.checks import checked
-from spotkeep_cli.rendering.rehearsal_view import received_notice
+from spotkeep_cli.rendering.rehearsal_view import received_notification
 from spotkeep_local import price_list
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 def pool_report(report: PoolReport) -> Iterator[RenderableType]:
     """The parts of the report, to be printed one below the other."""
     evidence = report.evidence
-    for notice in evidence.notices:
-        if notice.run == evidence.first.run and notice.status == "completed":
-            yield Text("\nThe notice of the first job, as the subscriber got it", style="bold")
-            yield received_notice(notice)
+    for notification in evidence.notifications:
+        if notification.run == evidence.first.run and notification.status == "completed":
+            yield Text("\nThe notification of the first job, as the subscriber got it", style="bold")
+            yield received_notification(notification)
             yield Text(f"Its dollars are of {price_list.ORIGIN}.", style="dim")
     yield Text("\nWhat a warm pool is for", style="bold")
     for check in report.checks:

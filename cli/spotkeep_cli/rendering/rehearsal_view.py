@@ -1,4 +1,4 @@
-"""Shows a rehearsal: a line for each stage, a bar for the one at work, then the notice, the bill and the verdict."""
+"""Shows a rehearsal: a line a stage, a bar for the one at work, then the notification, the bill, the verdict."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
-    from spotkeep_rehearsal.evidence import Interruption, ReceivedNotice
+    from spotkeep_rehearsal.evidence import Interruption, ReceivedNotification
     from spotkeep_rehearsal.report import Report
 
 _STAGE_WIDTH = max(len(stage.value) for stage in Stage)
@@ -90,48 +90,48 @@ class RehearsalView(AbstractContextManager["RehearsalView"]):
         """See `spotkeep_rehearsal.staging.Observer`."""
         self._line(Text.assemble("  ", " " * _STAGE_WIDTH, "  ", (line, "dim")))
 
-    def notice_received(self, notice: ReceivedNotice) -> None:
+    def notification_received(self, notification: ReceivedNotification) -> None:
         """See `spotkeep_rehearsal.staging.Observer`."""
-        self._line(Text.assemble("  ", " " * _STAGE_WIDTH, "  ", (notice.subject, "dim")))
+        self._line(Text.assemble("  ", " " * _STAGE_WIDTH, "  ", (notification.subject, "dim")))
 
     def _line(self, line: Text) -> None:
         self._console.print(line, highlight=False, soft_wrap=True)
 
 
 def report_of(report: Report) -> Sequence[RenderableType]:
-    """What a person reads at the end: what was taken, the notice, the bill, the verdict."""
+    """What a person reads at the end: what was taken, the notification, the bill, the verdict."""
     return [*findings_of(report, notice="SIGTERM", durable="durable in S3"), "", *verdict_on(report)]
 
 
 def findings_of(report: Report, *, notice: str, durable: str) -> Sequence[RenderableType]:
-    """What a rehearsal found of any run: what was taken, the notice, the bill.
+    """What a rehearsal found of any run: what was taken, the notification, the bill.
 
     Args:
         report: What it found.
         notice: How an interruption is announced there.
         durable: Where a checkpoint survives its machine.
     """
-    told = next((n for n in report.notices if n.run == report.run.run and n.status in _ENDING_STATUSES), None)
+    told = next((n for n in report.notifications if n.run == report.run.run and n.status in _ENDING_STATUSES), None)
     parts: list[RenderableType] = [
         "",
         _heading("What was taken, and what it cost"),
         _losses(report.verdict.interruptions, announced=notice, durable=durable),
     ]
     if told is not None:
-        parts += ["", _heading("The notice, as the subscriber got it"), received_notice(told)]
+        parts += ["", _heading("The notification, as the subscriber got it"), received_notification(told)]
     parts += ["", _heading("The bill"), bill(report.head, prices=f"of {price_list.ORIGIN}")]
     return parts
 
 
-def received_notice(notice: ReceivedNotice) -> RenderableType:
-    """A notice as its subscriber got it.
+def received_notification(notification: ReceivedNotification) -> RenderableType:
+    """A notification as its subscriber got it.
 
     A bar at the left instead of a box: addresses stay whole, so that they can be copied.
     """
     lines = [
-        Text.assemble(("Subject: ", "dim"), (notice.subject, "bold")),
+        Text.assemble(("Subject: ", "dim"), (notification.subject, "bold")),
         Text(),
-        *map(Text, notice.body.splitlines()),
+        *map(Text, notification.body.splitlines()),
     ]
     # A group: printed one by one, texts are joined to a new one that wraps.
     return Group(*(Text.assemble(("  │ ", "dim"), line, no_wrap=True, overflow="ignore") for line in lines))

@@ -1,4 +1,4 @@
-"""What a delivery of notices did, in a function's log and metrics: the same words from whoever delivered."""
+"""What a delivery of notifications did, in a function's log and metrics: the same words from whoever delivered."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def report_delivery(delivery: Delivery, *, logger: Logger, metrics: Metrics) -> 
         logger: The function's.
         metrics: The function's.
     """
-    for notice_id in delivery.sent:
-        logger.info("notice sent", notice_id=notice_id)
+    for notification_id in delivery.sent:
+        logger.info("notification sent", notification_id=notification_id)
     for failure in delivery.failures:
-        logger.warning("notice not sent", problem=failure)
+        logger.warning("notification not sent", problem=failure)
     counts = {
-        "NoticeSent": len(delivery.sent),
-        "NoticeNotSent": len(delivery.failures),
-        "NoticeDead": len(delivery.dead),
+        "NotificationSent": len(delivery.sent),
+        "NotificationNotSent": len(delivery.failures),
+        "NotificationDead": len(delivery.dead),
     }
     for name, count in counts.items():
         metrics.add_metric(name=name, unit=MetricUnit.Count, value=count)

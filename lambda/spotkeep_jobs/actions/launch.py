@@ -68,7 +68,7 @@ from spotkeep_jobs.decisions.validation import Validation, validate
 from spotkeep_jobs.document.limits import MAX_KEEP_ALIVE_SECONDS
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.errors import Problem, RequestRefusedError, SageMakerError, SpotkeepJobsError
+from spotkeep_jobs.errors import AwsCallError, Problem, RequestRefusedError, SpotkeepJobsError
 from spotkeep_jobs.facts.record import Attempt, Plan, Run, RunGroup, Steered, TimelineEntry
 from spotkeep_jobs.facts.states import EndReason, RunState
 from spotkeep_jobs.fleets.checks import Checked, FleetChecks
@@ -300,19 +300,23 @@ class Launcher:
             raise LaunchUnfinishedError(run=run_id, doing="stopping", cause=error) from error
         return self._complete(run, doing="stopping")
 
-    def replay_notices(self, run_id: str) -> tuple[str, ...]:
+    def replay_notifications(self, run_id: str) -> tuple[str, ...]:
         """Put what nobody could tell of a run, or of a tuning job, into the outbox again.
 
         Returns:
-            The ids of the notices that go out again, each once; empty when none was dead.
+            The ids of the notifications that go out again, each once; empty when none was dead.
 
         Raises:
             RequestRefusedError: there is nothing to tell of such a run, sent or not.
         """
-        notices = self._table.notices(run_id) or self._table.tuning_notices(run_id)
-        if not notices and self._table.get(run_id) is None:
+        notifications = self._table.notifications(run_id) or self._table.tuning_notifications(run_id)
+        if not notifications and self._table.get(run_id) is None:
             raise RequestRefusedError([unknown_run(run_id)])
-        return tuple(notice.notice_id for notice in notices if self._table.revive_notice(notice))
+        return tuple(
+            notification.notification_id
+            for notification in notifications
+            if self._table.revive_notification(notification)
+        )
 
     def describe(self, run_id: str) -> Run:
         """The head of a run.
@@ -546,7 +550,7 @@ class Launcher:
                 now=self.now,
                 wrote=wrote,
             )
-        except (SageMakerError, RunChangedError) as error:
+        except (AwsCallError, RunChangedError) as error:
             raise LaunchUnfinishedError(run=run.run, doing=doing, cause=error) from error
 
     def _pause(self, tries: int) -> None:

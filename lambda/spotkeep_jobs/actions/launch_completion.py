@@ -20,9 +20,9 @@ from spotkeep_jobs.decisions.ending import ended_without_job
 from spotkeep_jobs.decisions.training_job_request import is_same_launch
 from spotkeep_jobs.document.limits import MAX_RUNGS
 from spotkeep_jobs.errors import (
-    SageMakerBusyError,
-    SageMakerError,
-    SageMakerRefusedError,
+    AwsBusyError,
+    AwsCallError,
+    AwsRefusedError,
     TrainingJobNameTakenError,
     TrainingJobNotFoundError,
 )
@@ -58,7 +58,7 @@ def complete_launch(
         run: the run's id.
         table: where it is recorded.
         jobs: where its job is or will be.
-        deployment: its name and prices, for the record and the notice of a run that ends here.
+        deployment: its name and prices, for the record and the notification of a run that ends here.
         now: the time, aware.
         wrote: the attempt that the caller has just recorded, if it has: its job is the caller's to create.
         fleets: where attempts on EC2 are or will be; None for a deployment without.
@@ -69,7 +69,7 @@ def complete_launch(
     Raises:
         RunNotFoundError: no such run.
         RunChangedError: the run kept changing under every try.
-        SageMakerError: SageMaker did not answer for certain, or may not be asked; call again later.
+        AwsCallError: SageMaker did not answer for certain, or may not be asked; call again later.
     """
     backends = JobBackends(sagemaker=jobs, ec2=fleets or NoFleets())
     return _Completion(table=table, backends=backends, deployment=deployment, now=now).complete(run, wrote=wrote)
@@ -118,13 +118,13 @@ class _Completion:
         jobs = self.backends.of(attempt)
         try:
             job_arn = jobs.create(_recorded_parameters(attempt))
-        except (TrainingJobNameTakenError, SageMakerRefusedError) as error:
+        except (TrainingJobNameTakenError, AwsRefusedError) as error:
             # A refusal too may be our own doing: a lost first call has the job, and with it the last of the quota.
             job = jobs.describe(attempt.job_name)
             if job is not None and is_ours(job, attempt):
                 return self._created(head, attempt, job_arn=job.arn)
             if not alone:
-                raise SageMakerBusyError(
+                raise AwsBusyError(
                     operation=error.operation,
                     code=error.code,
                     reason=f"refused ({error.reason}), while another call for the run may still be accepted",
@@ -144,11 +144,11 @@ class _Completion:
             raise RunChangedError(head.run)  # Another launcher recorded the job while the head was read.
         return recorded
 
-    def _refused(self, head: Run, attempt: Attempt, *, error: SageMakerError, taken_by: TrainingJob | None) -> Run:
+    def _refused(self, head: Run, attempt: Attempt, *, error: AwsCallError, taken_by: TrainingJob | None) -> Run:
         reason = error.reason
         if isinstance(error, TrainingJobNameTakenError):
             if taken_by is None:
-                raise SageMakerBusyError(
+                raise AwsBusyError(
                     operation=error.operation, code=error.code, reason="the job of that name cannot be described yet"
                 ) from error
             reason = (

@@ -1,10 +1,10 @@
-"""Sends what the outbox holds, each notice once (I4).
+"""Sends what the outbox holds, each notification once (I4).
 
-A notice is written in the transaction that moves its run, so none is ever forgotten. Whoever comes by claims it,
+A notification is written in the transaction that moves its run, so none is ever forgotten. Whoever comes by claims it,
 publishes it, and marks it sent; one that is refused for hours is put aside as dead, and into the dead-letter queue. Two
-deliverers cannot hold one notice: the claim is conditional. One hole is left that no protocol over SNS can close: a
-deliverer that dies between publishing and marking. Its claim gets stale, the notice goes out again, and carries the
-same notice id, by which a subscriber can tell.
+deliverers cannot hold one notification: the claim is conditional. One hole is left that no protocol over SNS can close:
+a deliverer that dies between publishing and marking. Its claim gets stale, the notification goes out again, and carries
+the same notification id, by which a subscriber can tell.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_jobs.aws.dead_notice_queue import NoticeNotQueuedError
-from spotkeep_jobs.aws.notice_topic import NoticeNotSentError
-from spotkeep_jobs.facts.states import NoticeState
+from spotkeep_jobs.aws.dead_notification_queue import NotificationNotQueuedError
+from spotkeep_jobs.aws.notification_topic import NotificationNotSentError
+from spotkeep_jobs.facts.states import NotificationState
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.aws.dead_notice_queue import DeadNoticeQueue
-    from spotkeep_jobs.aws.notice_topic import NoticeTopic
+    from spotkeep_jobs.aws.dead_notification_queue import DeadNotificationQueue
+    from spotkeep_jobs.aws.notification_topic import NotificationTopic
     from spotkeep_jobs.aws.run_table import RunTable
-    from spotkeep_jobs.facts.record import Notice
+    from spotkeep_jobs.facts.record import Notification
 
 STALE_AFTER: Final = timedelta(minutes=15)
 """Longer than a function can live: an older claim is a dead deliverer's."""
 FEWEST_TRIES: Final = 24
 LONGEST_TRIED: Final = timedelta(hours=2)
-"""A notice that the topic has refused so often, and is so old, is put aside: a sweep comes every five minutes."""
+"""A notification that the topic has refused so often, and is so old, is put aside: a sweep comes every five minutes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,9 +36,9 @@ class Delivery:
     """What a delivery did.
 
     Attributes:
-        sent: Ids of the notices that went out.
+        sent: Ids of the notifications that went out.
         failures: Of those that did not, why: they stay in the outbox, or still belong into the dead-letter queue.
-        dead: Ids of the notices that were refused for the last time.
+        dead: Ids of the notifications that were refused for the last time.
     """
 
     sent: tuple[str, ...] = ()
@@ -47,31 +47,36 @@ class Delivery:
 
 
 class Outbox:
-    """Delivers notices from the run table to the topic."""
+    """Delivers notifications from the run table to the topic."""
 
     def __init__(
-        self, *, table: RunTable, topic: NoticeTopic, dead_letters: DeadNoticeQueue, clock: Callable[[], datetime]
+        self,
+        *,
+        table: RunTable,
+        topic: NotificationTopic,
+        dead_letters: DeadNotificationQueue,
+        clock: Callable[[], datetime],
     ) -> None:
         self._table = table
         self._topic = topic
         self._dead_letters = dead_letters
         self._clock = clock
 
-    def deliver(self, notices: Iterable[Notice]) -> Delivery:
-        """Send those notices that are not sent yet, in the order they are given.
+    def deliver(self, notifications: Iterable[Notification]) -> Delivery:
+        """Send those notifications that are not sent yet, in the order they are given.
 
         Args:
-            notices: As they were read.
+            notifications: As they were read.
         """
-        return self._deliver(notices, has_time=lambda: True)
+        return self._deliver(notifications, has_time=lambda: True)
 
     def deliver_run(self, run: str) -> Delivery:
         """Send what one run has to tell, oldest first."""
-        return self.deliver(self._table.notices(run))
+        return self.deliver(self._table.notifications(run))
 
     def deliver_tuning_job(self, tuning_job: str) -> Delivery:
         """Send what a tuning job has to tell."""
-        return self.deliver(self._table.tuning_notices(tuning_job))
+        return self.deliver(self._table.tuning_notifications(tuning_job))
 
     def deliver_all(self, *, has_time: Callable[[], bool] = lambda: True, limit: int = 10_000) -> Delivery:
         """Send what anybody has to tell, stale claims included, oldest first.
@@ -79,53 +84,59 @@ class Outbox:
         What was put aside by somebody who did not come to put it into the dead-letter queue gets there, too.
 
         Args:
-            has_time: Asked before each notice: who is ended between sending and recording tells it twice.
-            limit: At most so many notices.
+            has_time: Asked before each notification: who is ended between sending and recording tells it twice.
+            limit: At most so many notifications.
         """
-        waiting = self._table.unsent_notices(limit=limit)
-        oldest_first = sorted(waiting, key=lambda notice: (notice.happened_at, notice.notice_id))
+        waiting = self._table.unsent_notifications(limit=limit)
+        oldest_first = sorted(
+            waiting, key=lambda notification: (notification.happened_at, notification.notification_id)
+        )
         delivery = self._deliver(oldest_first, has_time=has_time)
-        unqueued = [notice for notice in self._table.dead_notices(limit=limit) if notice.queued_at is None]
-        failures = [why for notice in unqueued if has_time() and (why := self._queue(notice)) is not None]
+        unqueued = [
+            notification
+            for notification in self._table.dead_notifications(limit=limit)
+            if notification.queued_at is None
+        ]
+        failures = [why for notification in unqueued if has_time() and (why := self._queue(notification)) is not None]
         return replace(delivery, failures=(*delivery.failures, *failures))
 
-    def _deliver(self, notices: Iterable[Notice], *, has_time: Callable[[], bool]) -> Delivery:
+    def _deliver(self, notifications: Iterable[Notification], *, has_time: Callable[[], bool]) -> Delivery:
         sent: list[str] = []
         failures: list[str] = []
         dead: list[str] = []
-        for notice in notices:
-            if notice.state in (NoticeState.SENT, NoticeState.DEAD):
+        for notification in notifications:
+            if notification.state in (NotificationState.SENT, NotificationState.DEAD):
                 continue
             if not has_time():
                 break
-            claimed = self._table.claim_notice(notice, now=self._clock(), stale_after=STALE_AFTER)
+            claimed = self._table.claim_notification(notification, now=self._clock(), stale_after=STALE_AFTER)
             if claimed is None:
                 continue
             try:
                 message_id = self._topic.publish(claimed)
-            except NoticeNotSentError as error:
+            except NotificationNotSentError as error:
                 failures.append(str(error))
                 old = self._clock() - claimed.created_at >= LONGEST_TRIED
                 if not old or claimed.deliveries < FEWEST_TRIES:
-                    self._table.release_notice(claimed, problem=error.reason)
-                elif (given_up := self._table.give_up_notice(claimed, problem=error.reason)) is not None:
-                    dead.append(given_up.notice_id)
+                    self._table.release_notification(claimed, problem=error.reason)
+                elif (given_up := self._table.give_up_notification(claimed, problem=error.reason)) is not None:
+                    dead.append(given_up.notification_id)
                     if (why := self._queue(given_up)) is not None:
                         failures.append(why)
                 continue
             self._table.mark_sent(claimed, message_id=message_id, now=self._clock())
-            sent.append(claimed.notice_id)
+            sent.append(claimed.notification_id)
         return Delivery(sent=tuple(sent), failures=tuple(failures), dead=tuple(dead))
 
-    def _queue(self, dead: Notice) -> str | None:
-        """Put a dead notice into the dead-letter queue; who dies before that is recorded has it put there twice.
+    def _queue(self, dead: Notification) -> str | None:
+        """Put a dead notification into the dead-letter queue; who dies before that is recorded has it put there twice.
 
         Returns:
             Why the queue did not take it; None when it did.
         """
         try:
             self._dead_letters.put(dead)
-        except NoticeNotQueuedError as error:
+        except NotificationNotQueuedError as error:
             return str(error)
         self._table.mark_queued(dead, now=self._clock())
         return None

@@ -17,7 +17,7 @@ from spotkeep_jobs.decisions.warm_pool import LONGEST_CHAIN, stop_requested
 from spotkeep_jobs.document.durations import format_duration
 from spotkeep_jobs.document.limits import MAX_KEEP_ALIVE_SECONDS
 from spotkeep_jobs.document.reading import shown
-from spotkeep_jobs.errors import Problem, RequestRefusedError, SageMakerRefusedError, TrainingJobNotFoundError
+from spotkeep_jobs.errors import AwsRefusedError, Problem, RequestRefusedError, TrainingJobNotFoundError
 from spotkeep_jobs.facts.record import Pool
 from spotkeep_jobs.facts.states import PoolEndReason, PoolState
 
@@ -67,7 +67,7 @@ class PoolActions:
         """The pools there are, as SageMaker says now, first to expire first.
 
         Raises:
-            SageMakerError: SageMaker could not answer.
+            AwsCallError: SageMaker could not answer.
         """
         known = list(self._table.kept_pools())
         looked = [self._looked_at(pool) for pool in known[:_MOST_LOOKS]]
@@ -83,7 +83,7 @@ class PoolActions:
             Those it would take first; for each other one, every criterion that differs.
 
         Raises:
-            SageMakerError: SageMaker could not answer.
+            AwsCallError: SageMaker could not answer.
         """
         job = first_job(request, prices={})
         parameters = build_training_job_request(
@@ -104,7 +104,7 @@ class PoolActions:
         Raises:
             RequestRefusedError: There is no such pool, or a limit stands against it.
             RunChangedError: The run kept changing under every try.
-            SageMakerError: SageMaker could not answer.
+            AwsCallError: SageMaker could not answer.
         """
         pool = self._available(run)
         longest = self._longest_seconds
@@ -115,7 +115,7 @@ class PoolActions:
             raise RequestRefusedError([_chain_too_long(pool, seconds=seconds)])
         try:
             self._jobs.keep_alive(pool.job_name, wanted)
-        except (SageMakerRefusedError, TrainingJobNotFoundError) as error:
+        except (AwsRefusedError, TrainingJobNotFoundError) as error:
             pool = self._looked_at(pool)
             if pool.state is not PoolState.AVAILABLE:
                 raise RequestRefusedError([_gone(pool)]) from error
@@ -131,7 +131,7 @@ class PoolActions:
         Raises:
             RequestRefusedError: There is no such pool.
             RunChangedError: The run kept changing under every try.
-            SageMakerError: SageMaker could not answer.
+            AwsCallError: SageMaker could not answer.
         """
         for _ in range(_TRIES):
             pool = self._available(run)

@@ -19,7 +19,7 @@ from spotkeep_jobs.decisions.pool_matching import differences
 from spotkeep_jobs.decisions.pool_schedules import plan_schedules
 from spotkeep_jobs.decisions.run_metrics import RunMetrics, happened_between, total
 from spotkeep_jobs.decisions.warm_pool import decide_pool, waits_as_recorded
-from spotkeep_jobs.errors import SageMakerRefusedError, TrainingJobNotFoundError
+from spotkeep_jobs.errors import AwsRefusedError, TrainingJobNotFoundError
 from spotkeep_jobs.facts.states import PoolState
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class PoolWatch:
 
         Raises:
             RunChangedError: The run kept changing under every try.
-            SageMakerError: SageMaker could not answer.
+            AwsCallError: SageMaker could not answer.
         """
         changes = 0
         happened: list[RunMetrics] = []
@@ -172,7 +172,7 @@ class PoolWatch:
 
         Raises:
             RunChangedError: A pool's run kept changing under every try.
-            SageMakerError: SageMaker could not answer.
+            AwsCallError: SageMaker could not answer.
         """
         if job.pool_traits is None:
             return None
@@ -185,6 +185,6 @@ class PoolWatch:
     def _end(self, pool: Pool) -> None:
         try:
             self._jobs.keep_alive(pool.job_name, 0)
-        except (SageMakerRefusedError, TrainingJobNotFoundError):
+        except (AwsRefusedError, TrainingJobNotFoundError):
             # It is over already, or taken: the next description says which.
             return

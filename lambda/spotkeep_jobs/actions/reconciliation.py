@@ -63,8 +63,8 @@ class Sweep:
         completed: How many half-done launches were finished.
         pools: How many warm pools were looked at.
         tuning_jobs: How many tuning jobs were looked at.
-        notices_sent: How many notices went out.
-        notices_dead: How many were refused for the last time.
+        notifications_sent: How many notifications went out.
+        notifications_dead: How many were refused for the last time.
         left: How many runs there was no time for; the next sweep begins with them.
         swept_away: How many fleets, volumes and snapshots that nobody needs were deleted.
         failures: What failed, and why.
@@ -79,8 +79,8 @@ class Sweep:
     completed: int = 0
     pools: int = 0
     tuning_jobs: int = 0
-    notices_sent: int = 0
-    notices_dead: int = 0
+    notifications_sent: int = 0
+    notifications_dead: int = 0
     left: int = 0
     swept_away: int = 0
     failures: dict[str, str] = field(default_factory=dict)
@@ -133,7 +133,7 @@ class Reconciler:
 
         Args:
             has_time: Asked before each item; False ends the looking, not the sending.
-            may_send: Asked before each notice; False leaves the rest to the next sweep.
+            may_send: Asked before each notification; False leaves the rest to the next sweep.
 
         Returns:
             What was done. Failures are in it: the caller raises `SweepFailedError` when there are any.
@@ -226,10 +226,10 @@ class Reconciler:
 
     def _send(self, sweep: Sweep, *, may_send: Callable[[], bool]) -> None:
         delivery = self._outbox.deliver_all(has_time=may_send)
-        sweep.notices_sent = len(delivery.sent)
-        sweep.notices_dead = len(delivery.dead)
+        sweep.notifications_sent = len(delivery.sent)
+        sweep.notifications_dead = len(delivery.dead)
         for number, failure in enumerate(delivery.failures, start=1):
-            sweep.failures[f"notice {number}"] = failure
+            sweep.failures[f"notification {number}"] = failure
 
     @staticmethod
     def _isolated(sweep: Sweep, what: str, act: Callable[[], None]) -> None:

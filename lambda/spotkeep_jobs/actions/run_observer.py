@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from spotkeep_jobs.actions.pool_watch import PoolWatch
     from spotkeep_jobs.aws.sagemaker_api import TrainingJobs
     from spotkeep_jobs.aws.training_logs import JobLogs
-    from spotkeep_jobs.facts.record import Attempt, Notice, Run, RunChange
+    from spotkeep_jobs.facts.record import Attempt, Notification, Run, RunChange
     from spotkeep_jobs.facts.training_job import TrainingJob
 
 _TRIES: Final = 8
@@ -51,14 +51,14 @@ class Observation:
         job: What SageMaker says of the current attempt's job; None when there is none, or when the run had ended
             before and nobody asked.
         changes: How many changes were written.
-        notices: The run's notices, sent or not, those of the changes last.
+        notifications: The run's notifications, sent or not, those of the changes last.
         happened: What those changes add to the deployment's metrics.
     """
 
     run: Run
     job: TrainingJob | None
     changes: int
-    notices: tuple[Notice, ...] = ()
+    notifications: tuple[Notification, ...] = ()
     happened: RunMetrics = field(default_factory=dict)
 
 
@@ -96,7 +96,7 @@ class RunObserver:
 
         Raises:
             RunChangedError: The run kept changing under every try.
-            SageMakerError: SageMaker could not answer.
+            AwsCallError: SageMaker could not answer.
         """
         run = run_of_job(job_name)
         if run is None:
@@ -138,12 +138,16 @@ class RunObserver:
         changes_written = 0
         happened: list[RunMetrics] = []
         for _ in range(_TRIES):
-            head, notices = self._table.head_and_notices(run)
+            head, notifications = self._table.head_and_notifications(run)
             if head is None:
                 return None
             if head.state.ended:
                 return Observation(
-                    run=head, job=None, changes=changes_written, notices=tuple(notices), happened=total(happened)
+                    run=head,
+                    job=None,
+                    changes=changes_written,
+                    notifications=tuple(notifications),
+                    happened=total(happened),
                 )
             *earlier, attempt = self._table.attempts(run)[: head.attempt]
             job = in_progress.get(attempt.job_name)
@@ -156,7 +160,7 @@ class RunObserver:
                 for change in changes:
                     before, head = head, self._table.commit(change)
                     happened.append(happened_between(before, head))
-                    notices += change.notices
+                    notifications += change.notifications
                     attempt = change.next_attempt or change.attempt
                     wrote = None if change.next_attempt is None else attempt.attempt
                     changes_written += 1
@@ -180,7 +184,7 @@ class RunObserver:
                 )
                 happened.append(happened_between(before, head))
             return Observation(
-                run=head, job=job, changes=changes_written, notices=tuple(notices), happened=total(happened)
+                run=head, job=job, changes=changes_written, notifications=tuple(notifications), happened=total(happened)
             )
         raise RunChangedError(run)
 
@@ -227,7 +231,7 @@ class RunObserver:
 def _has_consequences(changes: Sequence[RunChange], attempt: Attempt) -> bool:
     """Whether more comes of the changes than a record that says where the job is."""
     left = attempt.rung_left_at
-    return any(change.notices or change.ends_run or change.attempt.rung_left_at != left for change in changes)
+    return any(change.notifications or change.ends_run or change.attempt.rung_left_at != left for change in changes)
 
 
 def _asks_for_action(run: Run, attempt: Attempt, job: TrainingJob | None) -> bool:

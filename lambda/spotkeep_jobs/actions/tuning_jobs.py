@@ -14,27 +14,27 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from spotkeep_jobs.decisions.notices.tuning import tuning_notice
+from spotkeep_jobs.decisions.notifications.tuning import tuning_notification
 from spotkeep_jobs.decisions.training_job_request import DEPLOYMENT_TAG
-from spotkeep_jobs.errors import SageMakerBusyError
-from spotkeep_jobs.facts.states import NoticeKind
+from spotkeep_jobs.errors import AwsBusyError
+from spotkeep_jobs.facts.states import NotificationKind
 
 if TYPE_CHECKING:
     from mypy_boto3_sagemaker import SageMakerClient
 
     from spotkeep_jobs.aws.run_table import RunTable
-    from spotkeep_jobs.facts.record import Notice
+    from spotkeep_jobs.facts.record import Notification
 
 _KINDS: Final = {
-    "Completed": NoticeKind.COMPLETED,
-    "Failed": NoticeKind.FAILED,
-    "Stopped": NoticeKind.STOPPED,
+    "Completed": NotificationKind.COMPLETED,
+    "Failed": NotificationKind.FAILED,
+    "Stopped": NotificationKind.STOPPED,
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class TuningJob:
-    """What DescribeHyperParameterTuningJob says, as far as a notice needs it.
+    """What DescribeHyperParameterTuningJob says, as far as a notification needs it.
 
     Attributes:
         name: Its name.
@@ -68,7 +68,7 @@ class TuningJobs(Protocol):
         """Describe a tuning job with its tags; None if there is none of that name.
 
         Raises:
-            SageMakerBusyError: SageMaker could not answer.
+            AwsBusyError: SageMaker could not answer.
         """
         ...
 
@@ -89,9 +89,9 @@ class SageMakerTuningJobs:
             code, reason = error.response["Error"]["Code"], error.response["Error"]["Message"]
             if code in {"ResourceNotFound", "ResourceNotFoundException"} or "not found" in reason.lower():
                 return None
-            raise SageMakerBusyError(operation=error.operation_name, code=code, reason=reason) from error
+            raise AwsBusyError(operation=error.operation_name, code=code, reason=reason) from error
         except BotoCoreError as error:
-            raise SageMakerBusyError(
+            raise AwsBusyError(
                 operation="DescribeHyperParameterTuningJob", code=type(error).__name__, reason=str(error)
             ) from error
         return tuning_job_of(answer, deployment=tags.get(DEPLOYMENT_TAG))
@@ -121,13 +121,13 @@ def tuning_job_of(answer: Mapping[str, Any], *, deployment: str | None) -> Tunin
     )
 
 
-def ending_of(job: TuningJob, *, deployment: str, now: datetime) -> Notice | None:
-    """The notice of a tuning job's end; None while it has not ended.
+def ending_of(job: TuningJob, *, deployment: str, now: datetime) -> Notification | None:
+    """The notification of a tuning job's end; None while it has not ended.
 
     Args:
         job: What SageMaker says of it.
         deployment: The deployment's name.
-        now: When the notice is written.
+        now: When the notification is written.
     """
     kind = _KINDS.get(job.status)
     if kind is None:
@@ -135,7 +135,7 @@ def ending_of(job: TuningJob, *, deployment: str, now: datetime) -> Notice | Non
     trainings = f"Of its training jobs {job.completed} completed, {job.failed} failed, {job.stopped} stopped."
     if job.best_job is not None:
         trainings += f" The best was {job.best_job}" + (f" ({job.best_metric})." if job.best_metric else ".")
-    return tuning_notice(
+    return tuning_notification(
         tuning_job=job.name,
         kind=kind,
         trainings=trainings,
@@ -165,7 +165,7 @@ class TuningObserver:
             False when it is not this deployment's.
 
         Raises:
-            SageMakerBusyError: SageMaker could not answer.
+            AwsBusyError: SageMaker could not answer.
         """
         job = self._jobs.describe(name)
         if job is None:
@@ -179,6 +179,6 @@ class TuningObserver:
         if ending is None:
             self._table.watch_tuning_job(name, now=now)
         else:
-            self._table.add_notice(ending)
+            self._table.add_notification(ending)
             self._table.unwatch_tuning_job(name)
         return True

@@ -10,9 +10,9 @@ Items (`pk` / `sk`):
     run#<run>              plan                               what it was forecast with, and is steered by
     run#<run>              pool#0001                          the warm pool that a training job left
     run#<run>              event#<time>#<attempt>#<kind>      the timeline
-    run#<run>              notice#<kind>#<attempt>[-<nth>]    the outbox
+    run#<run>              notification#<kind>#<attempt>[-<nth>]    the outbox
     reuse#<job>            claim                              -> since when a pool was handed on to it
-    tuning#<job>           notice#<kind>#0001                 the outbox, for tuning jobs
+    tuning#<job>           notification#<kind>#0001                 the outbox, for tuning jobs
     tuning#<job>           watch                              while a tuning job runs
     token#<token>          claim                              -> run
     lineage#<s3 prefix>    claim                              -> run, while it lives; or the removal of its objects
@@ -53,7 +53,7 @@ from spotkeep_jobs.facts.price_book import PriceBook
 from spotkeep_jobs.facts.record import (
     REMOVAL,
     Attempt,
-    Notice,
+    Notification,
     Plan,
     Pool,
     PoolChange,
@@ -63,7 +63,7 @@ from spotkeep_jobs.facts.record import (
     format_time,
 )
 from spotkeep_jobs.facts.stack_request import StackRequest
-from spotkeep_jobs.facts.states import AttemptState, NoticeState, PoolState, RunState, TimelineKind
+from spotkeep_jobs.facts.states import AttemptState, NotificationState, PoolState, RunState, TimelineKind
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -73,8 +73,8 @@ IN_FLIGHT_INDEX: Final = "in-flight"
 DEFAULT_RETENTION_DAYS: Final = 90
 _LISTING: Final = "run"
 _RUN_IN_FLIGHT: Final = "1"
-_NOTICE_IN_FLIGHT: Final = "notice"
-_NOTICE_DEAD: Final = "dead-notice"
+_NOTIFICATION_IN_FLIGHT: Final = "notification"
+_NOTIFICATION_DEAD: Final = "dead-notification"
 _TUNING_IN_FLIGHT: Final = "tuning"
 _POOL_IN_FLIGHT: Final = "pool"
 
@@ -119,7 +119,7 @@ class Opened:
 
 
 class RunTable:
-    """Runs, attempts, timelines, notices and claims in one DynamoDB table."""
+    """Runs, attempts, timelines, notifications and claims in one DynamoDB table."""
 
     def __init__(
         self, *, client: DynamoDBClient, table_name: str, retention_days: int = DEFAULT_RETENTION_DAYS
@@ -343,7 +343,10 @@ class RunTable:
             self._put(self._attempt_item(change.attempt)),
             *self._next_attempt(change),
             *(self._put(self._timeline_item(entry)) for entry in change.timeline),
-            *(self._put(self._notice_item(notice), condition="attribute_not_exists(pk)") for notice in change.notices),
+            *(
+                self._put(self._notification_item(notification), condition="attribute_not_exists(pk)")
+                for notification in change.notifications
+            ),
         ]
         if change.pool is not None:
             writes += self._pool_writes(change.pool)
@@ -373,7 +376,10 @@ class RunTable:
             self._put(self._attempt_item(change.attempt)),
             *self._pool_writes(change.pool),
             *(self._put(self._timeline_item(entry)) for entry in change.timeline),
-            *(self._put(self._notice_item(notice), condition="attribute_not_exists(pk)") for notice in change.notices),
+            *(
+                self._put(self._notification_item(notification), condition="attribute_not_exists(pk)")
+                for notification in change.notifications
+            ),
         ]
         try:
             self._transact(writes)
@@ -383,16 +389,16 @@ class RunTable:
 
     # The outbox
 
-    def add_notice(self, notice: Notice) -> bool:
-        """Put a notice that belongs to no run (a tuning job's) into the outbox, once.
+    def add_notification(self, notification: Notification) -> bool:
+        """Put a notification that belongs to no run (a tuning job's) into the outbox, once.
 
         Returns:
-            False when the same notice is there already; it is left as it is.
+            False when the same notification is there already; it is left as it is.
         """
         try:
             self._client.put_item(
                 TableName=self._table,
-                Item=to_dynamodb(self._notice_item(notice, partition="tuning")),
+                Item=to_dynamodb(self._notification_item(notification, partition="tuning")),
                 ConditionExpression="attribute_not_exists(pk)",
             )
         except ClientError as error:
@@ -401,101 +407,111 @@ class RunTable:
             raise
         return True
 
-    def claim_notice(self, notice: Notice, *, now: datetime, stale_after: timedelta) -> Notice | None:
-        """Claim a notice for one delivery.
+    def claim_notification(
+        self, notification: Notification, *, now: datetime, stale_after: timedelta
+    ) -> Notification | None:
+        """Claim a notification for one delivery.
 
         Args:
-            notice: As it was read.
+            notification: As it was read.
             now: The time of the claim.
             stale_after: A claim older than this belongs to a deliverer that died.
 
         Returns:
-            The claimed notice, or None when it is sent or in somebody else's hands.
+            The claimed notification, or None when it is sent or in somebody else's hands.
         """
-        claimed = notice.model_copy(
+        claimed = notification.model_copy(
             update={
-                "state": NoticeState.SENDING,
+                "state": NotificationState.SENDING,
                 "claimed_at": now,
-                "deliveries": notice.deliveries + 1,
+                "deliveries": notification.deliveries + 1,
             }
         )
         stale = (
-            notice.state is NoticeState.SENDING
-            and notice.claimed_at is not None
-            and notice.claimed_at + stale_after <= now
+            notification.state is NotificationState.SENDING
+            and notification.claimed_at is not None
+            and notification.claimed_at + stale_after <= now
         )
-        if notice.state is not NoticeState.PENDING and not stale:
+        if notification.state is not NotificationState.PENDING and not stale:
             return None
-        return claimed if self._replace_notice(claimed, seen=notice) else None
+        return claimed if self._replace_notification(claimed, seen=notification) else None
 
-    def mark_sent(self, notice: Notice, *, message_id: str, now: datetime) -> bool:
-        """Record that a claimed notice went out.
+    def mark_sent(self, notification: Notification, *, message_id: str, now: datetime) -> bool:
+        """Record that a claimed notification went out.
 
         Returns:
             False when somebody else claimed it meanwhile (the claim had become stale).
         """
-        sent = notice.model_copy(update={"state": NoticeState.SENT, "sent_at": now, "message_id": message_id})
-        return self._replace_notice(sent, seen=notice)
+        sent = notification.model_copy(
+            update={"state": NotificationState.SENT, "sent_at": now, "message_id": message_id}
+        )
+        return self._replace_notification(sent, seen=notification)
 
-    def release_notice(self, notice: Notice, *, problem: str | None = None) -> bool:
-        """Give a claimed notice back, because sending it failed: the next deliverer need not wait.
+    def release_notification(self, notification: Notification, *, problem: str | None = None) -> bool:
+        """Give a claimed notification back, because sending it failed: the next deliverer need not wait.
 
         Args:
-            notice: As it was claimed.
+            notification: As it was claimed.
             problem: Why it failed.
 
         Returns:
             False when somebody else claimed it meanwhile.
         """
-        given_back = notice.model_copy(update={"state": NoticeState.PENDING, "problem": problem})
-        return self._replace_notice(given_back, seen=notice)
+        given_back = notification.model_copy(update={"state": NotificationState.PENDING, "problem": problem})
+        return self._replace_notification(given_back, seen=notification)
 
-    def give_up_notice(self, notice: Notice, *, problem: str) -> Notice | None:
-        """Put a claimed notice aside: nobody tries to send it any more.
+    def give_up_notification(self, notification: Notification, *, problem: str) -> Notification | None:
+        """Put a claimed notification aside: nobody tries to send it any more.
 
         Args:
-            notice: As it was claimed.
+            notification: As it was claimed.
             problem: Why sending it failed.
 
         Returns:
-            The dead notice, or None when somebody else claimed it meanwhile.
+            The dead notification, or None when somebody else claimed it meanwhile.
         """
-        dead = notice.model_copy(update={"state": NoticeState.DEAD, "problem": problem})
-        return dead if self._replace_notice(dead, seen=notice) else None
+        dead = notification.model_copy(update={"state": NotificationState.DEAD, "problem": problem})
+        return dead if self._replace_notification(dead, seen=notification) else None
 
-    def mark_queued(self, notice: Notice, *, now: datetime) -> bool:
-        """Record that a dead notice was put into the dead-letter queue.
+    def mark_queued(self, notification: Notification, *, now: datetime) -> bool:
+        """Record that a dead notification was put into the dead-letter queue.
 
         Returns:
             False when it is not dead any more: somebody has asked for it meanwhile.
         """
-        return self._replace_notice(notice.model_copy(update={"queued_at": now}), seen=notice)
+        return self._replace_notification(notification.model_copy(update={"queued_at": now}), seen=notification)
 
-    def revive_notice(self, notice: Notice) -> bool:
-        """Put a dead notice into the outbox again, as if it had never been tried.
+    def revive_notification(self, notification: Notification) -> bool:
+        """Put a dead notification into the outbox again, as if it had never been tried.
 
         Args:
-            notice: As it was read.
+            notification: As it was read.
 
         Returns:
             False when it is not dead, or not any more: it is sent once, however many people ask.
         """
-        if notice.state is not NoticeState.DEAD:
+        if notification.state is not NotificationState.DEAD:
             return False
-        again = notice.model_copy(
-            update={"state": NoticeState.PENDING, "deliveries": 0, "claimed_at": None, "queued_at": None}
+        again = notification.model_copy(
+            update={"state": NotificationState.PENDING, "deliveries": 0, "claimed_at": None, "queued_at": None}
         )
-        return self._replace_notice(again, seen=notice)
+        return self._replace_notification(again, seen=notification)
 
-    def dead_notices(self, *, limit: int = 500) -> list[Notice]:
-        """Notices that nobody tries to send any more, oldest first (eventually consistent)."""
-        items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _NOTICE_DEAD, forward=True)
-        return [notice for notice, _ in zip((record_of(Notice, item) for item in items), range(limit), strict=False)]
+    def dead_notifications(self, *, limit: int = 500) -> list[Notification]:
+        """Notifications that nobody tries to send any more, oldest first (eventually consistent)."""
+        items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _NOTIFICATION_DEAD, forward=True)
+        return [
+            notification
+            for notification, _ in zip((record_of(Notification, item) for item in items), range(limit), strict=False)
+        ]
 
-    def unsent_notices(self, *, limit: int = 100) -> list[Notice]:
-        """Notices that are not sent yet, of all runs and tuning jobs, oldest first (eventually consistent)."""
-        items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _NOTICE_IN_FLIGHT, forward=True)
-        return [notice for notice, _ in zip((record_of(Notice, item) for item in items), range(limit), strict=False)]
+    def unsent_notifications(self, *, limit: int = 100) -> list[Notification]:
+        """Notifications that are not sent yet, of all runs and tuning jobs, oldest first (eventually consistent)."""
+        items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _NOTIFICATION_IN_FLIGHT, forward=True)
+        return [
+            notification
+            for notification, _ in zip((record_of(Notification, item) for item in items), range(limit), strict=False)
+        ]
 
     # Warm pools
 
@@ -546,21 +562,23 @@ class RunTable:
         """The head of a run (strongly consistent), or None."""
         return self._read(Run, f"run#{run}", "head")
 
-    def head_and_notices(self, run: str) -> tuple[Run | None, list[Notice]]:
-        """The head of a run (strongly consistent), or None, and its notices, in one call."""
+    def head_and_notifications(self, run: str) -> tuple[Run | None, list[Notification]]:
+        """The head of a run (strongly consistent), or None, and its notifications, in one call."""
         found = self._query(
             KeyConditionExpression="pk = :pk AND sk >= :first",
             ExpressionAttributeValues=to_dynamodb({":pk": f"run#{run}", ":first": "head"}),
             ConsistentRead=True,
         )
         head: Run | None = None
-        notices: list[Notice] = []
+        notifications: list[Notification] = []
         for item in found:
             if item["sk"] == "head":
                 head = record_of(Run, item)
-            elif str(item["sk"]).startswith("notice#"):
-                notices.append(record_of(Notice, item))
-        return head, sorted(notices, key=lambda notice: (notice.happened_at, notice.notice_id))
+            elif str(item["sk"]).startswith("notification#"):
+                notifications.append(record_of(Notification, item))
+        return head, sorted(
+            notifications, key=lambda notification: (notification.happened_at, notification.notification_id)
+        )
 
     def attempt(self, run: str, attempt: int) -> Attempt | None:
         """One attempt of a run (strongly consistent), or None."""
@@ -578,14 +596,14 @@ class RunTable:
         """What happened to a run, in order of time."""
         return [record_of(TimelineEntry, item) for item in self._query_run(f"run#{run}", "event#")]
 
-    def notices(self, run: str) -> list[Notice]:
-        """The notices of a run, sent or not, in the order of what they tell."""
-        found = [record_of(Notice, item) for item in self._query_run(f"run#{run}", "notice#")]
-        return sorted(found, key=lambda notice: (notice.happened_at, notice.notice_id))
+    def notifications(self, run: str) -> list[Notification]:
+        """The notifications of a run, sent or not, in the order of what they tell."""
+        found = [record_of(Notification, item) for item in self._query_run(f"run#{run}", "notification#")]
+        return sorted(found, key=lambda notification: (notification.happened_at, notification.notification_id))
 
-    def tuning_notices(self, tuning_job: str) -> list[Notice]:
-        """The notices of a tuning job."""
-        return [record_of(Notice, item) for item in self._query_run(f"tuning#{tuning_job}", "notice#")]
+    def tuning_notifications(self, tuning_job: str) -> list[Notification]:
+        """The notifications of a tuning job."""
+        return [record_of(Notification, item) for item in self._query_run(f"tuning#{tuning_job}", "notification#")]
 
     def list(
         self, *, owner: str | None = None, states: Collection[RunState] | None = None, limit: int = 50
@@ -781,15 +799,17 @@ class RunTable:
             "expires_at": self._outlives_head(entry.at),
         }
 
-    def _notice_item(self, notice: Notice, *, partition: str = "run") -> Item:
-        item = fields_of(notice) | {
-            "pk": f"{partition}#{notice.subject_id}",
-            "sk": _notice_sort_key(notice),
-            "updated_at": format_time(notice.claimed_at or notice.created_at),
-            "expires_at": self._outlives_head(notice.created_at),
+    def _notification_item(self, notification: Notification, *, partition: str = "run") -> Item:
+        item = fields_of(notification) | {
+            "pk": f"{partition}#{notification.subject_id}",
+            "sk": _notification_sort_key(notification),
+            "updated_at": format_time(notification.claimed_at or notification.created_at),
+            "expires_at": self._outlives_head(notification.created_at),
         }
-        if notice.state is not NoticeState.SENT:
-            item["in_flight"] = _NOTICE_DEAD if notice.state is NoticeState.DEAD else _NOTICE_IN_FLIGHT
+        if notification.state is not NotificationState.SENT:
+            item["in_flight"] = (
+                _NOTIFICATION_DEAD if notification.state is NotificationState.DEAD else _NOTIFICATION_IN_FLIGHT
+            )
         return item
 
     def _outlives_head(self, at: datetime) -> int:
@@ -842,12 +862,12 @@ class RunTable:
                 raise
             raise TransactionCancelled(error) from error
 
-    def _replace_notice(self, notice: Notice, *, seen: Notice) -> bool:
-        partition = "tuning" if notice.notice_id.startswith("tuning:") else "run"
+    def _replace_notification(self, notification: Notification, *, seen: Notification) -> bool:
+        partition = "tuning" if notification.notification_id.startswith("tuning:") else "run"
         try:
             self._client.put_item(
                 TableName=self._table,
-                Item=to_dynamodb(self._notice_item(notice, partition=partition)),
+                Item=to_dynamodb(self._notification_item(notification, partition=partition)),
                 ConditionExpression="#state = :state AND deliveries = :deliveries",
                 ExpressionAttributeNames={"#state": "state"},
                 ExpressionAttributeValues=to_dynamodb({":state": seen.state.value, ":deliveries": seen.deliveries}),
@@ -931,6 +951,6 @@ class RunTable:
 _Write = dict[str, Any]
 
 
-def _notice_sort_key(notice: Notice) -> str:
-    nth = f"-{notice.nth}" if notice.nth else ""
-    return f"notice#{notice.kind}#{notice.attempt:04d}{nth}"
+def _notification_sort_key(notification: Notification) -> str:
+    nth = f"-{notification.nth}" if notification.nth else ""
+    return f"notification#{notification.kind}#{notification.attempt:04d}{nth}"

@@ -2,7 +2,7 @@
 
 Every call is safe to make twice: a job's name is fixed before it is created, so a call that was lost after it took
 effect shows up as `TrainingJobNameTakenError` and can be told from a stranger's job by describing it. Throttles and
-lost connections are retried by botocore (`client_config`); what still fails after that is `SageMakerBusyError`.
+lost connections are retried by botocore (`client_config`); what still fails after that is `AwsBusyError`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from spotkeep_jobs.aws.temporary_errors import is_temporary
 from spotkeep_jobs.decisions.pool_matching import traits_of
 from spotkeep_jobs.decisions.training_job_request import DEPLOYMENT_TAG
 from spotkeep_jobs.errors import (
-    SageMakerBusyError,
-    SageMakerError,
-    SageMakerRefusedError,
+    AwsBusyError,
+    AwsCallError,
+    AwsRefusedError,
     TrainingJobNameTakenError,
     TrainingJobNotFoundError,
 )
@@ -57,8 +57,8 @@ class TrainingJobs(Protocol):
 
         Raises:
             TrainingJobNameTakenError: a job of that name exists.
-            SageMakerRefusedError: the request will never be accepted; nothing was created.
-            SageMakerBusyError: it may or may not have been created.
+            AwsRefusedError: the request will never be accepted; nothing was created.
+            AwsBusyError: it may or may not have been created.
         """
         ...
 
@@ -66,7 +66,7 @@ class TrainingJobs(Protocol):
         """Describe a job; None if there is none of that name. Changes nothing, neither in AWS nor in a record.
 
         Raises:
-            SageMakerError: SageMaker refused or could not answer.
+            AwsCallError: SageMaker refused or could not answer.
         """
         ...
 
@@ -74,7 +74,7 @@ class TrainingJobs(Protocol):
         """Describe a job, and first do what is due about what it runs on, whose end its service leaves to us.
 
         Raises:
-            SageMakerError: SageMaker refused or could not answer.
+            AwsCallError: SageMaker refused or could not answer.
         """
         ...
 
@@ -86,7 +86,7 @@ class TrainingJobs(Protocol):
 
         Raises:
             TrainingJobNotFoundError: no job has that name.
-            SageMakerError: SageMaker refused or could not answer.
+            AwsCallError: SageMaker refused or could not answer.
         """
         ...
 
@@ -94,8 +94,8 @@ class TrainingJobs(Protocol):
         """Change the keep-alive period of the warm pool that an ended job left; 0 ends the pool.
 
         Raises:
-            SageMakerRefusedError: the pool is not there any more, or the period is above a limit.
-            SageMakerError: SageMaker refused or could not answer.
+            AwsRefusedError: the pool is not there any more, or the period is above a limit.
+            AwsCallError: SageMaker refused or could not answer.
         """
         ...
 
@@ -110,7 +110,7 @@ class SearchableTrainingJobs(TrainingJobs, Protocol):
             deployment: The value of its jobs' tag `spotkeep:deployment`.
 
         Raises:
-            SageMakerError: SageMaker refused or could not answer.
+            AwsCallError: SageMaker refused or could not answer.
         """
         ...
 
@@ -121,7 +121,7 @@ class SearchableTrainingJobs(TrainingJobs, Protocol):
             since: When they were changed at the earliest, which bounds the history that is gone through.
 
         Raises:
-            SageMakerError: SageMaker refused or could not answer.
+            AwsCallError: SageMaker refused or could not answer.
         """
         ...
 
@@ -155,7 +155,7 @@ class SageMakerTrainingJobs:
         """A job's tags, which are 50 at most: one page.
 
         Raises:
-            SageMakerError: SageMaker refused or could not answer.
+            AwsCallError: SageMaker refused or could not answer.
         """
         entries: Sequence[Mapping[str, str]] = self._call("ListTags", {"ResourceArn": arn, "MaxResults": 50})["Tags"]
         return {entry["Key"]: entry["Value"] for entry in entries}
@@ -203,7 +203,7 @@ class SageMakerTrainingJobs:
         """Ask a job to stop; see `TrainingJobs.stop`."""
         try:
             self._call("StopTrainingJob", {"TrainingJobName": job_name})
-        except SageMakerRefusedError as error:
+        except AwsRefusedError as error:
             if _SAYS_ENDED.search(error.reason):
                 return False
             raise
@@ -224,9 +224,9 @@ class SageMakerTrainingJobs:
         except ClientError as error:
             raise _typed(operation, error.response) from error
         except ParamValidationError as error:
-            raise SageMakerRefusedError(operation=operation, code="ParamValidation", reason=str(error)) from error
+            raise AwsRefusedError(operation=operation, code="ParamValidation", reason=str(error)) from error
         except BotoCoreError as error:
-            raise SageMakerBusyError(operation=operation, code=type(error).__name__, reason=str(error)) from error
+            raise AwsBusyError(operation=operation, code=type(error).__name__, reason=str(error)) from error
         return answer
 
 
@@ -301,15 +301,15 @@ def _entries(answer: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return entries
 
 
-def _typed(operation: str, response: Mapping[str, Any]) -> SageMakerError:
+def _typed(operation: str, response: Mapping[str, Any]) -> AwsCallError:
     error: Mapping[str, Any] = response.get("Error", {})
     code, reason = str(error.get("Code", "Unknown")), str(error.get("Message", ""))
-    kind: type[SageMakerError] = SageMakerRefusedError
+    kind: type[AwsCallError] = AwsRefusedError
     if code == "ResourceInUse" and operation == "CreateTrainingJob":
         kind = TrainingJobNameTakenError
     elif code == "ResourceNotFound" or (code == "ValidationException" and _SAYS_NOT_FOUND.search(reason)):
         # DescribeTrainingJob answers "Requested resource not found." as a ValidationException.
-        kind = SageMakerRefusedError if operation == "CreateTrainingJob" else TrainingJobNotFoundError
+        kind = AwsRefusedError if operation == "CreateTrainingJob" else TrainingJobNotFoundError
     elif is_temporary(response):
-        kind = SageMakerBusyError
+        kind = AwsBusyError
     return kind(operation=operation, code=code, reason=reason)

@@ -20,9 +20,9 @@ class Deployment:
     """What a decision needs to know of the deployment.
 
     Attributes:
-        name: For the notices.
+        name: For the notifications.
         prices: On-demand US dollars per instance and hour, by instance type.
-        long_wait: A wait for capacity that is worth a notice.
+        long_wait: A wait for capacity that is worth a notification.
         pool_rules: What it wants of warm pools.
     """
 

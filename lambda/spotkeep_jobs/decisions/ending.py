@@ -14,20 +14,20 @@ from pydantic import ValidationError
 from spotkeep_jobs.decisions.cost import bill
 from spotkeep_jobs.decisions.deployment import Deployment
 from spotkeep_jobs.decisions.ladder import NextJob, NoMoreJobs, next_job
-from spotkeep_jobs.decisions.notices.endings import ending_notice
-from spotkeep_jobs.decisions.notices.on_the_way import next_rung_notice
-from spotkeep_jobs.decisions.notices.pools import pool_over_notice
-from spotkeep_jobs.decisions.notices.spending import max_cost_notice
+from spotkeep_jobs.decisions.notifications.endings import ending_notification
+from spotkeep_jobs.decisions.notifications.on_the_way import next_rung_notification
+from spotkeep_jobs.decisions.notifications.pools import pool_over_notification
+from spotkeep_jobs.decisions.notifications.spending import max_cost_notification
 from spotkeep_jobs.decisions.training_job_request import follow_up_request, job_name_for, launch_id_for
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.facts.record import Attempt, Notice, Pool, Run, RunChange, TimelineEntry
-from spotkeep_jobs.facts.states import AttemptState, EndReason, NoticeKind, PoolState, RunState, TimelineKind
+from spotkeep_jobs.facts.record import Attempt, Notification, Pool, Run, RunChange, TimelineEntry
+from spotkeep_jobs.facts.states import AttemptState, EndReason, NotificationKind, PoolState, RunState, TimelineKind
 
 if TYPE_CHECKING:
     from spotkeep_jobs.facts.training_job import TrainingJob
 
 BUDGET_NEAR: Final = 0.8
-"""The part of max_cost whose spending is worth a notice."""
+"""The part of max_cost whose spending is worth a notification."""
 
 
 _LIMITS: Final = {
@@ -140,7 +140,7 @@ def close_attempt(
     deployment: Deployment,
     now: datetime,
     timeline: Sequence[TimelineEntry] = (),
-    told: Sequence[Notice] = (),
+    told: Sequence[Notification] = (),
     pool: Pool | None = None,
 ) -> RunChange:
     """End an attempt, and with it the run; or let the next one follow in the same transaction.
@@ -180,14 +180,14 @@ def close_attempt(
             "cost": cost,
         }
     )
-    endings = [ending_notice(run=run, deployment=deployment.name, created_at=now, pool=pool)]
-    if pool is not None and NoticeKind.POOL_EXPIRED in run.notify and pool.state in _POOL_OVER:
-        endings.append(pool_over_notice(run=run, pool=pool, deployment=deployment.name, created_at=now))
+    endings = [ending_notification(run=run, deployment=deployment.name, created_at=now, pool=pool)]
+    if pool is not None and NotificationKind.POOL_EXPIRED in run.notify and pool.state in _POOL_OVER:
+        endings.append(pool_over_notification(run=run, pool=pool, deployment=deployment.name, created_at=now))
     return RunChange(
         run=run,
         attempt=attempt,
         timeline=each_once([*timeline, _ended_entry(run)]),
-        notices=(*told, *(notice for notice in endings if notice is not None)),
+        notifications=(*told, *(notification for notification in endings if notification is not None)),
         pool=pool,
     )
 
@@ -204,22 +204,27 @@ def _followed(
     deployment: Deployment,
     now: datetime,
     timeline: Sequence[TimelineEntry],
-    told: Sequence[Notice],
+    told: Sequence[Notification],
     pool: Pool | None,
 ) -> RunChange:
     following = _following(run=run, attempt=attempt, request=request, job=job, now=now)
     reason = attempt.end_reason or EndReason.PLATFORM_ERROR
     told = list(told)
-    if job.position != attempt.rung and NoticeKind.NEXT_RUNG in run.notify:
+    if job.position != attempt.rung and NotificationKind.NEXT_RUNG in run.notify:
         told.append(
-            next_rung_notice(
+            next_rung_notification(
                 run=run, left=attempt, job=job, deployment=deployment.name, happened_at=now, created_at=now
             )
         )
     spent = None if run.cost is None else run.cost.billed_usd
-    if request.max_cost and spent and NoticeKind.BUDGET_NEAR in run.notify and spent >= BUDGET_NEAR * request.max_cost:
+    if (
+        request.max_cost
+        and spent
+        and NotificationKind.BUDGET_NEAR in run.notify
+        and spent >= BUDGET_NEAR * request.max_cost
+    ):
         told.append(
-            max_cost_notice(
+            max_cost_notification(
                 run=run,
                 attempt=attempt.attempt,
                 spent_usd=spent,
@@ -261,7 +266,7 @@ def _followed(
         attempt=attempt,
         next_attempt=following,
         timeline=each_once(entries),
-        notices=tuple(told),
+        notifications=tuple(told),
         pool=pool,
     )
 

@@ -2,7 +2,7 @@
 
 An event is only a hint that a job changed; DescribeTrainingJob is the fact (events come twice, late, out of order or
 not at all). `decide` compares the fact with the record and answers with the missing changes, each one transaction.
-Applied in any order of events, by any number of callers, they lead to one record and one set of notices (I4).
+Applied in any order of events, by any number of callers, they lead to one record and one set of notifications (I4).
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from spotkeep_jobs.decisions.ending import (
     state_after,
 )
 from spotkeep_jobs.decisions.ladder import Rung, on_demand_below, rungs_of
-from spotkeep_jobs.decisions.notices.on_the_way import (
+from spotkeep_jobs.decisions.notifications.on_the_way import (
     Moment,
-    interruption_notice,
-    long_wait_notice,
-    on_demand_notice,
-    resume_notice,
-    stale_checkpoint_notice,
+    interruption_notification,
+    long_wait_notification,
+    on_demand_notification,
+    resume_notification,
+    stale_checkpoint_notification,
 )
-from spotkeep_jobs.decisions.notices.spending import budget_notice
-from spotkeep_jobs.decisions.notices.wording import spoken_usd
+from spotkeep_jobs.decisions.notifications.spending import budget_notification
+from spotkeep_jobs.decisions.notifications.wording import spoken_usd
 from spotkeep_jobs.decisions.steering import Standing, Steering
 from spotkeep_jobs.decisions.training_job_request import is_same_launch
 from spotkeep_jobs.decisions.warm_pool import kept_entry, pool_left_by, with_idle_time
 from spotkeep_jobs.facts.job_events import JobEventKind, JobLog
 from spotkeep_jobs.facts.progress import follow
-from spotkeep_jobs.facts.record import Attempt, Notice, Progress, Run, RunChange, TimelineEntry
-from spotkeep_jobs.facts.states import AttemptState, EndReason, NoticeKind, RunState, TimelineKind
+from spotkeep_jobs.facts.record import Attempt, Notification, Progress, Run, RunChange, TimelineEntry
+from spotkeep_jobs.facts.states import AttemptState, EndReason, NotificationKind, RunState, TimelineKind
 from spotkeep_planner.steering.guard import Choice
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ LOOK_FOR_CHECKPOINTS: Final = timedelta(minutes=15)
 """How often a log is read that says of no checkpoint, or of none that is fresh."""
 
 
-# DynamoDB takes 100 writes in a transaction; head, attempt, lineage and notices need their share.
+# DynamoDB takes 100 writes in a transaction; head, attempt, lineage and notifications need their share.
 _ENTRIES_AT_ONCE: Final = 20
 
 
@@ -165,13 +165,13 @@ class _Decision:
                 run=run,
                 attempt=attempt,
                 timeline=each_once(self._entries(recorded, upto)),
-                notices=tuple(self._notices_on_the_way(attempt, recorded, upto)),
+                notifications=tuple(self._notifications_on_the_way(attempt, recorded, upto)),
             )
             run = run.model_copy(update={"version": run.version + 1})
             recorded = upto
         attempt = self._with_transitions(attempt, total)
         entries = list(self._entries(recorded, total))
-        told = list(self._notices_on_the_way(attempt, recorded, total))
+        told = list(self._notifications_on_the_way(attempt, recorded, total))
         if self.job.ended:
             resumes = self._step_entries()
             while len(resumes) > _ENTRIES_AT_ONCE:
@@ -228,7 +228,7 @@ class _Decision:
             }
         )
         head = self._with_attempt(run, attempt)
-        change = RunChange(run=head, attempt=attempt, timeline=each_once(entries), notices=tuple(told))
+        change = RunChange(run=head, attempt=attempt, timeline=each_once(entries), notifications=tuple(told))
         if not _says_nothing_new(change, self.run, self.attempt):
             yield change
 
@@ -342,7 +342,7 @@ class _Decision:
             since = entry.started_at
         return Standing(using=Choice.SPOT, since=since, now=self.now)
 
-    def _with_budget(self, run: Run, attempt: Attempt) -> tuple[Run, list[TimelineEntry], list[Notice]]:
+    def _with_budget(self, run: Run, attempt: Attempt) -> tuple[Run, list[TimelineEntry], list[Notification]]:
         request = request_of(run)
         if request is None or request.budget is None:
             return run, [], []
@@ -368,9 +368,9 @@ class _Decision:
         )
         entry = TimelineEntry(run=run.run, attempt=attempt.attempt, at=self.now, kind=TimelineKind.BUDGET, text=text)
         told = []
-        if NoticeKind.BUDGET_NEAR in run.notify:
+        if NotificationKind.BUDGET_NEAR in run.notify:
             told.append(
-                budget_notice(
+                budget_notification(
                     run=run,
                     attempt=attempt.attempt,
                     nth=len(_BUDGET_TOLD_AT_PERCENT) - _BUDGET_TOLD_AT_PERCENT.index(percent),
@@ -396,8 +396,8 @@ class _Decision:
         """How far the run is, with what was read of its log."""
         return follow(self.run.progress, self.log.events) if self.steering is None else self.steering.progress
 
-    def _stale_checkpoint(self, run: Run, attempt: Attempt) -> tuple[Attempt, list[Notice]]:
-        """The notice of a checkpoint that is too old, once for each checkpoint."""
+    def _stale_checkpoint(self, run: Run, attempt: Attempt) -> tuple[Attempt, list[Notification]]:
+        """The notification of a checkpoint that is too old, once for each checkpoint."""
         freshness = _freshness(run, self.job)
         if freshness is None or not self.log.complete or self.now < freshness.stale_at:
             return attempt, []
@@ -405,7 +405,7 @@ class _Decision:
         if attempt.stale_told_of == told_of:
             return attempt, []
         attempt = attempt.model_copy(update={"stale_told": attempt.stale_told + 1, "stale_told_of": told_of})
-        notice = stale_checkpoint_notice(
+        notification = stale_checkpoint_notification(
             run=run,
             attempt=attempt,
             freshness=freshness,
@@ -413,7 +413,7 @@ class _Decision:
             deployment=self.deployment.name,
             now=self.now,
         )
-        return attempt, [notice]
+        return attempt, [notification]
 
     def _look_again_at(self, run: Run, attempt: Attempt) -> datetime | None:
         """When a wait gets too long for the rung, or long enough to tell, or a checkpoint too old.
@@ -430,7 +430,9 @@ class _Decision:
             return _in_record(later if told or freshness.read_at <= self.now else freshness.read_at)
         if since is None:
             return None
-        told = attempt.long_wait_told == attempt.interruptions or NoticeKind.WAITING_TOO_LONG not in self.run.notify
+        told = (
+            attempt.long_wait_told == attempt.interruptions or NotificationKind.WAITING_TOO_LONG not in self.run.notify
+        )
         longest = rung.longest_wait_seconds if rung is not None and attempt.rung_left_at is None else None
         waits = [
             *([] if told else [self._long_wait()]),
@@ -438,14 +440,14 @@ class _Decision:
         ]
         return min((_in_record(since + wait) for wait in waits), default=None)
 
-    def _waits_long(self, attempt: Attempt) -> Notice | None:
-        """The notice of a wait that is long by now; None when it is not, was told, or nobody asked."""
+    def _waits_long(self, attempt: Attempt) -> Notification | None:
+        """The notification of a wait that is long by now; None when it is not, was told, or nobody asked."""
         since = self._waiting_since()
-        if since is None or NoticeKind.WAITING_TOO_LONG not in self.run.notify or self.run.stop_requested_at:
+        if since is None or NotificationKind.WAITING_TOO_LONG not in self.run.notify or self.run.stop_requested_at:
             return None
         if attempt.long_wait_told == attempt.interruptions or self.now - since < self._long_wait():
             return None
-        return long_wait_notice(
+        return long_wait_notification(
             run=self.run,
             attempt=attempt,
             deployment=self.deployment.name,
@@ -456,7 +458,7 @@ class _Decision:
         )
 
     def _long_wait(self) -> timedelta:
-        """A wait that is worth a notice."""
+        """A wait that is worth a notification."""
         request = request_of(self.run)
         if request is None or request.waiting_too_long is None:
             return self.deployment.long_wait
@@ -519,7 +521,7 @@ class _Decision:
             if event.kind is JobEventKind.RESUME and event.step is not None and _is_plausible(event.at)
         ]
 
-    def _notices_on_the_way(self, attempt: Attempt, first: int, upto: int) -> Iterator[Notice]:
+    def _notifications_on_the_way(self, attempt: Attempt, first: int, upto: int) -> Iterator[Notification]:
         for position in range(first, upto):
             transition = self.job.transitions[position]
             moment = Moment(
@@ -530,14 +532,14 @@ class _Decision:
                 happened_at=transition.started_at,
                 created_at=self.now,
             )
-            if transition.status == "Interrupted" and NoticeKind.INTERRUPTED in self.run.notify:
-                yield interruption_notice(moment)
+            if transition.status == "Interrupted" and NotificationKind.INTERRUPTED in self.run.notify:
+                yield interruption_notification(moment)
             interrupted = self._follows_interruption(position)
-            if transition.status == "Training" and interrupted and NoticeKind.RESUMED in self.run.notify:
+            if transition.status == "Training" and interrupted and NotificationKind.RESUMED in self.run.notify:
                 away = transition.started_at - interrupted.started_at
-                yield resume_notice(moment, away_seconds=away.total_seconds())
+                yield resume_notification(moment, away_seconds=away.total_seconds())
             if transition.status == "Training" and not interrupted and self._is_dearer(attempt, position):
-                yield on_demand_notice(
+                yield on_demand_notification(
                     run=self.run,
                     attempt=attempt,
                     deployment=self.deployment.name,
@@ -549,7 +551,7 @@ class _Decision:
         """Whether the training that begins here is the attempt's first, on demand, of a run that looked for spot."""
         first = all(entry.status != "Training" for entry in self.job.transitions[:position])
         looked_for_spot = any(before.capacity == "spot" for before in self.earlier)
-        asked = NoticeKind.ON_DEMAND in self.run.notify
+        asked = NotificationKind.ON_DEMAND in self.run.notify
         return asked and first and looked_for_spot and attempt.capacity == "on-demand"
 
     def _follows_interruption(self, position: int) -> StatusTransition | None:
@@ -580,7 +582,7 @@ def asks_for_its_log(run: Run, *, job: TrainingJob, now: datetime) -> bool:
 
 def _freshness(run: Run, job: TrainingJob) -> Freshness | None:
     """How fresh the newest checkpoint is; None where nobody asked, or none is due."""
-    if NoticeKind.CHECKPOINT_STALE not in run.notify or run.stop_requested_at is not None:
+    if NotificationKind.CHECKPOINT_STALE not in run.notify or run.stop_requested_at is not None:
         return None
     request = request_of(run)
     if request is None or not request.checkpoints:
@@ -644,7 +646,7 @@ def _end_of(job: TrainingJob) -> datetime | None:
 
 def _says_nothing_new(change: RunChange, run: Run, attempt: Attempt) -> bool:
     same_run = change.run.model_copy(update={"updated_at": run.updated_at}) == run
-    return same_run and change.attempt == attempt and not change.notices
+    return same_run and change.attempt == attempt and not change.notifications
 
 
 def _in_record(at: datetime) -> datetime:

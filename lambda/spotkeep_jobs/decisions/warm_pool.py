@@ -1,8 +1,8 @@
 """What a warm pool's record must become, given what SageMaker says of its job. Pure.
 
 No event says that a pool was reused, ended or expired: somebody has to look (`pool_watch`). Whoever looks, and however
-often, the same facts lead to the same record and to one set of notices (I4); while a pool waits it is known and bounded
-(I6), and what it cost comes onto the bill of the run that left it (I8).
+often, the same facts lead to the same record and to one set of notifications (I4); while a pool waits it is known and
+bounded (I6), and what it cost comes onto the bill of the run that left it (I8).
 
 Source: https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools.html
 """
@@ -15,11 +15,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_jobs.decisions.cost import bill
-from spotkeep_jobs.decisions.notices.pools import pool_expiring_notice, pool_over_notice
+from spotkeep_jobs.decisions.notifications.pools import pool_expiring_notification, pool_over_notification
 from spotkeep_jobs.decisions.training_job_request import is_same_launch
 from spotkeep_jobs.document.durations import format_duration
-from spotkeep_jobs.facts.record import Attempt, Notice, Pool, PoolChange, Run, TimelineEntry
-from spotkeep_jobs.facts.states import EndReason, NoticeKind, PoolEndReason, PoolState, TimelineKind
+from spotkeep_jobs.facts.record import Attempt, Notification, Pool, PoolChange, Run, TimelineEntry
+from spotkeep_jobs.facts.states import EndReason, NotificationKind, PoolEndReason, PoolState, TimelineKind
 
 if TYPE_CHECKING:
     from spotkeep_jobs.decisions.deployment import Deployment
@@ -224,15 +224,17 @@ class _Look:
         if run.state.ended and run.cost is not None:
             # The bill of a run that goes on is made when it ends, with this attempt's share in it.
             run = run.model_copy(update={"cost": bill(attempts, prices=self.deployment.prices) or run.cost})
-        notice = None
-        if pool.state is not PoolState.REUSED and NoticeKind.POOL_EXPIRED in run.notify:
-            notice = pool_over_notice(run=run, pool=pool, deployment=self.deployment.name, created_at=self.now)
+        notification = None
+        if pool.state is not PoolState.REUSED and NotificationKind.POOL_EXPIRED in run.notify:
+            notification = pool_over_notification(
+                run=run, pool=pool, deployment=self.deployment.name, created_at=self.now
+            )
         return PoolChange(
             run=run,
             attempt=attempt,
             pool=pool,
             timeline=(self._over_entry(pool),),
-            notices=() if notice is None else (notice,),
+            notifications=() if notification is None else (notification,),
         )
 
     def still_there(self, *, keep_alive_seconds: int) -> PoolChange | None:
@@ -255,21 +257,23 @@ class _Look:
             )
             pool = asked.pool
             entries += asked.timeline
-        if notice := self._reminder(pool):
+        if notification := self._reminder(pool):
             pool = pool.model_copy(update={"reminded_for": pool.kept_until, "reminders": pool.reminders + 1})
-            told.append(notice)
+            told.append(notification)
         if pool == self.pool:
             return None
-        return PoolChange(run=self.run, attempt=self.attempt, pool=pool, timeline=tuple(entries), notices=tuple(told))
+        return PoolChange(
+            run=self.run, attempt=self.attempt, pool=pool, timeline=tuple(entries), notifications=tuple(told)
+        )
 
-    def _reminder(self, pool: Pool) -> Notice | None:
+    def _reminder(self, pool: Pool) -> Notification | None:
         lead = self.deployment.pool_rules.reminder_lead_seconds
         due_at = reminder_due_at(pool, lead_seconds=lead)
         if due_at is None or self.now < due_at or pool.reminded_for == pool.kept_until or self.now >= pool.kept_until:
             return None
-        if pool.stop_requested_at is not None or NoticeKind.POOL_EXPIRING not in self.run.notify:
+        if pool.stop_requested_at is not None or NotificationKind.POOL_EXPIRING not in self.run.notify:
             return None
-        return pool_expiring_notice(
+        return pool_expiring_notification(
             run=self.run,
             pool=pool,
             idle_usd=idle_usd(pool, now=self.now),
@@ -299,7 +303,7 @@ def reminder_due_at(pool: Pool, *, lead_seconds: int) -> datetime | None:
     """When users are to be reminded of a pool.
 
     Returns:
-        None when there is no reminder: it would come with, or before, the notice that the run has ended.
+        None when there is no reminder: it would come with, or before, the notification that the run has ended.
     """
     at = pool.kept_until - timedelta(seconds=lead_seconds)
     return at if lead_seconds > 0 and at > pool.kept_since else None

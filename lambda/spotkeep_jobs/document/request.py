@@ -44,7 +44,7 @@ from spotkeep_jobs.document.values import (
     VOLUME_ID,
     InputMode,
     InstanceType,
-    NoticeWord,
+    NotificationWord,
     S3Uri,
     duration_of,
     each_once,
@@ -319,15 +319,15 @@ class JobRequest(_Document):
         default=None, examples=["s3://my-checkpoints/runs/resnet50-cifar10/checkpoints/"]
     )
     """The S3 prefix of the checkpoints: give an ended run's to go on from it. Default: one of the run's own."""
-    notify: Annotated[tuple[NoticeWord, ...], AfterValidator(each_once), BeforeValidator(read_list)] = Field(
+    notify: Annotated[tuple[NotificationWord, ...], AfterValidator(each_once), BeforeValidator(read_list)] = Field(
         default=DEFAULT_NOTIFY
     )
-    """What to send a notice about."""
+    """What to send a notification about."""
     waiting_too_long: LongestWait | None = Field(default=None, examples=["4h"])
-    """A wait for capacity that is worth the notice waiting-too-long, 5m to 28d. Default: the deployment's, 2h."""
+    """A wait for capacity that is worth the notification waiting-too-long, 5m to 28d. Default: the deployment's, 2h."""
     checkpoint_stale: LongestWait | None = Field(default=None, examples=["1h"])
-    """An age of the newest checkpoint that is worth the notice checkpoint-stale, 5m to 28d. Default: three times the
-    interval in which the run saves, at least 15m; 1h where that is not known."""
+    """An age of the newest checkpoint that is worth the notification checkpoint-stale, 5m to 28d. Default: three times
+    the interval in which the run saves, at least 15m; 1h where that is not known."""
     owner: Annotated[str, BeforeValidator(read_owner)] | None = Field(default=None, examples=["ada@example.com"])
     """Whose run it is, for `spotkeep ps` and the cost tag. Default: nobody's."""
     team: Annotated[str, BeforeValidator(read_team)] | None = Field(default=None, examples=["vision"])

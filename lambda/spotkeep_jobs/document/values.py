@@ -31,7 +31,7 @@ from spotkeep_jobs.document.limits import (
     RESERVED_VARIABLES,
 )
 from spotkeep_jobs.errors import DurationError
-from spotkeep_jobs.facts.states import NoticeKind
+from spotkeep_jobs.facts.states import NotificationKind
 
 _TEAM: Final = re.compile(r"[a-z][a-z0-9-]{0,19}", re.ASCII)
 HYPHENATED: Final = r"[a-zA-Z0-9](-*[a-zA-Z0-9])*"
@@ -519,5 +519,5 @@ S3_SCHEMA: Final = WithJsonSchema({"type": "string", "pattern": "^s3://", "maxLe
 _INSTANCE_SCHEMA: Final = WithJsonSchema({"type": "string", "pattern": f"^(ml\\.)?{_EC2_TYPE}$"}, mode="validation")
 S3Uri = Annotated[str, BeforeValidator(_s3_uri), S3_SCHEMA]
 InstanceType = Annotated[str, BeforeValidator(_instance_type), _INSTANCE_SCHEMA]
-NoticeWord = Annotated[NoticeKind, one_of(*(kind.value for kind in NoticeKind))]
+NotificationWord = Annotated[NotificationKind, one_of(*(kind.value for kind in NotificationKind))]
 InputMode = Annotated[Literal["File", "FastFile", "Pipe"], one_of("File", "FastFile", "Pipe")]

@@ -1,4 +1,4 @@
-"""The run record: what is known of a run, its attempts, its timeline and its notices.
+"""The run record: what is known of a run, its attempts, its timeline and its notifications.
 
 Pure types, read by every function, the command line and the rehearsal. How they lie in DynamoDB is the business of
 `run_table`; how they change is the business of `tracking` and `launch`.
@@ -14,8 +14,8 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Plain
 from spotkeep_jobs.facts.states import (
     AttemptState,
     EndReason,
-    NoticeKind,
-    NoticeState,
+    NotificationKind,
+    NotificationState,
     PoolEndReason,
     PoolState,
     RunState,
@@ -23,11 +23,11 @@ from spotkeep_jobs.facts.states import (
 )
 
 DEFAULT_NOTIFY: Final = (
-    NoticeKind.COMPLETED,
-    NoticeKind.FAILED,
-    NoticeKind.STOPPED,
-    NoticeKind.POOL_EXPIRING,
-    NoticeKind.POOL_EXPIRED,
+    NotificationKind.COMPLETED,
+    NotificationKind.FAILED,
+    NotificationKind.STOPPED,
+    NotificationKind.POOL_EXPIRING,
+    NotificationKind.POOL_EXPIRED,
 )
 
 
@@ -265,7 +265,7 @@ class Run(Record):
     """S3OutputPath of every attempt; lies in the deployment's bucket."""
     output_uri: str | None = None
     """The model archive, once it is known."""
-    notify: tuple[NoticeKind, ...] = DEFAULT_NOTIFY
+    notify: tuple[NotificationKind, ...] = DEFAULT_NOTIFY
     deadline_at: UtcTime | None = None
     progress: Progress | None = None
     """Followed in runs with a deadline, and where a stale checkpoint is to be told."""
@@ -353,18 +353,18 @@ REMOVAL: Final = "(removal of what is left over)"
 """Who has a checkpoint prefix while the objects below it are removed, in the place of a run: none can be called so."""
 
 
-class Notice(Record):
+class Notification(Record):
     """A message to the subscribers, in the outbox until it is sent (I4)."""
 
-    notice_id: str
-    """The same for every delivery of the same notice: `<run>/<kind>/<attempt>[-<nth>]`."""
+    notification_id: str
+    """The same for every delivery of the same notification: `<run>/<kind>/<attempt>[-<nth>]`."""
     subject_id: str
     """The run, or the tuning job, it is about."""
-    kind: NoticeKind
+    kind: NotificationKind
     attempt: int = 1
     nth: int = 0
     """Which interruption or resume of the attempt; 0 for endings, of which there is one."""
-    state: NoticeState = NoticeState.PENDING
+    state: NotificationState = NotificationState.PENDING
     subject: str
     body: str
     attributes: dict[str, str]
@@ -456,7 +456,7 @@ class RunChange(Record):
     next_attempt: Attempt | None = None
     """The attempt that follows in the same transaction: the run does not end, and keeps its lineage."""
     timeline: tuple[TimelineEntry, ...] = ()
-    notices: tuple[Notice, ...] = ()
+    notifications: tuple[Notification, ...] = ()
     pool: Pool | None = None
     """The warm pool that the attempt's job left."""
 
@@ -477,4 +477,4 @@ class PoolChange(Record):
     """The one whose job left the pool."""
     pool: Pool
     timeline: tuple[TimelineEntry, ...] = ()
-    notices: tuple[Notice, ...] = ()
+    notifications: tuple[Notification, ...] = ()

@@ -148,8 +148,8 @@ class TimelineKind(StrEnum):
     POOL_ENDED = "pool-ended"
 
 
-class NoticeKind(StrEnum):
-    """What a notice tells; also the words of a request's `notify` list."""
+class NotificationKind(StrEnum):
+    """What a notification tells; also the words of a request's `notify` list."""
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -172,8 +172,8 @@ class NoticeKind(StrEnum):
     """The warm pool of an ended job is gone, or there never was one."""
 
 
-class NoticeState(StrEnum):
-    """Where a notice is on its way out. Set by whoever delivers the outbox (tracker or reconciler)."""
+class NotificationState(StrEnum):
+    """Where a notification is on its way out. Set by whoever delivers the outbox (tracker or reconciler)."""
 
     PENDING = "pending"
     """Written in the transaction that moved the run; nobody has sent it yet."""
@@ -181,8 +181,8 @@ class NoticeState(StrEnum):
     """One deliverer claimed it. Stale after a while: then the next deliverer claims it again."""
     SENT = "sent"
     DEAD = "dead"
-    """Refused so often that nobody tries any more, until a person asks for it (`spotkeep notices replay`); a message
-    in the dead-letter queue says so."""
+    """Refused so often that the controller gives up, until a person asks for it (`spotkeep notifications replay`); a
+    message in the dead-letter queue says so."""
 
 
 class PoolState(StrEnum):

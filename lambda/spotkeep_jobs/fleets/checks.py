@@ -14,7 +14,7 @@ from datetime import datetime
 
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.errors import Problem, SageMakerError
+from spotkeep_jobs.errors import AwsCallError, Problem
 from spotkeep_jobs.fleets.ec2_api import Ec2Api
 from spotkeep_jobs.fleets.facts import InstanceTypeFacts, Snapshot, SpotPrice, Volume
 
@@ -123,7 +123,7 @@ class FleetChecks:
                 snapshot=self._ec2.snapshot(volume.snapshot) if volume and volume.snapshot else None,
                 volume=self._ec2.volume(volume.volume) if volume and volume.volume else None,
             )
-        except SageMakerError as error:
+        except AwsCallError as error:
             return Checked(warnings=(f"EC2 could not be asked about types, prices and volumes ({error.code}).",))
         return judge(request, facts, zones=self._zones, deployment=self._deployment)
 

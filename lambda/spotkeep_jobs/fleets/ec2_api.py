@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 from spotkeep_fleet.record import SNAPSHOT, VOLUME
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_jobs.aws.temporary_errors import is_temporary
-from spotkeep_jobs.errors import SageMakerBusyError, SageMakerRefusedError
+from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
 from spotkeep_jobs.fleets.facts import (
     Fleet,
     FleetEvent,
@@ -51,7 +51,7 @@ API_EventInformation.html, say `instanceChange`, `fleetRequestChange` and `error
 
 
 class Ec2Api(Protocol):
-    """The seam: what Spotkeep asks of EC2. Everything raises SageMakerError's kinds: refused, or busy."""
+    """The seam: what Spotkeep asks of EC2. Everything raises AwsCallError's kinds: refused, or busy."""
 
     def make_template_version(self, template_id: str, /, *, run: str, token: str, tags: Mapping[str, str]) -> str:
         """Make the version of the deployed launch template that tags instances with their run. Gives its number."""
@@ -150,7 +150,7 @@ class BotoEc2Api:
                 return str(version["VersionNumber"])  # Of a call whose answer was lost.
         source = _deployed(versions)
         if source is None:
-            raise SageMakerRefusedError(
+            raise AwsRefusedError(
                 operation="DescribeLaunchTemplateVersions",
                 code="NoDeployedVersion",
                 reason=f"launch template {template_id} has no version that a deployment made; deploy the app again",
@@ -176,7 +176,7 @@ class BotoEc2Api:
         """Delete a version; see `Ec2Api.delete_template_version`. What cannot be deleted is told in the answer."""
         try:
             self._call("delete_launch_template_versions", LaunchTemplateId=template_id, Versions=[version])
-        except SageMakerRefusedError as error:
+        except AwsRefusedError as error:
             if not _GONE.search(error.code):
                 raise
 
@@ -195,7 +195,7 @@ class BotoEc2Api:
         """Describe a fleet; see `Ec2Api.fleet`."""
         try:
             found = self._call("describe_fleets", FleetIds=[fleet_id])["Fleets"]
-        except SageMakerRefusedError as error:
+        except AwsRefusedError as error:
             if _GONE.search(error.code):
                 return None
             raise
@@ -239,14 +239,14 @@ class BotoEc2Api:
             code, message = failed["Error"].get("Code", ""), failed["Error"].get("Message", "")
             if code in ("fleetIdDoesNotExist", "fleetNotInDeletableState"):
                 continue  # Gone, or on its way.
-            raise SageMakerBusyError(operation="DeleteFleets", code=code, reason=message)
+            raise AwsBusyError(operation="DeleteFleets", code=code, reason=message)
 
     def terminate(self, instance_ids: Sequence[str], /) -> None:
         """Terminate instances; see `Ec2Api.terminate`. One by one: an unknown id would spare the others."""
         for instance_id in instance_ids:
             try:
                 self._call("terminate_instances", InstanceIds=[instance_id])
-            except SageMakerRefusedError as error:
+            except AwsRefusedError as error:
                 if not _GONE.search(error.code):
                     raise
 
@@ -254,7 +254,7 @@ class BotoEc2Api:
         """Read a console; see `Ec2Api.console`. It explains a failure, and is never needed to end one."""
         try:
             return str(self._call("get_console_output", InstanceId=instance_id).get("Output") or "")
-        except (SageMakerRefusedError, SageMakerBusyError):
+        except (AwsRefusedError, AwsBusyError):
             return ""
 
     def spot_prices(
@@ -351,7 +351,7 @@ class BotoEc2Api:
                 self._call("delete_volume", VolumeId=stored.id)
             else:
                 self._call("delete_snapshot", SnapshotId=stored.id)
-        except SageMakerRefusedError as error:
+        except AwsRefusedError as error:
             if not _GONE.search(error.code):
                 raise
 
@@ -376,12 +376,12 @@ class BotoEc2Api:
         except ClientError as error:
             found = error.response.get("Error", {})
             code, reason = str(found.get("Code", "Unknown")), str(found.get("Message", ""))
-            kind = SageMakerBusyError if is_temporary(error.response) or code in _BUSY else SageMakerRefusedError
+            kind = AwsBusyError if is_temporary(error.response) or code in _BUSY else AwsRefusedError
             raise kind(operation=name, code=code, reason=reason) from error
         except ParamValidationError as error:
-            raise SageMakerRefusedError(operation=name, code="ParamValidation", reason=str(error)) from error
+            raise AwsRefusedError(operation=name, code="ParamValidation", reason=str(error)) from error
         except BotoCoreError as error:
-            raise SageMakerBusyError(operation=name, code=type(error).__name__, reason=str(error)) from error
+            raise AwsBusyError(operation=name, code=type(error).__name__, reason=str(error)) from error
         return answer
 
 

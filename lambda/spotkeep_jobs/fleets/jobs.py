@@ -24,7 +24,7 @@ from spotkeep_fleet import record as fleet_record
 from spotkeep_fleet.errors import DocumentError
 from spotkeep_fleet.record import FleetRecord
 from spotkeep_fleet.snapshot_storage import snapshot_gib_hours
-from spotkeep_jobs.errors import SageMakerBusyError, SageMakerRefusedError, TrainingJobNotFoundError
+from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError, TrainingJobNotFoundError
 from spotkeep_jobs.facts.price_book import StoragePrices
 from spotkeep_jobs.facts.record import Charges
 from spotkeep_jobs.facts.training_job import TrainingJob
@@ -105,7 +105,7 @@ class FleetJobs:
             history = self._change_history(history, template_version=version)
         try:
             fleet_id = self._ec2.create_fleet(create_fleet_request(launch, template_version=version))
-        except SageMakerRefusedError:
+        except AwsRefusedError:
             self._ec2.delete_template_version(launch.template_id, version)
             self._change_history(history, template_version=None)
             raise
@@ -156,7 +156,7 @@ class FleetJobs:
 
     def keep_alive(self, job_name: str, seconds: int, /) -> None:
         """Refuse: a fleet leaves no warm pool; see `TrainingJobs.keep_alive`."""
-        raise SageMakerRefusedError(
+        raise AwsRefusedError(
             operation="keep_alive",
             code="Unsupported",
             reason=f"{job_name} is a fleet, which leaves no pool ({seconds} s)",
@@ -184,7 +184,7 @@ class FleetJobs:
             return None
         found = self._ec2.volume(launch.brought_volume)
         if found is None:
-            raise SageMakerRefusedError(
+            raise AwsRefusedError(
                 operation="DescribeVolumes",
                 code="InvalidVolume.NotFound",
                 reason=f"the volume {launch.brought_volume} is gone",
@@ -336,7 +336,7 @@ class NoFleets:
 
     def create(self, request: Mapping[str, Any], /) -> str:
         """Refuse; see `TrainingJobs.create`."""
-        raise SageMakerRefusedError(
+        raise AwsRefusedError(
             operation="CreateFleet",
             code="NoFleets",
             reason=f"this deployment has no EC2 fleets ({launch_of(request).run}); set ec2_fleets and deploy again",
@@ -366,5 +366,5 @@ def _named(job_name: str) -> tuple[str, int]:
     return match["run"], int(match["attempt"])
 
 
-def _busy(operation: str, reason: str) -> SageMakerBusyError:
-    return SageMakerBusyError(operation=operation, code="Conflict", reason=reason)
+def _busy(operation: str, reason: str) -> AwsBusyError:
+    return AwsBusyError(operation=operation, code="Conflict", reason=reason)

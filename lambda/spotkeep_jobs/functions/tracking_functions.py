@@ -16,9 +16,9 @@ from spotkeep_jobs.actions.outbox import Outbox
 from spotkeep_jobs.actions.pool_watch import PoolWatch
 from spotkeep_jobs.actions.run_observer import RunObserver
 from spotkeep_jobs.actions.tuning_jobs import SageMakerTuningJobs, TuningObserver
-from spotkeep_jobs.aws.dead_notice_queue import SqsDeadNoticeQueue
+from spotkeep_jobs.aws.dead_notification_queue import SqsDeadNotificationQueue
 from spotkeep_jobs.aws.metric_log import MetricLog
-from spotkeep_jobs.aws.notice_topic import SnsNoticeTopic
+from spotkeep_jobs.aws.notification_topic import SnsNotificationTopic
 from spotkeep_jobs.aws.run_table import RunTable
 from spotkeep_jobs.aws.sagemaker_api import SageMakerTrainingJobs, SearchableTrainingJobs, TrainingJobs, client_config
 from spotkeep_jobs.aws.scheduler_api import EventBridgeSchedules, ScheduleTarget
@@ -36,9 +36,9 @@ from spotkeep_jobs.prices.known import KnownPrices
 class TrackingSettings(FleetSettings, FunctionSettings):
     """What those who follow jobs and their pools need to know."""
 
-    notice_topic_arn: str
-    dead_notice_queue_url: str
-    """Where the notices go that SNS has refused for hours."""
+    notification_topic_arn: str
+    dead_notification_queue_url: str
+    """Where the notifications go that SNS has refused for hours."""
     pool_schedule_group: str
     """Where the looks at warm pools are scheduled."""
     pool_schedule_role_arn: str
@@ -74,7 +74,7 @@ class Tracking:
         runs: Observes runs.
         pools: Looks at warm pools.
         tuning: Observes tuning jobs.
-        outbox: Delivers notices.
+        outbox: Delivers notifications.
         fleets: Attempts on EC2.
         fleet_owners: Whose an instance or a fleet is.
         fleet_sweep: Removes what is left over of fleets; None in a deployment without.
@@ -123,9 +123,9 @@ def wired(settings: TrackingSettings, *, clock: Callable[[], datetime] = lambda:
         table_name=settings.run_table,
         retention_days=settings.run_retention_days,
     )
-    topic = SnsNoticeTopic(boto3.client("sns", config=config), topic_arn=settings.notice_topic_arn)
-    dead_letters = SqsDeadNoticeQueue(
-        functools.cache(lambda: boto3.client("sqs", config=config)), queue_url=settings.dead_notice_queue_url
+    topic = SnsNotificationTopic(boto3.client("sns", config=config), topic_arn=settings.notification_topic_arn)
+    dead_letters = SqsDeadNotificationQueue(
+        functools.cache(lambda: boto3.client("sqs", config=config)), queue_url=settings.dead_notification_queue_url
     )
     logs_client = boto3.client("logs", config=config)
     logs = CloudWatchJobLogs(logs_client)

@@ -93,7 +93,7 @@ class Scene:
             launcher_function="launcher",
             run_table=self.table,
             checkpoint_bucket="bucket",
-            notice_topic_arn="arn",
+            notification_topic_arn="arn",
             drill_template_id=self.experiment_template if template is None else template,
         )
         return AwsDrill(connection=connection, client=self.client, options=ConnectionOptions(local=True), run=self.run)

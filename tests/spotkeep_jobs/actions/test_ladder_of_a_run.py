@@ -22,9 +22,9 @@ from spotkeep_jobs.aws.metric_log import MetricLog
 from spotkeep_jobs.decisions.deployment import Deployment
 from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.decisions.training_job_request import JobPlatform
-from spotkeep_jobs.errors import RequestRefusedError, SageMakerBusyError, SageMakerRefusedError
+from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError, RequestRefusedError
 from spotkeep_jobs.facts.record import Attempt, Plan, Run, Spread
-from spotkeep_jobs.facts.states import EndReason, NoticeKind, RunState, TimelineKind
+from spotkeep_jobs.facts.states import EndReason, NotificationKind, RunState, TimelineKind
 from spotkeep_jobs.facts.training_job import JobSummary, StatusTransition, TrainingJob
 
 PRICES = {"ml.g5.xlarge": 1.408, "ml.g5.2xlarge": 1.515}
@@ -55,12 +55,12 @@ class Account:
     def create(self, request: Mapping[str, Any], /) -> str:
         if self.busy:
             self.busy -= 1
-            raise SageMakerBusyError(operation="CreateTrainingJob", code="ThrottlingException", reason="slow down")
+            raise AwsBusyError(operation="CreateTrainingJob", code="ThrottlingException", reason="slow down")
         resources = request["ResourceConfig"]
         several = resources.get("InstancePreferences")
         place = ("several" if several else resources["InstanceType"], request.get("EnableManagedSpotTraining", False))
         if place in self.without_quota:
-            raise SageMakerRefusedError(
+            raise AwsRefusedError(
                 operation="CreateTrainingJob", code="ResourceLimitExceeded", reason=f"the limit of {place[0]} is 0"
             )
         name = request["TrainingJobName"]
@@ -201,7 +201,7 @@ def test_it_comes_to_on_demand_and_completes_there(story: Story) -> None:
     assert story.run.cost is not None
     assert story.places[-1] == "on-demand ml.g5.2xlarge"
     assert story.run.cost.billed_usd == pytest.approx(1.515)
-    subjects = [notice.subject for notice in story.topic.published]
+    subjects = [notification.subject for notification in story.topic.published]
     assert [subject.partition("first ")[2] for subject in subjects] == [
         "looks elsewhere for capacity",
         "goes on demand",
@@ -249,7 +249,7 @@ def test_a_throttled_next_rung_is_launched_by_the_sweep(story: Story) -> None:
     story.launched()
     story.account.ends("first-1", "Failed", failure_reason="CapacityError: none")
     story.account.busy = 1
-    with pytest.raises(SageMakerBusyError):
+    with pytest.raises(AwsBusyError):
         story.observer.observe("first")
     assert (story.run.attempt, story.run.job_arn) == (2, None)
     assert "first-2" not in story.account.jobs
@@ -299,9 +299,9 @@ def test_a_failed_script_is_started_again_on_its_rung_and_then_told(story: Story
     assert (story.run.state, story.run.no_more_jobs_because) == (
         RunState.FAILED, "the script has failed 2 times (script_retries)",
     )  # fmt: skip
-    [notice] = story.topic.published
-    assert notice.kind is NoticeKind.FAILED
-    assert "the script has failed 2 times" in " ".join(notice.body.split())
+    [notification] = story.topic.published
+    assert notification.kind is NotificationKind.FAILED
+    assert "the script has failed 2 times" in " ".join(notification.body.split())
 
 
 def test_the_timeline_tells_the_way_down(story: Story) -> None:
@@ -347,8 +347,10 @@ def test_i1_a_run_with_a_deadline_goes_on_demand_when_the_job_on_spot_is_over(st
     waits, leaves = decisions(story)
     assert waits.startswith("Waits for spot: 9.9 h to spare; launched without a plan")
     assert leaves.startswith("Leaves spot for on-demand: the last safe moment for on-demand: 25 min to spare")
-    [notice] = [notice for notice in story.topic.published if notice.kind is NoticeKind.NEXT_RUNG]
-    assert "the last safe moment for on-demand" in " ".join(notice.body.split())
+    [notification] = [
+        notification for notification in story.topic.published if notification.kind is NotificationKind.NEXT_RUNG
+    ]
+    assert "the last safe moment for on-demand" in " ".join(notification.body.split())
     story.passes(hours=1)
     assert len(decisions(story)) == 2
 
@@ -443,11 +445,13 @@ def test_a_budget_is_told_when_it_is_nearly_spent_and_when_it_is_and_ends_nothin
     assert story.account.jobs["first-1"].status == "InProgress"
 
 
-def test_a_budget_is_told_by_notice_to_whom_asked_for_it_once_for_each_mark(story: Story) -> None:
+def test_a_budget_is_told_by_notification_to_whom_asked_for_it_once_for_each_mark(story: Story) -> None:
     story.launched(**DEADLINE | {"budget": 2.816, "notify": ["budget-near"]})
     story.account.moves("first-1", "Training")
     story.passes(hours=2, minutes=45)
-    subjects = [(notice.notice_id, notice.subject) for notice in story.table.notices("first")]
+    subjects = [
+        (notification.notification_id, notification.subject) for notification in story.table.notifications("first")
+    ]
     assert [(told, subject.removeprefix("[spotkeep] ")) for told, subject in subjects] == [
         ("first/budget-near/1-1", "first has spent most of its budget"),
         ("first/budget-near/1-2", "first has spent its budget"),

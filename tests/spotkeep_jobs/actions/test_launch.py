@@ -25,9 +25,9 @@ from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.decisions.training_job_request import JobPlatform
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import (
+    AwsBusyError,
+    AwsRefusedError,
     RequestRefusedError,
-    SageMakerBusyError,
-    SageMakerRefusedError,
     SpotkeepJobsError,
     TrainingJobNameTakenError,
     TrainingJobNotFoundError,
@@ -92,7 +92,7 @@ class Account:
         self.jobs: dict[str, TrainingJob] = {}
         self.requests: list[Mapping[str, Any]] = []
         self.stopped: list[str] = []
-        self.refuses: SageMakerRefusedError | None = None
+        self.refuses: AwsRefusedError | None = None
         self.quota = 100
         self.trouble = Trouble()
         self.before_create: Callable[[], object] = lambda: None
@@ -151,7 +151,7 @@ class Account:
         return live
 
     def _call(self, operation: str, act: Callable[[], Any]) -> Any:
-        busy = SageMakerBusyError(operation=operation, code="ThrottlingException", reason="Rate exceeded")
+        busy = AwsBusyError(operation=operation, code="ThrottlingException", reason="Rate exceeded")
         return self.trouble.around(operation, act, lambda: busy)
 
 
@@ -171,8 +171,8 @@ class TroubledDynamoDb:
         return call
 
 
-def refusal(code: str, reason: str) -> SageMakerRefusedError:
-    return SageMakerRefusedError(operation="CreateTrainingJob", code=code, reason=reason)
+def refusal(code: str, reason: str) -> AwsRefusedError:
+    return AwsRefusedError(operation="CreateTrainingJob", code=code, reason=reason)
 
 
 @pytest.fixture
@@ -445,7 +445,7 @@ def test_a_job_sagemaker_refuses_ends_the_run_and_frees_its_prefix(
     assert run is not None
     assert (run.state, run.end_reason) == (RunState.FAILED, EndReason.LAUNCH_REFUSED)
     assert table.lineage_owner(run.checkpoint_uri) is None
-    assert [notice.kind for notice in table.notices("first")] == ["failed"]
+    assert [notification.kind for notification in table.notifications("first")] == ["failed"]
 
 
 def test_the_token_of_a_refused_launch_answers_the_same_refusal(launcher: Launcher, account: Account) -> None:
@@ -778,7 +778,7 @@ def test_a_stop_of_a_run_whose_launcher_died_ends_it_once_no_launcher_can_be_ali
     assert (run.state, run.end_reason) == (RunState.STOPPED, EndReason.STOPPED_BY_USER)
     assert account.jobs == {}
     assert table.lineage_owner(run.checkpoint_uri) is None
-    assert [notice.kind for notice in table.notices("first")] == ["stopped"]
+    assert [notification.kind for notification in table.notifications("first")] == ["stopped"]
 
 
 def test_a_stop_finds_the_job_of_a_launcher_that_died_before_recording_it(launcher: Launcher, account: Account) -> None:

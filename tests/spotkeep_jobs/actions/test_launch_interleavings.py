@@ -18,7 +18,7 @@ from spotkeep_jobs.decisions.deployment import Deployment
 from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.decisions.tracking import decide
 from spotkeep_jobs.decisions.training_job_request import JobPlatform
-from spotkeep_jobs.errors import SageMakerBusyError, SpotkeepJobsError, TrainingJobNameTakenError
+from spotkeep_jobs.errors import AwsBusyError, SpotkeepJobsError, TrainingJobNameTakenError
 from spotkeep_jobs.facts.job_events import parse_log
 from spotkeep_jobs.facts.record import Run
 from spotkeep_jobs.facts.states import RunState
@@ -116,7 +116,7 @@ class Aws:
         if dies:
             return ProcessDiedError()
         if operation.endswith("TrainingJob"):
-            return SageMakerBusyError(operation=operation, code="ThrottlingException", reason="Rate exceeded")
+            return AwsBusyError(operation=operation, code="ThrottlingException", reason="Rate exceeded")
         return ClientError({"Error": {"Code": "ThrottlingException", "Message": "slow down"}}, operation)
 
 

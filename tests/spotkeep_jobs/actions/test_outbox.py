@@ -1,4 +1,4 @@
-"""Each notice goes out once (I4), whatever fails on the way."""
+"""Each notification goes out once (I4), whatever fails on the way."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from spotkeep_jobs.actions.outbox import FEWEST_TRIES, LONGEST_TRIED, STALE_AFTER
-from spotkeep_jobs.aws.dead_notice_queue import NoticeNotQueuedError
-from spotkeep_jobs.aws.notice_topic import NoticeNotSentError
-from spotkeep_jobs.facts.states import NoticeState
+from spotkeep_jobs.aws.dead_notification_queue import NotificationNotQueuedError
+from spotkeep_jobs.aws.notification_topic import NotificationNotSentError
+from spotkeep_jobs.facts.states import NotificationState
 
 RUN = "digits-1a2b3c4d"
 
 
 @pytest.fixture
 def told(world: Any, make: Any) -> Any:
-    """A world in which a run has just completed and its notice waits."""
+    """A world in which a run has just completed and its notification waits."""
     run = world.launch(make.run(), make.attempt())
     world.jobs.known[run.job_name] = make.job(("Training", 1.0), ("Completed", 2.0), status="Completed")
     world.runs.observe(run.run)
@@ -24,7 +24,7 @@ def told(world: Any, make: Any) -> Any:
 
 
 def refuse(operation: str) -> None:
-    raise NoticeNotSentError(notice_id="n", reason="Throttled")
+    raise NotificationNotSentError(notification_id="n", reason="Throttled")
 
 
 def die(operation: str) -> None:
@@ -39,17 +39,17 @@ def is_refused_for_hours(world: Any) -> None:
     world.clock.pass_by(seconds=LONGEST_TRIED.total_seconds())
 
 
-def states(world: Any) -> list[NoticeState]:
-    return [notice.state for notice in world.table.notices(RUN)]
+def states(world: Any) -> list[NotificationState]:
+    return [notification.state for notification in world.table.notifications(RUN)]
 
 
-def test_a_notice_goes_out_once_however_often_somebody_delivers(told: Any) -> None:
+def test_a_notification_goes_out_once_however_often_somebody_delivers(told: Any) -> None:
     assert told.outbox.deliver_run(RUN).sent == (f"{RUN}/completed/1",)
     assert told.outbox.deliver_run(RUN).sent == ()
     assert told.outbox.deliver_all().sent == ()
     assert len(told.topic.published) == 1
-    [sent] = told.table.notices(RUN)
-    assert (sent.state, sent.message_id, sent.sent_at) == (NoticeState.SENT, "message-1", told.clock())
+    [sent] = told.table.notifications(RUN)
+    assert (sent.state, sent.message_id, sent.sent_at) == (NotificationState.SENT, "message-1", told.clock())
 
 
 def test_what_the_topic_did_not_take_is_told_and_tried_again_at_once(told: Any) -> None:
@@ -57,17 +57,17 @@ def test_what_the_topic_did_not_take_is_told_and_tried_again_at_once(told: Any) 
     delivery = told.outbox.deliver_run(RUN)
     assert delivery.sent == ()
     assert "Throttled" in delivery.failures[0]
-    assert states(told) == [NoticeState.PENDING]
+    assert states(told) == [NotificationState.PENDING]
     told.topic.before_call = lambda operation: None
     assert told.outbox.deliver_all().sent == (f"{RUN}/completed/1",)
 
 
-def test_a_deliverer_that_died_before_publishing_costs_a_wait_not_the_notice(told: Any) -> None:
+def test_a_deliverer_that_died_before_publishing_costs_a_wait_not_the_notification(told: Any) -> None:
     told.topic.before_call = die
     with pytest.raises(ConnectionError):
         told.outbox.deliver_run(RUN)
     told.topic.before_call = lambda operation: None
-    assert states(told) == [NoticeState.SENDING]
+    assert states(told) == [NotificationState.SENDING]
     assert told.outbox.deliver_all().sent == ()
     told.clock.pass_by(seconds=STALE_AFTER.total_seconds())
     assert told.outbox.deliver_all().sent == (f"{RUN}/completed/1",)
@@ -87,9 +87,9 @@ def test_a_deliverer_that_died_after_publishing_sends_again_with_the_same_id(tol
     told.clock.pass_by(seconds=STALE_AFTER.total_seconds())
     told.outbox.deliver_all()
     first, second = told.topic.published
-    assert first.notice_id == second.notice_id
+    assert first.notification_id == second.notification_id
     assert (first.subject, first.body) == (second.subject, second.body)
-    assert states(told) == [NoticeState.SENT]
+    assert states(told) == [NotificationState.SENT]
 
 
 def test_two_deliverers_at_once_send_it_once(told: Any) -> None:
@@ -102,7 +102,7 @@ def test_two_deliverers_at_once_send_it_once(told: Any) -> None:
     assert len(told.topic.published) == 1
 
 
-def test_one_broken_notice_does_not_stop_the_others(world: Any, make: Any) -> None:
+def test_one_broken_notification_does_not_stop_the_others(world: Any, make: Any) -> None:
     for name in ("broken", "fine"):
         run = world.launch(make.run(name), make.attempt(name))
         world.jobs.known[run.job_name] = make.job(("Completed", 2.0), name=run.job_name, status="Completed")
@@ -124,7 +124,11 @@ def test_oldest_happenings_go_out_first(world: Any, make: Any) -> None:
     world.jobs.known[run.job_name] = make.job(*story, status="Completed")
     world.runs.observe(run.run)
     world.outbox.deliver_all()
-    assert [notice.kind.value for notice in world.topic.published] == ["interrupted", "resumed", "completed"]
+    assert [notification.kind.value for notification in world.topic.published] == [
+        "interrupted",
+        "resumed",
+        "completed",
+    ]
 
 
 def test_what_is_refused_for_hours_is_put_aside_and_goes_out_once_when_it_is_asked_for(told: Any) -> None:
@@ -134,15 +138,15 @@ def test_what_is_refused_for_hours_is_put_aside_and_goes_out_once_when_it_is_ask
     told.clock.pass_by(seconds=LONGEST_TRIED.total_seconds())
     assert told.outbox.deliver_all().dead == (f"{RUN}/completed/1",)
     assert told.outbox.deliver_all().failures == ()
-    assert states(told) == [NoticeState.DEAD]
-    [notice] = told.table.dead_notices()
+    assert states(told) == [NotificationState.DEAD]
+    [notification] = told.table.dead_notifications()
     told.topic.before_call = lambda operation: None
     assert told.outbox.deliver_all().sent == ()
-    assert [told.table.revive_notice(notice) for _ in range(3)] == [True, False, False]
+    assert [told.table.revive_notification(notification) for _ in range(3)] == [True, False, False]
     assert told.outbox.deliver_run(RUN).sent == (f"{RUN}/completed/1",)
     assert told.outbox.deliver_all().sent == ()
-    assert not told.table.revive_notice(told.table.notices(RUN)[0])
-    assert told.table.dead_notices() == []
+    assert not told.table.revive_notification(told.table.notifications(RUN)[0])
+    assert told.table.dead_notifications() == []
 
 
 def test_what_is_put_aside_is_put_into_the_dead_letter_queue_once(told: Any) -> None:
@@ -151,8 +155,12 @@ def test_what_is_put_aside_is_put_into_the_dead_letter_queue_once(told: Any) -> 
     for _ in range(3):
         told.outbox.deliver_all()
     [message] = told.dead_letters.messages
-    assert (message.notice_id, message.state, message.problem) == (f"{RUN}/completed/1", NoticeState.DEAD, "Throttled")
-    [dead] = told.table.dead_notices()
+    assert (message.notification_id, message.state, message.problem) == (
+        f"{RUN}/completed/1",
+        NotificationState.DEAD,
+        "Throttled",
+    )
+    [dead] = told.table.dead_notifications()
     assert dead.queued_at == told.clock()
 
 
@@ -161,16 +169,16 @@ def test_each_giving_up_has_a_message_of_its_own(told: Any) -> None:
         is_refused_for_hours(told)
         told.outbox.deliver_all()
         assert len(told.dead_letters.messages) == times
-        [dead] = told.table.dead_notices()
-        assert told.table.revive_notice(dead)
-        assert told.table.notices(RUN)[0].queued_at is None
+        [dead] = told.table.dead_notifications()
+        assert told.table.revive_notification(dead)
+        assert told.table.notifications(RUN)[0].queued_at is None
     told.topic.before_call = lambda operation: None
     assert told.outbox.deliver_all().sent == (f"{RUN}/completed/1",)
 
 
-def test_a_queue_that_takes_nothing_is_told_and_gets_the_notice_with_the_next_sweep(told: Any) -> None:
+def test_a_queue_that_takes_nothing_is_told_and_gets_the_notification_with_the_next_sweep(told: Any) -> None:
     def refuse_it(operation: str) -> None:
-        raise NoticeNotQueuedError(notice_id="n", reason="AccessDenied")
+        raise NotificationNotQueuedError(notification_id="n", reason="AccessDenied")
 
     is_refused_for_hours(told)
     told.dead_letters.before_call = refuse_it
@@ -194,7 +202,7 @@ def test_a_deliverer_that_dies_on_the_way_to_the_queue_doubles_a_message_and_los
     with pytest.raises(ConnectionError):
         told.outbox.deliver_run(RUN)
     told.dead_letters.before_call = told.dynamodb.before_call = lambda operation: None
-    assert states(told) == [NoticeState.DEAD]
+    assert states(told) == [NotificationState.DEAD]
     told.outbox.deliver_all()
     told.outbox.deliver_all()
     assert len(told.dead_letters.messages) == times
@@ -202,12 +210,12 @@ def test_a_deliverer_that_dies_on_the_way_to_the_queue_doubles_a_message_and_los
 
 def test_what_somebody_asks_for_while_it_is_put_aside_goes_out_all_the_same(told: Any) -> None:
     def somebody_asks(operation: str) -> None:
-        [dead] = told.table.dead_notices()
-        assert told.table.revive_notice(dead)
+        [dead] = told.table.dead_notifications()
+        assert told.table.revive_notification(dead)
 
     is_refused_for_hours(told)
     told.dead_letters.before_call = somebody_asks
     told.outbox.deliver_run(RUN)
-    assert states(told) == [NoticeState.PENDING]
+    assert states(told) == [NotificationState.PENDING]
     told.topic.before_call = lambda operation: None
     assert told.outbox.deliver_all().sent == (f"{RUN}/completed/1",)

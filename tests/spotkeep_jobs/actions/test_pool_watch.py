@@ -16,9 +16,9 @@ from spotkeep_jobs.decisions.pool_matching import traits_of
 from spotkeep_jobs.decisions.pool_rules import PoolRules
 from spotkeep_jobs.decisions.pool_schedules import Firing
 from spotkeep_jobs.decisions.training_job_request import JobPlatform
-from spotkeep_jobs.errors import SageMakerBusyError, SageMakerRefusedError
+from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
 from spotkeep_jobs.facts.record import Pool, Run
-from spotkeep_jobs.facts.states import NoticeKind, PoolEndReason, PoolState, RunState, TimelineKind
+from spotkeep_jobs.facts.states import NotificationKind, PoolEndReason, PoolState, RunState, TimelineKind
 from spotkeep_jobs.facts.training_job import TrainingJob, WarmPool
 
 PLATFORM = JobPlatform(
@@ -97,7 +97,7 @@ class PoolWorld:
 
     @property
     def told(self) -> list[str]:
-        return [notice.notice_id.partition("/")[2] for notice in self.topic.published]
+        return [notification.notification_id.partition("/")[2] for notification in self.topic.published]
 
     def actions(self, *, longest_seconds: int = 3600) -> PoolActions:
         return PoolActions(
@@ -141,21 +141,21 @@ class TestAPoolIsLeft:
         ]
         assert TimelineKind.POOL_KEPT in stage.kinds()
 
-    def test_the_notice_says_until_when_what_it_costs_and_what_to_do(self, stage: PoolWorld) -> None:
+    def test_the_notification_says_until_when_what_it_costs_and_what_to_do(self, stage: PoolWorld) -> None:
         stage.ends()
         stage.observe()
         stage.look()
-        [notice] = stage.topic.published
-        assert "until 2026-11-21 12:42 UTC" in notice.body.replace("\n  ", " ")
-        assert "$0.46 an hour" in notice.body
+        [notification] = stage.topic.published
+        assert "until 2026-11-21 12:42 UTC" in notification.body.replace("\n  ", " ")
+        assert "$0.46 an hour" in notification.body
         for command in (f"launch job.yaml --like {RUN}", f"pool extend {RUN} 30m", f"pool stop {RUN}"):
-            assert f"spotkeep {command}" in notice.body
+            assert f"spotkeep {command}" in notification.body
 
     def test_a_job_that_asked_for_none_leaves_none(self, stage: PoolWorld) -> None:
         stage.ends(keep_alive_seconds=0, pool=None)
         stage.observe()
         assert stage.table.pool(RUN, 1) is None
-        assert "Warm pool" not in stage.table.notices(RUN)[0].body
+        assert "Warm pool" not in stage.table.notifications(RUN)[0].body
 
     def test_an_error_of_the_platform_leaves_none_and_nothing_is_told_of_one(self, stage: PoolWorld) -> None:
         stage.ends(
@@ -326,7 +326,7 @@ class TestBounded:
 
         def taken(_job: str, _seconds: int) -> None:
             stage.says(warm_pool=WarmPool(status="Reused", idle_seconds=620, reused_by="next-1"))
-            raise SageMakerRefusedError(operation="UpdateTrainingJob", code="ValidationException", reason="in use")
+            raise AwsRefusedError(operation="UpdateTrainingJob", code="ValidationException", reason="in use")
 
         stage.world.jobs.on_keep_alive = taken
         stage.ends()
@@ -374,7 +374,7 @@ class TestAnyOrder:
 
             def die(operation: str, calls: Any = calls, deadly: int | None = deadly) -> None:
                 if next(calls) == deadly:
-                    raise SageMakerBusyError(operation=operation, code="died", reason="here")
+                    raise AwsBusyError(operation=operation, code="died", reason="here")
 
             for seam in (stage.world.dynamodb, stage.world.jobs, stage.world.schedules):
                 seam.before_call = die
@@ -383,7 +383,7 @@ class TestAnyOrder:
                     stage.observe()
                 elif step == "look":
                     stage.world.pools.look(run=RUN, attempt=1)
-            except SageMakerBusyError:
+            except AwsBusyError:
                 pass
             for seam in (stage.world.dynamodb, stage.world.jobs, stage.world.schedules):
                 seam.before_call = lambda _operation: None
@@ -412,7 +412,7 @@ class TestAnyOrder:
         assert len(told) == len(set(told))
         assert told.count("completed/1") == 1
         assert told.count("pool-expired/1") == (stage.pool.state is PoolState.ENDED)
-        reminders = [each for each in told if each.startswith(NoticeKind.POOL_EXPIRING)]
+        reminders = [each for each in told if each.startswith(NotificationKind.POOL_EXPIRING)]
         assert len(reminders) <= 1 + extended
 
 
@@ -449,7 +449,7 @@ class TestUsers:
 
     def test_what_sagemaker_refuses_is_said_in_its_words(self, stage: PoolWorld) -> None:
         def refuse(_job: str, _seconds: int) -> None:
-            raise SageMakerRefusedError(operation="UpdateTrainingJob", code="ValidationException", reason="not now")
+            raise AwsRefusedError(operation="UpdateTrainingJob", code="ValidationException", reason="not now")
 
         stage.world.jobs.on_keep_alive = refuse
         stage.ends()

@@ -12,11 +12,11 @@ from spotkeep_jobs.actions.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.actions.reconciliation import SEARCH_FROM, Reconciler, SweepFailedError
 from spotkeep_jobs.actions.tuning_jobs import TuningJob, TuningObserver
 from spotkeep_jobs.aws.metric_log import MetricLog
-from spotkeep_jobs.aws.notice_topic import NoticeNotSentError
+from spotkeep_jobs.aws.notification_topic import NotificationNotSentError
 from spotkeep_jobs.decisions.deployment import DEFAULT_LONG_WAIT
 from spotkeep_jobs.decisions.pool_matching import traits_of
 from spotkeep_jobs.decisions.pool_rules import PoolRules
-from spotkeep_jobs.errors import SageMakerBusyError
+from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.facts.states import RunState
 from spotkeep_jobs.facts.training_job import WarmPool
 
@@ -84,7 +84,7 @@ def test_with_many_runs_only_those_are_described_to_which_something_may_have_hap
     world.table.request_stop(run="r7", now=make.noon)
     sweep = sweeping.reconciler.sweep()
     assert sorted(described) == ["r5-1", "r7-1"]
-    assert (sweep.runs, sweep.notices_sent, world.jobs.stopped) == (SEARCH_FROM, 1, ["r7-1"])
+    assert (sweep.runs, sweep.notifications_sent, world.jobs.stopped) == (SEARCH_FROM, 1, ["r7-1"])
     assert world.table.get("r3").state is RunState.INTERRUPTED
 
 
@@ -98,7 +98,7 @@ def test_before_anybody_is_told_or_asked_to_end_because_of_a_search_the_job_is_d
         world.jobs.indexed[run.job_name] = make.job(("Starting", 0.0), name=run.job_name)
     world.clock.pass_by(seconds=DEFAULT_LONG_WAIT.total_seconds())
     sweep = sweeping.reconciler.sweep()
-    assert (sweep.changes, sweep.notices_sent) == (SEARCH_FROM, 0)
+    assert (sweep.changes, sweep.notifications_sent) == (SEARCH_FROM, 0)
     assert world.table.get("w0").state is RunState.TRAINING
 
 
@@ -110,7 +110,7 @@ def test_a_wait_that_gets_too_long_is_seen_although_nothing_happens(sweeping: Sw
     sweeping.reconciler.sweep()
     assert sweeping.reconciler.sweep().unchanged == SEARCH_FROM
     world.clock.pass_by(seconds=DEFAULT_LONG_WAIT.total_seconds())
-    assert sweeping.reconciler.sweep().notices_sent == SEARCH_FROM
+    assert sweeping.reconciler.sweep().notifications_sent == SEARCH_FROM
     assert sweeping.reconciler.sweep().unchanged == SEARCH_FROM
 
 
@@ -119,7 +119,7 @@ def test_without_the_search_every_run_is_described(sweeping: Sweeping, make: Any
         launch(sweeping.world, make, f"r{number}", ("Training", 1.0))
 
     def refuse(deployment: str) -> Any:
-        raise SageMakerBusyError(operation="Search", code="ThrottlingException", reason="slow down")
+        raise AwsBusyError(operation="Search", code="ThrottlingException", reason="slow down")
 
     sweeping.world.jobs.search_in_progress = refuse
     sweep = sweeping.reconciler.sweep()
@@ -129,8 +129,8 @@ def test_without_the_search_every_run_is_described(sweeping: Sweeping, make: Any
 def test_i4_an_ending_whose_events_never_came_is_told(sweeping: Sweeping, make: Any) -> None:
     launch(sweeping.world, make, "lost", ("Training", 1.0), ("Completed", 2.0), status="Completed")
     sweep = sweeping.reconciler.sweep()
-    assert (sweep.runs, sweep.changes, sweep.notices_sent, sweep.failures) == (1, 1, 1, {})
-    assert [notice.notice_id for notice in sweeping.world.topic.published] == ["lost/completed/1"]
+    assert (sweep.runs, sweep.changes, sweep.notifications_sent, sweep.failures) == (1, 1, 1, {})
+    assert [notification.notification_id for notification in sweeping.world.topic.published] == ["lost/completed/1"]
     assert sweeping.reconciler.sweep().runs == 0
 
 
@@ -141,7 +141,7 @@ def test_one_broken_run_does_not_stop_the_others_and_is_told_at_the_end(sweeping
 
     def describe_or_break(job_name: str, /) -> Any:
         if job_name == "broken-1":
-            raise SageMakerBusyError(operation="DescribeTrainingJob", code="ThrottlingException", reason="slow down")
+            raise AwsBusyError(operation="DescribeTrainingJob", code="ThrottlingException", reason="slow down")
         return describe(job_name)
 
     sweeping.world.jobs.describe = describe_or_break
@@ -192,17 +192,17 @@ def test_without_time_it_stops_looking_and_still_sends(sweeping: Sweeping, make:
         launch(sweeping.world, make, name, ("Training", 1.0))
     answers = iter([True, False, False])
     sweep = sweeping.reconciler.sweep(has_time=lambda: next(answers))
-    assert (sweep.runs, sweep.left, sweep.notices_sent) == (1, 2, 1)
+    assert (sweep.runs, sweep.left, sweep.notifications_sent) == (1, 2, 1)
 
 
-def test_a_notice_that_does_not_go_out_is_a_failure_of_the_sweep(sweeping: Sweeping, make: Any) -> None:
+def test_a_notification_that_does_not_go_out_is_a_failure_of_the_sweep(sweeping: Sweeping, make: Any) -> None:
     launch(sweeping.world, make, "a", ("Completed", 2.0), status="Completed")
 
     def refuse(operation: str) -> None:
-        raise NoticeNotSentError(notice_id="a/completed/1", reason="AuthorizationError")
+        raise NotificationNotSentError(notification_id="a/completed/1", reason="AuthorizationError")
 
     sweeping.world.topic.before_call = refuse
-    assert "AuthorizationError" in sweeping.reconciler.sweep().failures["notice 1"]
+    assert "AuthorizationError" in sweeping.reconciler.sweep().failures["notification 1"]
 
 
 def test_the_end_of_a_watched_tuning_job_is_told_once_even_without_its_event(sweeping: Sweeping, make: Any) -> None:
@@ -213,7 +213,7 @@ def test_the_end_of_a_watched_tuning_job_is_told_once_even_without_its_event(swe
     sweeping.tuning["search"] = TuningJob(name="search", deployment="spotkeep", status="Completed", ended_at=make.noon)
     sweeping.reconciler.sweep()
     sweeping.reconciler.sweep()
-    assert [notice.notice_id for notice in world.topic.published] == ["tuning:search/completed"]
+    assert [notification.notification_id for notification in world.topic.published] == ["tuning:search/completed"]
 
 
 def leave_pools(world: Any, make: Any, pools: int) -> None:
@@ -287,7 +287,7 @@ def test_pools_that_cannot_be_listed_are_described_and_the_failure_is_told(sweep
     def refuse(operation: str) -> None:
         described.append(operation)
         if operation == "ListTrainingJobs":
-            raise SageMakerBusyError(operation=operation, code="ThrottlingException", reason="slow down")
+            raise AwsBusyError(operation=operation, code="ThrottlingException", reason="slow down")
 
     world.jobs.before_call = refuse
     sweep = sweeping.reconciler.sweep()

@@ -132,7 +132,10 @@ def test_attempts_are_billed_together_and_interruptions_add_up(world: Any, make:
     assert done.cost.redone_steps == 30
     assert [attempt.state for attempt in world.table.attempts(RUN)] == [AttemptState.FAILED, AttemptState.COMPLETED]
     world.outbox.deliver_all()
-    assert [notice.notice_id for notice in world.topic.published] == [f"{RUN}/failed/1", f"{RUN}/completed/2"]
+    assert [notification.notification_id for notification in world.topic.published] == [
+        f"{RUN}/failed/1",
+        f"{RUN}/completed/2",
+    ]
 
 
 def test_an_answer_lost_after_the_write_is_found_written(
@@ -151,4 +154,4 @@ def test_an_answer_lost_after_the_write_is_found_written(
         with pytest.raises(ConnectionError):
             world.runs.observe(RUN)
     assert world.runs.observe(RUN).changes == 0
-    assert len(world.table.notices(RUN)) == 1
+    assert len(world.table.notifications(RUN)) == 1

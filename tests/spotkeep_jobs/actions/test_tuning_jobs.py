@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from spotkeep_jobs.actions.tuning_jobs import SageMakerTuningJobs, TuningJob, TuningObserver, ending_of, tuning_job_of
-from spotkeep_jobs.errors import SageMakerBusyError
+from spotkeep_jobs.errors import AwsBusyError
 
 ANSWER: dict[str, Any] = {
     "HyperParameterTuningJobName": "search",
@@ -62,10 +62,10 @@ def test_a_description_is_read_with_its_deployment() -> None:
     assert jobs.describe("search") == tuning_job_of(ANSWER, deployment="spotkeep")
 
 
-def test_the_notice_names_the_best_job(make: Any) -> None:
-    notice = ending_of(tuning_job_of(ANSWER, deployment="spotkeep"), deployment="spotkeep", now=make.noon)
-    assert notice is not None
-    text = " ".join(notice.body.split())
+def test_the_notification_names_the_best_job(make: Any) -> None:
+    notification = ending_of(tuning_job_of(ANSWER, deployment="spotkeep"), deployment="spotkeep", now=make.noon)
+    assert notification is not None
+    text = " ".join(notification.body.split())
     assert "18 completed, 2 failed, 3 stopped. The best was search-017 (loss 0.0312)." in text
 
 
@@ -76,7 +76,7 @@ def test_an_unknown_job_is_none_and_a_throttled_call_an_error(make: Any) -> None
         make.error("DescribeHyperParameterTuningJob", "ThrottlingException"),
         EndpointConnectionError(endpoint_url="https://nowhere"),
     ):
-        with pytest.raises(SageMakerBusyError):
+        with pytest.raises(AwsBusyError):
             SageMakerTuningJobs(Client(error=fault)).describe("search")  # type: ignore[arg-type]
 
 
@@ -95,7 +95,7 @@ class TestObserving:
     ) -> None:
         known.job = theirs
         assert not observer.observe("search")
-        assert world.table.tuning_notices("search") == []
+        assert world.table.tuning_notifications("search") == []
         assert list(world.table.watched_tuning_jobs()) == []
 
     def test_it_is_watched_from_its_first_event_and_told_once(
@@ -109,4 +109,4 @@ class TestObserving:
             assert observer.observe("search")
             world.outbox.deliver_tuning_job("search")
         assert list(world.table.watched_tuning_jobs()) == []
-        assert [notice.notice_id for notice in world.topic.published] == ["tuning:search/stopped"]
+        assert [notification.notification_id for notification in world.topic.published] == ["tuning:search/stopped"]

@@ -22,7 +22,7 @@ from spotkeep_jobs.facts.record import (
     Attempt,
     Cost,
     JobUsage,
-    Notice,
+    Notification,
     Plan,
     Pool,
     PoolChange,
@@ -35,8 +35,8 @@ from spotkeep_jobs.facts.record import (
 from spotkeep_jobs.facts.states import (
     AttemptState,
     EndReason,
-    NoticeKind,
-    NoticeState,
+    NotificationKind,
+    NotificationState,
     PoolState,
     RunState,
     TimelineKind,
@@ -61,22 +61,22 @@ def ended(run: Run, attempt: Attempt, make: Any, **fields: Any) -> RunChange:
     return RunChange(
         run=run.model_copy(update=update | {"state": RunState.COMPLETED} | fields),
         attempt=attempt.model_copy(update=update | {"state": AttemptState.COMPLETED}),
-        notices=(a_notice(make),),
+        notifications=(a_notification(make),),
     )
 
 
-def a_notice(make: Any, **fields: Any) -> Notice:
+def a_notification(make: Any, **fields: Any) -> Notification:
     facts: dict[str, Any] = {
-        "notice_id": "digits-1a2b3c4d/completed/1",
+        "notification_id": "digits-1a2b3c4d/completed/1",
         "subject_id": "digits-1a2b3c4d",
-        "kind": NoticeKind.COMPLETED,
+        "kind": NotificationKind.COMPLETED,
         "subject": "done",
         "body": "It is done.",
         "attributes": {"status": "completed"},
         "happened_at": make.noon,
         "created_at": make.noon,
     }
-    return Notice(**facts | fields)
+    return Notification(**facts | fields)
 
 
 def a_group(make: Any, *, size: int) -> list[NewRun]:
@@ -116,7 +116,9 @@ class TestOpening:
             redone_seconds=None, restart_overhead_seconds=0,
         )  # fmt: skip
         document = {"hyperparameters": {"lr": 0.1, "none": None, "big": 10**40}, "empty": "", "list": [1.0, True]}
-        run = make.run(request=document, notify=(NoticeKind.FAILED, NoticeKind.RESUMED), cost=cost, owner=None)
+        run = make.run(
+            request=document, notify=(NotificationKind.FAILED, NotificationKind.RESUMED), cost=cost, owner=None
+        )
         attempt = make.attempt(usage=usage, job_request={"Environment": {}, "HyperParameters": {"a": ""}})
         table.open_run(run=run, attempt=attempt)
         assert table.get(run.run) == run
@@ -187,10 +189,10 @@ class TestChanging:
         head = table.get(opened.run)
         assert head is not None
         assert (head.state, head.version) == (RunState.WAITING, 1)
-        assert table.notices(opened.run) == []
+        assert table.notifications(opened.run) == []
         assert table.lineage_owner(opened.checkpoint_uri) == opened.run
 
-    def test_an_ending_writes_head_attempt_notice_and_gives_the_lineage_back_at_once(
+    def test_an_ending_writes_head_attempt_notification_and_gives_the_lineage_back_at_once(
         self, table: RunTable, opened: Run, make: Any
     ) -> None:
         entry = TimelineEntry(run=opened.run, attempt=1, at=make.noon, kind=TimelineKind.ENDED, text="Completed")
@@ -199,7 +201,7 @@ class TestChanging:
         assert table.get(opened.run) == head
         assert table.attempts(opened.run)[0].state is AttemptState.COMPLETED
         assert entry in table.timeline(opened.run)
-        assert [notice.state for notice in table.notices(opened.run)] == [NoticeState.PENDING]
+        assert [notification.state for notification in table.notifications(opened.run)] == [NotificationState.PENDING]
         assert table.lineage_owner(opened.checkpoint_uri) is None
         assert list(table.in_flight()) == []
 
@@ -267,53 +269,53 @@ class TestTheNextAttempt:
 
 
 class TestTheOutbox:
-    def test_one_deliverer_at_a_time_holds_a_notice(self, table: RunTable, opened: Run, make: Any) -> None:
+    def test_one_deliverer_at_a_time_holds_a_notification(self, table: RunTable, opened: Run, make: Any) -> None:
         table.commit(ended(opened, make.attempt(), make))
-        [notice] = table.unsent_notices()
+        [notification] = table.unsent_notifications()
         stale = timedelta(minutes=15)
-        claimed = table.claim_notice(notice, now=make.noon, stale_after=stale)
+        claimed = table.claim_notification(notification, now=make.noon, stale_after=stale)
         assert claimed is not None
-        assert table.claim_notice(notice, now=make.noon, stale_after=stale) is None
-        assert table.claim_notice(claimed, now=make.noon + timedelta(minutes=14), stale_after=stale) is None
+        assert table.claim_notification(notification, now=make.noon, stale_after=stale) is None
+        assert table.claim_notification(claimed, now=make.noon + timedelta(minutes=14), stale_after=stale) is None
         assert table.mark_sent(claimed, message_id="m", now=make.noon)
-        assert table.unsent_notices() == []
-        [sent] = table.notices(opened.run)
-        assert (sent.state, sent.message_id, sent.deliveries) == (NoticeState.SENT, "m", 1)
+        assert table.unsent_notifications() == []
+        [sent] = table.notifications(opened.run)
+        assert (sent.state, sent.message_id, sent.deliveries) == (NotificationState.SENT, "m", 1)
 
     def test_a_dead_deliverers_claim_is_taken_over_and_its_mark_comes_too_late(
         self, table: RunTable, opened: Run, make: Any
     ) -> None:
         table.commit(ended(opened, make.attempt(), make))
-        [notice] = table.unsent_notices()
+        [notification] = table.unsent_notifications()
         stale = timedelta(minutes=15)
-        first = table.claim_notice(notice, now=make.noon, stale_after=stale)
+        first = table.claim_notification(notification, now=make.noon, stale_after=stale)
         assert first is not None
-        second = table.claim_notice(first, now=make.noon + stale, stale_after=stale)
+        second = table.claim_notification(first, now=make.noon + stale, stale_after=stale)
         assert second is not None
-        assert second.notice_id == first.notice_id
+        assert second.notification_id == first.notification_id
         assert not table.mark_sent(first, message_id="late", now=make.noon)
         assert table.mark_sent(second, message_id="m", now=make.noon)
 
-    def test_a_notice_given_back_waits_for_nobody(self, table: RunTable, opened: Run, make: Any) -> None:
+    def test_a_notification_given_back_waits_for_nobody(self, table: RunTable, opened: Run, make: Any) -> None:
         table.commit(ended(opened, make.attempt(), make))
-        [notice] = table.unsent_notices()
-        claimed = table.claim_notice(notice, now=make.noon, stale_after=timedelta(minutes=15))
+        [notification] = table.unsent_notifications()
+        claimed = table.claim_notification(notification, now=make.noon, stale_after=timedelta(minutes=15))
         assert claimed is not None
-        assert table.release_notice(claimed)
-        assert [waiting.state for waiting in table.unsent_notices()] == [NoticeState.PENDING]
+        assert table.release_notification(claimed)
+        assert [waiting.state for waiting in table.unsent_notifications()] == [NotificationState.PENDING]
 
     def test_a_tuning_jobs_ending_is_told_once(self, table: RunTable, make: Any) -> None:
-        notice = a_notice(make, notice_id="tuning:search/completed", subject_id="search")
+        notification = a_notification(make, notification_id="tuning:search/completed", subject_id="search")
         table.watch_tuning_job("search", now=make.noon)
         assert list(table.watched_tuning_jobs()) == ["search"]
-        assert table.add_notice(notice)
-        assert not table.add_notice(notice)
+        assert table.add_notification(notification)
+        assert not table.add_notification(notification)
         table.unwatch_tuning_job("search")
         assert list(table.watched_tuning_jobs()) == []
-        claimed = table.claim_notice(notice, now=make.noon, stale_after=timedelta(minutes=15))
+        claimed = table.claim_notification(notification, now=make.noon, stale_after=timedelta(minutes=15))
         assert claimed is not None
         assert table.mark_sent(claimed, message_id="m", now=make.noon)
-        assert [sent.state for sent in table.tuning_notices("search")] == [NoticeState.SENT]
+        assert [sent.state for sent in table.tuning_notifications("search")] == [NotificationState.SENT]
 
 
 class TestListing:
@@ -371,7 +373,7 @@ class TestWarmPools:
         attempt = table.attempt(opened.run, 1)
         assert attempt is not None
         pool: Pool = make.pool(run=opened.run, job_name=attempt.job_name)
-        table.commit(ended(opened, attempt, make).model_copy(update={"pool": pool, "notices": ()}))
+        table.commit(ended(opened, attempt, make).model_copy(update={"pool": pool, "notifications": ()}))
         return pool
 
     def changed(self, table: RunTable, pool: Pool, **fields: Any) -> PoolChange:

@@ -14,9 +14,9 @@ from botocore.exceptions import EndpointConnectionError
 
 from spotkeep_jobs.aws.sagemaker_api import CREATE_ATTEMPTS, SageMakerTrainingJobs, client_config
 from spotkeep_jobs.errors import (
-    SageMakerBusyError,
-    SageMakerError,
-    SageMakerRefusedError,
+    AwsBusyError,
+    AwsCallError,
+    AwsRefusedError,
     TrainingJobNameTakenError,
     TrainingJobNotFoundError,
 )
@@ -203,14 +203,14 @@ def test_stopping_says_whether_there_was_something_to_stop(wire: Wire, jobs: Sag
     ("code", "kind"),
     [
         ("ResourceInUse", TrainingJobNameTakenError),
-        ("ResourceLimitExceeded", SageMakerRefusedError),
-        ("ValidationException", SageMakerRefusedError),
-        ("AccessDeniedException", SageMakerRefusedError),
-        ("ResourceNotFound", SageMakerRefusedError),
+        ("ResourceLimitExceeded", AwsRefusedError),
+        ("ValidationException", AwsRefusedError),
+        ("AccessDeniedException", AwsRefusedError),
+        ("ResourceNotFound", AwsRefusedError),
     ],
 )
 def test_refusals_of_create_are_told_apart(
-    wire: Wire, jobs: SageMakerTrainingJobs, code: str, kind: type[SageMakerError]
+    wire: Wire, jobs: SageMakerTrainingJobs, code: str, kind: type[AwsCallError]
 ) -> None:
     wire.answers(failure(code, "the words of AWS"))
     with pytest.raises(kind) as caught:
@@ -222,12 +222,12 @@ def test_refusals_of_create_are_told_apart(
 
 def test_credentials_that_are_out_of_date_decide_nothing(wire: Wire, jobs: SageMakerTrainingJobs) -> None:
     wire.answers(failure("ExpiredTokenException", "the security token is expired"))
-    with pytest.raises(SageMakerBusyError):
+    with pytest.raises(AwsBusyError):
         jobs.create(REQUEST)
 
 
 def test_a_request_the_client_itself_refuses_is_a_refusal(wire: Wire, jobs: SageMakerTrainingJobs) -> None:
-    with pytest.raises(SageMakerRefusedError) as caught:
+    with pytest.raises(AwsRefusedError) as caught:
         jobs.create({"TrainingJobName": 5})
     assert "RoleArn" in caught.value.reason
     assert wire.requests == []
@@ -265,7 +265,7 @@ def test_what_never_gets_through_is_busy_and_not_a_refusal(
     trouble: Any,
 ) -> None:
     wire.answers(trouble)
-    with pytest.raises(SageMakerBusyError) as caught:
+    with pytest.raises(AwsBusyError) as caught:
         call(jobs)
     assert caught.value.operation == operation
     assert len(wire.requests) == CREATE_ATTEMPTS

@@ -22,7 +22,7 @@ REQUEST = {"name": "digits", "command": ["python", "train.py"], "max_run": 86_40
 
 def told(world: Any) -> list[str]:
     world.outbox.deliver_all()
-    return [notice.notice_id.removeprefix(f"{RUN}/") for notice in world.topic.published]
+    return [notification.notification_id.removeprefix(f"{RUN}/") for notification in world.topic.published]
 
 
 def trains(world: Any, make: Any, *, notify: tuple[str, ...] = ("checkpoint-stale",), **asked: Any) -> str:

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from spotkeep_jobs.decisions.deployment import Deployment
 from spotkeep_jobs.decisions.ending import end_reason_of, ended_without_job
 from spotkeep_jobs.decisions.tracking import VANISHED_AFTER, decide
-from spotkeep_jobs.errors import SageMakerBusyError
+from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.facts.job_events import JobLog
 from spotkeep_jobs.facts.record import Attempt, Run, RunChange
-from spotkeep_jobs.facts.states import AttemptState, EndReason, NoticeKind, RunState, TimelineKind
+from spotkeep_jobs.facts.states import AttemptState, EndReason, NotificationKind, RunState, TimelineKind
 
 DEPLOYMENT = Deployment(name="spotkeep", prices={"ml.m5.xlarge": 0.23})
-EVERY_NOTICE = tuple(NoticeKind)
+EVERY_NOTIFICATION = tuple(NotificationKind)
 
 LIFE = (
     ("Starting", 0.0),
@@ -138,7 +138,7 @@ class TestEndings:
         assert (change.run.end_reason, change.attempt.end_reason) == (reason, reason)
         assert (change.run.state, change.attempt.state) == (state, AttemptState(state.value))
         assert change.run.failure_reason == failure
-        assert [notice.kind.value for notice in change.notices] == [state.value.lower()]
+        assert [notification.kind.value for notification in change.notifications] == [state.value.lower()]
         assert change.ends_run
 
     def test_a_limit_only_the_transitions_tell_of_is_not_a_users_stop(self, make: Any) -> None:
@@ -158,7 +158,7 @@ class TestEndings:
         [change] = decided(run, attempt, None, make, now=make.noon + VANISHED_AFTER)
         assert (change.run.state, change.run.end_reason) == (RunState.FAILED, EndReason.JOB_VANISHED)
         assert change.run.cost is None
-        assert "not known" in change.notices[0].body
+        assert "not known" in change.notifications[0].body
 
     def test_a_launch_without_a_job_is_left_to_the_launcher(self, make: Any) -> None:
         assert decided(make.run(), make.attempt(), None, make) == []
@@ -171,7 +171,7 @@ class TestEndings:
         assert (change.run.state, change.run.end_reason) == (RunState.FAILED, EndReason.LAUNCH_REFUSED)
         assert change.run.cost is not None
         assert change.run.cost.billed_usd == 0
-        assert "quota is 0" in change.notices[0].body
+        assert "quota is 0" in change.notifications[0].body
 
     def test_a_run_stopped_before_it_had_a_job_is_stopped(self, make: Any) -> None:
         change = ended_without_job(
@@ -179,7 +179,7 @@ class TestEndings:
             now=make.noon,
         )  # fmt: skip
         assert (change.run.state, change.run.end_reason) == (RunState.STOPPED, EndReason.STOPPED_BY_USER)
-        assert [notice.kind for notice in change.notices] == [NoticeKind.STOPPED]
+        assert [notification.kind for notification in change.notifications] == [NotificationKind.STOPPED]
 
     def test_the_model_is_named_when_there_can_be_one(self, make: Any) -> None:
         run, attempt = launched(make)
@@ -197,17 +197,17 @@ class TestEndings:
         assert ended.run.instance_type == ended.attempt.instance_type == "ml.m5.xlarge"
         assert ended.run.cost is not None
         assert ended.run.cost.billed_usd == pytest.approx(0.23)
-        assert "1 x ml.m5.xlarge" in ended.notices[0].body
+        assert "1 x ml.m5.xlarge" in ended.notifications[0].body
 
     def test_before_sagemaker_selected_a_type_the_first_choice_stands(self, make: Any) -> None:
         run, attempt = launched(make)
         [change] = decided(run, attempt, make.job(("Starting", 0.0), instance_type=None), make)
         assert change.run.instance_type == change.attempt.instance_type == "ml.m5.xlarge"
 
-    def test_no_notice_that_nobody_asked_for(self, make: Any) -> None:
-        run, attempt = launched(make, notify=(NoticeKind.FAILED,))
+    def test_no_notification_that_nobody_asked_for(self, make: Any) -> None:
+        run, attempt = launched(make, notify=(NotificationKind.FAILED,))
         [change] = decided(run, attempt, make.job(*LIFE, ("Completed", 41.0), status="Completed"), make)
-        assert change.notices == ()
+        assert change.notifications == ()
 
 
 class TestTheTimeline:
@@ -234,7 +234,7 @@ class TestTheTimeline:
 
     def test_a_very_long_story_is_written_in_portions_that_one_transaction_can_take(self, make: Any) -> None:
         world = make.world()
-        run = world.launch(make.run(notify=EVERY_NOTICE), make.attempt())
+        run = world.launch(make.run(notify=EVERY_NOTIFICATION), make.attempt())
         story = [("Starting", 0.0)]
         for life in range(150):
             story += [("Training", 10.0 * life + 1), ("Interrupted", 10.0 * life + 5), ("Starting", 10.0 * life + 6)]
@@ -276,14 +276,18 @@ def what_it_told(world: Any, run: str) -> dict[str, Any]:
         "run": head.model_dump(exclude={"version", "updated_at"}),
         "attempts": world.table.attempts(run),
         "timeline": world.table.timeline(run),
-        "notices": [notice.model_dump(exclude=transient) for notice in world.table.notices(run)],
-        "published": sorted((notice.notice_id, notice.body) for notice in world.topic.published),
+        "notifications": [
+            notification.model_dump(exclude=transient) for notification in world.table.notifications(run)
+        ],
+        "published": sorted(
+            (notification.notification_id, notification.body) for notification in world.topic.published
+        ),
     }
 
 
 def living(world: Any, make: Any, ending: str) -> list[Any]:
     """Launch a run and give the job's descriptions as SageMaker would give them, one after the other."""
-    run = world.launch(make.run(notify=EVERY_NOTICE), make.attempt())
+    run = world.launch(make.run(notify=EVERY_NOTIFICATION), make.attempt())
     world.logs.lines[run.job_name] = [
         make.line("start", 3.0), make.line("resume", 3.1, step=0), make.line("progress", 9.9, step=100),
         make.line("start", 16.0), make.line("resume", 16.2, step=80), make.line("progress", 19.9, step=140),
@@ -301,7 +305,7 @@ class TestAnyOrderOfEvents:
 
     @given(data=st.data(), ending=st.sampled_from(sorted(ENDINGS)))
     @settings(deadline=None, max_examples=60)
-    def test_i4_they_lead_to_one_record_and_each_notice_goes_out_once(
+    def test_i4_they_lead_to_one_record_and_each_notification_goes_out_once(
         self, make: Any, data: st.DataObject, ending: str
     ) -> None:
         in_order = make.world()
@@ -334,7 +338,7 @@ class TestAnyOrderOfEvents:
         world.outbox.deliver_all()
 
         assert what_it_told(world, "digits-1a2b3c4d") == what_it_told(in_order, "digits-1a2b3c4d")
-        ids = [notice.notice_id for notice in world.topic.published]
+        ids = [notification.notification_id for notification in world.topic.published]
         assert len(ids) == len(set(ids)) == 5
 
 
@@ -343,7 +347,7 @@ def with_fault(world: Any, fault: str, act: Any) -> None:
     if fault == "throttle":
 
         def refuse(operation: str) -> None:
-            raise SageMakerBusyError(operation=operation, code="ThrottlingException", reason="Rate exceeded")
+            raise AwsBusyError(operation=operation, code="ThrottlingException", reason="Rate exceeded")
 
         world.jobs.before_call = refuse
     elif fault == "race":
@@ -363,7 +367,7 @@ def with_fault(world: Any, fault: str, act: Any) -> None:
         world.dynamodb.before_call = die
     try:
         act()
-    except (SageMakerBusyError, ConnectionError):
+    except (AwsBusyError, ConnectionError):
         assert fault in {"throttle", "crash"}
     finally:
         world.jobs.before_call = world.dynamodb.before_call = lambda operation: None

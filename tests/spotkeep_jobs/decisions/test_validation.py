@@ -16,7 +16,7 @@ from spotkeep_jobs.decisions.validation import Validation, validate
 from spotkeep_jobs.document.reading import MAX_PROBLEMS
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import RequestRefusedError
-from spotkeep_jobs.facts.states import NoticeKind
+from spotkeep_jobs.facts.states import NotificationKind
 
 DEFAULTS = DeploymentDefaults(
     image="123456789012.dkr.ecr.us-east-1.amazonaws.com/training:1",
@@ -69,11 +69,11 @@ def test_whatever_is_told_can_be_chosen() -> None:
         "pool-expiring", "pool-expired", "checkpoint-stale", "budget-near",
     ]  # fmt: skip
     assert [str(kind) for kind in judged(notify=words).accepted().notify] == words
-    assert set(words) == set(NoticeKind)
+    assert set(words) == set(NotificationKind)
 
 
 @pytest.mark.parametrize("field", ["waiting_too_long", "checkpoint_stale"])
-def test_what_is_long_for_a_notice_is_a_duration_from_five_minutes_on(field: str) -> None:
+def test_what_is_long_for_a_notification_is_a_duration_from_five_minutes_on(field: str) -> None:
     assert getattr(judged(**{field: "45m"}).accepted(), field) == 2_700
     assert getattr(judged().accepted(), field) is None
     assert problem_fields(judged(**{field: "4m"})) == [field]

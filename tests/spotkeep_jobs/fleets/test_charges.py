@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from spotkeep_jobs.decisions.cost import bill
-from spotkeep_jobs.decisions.notices.endings import ending_notice
-from spotkeep_jobs.decisions.notices.run_summary import facts_of
+from spotkeep_jobs.decisions.notifications.endings import ending_notification
+from spotkeep_jobs.decisions.notifications.run_summary import facts_of
 from spotkeep_jobs.facts.record import Attempt, Charges, Cost, JobUsage, Run
 from spotkeep_jobs.facts.states import AttemptState, EndReason, RunState
 from spotkeep_jobs.fleets.charges import Storage, charges_of
@@ -137,7 +137,7 @@ def test_storage_is_on_the_bill_and_not_in_the_savings() -> None:
     assert cost.aws_saved_percent is None
 
 
-def test_snapshots_are_on_the_bill_and_told_in_the_notice() -> None:
+def test_snapshots_are_on_the_bill_and_told_in_the_notification() -> None:
     known = Charges(
         instance_seconds=7200, instances_usd=0.8, on_demand_usd=2.0, storage_gb_hours=200, storage_usd=0.1,
         snapshot_gb_hours=3, snapshot_usd=0.02,
@@ -162,14 +162,14 @@ def test_a_saving_that_no_price_supports_is_not_told() -> None:
 @pytest.mark.parametrize(
     ("when_done", "says"), [("keep", "it is kept, and billed"), ("delete", "deleted within minutes")]
 )
-def test_the_notice_says_what_it_cost_and_what_becomes_of_the_volume(when_done: str, says: str) -> None:
+def test_the_notification_says_what_it_cost_and_what_becomes_of_the_volume(when_done: str, says: str) -> None:
     cost = billed(
         Charges(instance_seconds=7200, instances_usd=0.8, storage_gb_hours=9, unknown=("on demand g5.xlarge",))
     )
     run = a_run(cost).model_copy(update={"request": {"volume": {"when_done": when_done}}})
-    notice = ending_notice(run=run, deployment="spotkeep", created_at=NOON)
-    assert notice is not None
-    words = " ".join(notice.body.split())
+    notification = ending_notification(run=run, deployment="spotkeep", created_at=NOON)
+    assert notification is not None
+    words = " ".join(notification.body.split())
     assert "$0.80 for 2 h of instances" in words
     assert "not known: the price of on demand g5.xlarge" in words
     assert says in words

@@ -14,7 +14,7 @@ from spotkeep_fleet.record import FINISHED, SNAPSHOT, VOLUME, CurrentVolume, Fle
 from spotkeep_jobs.decisions.ladder import first_job
 from spotkeep_jobs.decisions.training_job_request import marks_of
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.errors import SageMakerBusyError, SageMakerRefusedError
+from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
 from spotkeep_jobs.facts.leftover_findings import Kind, Rule
 from spotkeep_jobs.facts.price_book import StoragePrices
 from spotkeep_jobs.facts.record import Run
@@ -66,14 +66,14 @@ class FakeEc2:
 
     def create_fleet(self, request: Mapping[str, Any], /) -> str:
         if self.refuses:
-            raise SageMakerRefusedError(operation="CreateFleet", code="InvalidParameter", reason="no such subnet")
+            raise AwsRefusedError(operation="CreateFleet", code="InvalidParameter", reason="no such subnet")
         token = request["ClientToken"]
         fleet_id = self.by_token.setdefault(token, f"fleet-{len(self.by_token) + 1}")
         tags = {tag["Key"]: tag["Value"] for tag in request["TagSpecifications"][0]["Tags"]}
         self.known.setdefault(fleet_id, Fleet(id=fleet_id, state="active", tags=tags, created_at=NOON))
         if self.loses_answers:
             self.loses_answers -= 1
-            raise SageMakerBusyError(operation="CreateFleet", code="ReadTimeoutError", reason="no answer")
+            raise AwsBusyError(operation="CreateFleet", code="ReadTimeoutError", reason="no answer")
         return fleet_id
 
     def find_fleet(self, client_token: str, /) -> str | None:
@@ -221,7 +221,7 @@ def asked(attempt: int = 1) -> dict[str, Any]:
 def test_a_launch_that_is_repeated_has_one_fleet(world: World) -> None:
     """Trap 12: a random name on a retry pays for a second one."""
     world.ec2.loses_answers = 1
-    with pytest.raises(SageMakerBusyError):
+    with pytest.raises(AwsBusyError):
         world.jobs.create(asked())
     assert world.jobs.create(asked()) == world.jobs.create(asked()) == "fleet-1"
     assert list(world.ec2.known) == ["fleet-1"]
@@ -230,7 +230,7 @@ def test_a_launch_that_is_repeated_has_one_fleet(world: World) -> None:
 
 def test_a_fleet_whose_launcher_died_before_it_could_write_its_id_is_found_by_its_token(world: World) -> None:
     world.ec2.loses_answers = 1
-    with pytest.raises(SageMakerBusyError):
+    with pytest.raises(AwsBusyError):
         world.jobs.create(asked())
     found = world.jobs.reconcile("count-1")
     assert found is not None
@@ -240,7 +240,7 @@ def test_a_fleet_whose_launcher_died_before_it_could_write_its_id_is_found_by_it
 
 def test_a_refused_launch_leaves_nothing(world: World) -> None:
     world.ec2.refuses = True
-    with pytest.raises(SageMakerRefusedError, match="no such subnet"):
+    with pytest.raises(AwsRefusedError, match="no such subnet"):
         world.jobs.create(asked())
     assert (world.ec2.versions, world.ec2.known) == ([], {})
     assert world.jobs.reconcile("count-1") is None
@@ -271,7 +271,7 @@ def test_from_the_launch_to_the_bill(world: World) -> None:
 @pytest.mark.parametrize("point", ["looked for by its token", "waits", "trains", "is done", "is over"])
 def test_to_describe_an_attempt_changes_nothing(world: World, point: str) -> None:
     world.ec2.loses_answers = 1
-    with pytest.raises(SageMakerBusyError):
+    with pytest.raises(AwsBusyError):
         world.jobs.create(asked())
     if point != "looked for by its token":
         world.jobs.reconcile("count-1")
@@ -512,12 +512,12 @@ def test_what_the_sweep_left_for_long_is_a_finding_and_looking_changes_nothing(
 
 def test_a_look_that_ec2_refuses_is_told(world: World) -> None:
     def refuse(**_: Any) -> Any:
-        raise SageMakerRefusedError(operation="DescribeVolumes", code="UnauthorizedOperation", reason="not you")
+        raise AwsRefusedError(operation="DescribeVolumes", code="UnauthorizedOperation", reason="not you")
 
     world.ec2.stored = refuse  # type: ignore[method-assign]
     sweep = FleetSweep(
         ec2=world.ec2, records=world.records, table=OneRun(None),  # type: ignore[arg-type]
         deployment="spotkeep", retention=WEEK, now=lambda: NOON,
     )  # fmt: skip
-    with pytest.raises(SageMakerRefusedError):
+    with pytest.raises(AwsRefusedError):
         list(sweep.left_over(failed=lambda _what, _error: None))

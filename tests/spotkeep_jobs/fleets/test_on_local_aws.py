@@ -29,7 +29,7 @@ from spotkeep_jobs.decisions.deployment import Deployment
 from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.decisions.training_job_request import JobPlatform
 from spotkeep_jobs.facts.record import Run
-from spotkeep_jobs.facts.states import EndReason, NoticeKind, RunState, TimelineKind
+from spotkeep_jobs.facts.states import EndReason, NotificationKind, RunState, TimelineKind
 from spotkeep_jobs.fleets.ec2_api import BotoEc2Api
 from spotkeep_jobs.fleets.history import MAX_FUTILE_INSTANCES
 from spotkeep_jobs.fleets.jobs import FleetJobs
@@ -216,7 +216,7 @@ def test_an_agent_that_cannot_be_had_ends_the_run_and_not_the_account(region: Re
     instances = region.instances(run)
     assert MAX_FUTILE_INSTANCES <= len(instances) <= MAX_FUTILE_INSTANCES + 1
     assert {each["State"]["Name"] for each in instances} <= {"shutting-down", "terminated"}
-    assert [notice.kind for notice in region.table.notices(run.run)] == [NoticeKind.FAILED]
+    assert [notification.kind for notification in region.table.notifications(run.run)] == [NotificationKind.FAILED]
     volumes = region.ec2.describe_volumes(Filters=[{"Name": f"tag:{RUN_TAG}", "Values": [run.run]}])["Volumes"]
     assert volumes == []
 
@@ -233,7 +233,7 @@ def test_a_run_trains_is_interrupted_goes_on_and_leaves_nothing_that_bills(regio
     assert {each["State"]["Name"] for each in region.instances(run)} <= {"shutting-down", "terminated"}
     kinds = [entry.kind for entry in region.table.timeline(run.run)]
     assert kinds.index(TimelineKind.INTERRUPTED) < kinds.index(TimelineKind.RESUMED) < kinds.index(TimelineKind.ENDED)
-    told = [notice.kind for notice in region.table.notices(run.run)]
-    assert told == [NoticeKind.INTERRUPTED, NoticeKind.RESUMED, NoticeKind.COMPLETED]
+    told = [notification.kind for notification in region.table.notifications(run.run)]
+    assert told == [NotificationKind.INTERRUPTED, NotificationKind.RESUMED, NotificationKind.COMPLETED]
     assert ended.output_uri is not None
     assert ended.cost is not None

@@ -22,7 +22,7 @@ from spotkeep_jobs.decisions.run_group import members_of
 from spotkeep_jobs.decisions.training_job_request import JobPlatform
 from spotkeep_jobs.decisions.validation import validate
 from spotkeep_jobs.document.limits import MAX_RUNS
-from spotkeep_jobs.errors import RequestRefusedError, SageMakerBusyError, SpotkeepJobsError
+from spotkeep_jobs.errors import AwsBusyError, RequestRefusedError, SpotkeepJobsError
 from spotkeep_jobs.facts.record import Run
 from spotkeep_jobs.facts.states import EndReason, RunState
 from spotkeep_jobs.fleets.jobs import FleetJobs, NoFleets
@@ -46,7 +46,7 @@ class Aws:
         self.ec2 = FakeEc2()
         self.calls = 0
         self.strike: tuple[int, bool, bool] | None = None
-        busy = SageMakerBusyError(operation="CreateFleet", code="RequestLimitExceeded", reason="slow down")
+        busy = AwsBusyError(operation="CreateFleet", code="RequestLimitExceeded", reason="slow down")
         throttled = client_error("PutItem", "ThrottlingException")
         dynamodb: Any = Troubled(InMemoryDynamoDb(), self, throttled)
         self.table = RunTable(client=dynamodb, table_name="runs")

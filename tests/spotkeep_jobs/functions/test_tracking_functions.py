@@ -11,8 +11,8 @@ from spotkeep_jobs.functions.tracking_functions import TrackingSettings
 ENVIRONMENT = {
     "SPOTKEEP_DEPLOYMENT": "spotkeep",
     "SPOTKEEP_RUN_TABLE": "runs",
-    "SPOTKEEP_NOTICE_TOPIC_ARN": "arn:aws:sns:us-east-1:123456789012:notices",
-    "SPOTKEEP_DEAD_NOTICE_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/123456789012/dead-notices",
+    "SPOTKEEP_NOTIFICATION_TOPIC_ARN": "arn:aws:sns:us-east-1:123456789012:notifications",
+    "SPOTKEEP_DEAD_NOTIFICATION_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/123456789012/dead-notifications",
     "SPOTKEEP_PRICES": '{"ml.m5.xlarge": 0.23}',
     "SPOTKEEP_POOL_SCHEDULE_GROUP": "spotkeep-pools",
     "SPOTKEEP_POOL_SCHEDULE_ROLE_ARN": "arn:aws:iam::123456789012:role/schedules",
@@ -48,7 +48,7 @@ def test_the_rules_for_pools_are_settings() -> None:
     )
 
 
-def test_a_wait_that_is_worth_a_notice_is_a_setting() -> None:
+def test_a_wait_that_is_worth_a_notification_is_a_setting() -> None:
     assert TrackingSettings.from_environment(ENVIRONMENT).waiting_too_long_seconds == 7_200
     longer = ENVIRONMENT | {"SPOTKEEP_WAITING_TOO_LONG_SECONDS": "900", "SPOTKEEP_DEPLOYMENT_METRICS": "false"}
     settings = TrackingSettings.from_environment(longer)
@@ -64,8 +64,8 @@ def test_every_wrong_or_missing_one_is_named_at_once() -> None:
     assert fields == {
         "deployment",
         "run_table",
-        "notice_topic_arn",
-        "dead_notice_queue_url",
+        "notification_topic_arn",
+        "dead_notification_queue_url",
         "run_retention_days",
         "prices",
         "warm_pools_function_arn",

@@ -1,6 +1,6 @@
-"""What every notice has in common: its id, its subject, its attributes, the facts for programs, its signature.
+"""What every notification has in common: its id, its subject, its attributes, the facts for programs, its signature.
 
-A notice is composed from the record when the run moves, not when it is sent, so every delivery of it is the same.
+A notification is composed from the record when the run moves, not when it is sent, so every delivery of it is the same.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Final
 
-from spotkeep_jobs.facts.record import Notice, Run
-from spotkeep_jobs.facts.states import NoticeKind
+from spotkeep_jobs.facts.record import Notification, Run
+from spotkeep_jobs.facts.states import NotificationKind
 
 SUBJECT_CHARACTERS: Final = 99
 """SNS: ASCII, no line break, less than 100 characters (https://docs.aws.amazon.com/sns/latest/api/API_Publish.html)."""
@@ -20,7 +20,7 @@ def compose(
     *,
     run: Run,
     deployment: str,
-    kind: NoticeKind,
+    kind: NotificationKind,
     attempt: int,
     happened_at: datetime,
     created_at: datetime,
@@ -28,8 +28,8 @@ def compose(
     paragraphs: list[str],
     nth: int = 0,
     reason: str | None = None,
-) -> Notice:
-    """Compose a notice of a run.
+) -> Notification:
+    """Compose a notification of a run.
 
     Args:
         run: The head.
@@ -37,13 +37,13 @@ def compose(
         kind: What is told, and the last part but one of its id.
         attempt: The attempt it is about.
         happened_at: When.
-        created_at: When the notice is written.
+        created_at: When the notification is written.
         subject: The end of the subject, after deployment and run.
         paragraphs: The lines of the body.
-        nth: Which notice of this kind of the attempt, where there may be several.
+        nth: Which notification of this kind of the attempt, where there may be several.
         reason: The end reason, for subscribers who filter by it.
     """
-    notice_id = f"{run.run}/{kind}/{attempt}" + (f"-{nth}" if nth else "")
+    notification_id = f"{run.run}/{kind}/{attempt}" + (f"-{nth}" if nth else "")
     attributes = {
         "deployment": deployment,
         "run": run.run,
@@ -52,14 +52,14 @@ def compose(
         "status": kind.value,
         "capacity": run.capacity,
     }
-    return Notice(
-        notice_id=notice_id,
+    return Notification(
+        notification_id=notification_id,
         subject_id=run.run,
         kind=kind,
         attempt=attempt,
         nth=nth,
         subject=subject_line(deployment, run.run, subject),
-        body=signed(paragraphs, deployment=deployment, notice_id=notice_id),
+        body=signed(paragraphs, deployment=deployment, notification_id=notification_id),
         attributes=attributes | ({"reason": reason} if reason else {}),
         facts=_facts_for_programs(run),
         happened_at=happened_at,
@@ -70,7 +70,7 @@ def compose(
 def _facts_for_programs(run: Run) -> dict[str, Any]:
     facts: dict[str, Any] = {"job_name": run.job_name, "checkpoint_uri": run.checkpoint_uri}
     if not run.state.ended:
-        # No more of a run that goes on: whoever composes the notice, and when, it says the same.
+        # No more of a run that goes on: whoever composes the notification, and when, it says the same.
         return facts
     return facts | {
         "state": run.state.value,
@@ -89,12 +89,12 @@ def subject_line(deployment: str, what: str, words: str) -> str:
     return printable if len(printable) <= SUBJECT_CHARACTERS else printable[: SUBJECT_CHARACTERS - 3] + "..."
 
 
-def signed(lines: list[str], *, deployment: str, notice_id: str) -> str:
-    """Make a body of lines, with who sent it and the notice's id under them."""
+def signed(lines: list[str], *, deployment: str, notification_id: str) -> str:
+    """Make a body of lines, with who sent it and the notification's id under them."""
     signature = [
         "",
         "-- ",
         f"Sent by Spotkeep, deployment {deployment}",
-        f"Notice {notice_id}",
+        f"Notification {notification_id}",
     ]
     return "\n".join(lines + signature) + "\n"

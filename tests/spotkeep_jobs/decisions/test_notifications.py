@@ -1,4 +1,4 @@
-"""What a notice says: the whole text of every kind is in the snapshot; read it there as its user would."""
+"""What a notification says: the whole text of every kind is in the snapshot; read it there as its user would."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from syrupy.assertion import SnapshotAssertion
 
 from spotkeep_jobs.decisions.checkpoint_watch import Freshness
 from spotkeep_jobs.decisions.ladder import NextJob, Rung
-from spotkeep_jobs.decisions.notices.composition import SUBJECT_CHARACTERS
-from spotkeep_jobs.decisions.notices.endings import ending_notice
-from spotkeep_jobs.decisions.notices.on_the_way import (
+from spotkeep_jobs.decisions.notifications.composition import SUBJECT_CHARACTERS
+from spotkeep_jobs.decisions.notifications.endings import ending_notification
+from spotkeep_jobs.decisions.notifications.on_the_way import (
     Moment,
-    interruption_notice,
-    next_rung_notice,
-    resume_notice,
-    stale_checkpoint_notice,
+    interruption_notification,
+    next_rung_notification,
+    resume_notification,
+    stale_checkpoint_notification,
 )
-from spotkeep_jobs.decisions.notices.pools import pool_expiring_notice, pool_over_notice
-from spotkeep_jobs.decisions.notices.tuning import tuning_notice
-from spotkeep_jobs.decisions.notices.wording import COLUMNS, spoken_duration, spoken_usd
-from spotkeep_jobs.facts.record import Cost, Notice, Run
-from spotkeep_jobs.facts.states import EndReason, NoticeKind, PoolEndReason, PoolState, RunState
+from spotkeep_jobs.decisions.notifications.pools import pool_expiring_notification, pool_over_notification
+from spotkeep_jobs.decisions.notifications.tuning import tuning_notification
+from spotkeep_jobs.decisions.notifications.wording import COLUMNS, spoken_duration, spoken_usd
+from spotkeep_jobs.facts.record import Cost, Notification, Run
+from spotkeep_jobs.facts.states import EndReason, NotificationKind, PoolEndReason, PoolState, RunState
 
 COST = Cost(
     billed_seconds=2410, training_seconds=8040, waited_seconds=725, redone_steps=35, redone_seconds=248,
@@ -53,14 +53,14 @@ def ended_run(make: Any, reason: EndReason, **fields: Any) -> Run:
     return run
 
 
-def told(run: Run, make: Any) -> Notice:
-    notice = ending_notice(run=run, deployment="spotkeep", created_at=make.noon)
-    assert notice is not None
-    return notice
+def told(run: Run, make: Any) -> Notification:
+    notification = ending_notification(run=run, deployment="spotkeep", created_at=make.noon)
+    assert notification is not None
+    return notification
 
 
-def as_mail(notice: Notice) -> str:
-    return f"Subject: {notice.subject}\n\n{notice.body}"
+def as_mail(notification: Notification) -> str:
+    return f"Subject: {notification.subject}\n\n{notification.body}"
 
 
 MODEL = "s3://bucket/runs/digits-1a2b3c4d/output/digits-1a2b3c4d-1/output/model.tar.gz"
@@ -144,21 +144,21 @@ class TestTheWords:
     @pytest.mark.parametrize("checkpoints", [True, False])
     def test_of_an_interruption(self, make: Any, checkpoints: bool, snapshot: SnapshotAssertion) -> None:
         run = make.run(request={"checkpoints": checkpoints})
-        assert as_mail(interruption_notice(moment(make, run=run, attempt=make.attempt(attempt=2)))) == snapshot
+        assert as_mail(interruption_notification(moment(make, run=run, attempt=make.attempt(attempt=2)))) == snapshot
 
     def test_of_a_resume(self, make: Any, snapshot: SnapshotAssertion) -> None:
-        assert as_mail(resume_notice(moment(make, nth=3), away_seconds=1840)) == snapshot
+        assert as_mail(resume_notification(moment(make, nth=3), away_seconds=1840)) == snapshot
 
     @pytest.mark.parametrize("capacity", ["spot", "on-demand"])
     def test_of_the_next_rung(self, make: Any, capacity: Any, snapshot: SnapshotAssertion) -> None:
-        notice = next_rung_notice(
+        notification = next_rung_notification(
             run=make.run(), left=make.attempt(), deployment="spotkeep", happened_at=make.noon, created_at=make.noon,
             job=NextJob(
                 position=1, rung=Rung(capacity=capacity, instance_types=("ml.g5.xlarge",), longest_wait_seconds=1800),
                 max_run_seconds=3600, because="there was no capacity in time for spot ml.m5.xlarge",
             ),
         )  # fmt: skip
-        assert as_mail(notice) == snapshot
+        assert as_mail(notification) == snapshot
 
     @pytest.mark.parametrize("saved", ["never", "before it was interrupted", "an hour ago", "not sent to S3"])
     def test_of_a_stale_checkpoint(self, make: Any, saved: str, snapshot: SnapshotAssertion) -> None:
@@ -174,19 +174,19 @@ class TestTheWords:
             stuck_on_its_way=saved == "not sent to S3",
             read_at=now,
         )
-        notice = stale_checkpoint_notice(
+        notification = stale_checkpoint_notification(
             run=make.run(), attempt=make.attempt(), freshness=freshness, nth=1, deployment="spotkeep", now=now
         )
-        assert as_mail(notice) == snapshot
+        assert as_mail(notification) == snapshot
 
-    @pytest.mark.parametrize("kind", [NoticeKind.COMPLETED, NoticeKind.FAILED, NoticeKind.STOPPED])
-    def test_of_a_tuning_job(self, make: Any, kind: NoticeKind, snapshot: SnapshotAssertion) -> None:
-        notice = tuning_notice(
+    @pytest.mark.parametrize("kind", [NotificationKind.COMPLETED, NotificationKind.FAILED, NotificationKind.STOPPED])
+    def test_of_a_tuning_job(self, make: Any, kind: NotificationKind, snapshot: SnapshotAssertion) -> None:
+        notification = tuning_notification(
             tuning_job="search-7", kind=kind, trainings="Of its training jobs 18 completed, 2 failed, 0 stopped.",
-            failure_reason="too many failures" if kind is NoticeKind.FAILED else None, happened_at=make.noon,
+            failure_reason="too many failures" if kind is NotificationKind.FAILED else None, happened_at=make.noon,
             deployment="spotkeep", created_at=make.noon,
         )  # fmt: skip
-        assert as_mail(notice) == snapshot
+        assert as_mail(notification) == snapshot
 
 
 class TestTheForm:
@@ -201,15 +201,15 @@ class TestTheForm:
     @given(name=st.text(max_size=63), run=st.text(min_size=1, max_size=52), deployment=st.text(min_size=1, max_size=20))
     def test_the_subject_is_one_sns_takes(self, make: Any, name: str, run: str, deployment: str) -> None:
         ended = ended_run(make, EndReason.COMPLETED).model_copy(update={"run": run, "name": name})
-        notice = ending_notice(run=ended, deployment=deployment, created_at=make.noon)
-        assert notice is not None
-        assert 0 < len(notice.subject) <= SUBJECT_CHARACTERS
-        assert notice.subject.isascii()
-        assert notice.subject.isprintable()
+        notification = ending_notification(run=ended, deployment=deployment, created_at=make.noon)
+        assert notification is not None
+        assert 0 < len(notification.subject) <= SUBJECT_CHARACTERS
+        assert notification.subject.isascii()
+        assert notification.subject.isprintable()
 
     def test_attributes_let_a_subscriber_choose(self, make: Any) -> None:
-        notice = told(ended_run(make, EndReason.CAPACITY, owner=None), make)
-        assert notice.attributes == {
+        notification = told(ended_run(make, EndReason.CAPACITY, owner=None), make)
+        assert notification.attributes == {
             "deployment": "spotkeep",
             "run": "digits-1a2b3c4d",
             "name": "digits",
@@ -220,9 +220,11 @@ class TestTheForm:
         }
 
     def test_one_ending_has_one_id_and_each_interruption_its_own(self, make: Any) -> None:
-        assert told(ended_run(make, EndReason.COMPLETED), make).notice_id == "digits-1a2b3c4d/completed/1"
+        assert told(ended_run(make, EndReason.COMPLETED), make).notification_id == "digits-1a2b3c4d/completed/1"
         ids = {
-            interruption_notice(moment(make, nth=nth, happened_at=make.noon + timedelta(hours=nth))).notice_id
+            interruption_notification(
+                moment(make, nth=nth, happened_at=make.noon + timedelta(hours=nth))
+            ).notification_id
             for nth in (1, 2)
         }
         assert ids == {"digits-1a2b3c4d/interrupted/1-1", "digits-1a2b3c4d/interrupted/1-2"}
@@ -262,27 +264,27 @@ class TestOfAWarmPool:
     ) -> None:
         run = self.told(make, ended_at=make.noon)
         pool = make.pool(run=run.run, usd_per_hour=usd_per_hour)
-        notice = ending_notice(run=run, deployment="spotkeep", created_at=make.noon, pool=pool)
-        assert notice is not None
-        assert notice.body == snapshot
+        notification = ending_notification(run=run, deployment="spotkeep", created_at=make.noon, pool=pool)
+        assert notification is not None
+        assert notification.body == snapshot
 
     def test_a_reminder(self, make: Any, snapshot: SnapshotAssertion) -> None:
         pool = make.pool(run="digits-1a2b3c4d", usd_per_hour=0.23)
-        notice = pool_expiring_notice(
+        notification = pool_expiring_notification(
             run=self.told(make), pool=pool, idle_usd=0.15, deployment="spotkeep",
             created_at=make.noon + timedelta(minutes=20),
         )  # fmt: skip
-        assert (notice.subject, notice.body) == snapshot
-        assert notice.attributes["status"] == "pool-expiring"
+        assert (notification.subject, notification.body) == snapshot
+        assert notification.attributes["status"] == "pool-expiring"
 
     @pytest.mark.parametrize("reason", [*PoolEndReason, None])
     def test_its_end(self, make: Any, reason: PoolEndReason | None, snapshot: SnapshotAssertion) -> None:
         state = PoolState.NOT_KEPT if reason is None else PoolState.ENDED
         pool = make.pool(run="digits-1a2b3c4d", usd_per_hour=0.23, state=state, end_reason=reason, idle_seconds=1800)
-        notice = pool_over_notice(
+        notification = pool_over_notification(
             run=self.told(make), pool=pool, deployment="spotkeep", created_at=make.noon + timedelta(minutes=30)
         )
-        assert (notice.subject, notice.body) == snapshot
-        assert notice.attributes["reason"] == (reason or "NOT_KEPT")
+        assert (notification.subject, notification.body) == snapshot
+        assert notification.attributes["reason"] == (reason or "NOT_KEPT")
         assert all(len(line) <= COLUMNS or "service-quotas" in line or "Quotas[" in line
-                   for line in notice.body.splitlines())  # fmt: skip
+                   for line in notification.body.splitlines())  # fmt: skip

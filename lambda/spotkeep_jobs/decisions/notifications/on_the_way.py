@@ -1,4 +1,4 @@
-"""Notices of a run that goes on: interrupted, resumed, waiting, on another rung, on demand, its checkpoint stale."""
+"""Notifications of a run that goes on: interrupted, resumed, waiting, on a fallback, on demand, checkpoint stale."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from datetime import datetime
 
 from spotkeep_jobs.decisions.checkpoint_watch import Freshness
 from spotkeep_jobs.decisions.ladder import NextJob
-from spotkeep_jobs.decisions.notices.composition import compose
-from spotkeep_jobs.decisions.notices.run_summary import goes_on, resumable
-from spotkeep_jobs.decisions.notices.wording import (
+from spotkeep_jobs.decisions.notifications.composition import compose
+from spotkeep_jobs.decisions.notifications.run_summary import goes_on, resumable
+from spotkeep_jobs.decisions.notifications.wording import (
     clock,
     command_lines,
     ordinal,
@@ -17,8 +17,8 @@ from spotkeep_jobs.decisions.notices.wording import (
     spoken_duration,
     wrapped,
 )
-from spotkeep_jobs.facts.record import Attempt, Notice, Run
-from spotkeep_jobs.facts.states import NoticeKind
+from spotkeep_jobs.facts.record import Attempt, Notification, Run
+from spotkeep_jobs.facts.states import NotificationKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Moment:
         deployment: The deployment's name.
         nth: Which loss of the attempt, from 1.
         happened_at: When.
-        created_at: When the notice is written.
+        created_at: When the notification is written.
     """
 
     run: Run
@@ -42,13 +42,13 @@ class Moment:
     created_at: datetime
 
 
-def interruption_notice(moment: Moment) -> Notice:
+def interruption_notification(moment: Moment) -> Notification:
     """Tell that a run lost its capacity and waits for new."""
     run, attempt = moment.run, moment.attempt
     in_attempt = f" in attempt {attempt.attempt}" if attempt.attempt > 1 else ""
-    return _notice_on_the_way(
+    return _notification_on_the_way(
         moment,
-        kind=NoticeKind.INTERRUPTED,
+        kind=NotificationKind.INTERRUPTED,
         subject="was interrupted",
         paragraphs=[
             *wrapped(
@@ -64,7 +64,7 @@ def interruption_notice(moment: Moment) -> Notice:
     )
 
 
-def resume_notice(moment: Moment, *, away_seconds: float) -> Notice:
+def resume_notification(moment: Moment, *, away_seconds: float) -> Notification:
     """Tell that a run has capacity again and trains.
 
     Args:
@@ -72,9 +72,9 @@ def resume_notice(moment: Moment, *, away_seconds: float) -> Notice:
         away_seconds: From the interruption until then.
     """
     run = moment.run
-    return _notice_on_the_way(
+    return _notification_on_the_way(
         moment,
-        kind=NoticeKind.RESUMED,
+        kind=NotificationKind.RESUMED,
         subject="trains again",
         paragraphs=[
             *wrapped(
@@ -88,9 +88,9 @@ def resume_notice(moment: Moment, *, away_seconds: float) -> Notice:
     )
 
 
-def next_rung_notice(
+def next_rung_notification(
     *, run: Run, left: Attempt, job: NextJob, deployment: str, happened_at: datetime, created_at: datetime
-) -> Notice:
+) -> Notification:
     """Tell that a run found no capacity where it looked, and looks elsewhere.
 
     Args:
@@ -99,7 +99,7 @@ def next_rung_notice(
         job: The one that follows.
         deployment: The deployment's name.
         happened_at: When it was decided.
-        created_at: When the notice is written.
+        created_at: When the notification is written.
     """
     dearer = left.capacity == "spot" and job.rung.capacity == "on-demand"
     types = " or ".join(job.rung.instance_types)
@@ -107,7 +107,7 @@ def next_rung_notice(
     return compose(
         run=run,
         deployment=deployment,
-        kind=NoticeKind.NEXT_RUNG,
+        kind=NotificationKind.NEXT_RUNG,
         attempt=left.attempt + 1,
         happened_at=happened_at,
         created_at=created_at,
@@ -126,7 +126,7 @@ def next_rung_notice(
     )
 
 
-def long_wait_notice(
+def long_wait_notification(
     *,
     run: Run,
     attempt: Attempt,
@@ -135,7 +135,7 @@ def long_wait_notice(
     waited_seconds: float,
     because: str | None,
     happened_at: datetime,
-) -> Notice:
+) -> Notification:
     """Tell that a run has been waiting for capacity for long, and waits on.
 
     Args:
@@ -151,7 +151,7 @@ def long_wait_notice(
     return compose(
         run=run,
         deployment=deployment,
-        kind=NoticeKind.WAITING_TOO_LONG,
+        kind=NotificationKind.WAITING_TOO_LONG,
         attempt=attempt.attempt,
         nth=nth,
         happened_at=happened_at,
@@ -174,9 +174,9 @@ def long_wait_notice(
     )
 
 
-def stale_checkpoint_notice(
+def stale_checkpoint_notification(
     *, run: Run, attempt: Attempt, freshness: Freshness, nth: int, deployment: str, now: datetime
-) -> Notice:
+) -> Notification:
     """Tell that a run trains and has not saved for longer than it should.
 
     Args:
@@ -201,7 +201,7 @@ def stale_checkpoint_notice(
     return compose(
         run=run,
         deployment=deployment,
-        kind=NoticeKind.CHECKPOINT_STALE,
+        kind=NotificationKind.CHECKPOINT_STALE,
         attempt=attempt.attempt,
         nth=nth,
         happened_at=now,
@@ -222,7 +222,9 @@ def stale_checkpoint_notice(
     )
 
 
-def on_demand_notice(*, run: Run, attempt: Attempt, deployment: str, happened_at: datetime, now: datetime) -> Notice:
+def on_demand_notification(
+    *, run: Run, attempt: Attempt, deployment: str, happened_at: datetime, now: datetime
+) -> Notification:
     """Tell that a run which looked for spot capacity trains on demand, at the full price.
 
     Args:
@@ -230,12 +232,12 @@ def on_demand_notice(*, run: Run, attempt: Attempt, deployment: str, happened_at
         attempt: The attempt that has the capacity.
         deployment: The deployment's name.
         happened_at: When it began to train.
-        now: When the notice is written.
+        now: When the notification is written.
     """
     return compose(
         run=run,
         deployment=deployment,
-        kind=NoticeKind.ON_DEMAND,
+        kind=NotificationKind.ON_DEMAND,
         attempt=attempt.attempt,
         happened_at=happened_at,
         created_at=now,
@@ -255,7 +257,9 @@ def on_demand_notice(*, run: Run, attempt: Attempt, deployment: str, happened_at
     )
 
 
-def _notice_on_the_way(moment: Moment, *, kind: NoticeKind, subject: str, paragraphs: list[str]) -> Notice:
+def _notification_on_the_way(
+    moment: Moment, *, kind: NotificationKind, subject: str, paragraphs: list[str]
+) -> Notification:
     return compose(
         run=moment.run,
         deployment=moment.deployment,

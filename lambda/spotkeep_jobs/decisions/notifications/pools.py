@@ -1,12 +1,12 @@
-"""Notices of warm pools, and what the notice of an end says of one."""
+"""Notifications of warm pools, and what the notification of an end says of one."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Final
 
-from spotkeep_jobs.decisions.notices.composition import compose
-from spotkeep_jobs.decisions.notices.wording import (
+from spotkeep_jobs.decisions.notifications.composition import compose
+from spotkeep_jobs.decisions.notifications.wording import (
     COLUMNS,
     Ending,
     clock,
@@ -16,8 +16,8 @@ from spotkeep_jobs.decisions.notices.wording import (
     spoken_usd,
     wrapped,
 )
-from spotkeep_jobs.facts.record import Notice, Pool, Run
-from spotkeep_jobs.facts.states import NoticeKind, PoolEndReason, PoolState
+from spotkeep_jobs.facts.record import Notification, Pool, Run
+from spotkeep_jobs.facts.states import NotificationKind, PoolEndReason, PoolState
 
 _NOT_KEPT: Final = Ending(
     subject="kept no warm pool: no quota",
@@ -46,9 +46,9 @@ _POOL_ENDINGS: Final = {
 }
 
 
-def pool_expiring_notice(
+def pool_expiring_notification(
     *, run: Run, pool: Pool, idle_usd: float | None, deployment: str, created_at: datetime
-) -> Notice:
+) -> Notification:
     """Tell that a warm pool will be gone soon.
 
     Args:
@@ -56,7 +56,7 @@ def pool_expiring_notice(
         pool: The pool, as it waits.
         idle_usd: What its waiting has cost so far, if its price is known.
         deployment: The deployment's name.
-        created_at: When the notice is written.
+        created_at: When the notification is written.
     """
     left = spoken_duration((pool.kept_until - created_at).total_seconds())
     waited = spoken_duration((created_at - pool.kept_since).total_seconds())
@@ -64,7 +64,7 @@ def pool_expiring_notice(
     return compose(
         run=run,
         deployment=deployment,
-        kind=NoticeKind.POOL_EXPIRING,
+        kind=NotificationKind.POOL_EXPIRING,
         attempt=pool.attempt,
         nth=pool.reminders + 1,
         happened_at=created_at,
@@ -82,14 +82,14 @@ def pool_expiring_notice(
     )
 
 
-def pool_over_notice(*, run: Run, pool: Pool, deployment: str, created_at: datetime) -> Notice:
+def pool_over_notification(*, run: Run, pool: Pool, deployment: str, created_at: datetime) -> Notification:
     """Tell that a warm pool is gone, or that there never was one.
 
     Args:
         run: The head of its run.
         pool: The pool, ended or not kept.
         deployment: The deployment's name.
-        created_at: When the notice is written.
+        created_at: When the notification is written.
     """
     if pool.state is PoolState.NOT_KEPT:
         over, paragraphs, reason = _NOT_KEPT, _what_to_request(pool), PoolState.NOT_KEPT.value
@@ -99,7 +99,7 @@ def pool_over_notice(*, run: Run, pool: Pool, deployment: str, created_at: datet
     return compose(
         run=run,
         deployment=deployment,
-        kind=NoticeKind.POOL_EXPIRED,
+        kind=NotificationKind.POOL_EXPIRED,
         attempt=pool.attempt,
         happened_at=created_at,
         created_at=created_at,

@@ -1,4 +1,4 @@
-"""Where notices go by setting: owners, chat channels, a signed webhook; and what could not be told alarms."""
+"""Where notifications go by setting: owners, chat channels, a signed webhook; and what could not be told alarms."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_an_owner_hears_of_their_own_runs_and_no_others(templates_with_everythin
     assert subscription["FilterPolicy"] == {"owner": ["ada"]}
 
 
-def test_chat_channels_show_notices_and_may_do_nothing(templates_with_everything: Templates) -> None:
+def test_chat_channels_show_notifications_and_may_do_nothing(templates_with_everything: Templates) -> None:
     slack = templates_with_everything.only("AWS::Chatbot::SlackChannelConfiguration")
     teams = templates_with_everything.only("AWS::Chatbot::MicrosoftTeamsChannelConfiguration")
     assert (slack["SlackWorkspaceId"], slack["SlackChannelId"]) == ("T0123ABCD", "C0123ABCD")
@@ -63,7 +63,7 @@ def test_without_settings_there_is_none_of_it(templates: Templates) -> None:
 
 
 @pytest.mark.parametrize("queue", ["Dead", "Undelivered"])
-def test_notices_that_did_not_get_to_people_wait_encrypted_for_two_weeks_and_alarm_the_operators(
+def test_notifications_that_did_not_get_to_people_wait_encrypted_for_two_weeks_and_alarm_the_operators(
     templates: Templates, queue: str
 ) -> None:
     kept = templates.only("AWS::SQS::Queue", named=f"DeadLetters{queue}")
@@ -72,7 +72,7 @@ def test_notices_that_did_not_get_to_people_wait_encrypted_for_two_weeks_and_ala
     assert {"Bool": {"aws:SecureTransport": "false"}} in [
         statement["Condition"] for statement in policy_of(templates, queue) if statement["Effect"] == "Deny"
     ]
-    alarm = templates.only("AWS::CloudWatch::Alarm", named=f"AlarmsNotices{queue}")
+    alarm = templates.only("AWS::CloudWatch::Alarm", named=f"AlarmsNotifications{queue}")
     assert (alarm["Namespace"], alarm["MetricName"]) == ("AWS/SQS", "ApproximateNumberOfMessagesVisible")
     [dimension] = alarm["Dimensions"]
     assert dimension["Value"]["Fn::GetAtt"][0].startswith(f"DeadLetters{queue}")
@@ -80,32 +80,36 @@ def test_notices_that_did_not_get_to_people_wait_encrypted_for_two_weeks_and_ala
     assert alarm["AlarmActions"]
 
 
-def test_only_functions_put_notices_aside_and_only_sns_keeps_what_it_could_not_deliver(templates: Templates) -> None:
+def test_only_functions_put_notifications_aside_and_only_sns_keeps_what_it_could_not_deliver(
+    templates: Templates,
+) -> None:
     assert not [statement for statement in policy_of(templates, "Dead") if statement["Effect"] == "Allow"]
     [allowed] = [statement for statement in policy_of(templates, "Undelivered") if statement["Effect"] == "Allow"]
     assert (allowed["Principal"], allowed["Action"]) == ({"Service": "sns.amazonaws.com"}, "sqs:SendMessage")
-    assert allowed["Condition"]["ArnEquals"]["aws:SourceArn"]["Ref"].startswith("TopicsNotices")
+    assert allowed["Condition"]["ArnEquals"]["aws:SourceArn"]["Ref"].startswith("TopicsNotifications")
 
 
 @pytest.mark.parametrize("deliverer", ["Tracker", "WarmPools", "Reconciler"])
-def test_whoever_sends_notices_knows_where_to_put_those_that_nobody_takes(templates: Templates, deliverer: str) -> None:
+def test_whoever_sends_notifications_knows_where_to_put_those_that_nobody_takes(
+    templates: Templates, deliverer: str
+) -> None:
     variables = templates.only("AWS::Lambda::Function", named=f"{deliverer}Function")["Environment"]["Variables"]
-    assert variables["SPOTKEEP_DEAD_NOTICE_QUEUE_URL"]["Ref"].startswith("DeadLettersDead")
+    assert variables["SPOTKEEP_DEAD_NOTIFICATION_QUEUE_URL"]["Ref"].startswith("DeadLettersDead")
 
 
-def test_users_may_take_dead_notices_out_of_one_queue(templates: Templates) -> None:
+def test_users_may_take_dead_notifications_out_of_one_queue(templates: Templates) -> None:
     policy = templates.only("AWS::IAM::ManagedPolicy", named="Users")["PolicyDocument"]["Statement"]
     [taking] = [statement for statement in policy if "sqs:ReceiveMessage" in statement["Action"]]
-    assert json.dumps(taking["Resource"]).endswith(':spotkeep-dead-notices"]]}')
-    assert templates.only("AWS::SQS::Queue", named="DeadLettersDead")["QueueName"] == "spotkeep-dead-notices"
+    assert json.dumps(taking["Resource"]).endswith(':spotkeep-dead-notifications"]]}')
+    assert templates.only("AWS::SQS::Queue", named="DeadLettersDead")["QueueName"] == "spotkeep-dead-notifications"
 
 
-def test_every_subscriber_to_notices_that_is_set_keeps_what_it_could_not_be_handed(
+def test_every_subscriber_to_notifications_that_is_set_keeps_what_it_could_not_be_handed(
     templates_with_everything: Templates,
 ) -> None:
     for name, resource in templates_with_everything.resources("AWS::SNS::Subscription").items():
         subscription = resource["Properties"]
-        if subscription["TopicArn"]["Ref"].startswith("TopicsNotices"):
+        if subscription["TopicArn"]["Ref"].startswith("TopicsNotifications"):
             [queue] = [subscription["RedrivePolicy"]["deadLetterTargetArn"]["Fn::GetAtt"][0]]
             expected = "HookWebhook" if subscription["Protocol"] == "lambda" else "DeadLettersUndelivered"
             assert queue.startswith(expected), name

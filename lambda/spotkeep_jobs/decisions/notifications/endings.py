@@ -1,16 +1,16 @@
-"""The notice of a run's end."""
+"""The notification of a run's end."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Final
 
-from spotkeep_jobs.decisions.notices.composition import compose
-from spotkeep_jobs.decisions.notices.pools import pool_left
-from spotkeep_jobs.decisions.notices.run_summary import facts_of, next_steps, places_of
-from spotkeep_jobs.decisions.notices.wording import Ending, quoted_reason, wrapped
-from spotkeep_jobs.facts.record import Notice, Pool, Run
-from spotkeep_jobs.facts.states import EndReason, NoticeKind, RunState
+from spotkeep_jobs.decisions.notifications.composition import compose
+from spotkeep_jobs.decisions.notifications.pools import pool_left
+from spotkeep_jobs.decisions.notifications.run_summary import facts_of, next_steps, places_of
+from spotkeep_jobs.decisions.notifications.wording import Ending, quoted_reason, wrapped
+from spotkeep_jobs.facts.record import Notification, Pool, Run
+from spotkeep_jobs.facts.states import EndReason, NotificationKind, RunState
 
 _ENDINGS: Final = {
     EndReason.COMPLETED: Ending(subject="completed", sentence="is done: the training script finished."),
@@ -70,26 +70,28 @@ _ENDINGS_ON_EC2: Final = {
 }
 
 
-_NOTICE_OF_STATE: Final = {
-    RunState.COMPLETED: NoticeKind.COMPLETED,
-    RunState.FAILED: NoticeKind.FAILED,
-    RunState.STOPPED: NoticeKind.STOPPED,
+_NOTIFICATION_OF_STATE: Final = {
+    RunState.COMPLETED: NotificationKind.COMPLETED,
+    RunState.FAILED: NotificationKind.FAILED,
+    RunState.STOPPED: NotificationKind.STOPPED,
 }
 
 
-def ending_notice(*, run: Run, deployment: str, created_at: datetime, pool: Pool | None = None) -> Notice | None:
+def ending_notification(
+    *, run: Run, deployment: str, created_at: datetime, pool: Pool | None = None
+) -> Notification | None:
     """Tell the end of a run.
 
     Args:
         run: The head, ended, with its cost.
         deployment: The deployment's name.
-        created_at: When the notice is written.
+        created_at: When the notification is written.
         pool: The warm pool that its last job left.
 
     Returns:
-        None when the run asked for no notice of this kind.
+        None when the run asked for no notification of this kind.
     """
-    kind = _NOTICE_OF_STATE[run.state]
+    kind = _NOTIFICATION_OF_STATE[run.state]
     if kind not in run.notify or run.end_reason is None:
         return None
     ending = _ENDINGS[run.end_reason]
@@ -97,7 +99,7 @@ def ending_notice(*, run: Run, deployment: str, created_at: datetime, pool: Pool
         ending = _ENDINGS_ON_EC2.get(run.end_reason, ending)
     saved = ""
     cost = run.cost
-    if kind is NoticeKind.COMPLETED and cost is not None and cost.redone_seconds is not None:
+    if kind is NotificationKind.COMPLETED and cost is not None and cost.redone_seconds is not None:
         saved = f", {cost.saved_percent:.0f} % saved" if (cost.saved_percent or 0) >= 1 else ""
     return compose(
         run=run,

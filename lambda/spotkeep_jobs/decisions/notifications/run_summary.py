@@ -1,8 +1,8 @@
-"""What a notice tells of a run: how long, how much, where its files are, and what to do next."""
+"""What a notification tells of a run: how long, how much, where its files are, and what to do next."""
 
 from __future__ import annotations
 
-from spotkeep_jobs.decisions.notices.wording import clock, command_lines, fact_line, spoken_duration, spoken_usd
+from spotkeep_jobs.decisions.notifications.wording import clock, command_lines, fact_line, spoken_duration, spoken_usd
 from spotkeep_jobs.facts.record import Cost, Run
 from spotkeep_jobs.facts.states import EndReason, RunState
 

@@ -1,4 +1,4 @@
-"""Where notices wait that did not get to people: given up by the functions, or by SNS on its way to a subscriber."""
+"""Where notifications wait that did not get to people: the functions gave them up, or SNS could not deliver them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ RETENTION = Duration.days(14)
 """As long as SQS keeps a message."""
 
 
-def dead_notice_queue_arn(scope: Construct, *, deployment: str) -> str:
-    """The queue of dead notices by its name, for a stack that is deployed before it.
+def dead_notification_queue_arn(scope: Construct, *, deployment: str) -> str:
+    """The queue of dead notifications by its name, for a stack that is deployed before it.
 
     Args:
         scope: A construct of the same account and region.
@@ -25,7 +25,7 @@ def dead_notice_queue_arn(scope: Construct, *, deployment: str) -> str:
 
 
 def grant_replay(scope: Construct, grantee: iam.IGrantable, *, deployment: str) -> None:
-    """Lets a principal take dead notices out of the queue, to have the launcher send them again.
+    """Lets a principal take dead notifications out of the queue, to have the launcher send them again.
 
     Args:
         scope: A construct of the same account and region.
@@ -35,19 +35,19 @@ def grant_replay(scope: Construct, grantee: iam.IGrantable, *, deployment: str) 
     allow(
         grantee,
         actions=["sqs:ChangeMessageVisibility", "sqs:DeleteMessage", "sqs:ReceiveMessage"],
-        resources=[dead_notice_queue_arn(scope, deployment=deployment)],
+        resources=[dead_notification_queue_arn(scope, deployment=deployment)],
     )
 
 
-class NoticeDeadLetters(Construct):
+class NotificationDeadLetters(Construct):
     """Two encrypted queues that keep a message for 14 days.
 
     They are apart because what is to be done differs: what SNS never took is sent again to everyone
-    (`spotkeep notices replay`); what one subscriber did not get, the others have got.
+    (`spotkeep notifications replay`); what one subscriber did not get, the others have got.
 
     Attributes:
-        dead: Notices that SNS has refused for hours; the run table has them, too.
-        undelivered: Notices that SNS took and could not deliver to a subscriber.
+        dead: Notifications that SNS has refused for hours; the run table has them, too.
+        undelivered: Notifications that SNS took and could not deliver to a subscriber.
     """
 
     def __init__(self, scope: Construct, id: str, *, deployment: str) -> None:  # noqa: A002
@@ -60,10 +60,10 @@ class NoticeDeadLetters(Construct):
         """
         super().__init__(scope, id)
         self.dead = self._queue("Dead", name=_name_of_dead(deployment))
-        self.undelivered = self._queue("Undelivered", name=f"{deployment}-undelivered-notices")
+        self.undelivered = self._queue("Undelivered", name=f"{deployment}-undelivered-notifications")
 
     def grant_put(self, grantee: iam.IGrantable) -> None:
-        """Lets a principal put a notice aside that it could not send.
+        """Lets a principal put a notification aside that it could not send.
 
         Args:
             grantee: A function's role.
@@ -84,4 +84,4 @@ class NoticeDeadLetters(Construct):
 
 
 def _name_of_dead(deployment: str) -> str:
-    return f"{deployment}-dead-notices"
+    return f"{deployment}-dead-notifications"

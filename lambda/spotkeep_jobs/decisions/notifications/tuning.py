@@ -1,25 +1,25 @@
-"""The notice of a tuning job's end."""
+"""The notification of a tuning job's end."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
-from spotkeep_jobs.decisions.notices.composition import UNKNOWN, signed, subject_line
-from spotkeep_jobs.decisions.notices.wording import clock, quoted_reason, wrapped
-from spotkeep_jobs.facts.record import Notice
-from spotkeep_jobs.facts.states import NoticeKind
+from spotkeep_jobs.decisions.notifications.composition import UNKNOWN, signed, subject_line
+from spotkeep_jobs.decisions.notifications.wording import clock, quoted_reason, wrapped
+from spotkeep_jobs.facts.record import Notification
+from spotkeep_jobs.facts.states import NotificationKind
 
 
-def tuning_notice(
+def tuning_notification(
     *,
     tuning_job: str,
-    kind: NoticeKind,
+    kind: NotificationKind,
     trainings: str,
     failure_reason: str | None,
     happened_at: datetime,
     deployment: str,
     created_at: datetime,
-) -> Notice:
+) -> Notification:
     """Tell the end of a tuning job (not a run of Spotkeep's: SageMaker's own hyperparameter tuning).
 
     Args:
@@ -29,9 +29,9 @@ def tuning_notice(
         failure_reason: SageMaker's words, if it failed.
         happened_at: When it ended.
         deployment: The deployment's name.
-        created_at: When the notice is written.
+        created_at: When the notification is written.
     """
-    verb = {NoticeKind.COMPLETED: "completed", NoticeKind.FAILED: "failed"}.get(kind, "was stopped")
+    verb = {NotificationKind.COMPLETED: "completed", NotificationKind.FAILED: "failed"}.get(kind, "was stopped")
     body = [
         *wrapped(f"The tuning job {tuning_job} {verb} at {clock(happened_at)}. {trainings}"),
         *quoted_reason(failure_reason),
@@ -40,13 +40,13 @@ def tuning_notice(
         "  aws sagemaker describe-hyper-parameter-tuning-job \\",
         f"    --hyper-parameter-tuning-job-name {tuning_job}",
     ]
-    notice_id = f"tuning:{tuning_job}/{kind}"
-    return Notice(
-        notice_id=notice_id,
+    notification_id = f"tuning:{tuning_job}/{kind}"
+    return Notification(
+        notification_id=notification_id,
         subject_id=tuning_job,
         kind=kind,
         subject=subject_line(deployment, f"tuning job {tuning_job}", verb),
-        body=signed(body, deployment=deployment, notice_id=notice_id),
+        body=signed(body, deployment=deployment, notification_id=notification_id),
         attributes={
             "deployment": deployment,
             "run": tuning_job,

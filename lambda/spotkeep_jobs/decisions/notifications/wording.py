@@ -1,4 +1,4 @@
-"""How a notice says a duration, a sum, a time: lines that read well in a mail client."""
+"""How a notification says a duration, a sum, a time: lines that read well in a mail client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`spotkeep notices ls|replay`: what was told, what could not be, and telling that again."""
+"""`spotkeep notifications ls|replay`: what was told, what could not be, and telling that again."""
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated
@@ -18,37 +18,37 @@ app = typer.Typer(no_args_is_help=True, help="What was told of runs, and what co
 
 
 @app.command("ls")
-def list_notices(
+def list_notifications(
     context: typer.Context,
     *,
     run_name: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help="Every notice of this run.", show_default=False)
+        str | None, typer.Argument(metavar="[RUN]", help="Every notification of this run.", show_default=False)
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List a run's notices; without a run, those that have not gone out yet, and those that could not."""
-    from spotkeep_cli.rendering.notice_list import notice_list
-    from spotkeep_jobs.facts.states import NoticeState
+    """List a run's notifications; without a run, those that have not gone out yet, and those that could not."""
+    from spotkeep_cli.rendering.notification_list import notification_list
+    from spotkeep_jobs.facts.states import NotificationState
 
     invocation = invocation_of(context)
     runs = invocation.deployment().runs
     terminal = Terminal(as_json=as_json)
     if run_name is None:
-        found = [*runs.dead_notices(), *runs.unsent_notices(limit=MOST_WAITING)]
+        found = [*runs.dead_notifications(), *runs.unsent_notifications(limit=MOST_WAITING)]
     else:
-        found = runs.notices(find_run(runs, run_name, command=invocation.options.command).run)
+        found = runs.notifications(find_run(runs, run_name, command=invocation.options.command).run)
     if as_json:
-        terminal.give_json([notice.model_dump(mode="json") for notice in found])
+        terminal.give_json([notification.model_dump(mode="json") for notification in found])
         return
     if not found:
         terminal.show("Everything has been told." if run_name is None else "There was nothing to tell yet.")
         terminal.show_next(NextStep(command=invocation.command("ps"), what="runs at work"))
         return
-    terminal.show(notice_list(found, width=terminal.people.width))
-    dead = next((notice for notice in found if notice.state is NoticeState.DEAD), None)
+    terminal.show(notification_list(found, width=terminal.people.width))
+    dead = next((notification for notification in found if notification.state is NotificationState.DEAD), None)
     if dead is not None:
         what = "send what could not be sent"
-        terminal.show_next(NextStep(command=invocation.command(f"notices replay {dead.subject_id}"), what=what))
+        terminal.show_next(NextStep(command=invocation.command(f"notifications replay {dead.subject_id}"), what=what))
     else:
         described = NextStep(command=invocation.command(f"describe {found[0].subject_id}"), what="what happened to it")
         terminal.show_next(described)
@@ -67,20 +67,24 @@ def replay(
 ) -> None:
     """Send again what could not be sent, and take its messages out of the dead-letter queue.
 
-    Each notice goes out once, however often this is called.
+    Each notification goes out once, however often this is called.
     """
     from spotkeep_cli.errors import UsageError
 
     if (subject is None) == (not everything):
-        raise UsageError("name a run, or give --all", hint="see what could not be sent: spotkeep notices ls")
+        raise UsageError("name a run, or give --all", hint="see what could not be sent: spotkeep notifications ls")
     invocation = invocation_of(context)
     deployment = invocation.deployment()
     terminal = Terminal(as_json=as_json)
-    dead = [notice for notice in deployment.runs.dead_notices() if everything or notice.subject_id == subject]
+    dead = [
+        notification
+        for notification in deployment.runs.dead_notifications()
+        if everything or notification.subject_id == subject
+    ]
     if dead:
         terminal.confirm(f"Send {_counted(len(dead))} again?", assume_yes=yes)
     # The table first: it knows what is dead, also when the queue does not, or cannot be read.
-    asked = {notice.subject_id for notice in dead}
+    asked = {notification.subject_id for notification in dead}
     replayed = _replay(deployment, asked)
     removed = 0
     if deployment.dead_letters is not None:
@@ -93,7 +97,7 @@ def replay(
             deployment.dead_letters.give_back([letter for letter in letters if letter not in spent])
         removed = len(spent)
     if as_json:
-        terminal.give_json({"ok": True, "notices": replayed, "messages_removed": removed})
+        terminal.give_json({"ok": True, "notifications": replayed, "messages_removed": removed})
         return
     if not replayed:
         terminal.show("There is nothing that could not be sent.")
@@ -101,19 +105,19 @@ def replay(
             terminal.show(f"The dead-letter queue told of {_counted(removed)} that had gone out since: removed.")
     else:
         terminal.show(f"{_counted(len(replayed))}: out again within five minutes, each once.")
-    terminal.show_next(NextStep(command=invocation.command("notices ls"), what="what has not gone out yet"))
+    terminal.show_next(NextStep(command=invocation.command("notifications ls"), what="what has not gone out yet"))
 
 
 def _replay(deployment: "Deployment", subjects: Collection[str]) -> list[str]:
-    """Ask the launcher to send again what is dead of each run or tuning job; gives the notices that it will."""
+    """Ask the launcher to send again what is dead of each run or tuning job; gives the notifications that it will."""
     from spotkeep_cli.launcher_answer import read_answer
 
     replayed: list[str] = []
     for name in sorted(subjects):
-        answer = deployment.invoke_launcher({"action": "replay-notices", "run": name})
-        replayed += read_answer(answer, what=f"the notices of {name} were not sent again")["notices"]
+        answer = deployment.invoke_launcher({"action": "replay-notifications", "run": name})
+        replayed += read_answer(answer, what=f"the notifications of {name} were not sent again")["notifications"]
     return replayed
 
 
-def _counted(notices: int) -> str:
-    return "1 notice" if notices == 1 else f"{notices} notices"
+def _counted(notifications: int) -> str:
+    return "1 notification" if notifications == 1 else f"{notifications} notifications"

@@ -14,14 +14,14 @@ from constructs import Construct
 from spotkeep_constructs.statements import allow
 
 
-class NoticeTopics(Construct):
+class NotificationTopics(Construct):
     """Two encrypted SNS topics with e-mail subscriptions.
 
     They are apart because their readers are: whoever launched a run need not know that a queue of the deployment
-    holds a failed event, and a subscriber of notices is told once for each ending.
+    holds a failed event, and a subscriber of notifications is told once for each ending.
 
     Attributes:
-        notices: Receives one message for each ending of a run (and each interruption, for those who asked).
+        notifications: Receives one message for each ending of a run (and each interruption, for those who asked).
         operations: Receives the deployment's alarms.
         key: Encrypts both.
     """
@@ -43,17 +43,17 @@ class NoticeTopics(Construct):
             scope: Parent construct.
             id: Construct id.
             deployment: Prefix of the topics' names.
-            notify_emails: Addresses subscribed to notices; each confirms by a link that AWS sends.
-            owner_emails: The address of each owner, subscribed to the notices about their own runs.
-            operator_emails: Addresses subscribed to alarms. Default: those of the notices.
-            undelivered: Where the notices wait that SNS could not hand to a subscriber's server, by mail or, for a
-                subscriber who names it, any other way. Default: SNS forgets them.
+            notify_emails: Addresses subscribed to notifications; each confirms by a link that AWS sends.
+            owner_emails: The address of each owner, subscribed to the notifications about their own runs.
+            operator_emails: Addresses subscribed to alarms. Default: those of the notifications.
+            undelivered: Where the notifications wait that SNS could not hand to a subscriber's server, by mail or,
+                for a subscriber who names it, any other way. Default: SNS forgets them.
         """
         super().__init__(scope, id)
         self.key = kms.Key(
             self,
             "Key",
-            description="Encrypts Spotkeep's notices and alarms",
+            description="Encrypts Spotkeep's notifications and alarms",
             enable_key_rotation=True,
             # Messages are in transit only: nothing is left to decrypt when the topics are gone.
             removal_policy=RemovalPolicy.DESTROY,
@@ -78,10 +78,10 @@ class NoticeTopics(Construct):
                 conditions=from_our_alarms,
             )
         )
-        self.notices = sns.Topic(
+        self.notifications = sns.Topic(
             self,
-            "Notices",
-            topic_name=f"{deployment}-notices",
+            "Notifications",
+            topic_name=f"{deployment}-notifications",
             display_name="Spotkeep",
             master_key=self.key,
             enforce_ssl=True,
@@ -104,7 +104,7 @@ class NoticeTopics(Construct):
             )
         )
         for topic, name, addresses in (
-            (self.notices, "Notice", notify_emails),
+            (self.notifications, "Notification", notify_emails),
             (self.operations, "Alarm", operator_emails or notify_emails),
         ):
             for address in addresses:
@@ -114,14 +114,14 @@ class NoticeTopics(Construct):
                     topic=topic,
                     protocol=sns.SubscriptionProtocol.EMAIL,
                     endpoint=address,
-                    dead_letter_queue=undelivered if topic is self.notices else None,
+                    dead_letter_queue=undelivered if topic is self.notifications else None,
                 )
 
         for owner, address in (owner_emails or {}).items():
             sns.Subscription(
                 self,
                 f"Owner-{owner}",
-                topic=self.notices,
+                topic=self.notifications,
                 protocol=sns.SubscriptionProtocol.EMAIL,
                 endpoint=address,
                 dead_letter_queue=undelivered,
@@ -131,21 +131,21 @@ class NoticeTopics(Construct):
         if undelivered is not None:
             undelivered.add_to_resource_policy(
                 iam.PolicyStatement(
-                    sid="SubscribersMayKeepNotices",
+                    sid="SubscribersMayKeepNotifications",
                     principals=[iam.ServicePrincipal("sns.amazonaws.com")],
                     actions=["sqs:SendMessage"],
                     resources=[undelivered.queue_arn],
-                    conditions={"ArnEquals": {"aws:SourceArn": self.notices.topic_arn}},
+                    conditions={"ArnEquals": {"aws:SourceArn": self.notifications.topic_arn}},
                 )
             )
 
-    def grant_publish_notices(self, grantee: iam.IGrantable) -> None:
-        """Lets a principal publish notices.
+    def grant_publish_notifications(self, grantee: iam.IGrantable) -> None:
+        """Lets a principal publish notifications.
 
         Args:
             grantee: A function's role.
         """
-        allow(grantee, actions=["sns:Publish"], resources=[self.notices.topic_arn])
+        allow(grantee, actions=["sns:Publish"], resources=[self.notifications.topic_arn])
         allow(
             grantee,
             actions=["kms:Decrypt", "kms:GenerateDataKey"],

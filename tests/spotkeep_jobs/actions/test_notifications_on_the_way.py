@@ -20,7 +20,7 @@ LADDER = {
 def told(world: Any) -> list[str]:
     """What reached the topic so far."""
     world.outbox.deliver_all()
-    return [notice.notice_id.removeprefix(f"{RUN}/") for notice in world.topic.published]
+    return [notification.notification_id.removeprefix(f"{RUN}/") for notification in world.topic.published]
 
 
 def test_a_long_wait_is_told_once_for_each_wait(world: Any, make: Any) -> None:

@@ -1,18 +1,18 @@
-"""Notices of money: a budget that is near, a limit that was reached."""
+"""Notifications of money: a budget that is near, a limit that was reached."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
-from spotkeep_jobs.decisions.notices.composition import compose
-from spotkeep_jobs.decisions.notices.wording import command_lines, spoken_usd, wrapped
-from spotkeep_jobs.facts.record import Notice, Run
-from spotkeep_jobs.facts.states import NoticeKind
+from spotkeep_jobs.decisions.notifications.composition import compose
+from spotkeep_jobs.decisions.notifications.wording import command_lines, spoken_usd, wrapped
+from spotkeep_jobs.facts.record import Notification, Run
+from spotkeep_jobs.facts.states import NotificationKind
 
 
-def max_cost_notice(
+def max_cost_notification(
     *, run: Run, attempt: int, spent_usd: float, max_cost_usd: float, deployment: str, now: datetime
-) -> Notice:
+) -> Notification:
     """Tell that most of a run's max_cost is spent while it goes on.
 
     Args:
@@ -23,7 +23,7 @@ def max_cost_notice(
         deployment: The deployment's name.
         now: When it was seen.
     """
-    return _budget_notice(
+    return _budget_notification(
         run=run,
         attempt=attempt,
         deployment=deployment,
@@ -34,9 +34,9 @@ def max_cost_notice(
     )
 
 
-def budget_notice(
+def budget_notification(
     *, run: Run, attempt: int, nth: int, spent: str, budget_usd: float, over: bool, deployment: str, now: datetime
-) -> Notice:
+) -> Notification:
     """Tell that a run's budget is nearly spent, or spent; which ends nothing.
 
     Args:
@@ -49,7 +49,7 @@ def budget_notice(
         deployment: The deployment's name.
         now: When it was seen.
     """
-    return _budget_notice(
+    return _budget_notification(
         run=run,
         attempt=attempt,
         nth=nth,
@@ -61,13 +61,13 @@ def budget_notice(
     )
 
 
-def _budget_notice(
+def _budget_notification(
     *, run: Run, attempt: int, deployment: str, now: datetime, subject: str, text: str, nth: int = 0
-) -> Notice:
+) -> Notification:
     return compose(
         run=run,
         deployment=deployment,
-        kind=NoticeKind.BUDGET_NEAR,
+        kind=NotificationKind.BUDGET_NEAR,
         attempt=attempt,
         nth=nth,
         happened_at=now,

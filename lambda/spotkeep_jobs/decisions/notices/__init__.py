@@ -1,5 +1,0 @@
-"""What notices say: plain text that reads well in a mail client, for a person who has other things to do. Pure.
-
-One module a subject, each with functions that compose a `Notice` from the record: `endings`, `on_the_way`, `spending`,
-`pools`, `tuning`. Under them `composition`, what every notice has, and `run_summary` and `wording`, how it says it.
-"""
