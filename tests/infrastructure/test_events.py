@@ -177,9 +177,9 @@ def test_notifications_go_to_the_addresses_of_the_settings_and_alarms_to_the_ope
         if subscription["Properties"]["Protocol"] == "email"
     }
     assert subscribed == {
-        ("TopicsNotification", "email", "ada@example.com"),
-        ("TopicsNotification", "email", "team@example.com"),
-        ("TopicsNotification", "email", "lead@example.com"),
+        ("TopicsNotifi", "email", "ada@example.com"),
+        ("TopicsNotifi", "email", "team@example.com"),
+        ("TopicsNotifi", "email", "lead@example.com"),
         ("TopicsOperat", "email", "ops@example.com"),
     }
 
