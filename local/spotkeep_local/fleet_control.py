@@ -121,6 +121,10 @@ class FleetControl:
         """Refuses each operation named as often as said, with RequestLimitExceeded; the others not at all."""
         self._connection.call("ApiFaults", {"throttled": dict(refusals)})
 
+    def unseen_for(self, seconds: float) -> None:
+        """Lets fleets, instances and versions of launch templates be NotFound for so long after they are made."""
+        self._connection.call("Consistency", {"unseen_seconds": seconds})
+
     def spell_history(self, *, as_in_examples: bool) -> None:
         """Spells the event types of DescribeFleetHistory as AWS's example answers do, or as its model does."""
         self._connection.call("FleetHistory", {"as_in_examples": as_in_examples})

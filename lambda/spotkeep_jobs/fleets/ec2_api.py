@@ -82,7 +82,7 @@ class Ec2Api(Protocol):
         ...
 
     def events(self, fleet_id: str, /, *, since: datetime) -> tuple[FleetEvent, ...]:
-        """A fleet's history, oldest first."""
+        """A fleet's history, oldest first; empty when EC2 does not know the fleet."""
         ...
 
     def delete_fleet(self, fleet_id: str, /) -> None:
@@ -216,7 +216,12 @@ class BotoEc2Api:
         found: list[FleetEvent] = []
         query: dict[str, Any] = {"FleetId": fleet_id, "StartTime": since}
         while True:
-            page = self._call("describe_fleet_history", **query)
+            try:
+                page = self._call("describe_fleet_history", **query)
+            except AwsRefusedError as error:
+                if _GONE.search(error.code):
+                    return ()
+                raise
             for entry in page.get("HistoryRecords", ()):
                 about = entry.get("EventInformation", {})
                 found.append(

@@ -33,8 +33,12 @@ BOOT_TAKES: Final = timedelta(minutes=20)
 """How long an instance may run before its agent takes the run's lease. A virtual one needs one to three minutes, bare
 metal five to fifteen; one that is silent for longer has no agent, and would bill for as long as its fleet is there."""
 
+VERSION_KNOWN_AFTER: Final = timedelta(minutes=1)
+"""A version of a launch template that is NotFound for longer after it was made is gone."""
+
 KNOWN_AFTER: Final = timedelta(minutes=10)
-"""EC2 shows what it created after a while ("Eventual consistency", EC2 API guide); what it does not by then is gone."""
+"""EC2 shows a fleet or an instance after a while ("Eventual consistency", EC2 API guide), and until then not in every
+answer; what it does not show by then is gone."""
 
 APPEARS_AFTER: Final = timedelta(minutes=2)
 """How long after the end of its fleet an instance may still appear."""
@@ -127,6 +131,8 @@ class FleetHistory(Record):
     template_id: str
     template_version: str | None = None
     """The version of the launch template that was made for this attempt."""
+    made_at: UtcTime | None = None
+    """When EC2 last made something for this attempt: the version, then the fleet."""
     lives: tuple[InstanceLife, ...] = ()
     transitions: tuple[Transition, ...] = ()
     ending: Ending | None = None
@@ -338,9 +344,11 @@ def _merged(lives: Sequence[InstanceLife], seen: Seen, now: datetime) -> tuple[I
     described = {instance.id for instance in seen.instances}
     for life in lives:
         if life.ended_at is None and life.instance_id not in described:
+            said = ended_at.get(life.instance_id)
+            if said is None and now - life.launched_at < KNOWN_AFTER:
+                continue
             # EC2 forgets an instance an hour after its end.
-            at = ended_at.get(life.instance_id) or now
-            known[life.instance_id] = life.model_copy(update={"ended_at": max(at, life.launched_at)})
+            known[life.instance_id] = life.model_copy(update={"ended_at": max(said or now, life.launched_at)})
     return tuple(sorted(known.values(), key=lambda life: (life.launched_at, life.instance_id)))
 
 
@@ -459,10 +467,15 @@ def _in_order(entries: Sequence[Transition], at: datetime) -> datetime:
     return max(at, entries[-1].at) if entries else at
 
 
+def just_made(history: FleetHistory, *, now: datetime) -> bool:
+    """Whether the attempt's version of the launch template is so new that EC2 may not know it yet."""
+    return history.made_at is not None and now - history.made_at < VERSION_KNOWN_AFTER
+
+
 def _may_launch(history: FleetHistory, seen: Seen, now: datetime) -> bool:
     """Whether the fleet may launch instances. One that EC2 does not show yet may."""
     if seen.fleet is None:
-        return now - history.created_at < KNOWN_AFTER
+        return now - (history.made_at or history.created_at) < KNOWN_AFTER
     return seen.fleet.active
 
 

@@ -38,6 +38,7 @@ from spotkeep_jobs.fleets.records import FleetRecordChangedError, FleetRecords
 
 _TRIES: Final = 6
 _JOB_NAME: Final = re.compile(r"(?P<run>.+)-(?P<attempt>[1-9][0-9]{0,5})")
+_TEMPLATE_NOT_FOUND: Final = re.compile(r"LaunchTemplate.*NotFound")
 _EVENTS_ARE_LATE: Final = timedelta(minutes=2)
 """A fleet's events can be described up to half a minute after they happened: "EC2 Fleet events", EC2 guide."""
 
@@ -101,15 +102,17 @@ class FleetJobs:
             version = self._ec2.make_template_version(
                 launch.template_id, run=launch.run, token=launch.token, tags=launch.tags
             )
-            # Recorded before the fleet: whoever ends this attempt deletes it, whatever becomes of the next call.
-            history = self._change_history(history, template_version=version)
+            # Recorded before the fleet: the end of this attempt deletes it, whatever becomes of the next call.
+            history = self._change_history(history, template_version=version, made_at=self._now())
         try:
             fleet_id = self._ec2.create_fleet(create_fleet_request(launch, template_version=version))
-        except AwsRefusedError:
+        except AwsRefusedError as error:
+            if _TEMPLATE_NOT_FOUND.search(error.code) and histories.just_made(history, now=self._now()):
+                raise _busy("CreateFleet", f"{error.reason} It was made a moment ago; EC2 knows it soon") from error
             self._ec2.delete_template_version(launch.template_id, version)
             self._change_history(history, template_version=None)
             raise
-        self._change_history(history, fleet_id=fleet_id)
+        self._change_history(history, fleet_id=fleet_id, made_at=self._now())
         return fleet_id
 
     def describe(self, job_name: str, /) -> TrainingJob | None:

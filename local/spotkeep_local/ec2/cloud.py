@@ -44,10 +44,11 @@ class Subnet:
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchTemplate:
-    """One version of a launch template; its data as RequestLaunchTemplateData names it."""
+    """One version of a launch template; its data as RequestLaunchTemplateData names it, its time in epoch seconds."""
 
     template_id: str
     version: str
+    created_at: float
     data: dict[str, Any]
 
 
@@ -94,11 +95,15 @@ class Table(Generic[_Resource]):
         kind: Their class.
         folder: Of their files.
         id_field: The field with the id.
+        since_field: The field with the time since when there is one.
         not_found: EC2's error code and message for an id that is not there, with `{id}`.
     """
 
-    def __init__(self, kind: type[_Resource], folder: Path, *, id_field: str, not_found: tuple[str, str]) -> None:
+    def __init__(
+        self, kind: type[_Resource], folder: Path, *, id_field: str, since_field: str, not_found: tuple[str, str]
+    ) -> None:
         adapter: TypeAdapter[_Resource] = TypeAdapter(kind)
+        self._since_field = since_field
         self._id_of: Callable[[_Resource], str] = lambda resource: str(getattr(resource, id_field))
         self._journal: Journal[_Resource] = Journal(
             folder,
@@ -125,10 +130,9 @@ class Table(Generic[_Resource]):
         Raises:
             Ec2Error: There is none.
         """
-        try:
-            return self._resources[resource_id]
-        except KeyError as error:
-            raise Ec2Error(self._code, self._message.format(id=resource_id)) from error
+        if resource_id not in self._resources:
+            raise self._not_found(resource_id)
+        return self._resources[resource_id]
 
     def put(self, resource: _Resource) -> _Resource:
         """Adds or replaces one; on disk when this returns."""
@@ -148,6 +152,21 @@ class Table(Generic[_Resource]):
             Ec2Error: One is not there.
         """
         return [self[resource_id] for resource_id in ids] if ids else list(self)
+
+    def shown(self, ids: Sequence[str] | None, *, made_before: float) -> list[_Resource]:
+        """As `some`, but without what was made later than a time: to a request it is not there yet.
+
+        Raises:
+            Ec2Error: One that is named is not there, or not yet.
+        """
+        found = self.some(ids)
+        late = [resource for resource in found if getattr(resource, self._since_field) > made_before]
+        if ids and late:
+            raise self._not_found(self._id_of(late[0]))
+        return [resource for resource in found if resource not in late]
+
+    def _not_found(self, resource_id: str) -> Ec2Error:
+        return Ec2Error(self._code, self._message.format(id=resource_id))
 
 
 class Cloud:
@@ -193,28 +212,35 @@ class Cloud:
         self.changed = threading.Condition(self.lock)
         self.hosts_folder = folder / "hosts"
         self.hosts: dict[str, Host] = {}
+        self.unseen_seconds = 0.0
+        """For how long a fleet, an instance or a version of a launch template is NotFound to requests: EC2 is
+        eventually consistent. Source: "Eventual consistency in the Amazon EC2 API", EC2 developer guide."""
         self.volumes = Table(
             Volume,
             folder / "volumes",
             id_field="volume_id",
+            since_field="created_at",
             not_found=("InvalidVolume.NotFound", "The volume '{id}' does not exist."),
         )
         self.snapshots = Table(
             Snapshot,
             folder / "snapshots",
             id_field="snapshot_id",
+            since_field="started_at",
             not_found=("InvalidSnapshot.NotFound", "The snapshot '{id}' does not exist."),
         )
         self.instances = Table(
             Instance,
             folder / "instances",
             id_field="instance_id",
+            since_field="launched_at",
             not_found=("InvalidInstanceID.NotFound", "The instance ID '{id}' does not exist"),
         )
         self.fleets = Table(
             Fleet,
             folder / "fleets",
             id_field="fleet_id",
+            since_field="created_at",
             not_found=("InvalidFleetId.NotFound", "The fleet ID '{id}' does not exist"),
         )
         self._market_file = folder / "market.json"
@@ -228,6 +254,11 @@ class Cloud:
             HostRefusedError: The options demand what the machine refuses.
         """
         return self._find_platform()
+
+    @property
+    def shown_before(self) -> float:
+        """What was made later than this is NotFound to requests."""
+        return self.now() - self.unseen_seconds
 
     @property
     def market(self) -> Market:

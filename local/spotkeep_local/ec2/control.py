@@ -65,6 +65,7 @@ class Control:
             "InstanceFaults": self._instance_faults,
             "VolumeFaults": self._volume_faults,
             "ApiFaults": self._api_faults,
+            "Consistency": self._consistency,
             "FleetHistory": self._fleet_history,
             "EventFaults": self._event_faults,
             "InstanceFacts": self._instance_facts,
@@ -134,6 +135,10 @@ class Control:
         if not isinstance(operations, dict) or not all(type(count) is int for count in operations.values()):
             raise invalid(f"throttled must give the number of refusals by operation, found {operations!r}")
         self._throttle.set(operations)
+        return {}
+
+    def _consistency(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._cloud.unseen_seconds = _seconds(request.get("unseen_seconds", 0), "unseen_seconds")
         return {}
 
     def _fleet_history(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -119,7 +119,7 @@ class Fleets:
 
     def modify(self, request: dict[str, Any]) -> dict[str, Any]:
         """ModifyFleet: its target, its launch templates, what becomes of too much capacity."""
-        fleet = self._cloud.fleets[request["FleetId"]]
+        fleet = self._shown([request["FleetId"]])[0]
         if fleet.fleet_type is not FleetType.MAINTAIN:
             raise Ec2Error("UnsupportedOperation", f"Fleets of type {fleet.fleet_type.value} cannot be modified")
         if fleet.state not in _LIVE_STATES:
@@ -148,7 +148,7 @@ class Fleets:
         ids = request.get("FleetIds")
         found = [
             fleet
-            for fleet in self._cloud.fleets.some(ids)
+            for fleet in self._shown(ids)
             if (ids or fleet.fleet_type is not FleetType.INSTANT)
             and matches(self._filter_values(fleet), fleet.tags, request.get("Filters", []))
         ]
@@ -157,7 +157,7 @@ class Fleets:
 
     def describe_instances(self, request: dict[str, Any]) -> dict[str, Any]:
         """DescribeFleetInstances: those that run or are about to."""
-        fleet = self._cloud.fleets[request["FleetId"]]
+        fleet = self._shown([request["FleetId"]])[0]
         if fleet.fleet_type is FleetType.INSTANT:
             raise Ec2Error("UnsupportedOperation", "Use DescribeFleets for a fleet of type instant")
         found = [
@@ -179,7 +179,7 @@ class Fleets:
 
     def describe_history(self, request: dict[str, Any]) -> dict[str, Any]:
         """DescribeFleetHistory."""
-        fleet = self._cloud.fleets[request["FleetId"]]
+        fleet = self._shown([request["FleetId"]])[0]
         start = request["StartTime"]
         wanted = request.get("EventType")
         spelling = _TYPES_IN_EXAMPLES if self.history_as_in_examples else {}
@@ -413,6 +413,9 @@ class Fleets:
         on_demand -= sum(instance.weight for instance in counted if not instance.spot)
         return spot, on_demand
 
+    def _shown(self, ids: list[str] | None) -> list[Fleet]:
+        return self._cloud.fleets.shown(ids, made_before=self._cloud.shown_before)
+
     def _live(self, fleet: Fleet) -> list[Instance]:
         return [i for i in self._cloud.instances if self._owns(fleet, i) and i.state.live]
 
@@ -421,7 +424,7 @@ class Fleets:
         return instance.fleet_id == fleet.fleet_id
 
     def _deletable(self, fleet_id: str, *, terminate: bool) -> Fleet:
-        if fleet_id not in self._cloud.fleets:
+        if not any(fleet.fleet_id == fleet_id for fleet in self._shown(None)):
             raise Ec2Error("fleetIdDoesNotExist", f"The fleet ID '{fleet_id}' does not exist")
         fleet = self._cloud.fleets[fleet_id]
         if fleet.state not in _LIVE_STATES:

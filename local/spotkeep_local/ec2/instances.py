@@ -115,7 +115,7 @@ class Instances:
         filters = request.get("Filters", [])
         found = [
             instance
-            for instance in self._cloud.instances.some(request.get("InstanceIds"))
+            for instance in self._shown(request.get("InstanceIds"))
             if matches(self._filter_values(instance), instance.tags, filters)
         ]
         chosen, token = page(found, request, key=lambda instance: instance.instance_id)
@@ -129,7 +129,7 @@ class Instances:
         everyone = request.get("IncludeAllInstances", False)
         found = [
             instance
-            for instance in self._cloud.instances.some(request.get("InstanceIds"))
+            for instance in self._shown(request.get("InstanceIds"))
             if (everyone or instance.state is InstanceState.RUNNING)
             and matches(self._filter_values(instance), instance.tags, request.get("Filters", []))
         ]
@@ -151,7 +151,7 @@ class Instances:
     def terminate(self, request: dict[str, Any]) -> dict[str, Any]:
         """TerminateInstances: SIGTERM to everything, SIGKILL a little later, volumes unmounted."""
         changes = []
-        for instance in self._cloud.instances.some(request["InstanceIds"]):
+        for instance in self._shown(request["InstanceIds"]):
             ending = self.end(instance.instance_id, reason=USER_INITIATED, power_off=False)
             changes.append(
                 {
@@ -178,7 +178,7 @@ class Instances:
         }
 
     def _refuse_to_stop(self, request: dict[str, Any]) -> dict[str, Any]:
-        self._cloud.instances.some(request["InstanceIds"])
+        self._shown(request["InstanceIds"])
         raise Ec2Error("UnsupportedOperation", "The local AWS runs and terminates instances, and does neither else")
 
     # What happens to them.
@@ -387,6 +387,9 @@ class Instances:
         )
 
     # What describes them.
+
+    def _shown(self, ids: list[str] | None) -> list[Instance]:
+        return self._cloud.instances.shown(ids, made_before=self._cloud.shown_before)
 
     def _filter_values(self, instance: Instance) -> dict[str, list[str]]:
         return {

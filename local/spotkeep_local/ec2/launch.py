@@ -59,6 +59,11 @@ def find_template(cloud: Cloud, specification: Mapping[str, Any]) -> LaunchTempl
             "InvalidLaunchTemplateId.NotFound" if template_id else "InvalidLaunchTemplateName.NotFoundException",
             f"The specified launch template, {template_id or name!s} in version {version}, does not exist.",
         )
+    if template.created_at > cloud.shown_before:
+        raise Ec2Error(
+            "InvalidLaunchTemplateId.VersionNotFound",
+            f"Could not find the specified version {version} for the launch template with ID {template.template_id}.",
+        )
     return template
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
@@ -60,6 +61,7 @@ class MinistackSurroundings:
                         return LaunchTemplate(
                             template_id=template["LaunchTemplateId"],
                             version=number,
+                            created_at=datetime.fromisoformat(candidate["CreateTime"]).timestamp(),
                             data=_launch_template_data(candidate["LaunchTemplateData"]),
                         )
         return None

@@ -6,14 +6,19 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
+from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
 from spotkeep_jobs.fleets.ec2_api import BotoEc2Api
 from spotkeep_jobs.fleets.facts import FleetEvent, FleetEventKind
+from spotkeep_jobs.fleets.history import Ending
 from spotkeep_local.ec2.market import PoolChange
 from spotkeep_local.fleet_control import FleetControl
 from spotkeep_local.lifecycle import LocalAws
+
+from .test_jobs import World, asked
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
@@ -30,6 +35,7 @@ class Region:
         made = self.client.create_launch_template(
             LaunchTemplateName=f"template-{uuid.uuid4().hex[:8]}", LaunchTemplateData={"ImageId": "ami-1"}
         )
+        self.subnet = self.client.describe_subnets()["Subnets"][0]["SubnetId"]
         self.template = str(made["LaunchTemplate"]["LaunchTemplateId"])
 
     def fleet(self, *, version: str = "1") -> str:
@@ -44,7 +50,12 @@ class Region:
             }
         )
 
+    def asked(self) -> dict[str, Any]:
+        """What a launch asks for, with a token of its own."""
+        return asked(template_id=self.template, subnet_id=self.subnet, token=uuid.uuid4().hex[:16])
+
     def tidy_up(self) -> None:
+        self.control.unseen_for(0)
         self.control.spell_history(as_in_examples=False)
         self.control.script_market([])
         live = [{"Name": "fleet-state", "Values": ["active"]}]
@@ -86,3 +97,69 @@ def test_the_history_of_a_fleet_is_understood_in_both_spellings(region: Region, 
     (error,) = errors()
     assert error.launches_nothing
     assert "no Spot capacity" in error.description
+
+
+# What was just created may be NotFound for a while
+
+
+def versions(region: Region) -> int:
+    return len(
+        region.client.describe_launch_template_versions(LaunchTemplateId=region.template)["LaunchTemplateVersions"]
+    )
+
+
+def test_a_version_that_ec2_does_not_know_yet_is_busy_and_the_next_call_goes_on_with_it(region: Region) -> None:
+    world, request = World(ec2=region.api), region.asked()
+    region.control.unseen_for(3600)
+    with pytest.raises(AwsBusyError, match="It was made a moment ago"):
+        world.jobs.create(request)
+    assert world.jobs.describe("count-1") is None
+    region.control.unseen_for(0)
+    world.passes(0.5)
+    fleet_id = world.jobs.create(request)
+    assert versions(region) == 2
+    [fleet] = region.client.describe_fleets(FleetIds=[fleet_id])["Fleets"]
+    assert fleet["LaunchTemplateConfigs"][0]["LaunchTemplateSpecification"]["Version"] == "2"
+
+
+def test_a_version_that_ec2_does_not_know_after_a_minute_is_refused_and_deleted(region: Region) -> None:
+    world, request = World(ec2=region.api), region.asked()
+    region.control.unseen_for(3600)
+    with pytest.raises(AwsBusyError):
+        world.jobs.create(request)
+    world.passes(1)
+    with pytest.raises(AwsRefusedError, match="Could not find the specified version 2"):
+        world.jobs.create(request)
+    assert versions(region) == 1
+
+
+def test_a_fleet_that_ec2_does_not_know_yet_is_no_end_and_is_still_deleted(region: Region) -> None:
+    world, request = World(ec2=region.api), region.asked()
+    region.control.unseen_for(3600)
+    with pytest.raises(AwsBusyError):
+        world.jobs.create(request)
+    region.control.unseen_for(0)
+    # A launch that was cut short is completed much later: what counts is when the fleet was made.
+    world.passes(30)
+    fleet_id = world.jobs.create(request)
+    region.control.unseen_for(3600)
+    world.passes(9)
+    job = world.jobs.reconcile("count-1")
+    assert job is not None
+    assert (job.status, world.records.past["count", 1].ending) == ("InProgress", None)
+    assert world.jobs.stop("count-1")
+    assert world.jobs.reconcile("count-1") is not None
+    region.control.unseen_for(0)
+    job = world.jobs.reconcile("count-1")
+    assert job is not None
+    assert job.status == "Stopping"
+    assert region.client.describe_fleets(FleetIds=[fleet_id])["Fleets"][0]["FleetState"].startswith("deleted")
+
+
+def test_a_fleet_that_ec2_does_not_know_for_long_is_gone(region: Region) -> None:
+    world, request = World(ec2=region.api), region.asked()
+    world.jobs.create(request)
+    region.control.unseen_for(3600)
+    world.passes(11)
+    world.jobs.reconcile("count-1")
+    assert world.records.past["count", 1].ending is Ending.FLEET_GONE

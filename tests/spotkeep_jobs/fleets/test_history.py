@@ -119,6 +119,15 @@ def test_an_instance_that_ec2_forgot_is_over() -> None:
     assert not found.live
 
 
+def test_an_instance_that_an_answer_of_ec2_leaves_out_is_there_until_ec2_must_know_it() -> None:
+    found = absorb(history(), seen=seen(instance("a", launched=1)), record=record(), now=at(2))
+    found = absorb(found, seen=seen(), record=record(), now=at(10))
+    assert [life.ended_at for life in found.live] == [None]
+    said = FleetEvent(at=at(9), kind=FleetEventKind.INSTANCE, sub_type="terminated", instance_id="i-a")
+    assert not absorb(found, seen=seen(events=(said,)), record=record(), now=at(10)).live
+    assert not absorb(found, seen=seen(), record=record(), now=at(11)).live
+
+
 @given(data=st.data())
 def test_what_was_told_once_is_never_told_differently(data: st.DataObject) -> None:
     instances = [

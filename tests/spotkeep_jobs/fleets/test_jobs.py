@@ -168,7 +168,7 @@ class FakeRecords:
 class World:
     """A deployment's fleets, and a clock that a test moves."""
 
-    ec2: FakeEc2 = field(default_factory=FakeEc2)
+    ec2: Any = field(default_factory=FakeEc2)
     records: FakeRecords = field(default_factory=FakeRecords)
     storage_prices: StoragePrices = field(default_factory=StoragePrices)
     now: datetime = NOON
@@ -206,12 +206,14 @@ def world() -> World:
     return World()
 
 
-def asked(attempt: int = 1) -> dict[str, Any]:
+def asked(
+    attempt: int = 1, *, template_id: str = "lt-1", subnet_id: str = "subnet-a", token: str = ""
+) -> dict[str, Any]:
     request = JobRequest(name="count", command=("true",), backend="ec2", instance_types=("g5.xlarge",), max_run=3600)
-    launch_id = f"{attempt:016x}"
+    launch_id = token or f"{attempt:016x}"
     launch = fleet_launch(
         request=request, job=first_job(request, prices={}), deployment="spotkeep", run="count", attempt=attempt,
-        platform=FleetPlatform(launch_template_id="lt-1", subnets={"subnet-a": "us-east-1a"}),
+        platform=FleetPlatform(launch_template_id=template_id, subnets={subnet_id: "us-east-1a"}),
         launch_id=launch_id, checkpoint_uri="s3://bucket/runs/count/checkpoints/",
         output_prefix="s3://bucket/runs/count/output/",
     )  # fmt: skip
