@@ -346,7 +346,7 @@ def test_a_download_that_was_broken_off_fetches_only_what_is_missing(machines, n
         remote.fetch(3, cancelled=broken_off)
     assert there.steps() == [], "what is not whole is no checkpoint"
     # As if only the first part had come: a crash may leave any of them.
-    with (there.path / "step-3" / "data-00000.bin").open("r+b") as file:
+    with (there.path / "step-3" / "data-00000.bin.draft").open("r+b") as file:
         file.truncate(8 * CHUNK_BYTES)
         file.seek(0)
         file.write((here.path / "step-3" / "data-00000.bin").read_bytes()[: 8 * CHUNK_BYTES])
@@ -356,14 +356,29 @@ def test_a_download_that_was_broken_off_fetches_only_what_is_missing(machines, n
     assert is_that_of(there, 3, state)
 
 
-def test_a_damaged_local_copy_is_replaced(machines):
+def test_a_file_that_is_whole_here_is_not_fetched_again(machines, network):
+    here, remote = machines("here")
+    state = save(here, 3)
+    send(remote, 3)
+    (here.path / "step-3" / "manifest.json").unlink()
+    network.requests.clear()
+    remote.fetch(3, cancelled=NEVER)
+    assert not [request for request in network.requests if "data-" in request and request.startswith("GET")]
+    assert is_that_of(here, 3, state)
+
+
+def test_a_damaged_local_copy_is_replaced_and_who_reads_it_meanwhile_reads_what_it_was(machines):
     here, remote = machines("here")
     state = save(here, 3)
     send(remote, 3)
     data = here.path / "step-3" / "data-00000.bin"
-    data.write_bytes(b"\xff" + data.read_bytes()[1:])
-    remote.fetch(3, cancelled=NEVER)
+    damaged = b"\xff" + data.read_bytes()[1:]
+    data.write_bytes(damaged)
+    with data.open("rb", buffering=0) as reading:
+        remote.fetch(3, cancelled=NEVER)
+        assert reading.read() == damaged
     assert is_that_of(here, 3, state)
+    assert sorted(path.name for path in data.parent.iterdir()) == ["data-00000.bin", "manifest.json"]
 
 
 def test_bytes_that_were_altered_in_s3_are_named(machines, bucket):

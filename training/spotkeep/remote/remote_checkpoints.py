@@ -22,7 +22,7 @@ from pathlib import Path
 
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.chunk_checksums import chunk_checksum
-from spotkeep.disk.chunked_files import AlteredChunkError, read_part
+from spotkeep.disk.chunked_files import AlteredChunkError, read_file, read_part
 from spotkeep.disk.manifest import (
     CHUNK_BYTES,
     MANIFEST_NAME,
@@ -348,8 +348,12 @@ class RemoteCheckpoints:
         return raw, manifest
 
     def _fetch_file(self, step: int, file: DataFile, path: Path, cancelled: threading.Event) -> None:
+        """Download a data file. It gets its name when it is whole, so nothing is written to one that has been read."""
+        if self._is_whole(path, file):
+            return
         key = self._key(step, file.name)
-        with _writable(path, file.size) as (descriptor, filled):
+        draft = path.with_name(path.name + _DRAFT_SUFFIX)
+        with _writable(draft, file.size) as (descriptor, filled):
 
             def fetch(span: _Span) -> None:
                 if filled and _altered(os.pread(descriptor, span.size, span.start), span, file) is None:
@@ -370,6 +374,15 @@ class RemoteCheckpoints:
 
             transfer(_spans(file.size), fetch, cancelled=cancelled)
             self._storage.sync(descriptor)
+        self._storage.remove_tree(path)
+        self._storage.rename(draft, path)
+
+    def _is_whole(self, path: Path, file: DataFile) -> bool:
+        with contextlib.suppress(OSError, AlteredChunkError), contextlib.closing(self._storage.open(path)) as opened:
+            if opened.size == file.size:
+                read_file(opened, file.chunks)
+                return True
+        return False
 
     def _download(self, key: str, start: int, size: int) -> bytes:
         """Read a range; a connection that is cut in the middle of an answer is no end."""
