@@ -27,6 +27,7 @@ from spotkeep_cli.deployment import ConnectionOptions, LogLine
 from spotkeep_cli.errors import CommandLineError, LauncherError, NoConnectionError
 from spotkeep_jobs.aws.run_table import RunTable
 from spotkeep_jobs.aws.training_logs import LOG_GROUP
+from spotkeep_local.bounded_reading import read_answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 _INVOKE_ATTEMPTS = 4
 _FUNCTION_TIMEOUT_SECONDS = 120
 """Longer than the launcher may take: an answer that is still to come must not be given up."""
+_MOST_ANSWER_BYTES = 8 * 1024 * 1024
+"""A function's answer has at most 6 MB."""
 _UNFINISHED = {"LaunchUnfinishedError", "Sandbox.Timedout", "Runtime.ExitError"}
 """The launcher does not know whether it came through. Asking again is how one finds out."""
 
@@ -124,7 +127,10 @@ class AwsDeployment:
             try:
                 with translated_aws_errors(f"invoking {function}", options=self._options, payload=payload):
                     answer = client.invoke(FunctionName=function, Payload=body)
-                    content = answer["Payload"].read()
+                try:
+                    content = read_answer(answer["Payload"], most_bytes=_MOST_ANSWER_BYTES)
+                except OSError as error:
+                    raise LauncherError(f"the answer of {function} cannot be read: {error.strerror}") from error
                 return _read_answer(content, function=function, failed="FunctionError" in answer, payload=payload)
             except (NoConnectionError, LauncherError) as error:
                 if attempt == _INVOKE_ATTEMPTS or not _worth_repeating(error):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spotkeep_cli.errors import NoConnectionError
+from spotkeep_local.bounded_reading import read_file
 
 if TYPE_CHECKING:
     import boto3
@@ -28,6 +29,7 @@ LOCAL_STATE_VARIABLE = "SPOTKEEP_LOCAL_STATE"
 """Names the local AWS's state directory, where it is not `.spotkeep/local` of this project."""
 INSTALLED_FROM = Path(__file__).resolve().parents[2]
 """The checkout, where the command is installed from one (`make setup`). A wheel has no `cdk.json` there."""
+_MOST_SETTINGS_BYTES = 1024 * 1024
 
 
 def connect(options: ConnectionOptions) -> AwsDeployment:
@@ -94,8 +96,8 @@ def app_directory(*, start: Path | None = None) -> Path | None:
 def _holds_the_app(folder: Path) -> bool:
     """Whether it has a `cdk.json` with Spotkeep's settings: a project of the user's may have a CDK app of its own."""
     try:
-        return '"spotkeep"' in (folder / "cdk.json").read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
+        return b'"spotkeep"' in read_file(folder / "cdk.json", most_bytes=_MOST_SETTINGS_BYTES)
+    except OSError:
         return False
 
 

@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_jobs.errors import Problem
+from spotkeep_local.bounded_reading import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,6 +27,7 @@ _SAVES = re.compile(
     r"spotkeep|SPOTKEEP_CHECKPOINT_DIR|/opt/ml/checkpoints|ModelCheckpoint|save_checkpoint|torch\.save|save_pretrained"
 )
 _MANY_BYTES = 20 * 1024 * 1024
+_MOST_SCRIPT_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +41,12 @@ class _Job:
         return frozenset(self.prepared.archive.files if self.prepared.archive else ())
 
     def text_of(self, path: PurePosixPath) -> str | None:
-        """A source file's text; None when it is not in the source, or no text."""
+        """A source file's text; None when it is not in the source, or no text of a script's size."""
         archive = self.prepared.archive
         if archive is None or path not in self.files:
             return None
         try:
-            return (archive.origin / path).read_text(encoding="utf-8")
+            return read_file(archive.origin / path, most_bytes=_MOST_SCRIPT_BYTES).decode("utf-8")
         except (OSError, UnicodeDecodeError):
             return None
 

@@ -6,6 +6,7 @@ YAML is read by the rules of its version 1.2, which are the ones people expect: 
 
 from __future__ import annotations
 
+import errno
 import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ import yaml
 
 from spotkeep_cli.errors import JobFileError, UsageError
 from spotkeep_cli.problems import LocatedProblem
+from spotkeep_local.bounded_reading import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -135,12 +137,7 @@ def parse_field_path(name: str) -> FieldPath:
 
 def _read(path: Path) -> str:
     try:
-        if path.stat().st_size > MAX_JOB_FILE_BYTES:
-            raise JobFileError(
-                f"{path} is {path.stat().st_size:,} bytes, more than a job file can have ({MAX_JOB_FILE_BYTES:,})",
-                hint="give the YAML file that describes the job, not its data",
-            )
-        return path.read_text(encoding="utf-8")
+        return read_file(path, most_bytes=MAX_JOB_FILE_BYTES).decode("utf-8")
     except FileNotFoundError as error:
         raise JobFileError(
             f"there is no file {path}",
@@ -151,7 +148,8 @@ def _read(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise JobFileError(f"{path} is not UTF-8 text", hint="save it as UTF-8") from error
     except OSError as error:
-        raise JobFileError(f"{path} cannot be read: {error.strerror}") from error
+        hint = "give the YAML file that describes the job, not its data" if error.errno == errno.EFBIG else ""
+        raise JobFileError(f"{path} cannot be read as a job file: {error.strerror}", hint=hint) from error
 
 
 def _parse(text: str, *, path: Path) -> tuple[dict[str, Any], dict[FieldPath, int]]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from spotkeep_cli.errors import UsageError
+from spotkeep_local.bounded_reading import read_file
 
 NEVER_PACKED = frozenset(
     {".git", ".hg", ".svn", ".venv", "venv", "node_modules", ".spotkeep", "cdk.out", "__pycache__",
@@ -117,6 +118,11 @@ def _found_by_walking(directory: Path) -> list[PurePosixPath]:
         subfolders[:] = sorted(name for name in subfolders if name not in NEVER_PACKED)
         relative = Path(folder).relative_to(directory)
         found.extend(PurePosixPath(relative.as_posix()) / name for name in names)
+        if len(found) > 2 * MAX_SOURCE_FILES:
+            raise SourceError(
+                f"{directory} has more files than the {MAX_SOURCE_FILES:,} that a source may have",
+                hint="give the directory that the training script is in, such as source: .",
+            )
     return found
 
 
@@ -149,7 +155,7 @@ def _tar_gz(origin: Path, files: list[PurePosixPath]) -> bytes:
         tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
         for path in files:
-            content = (origin / path).read_bytes()
+            content = read_file(origin / path, most_bytes=MAX_SOURCE_BYTES)
             entry = tarfile.TarInfo(str(path))
             entry.size = len(content)
             entry.mode = 0o755 if (origin / path).stat().st_mode & stat.S_IXUSR else 0o644
@@ -166,7 +172,9 @@ def _ready_archive(origin: Path) -> SourceArchive:
                     f"({MAX_SOURCE_BYTES / 1e6:,.1f} MB)",
                     hint="upload it yourself and give its address: source: s3://bucket/key.tar.gz",
                 )
-            return SourceArchive(origin=origin, content=origin.read_bytes(), suffix=suffix, files=())
+            return SourceArchive(
+                origin=origin, content=read_file(origin, most_bytes=MAX_SOURCE_BYTES), suffix=suffix, files=()
+            )
     raise SourceError(
         f"{origin} is neither a directory nor a .tar.gz or .zip archive",
         hint="give the directory the training script is in: source: .",

@@ -7,9 +7,12 @@ import urllib.error
 import urllib.request
 from typing import Any
 
+from spotkeep_local.bounded_reading import read_answer
 from spotkeep_local.errors import LocalAwsError
 
 _TIMEOUT_SECONDS = 30.0
+_MOST_ANSWER_BYTES = 64 * 1024 * 1024
+_MOST_ERROR_BYTES = 64 * 1024
 
 
 class ControlError(LocalAwsError):
@@ -46,10 +49,12 @@ class ControlConnection:
         )
         try:
             with self._opener.open(request, timeout=_TIMEOUT_SECONDS) as answer:
-                body: dict[str, Any] = json.load(answer)
+                body: dict[str, Any] = json.loads(read_answer(answer, most_bytes=_MOST_ANSWER_BYTES))
         except urllib.error.HTTPError as error:
             with error:
-                raise ControlError(f"the local AWS refused {operation}: {_message(error.read())}") from error
+                raise ControlError(
+                    f"the local AWS refused {operation}: {_message(error.read(_MOST_ERROR_BYTES))}"
+                ) from error
         except OSError as error:
             raise ControlError(
                 f"no local AWS answers at {self._endpoint_url} ({error}); start one with `spotkeep local up`"

@@ -28,6 +28,7 @@ import botocore.session
 from botocore.config import Config
 
 from spotkeep_local import process_identity
+from spotkeep_local.bounded_reading import read_answer, read_end
 from spotkeep_local.errors import PortInUseError, RunningElsewhereError, StartError, StopError
 from spotkeep_local.options import ServerOptions
 from spotkeep_local.record import ServerRecord
@@ -47,6 +48,8 @@ _START_TIMEOUT_SECONDS = 60.0
 _HEALTH_TIMEOUT_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 _LOG_TAIL_LINES = 15
+_LOG_TAIL_BYTES = 64 * 1024
+_MOST_HEALTH_BYTES = 4096
 _LOG_KEPT_BYTES = 5_000_000
 _STOP_MARGIN_SECONDS = 15.0
 # (name in a configuration file, environment variable, default, conversion): no profile, no files of the user's.
@@ -285,7 +288,7 @@ def _start_error(directory: StateDirectory, problem: str) -> StartError:
 
 def _log_tail(directory: StateDirectory) -> list[str]:
     try:
-        lines = directory.log.read_text(errors="replace").splitlines()
+        lines = read_end(directory.log, most_bytes=_LOG_TAIL_BYTES).decode(errors="replace").splitlines()
     except FileNotFoundError:
         return []
     return [line for line in lines if line.strip()][-_LOG_TAIL_LINES:]
@@ -295,7 +298,7 @@ def _answers(record: ServerRecord) -> bool:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(record.endpoint_url + HEALTH_PATH, timeout=_HEALTH_TIMEOUT_SECONDS) as answer:
-            return bool(json.load(answer)["nonce"] == record.nonce)
+            return bool(json.loads(read_answer(answer, most_bytes=_MOST_HEALTH_BYTES))["nonce"] == record.nonce)
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

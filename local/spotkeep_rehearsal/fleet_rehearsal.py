@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from spotkeep_fleet.tags import RUN_TAG
 from spotkeep_jobs.facts.record import Run
+from spotkeep_local.bounded_reading import read_end
 from spotkeep_local.ec2.instances import INTERRUPTED
 from spotkeep_local.ec2.market import PoolChange
 from spotkeep_local.fleet_control import FleetControl
@@ -39,6 +40,7 @@ NOTICE_SECONDS = 30.0
 _FIRST, _SECOND = 0.35, 0.70
 _POLL_SECONDS = 0.2
 _GONE_SECONDS = 60.0
+_MOST_CONSOLE_BYTES = 8 * 1024 * 1024
 
 
 class Deployment(Protocol):
@@ -291,7 +293,7 @@ class _Fleet:
 
     def _events(self, instance_id: str) -> list[Mapping[str, Any]]:
         console = Path(self._control.instance_facts(instance_id).console)
-        return told_events(console.read_text(encoding="utf-8", errors="replace")) if console.is_file() else []
+        return told_events(_end_of(console))
 
     def trains(self, *, number: int) -> bool:
         """Whether so many instances have come, and the last of them trains."""
@@ -402,6 +404,13 @@ class _Fleet:
         if not instances:
             return f"{head.state.value}, without an instance"
         console = Path(self._control.instance_facts(instances[-1]["InstanceId"]).console)
-        lines = console.read_text(encoding="utf-8", errors="replace").splitlines() if console.is_file() else []
+        lines = _end_of(console).splitlines()
         last = f", its last instance said {lines[-1]!r}" if lines else ""
         return f"{head.state.value} with {len(instances)} instances{last}"
+
+
+def _end_of(console: Path) -> str:
+    """The last megabytes that an instance printed: thousands of lines, whatever its script says."""
+    if not console.is_file():
+        return ""
+    return read_end(console, most_bytes=_MOST_CONSOLE_BYTES).decode("utf-8", errors="replace")

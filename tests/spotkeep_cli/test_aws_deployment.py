@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -181,3 +182,8 @@ def test_a_log_is_read_once_whole_and_in_order_over_restarts() -> None:
     logs.streams["digits-1/algo-1-200"] = [(9_000, "second")]
     logs.streams["digits-1/algo-1-100"].append((5_000, "first 5"))
     assert [(line.stream, line.text) for line in log.read()] == [("algo-1", "first 5"), ("algo-1", "second")]
+
+
+def test_an_answer_without_an_end_is_not_read_to_it() -> None:
+    with Path("/dev/zero").open("rb") as endless, pytest.raises(LauncherError, match="more than 8,388,608 bytes"):
+        deployment(FlakyLambda({"Payload": endless})).invoke_launcher({"action": "validate"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -93,8 +94,13 @@ def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     with pytest.raises(JobFileError, match="not UTF-8"):
         read_job_file(tmp_path / "binary.yaml")
     (tmp_path / "huge.yaml").write_text("x" * (MAX_JOB_FILE_BYTES + 1))
-    with pytest.raises(JobFileError, match="more than a job file can have"):
-        read_job_file(tmp_path / "huge.yaml")
+    for without_an_end in (tmp_path / "huge.yaml", Path("/dev/zero")):
+        with pytest.raises(JobFileError, match="more than 262,144 bytes") as refusal:
+            read_job_file(without_an_end)
+        assert "not its data" in refusal.value.hint
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(JobFileError, match="is empty"):
+        read_job_file(tmp_path / "pipe")
 
 
 def test_overrides_reach_inside_and_come_after_the_file(tmp_path: Path) -> None:

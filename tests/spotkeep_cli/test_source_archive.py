@@ -127,6 +127,15 @@ def test_an_empty_directory_is_refused(tmp_path: Path) -> None:
         pack_source(tmp_path)
 
 
+def test_a_directory_with_a_great_many_files_is_not_walked_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_archive, "MAX_SOURCE_FILES", 2)
+    tree(tmp_path, {f"{folder}/{name}.py": b"x" for folder in "abc" for name in "xyz"})
+    with pytest.raises(UsageError, match="has more files than the 2 that a source may have"):
+        pack_source(tmp_path)
+
+
 def test_too_much_data_is_refused_by_naming_the_largest_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_archive, "MAX_SOURCE_BYTES", 1_000)
     tree(tmp_path, {"train.py": b"x", "weights.bin": b"x" * 2_000})

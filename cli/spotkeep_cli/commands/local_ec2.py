@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Look at the local EC2, and take its capacity away.", no_args_is_help=True)
 
 _ANY = "any"
+_MOST_CONSOLE_BYTES = 8 * 1024 * 1024
 _LOOK = NextStep(command="spotkeep local ec2 instances", what="see what becomes of them")
 
 InstanceType = Annotated[str | None, typer.Option("--type", help="Of this instance type alone.", show_default="all")]
@@ -58,9 +59,12 @@ def console(instance: Annotated[str, typer.Argument(help="An instance's id.", me
     """Print what an instance's user data printed."""
     from pathlib import Path
 
+    from spotkeep_local.bounded_reading import read_end
+
     with _telling_failures():
         path = Path(_control().instance_facts(instance).console)
-    typer.echo(path.read_text(errors="replace") if path.exists() else "", nl=False)
+    if path.exists():
+        typer.echo(read_end(path, most_bytes=_MOST_CONSOLE_BYTES).decode(errors="replace"), nl=False)
 
 
 @app.command()

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_local import process_identity
+from spotkeep_local.bounded_reading import read_end
 from spotkeep_local.ec2 import events
 from spotkeep_local.ec2.cloud import new_id, refuse_other_request, tag_list, tags_of, zone_id
 from spotkeep_local.ec2.errors import Ec2Error, wrong_combination
@@ -167,7 +168,7 @@ class Instances:
         instance = self._cloud.instances[request["InstanceId"]]
         path = self._specification(instance).console
         try:
-            output = path.read_bytes()[-_CONSOLE_BYTES:]
+            output = read_end(path, most_bytes=_CONSOLE_BYTES)
             written_at = path.stat().st_mtime
         except FileNotFoundError:
             output, written_at = b"", instance.launched_at

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 from typing import TYPE_CHECKING
 
+from spotkeep_local.bounded_reading import read_answer
 from spotkeep_local.ec2.market import MarketError, PoolChange
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("time", "available", "spot_price")
 _MOST_PROBLEMS = 5
+_MOST_BYTES = 64 * 1024 * 1024
 
 
 def read_trace(
@@ -63,15 +66,16 @@ def read_trace(
 
 def _rows(path: Path) -> Iterator[tuple[int, float]]:
     problems: list[str] = []
-    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        if missing := [name for name in _COLUMNS if name not in (reader.fieldnames or ())]:
-            raise MarketError(f"the trace {path} has no column {', '.join(missing)}; it needs {', '.join(_COLUMNS)}")
-        for line, row in enumerate(reader, start=2):
-            if (tick := _tick(row)) is not None:
-                yield tick
-            elif len(problems) < _MOST_PROBLEMS:
-                problems.append(f"line {line}: available={row['available']!r}, spot_price={row['spot_price']!r}")
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        text = read_answer(file, most_bytes=_MOST_BYTES).decode()
+    reader = csv.DictReader(io.StringIO(text))
+    if missing := [name for name in _COLUMNS if name not in (reader.fieldnames or ())]:
+        raise MarketError(f"the trace {path} has no column {', '.join(missing)}; it needs {', '.join(_COLUMNS)}")
+    for line, row in enumerate(reader, start=2):
+        if (tick := _tick(row)) is not None:
+            yield tick
+        elif len(problems) < _MOST_PROBLEMS:
+            problems.append(f"line {line}: available={row['available']!r}, spot_price={row['spot_price']!r}")
     if problems:
         raise MarketError(f"the trace {path} has lines that cannot be understood: {'; '.join(problems)}")
 

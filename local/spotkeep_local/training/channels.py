@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from spotkeep_local.training.opt_ml import OptMl
 
 _READ_ONLY = 0o444
+_MOST_MANIFEST_BYTES = 64 * 1024 * 1024
 
 
 def download_channels(store: ObjectStore, request: dict[str, Any], opt_ml: OptMl) -> Iterator[Path]:
@@ -85,7 +86,13 @@ def _objects(store: ObjectStore, source: dict[str, Any]) -> Iterator[tuple[S3Loc
         for key in store.list_keys(location):
             yield S3Location(location.bucket, key), relative_path(key, prefix=location.key)
         return
-    for uri, relative in manifest_entries(store.read(location)):
+    try:
+        manifest = store.read(location, most_bytes=_MOST_MANIFEST_BYTES)
+    except OSError as error:
+        raise JobFailedError(
+            f"ClientError: Data download failed: the manifest {source['S3Uri']} cannot be read: {error.strerror}"
+        ) from error
+    for uri, relative in manifest_entries(manifest):
         yield S3Location.parse(uri), relative
 
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _ENTER_HOST = Path(__file__).with_name("enter_host.py")
 _DRAIN_SECONDS = 5.0
+_MOST_LINE_BYTES = 200_000
+"""No message in CloudWatch Logs is longer."""
 _LONGEST_FOR_SOCKETS = 64
 """A Unix socket's path has 104 bytes; Python's multiprocessing adds up to 40 to the temporary directory's."""
 
@@ -141,7 +143,8 @@ class Host:
     def _read(self) -> None:
         assert self._process.stdout is not None  # noqa: S101 - asked for above
         with self._process.stdout as output:
-            for line in output:
+            # A line may have no end; what is longer goes on as several.
+            for line in iter(functools.partial(output.readline, _MOST_LINE_BYTES), b""):
                 self._on_line(line.decode("utf-8", errors="replace").rstrip("\r\n"))
 
     def _wait(self) -> None:

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from spotkeep_local.bounded_reading import read_beginning
 from spotkeep_local.training.request_rules import DEFAULT_CHECKPOINT_PATH, instance_type
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 BASE = "/opt/ml"
 HOST_NAME = "algo-1"
+_MOST_FAILURE_BYTES = 64 * 1024
 _BASE_IN_TEXT = re.compile(r"(?<![\w/.-])/opt/ml(?![\w.-])")
 
 
@@ -52,9 +54,10 @@ class OptMl:
     def failure_text(self) -> str:
         """What the job wrote to `/opt/ml/output/failure`; empty when nothing."""
         try:
-            return (self.root / "output" / "failure").read_text("utf-8", errors="replace")
+            written = read_beginning(self.root / "output" / "failure", most_bytes=_MOST_FAILURE_BYTES)
         except OSError:
             return ""
+        return written.decode("utf-8", errors="replace")
 
     def lay_out(self, request: dict[str, Any]) -> None:
         """Makes the folders and writes the configuration files for a CreateTrainingJob request."""

@@ -29,7 +29,7 @@ import numpy as np
 
 from spotkeep_planner.errors import TraceError, TraceProblem
 from spotkeep_planner.traces.capacity_trace import CapacityTrace
-from spotkeep_planner.traces.trace_file import GAP_IN_TICKS
+from spotkeep_planner.traces.trace_file import GAP_IN_TICKS, text_of
 
 _UNKNOWN_START = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -56,7 +56,7 @@ def read_availability_csv(
         TraceError: The file cannot be read, has rows that are missing, repeated or out of order, or not as many as
             there are prices.
     """
-    rows = list(csv.reader(io.StringIO(_text(path))))
+    rows = list(csv.reader(io.StringIO(text_of(path))))
     header = [cell.strip().lower() for cell in rows[0]] if rows else []
     if header != ["date", "availability"]:
         reason = f"begins with {','.join(header)!r} where 'date,availability' is expected"
@@ -226,19 +226,9 @@ def _trace(
     )
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise TraceError(str(path), [TraceProblem(line=None, reason="is not UTF-8 text")]) from error
-    except OSError as error:
-        reason = f"cannot be read: {error.strerror}"
-        raise TraceError(str(path), [TraceProblem(line=None, reason=reason)]) from error
-
-
 def _json(path: Path) -> dict[str, Any]:
     try:
-        document = json.loads(_text(path))
+        document = json.loads(text_of(path))
     except json.JSONDecodeError as error:
         raise TraceError(str(path), [TraceProblem(line=error.lineno, reason=f"is not JSON: {error.msg}")]) from error
     if not isinstance(document, dict):

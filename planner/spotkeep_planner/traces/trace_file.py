@@ -28,6 +28,8 @@ SUFFIXES = (".csv.gz", ".csv")
 OPPOSITE_COLUMNS = ("preempted", "preemption", "interrupted", "unavailable")
 GAP_IN_TICKS = 1.75
 """A step this long has lost a row. Probes jitter: the longest step of the V100 traces of 2023 is 1.44 ticks."""
+MOST_BYTES = 64 * 1024 * 1024
+"""A row a minute for two years is half of that."""
 _FEWEST_ROWS = 2
 _MOST_PROBLEMS = 1_000
 
@@ -43,7 +45,7 @@ def read_trace(path: Path) -> CapacityTrace:
     Raises:
         TraceError: The file cannot be read, or is not a gapless, ordered trace; says every line and why.
     """
-    rows = list(csv.reader(io.StringIO(_text(path))))
+    rows = list(csv.reader(io.StringIO(text_of(path))))
     source = str(path)
     if not rows:
         raise TraceError(source, [TraceProblem(line=None, reason="the file is empty")])
@@ -82,10 +84,18 @@ def write_trace(trace: CapacityTrace, path: Path) -> None:
     path.write_bytes(gzip.compress(content, mtime=0) if path.name.endswith(".gz") else content)
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """The text of a recording, plain or gzipped.
+
+    Raises:
+        TraceError: It cannot be read, is no text, or is larger than a recording is.
+    """
     try:
-        content = path.read_bytes()
-        return (gzip.decompress(content) if path.name.endswith(".gz") else content).decode("utf-8-sig")
+        with gzip.open(path) if path.name.endswith(".gz") else path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) <= MOST_BYTES:
+            return content.decode("utf-8-sig")
+        reason = f"has more than {MOST_BYTES:,} bytes, or no end: that is no recording of a spot market"
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         reason = f"is not a whole gzip file: {error}"
     except UnicodeDecodeError:

@@ -52,6 +52,11 @@ def test_a_file_that_is_no_recording(tmp_path: Path, text: str, complaint: str) 
         read_trace(write(tmp_path / "zone.csv", text), zone="a", tick_seconds=1.0)
 
 
+def test_a_file_without_an_end(tmp_path: Path) -> None:
+    with pytest.raises(MarketError, match="more than 67,108,864 bytes"):
+        read_trace(Path("/dev/zero"), zone="a", tick_seconds=1.0)
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(MarketError, match="cannot be read"):
         read_trace(tmp_path / "nothing.csv.gz", zone="a", tick_seconds=1.0)

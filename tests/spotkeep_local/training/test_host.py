@@ -62,6 +62,12 @@ def test_bytes_that_are_no_text_pass(tmp_path):
     assert watched.lines == ["\ufffd"]
 
 
+def test_a_line_without_an_end_goes_on_as_several(tmp_path):
+    watched = Watched(tmp_path, "sh", "-c", "head -c 450000 /dev/zero | tr '\\0' x")
+    watched.wait()
+    assert [len(line) for line in watched.lines] == [200_000, 200_000, 50_000]
+
+
 def test_sigterm_goes_to_the_first_process_alone(tmp_path):
     watched = Watched(
         tmp_path,

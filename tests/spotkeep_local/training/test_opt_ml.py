@@ -27,3 +27,9 @@ def test_where_a_path_of_the_job_is_on_this_machine(tmp_path):
 
 def test_a_missing_failure_file_says_nothing(tmp_path):
     assert OptMl(tmp_path).failure_text() == ""
+
+
+def test_of_a_failure_file_without_an_end_the_beginning_is_read(tmp_path):
+    (tmp_path / "output").mkdir()
+    (tmp_path / "output" / "failure").symlink_to("/dev/zero")
+    assert len(OptMl(tmp_path).failure_text()) == 64 * 1024

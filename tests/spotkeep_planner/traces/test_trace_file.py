@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_planner.errors import TraceError
+from spotkeep_planner.traces import trace_file
 from spotkeep_planner.traces.capacity_trace import CapacityTrace, same_clock
 from spotkeep_planner.traces.trace_file import read_trace, read_traces, write_trace
 
@@ -115,6 +116,15 @@ def test_half_a_gzip_file_is_refused(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress((HEADER + "\n".join(ROWS)).encode())[:-12])
     ((_, reason),) = problems_of(path)
     assert "not a whole gzip file" in reason
+
+
+def test_a_file_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace_file, "MOST_BYTES", 1_000)
+    (tmp_path / "zone.csv").symlink_to("/dev/zero")
+    (tmp_path / "zone.csv.gz").write_bytes(gzip.compress(bytes(1_001)))
+    for name in ("zone.csv", "zone.csv.gz"):
+        ((_, reason),) = problems_of(tmp_path / name)
+        assert "more than 1,000 bytes" in reason
 
 
 def test_a_price_on_demand_that_changes_is_refused(tmp_path: Path) -> None:
