@@ -193,7 +193,11 @@ def _gone(pool: Pool) -> Problem:
 
 
 def _too_long(pool: Pool, *, seconds: int, wanted: int, longest: int) -> Problem:
-    whose = "SageMaker keeps" if longest == MAX_KEEP_ALIVE_SECONDS else "this deployment keeps"
+    limit = (
+        f"AWS documents {format_duration(longest)} as the longest"
+        if longest == MAX_KEEP_ALIVE_SECONDS
+        else f"this deployment allows {format_duration(longest)} (max_keep_alive_seconds)"
+    )
     room = longest - pool.keep_alive_seconds
     fix = (
         f"Extend it by {format_duration(room)} at most, or run a job on it: its pool is kept anew."
@@ -203,8 +207,7 @@ def _too_long(pool: Pool, *, seconds: int, wanted: int, longest: int) -> Problem
     return Problem(
         field="for",
         found=format_duration(seconds),
-        problem=f"would keep the pool for {format_duration(wanted)} after its job; {whose} one for "
-        f"{format_duration(longest)} at most",
+        problem=f"would make the keep-alive period {format_duration(wanted)}; {limit}",
         fix=fix,
     )
 
@@ -213,8 +216,8 @@ def _chain_too_long(pool: Pool, *, seconds: int) -> Problem:
     return Problem(
         field="for",
         found=format_duration(seconds),
-        problem=f"would keep instances beyond the {LONGEST_CHAIN.days} days for which SageMaker hands them on from job "
-        f"to job (since {pool.chain_since:%Y-%m-%d %H:%M} UTC)",
+        problem=f"would keep instances that run jobs since {pool.chain_since:%Y-%m-%d %H:%M} UTC for more than "
+        f"{LONGEST_CHAIN.days} days, which AWS documents as the longest",
         fix="Let it end: the next job begins with new instances.",
     )
 

@@ -135,13 +135,13 @@ def test_a_refused_extension_names_the_limit(pools: Any, spotkeep: Any) -> None:
     problem = {
         "field": "for",
         "found": "1h",
-        "problem": "would keep the pool for 1h30m after its job; SageMaker keeps one for 1h at most",
+        "problem": "would make the keep-alive period 1h30m; AWS documents 1h as the longest",
         "fix": "Extend it by 30m at most, or run a job on it: its pool is kept anew.",
     }
     pools.answers["extend-pool"] = {"ok": False, "error": "refused", "problems": [problem], "warnings": []}
     result = spotkeep("pool", "extend", OLD, "1h")
     assert result.exit_code == ExitCode.REFUSED
-    assert "for 1h at most" in " ".join(result.output.split())
+    assert "AWS documents 1h as the longest" in " ".join(result.output.split())
 
 
 def test_stop_asks_first_and_says_what_it_cost(pools: Any, make: Any, spotkeep: Any) -> None:

@@ -428,8 +428,8 @@ class TestUsers:
     @pytest.mark.parametrize(
         ("seconds", "longest", "words"),
         [
-            (1801, 3600, "SageMaker keeps one for 1h at most"),
-            (301, 2100, "this deployment keeps one for 35m at most"),
+            (1801, 3600, "AWS documents 1h as the longest"),
+            (301, 2100, r"this deployment allows 35m \(max_keep_alive_seconds\)"),
         ],
     )
     def test_beyond_a_limit_it_is_refused_with_the_limit(
@@ -444,7 +444,7 @@ class TestUsers:
     def test_beyond_28_days_of_one_chain_it_is_refused(self, stage: PoolWorld) -> None:
         stage.ends(created_at=stage.make.noon - timedelta(days=27, hours=23, minutes=30))
         stage.observe()
-        with pytest.raises(Exception, match="28 days"):
+        with pytest.raises(Exception, match="28 days, which AWS documents as the longest"):
             stage.actions().extend(run=RUN, seconds=600)
 
     def test_what_sagemaker_refuses_is_said_in_its_words(self, stage: PoolWorld) -> None:
