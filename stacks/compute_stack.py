@@ -90,6 +90,7 @@ class ComputeStack(Stack):
             run_table=storage.run_table,
             bundle=bundle,
             log=self.log,
+            data=storage.data,
         ).role
         key_arn = settings.volume_kms_key_arn
         if key_arn is not None:

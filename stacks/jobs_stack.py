@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from aws_cdk import Aws, CfnMapping, CfnOutput, Duration, Environment, PermissionsBoundary, Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
@@ -82,9 +84,8 @@ class JobsStack(Stack):
                 checkpoints=storage.checkpoints,
                 bundle=self.bundle,
                 jobs=jobs,
+                data=storage.data,
                 encrypt_volumes=settings.encrypt_training_volumes,
-                data_locations=settings.data_locations,
-                data_key_arns=settings.data_key_arns,
                 subnet_ids=settings.training_subnet_ids,
                 security_group_ids=settings.training_security_group_ids,
             )
@@ -120,6 +121,7 @@ class JobsStack(Stack):
             environment=environment,
             packed={
                 **packed_variables(settings),
+                "SPOTKEEP_DATA_LOCATIONS": json.dumps(settings.data_locations),
                 "SPOTKEEP_SUBNET_IDS": ",".join(settings.training_subnet_ids),
                 "SPOTKEEP_SECURITY_GROUP_IDS": ",".join(settings.training_security_group_ids),
             },

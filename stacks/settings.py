@@ -235,9 +235,9 @@ SecurityGroupId = Annotated[
 DataLocation = Annotated[
     str,
     _checked(
-        r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/([^*?\s]*/)?",
+        r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/([^*?$\s]*/)?",
         problem="is not an S3 location that ends with '/'",
-        fix="Give a bucket or a prefix of it, such as s3://my-data/ or s3://my-data/cifar10/.",
+        fix="Give a bucket or a prefix of it, without *, ? or $: s3://my-data/ or s3://my-data/cifar10/.",
     ),
 ]
 KeyArn = Annotated[

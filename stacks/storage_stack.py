@@ -6,6 +6,7 @@ from aws_cdk import Environment, PermissionsBoundary, Stack
 from constructs import Construct
 
 from spotkeep_constructs.checkpoint_bucket import CheckpointBucket
+from spotkeep_constructs.data_access import DataAccess
 from spotkeep_constructs.run_table import RunTable
 from stacks.settings import Settings
 
@@ -16,6 +17,7 @@ class StorageStack(Stack):
     Attributes:
         checkpoints: The bucket, with its key.
         run_table: The table.
+        data: What every role that trains may read besides.
     """
 
     def __init__(
@@ -52,3 +54,4 @@ class StorageStack(Stack):
             keep_on_destroy=settings.keep_data_on_destroy,
         )
         self.run_table = RunTable(self, "Runs", keep_on_destroy=settings.keep_data_on_destroy)
+        self.data = DataAccess(locations=settings.data_locations, key_arns=settings.data_key_arns)

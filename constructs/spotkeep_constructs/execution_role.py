@@ -9,6 +9,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from spotkeep_constructs.checkpoint_bucket import CheckpointBucket
+from spotkeep_constructs.data_access import DataAccess
 from spotkeep_constructs.statements import allow
 from spotkeep_constructs.training_bundle import TrainingBundle
 from spotkeep_constructs.training_jobs import TrainingJobs
@@ -34,9 +35,8 @@ class ExecutionRole(Construct):
         checkpoints: CheckpointBucket,
         bundle: TrainingBundle,
         jobs: TrainingJobs,
+        data: DataAccess,
         encrypt_volumes: bool = False,
-        data_locations: Sequence[str] = (),
-        data_key_arns: Sequence[str] = (),
         subnet_ids: Sequence[str] = (),
         security_group_ids: Sequence[str] = (),
     ) -> None:
@@ -48,9 +48,8 @@ class ExecutionRole(Construct):
             checkpoints: The bucket whose `runs/` jobs work in.
             bundle: What every job starts with.
             jobs: The jobs that run with this role.
+            data: What jobs may read besides.
             encrypt_volumes: Whether jobs' storage volumes are encrypted with the bucket's key.
-            data_locations: S3 locations jobs may read besides, `s3://<bucket>/<prefix>/` each.
-            data_key_arns: KMS keys those are encrypted with.
             subnet_ids: Subnets jobs run in; without them no network permission is given.
             security_group_ids: Security groups jobs run with.
         """
@@ -70,10 +69,7 @@ class ExecutionRole(Construct):
         bundle.grant_read(self.role)
         jobs.grant_write_logs(self.role)
         self._allow_image_pull()
-        for location in data_locations:
-            self._allow_data(location)
-        if data_key_arns:
-            allow(self.role, actions=["kms:Decrypt"], resources=data_key_arns)
+        data.grant_read(self.role)
         if subnet_ids:
             self._allow_network(subnet_ids, security_group_ids)
 
@@ -90,22 +86,6 @@ class ExecutionRole(Construct):
             # AWS's own training images live in AWS's accounts, one a region, so the account stays open.
             resources=[Stack.of(self).format_arn(service="ecr", account="*", resource="repository", resource_name="*")],
             wildcard="Users choose their images, also from AWS's accounts, one a region; reading is all it gives.",
-        )
-
-    def _allow_data(self, location: str) -> None:
-        bucket, _, prefix = location.removeprefix("s3://").partition("/")
-        bucket_arn = Stack.of(self).format_arn(service="s3", region="", account="", resource=bucket)
-        allow(
-            self.role,
-            actions=["s3:GetObject"],
-            resources=[f"{bucket_arn}/{prefix}*"],
-            wildcard="The data set's objects; the setting data_locations names where they lie.",
-        )
-        allow(
-            self.role,
-            actions=["s3:ListBucket"],
-            resources=[bucket_arn],
-            conditions={"StringLike": {"s3:prefix": f"{prefix}*"}},
         )
 
     def _allow_network(self, subnet_ids: Sequence[str], security_group_ids: Sequence[str]) -> None:

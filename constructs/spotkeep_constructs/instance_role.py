@@ -14,6 +14,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from spotkeep_constructs.checkpoint_bucket import CheckpointBucket
+from spotkeep_constructs.data_access import DataAccess
 from spotkeep_constructs.instance_log import InstanceLog
 from spotkeep_constructs.run_table import RunTable
 from spotkeep_constructs.statements import allow, deny
@@ -62,6 +63,7 @@ class InstanceRole(Construct):
         run_table: RunTable,
         bundle: TrainingBundle,
         log: InstanceLog,
+        data: DataAccess,
     ) -> None:
         """Places the role.
 
@@ -73,6 +75,7 @@ class InstanceRole(Construct):
             run_table: Holds the fleet records.
             bundle: What instances boot.
             log: Where they write what the training prints.
+            data: What trainings may read besides.
         """
         super().__init__(scope, id)
         self._deployment = deployment
@@ -84,6 +87,7 @@ class InstanceRole(Construct):
         )
         bundle.grant_fetch(self.role)
         checkpoints.grant_train_on_instance(self.role)
+        data.grant_read(self.role)
         log.grant_write(self.role)
         self._allow_fleet_records(run_table)
         self._allow_events()

@@ -32,6 +32,7 @@ class LauncherSettings(FleetSettings, FunctionSettings):
     security_group_ids: _Listed = ()
     max_run_limit_seconds: Annotated[int, Field(gt=0)] | None = None
     max_keep_alive_seconds: Annotated[int, Field(ge=0)] | None = None
+    data_locations: Json[tuple[str, ...]] = ()
     team_roles: Json[dict[str, str]] = Field(default_factory=dict)
     """The name of each team's role, where it has one of its own."""
 
@@ -62,6 +63,7 @@ class LauncherSettings(FleetSettings, FunctionSettings):
             image=self.default_image,
             instance_type=self.default_instance_type,
             checkpoint_bucket=self.checkpoint_bucket,
+            data_locations=self.data_locations,
             max_run_limit_seconds=self.max_run_limit_seconds,
             max_keep_alive_seconds=self.max_keep_alive_seconds,
             teams=tuple(sorted(self.team_roles)),

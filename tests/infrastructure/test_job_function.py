@@ -163,6 +163,7 @@ def test_what_a_team_may_make_long_lies_with_the_code(templates_with_everything:
     assert json.loads(packed["SPOTKEEP_PRICES"]) == {"ml.m5.xlarge": 0.23}
     assert not packed.keys() & variables_of(templates_with_everything, function).keys()
     if function == "Launcher":
+        assert json.loads(packed["SPOTKEEP_DATA_LOCATIONS"]) == ["s3://lab-data/", "s3://shared-data/cifar10/"]
         assert packed["SPOTKEEP_SUBNET_IDS"] == "subnet-0aaaaaaaaaaaaaaa1,subnet-0aaaaaaaaaaaaaaa2"
         assert packed["SPOTKEEP_SECURITY_GROUP_IDS"] == "sg-0aaaaaaaaaaaaaaa1"
 

@@ -123,6 +123,7 @@ def test_all_wrong_settings_are_named_at_once_in_order() -> None:
         ({"notify_emails": "["}, "notify_emails", "JSON list"),
         ({"data_locations": "s3://lab-data"}, "data_locations[0]", "ends with '/'"),
         ({"data_locations": "s3://lab-data/*/"}, "data_locations[0]", "ends with '/'"),
+        ({"data_locations": "s3://lab-data/${aws:username}/"}, "data_locations[0]", "ends with '/'"),
         ({"data_key_arns": "alias/lab"}, "data_key_arns[0]", "is not the ARN of a KMS key"),
         ({"volume_kms_key_arn": "alias/lab"}, "volume_kms_key_arn", "is not the ARN of a KMS key"),
         (

@@ -24,6 +24,7 @@ def test_what_is_required_is_enough() -> None:
     assert settings.platform.checkpoint_bucket == "checkpoints"
     assert settings.platform.subnet_ids == ()
     assert settings.defaults.image is None
+    assert settings.defaults.data_locations == ()
     assert settings.prices == {}
     assert settings.run_retention_days == 90
 
@@ -40,6 +41,7 @@ def test_everything_is_read() -> None:
             "SPOTKEEP_MAX_RUN_LIMIT_SECONDS": "432000",
             "SPOTKEEP_PRICES": '{"ml.m5.xlarge": 0.23}',
             "SPOTKEEP_RUN_RETENTION_DAYS": "30",
+            "SPOTKEEP_DATA_LOCATIONS": '["s3://lab-data/"]',
         }
     )
     assert settings.platform.subnet_ids == ("subnet-1", "subnet-2")
@@ -47,6 +49,7 @@ def test_everything_is_read() -> None:
     assert settings.platform.volume_kms_key_arn == "key"
     assert (settings.defaults.image, settings.defaults.instance_type) == ("image", "ml.g5.xlarge")
     assert settings.defaults.max_run_limit_seconds == 432_000
+    assert settings.defaults.data_locations == ("s3://lab-data/",)
     assert settings.prices == {"ml.m5.xlarge": 0.23}
     assert settings.run_retention_days == 30
 

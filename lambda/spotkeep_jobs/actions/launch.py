@@ -210,8 +210,6 @@ class Launcher:
         members = members_of(request)
         if checked.problems and not self._was_launched(members[0].request):
             raise RequestRefusedError(checked.problems, warnings=validation.warnings)
-        if self._overlaps(request):
-            raise RequestRefusedError(self._taken(request), warnings=validation.warnings)
         opened = self._open(request, members, plan=plan, warnings=validation.warnings)
         replayed = opened[0].replayed
         if replayed:
@@ -362,24 +360,7 @@ class Launcher:
             owner = self._table.lineage_owner(request.checkpoint_prefix)
             if owner is not None and owner != request.run:
                 problems.append(lineage_taken(request.checkpoint_prefix, owner))
-        return problems + self._overlaps(request)
-
-    def _overlaps(self, request: JobRequest) -> list[Problem]:
-        """Live runs whose prefix lies inside the request's, or the other way round.
-
-        The claim in the run table settles equal prefixes for certain. Unequal ones can lie inside each other only
-        outside the deployment's bucket (see `validation`); there this looks at what is in flight.
-        """
-        prefix = request.checkpoint_prefix
-        if prefix is None or prefix.startswith(f"s3://{self._platform.checkpoint_bucket}/"):
-            return []
-        live = [self._table.get(run) for run in self._table.in_flight() if run != request.run]
-        return [
-            lineage_taken(prefix, run.run)
-            for run in live
-            if run is not None and not run.state.ended and prefix != run.checkpoint_uri
-            if prefix.startswith(run.checkpoint_uri) or run.checkpoint_uri.startswith(prefix)
-        ]
+        return problems
 
     def _open(
         self, request: JobRequest, members: Sequence[Member], *, plan: Plan | None, warnings: tuple[str, ...]
@@ -510,8 +491,6 @@ class Launcher:
 
     def _begin_next_attempt(self, run: Run) -> Run:
         request = validate(run.request, defaults=self._defaults).accepted()
-        if overlaps := self._overlaps(request):
-            raise RequestRefusedError(overlaps)
         spent = run.cost.billed_usd if run.cost is not None else None
         now = self.now()
         deadline_at = request.deadline_at(now)

@@ -18,7 +18,8 @@ class DeploymentDefaults:
     Attributes:
         image: the container image of documents that name none; their instance types fill in `{processor}`.
         instance_type: the instance type of documents that name none.
-        checkpoint_bucket: the bucket the execution role may write, under `runs/`.
+        checkpoint_bucket: the bucket that runs write and read, under `runs/`.
+        data_locations: where else runs may read, `s3://<bucket>/<prefix>/` each; None where that is not known.
         max_run_limit_seconds: the account's longest training job, where it is known.
         prices: on-demand US dollars per instance and hour, by instance type.
         max_keep_alive_seconds: the longest a warm pool may be kept, where the deployment says so.
@@ -29,6 +30,7 @@ class DeploymentDefaults:
     image: str | None = None
     instance_type: str | None = None
     checkpoint_bucket: str | None = None
+    data_locations: tuple[str, ...] | None = None
     max_run_limit_seconds: int | None = None
     prices: Mapping[str, float] = field(default_factory=dict)
     max_keep_alive_seconds: int | None = None

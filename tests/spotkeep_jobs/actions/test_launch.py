@@ -344,22 +344,6 @@ def test_a_prefix_of_a_live_run_is_refused_until_that_run_has_ended(
     assert launch(launcher, **other).run.job_name == "other-1"
 
 
-@pytest.mark.parametrize("prefix", ["s3://other/team/", "s3://other/team/model/", "s3://other/team/model/deeper/"])
-def test_a_prefix_inside_or_around_that_of_a_live_run_is_refused(
-    launcher: Launcher, table: RunTable, account: Account, prefix: str
-) -> None:
-    launch(launcher, checkpoint_prefix="s3://other/team/model/")
-    other = {"run": "other", "token": "token-2", "checkpoint_prefix": prefix}
-    for judge in (lambda: launch(launcher, **other), lambda: launcher.validate(DOCUMENT | other)):
-        field_name, text = problem_of(judge)
-        assert field_name == "checkpoint_prefix"
-        assert "live run first" in text
-    assert launch(launcher, **other | {"checkpoint_prefix": "s3://other/team/model-2/"}).run.run == "other"
-    end_run(table, account, "other")
-    end_run(table, account, "first")
-    assert launch(launcher, **other | {"run": "third", "token": "token-3"}).run.run == "third"
-
-
 @pytest.mark.parametrize(
     ("fields", "price"),
     [
@@ -417,18 +401,6 @@ def test_i7_a_run_id_and_a_prefix_that_are_both_taken_are_both_told(
     with pytest.raises(RequestRefusedError) as caught:
         launch(launcher, run="second", token="token-3", checkpoint_prefix=prefix)
     assert [problem.field for problem in caught.value.problems] == ["run", "checkpoint_prefix"]
-
-
-def test_i1_a_run_is_not_resumed_around_the_prefix_of_a_live_run(
-    launcher: Launcher, table: RunTable, account: Account
-) -> None:
-    launch(launcher, checkpoint_prefix="s3://other/team/")
-    end_run(table, account, "first")
-    launch(launcher, run="second", token="token-2", checkpoint_prefix="s3://other/team/model/")
-    field_name, text = problem_of(lambda: launcher.resume("first"))
-    assert field_name == "checkpoint_prefix"
-    assert "live run second" in text
-    assert account.live == ["second-1"]
 
 
 # What SageMaker may answer

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from spotkeep_jobs.decisions.rules import capacity, deadline_and_cost, ec2, job_contents, warm_pools
+from spotkeep_jobs.decisions.rules import access, capacity, deadline_and_cost, ec2, job_contents, warm_pools
 from spotkeep_jobs.decisions.rules.rule import Rule
 
 RULES: Final[tuple[Rule, ...]] = (
@@ -10,5 +10,6 @@ RULES: Final[tuple[Rule, ...]] = (
     *deadline_and_cost.RULES,
     *warm_pools.RULES,
     *job_contents.RULES,
+    *access.RULES,
     *ec2.RULES,
 )

@@ -1,8 +1,7 @@
-"""Rules about what is handed to a job: channels, hyperparameters, environment, tags, its checkpoint prefix."""
+"""Rules about what is handed to a job: channels, hyperparameters, environment, tags."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sized
 from typing import Final
 
@@ -12,7 +11,6 @@ from spotkeep_jobs.document.limits import (
     MAX_CHANNELS,
     MAX_ENVIRONMENT,
     MAX_HYPERPARAMETERS,
-    MAX_RUN_ID_LENGTH,
     MAX_TAGS,
 )
 from spotkeep_jobs.document.reading import shown
@@ -87,28 +85,10 @@ def _prefix_needs_checkpoints(request: JobRequest, _defaults: DeploymentDefaults
         )
 
 
-@rule("checkpoint_prefix")
-def _prefix_is_a_lineage(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
-    """Inside the deployment's bucket prefixes have one shape, so that none lies inside another (I1)."""
-    runs = f"s3://{defaults.checkpoint_bucket}/"
-    prefix = request.checkpoint_prefix
-    if prefix is None or not prefix.startswith(runs):
-        return
-    shape = rf"runs/[a-zA-Z0-9][a-zA-Z0-9-]{{0,{MAX_RUN_ID_LENGTH - 1}}}/checkpoints/"
-    if not re.fullmatch(shape, prefix.removeprefix(runs), re.ASCII):
-        yield Problem(
-            field="checkpoint_prefix",
-            found=shown(prefix),
-            problem="is not where runs keep their checkpoints in this deployment's bucket",
-            fix=f"Give {runs}runs/<run>/checkpoints/, or leave it out for one of the run's own.",
-        )
-
-
 RULES: Final[tuple[Rule, ...]] = (
     _channels_fit,
     _hyperparameters_fit,
     _environment_fits,
     _tags_fit,
     _prefix_needs_checkpoints,
-    _prefix_is_a_lineage,
 )

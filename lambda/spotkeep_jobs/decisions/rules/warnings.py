@@ -29,13 +29,6 @@ def warnings_of(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[s
         request: a request that was read whole, defaults filled in.
         defaults: what the deployment fills in and insists on.
     """
-    bucket = defaults.checkpoint_bucket
-    prefix = request.checkpoint_prefix
-    if prefix is not None and bucket is not None and not prefix.startswith(f"s3://{bucket}/"):
-        yield (
-            f"checkpoint_prefix {prefix} is outside this deployment's bucket: the execution role can write there only "
-            "if somebody allowed it."
-        )
     if request.max_run > DEFAULT_ACCOUNT_LIMIT_SECONDS and defaults.max_run_limit_seconds is None:
         yield (
             f"max_run {format_duration(request.max_run)} is above the {format_duration(DEFAULT_ACCOUNT_LIMIT_SECONDS)} "

@@ -1,0 +1,58 @@
+"""What trainings may read beside their runs: the same S3 locations and keys, whatever a training runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from aws_cdk import Aws
+from aws_cdk import aws_iam as iam
+
+from spotkeep_constructs.statements import allow
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataAccess:
+    """Data outside the deployment's bucket. The launcher judges channels by the same locations (`rules.access`).
+
+    Attributes:
+        locations: S3 locations, `s3://<bucket>/<prefix>/` or `s3://<bucket>/` each.
+        key_arns: KMS keys that they are encrypted with.
+    """
+
+    locations: Sequence[str] = ()
+    key_arns: Sequence[str] = ()
+
+    def grant_read(self, grantee: iam.IGrantable) -> None:
+        """Lets a training list and read what lies below the locations, and nothing beside it.
+
+        Args:
+            grantee: The role that trainings run with.
+        """
+        places = sorted({_bucket_and_prefix(location) for location in self.locations})
+        for bucket, of_bucket in groupby(places, key=lambda place: place[0]):
+            bucket_arn = f"arn:{Aws.PARTITION}:s3:::{bucket}"
+            prefixes = [prefix for _, prefix in of_bucket]
+            allow(
+                grantee,
+                actions=["s3:GetObject"],
+                resources=[f"{bucket_arn}/{prefix}*" for prefix in prefixes],
+                wildcard="The data set's objects; the setting data_locations names where they lie.",
+            )
+            allow(
+                grantee,
+                actions=["s3:ListBucket"],
+                resources=[bucket_arn],
+                # Whoever lists a whole bucket may leave the prefix out, and then there is none to compare.
+                conditions=None
+                if "" in prefixes
+                else {"StringLike": {"s3:prefix": [f"{prefix}*" for prefix in prefixes]}},
+            )
+        if self.key_arns:
+            allow(grantee, actions=["kms:Decrypt"], resources=self.key_arns)
+
+
+def _bucket_and_prefix(location: str) -> tuple[str, str]:
+    bucket, _, prefix = location.removeprefix("s3://").partition("/")
+    return bucket, prefix
