@@ -8,9 +8,7 @@ for Spotkeep.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import sys
 import time
 from pathlib import Path
 
@@ -59,8 +57,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--checkpoint-every", type=int, default=25, metavar="STEPS")
     parser.add_argument("--seconds-per-step", type=float, default=0.0, help="slow down, to watch or to interrupt")
-    hyperparameters = json.loads(os.environ.get("SM_USER_ARGS", "[]"))
-    return parser.parse_args([*hyperparameters, *sys.argv[1:]])
+    return parser.parse_args()
 
 
 def initial_weights(rng: np.random.Generator, *, hidden: int) -> dict[str, np.ndarray]:

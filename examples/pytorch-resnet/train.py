@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from pathlib import Path
 
 import torch
@@ -74,8 +73,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--width", type=int, default=64, help="channels of the first stage; 64 is ResNet-50")
     parser.add_argument("--blocks", type=int, nargs=4, default=list(RESNET50_BLOCKS), help="blocks of each stage")
     parser.add_argument("--max-steps", type=int, default=0, metavar="STEPS", help="at most so many steps an epoch")
-    hyperparameters = json.loads(os.environ.get("SM_USER_ARGS", "[]"))
-    return parser.parse_args([*hyperparameters, *sys.argv[1:]])
+    return parser.parse_args()
 
 
 def epoch_order(count: int, epoch: int, *, seed: int) -> torch.Tensor:

@@ -38,12 +38,18 @@ def _main(arguments: list[str]) -> int:
     parser.add_argument("--version", action="version", version=f"spotkeep {__version__}")
     commands = parser.add_subparsers(metavar="run", required=True)
     run = commands.add_parser("run", help="run -- COMMAND [ARGUMENT ...]")
+    run.add_argument(
+        "--arguments",
+        choices=("hyperparameters", "none"),
+        default="hyperparameters",
+        help="what follows COMMAND and its arguments: --NAME VALUE of each hyperparameter (default), or nothing",
+    )
     run.add_argument("command", nargs=argparse.REMAINDER, help="what to run, after --")
     given = parser.parse_args(arguments)
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
     if not command:
         parser.error("no command after `run --`")
-    return run_job(command)
+    return run_job(command, pass_hyperparameters=given.arguments == "hyperparameters")
 
 
 if __name__ == "__main__":

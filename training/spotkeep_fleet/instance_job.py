@@ -9,6 +9,7 @@ from typing import Any
 
 from .reading import Reader, read_whole
 
+ARGUMENTS = ("hyperparameters", "none")
 REBALANCE_MODES = ("leave", "save", "ignore")
 INITIALIZATION_RATES_MIB_S = (100, 300)
 """The bounds of VolumeInitializationRate: "Initialize Amazon EBS volumes", EBS user guide."""
@@ -58,6 +59,7 @@ class InstanceJob:
         volume: The volume that follows the run.
         environment: Variables of the command.
         hyperparameters: As SageMaker's: they become `input/config/hyperparameters.json`.
+        arguments: What follows the command: its `hyperparameters`, or `none`.
         source: Where the source is; None when the image holds it.
         channels: S3 prefixes by channel name; copied to the volume once.
         checkpoint_uri: The second tier, `s3://bucket/prefix`; None for the volume alone.
@@ -73,6 +75,7 @@ class InstanceJob:
     volume: VolumeSpec
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     hyperparameters: Mapping[str, str] = field(default_factory=dict, hash=False)
+    arguments: str = "hyperparameters"
     source: JobSource | None = None
     channels: Mapping[str, str] = field(default_factory=dict, hash=False)
     checkpoint_uri: str | None = None
@@ -110,6 +113,7 @@ def job_from(reader: Reader) -> InstanceJob:
         volume=volume or VolumeSpec(size_gb=1),
         environment=reader.text_mapping("environment"),
         hyperparameters=reader.text_mapping("hyperparameters"),
+        arguments=reader.choice("arguments", ARGUMENTS, "hyperparameters"),
         source=reader.nested("source", _source_from),
         channels=reader.text_mapping("channels"),
         checkpoint_uri=reader.optional_text("checkpoint_uri"),

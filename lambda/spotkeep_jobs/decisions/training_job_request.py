@@ -119,13 +119,14 @@ def build_training_job_request(
         launch_id: see `launch_id_for`.
     """
     bundle = platform.training_bundle_uri.rsplit("/", 1)[-1]
+    runner = ["python3", f"{INPUT_DIRECTORY}/{BUNDLE_CHANNEL}/{bundle}", "run"]
     parameters: dict[str, Any] = {
         "TrainingJobName": job_name_for(run=run, attempt=attempt),
         "RoleArn": platform.role_arn_for(request.team),
         "AlgorithmSpecification": {
             "TrainingImage": request.image,
             "TrainingInputMode": "File",
-            "ContainerEntrypoint": ["python3", f"{INPUT_DIRECTORY}/{BUNDLE_CHANNEL}/{bundle}", "run"],
+            "ContainerEntrypoint": runner if request.arguments != "none" else [*runner, "--arguments", "none"],
             "ContainerArguments": ["--", *request.command],
         },
         "HyperParameters": dict(request.hyperparameters),

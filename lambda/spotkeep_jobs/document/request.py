@@ -308,6 +308,8 @@ class JobRequest(_Document):
         TEXTS_SCHEMA,
     ] = Field(default_factory=dict, examples=[{"epochs": 30, "lr": 0.1}])
     """At most 100; names and values at most 256 characters. Not for secrets: whoever sees the job reads them."""
+    arguments: Annotated[Literal["hyperparameters", "none"], one_of("hyperparameters", "none")] = "hyperparameters"
+    """What follows the command: `--name value` of each hyperparameter, as SageMaker's toolkit passes them, or none."""
     environment: Annotated[
         dict[Annotated[str, BeforeValidator(read_variable_name)], Annotated[str, BeforeValidator(read_variable)]],
         TEXTS_SCHEMA,

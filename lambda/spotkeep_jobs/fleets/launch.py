@@ -121,6 +121,7 @@ def fleet_launch(
             volume=_volume(request, kms_key_arn=platform.volume_kms_key_arn),
             environment={**request.environment, **number_variables(group)},
             hyperparameters=dict(request.hyperparameters),
+            arguments=request.arguments,
             source=_source(request),
             channels={channel.name: channel.uri for channel in request.channels},
             checkpoint_uri=checkpoint_uri if request.checkpoints else None,

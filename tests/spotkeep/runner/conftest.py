@@ -94,6 +94,7 @@ def start(pyz: Path, tmp_path: Path) -> Iterator[Callable[..., Job]]:
         *,
         script: str | None = None,
         interpreter: str = sys.executable,
+        options: Sequence[str] = (),
         preexec: Callable[[], None] | None = None,
         **environment: str,
     ) -> Job:
@@ -104,7 +105,7 @@ def start(pyz: Path, tmp_path: Path) -> Iterator[Callable[..., Job]]:
         if script is not None:
             (tmp_path / "train.py").write_text(textwrap.dedent(script))
         process = subprocess.Popen(
-            [interpreter, str(pyz), "run", "--", *command],
+            [interpreter, str(pyz), "run", *options, "--", *command],
             cwd=tmp_path,
             env={
                 "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spotkeep.runner.environment import Hardware, find_hardware, job_environment
+from spotkeep.runner.environment import Hardware, command_arguments, find_hardware, job_environment
 from spotkeep.runner.layout import JobConfiguration, JobLayout
 
 DOCUMENTED = Path(__file__).parents[3] / "docs" / "environment-variables.md"
@@ -47,12 +47,32 @@ def test_the_toolkits_variables_have_the_toolkits_forms(environment):
     assert found["SM_HP_MODEL"] == "resnet"
     assert found["SM_HP_LEARNING_RATE"] == "0.1"
     assert json.loads(found["SM_HP_DEEP"]) == {"a": [1]}
-    assert json.loads(found["SM_USER_ARGS"])[:2] == ["--learning-rate", "0.1"]
+    assert json.loads(found["SM_USER_ARGS"]) == ["--deep", "a=[1]", "--learning-rate", "0.1", "--model", "resnet"]
     assert json.loads(found["SM_HOSTS"]) == ["algo-1", "algo-2"]
     assert (found["SM_CURRENT_HOST"], found["SM_MASTER"]) == ("algo-2", "algo-1")
     assert (found["SM_NUM_CPUS"], found["SM_NUM_GPUS"], found["SM_NUM_NEURONS"]) == ("4", "1", "0")
     assert found["SM_CURRENT_INSTANCE_TYPE"] == "ml.m5.large"
     assert found["SM_NETWORK_INTERFACE_NAME"] == "eth1"
+
+
+@pytest.mark.parametrize(
+    ("hyperparameters", "arguments"),
+    [
+        ({}, []),
+        ({"lr": 0.1, "epochs": 30}, ["--epochs", "30", "--lr", "0.1"]),
+        ({"lr": 0.00001}, ["--lr", "1e-05"]),
+        ({"b": 64}, ["-b", "64"]),
+        ({"amp": True, "pin": False}, ["--amp", "True", "--pin", "False"]),
+        ({"sizes": [64, 32], "names": ["a"]}, ["--names", "['a']", "--sizes", "[64, 32]"]),
+        ({"optimizer": {"name": "adam", "eps": 0.1}}, ["--optimizer", "eps=0.1,name=adam"]),
+        ({"seed": None}, ["--seed", ""]),
+        ({"note": "two words; $HOME"}, ["--note", "two words; $HOME"]),
+        ({"sagemaker_program": "train.py", "_tuning_objective_metric": "loss", "lr": 1}, ["--lr", "1"]),
+    ],
+)
+def test_hyperparameters_are_arguments_as_the_toolkit_passes_them(hyperparameters, arguments):
+    """The expected values are those of `to_cmd_args` in sagemaker_training/mapping.py."""
+    assert command_arguments(hyperparameters) == arguments
 
 
 def test_the_library_comes_first_on_the_path_and_nothing_inherited_is_lost(environment):

@@ -52,6 +52,44 @@ def test_a_command_runs_with_the_library_and_its_environment(start):
     assert all((job.base / name).is_dir() for name in ("model", "output/data", "checkpoints"))
 
 
+def configure_hyperparameters(base, **hyperparameters):
+    configuration = base / "input" / "config"
+    configuration.mkdir(parents=True)
+    (configuration / "hyperparameters.json").write_text(json.dumps(hyperparameters))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["python", "train.py", "--model", "resnet"], ["sh", "-c", 'exec python train.py --model resnet "$@"', "sh"]],
+)
+def test_a_script_with_argparse_alone_gets_its_hyperparameters(start, tmp_path, command):
+    configure_hyperparameters(tmp_path / "ml", lr="0.1", epochs="30", amp="true", note="two words; $HOME")
+    job = start(
+        command,
+        script="""
+            import argparse
+            parser = argparse.ArgumentParser()
+            for name, kind in {"lr": float, "epochs": int, "amp": str, "note": str, "model": str}.items():
+                parser.add_argument(f"--{name}", type=kind)
+            print(sorted(vars(parser.parse_args()).items()))
+        """,
+    )
+    assert job.finish() == 0, job.stderr
+    given = {"amp": "True", "epochs": 30, "lr": 0.1, "model": "resnet", "note": "two words; $HOME"}
+    assert job.lines[1] == str(sorted(given.items()))
+
+
+def test_a_job_may_leave_the_arguments_out(start, tmp_path):
+    configure_hyperparameters(tmp_path / "ml", lr="0.1")
+    job = start(
+        ["python", "train.py", "--model", "resnet"],
+        options=["--arguments", "none"],
+        script="import os, sys; print(sys.argv[1:], os.environ['SM_HP_LR'], os.environ['SM_USER_ARGS'])",
+    )
+    assert job.finish() == 0, job.stderr
+    assert job.lines[1] == """['--model', 'resnet'] 0.1 ["--lr", "0.1"]"""
+
+
 def usable(interpreter):
     found = shutil.which(interpreter)
     return (
@@ -172,7 +210,9 @@ def test_a_directory_that_cannot_be_made_is_told(start, tmp_path):
     assert "is SAGEMAKER_BASE_DIR right?" in job.stderr
 
 
-@pytest.mark.parametrize("arguments", [[], ["run"], ["run", "--"], ["walk"], ["--unknown"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["run"], ["run", "--"], ["walk"], ["--unknown"], ["run", "--arguments", "all", "--", "true"]]
+)
 def test_wrong_usage_is_64_and_says_the_right_one(pyz, arguments):
     done = subprocess.run([sys.executable, str(pyz), *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 64

@@ -55,6 +55,8 @@ def test_a_commit_is_left_to_the_runner() -> None:
 def test_the_runner_is_the_one_of_this_library() -> None:
     command = runner_command(InstanceJob(("python", "train.py"), VolumeSpec(size_gb=8)))
     assert command == [sys.executable, "-m", "spotkeep", "run", "--", "python", "train.py"]
+    without = runner_command(InstanceJob(("python", "train.py"), VolumeSpec(size_gb=8), arguments="none"))
+    assert without[3:] == ["run", "--arguments", "none", "--", "python", "train.py"]
 
 
 def start(tmp_path: Path, program: str, lines: list[str], events: list[Mapping[str, Any]]) -> TrainingProcess:

@@ -156,6 +156,12 @@ def test_hyperparameters_and_variables_are_text() -> None:
     assert parameters["Environment"]["OMP_NUM_THREADS"] == "4"
 
 
+def test_a_job_that_wants_no_arguments_tells_the_runner() -> None:
+    usual, without = (built(**fields)["AlgorithmSpecification"] for fields in ({}, {"arguments": "none"}))
+    assert without["ContainerEntrypoint"] == [*usual["ContainerEntrypoint"], "--arguments", "none"]
+    assert without["ContainerArguments"] == usual["ContainerArguments"]
+
+
 def test_owner_and_tags_of_the_user_are_tags_of_the_job() -> None:
     tags = {tag["Key"]: tag["Value"] for tag in built(owner="ada@example.com", tags={"team": "vision"})["Tags"]}
     assert tags["team"] == "vision"

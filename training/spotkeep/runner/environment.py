@@ -19,6 +19,7 @@ from spotkeep.notices.notice import NOTICE_FILE_VARIABLE
 from .layout import JobConfiguration, JobLayout
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Z0-9_]")
+_PLATFORMS_OWN = ("_tuning_objective_metric", "default_user_module_name")
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,31 @@ def find_hardware(devices: Path = Path("/dev")) -> Hardware:
         gpus=sum(bool(re.fullmatch(r"nvidia[0-9]+", name)) for name in names),
         neurons=sum(bool(re.fullmatch(r"neuron[0-9]+", name)) for name in names),
     )
+
+
+def command_arguments(hyperparameters: Mapping[str, Any]) -> list[str]:
+    """Give the hyperparameters as arguments of the command, the way SageMaker's training toolkit passes them.
+
+    `--name value` in the order of the names, `-n value` for a name of one letter; booleans are `True` and `False`, a
+    list is in Python's own form, an object is `key=value,...`, null is empty. SageMaker's own are left out.
+
+    Args:
+        hyperparameters: Decoded.
+
+    Source: `to_cmd_args` in `sagemaker_training/mapping.py`, `params.py`; aws/sagemaker-training-toolkit on GitHub.
+    """
+    own = (name for name in sorted(hyperparameters) if name not in _PLATFORMS_OWN and not name.startswith("sagemaker_"))
+    return [
+        word
+        for name in own
+        for word in (f"--{name}" if len(name) > 1 else f"-{name}", _argument(hyperparameters[name]))
+    ]
+
+
+def _argument(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}={each}" for key, each in sorted(value.items()))
+    return "" if value is None else str(value)
 
 
 def job_environment(
@@ -88,9 +114,7 @@ def _toolkit_variables(layout: JobLayout, configuration: JobConfiguration, hardw
         "SM_OUTPUT_DATA_DIR": str(layout.output_data),
         "SM_CHANNELS": list(configuration.channels),
         "SM_HPS": configuration.hyperparameters,
-        "SM_USER_ARGS": [
-            part for name, value in configuration.hyperparameters.items() for part in (f"--{name}", _text(value))
-        ],
+        "SM_USER_ARGS": command_arguments(configuration.hyperparameters),
         "SM_RESOURCE_CONFIG": resources,
         "SM_HOSTS": list(configuration.hosts),
         "SM_CURRENT_HOST": configuration.current_host,

@@ -15,7 +15,7 @@ from spotkeep.errors import JobError
 from spotkeep.notices.notice import EXIT_INTERRUPTED, NOTICE_FILE_VARIABLE, left_file
 from spotkeep.version import __version__
 
-from .environment import find_hardware, job_environment
+from .environment import command_arguments, find_hardware, job_environment
 from .failure import MAX_CHARACTERS, failure_text
 from .layout import JobLayout, read_configuration
 from .source import prepare_source
@@ -24,8 +24,10 @@ from .supervision import Supervisor
 _KILLED_BY_SIGTERM = 143
 
 
-def run_job(command: Sequence[str]) -> int:
+def run_job(command: Sequence[str], *, pass_hyperparameters: bool = True) -> int:
     """Run a training command as this environment's job. Gives the exit code.
+
+    The job's hyperparameters follow the command as arguments, unless `pass_hyperparameters` is false.
 
     After an interruption notice the code is 75 unless the command finished or failed of its own accord. If the notice
     came by SIGTERM, this function returns only when it is over: how a platform reads a container that ends meanwhile is
@@ -39,7 +41,9 @@ def run_job(command: Sequence[str]) -> int:
     notice_file = Path(given) if given else scratch / "notice.json"
     try:
         with Supervisor(notice_file=notice_file) as supervisor:
-            exit_code = _supervised(command, layout, supervisor, notice_file=notice_file)
+            exit_code = _supervised(
+                command, layout, supervisor, notice_file=notice_file, pass_hyperparameters=pass_hyperparameters
+            )
             events.emit("exit", code=exit_code)
             if supervisor.notice is not None and exit_code and not given:
                 supervisor.hold_until_deadline()
@@ -48,7 +52,14 @@ def run_job(command: Sequence[str]) -> int:
     return exit_code
 
 
-def _supervised(command: Sequence[str], layout: JobLayout, supervisor: Supervisor, *, notice_file: Path) -> int:
+def _supervised(
+    command: Sequence[str],
+    layout: JobLayout,
+    supervisor: Supervisor,
+    *,
+    notice_file: Path,
+    pass_hyperparameters: bool,
+) -> int:
     events.emit("start", python=platform.python_version(), spotkeep=__version__)
     try:
         configuration = read_configuration(layout)
@@ -65,7 +76,8 @@ def _supervised(command: Sequence[str], layout: JobLayout, supervisor: Superviso
         source = prepare_source(layout, environment)
         if supervisor.announced:
             return EXIT_INTERRUPTED
-        outcome = supervisor.run(command, environment=environment, directory=source)
+        arguments = command_arguments(configuration.hyperparameters) if pass_hyperparameters else []
+        outcome = supervisor.run([*command, *arguments], environment=environment, directory=source)
     except JobError as error:
         _leave_failure(layout, str(error))
         sys.stderr.write(f"spotkeep: {error}\n")

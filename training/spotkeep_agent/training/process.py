@@ -67,7 +67,8 @@ def runner_command(job: InstanceJob) -> list[str]:
     """Give the command that runs the training: this very library's runner, and the job's command."""
     root = import_root()
     runner = [sys.executable, root] if Path(root).is_file() else [sys.executable, "-m", "spotkeep"]
-    return [*runner, "run", "--", *job.command]
+    without = [] if job.arguments != "none" else ["--arguments", "none"]
+    return [*runner, "run", *without, "--", *job.command]
 
 
 class TrainingProcess:
