@@ -75,6 +75,10 @@ def reference_digests(*, total_steps: int, state_bytes: int) -> list[str]:
     return digests
 
 
+CHECKPOINTS = "run/checkpoints"
+"""Where a training's checkpoints are in its directory: the library makes that, and what is above it."""
+
+
 def train(directory: Path, *, total_steps: int, every_steps: int, state_bytes: int) -> None:
     """Resume, train to the end, and print what was restored and what came out.
 
@@ -82,7 +86,8 @@ def train(directory: Path, *, total_steps: int, every_steps: int, state_bytes: i
         SystemExit: With the library's code, after a notice.
     """
     training = Training(state_bytes=state_bytes)
-    with Checkpointer(training.state, directory=directory, every_steps=every_steps, keep_last=2) as checkpointer:
+    checkpoints = directory / CHECKPOINTS
+    with Checkpointer(training.state, directory=checkpoints, every_steps=every_steps, keep_last=2) as checkpointer:
         _say("restored", step=checkpointer.step, digest=training.digest())
         for _ in checkpointer.steps(total_steps):
             training.take_step()

@@ -27,7 +27,7 @@ from benchmarks.torture import interposition
 from benchmarks.torture.attempt import Attempt, Size, run, run_here
 from benchmarks.torture.crash_disk import Call, CrashDisk
 from benchmarks.torture.interposition import Fault
-from benchmarks.torture.training import reference_digests
+from benchmarks.torture.training import CHECKPOINTS, reference_digests
 
 EXIT_INTERRUPTED = 75
 _KILLED = -signal.SIGKILL
@@ -288,7 +288,7 @@ def flip_bits(recording: Recording, *, trials: int, chance: random.Random, tell:
     """Flip one bit of one file of the newest checkpoint; it must be noticed, told, and the older one taken."""
     with scratch_directory() as scratch, _resuming() as pool:
         run(scratch, size=recording.size)
-        files = contents(scratch)
+        files = contents(scratch / CHECKPOINTS)
         newest = f"step-{recording.size.total_steps}/"
         names = sorted(name for name in files if name.startswith(newest))
         plan = []
@@ -377,12 +377,13 @@ def _flip_once(files: dict[str, bytes], size: Size, name: str, bit: int) -> Foun
     judge = Judge(size, f"bit {bit} of {name} flipped")
     step = size.total_steps
     with scratch_directory() as directory:
+        checkpoints = directory / CHECKPOINTS
         for other, raw in files.items():
-            (directory / other).parent.mkdir(exist_ok=True)
-            (directory / other).write_bytes(raw)
+            (checkpoints / other).parent.mkdir(parents=True, exist_ok=True)
+            (checkpoints / other).write_bytes(raw)
         flipped = bytearray(files[name])
         flipped[bit // 8] ^= 1 << bit % 8
-        (directory / name).write_bytes(flipped)
+        (checkpoints / name).write_bytes(flipped)
         attempt = run_here(directory, size=size)
         judge.see_the_end(attempt)
         if attempt.restored is None or attempt.restored[0] != step - size.every_steps:

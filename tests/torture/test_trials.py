@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.torture import trials
 from benchmarks.torture.attempt import Attempt, Size, run_here, understand
-from benchmarks.torture.training import reference_digests
+from benchmarks.torture.training import CHECKPOINTS, reference_digests
 from benchmarks.torture.trials import Found, Judge, Recording
 
 ROOT = Path(__file__).parents[2]
@@ -53,6 +53,13 @@ def test_a_library_that_believes_a_disk_it_did_not_sync_is_caught(recording: Rec
     assert any(trials._lose_writes_once(hasty, SIZE, point, 0, 0).lost for point in range(len(hasty)))
 
 
+def test_a_library_that_does_not_sync_where_it_made_a_directory_is_caught(recording: Recording) -> None:
+    above = [call["fd"] for call in recording.calls if call["call"] == "open" and call["path"] in (".", "run")]
+    assert len(above) == 2, "each of the two is synced once, when the one below it is made"
+    found = [call for call in recording.calls if not (call["call"] == "fsync" and call["fd"] in above)]
+    assert any(trials._lose_writes_once(found, SIZE, point, 0, 0).lost for point in range(len(found)))
+
+
 def test_a_library_that_syncs_loses_nothing_that_was_durable(recording: Recording) -> None:
     found = sum((trials._lose_writes_once(recording.calls, SIZE, point, 0, 0) for point in range(0, 40, 7)), Found())
     assert found == Found(trials=6)
@@ -60,7 +67,7 @@ def test_a_library_that_syncs_loses_nothing_that_was_durable(recording: Recordin
 
 def test_a_flipped_bit_that_nobody_notices_is_caught(tmp_path: Path) -> None:
     run_here(tmp_path, size=SIZE)
-    unread = {**trials.contents(tmp_path), "step-6/nobody-reads-this": bytes(100)}
+    unread = {**trials.contents(tmp_path / CHECKPOINTS), "step-6/nobody-reads-this": bytes(100)}
     found = trials._flip_once(unread, SIZE, "step-6/nobody-reads-this", 8)
     assert found.unsaid == 2
     assert (found.corrupt, found.wrong_ends) == (0, 0)

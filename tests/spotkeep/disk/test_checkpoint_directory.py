@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -147,8 +148,32 @@ def test_the_data_is_on_the_disk_before_the_name_that_vouches_for_it(checkpoints
     # Where it is found: the checkpoint in its directory, the file in the checkpoint.
     assert before.index("make_directory step-1") < before.index("sync_directory checkpoints")
     if "w" in state:
-        directories = ["sync_directory step-1", "sync", "sync_directory checkpoints", "sync"]
-        assert before[-6:] == ["create data-00000.bin", "sync", *directories]
+        assert before[-4:] == ["create data-00000.bin", "sync", "sync_directory step-1", "sync"]
+
+
+def test_a_directory_below_one_that_is_gone_cannot_be_made(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(FileNotFoundError):
+        LocalStorage().make_directory(Path("runs/one"))
+
+
+def test_the_disk_has_the_names_of_all_directories_that_were_made_on_the_way(tmp_path, faulty_storage):
+    storage = faulty_storage()
+    write(CheckpointDirectory(tmp_path / "runs" / "one" / "checkpoints", storage=storage), 1)
+    assert [entry for entry in storage.log if entry.startswith("sync_directory")] == [
+        *(f"sync_directory {name}" for name in (tmp_path.name, "runs", "one", "checkpoints")),
+        "sync_directory step-1",
+        "sync_directory step-1",
+    ]
+    storage.log.clear()
+    write(CheckpointDirectory(tmp_path / "runs" / "one" / "checkpoints", storage=storage), 2)
+    assert [entry for entry in storage.log if entry.startswith("sync_directory")] == [
+        "sync_directory checkpoints",
+        "sync_directory step-2",
+        "sync_directory step-2",
+    ]
 
 
 def test_a_full_disk_is_told_and_hurts_no_older_checkpoint(checkpoints, faulty_storage):

@@ -363,7 +363,6 @@ class CheckpointDirectory:
         files = [self._write_data(step, data_file_name(first + image.index), image, wait) for image in images]
         # Not before: a file system that keeps a journal would hold the writes up, and now it has these down already.
         self._storage.sync_directory(self._at(step))
-        self._storage.sync_directory(self.path)
         return files
 
     def _write_data(self, step: int, name: str, image: FileImage, wait: Callable[[int], None] | None) -> DataFile:

@@ -105,8 +105,12 @@ class LocalStorage:
     """Files on a local disk. Every method raises OSError when the disk refuses."""
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory and its parents; an existing one is fine."""
-        path.mkdir(parents=True, exist_ok=True)
+        """Make a directory and its parents; an existing one is fine. The disk has the names of those that were made."""
+        if path.is_dir() or path == path.parent:
+            return
+        self.make_directory(path.parent)
+        path.mkdir(exist_ok=True)
+        self.sync_directory(path.parent)
 
     def names(self, path: Path) -> list[str]:
         """List a directory; one that does not exist is empty."""
