@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from spotkeep_cli.quotas import Quota
+    from spotkeep_cli.service_roles import ServiceRole
     from spotkeep_jobs.facts.leftover_findings import Finding, LookReport
     from spotkeep_jobs.facts.record import Run
 
@@ -28,6 +29,7 @@ class AccountCheck:
         unreadable: What could not be looked at, and why.
         quotas: Of the instance types that matter.
         quotas_unreadable: Why quotas could not be read.
+        service_roles: Those that the deployment's fleets and drills need.
         wanted: Which quotas runs have needed: type and usage.
         last_look: The reconciler's last look; None when there has been none.
     """
@@ -36,6 +38,7 @@ class AccountCheck:
     unreadable: dict[str, str]
     quotas: tuple[Quota, ...] = ()
     quotas_unreadable: str | None = None
+    service_roles: tuple[ServiceRole, ...] = ()
     wanted: frozenset[tuple[str, Usage]] = frozenset()
     last_look: LookReport | None = None
 
@@ -68,6 +71,7 @@ class AccountCheck:
             "quotas": [quota.as_document() for quota in self.quotas],
             "missing_quotas": [quota.as_document() for quota in self.missing_quotas],
             "quotas_unreadable": self.quotas_unreadable,
+            "service_roles": [role.as_document() for role in self.service_roles],
             "reconciler": None if last is None else last.model_dump(mode="json", include={"begun_at", "removes"}),
         }
 

@@ -10,6 +10,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from spotkeep_cli.account_check import RUNS_LOOKED_AT, AccountCheck, in_order, wanted_quotas
 from spotkeep_cli.quotas import read_quotas
+from spotkeep_cli.service_roles import read_service_roles
+from spotkeep_fleet.service_roles import DRILL_SERVICE_ROLES, FLEET_SERVICE_ROLES
 from spotkeep_jobs.fleets.ec2_api import BotoEc2Api
 from spotkeep_jobs.fleets.records import DynamoFleetRecords
 from spotkeep_jobs.fleets.sweep import FleetSweep, Retention
@@ -68,6 +70,7 @@ def check_account(
         unreadable=unreadable,
         quotas=quotas,
         quotas_unreadable=why_not,
+        service_roles=read_service_roles(client("iam"), _needed_roles(connection)),
         wanted=wanted,
         last_look=table.last_look(),
     )
@@ -87,6 +90,11 @@ def _fleets(
         retention=Retention(volumes=None, runs=timedelta(0)),
         now=clock,
     )
+
+
+def _needed_roles(connection: Connection) -> dict[str, str]:
+    fleets = FLEET_SERVICE_ROLES if connection.fleet_log_group else {}
+    return fleets | (DRILL_SERVICE_ROLES if connection.drill_template_id else {})
 
 
 def _quotas(client: Any, *, types: set[str]) -> tuple[tuple[Quota, ...], str | None]:

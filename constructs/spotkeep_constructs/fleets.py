@@ -12,6 +12,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from spotkeep_constructs.statements import allow
+from spotkeep_fleet.service_roles import DRILL_SERVICE_ROLES, FLEET_SERVICE_ROLES
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, OPERATION_TAG, RUN_TAG
 
 DRILL_TAG = "spotkeep:drill"
@@ -19,6 +20,21 @@ DRILL_TAG = "spotkeep:drill"
 DRILL_VALUE = "now"
 
 _MADE_LATER = "Fleets and what they launch come with a run, later; the conditions bind them to this deployment."
+
+
+def service_role_arns(scope: Construct, roles: Mapping[str, str]) -> list[str]:
+    """The ARNs of service-linked roles of the account.
+
+    Args:
+        scope: Of the stack.
+        roles: Their names, by the service.
+    """
+    return [
+        Stack.of(scope).format_arn(
+            service="iam", region="", resource="role", resource_name=f"aws-service-role/{service}/{name}"
+        )
+        for service, name in roles.items()
+    ]
 
 
 class Fleets(Construct):
@@ -139,6 +155,16 @@ class Fleets(Construct):
         made_by_an_agent = self._of_a_run("aws:ResourceTag", OPERATION_TAG)
         self._allow(grantee, "DeleteVolume", [self._arn("volume")], made_by_an_agent)
         self._allow(grantee, "DeleteSnapshot", [self._arn("snapshot", account="")], made_by_an_agent)
+
+    def grant_check_service_roles(self, grantee: iam.IGrantable, *, drills: bool) -> None:
+        """Lets a principal see whether the account has the service-linked roles that fleets need.
+
+        Args:
+            grantee: The users' policy.
+            drills: Whether a drill's is among them.
+        """
+        roles = FLEET_SERVICE_ROLES | (DRILL_SERVICE_ROLES if drills else {})
+        allow(grantee, actions=["iam:GetRole"], resources=service_role_arns(self, roles))
 
     def grant_drill(self, grantee: iam.IGrantable) -> None:
         """Lets a principal take a spot instance of this deployment away through the deployed experiment template.

@@ -90,6 +90,7 @@ class UserPolicy(Construct):
                 conditions={"StringEquals": {"aws:RequestedRegion": Aws.REGION}},
                 wildcard="EC2 knows no resources for a description; the region is the narrowest bound it takes.",
             )
+            fleets.grant_check_service_roles(self.policy, drills=drills)
             if drills:
                 fleets.grant_drill(self.policy)
         allow(

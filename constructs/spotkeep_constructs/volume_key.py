@@ -16,7 +16,9 @@ from aws_cdk import Aws, CfnOutput, Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from spotkeep_constructs.fleets import service_role_arns
 from spotkeep_constructs.statements import allow
+from spotkeep_fleet.service_roles import FLEET_SERVICE_ROLES
 
 _USE: Final = (
     "kms:Decrypt",
@@ -24,10 +26,6 @@ _USE: Final = (
     "kms:GenerateDataKeyWithoutPlaintext",
     "kms:ReEncryptFrom",
     "kms:ReEncryptTo",
-)
-_SERVICE_LINKED_ROLES: Final = (
-    "ec2fleet.amazonaws.com/AWSServiceRoleForEC2Fleet",
-    "spot.amazonaws.com/AWSServiceRoleForEC2Spot",
 )
 
 
@@ -53,13 +51,7 @@ class VolumeKey(Construct):
         for_ec2 = {"StringEquals": via_ec2, "Bool": {"kms:GrantIsForAWSResource": "true"}}
         allow(instance_role, actions=_USE, resources=[key_arn], conditions={"StringEquals": via_ec2})
         allow(instance_role, actions=["kms:CreateGrant"], resources=[key_arn], conditions=for_ec2)
-        service_roles = [
-            Stack.of(self).format_arn(
-                service="iam", region="", resource="role", resource_name=f"aws-service-role/{name}"
-            )
-            for name in _SERVICE_LINKED_ROLES
-        ]
-        principals = {"AWS": [*service_roles, instance_role.role_arn]}
+        principals = {"AWS": [*service_role_arns(self, FLEET_SERVICE_ROLES), instance_role.role_arn]}
 
         def statement(sid: str, actions: tuple[str, ...], conditions: dict[str, Any]) -> dict[str, Any]:
             return {

@@ -191,6 +191,7 @@ async def _serve(
     from spotkeep_local.ec2.surroundings import MinistackSurroundings
     from spotkeep_local.fis.cloudformation import ExperimentTemplateResource
     from spotkeep_local.fis.service import FisService
+    from spotkeep_local.service_linked_roles import make_service_linked_roles
     from spotkeep_local.service_quotas import LocalServiceQuotas
     from spotkeep_local.training.service import TrainingService
 
@@ -230,9 +231,8 @@ async def _serve(
     )
 
     where = {"endpoint_url": record.endpoint_url, "region": options.region, "account_id": options.account_id}
-    surroundings = MinistackSurroundings(
-        iam=local_client("iam", **where), cloudwatch=local_client("cloudwatch", **where), region=options.region
-    )
+    iam = local_client("iam", **where)
+    surroundings = MinistackSurroundings(iam=iam, cloudwatch=local_client("cloudwatch", **where), region=options.region)
 
     ec2 = Ec2Service(
         state_dir=directory.ec2,
@@ -280,6 +280,7 @@ async def _serve(
         loop.run_in_executor(None, start_services).add_done_callback(when_services_started)
 
     def start_services() -> None:
+        make_service_linked_roles(iam)
         training.start()
         ec2.start()
         fis.start()

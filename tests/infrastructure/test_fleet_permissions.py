@@ -38,6 +38,29 @@ def null(*keys: str) -> dict[str, str]:
     return dict.fromkeys(keys, "false")
 
 
+def test_users_see_of_iam_whether_fleets_and_drills_can_begin(
+    templates: Templates, templates_with_everything: Templates, templates_without_fleets: Templates
+) -> None:
+    def seen(of: Templates) -> set[str]:
+        return {
+            text_of(resource).partition(":role/")[2]
+            for statement in statements_of(of, "Users")
+            if "iam:GetRole" in listed(statement["Action"])
+            for resource in listed(statement["Resource"])
+        }
+
+    for_fleets = {
+        "aws-service-role/ec2fleet.amazonaws.com/AWSServiceRoleForEC2Fleet",
+        "aws-service-role/spot.amazonaws.com/AWSServiceRoleForEC2Spot",
+    }
+    assert seen(templates) == for_fleets
+    assert seen(templates_with_everything) == {
+        *for_fleets,
+        "aws-service-role/fis.amazonaws.com/AWSServiceRoleForFIS",
+    }
+    assert seen(templates_without_fleets) == set()
+
+
 class TestInstances:
     def test_attach_volumes_of_runs_to_themselves_and_to_no_other_instance(self, templates: Templates) -> None:
         found = allowed(templates, "InstanceRole", "ec2:AttachVolume")

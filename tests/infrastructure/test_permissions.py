@@ -121,6 +121,7 @@ EXPECTED_ACTIONS = {
         "sqs:DeleteMessage",
         "sqs:ReceiveMessage",
         "servicequotas:ListServiceQuotas",
+        "iam:GetRole",
         "s3:ListBucketVersions",
         "lambda:InvokeFunction",
         "ssm:GetParameter",

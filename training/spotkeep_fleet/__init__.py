@@ -5,6 +5,7 @@
     tags.py           how volumes, snapshots and instances say whose they are
     leftovers.py      which volumes and snapshots of a run nobody needs any more
     user_data.py      the text that an instance boots with
+    service_roles.py  the roles that EC2 and FIS need in an account before any of it works
     signed_fetch.py   fetches the agent from S3, before there is anything; signs requests for the agent too
 
 The agent (`spotkeep_agent`) and the functions (`spotkeep_jobs`) both import it, and neither imports the other.

@@ -1,4 +1,4 @@
-"""The account for a person: each finding with what it costs or risks and the command that mends it, and the quotas."""
+"""The account for a person: findings with what each costs or risks and what mends it, quotas, service-linked roles."""
 
 from __future__ import annotations
 
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from spotkeep_jobs.facts.leftover_findings import Finding, LookReport
 
 _DOES = {Rule.REPORT: "reports it", Rule.REMOVE: "removes it", Rule.SWEEP: "puts it right"}
+_FIRST_USES = {
+    "ec2fleet.amazonaws.com": "first fleet",
+    "spot.amazonaws.com": "first spot request",
+    "fis.amazonaws.com": "first drill",
+}
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,14 @@ def account_report(check: AccountCheck, *, now: datetime, width: int) -> list[Re
             Text(f"! the account may have no {quota.instance_type} for a {quota.usage}", style="yellow"),
             Command(quota.request),
         ]
+    for role in check.service_roles:
+        if role.exists is False:
+            parts += [
+                Text(f"! without {role.name} the account's {_FIRST_USES[role.service]} fails", style="yellow"),
+                Command(role.creation),
+            ]
+        elif role.exists is None:
+            parts.append(Text(f"Whether the account has {role.name} could not be checked: {role.problem}", style="dim"))
     if check.quotas_unreadable is not None:
         parts.append(Text(f"Quotas could not be read: {check.quotas_unreadable}", style="dim"))
     parts.append(Text(last_look(check.last_look, now=now), style="dim"))

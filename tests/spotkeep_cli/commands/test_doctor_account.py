@@ -15,6 +15,7 @@ from syrupy.assertion import SnapshotAssertion
 from spotkeep_cli.account_check import AccountCheck, in_order, wanted_quotas
 from spotkeep_cli.errors import ExitCode
 from spotkeep_cli.quotas import Quota, Usage, read_quotas
+from spotkeep_cli.service_roles import ServiceRole
 from spotkeep_jobs.facts.leftover_findings import RULES, Finding, Handled, Kind, LookReport, Outcome
 
 
@@ -44,7 +45,13 @@ def found(deployment: Any, make: Any) -> AccountCheck:
         Quota(instance_type="ml.g5.xlarge", usage=Usage.SPOT, instances=0, code="L-C2E8A5F1"),
         Quota(instance_type="ml.g5.xlarge", usage=Usage.ON_DEMAND, instances=4, code="L-0A1B2C3D"),
     )
+    roles = (
+        ServiceRole(name="AWSServiceRoleForEC2Fleet", service="ec2fleet.amazonaws.com", exists=False),
+        ServiceRole(name="AWSServiceRoleForEC2Spot", service="spot.amazonaws.com", exists=True),
+        ServiceRole(name="AWSServiceRoleForFIS", service="fis.amazonaws.com", exists=None, problem="AccessDenied: no"),
+    )
     deployment.account = AccountCheck(
+        service_roles=roles,
         findings=in_order([pool, job, unpriced]), unreadable={"schedules": "AccessDenied: no"}, quotas=quotas,
         wanted=frozenset({("ml.g5.xlarge", Usage.SPOT)}), last_look=looked,
     )  # fmt: skip
@@ -68,6 +75,7 @@ def test_json_says_the_same(found: AccountCheck, spotkeep: Any) -> None:
     assert [each["kind"] for each in document["findings"]] == ["unrecorded-job", "outliving-job", "idle-pool"]
     assert document["usd_per_hour"] == pytest.approx(1.43)
     assert [each["quota_code"] for each in document["missing_quotas"]] == ["L-C2E8A5F1"]
+    assert [each["exists"] for each in document["service_roles"]] == [False, True, None]
     assert document["unreadable"] == {"schedules": "AccessDenied: no"}
 
 
