@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _EVENT: Final = "spotkeep-event: "
 _TRAINING: Final = Path(__file__).parents[2] / "training"
 _STEPS, _EVERY_STEPS = 1_000_000, 10
-_NOTICE_SECONDS = 60.0
+_NOTICE_SECONDS = 30.0
 SCRIPT: Final = """
 import os, time
 from spotkeep import Checkpointer

@@ -35,7 +35,7 @@ from spotkeep_rehearsal.subscriber import Subscriber
 from spotkeep_rehearsal.verdict import judge
 
 TIME_SCALE = 20.0
-NOTICE_SECONDS = 30.0
+NOTICE_SECONDS = 20.0
 """What is left of two minutes where an agent still asks the metadata every five seconds."""
 _FIRST, _SECOND = 0.35, 0.70
 _POLL_SECONDS = 0.2

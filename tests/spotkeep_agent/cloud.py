@@ -43,13 +43,14 @@ class RefusedError(Exception):
 
 @dataclass
 class Instance:
-    """One instance: its folder, its metadata, its agent."""
+    """One instance: its folder, its metadata, its agent. Its first hour is over, unless a test says otherwise."""
 
     id: str
     zone: str
     root: Path
     cloud: Cloud
     state: str = "running"
+    launched_at: float = field(default_factory=lambda: time.time() - 7200)
     metadata: dict[str, tuple[int, str]] = field(default_factory=dict)
     hanging: bool = False
     agent: subprocess.Popen[str] | None = None
@@ -152,6 +153,7 @@ class Instance:
             "availabilityZone": self.zone,
             "region": "us-east-1",
             "instanceType": "g5.xlarge",
+            "pendingTime": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.launched_at)),
         }
         credentials = {"AccessKeyId": "A", "SecretAccessKey": "S", "Token": "T", "Expiration": "2036-01-01T00:00:00Z"}
         answers = {
@@ -250,6 +252,7 @@ class Cloud:
         zone: str,
         *,
         held_metadata: bool = False,
+        launched_at: float | None = None,
         metadata: Mapping[str, tuple[int, str]] | None = None,
         **environment: str,
     ) -> Instance:
@@ -259,6 +262,8 @@ class Cloud:
         instance = self.instances[id_] = Instance(
             id=id_, zone=zone, root=root, cloud=self, hanging=held_metadata, metadata=dict(metadata or {})
         )
+        if launched_at is not None:
+            instance.launched_at = launched_at
         instance.start_agent(**environment)
         return instance
 

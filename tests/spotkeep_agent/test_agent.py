@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -124,7 +125,7 @@ def test_after_a_notice_the_next_instance_goes_on_at_the_same_step(
     first.announce(60)
     assert first.finish() == 0
     assert cloud.record.lease is None
-    assert (cloud.record.training.interruptions, cloud.record.training.noticed) == (1, (first.id,))
+    assert (cloud.record.training.interruptions, cloud.record.training.noticed[0].instance) == (1, first.id)
     first.power_off()
     cloud.change(lambda record: replace(record, job=job(steps=STEPS, pause=0.0)))
     second = cloud.boot(zone)
@@ -134,6 +135,34 @@ def test_after_a_notice_the_next_instance_goes_on_at_the_same_step(
     assert cloud.record.volume is not None
     assert cloud.record.volume.zone == zone
     one_volume(cloud)
+
+
+def test_in_its_first_hour_an_instance_lets_go_and_waits_for_ec2_which_then_bills_nothing(
+    cloud: Cloud, launch: Callable[..., None]
+) -> None:
+    launch(steps=STEPS, pause=0.1)
+    instance = cloud.boot("us-east-1a", launched_at=time.time() - 60)
+    instance.wait_for('"event":"saved"')
+    instance.announce(600)
+    instance.wait_for("waiting for it")
+    assert cloud.record.lease is None
+    assert {volume.state for volume in cloud.volumes.values()} == {"available"}
+    assert instance.agent is not None
+    assert instance.agent.poll() is None
+    instance.agent.terminate()  # the shutdown in good order with which EC2 may begin
+    assert instance.finish(seconds=60) == 0
+
+
+def test_an_instance_that_ec2_does_not_take_in_time_goes_by_itself(cloud: Cloud, launch: Callable[..., None]) -> None:
+    """With what scales here, a minute after EC2's time is three seconds."""
+    launch()
+    instance = cloud.boot("us-east-1a", launched_at=time.time() - 60, held_metadata=True)
+    taken_at = time.time() + 5
+    instance.announce(5)
+    instance.hanging = False
+    instance.wait_for("waiting for it")
+    assert instance.finish(seconds=60) == 0
+    assert time.time() > taken_at
 
 
 @pytest.mark.parametrize("zone", ["us-east-1a", "us-east-1b"])
@@ -331,7 +360,7 @@ def test_a_rebalance_recommendation_can_be_a_reason_to_leave(cloud: Cloud, launc
     instance.wait_for("EC2 rebalance")
     assert instance.finish() == 0
     assert cloud.record.training.interruptions == 1
-    assert cloud.record.training.noticed == (instance.id,)
+    assert [each.instance for each in cloud.record.training.noticed] == [instance.id]
     assert cloud.record.lease is None
 
 
@@ -386,7 +415,8 @@ def test_a_notice_while_the_snapshot_is_made_is_taken_up_by_the_next_instance(
     assert second.finish() == 0
     second.power_off()
     assert cloud.record.lease is None
-    assert cloud.record.training.noticed == (second.id,), "it left before it trained, and not by itself"
+    (departure,) = cloud.record.training.noticed
+    assert departure.instance == second.id, "it left before it trained, and not by itself"
     for snapshot in cloud.snapshots.values():
         snapshot.state = "completed"
     third = cloud.boot("us-east-1b")

@@ -47,6 +47,7 @@ def test_an_action_is_a_notice(board: Any) -> None:
     board._on_action(SpotAction(action="terminate", seconds_left=90.0))
     assert 80 < board.notice.seconds_left <= 90
     assert board.from_ec2
+    assert board.taken_at == board.notice.deadline
 
 
 @pytest.mark.parametrize("mode", ["leave", "save", "ignore"])
@@ -55,11 +56,13 @@ def test_a_recommendation_counts_as_the_job_says_even_when_it_came_first(board: 
     assert board.notice is None
     board.follow_rebalance(mode)
     assert (board.notice is not None) == board.from_ec2 == (mode == "leave")
+    assert board.taken_at is None, "EC2 may never take it"
 
 
 def test_a_signal_alone_is_a_reason_to_leave_and_no_word_of_ec2s(board: Any, metadata: Metadata) -> None:
     board._on_signal(signal.SIGTERM, None)
     assert board.notice.seconds_left > 100
+    assert board.signalled.is_set()
     assert not board.confirm()
     assert board.why() == "SIGTERM, and no notice of EC2's"
     metadata.action = SpotAction(action="terminate", seconds_left=90.0)

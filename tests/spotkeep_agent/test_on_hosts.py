@@ -93,13 +93,15 @@ def goes_through_both_kinds_of_interruption_and_both_zones(hosts: Site) -> None:
     other = next(found for found in ZONES if found != zone)
 
     # With a notice, and no capacity left here: the volume goes to the other zone through a snapshot.
-    hosts.control.interrupt(first["InstanceId"], notice=True, notice_seconds=30)
+    hosts.control.interrupt(first["InstanceId"], notice=True, notice_seconds=20)
     hosts.control.change_pool(PoolChange(zone=zone, capacity=0))
     second = hosts.instance(fleet, other_than=(first["InstanceId"],))
     assert second["Placement"]["AvailabilityZone"] == other
     hosts.wait_for(second, "resume")
     hosts.wait_for(second, "saved")
     assert "left: notice" in hosts.console(first)
+    taken = hosts.control.instance_facts(first["InstanceId"])
+    assert taken.reason_code == "Server.SpotInstanceTermination", "by EC2, in its first hour: it is not billed"
 
     # Without a notice: the next one takes the same volume.
     hosts.control.interrupt(second["InstanceId"], notice=False)
@@ -130,10 +132,11 @@ def test_a_notice_that_nothing_follows_and_a_time_without_any_capacity(relocated
     first = hosts.instance(fleet)
     hosts.wait_for(first, "saved")
     hosts.control.warn_of("i-0123456789abcdef0")
-    hosts.control.interrupt(first["InstanceId"], notice_seconds=30, takes_place=False)
+    hosts.control.interrupt(first["InstanceId"], notice_seconds=20, takes_place=False)
     second = hosts.instance(fleet, other_than=(first["InstanceId"],))
     hosts.wait_for(second, "resume")
     assert "left: notice" in hosts.console(first)
+    assert hosts.control.instance_facts(first["InstanceId"]).reason_code == "Client.InstanceInitiatedShutdown"
     hosts.wait_for(second, "saved")
 
     for zone in ZONES:

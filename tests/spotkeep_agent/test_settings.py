@@ -80,6 +80,12 @@ def test_the_metadata_say_who_we_are_even_when_they_come_late() -> None:
     assert identity(Metadata(ANSWERS, silent=5)) == expected
 
 
+@pytest.mark.parametrize(("said", "launched_at"), [("1970-01-02T00:00:00Z", 86_400.0), ("soon", None), (7, None)])
+def test_when_it_was_launched_is_known_or_not(said: object, launched_at: float | None) -> None:
+    answers = {**ANSWERS, DOCUMENT_PATH: json.dumps({**DOCUMENT, "pendingTime": said})}
+    assert identity(Metadata(answers)).launched_at == launched_at
+
+
 def test_metadata_that_never_answer_end_the_wait() -> None:
     with pytest.raises(SettingsError, match="it hangs"):
         identity(Metadata(ANSWERS, silent=1000))

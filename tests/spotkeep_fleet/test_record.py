@@ -13,6 +13,7 @@ from spotkeep_fleet.errors import DocumentError
 from spotkeep_fleet.instance_job import InstanceJob, JobSource, VolumeSpec, read_job
 from spotkeep_fleet.record import (
     CurrentVolume,
+    Departure,
     FleetRecord,
     Lease,
     Move,
@@ -71,7 +72,7 @@ RECORDS = st.builds(
         step=maybe(COUNT),
         exit_code=maybe(COUNT),
         failure=maybe(TEXT),
-        noticed=st.lists(TEXT, max_size=2).map(tuple),
+        noticed=st.lists(st.builds(Departure, instance=TEXT, at=st.floats(0, 1e10)), max_size=2).map(tuple),
     ),
     stop_requested=st.booleans(),
     ended=st.booleans(),

@@ -20,7 +20,7 @@ from spotkeep.errors import CheckpointError
 from spotkeep.events import event_line
 from spotkeep.notices.instance_metadata import InstanceMetadata
 from spotkeep.notices.notice import EXIT_INTERRUPTED, Notice, left_file, notice_seconds, write_notice
-from spotkeep_fleet.record import FAILED, FINISHED, LONGEST_FAILURE, MOST_NOTICED, TRAINING, FleetRecord
+from spotkeep_fleet.record import FAILED, FINISHED, LONGEST_FAILURE, MOST_NOTICED, TRAINING, Departure, FleetRecord
 
 from .aws.calls import AwsCalls
 from .aws.connections import Connections
@@ -53,6 +53,8 @@ _LOOK_SECONDS = 0.5
 _RESTART_PAUSE_SECONDS = 5.0
 _LAST_COPY_SECONDS = 900.0
 _UNCONFIRMED_SECONDS = 3600.0
+_FREE_SECONDS = 3600.0
+_LATE_SECONDS = 60.0  # EC2 names an approximate time; who is still there then goes by itself, for nothing may bill on
 
 _logger = logging.getLogger("spotkeep.agent")
 
@@ -463,7 +465,7 @@ class Agent:
         interrupted = self._board.from_ec2 and not self._over()
         if self._custody.situation.holds_lease:
             training = self._custody.record.training
-            noticed = (*training.noticed, self._identity.instance)[-MOST_NOTICED:]
+            noticed = (*training.noticed, Departure(self._identity.instance, time.time()))[-MOST_NOTICED:]
             changes = {"interruptions": training.interruptions + 1, "noticed": noticed} if interrupted else {}
             try:
                 self._report(**changes)
@@ -483,12 +485,22 @@ class Agent:
         return record is not None and (record.training.over or record.ended)
 
     def _linger(self) -> None:
-        """Stay until the fleet is deleted when nothing is left to train: who goes by itself is replaced.
+        """Stay as long as it is better that another ends this instance.
 
-        After a notice the instance goes at once: the sooner it is gone, the sooner the fleet replaces it.
+        EC2, within the first hour: an instance that it takes then is not billed, one that powers itself off is. Later
+        nothing is gained, and the sooner this instance is gone, the sooner the fleet replaces it.
+
+        The functions, when nothing is left to train: they delete the fleet, which replaces who goes by itself.
+
+        Source: "Billing for interrupted Spot Instances", EC2 user guide.
         """
-        if self._over():
-            self._board.seen.wait(self._settings.linger_seconds)
+        board, launched_at = self._board, self._identity.launched_at
+        if board.taken_at is not None and launched_at is not None and board.taken_at - launched_at < _FREE_SECONDS:
+            self._say("EC2 takes this instance in its first hour, which is then free: waiting for it")
+            late = _LATE_SECONDS / self._settings.time_scale
+            board.signalled.wait(max(board.taken_at + late - time.time(), 0.0))
+        elif self._over():
+            board.seen.wait(self._settings.linger_seconds)
 
 
 def _described(action: do.Action) -> str:

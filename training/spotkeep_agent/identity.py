@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import json
 import time
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ class Identity:
         instance_type: For example `g5.xlarge`.
         run: The run's id.
         deployment: The deployment's name.
+        launched_at: When EC2 launched it, seconds since the epoch; None where the document does not say it.
     """
 
     instance: str
@@ -37,6 +39,7 @@ class Identity:
     instance_type: str
     run: str
     deployment: str
+    launched_at: float | None = None
 
 
 def read_identity(metadata: InstanceMetadata, *, sleep: Callable[[float], None] = time.sleep) -> Identity:
@@ -77,4 +80,12 @@ def _identity(document: object, tags: dict[str, str | None]) -> Identity:
         instance_type=found["instanceType"],
         run=tags[RUN_TAG] or "",
         deployment=tags[DEPLOYMENT_TAG] or "",
+        launched_at=_seconds(found.get("pendingTime")),
     )
+
+
+def _seconds(text: object) -> float | None:
+    try:
+        return float(calendar.timegm(time.strptime(str(text), "%Y-%m-%dT%H:%M:%SZ")))
+    except ValueError:
+        return None

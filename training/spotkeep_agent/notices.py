@@ -30,6 +30,8 @@ class NoticeBoard:
     Attributes:
         notice: Of all reasons to leave, the one that ends first; None to stay.
         from_ec2: Whether the metadata service is one of those who say so.
+        taken_at: When EC2 takes this instance, seconds since the epoch; None while it has not announced that.
+        signalled: Set with the first SIGTERM.
     """
 
     def __init__(self, metadata: InstanceMetadata, *, time_scale: float = 1.0) -> None:
@@ -41,6 +43,8 @@ class NoticeBoard:
         self.seen = threading.Event()
         self.notice: Notice | None = None
         self.from_ec2 = False
+        self.taken_at: float | None = None
+        self.signalled = threading.Event()
 
     def start(self) -> None:
         """Begin to listen."""
@@ -96,8 +100,8 @@ class NoticeBoard:
 
     def _on_action(self, action: SpotAction) -> None:
         seconds = notice_seconds() if action.seconds_left is None else action.seconds_left
-        self.from_ec2 = True
-        self.post(Notice(source=f"EC2 {action.action}", deadline=time.time() + seconds))
+        self.from_ec2, self.taken_at = True, time.time() + seconds
+        self.post(Notice(source=f"EC2 {action.action}", deadline=self.taken_at))
 
     def _on_rebalance(self) -> None:
         self._rebalanced = True
@@ -107,4 +111,5 @@ class NoticeBoard:
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
         del signum, frame
+        self.signalled.set()
         self.post(Notice(source="SIGTERM", deadline=time.time() + notice_seconds()))

@@ -121,6 +121,19 @@ class StoredSnapshot:
 
 
 @dataclass(frozen=True)
+class Departure:
+    """An instance that left on a notice of EC2's.
+
+    Attributes:
+        instance: Its id.
+        at: When its training had ended, seconds since the epoch. EC2 takes it later.
+    """
+
+    instance: str
+    at: float
+
+
+@dataclass(frozen=True)
 class TrainingReport:
     """What the training reports.
 
@@ -130,8 +143,8 @@ class TrainingReport:
         failure: Why it failed, in at most LONGEST_FAILURE characters.
         script_failures: How often the script failed; bounded by the job's max_script_retries.
         interruptions: How often an instance left after a notice of EC2's.
-        noticed: The last of these instances, the newest last. EC2 itself says of one that powered itself off after a
-            notice that it went by itself.
+        noticed: The last of these instances, the newest last. Of one that powered itself off after a notice, EC2 says
+            that it went by itself.
         step: Completed steps.
         total_steps: Of the whole training, if known.
         durable_step: The newest checkpoint that was durable on the volume.
@@ -145,7 +158,7 @@ class TrainingReport:
     failure: str | None = None
     script_failures: int = 0
     interruptions: int = 0
-    noticed: tuple[str, ...] = ()
+    noticed: tuple[Departure, ...] = ()
     step: int | None = None
     total_steps: int | None = None
     durable_step: int | None = None
@@ -326,6 +339,10 @@ def _stored_snapshot_from(reader: Reader) -> StoredSnapshot:
     return StoredSnapshot(id=reader.text("id"), gib=reader.number("gib"), since=reader.number("since"))
 
 
+def _departure_from(reader: Reader) -> Departure:
+    return Departure(instance=reader.text("instance"), at=reader.number("at"))
+
+
 def _training_from(reader: Reader) -> TrainingReport:
     return TrainingReport(
         state=reader.choice("state", _STATES, WAITING),
@@ -333,7 +350,7 @@ def _training_from(reader: Reader) -> TrainingReport:
         failure=reader.optional_text("failure"),
         script_failures=reader.whole("script_failures", 0),
         interruptions=reader.whole("interruptions", 0),
-        noticed=reader.texts("noticed"),
+        noticed=reader.each("noticed", _departure_from),
         step=reader.optional_whole("step"),
         total_steps=reader.optional_whole("total_steps"),
         durable_step=reader.optional_whole("durable_step"),

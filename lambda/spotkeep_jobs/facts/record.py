@@ -108,7 +108,7 @@ class Charges(Record):
     """What the instances of one attempt on a fleet cost, in the prices of the market; see `fleets.charges`."""
 
     instance_seconds: float
-    """How long instances were billed."""
+    """How long instances ran, a minute at least."""
     instances_usd: float | None = None
     """None where a price is not known."""
     on_demand_usd: float | None = None

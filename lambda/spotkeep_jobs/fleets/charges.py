@@ -1,16 +1,19 @@
 """What an attempt on a fleet cost, in the prices of the market it was in. Pure.
 
 A spot instance is billed by the second, at the price its zone had in that second; the price moves a few times a day.
-What EC2 does not say, and no setting, is not guessed: the figure is then unknown, and says which price is missing.
+One that EC2 takes back within its first hour is not billed at all. What EC2 does not say, and no setting, is not
+guessed: the figure is then unknown, and says which price is missing.
 
-Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/using-spot-instances-history.html
+Sources:
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/using-spot-instances-history.html
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/billing-for-interrupted-spot-instances.html
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from spotkeep_jobs.facts.record import Charges
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from spotkeep_jobs.fleets.history import InstanceLife
 
 _SECONDS_PER_HOUR = 3600
+_FREE_WHEN_TAKEN = timedelta(hours=1)
 _SHORTEST_BILL_SECONDS = 60.0
 """Linux instances are billed by the second, a minute at least: "Amazon EC2 On-Demand pricing"."""
 _HOURS_PER_MONTH = 730
@@ -73,6 +77,8 @@ def charges_of(
             unknown[f"on demand {life.instance_type}"] = None
         else:
             on_demand_usd += used * on_demand / _SECONDS_PER_HOUR
+        if life.spot and life.taken and ended - life.launched_at < _FREE_WHEN_TAKEN:
+            continue
         if life.spot:
             usd = _spot_usd(life, spot_prices, ended=ended)
             if usd is None:

@@ -84,7 +84,7 @@ class Told(StrEnum):
 class InstanceLife(Record):
     """One instance of the fleet.
 
-    Attributes are as EC2 says; `heard_at`, `training_at` and `noticed` as the fleet record says.
+    Attributes are as EC2 says; `heard_at`, `training_at` and `noticed_at` as the fleet record says.
     """
 
     instance_id: str
@@ -98,9 +98,19 @@ class InstanceLife(Record):
     ended_at: UtcTime | None = None
     ended_by: str | None = None
     """The code of EC2's reason."""
-    noticed: bool = False
-    """Whether its agent left on a notice of EC2's; when it then powered itself off, EC2 does not say so."""
+    noticed_at: UtcTime | None = None
+    """When its training had ended on a notice of EC2's; of one that then powered itself off, EC2 does not say so."""
     told: Told = Told.NOTHING
+
+    @property
+    def taken(self) -> bool:
+        """Whether EC2 took it back."""
+        return (self.ended_by or "").startswith(_INTERRUPTED_BY_EC2)
+
+    @property
+    def worked_until(self) -> datetime | None:
+        """When its work ended: after a notice it may have waited for EC2; None while it goes on."""
+        return self.ended_at and min(self.noticed_at or self.ended_at, self.ended_at)
 
 
 class Transition(Record):
@@ -301,7 +311,9 @@ def as_training_job(history: FleetHistory, record: FleetRecord | None) -> Traini
     last = history.lives[-1] if history.lives else None
     until = history.over_at
     used = (
-        sum(((life.ended_at or until) - life.launched_at).total_seconds() for life in history.lives) if until else None
+        sum(((life.worked_until or until) - life.launched_at).total_seconds() for life in history.lives)
+        if until
+        else None
     )
     status = "InProgress"
     if over:
@@ -383,11 +395,12 @@ def _life_of(instance: Instance) -> InstanceLife:
 def _heard(lives: Sequence[InstanceLife], record: FleetRecord, now: datetime) -> tuple[InstanceLife, ...]:
     """Who holds the lease has an agent that works; its instance is not silent, however long it waits for a volume."""
     holder = None if record.lease is None else record.lease.holder
+    noticed = {each.instance: datetime.fromtimestamp(each.at, tz=UTC) for each in record.training.noticed}
     return tuple(
         life.model_copy(
             update={
                 "heard_at": life.heard_at or (now if life.instance_id == holder else None),
-                "noticed": life.noticed or life.instance_id in record.training.noticed,
+                "noticed_at": life.noticed_at or noticed.get(life.instance_id),
             }
         )
         for life in lives
@@ -447,7 +460,7 @@ def _told(
         if life.told is Told.NOTHING:
             for before in range(place):
                 if told[before].told is not Told.ENDED:
-                    tell_end(told[before], told[before].ended_at or life.launched_at)
+                    tell_end(told[before], told[before].worked_until or life.launched_at)
                     told[before] = told[before].model_copy(update={"told": Told.ENDED})
             tell("Downloading", life.launched_at, life)
             life = life.model_copy(update={"told": Told.LAUNCHED})
@@ -456,7 +469,7 @@ def _told(
             life = life.model_copy(update={"told": Told.TRAINING})
         if life.told is not Told.ENDED and life.ended_at is not None:
             if over_since is None or life.ended_at < over_since:
-                tell_end(life, life.ended_at)
+                tell_end(life, life.worked_until or life.ended_at)
             life = life.model_copy(update={"told": Told.ENDED})
         told[place] = life
     return tuple(told), tuple(entries)
@@ -506,7 +519,7 @@ def _ending(history: FleetHistory, seen: Seen, record: FleetRecord, now: datetim
 def trained_seconds(history: FleetHistory, *, now: datetime) -> float:
     """How long its instances trained, in wall-clock seconds."""
     return sum(
-        ((life.ended_at or now) - life.training_at).total_seconds()
+        ((life.worked_until or now) - life.training_at).total_seconds()
         for life in history.lives
         if life.training_at is not None
     )
@@ -525,12 +538,12 @@ def futile_lives(lives: Sequence[InstanceLife]) -> tuple[InstanceLife, ...]:
 
 def _interrupted(life: InstanceLife) -> bool:
     """Whether EC2 took an instance back, or would have."""
-    return life.noticed or (life.ended_by or "").startswith(_INTERRUPTED_BY_EC2)
+    return life.taken or life.noticed_at is not None
 
 
 def _gave_up(life: InstanceLife) -> bool:
     """Whether an instance went of its own accord, or by ours, before it trained."""
-    return life.training_at is None and not life.noticed and (life.ended_by or "").startswith(_NOT_BY_EC2)
+    return life.training_at is None and life.noticed_at is None and (life.ended_by or "").startswith(_NOT_BY_EC2)
 
 
 def last_words(console: str) -> str | None:

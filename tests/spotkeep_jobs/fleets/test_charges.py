@@ -48,6 +48,40 @@ def test_an_instance_costs_a_minute_at_least() -> None:
     assert (bill.instance_seconds, bill.instances_usd) == (60.0, pytest.approx(0.01))
 
 
+TAKEN, ITS_OWN_DOING = "Server.SpotInstanceTermination", "Client.InstanceInitiatedShutdown"
+
+
+@pytest.mark.parametrize(
+    ("ended_by", "hours", "usd"),
+    [
+        (TAKEN, 0.99, 0.0),
+        (TAKEN, 1.0, 0.2),
+        (ITS_OWN_DOING, 0.5, 0.1),
+        ("Client.UserInitiatedShutdown", 0.5, 0.1),
+        (None, 0.5, 0.1),
+    ],
+)
+def test_an_instance_that_ec2_takes_within_its_first_hour_is_free(
+    ended_by: str | None, hours: float, usd: float
+) -> None:
+    lives = [life(ended=hours, ended_by=ended_by)]
+    found = charges_of(lives, spot_prices=[price(0.2, since=-1)], on_demand_usd_per_hour=ON_DEMAND, until=at(2))
+    assert found.instances_usd == pytest.approx(usd)
+    assert found.on_demand_usd == pytest.approx(hours), "the same time on demand is not free"
+
+
+def test_of_a_free_instance_no_spot_price_is_missing() -> None:
+    lives = [life(ended=0.5, ended_by=TAKEN)]
+    found = charges_of(lives, spot_prices=[], on_demand_usd_per_hour=ON_DEMAND, until=at(2))
+    assert (found.instances_usd, found.unknown) == (0.0, ())
+
+
+def test_an_on_demand_instance_is_never_free() -> None:
+    lives = [life(ended=0.5, ended_by=TAKEN, spot=False)]
+    found = charges_of(lives, spot_prices=[], on_demand_usd_per_hour=ON_DEMAND, until=at(2))
+    assert found.instances_usd == pytest.approx(0.5)
+
+
 def test_an_unknown_price_is_named_and_not_guessed() -> None:
     bill = charges_of([life(), life(zone="us-east-1b", launched=3, ended=4)],
                       spot_prices=[price(0.2, since=-1)], on_demand_usd_per_hour={}, until=at(4))  # fmt: skip

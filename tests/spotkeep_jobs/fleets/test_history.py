@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
-from spotkeep_fleet.record import FAILED, FINISHED, TRAINING, FleetRecord, Lease, TrainingReport, opened
+from spotkeep_fleet.record import FAILED, FINISHED, TRAINING, Departure, FleetRecord, Lease, TrainingReport, opened
 from spotkeep_jobs.fleets.facts import Fleet, FleetEvent, FleetEventKind, Instance, Seen
 from spotkeep_jobs.fleets.history import (
     LEAVING_TAKES,
@@ -25,6 +25,7 @@ from spotkeep_jobs.fleets.history import (
     last_words,
     steps,
     to_terminate,
+    trained_seconds,
 )
 from spotkeep_jobs.fleets.history import opened as history_of
 
@@ -344,11 +345,24 @@ def test_instances_that_left_on_a_notice_before_they_trained_say_nothing_of_the_
         )
         for n in range(MAX_FUTILE_INSTANCES)
     ]
-    last = record(noticed=tuple(each.id for each in left[1:]))
-    found = absorb(history(), seen=seen(*left[:1]), record=record(noticed=(left[0].id,)), now=at(1))
+    departures = [Departure(each.id, each.launched_at.timestamp() + 20) for each in left]
+    last = record(noticed=tuple(departures[1:]))
+    found = absorb(history(), seen=seen(*left[:1]), record=record(noticed=tuple(departures[:1])), now=at(1))
     found = absorb(found, seen=seen(*left), record=last, now=at(11))
     assert found.ending is None
     assert statuses(found)[1:5] == ["Downloading", "Interrupted", "Downloading", "Interrupted"]
+
+
+def test_an_instance_that_waits_for_ec2_after_a_notice_works_no_more() -> None:
+    """The wait may be free, and is nothing that an uninterrupted run would have paid for (I8)."""
+    found = absorb(history(), seen=seen(instance("a", launched=1)), record=trains("a", since=2), now=at(3))
+    left = record(state=TRAINING, noticed=(Departure("i-a", at(9).timestamp()),))
+    taken = instance("a", launched=1, state="terminated", ended_at=at(11), reason="Server.SpotInstanceTermination")
+    found = absorb(found, seen=seen(taken), record=left, now=at(12))
+    assert (found.transitions[-1].status, found.transitions[-1].at) == ("Interrupted", at(9))
+    assert trained_seconds(found, now=at(12)) == 7 * 60
+    stopped = closed(found.model_copy(update={"ending": Ending.STOPPED}), record=left, charges=None, now=at(13))
+    assert as_training_job(stopped, left).training_seconds == 8 * 60
 
 
 def test_a_loss_that_ec2_did_not_cause_says_who_did() -> None:
