@@ -198,6 +198,7 @@ class Cloud:
     Attributes:
         throttled: How often each call is still refused as one too many.
         held: Requests to S3 that get no answer: method and a part of the address.
+        refusing: What no request to S3 may have in its address.
         snapshot_state: What new snapshots are.
         volume_state: What new volumes are.
         release_seconds: How long a volume hangs on to an instance that let it go.
@@ -218,6 +219,7 @@ class Cloud:
         self.calls: Counter[str] = Counter()
         self.throttled: Counter[str] = Counter()
         self.held: set[tuple[str, str]] = set()
+        self.refusing: set[str] = set()
         self.snapshot_state = "completed"
         self.volume_state = "available"
         self.release_seconds = 0.0
@@ -464,6 +466,8 @@ class Cloud:
         name = f"{bucket}/{key}"
         while any(request.method == method and part in name for method, part in tuple(self.held)):
             time.sleep(0.02)
+        if any(part in name for part in self.refusing):
+            return 403, "<Error><Code>AccessDenied</Code></Error>"
         with self._lock:
             self.calls[f"s3:{request.method}"] += 1
             if request.method == "PUT":

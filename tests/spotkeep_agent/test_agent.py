@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import tarfile
 import textwrap
 import time
 from collections.abc import Callable, Iterator
@@ -213,6 +215,58 @@ def test_s3_alone_suffices_when_the_volume_is_lost(cloud: Cloud, launch: Callabl
     assert second.finish() == 0
     assert steps_of(second, "downloaded") == steps_of(first, "saved")[-1:]
     assert total(cloud) == str(sum(range(STEPS)))
+
+
+OWN_FILES = """
+import os, pathlib, time
+
+saved = pathlib.Path(os.environ["SPOTKEEP_CHECKPOINT_DIR"], "epochs/last.txt")
+if not saved.exists():
+    saved.parent.mkdir()
+    saved.write_text("5 epochs")
+    print("waits to be interrupted", flush=True)
+    time.sleep(600)
+pathlib.Path(os.environ["SM_OUTPUT_DATA_DIR"], "curve").write_text("goes on after " + saved.read_text())
+"""
+
+
+def test_a_script_with_files_of_its_own_goes_on_from_them_when_the_volume_is_lost(
+    cloud: Cloud, launch: Callable[..., None]
+) -> None:
+    launch(script=OWN_FILES)
+    first = cloud.boot("us-east-1a")
+    first.wait_for("waits to be interrupted")
+    copy = "bucket/runs/run/checkpoints/epochs/last.txt"
+    deadline = time.monotonic() + 120
+    while copy not in cloud.objects:
+        assert time.monotonic() < deadline, first.lines
+        time.sleep(0.05)
+    first.power_off()
+    cloud.change(lambda record: replace(record, volume=None))
+    cloud.volumes.clear()
+    second = cloud.boot("us-east-1b")
+    assert second.finish() == 0
+    second.wait_for('"event":"output-sent"')
+    archive = io.BytesIO(cloud.objects["bucket/runs/run/output/output.tar.gz"][0])
+    with tarfile.open(fileobj=archive) as packed:
+        curve = packed.extractfile("./curve")
+        assert curve is not None
+        assert curve.read() == b"goes on after 5 epochs"
+    assert copy in cloud.objects
+    assert cloud.record.training.output_uri is None, "there is no model"
+    assert cloud.record.kept == ()
+
+
+def test_a_volume_with_what_could_not_be_sent_is_kept(cloud: Cloud, launch: Callable[..., None]) -> None:
+    launch(output_uri="s3://refusing/runs/run/output/")
+    cloud.refusing.add("refusing/")
+    instance = cloud.boot("us-east-1a")
+    assert instance.finish() == 0
+    assert '"what":"the model"' in instance.wait_for('"event":"not-in-s3"')
+    record = cloud.record
+    assert record.training.state == FINISHED
+    assert record.volume is not None
+    assert record.kept == (record.volume.id,)
 
 
 def test_a_script_that_fails_is_no_success_and_is_tried_again(cloud: Cloud, launch: Callable[..., None]) -> None:

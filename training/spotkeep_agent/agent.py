@@ -35,6 +35,7 @@ from .notices import NoticeBoard
 from .settings import AgentSettings
 from .training.checkpoint_copies import CheckpointCopies
 from .training.process import TrainingProcess, runner_command, training_environment
+from .training.script_files import SCAN_SECONDS
 from .training.supplies import Supplies, clear_failure, read_failure
 from .training.user import current_user, find_user
 from .volume import actions as do
@@ -87,6 +88,7 @@ class Agent:
         self._report_changes: dict[str, Any] = {}
         self._save_problem: str | None = None
         self._stepped = False
+        self._on_volume_only = False
         self._copies: CheckpointCopies | None = None
         self._log: LogStream | None = None
 
@@ -187,6 +189,7 @@ class Agent:
                 calls=self._calls,
                 fetching=self._fetching,
                 on_uploaded=self._on_uploaded,
+                scan_seconds=SCAN_SECONDS / self._settings.time_scale,
             )
         return self._copies
 
@@ -209,7 +212,7 @@ class Agent:
                 return Leaving(why)
             what = "the volume cannot be written: " if isinstance(error, OSError) else ""
             return Leaving(f"{what}{error}", failed=True)
-        if restored is not None:
+        if restored is not None or (self._copies is not None and self._copies.restored_files):
             self._machine.own(base / "checkpoints", uid=user.uid, gid=user.gid)
         self._phase("supplies")
         notice_folder = self._settings.state / "job"
@@ -258,6 +261,7 @@ class Agent:
         if copies is None:
             return None
         restored = copies.restore_newer(known_uploaded=record.training.uploaded_step)
+        copies.start()
         if restored is not None:
             self._event("downloaded", step=restored)
         return restored
@@ -306,7 +310,8 @@ class Agent:
         self._event("instance-leaving", reason=notice.source, exit_code=exit_code)
         if self._copies is not None:
             self._copies.cancelled.set()
-            self._copies.finish(lambda: box.copy - (time.monotonic() - began), newest_only=True)
+            copy_ends = began + box.copy
+            self._copies.finish(lambda: copy_ends - time.monotonic(), exit_code=exit_code, goes_on=True)
         if exit_code == 0:
             # It was done anyway.
             return self._after_exit(0) or Leaving(notice.source)
@@ -319,16 +324,18 @@ class Agent:
             return Leaving(self._board.why() or "the training left after a notice that cannot be confirmed")
         if exit_code == 0:
             if self._copies is not None:
-                self._copies.finish(self._until(_LAST_COPY_SECONDS), newest_only=False)
-            output = self._send_model()
-            return self._conclude(FINISHED, exit_code=0, failure=None, output_uri=output)
+                self._finish_copies(self._copies, exit_code=0)
+            self._send(Supplies.send_output, what="the output")
+            model = self._send(Supplies.send_model, what="the model")
+            return self._conclude(FINISHED, exit_code=0, failure=None, output_uri=model)
         failure = read_failure(self._settings.mount_point)
         job = self._custody.record.job
         failures = self._custody.record.training.script_failures + 1
         self._say(f"the training ended with exit code {exit_code}, failure {failures} of {job.max_script_retries + 1}")
         if failures > job.max_script_retries:
             if self._copies is not None:
-                self._copies.finish(self._until(_LAST_COPY_SECONDS), newest_only=False)
+                self._finish_copies(self._copies, exit_code=exit_code)
+            self._send(Supplies.send_output, what="the output")
             return self._conclude(FAILED, exit_code=exit_code, failure=failure, script_failures=failures)
         self._put("script-failed", exit_code=exit_code, script_failures=failures)
         try:
@@ -336,6 +343,10 @@ class Agent:
         except (LeaseLostError, ConnectionError) as error:
             return Leaving(str(error))
         return None
+
+    def _finish_copies(self, copies: CheckpointCopies, *, exit_code: int) -> None:
+        if not copies.finish(self._until(_LAST_COPY_SECONDS), exit_code=exit_code, goes_on=False):
+            self._miss_in_s3("a checkpoint, or a file beside them", "it has not arrived in time")
 
     def _until(self, seconds: float) -> Callable[[], float]:
         began = time.monotonic()
@@ -347,18 +358,24 @@ class Agent:
 
         return left
 
-    def _send_model(self) -> str | None:
+    def _send(self, send: Callable[[Supplies, str], str | None], *, what: str) -> str | None:
         uri = self._custody.record.job.output_uri
         if uri is None:
             return None
-        supplies = Supplies(self._calls, base=self._settings.mount_point, cancelled=threading.Event())
         try:
-            return supplies.send_model(uri)
+            sent = send(Supplies(self._calls, base=self._settings.mount_point, cancelled=threading.Event()), uri)
         except (CheckpointError, OSError) as error:
-            # The model is on the volume, which is kept; the run is done all the same.
-            _logger.exception("the model could not be sent")
-            self._event("model-not-sent", problem=str(error))
+            _logger.exception("%s could not be sent", what)
+            self._miss_in_s3(what, str(error))
             return None
+        if sent is not None:
+            self._event("output-sent", uri=sent)
+        return sent
+
+    def _miss_in_s3(self, what: str, problem: str) -> None:
+        """Say that the volume has what S3 has not: the run is done all the same, and nobody deletes that volume."""
+        self._on_volume_only = True
+        self._event("not-in-s3", what=what, problem=problem)
 
     def _conclude(self, state: str, **changes: Any) -> Leaving:
         for attempt in range(10):
@@ -384,7 +401,10 @@ class Agent:
             training = replace(record.training, **reported)
             if not trains:
                 return replace(record, training=training)
-            return replace(record, training=training, setbacks=0, problem=self._save_problem)
+            kept = record.kept
+            if self._on_volume_only and record.volume is not None and record.volume.id not in kept:
+                kept = (*kept, record.volume.id)
+            return replace(record, training=training, setbacks=0, problem=self._save_problem, kept=kept)
 
         self._custody.write(change)
 
@@ -459,6 +479,8 @@ class Agent:
     # The end
 
     def _leave(self, leaving: Leaving) -> Leaving:
+        if self._copies is not None:
+            self._copies.stop()
         notice = self._board.notice
         if notice is not None and not self._board.from_ec2:
             self._board.confirm()

@@ -29,7 +29,7 @@ _QUIET = frozenset(
     {
         *(JobEventKind.SAVED, JobEventKind.UPLOADED, JobEventKind.DOWNLOADED, JobEventKind.SCHEDULE),
         *(JobEventKind.START, JobEventKind.EXIT),
-        *(JobEventKind.INSTANCE_LEAVING, JobEventKind.INSTANCE_FINISHED),
+        *(JobEventKind.INSTANCE_LEAVING, JobEventKind.INSTANCE_FINISHED, JobEventKind.OUTPUT_SENT),
     }
 )
 

@@ -72,8 +72,13 @@ def event_text(event: JobEvent) -> str:
             return f"{_instance(fields)} is done"
         case JobEventKind.INSTANCE_FAILED:
             return f"{_instance(fields)} gives up: exit code {fields.get('exit_code', '?')}"
-        case JobEventKind.MODEL_NOT_SENT:
-            return f"the model could not be sent: {fields.get('problem', 'no reason given')}; it is on the volume"
+        case JobEventKind.OUTPUT_SENT:
+            return f"sent {fields.get('uri', 'its output')}"
+        case JobEventKind.NOT_IN_S3:
+            return (
+                f"not in S3: {fields.get('what', 'something')} ({fields.get('problem', 'no reason given')}); "
+                "it is on the volume, which is kept"
+            )
 
 
 def _instance(fields: Mapping[str, Any]) -> str:

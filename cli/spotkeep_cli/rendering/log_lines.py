@@ -38,7 +38,8 @@ _STYLES = {
     JobEventKind.INSTANCE_FINISHED: "dim",
     JobEventKind.INSTANCE_SCRIPT_FAILED: "yellow",
     JobEventKind.INSTANCE_FAILED: "yellow",
-    JobEventKind.MODEL_NOT_SENT: "yellow",
+    JobEventKind.OUTPUT_SENT: "dim",
+    JobEventKind.NOT_IN_S3: "yellow",
     JobEventKind.FINISH: "green",
 }
 

@@ -119,6 +119,8 @@ def _facts(run: Run, *, now: datetime) -> RenderableType:
         rows.append(("training job", run.job_name))
     rows.append(("checkpoints", run.checkpoint_uri))
     rows.append(("model", run.output_uri or "not there yet" if not run.state.ended else run.output_uri or "none"))
+    if run.output_uri:
+        rows.append(("other output", "output.tar.gz beside it, where the script left some"))
     if run.waits_because and not run.state.ended:
         rows.append(("waits, says EC2", run.waits_because))
     if run.failure_reason:

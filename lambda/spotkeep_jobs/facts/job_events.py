@@ -59,7 +59,10 @@ class JobEventKind(StrEnum):
     """The script failed and is started again."""
     INSTANCE_FINISHED = "instance-finished"
     INSTANCE_FAILED = "instance-failed"
-    MODEL_NOT_SENT = "model-not-sent"
+    OUTPUT_SENT = "output-sent"
+    """Model or other output is in S3, at `uri`."""
+    NOT_IN_S3 = "not-in-s3"
+    """The run is over, and something of it, `what`, is on its volume only, which is kept."""
 
 
 @dataclass(frozen=True, kw_only=True)

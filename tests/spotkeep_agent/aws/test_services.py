@@ -154,7 +154,8 @@ def test_the_newer_of_volume_and_s3_is_restored(calls: AwsCalls, bucket: str, tm
     save(first, 2)
     copies = CheckpointCopies(f"s3://{bucket}/run", first, calls=calls, fetching=calls, on_uploaded=uploaded.append)
     assert not copies.has_any()
-    assert copies.finish(lambda: 30.0, newest_only=True)
+    copies.start()
+    assert copies.finish(lambda: 30.0, exit_code=0, goes_on=True)
     assert uploaded == [2]
     second.mkdir()
     lost = CheckpointCopies(f"s3://{bucket}/run", second, calls=calls, fetching=calls, on_uploaded=uploaded.append)

@@ -49,6 +49,7 @@ def train(
 ) -> None:
     """Train as a script does, beside an agent that copies some of the checkpoints and is too slow for others."""
     monkeypatch.setenv("SPOTKEEP_EVENTS", "stdout")
+    copies.start()
     with Checkpointer(
         {"weights": list(range(100))}, directory, every_steps=1, keep_last=2, keep_every=4, keep_best=Best("loss")
     ) as checkpointer:
@@ -77,7 +78,7 @@ def test_what_the_script_keeps_for_its_step_or_as_the_best_stays_in_s3(
         f"s3://{bucket}/run", tmp_path, calls=calls, fetching=calls, on_uploaded=lambda step: None
     )
     train(tmp_path, copies, steps=12, hear=capsys.readouterr, monkeypatch=monkeypatch, copied=copied)
-    assert copies.finish(lambda: 30.0, newest_only=False)
+    assert copies.finish(lambda: 30.0, exit_code=0, goes_on=False)
     assert sorted(CheckpointDirectory(tmp_path).steps()) == [3, 4, 8, 11, 12]
     assert in_s3(s3, bucket) == [3, 4, 8, 11, 12]
 
@@ -90,5 +91,5 @@ def test_nothing_is_removed_from_s3_while_a_script_has_not_said_what_it_keeps(
     )
     copies.keep({"last": 0})
     train(tmp_path, copies, steps=6, hear=None, monkeypatch=monkeypatch, copied=range(1, 6))
-    assert copies.finish(lambda: 30.0, newest_only=False)
+    assert copies.finish(lambda: 30.0, exit_code=0, goes_on=False)
     assert in_s3(s3, bucket) == [1, 2, 3, 4, 5, 6]

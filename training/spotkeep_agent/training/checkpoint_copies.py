@@ -1,5 +1,7 @@
 """The second tier on an instance: checkpoints go to S3 beside the training, and come back when the volume lacks them.
 
+So do files of the script's own among them (`script_files`).
+
 The agent does it, not the script: so it works without boto3, and on a notice the script does not wait for the network.
 """
 
@@ -13,12 +15,16 @@ from typing import Callable
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.disk.retention import read_retention
 from spotkeep.errors import CheckpointError
+from spotkeep.notices.notice import EXIT_INTERRUPTED
 from spotkeep.remote.background_upload import BackgroundUpload, UploadOutcome, upload_pace
 from spotkeep.remote.remote_checkpoints import RemoteCheckpoints
 from spotkeep.remote.s3_objects import S3Place
 from spotkeep.remote.transfer import TransferCancelledError
+from spotkeep.schedule.interruption_history import HISTORY_NAME
 from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.aws.object_store import objects_of
+
+from .script_files import SCAN_SECONDS, ScriptFiles
 
 _logger = logging.getLogger("spotkeep.agent")
 
@@ -32,6 +38,11 @@ class CheckpointCopies:
         calls: To S3.
         fetching: To S3, for what is fetched before the training starts.
         on_uploaded: Told the step of each checkpoint that has arrived.
+        scan_seconds: Between two scans for files of the script's own.
+
+    Attributes:
+        cancelled: Set it to break off what is being restored.
+        restored_files: Whether files of the script's own were restored.
     """
 
     def __init__(
@@ -42,13 +53,19 @@ class CheckpointCopies:
         calls: AwsCalls,
         fetching: AwsCalls,
         on_uploaded: Callable[[int], None],
+        scan_seconds: float = SCAN_SECONDS,
     ) -> None:
         place = S3Place.parse(uri)
+        objects, fetched, pace = objects_of(calls, place.bucket), objects_of(fetching, place.bucket), upload_pace()
         self._directory = CheckpointDirectory(directory)
-        self._remote = RemoteCheckpoints(place, self._directory, objects=objects_of(calls, place.bucket))
-        self._fetched = RemoteCheckpoints(place, self._directory, objects=objects_of(fetching, place.bucket))
+        self._remote = RemoteCheckpoints(place, self._directory, objects=objects)
+        self._fetched = RemoteCheckpoints(place, self._directory, objects=fetched)
         self._on_uploaded = on_uploaded
-        self._upload = BackgroundUpload(self._remote, retention=None, pace=upload_pace(), on_outcome=self._on_outcome)
+        self._upload = BackgroundUpload(self._remote, retention=None, pace=pace, on_outcome=self._on_outcome)
+        self._files = ScriptFiles(
+            place, directory, objects=objects, fetching=fetched, pace=pace, scan_seconds=scan_seconds
+        )
+        self.restored_files = False
         self.cancelled = threading.Event()
 
     def newest_here(self) -> int | None:
@@ -58,12 +75,19 @@ class CheckpointCopies:
     def restore_newer(self, *, known_uploaded: int | None) -> int | None:
         """Bring a checkpoint from S3 that is newer than those on the volume. Gives its step, None when there is none.
 
+        A volume that is new gets the files of the script's own, too.
+
         Args:
             known_uploaded: The newest step known to be in S3; when the volume has it, S3 is not asked.
 
         Raises:
             CheckpointError: If S3 cannot be read; going on would lose what is there.
+            OSError: If the volume cannot be read or written.
         """
+        try:
+            self.restored_files = self._files.restore(cancelled=self.cancelled)
+        except TransferCancelledError:
+            return None
         here = self.newest_here()
         if here is not None and known_uploaded is not None and here >= known_uploaded:
             return None
@@ -84,12 +108,16 @@ class CheckpointCopies:
         return None
 
     def has_any(self) -> bool:
-        """Say whether S3 holds a whole checkpoint.
+        """Say whether S3 holds a whole checkpoint, or a file of the script's own.
 
         Raises:
             CheckpointError: If S3 cannot be read.
         """
-        return bool(self._remote.steps())
+        return bool(self._remote.steps()) or any(name != HISTORY_NAME for name, _ in self._files.in_s3())
+
+    def start(self) -> None:
+        """Begin to copy the files that the script writes beside the checkpoints."""
+        self._files.start()
 
     def keep(self, document: object) -> None:
         """Keep in S3 what the script keeps on the volume.
@@ -105,19 +133,27 @@ class CheckpointCopies:
         """Copy a checkpoint next that is durable on the volume."""
         self._upload.offer(step)
 
-    def finish(self, seconds_left: Callable[[], float], *, newest_only: bool) -> bool:
-        """Wait until the newest checkpoint has arrived, so long at most. Says whether it has.
+    def finish(self, seconds_left: Callable[[], float], *, exit_code: int | None, goes_on: bool) -> bool:
+        """Wait until everything has arrived, so long at most, the newest checkpoint first. Says whether it has.
 
         Args:
             seconds_left: How long at most, asked again and again.
-            newest_only: Whether an older one is left that is to stay and has not arrived: the volume has it.
+            exit_code: The script's; None when it was killed.
+            goes_on: Whether the run goes on with this volume: then an older checkpoint that is to stay and has not
+                arrived is left to the next instance.
         """
         newest = self.newest_here()
         if newest is not None:
             self._upload.offer(newest)
-        done = self._upload.finish(seconds_left, newest_only=newest_only)
+        done = self._upload.finish(seconds_left, newest_only=goes_on)
+        done &= self._files.finish(seconds_left, left_whole=exit_code in (0, EXIT_INTERRUPTED))
         self._upload.stop()
         return done
+
+    def stop(self) -> None:
+        """Copy nothing more, and let go of all files of the volume."""
+        self._upload.stop()
+        self._files.finish(lambda: 0.0, left_whole=False)
 
     def _on_outcome(self, outcome: UploadOutcome) -> None:
         if outcome.problem is not None:

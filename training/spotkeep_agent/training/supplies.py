@@ -61,6 +61,17 @@ class Supplies:
         """
         return self._send_archive(self._base / "model", uri, "model.tar.gz")
 
+    def send_output(self, uri: str) -> str | None:
+        """Pack what the script wrote to SM_OUTPUT_DATA_DIR and send it beside the model, as SageMaker does.
+
+        Gives the archive's address, None when there is nothing.
+
+        Raises:
+            RemoteError: If S3 refuses.
+            OSError: If the volume cannot be read or written.
+        """
+        return self._send_archive(self._base / "output/data", uri, "output.tar.gz")
+
     def _send_archive(self, folder: Path, uri: str, name: str) -> str | None:
         if not folder.is_dir() or not any(folder.iterdir()):
             return None

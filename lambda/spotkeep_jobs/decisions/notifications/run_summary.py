@@ -111,7 +111,7 @@ def places_of(run: Run) -> list[str]:
     """Where its model and its checkpoints are."""
     lines = []
     if run.output_uri is not None:
-        lines += ["Model", f"  {run.output_uri}"]
+        lines += ["Model", f"  {run.output_uri}", "  output.tar.gz beside it, where the script left other output"]
     if resumable(run) and _has_trained(run):
         lines += ["Checkpoints", f"  {run.checkpoint_uri}"]
     return lines or ["There is no model and there are no checkpoints."]

@@ -1,0 +1,374 @@
+"""Files of the script's own among the checkpoints: copied to S3 beside ours, and back to a volume that is new.
+
+Nothing says when such a file is whole. So it is copied when no process has it open for writing and it has not changed
+between two scans, and again when it has changed since. In S3 a copy is there whole or not at all.
+
+What the script removes is removed from S3 a quarter of an hour later, and only by a scan that finds everything else
+copied: what replaces it may still be on its way there.
+
+A small file beside the directory says what this volume has copied. Where it is missing the volume is new, and takes
+what S3 has. A file that is on the volume is never replaced from S3.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import logging
+import os
+import re
+import signal
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Callable, NamedTuple
+
+from spotkeep.disk.storage import LocalStorage
+from spotkeep.disk.upload_markers import UPLOADED_SUFFIX, UPLOADING_SUFFIX
+from spotkeep.errors import RemoteError
+from spotkeep.remote.s3_objects import S3Objects, S3Place
+from spotkeep.remote.transfer import Pace, TransferCancelledError
+from spotkeep_agent.aws.object_files import DRAFT_SUFFIX, WantedFile, fetch_files, send_file
+
+SCAN_SECONDS = 30.0
+REMOVAL_SECONDS = 900.0
+_RECORD_NAME = ".spotkeep-copied.json"
+_MODIFIED_LABEL = "spotkeep-modified-ns"
+_MOST_FILES = 100_000
+_MOST_RECORD_BYTES = 64 * 2**20
+_LONGEST_KEY_BYTES = 1024
+_ATTEMPTS_AT_THE_END = 3
+_RETRY_SECONDS = 5.0
+_LET_GO_SECONDS = 2.0
+_OURS = re.compile(
+    r"step-[0-9]+/(manifest\.json|data-[0-9]{5}\.bin|[^/]*\.draft)"
+    r"|interruptions\.json\.draft"
+    r"|\.spare/.*"  # of earlier versions
+)
+
+_logger = logging.getLogger("spotkeep.agent")
+
+
+class _Stamp(NamedTuple):
+    """How a file is recognised: its size, and the time of its last write in nanoseconds since the epoch."""
+
+    size: int
+    modified_ns: int
+
+
+class _UnsettledError(OSError):
+    """A file has changed, or is being written."""
+
+
+def is_of_the_script(name: str) -> bool:
+    """Say whether a file among the checkpoints is the script's own: not ours, not SageMaker's, nothing half-made.
+
+    Args:
+        name: Relative to the directory, with slashes.
+    """
+    parts = name.split("/")
+    last = parts[-1]
+    if any(part in ("", ".", "..") for part in parts) or last.startswith(".spotkeep-"):
+        return False
+    return not last.endswith((UPLOADING_SUFFIX, UPLOADED_SUFFIX, DRAFT_SUFFIX)) and _OURS.fullmatch(name) is None
+
+
+class ScriptFiles:
+    """The script's own files of one run.
+
+    Args:
+        place: Where the copies are.
+        directory: The checkpoints on the volume.
+        objects: The bucket.
+        fetching: The bucket, for what is fetched before the training starts.
+        pace: How fast they are sent.
+        scan_seconds: Between two scans.
+        clock: Seconds that only go forward.
+    """
+
+    def __init__(
+        self,
+        place: S3Place,
+        directory: Path,
+        *,
+        objects: S3Objects,
+        fetching: S3Objects,
+        pace: Pace,
+        scan_seconds: float = SCAN_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._place = place
+        self._directory = directory
+        self._objects = objects
+        self._fetching = fetching
+        self._pace = pace
+        self._scan_seconds = scan_seconds
+        self._clock = clock
+        self._record = directory.with_name(_RECORD_NAME)
+        self._copied: dict[str, _Stamp] = {}
+        self._before: dict[str, _Stamp] = {}
+        self._gone_since: dict[str, float] = {}
+        self._ending = threading.Event()
+        self._cancelled = threading.Event()
+        self._left_whole = False
+        self._done = False
+        self._thread: threading.Thread | None = None
+
+    def in_s3(self) -> Iterator[tuple[str, int]]:
+        """List the copies: name and size.
+
+        Raises:
+            RemoteError: If S3 cannot be read.
+        """
+        for found in self._fetching.listing(self._place.prefix):
+            name = found.key[len(self._place.prefix) :]
+            if is_of_the_script(name):
+                yield name, found.size
+
+    def restore(self, *, cancelled: threading.Event) -> bool:
+        """Bring what S3 has to a volume that is new. Says whether there was anything.
+
+        Args:
+            cancelled: Set it to break off before the next part; the next call goes on.
+
+        Raises:
+            TransferCancelledError: If it was set.
+            RemoteError: If S3 cannot be read; going on would lose what is there.
+            OSError: If the volume cannot be read or written.
+        """
+        known = self._read_record()
+        if known is not None:
+            self._copied = known
+            return False
+        fetched: list[str] = []
+
+        def wanted() -> Iterator[WantedFile]:
+            for name, size in self.in_s3():
+                path = self._directory / name
+                if not path.exists():
+                    fetched.append(name)
+                    labels = self._fetching.labels(self._place.prefix + name)
+                    modified = "" if labels is None else labels[1].get(_MODIFIED_LABEL, "")
+                    yield WantedFile(
+                        self._fetching,
+                        self._place.prefix + name,
+                        size,
+                        path,
+                        modified_ns=int(modified) if re.fullmatch("[0-9]{1,19}", modified) else None,
+                    )
+
+        self._directory.mkdir(parents=True, exist_ok=True)
+        fetch_files(wanted(), cancelled=cancelled)
+        self._copied = {name: _stamp((self._directory / name).stat()) for name in fetched}
+        self._write_record()
+        return bool(fetched)
+
+    def start(self) -> None:
+        """Begin to copy what the script writes."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="script-files", daemon=True)
+            self._thread.start()
+
+    def finish(self, seconds_left: Callable[[], float], *, left_whole: bool) -> bool:
+        """Copy what there is now that the script has ended, and stop. Says whether all of it is in S3.
+
+        Args:
+            seconds_left: How long at most, asked again and again.
+            left_whole: Whether the script ended of its own accord, its files written to their end. Otherwise those
+                that changed after the last scan may be halves, and stay on the volume.
+        """
+        if self._thread is None:
+            return self._done
+        self._left_whole = left_whole
+        self._ending.set()
+        while self._thread.is_alive() and (seconds := seconds_left()) > 0:
+            self._thread.join(min(seconds, 1.0))
+        self._cancelled.set()
+        self._thread.join(_LET_GO_SECONDS)
+        return self._done
+
+    def _work(self) -> None:
+        while not self._ending.wait(self._scan_seconds):
+            self._try_to_copy(settled_only=True)
+        for attempt in range(_ATTEMPTS_AT_THE_END):
+            if attempt and self._cancelled.wait(_RETRY_SECONDS):
+                return
+            done = self._try_to_copy(settled_only=not self._left_whole)
+            if done is not None:
+                self._done = done
+                return
+
+    def _try_to_copy(self, *, settled_only: bool) -> bool | None:
+        """Scan once. Says whether all is in S3; None when S3 or the volume failed, and another try makes sense."""
+        try:
+            return self.copy(settled_only=settled_only)
+        except TransferCancelledError:
+            return False
+        except (RemoteError, OSError) as error:
+            _logger.warning("files of the script's own are not in S3 yet: %s", error)
+            return None
+
+    def copy(self, *, settled_only: bool) -> bool:
+        """Scan once, copy what is whole and new, in the order it was written. Says whether all is in S3.
+
+        Args:
+            settled_only: Leave out what has changed since the scan before.
+
+        Raises:
+            TransferCancelledError: If `finish` ran out of time.
+            RemoteError: If S3 refuses.
+            OSError: If the directory cannot be read, or holds too much.
+        """
+        found = self._scan()
+        before = self._before
+        if not self._ending.is_set():  # when the script has ended, nothing changes that was cut off in the middle
+            self._before = found
+        copied_all, changed = True, False
+        for name, stamp in sorted(found.items(), key=lambda item: item[1].modified_ns):
+            if self._copied.get(name) == stamp:
+                continue
+            if settled_only and before.get(name) != stamp:
+                copied_all = False
+                continue
+            try:
+                self._send(name, stamp)
+            except _UnsettledError:
+                copied_all = False
+                continue
+            self._copied[name] = stamp
+            changed = True
+        changed = self._remove(found, copied_all=copied_all) or changed
+        if changed:
+            self._write_record()
+        return copied_all
+
+    def _remove(self, found: dict[str, _Stamp], *, copied_all: bool) -> bool:
+        """Remove from S3 what the script has removed long enough ago. Says whether there was anything."""
+        now = self._clock()
+        self._gone_since = {name: self._gone_since.get(name, now) for name in self._copied if name not in found}
+        removed = [
+            name
+            for name, since in self._gone_since.items()
+            if copied_all and (now - since >= REMOVAL_SECONDS or self._left_whole)
+        ]
+        for name in removed:
+            self._objects.delete(self._place.prefix + name)
+            del self._copied[name]
+        return bool(removed)
+
+    def _scan(self) -> dict[str, _Stamp]:
+        found: dict[str, _Stamp] = {}
+        for folder, folders, names in os.walk(self._directory, onerror=_raise):
+            folders.sort()
+            for name in names:
+                path = Path(folder, name)
+                relative = path.relative_to(self._directory).as_posix()
+                if not is_of_the_script(relative) or not _fits_s3(self._place.prefix + relative):
+                    continue
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile, or a link to nothing
+                    status = path.stat()
+                    if stat.S_ISREG(status.st_mode):
+                        found[relative] = _stamp(status)
+                if len(found) > _MOST_FILES:
+                    raise OSError(f"{self._directory} holds more than {_MOST_FILES:,} files of the script's own")
+        return found
+
+    def _send(self, name: str, stamp: _Stamp) -> None:
+        """Copy one file.
+
+        Raises:
+            _UnsettledError: If it changes, is being written, or is not what it seems.
+            TransferCancelledError: If `finish` ran out of time.
+            RemoteError: If S3 refuses.
+        """
+        try:
+            # A pipe does not hold us up.
+            descriptor = os.open(self._directory / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            raise _UnsettledError(str(error)) from error
+        try:
+
+            def require_whole() -> None:
+                if _stamp(os.fstat(descriptor)) != stamp or _is_being_written(descriptor):
+                    raise _UnsettledError(name)
+
+            # Links are followed as long as they stay in the directory: the agent may read more than the script.
+            real = str(Path(f"/proc/self/fd/{descriptor}").readlink())
+            inside = os.path.realpath(self._directory) + os.sep
+            if not real.startswith(inside) or not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise _UnsettledError(name)
+            require_whole()
+            os.fsync(descriptor)  # after a crash the volume shall not have less than S3
+            try:
+                send_file(
+                    self._objects,
+                    self._place.prefix + name,
+                    descriptor,
+                    labels={_MODIFIED_LABEL: str(stamp.modified_ns)},
+                    cancelled=self._cancelled,
+                    pace=self._pace,
+                    require_whole=require_whole,
+                )
+            except RemoteError:
+                raise
+            except OSError as error:
+                raise _UnsettledError(str(error)) from error
+        finally:
+            os.close(descriptor)
+
+    def _read_record(self) -> dict[str, _Stamp] | None:
+        """Read what this volume has copied to this place; None when it says nothing of it."""
+        try:
+            document = json.loads(bytes(LocalStorage().read(self._record, max_bytes=_MOST_RECORD_BYTES)))
+            if document["place"] != str(self._place):
+                return None
+            return {name: _Stamp(int(size), int(at)) for name, (size, at) in document["files"].items()}
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            _logger.warning("%s cannot be understood and is written anew: %s", self._record, error)
+            return None
+
+    def _write_record(self) -> None:
+        document: dict[str, Any] = {"place": str(self._place), "files": self._copied}
+        draft = self._record.with_name(_RECORD_NAME + ".draft")
+        draft.unlink(missing_ok=True)
+        with draft.open("x", encoding="utf-8") as file:  # not through a link that the script has put there
+            json.dump(document, file)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self._record)
+
+
+def _stamp(status: os.stat_result) -> _Stamp:
+    return _Stamp(status.st_size, status.st_mtime_ns)
+
+
+def _fits_s3(key: str) -> bool:
+    try:
+        return len(key.encode()) <= _LONGEST_KEY_BYTES
+    except UnicodeEncodeError:
+        return False
+
+
+def _is_being_written(descriptor: int) -> bool:
+    """Say whether any process has a file open for writing: then the kernel gives no read lease on it (fcntl(2)).
+
+    Where the file system has no leases, this is not known and False.
+    """
+    try:
+        # While there is a lease, a writer would wait, and we would get a signal: by default one that ends the process.
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError as error:
+        return error.errno == errno.EAGAIN
+    return False
+
+
+def _raise(error: OSError) -> None:
+    raise error
