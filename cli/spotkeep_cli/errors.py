@@ -18,7 +18,8 @@ CommandLineError          1  something unexpected
 ├── RehearsalNotJudgedError 12  a rehearsal could not be carried out to its verdict
 ├── DamagedCheckpointsError 13  a checkpoint is damaged
 ├── LeftOverError        14  the account holds what belongs to no live run
-└── DrillFailedError     15  a run whose instance was taken away on purpose did not come back
+├── DrillFailedError     15  a run whose instance was taken away on purpose did not come back
+└── MissingModuleError   16  a rehearsed script needs a Python module that is not installed here
 ```
 """
 
@@ -52,6 +53,7 @@ class ExitCode(IntEnum):
     DAMAGED_CHECKPOINT = 13
     LEFT_OVER = 14
     DRILL_FAILED = 15
+    MISSING_MODULE = 16
 
 
 class CommandLineError(Exception):
@@ -181,3 +183,9 @@ class DrillFailedError(CommandLineError):
     """A run did not train again after a drill, or the drill could not be carried out."""
 
     exit_code = ExitCode.DRILL_FAILED
+
+
+class MissingModuleError(CommandLineError):
+    """A rehearsed script ended for want of a Python module, which says nothing of how it takes an interruption."""
+
+    exit_code = ExitCode.MISSING_MODULE

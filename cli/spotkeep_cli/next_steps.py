@@ -34,6 +34,12 @@ def steps_for_run(run: Run, *, invocation: Invocation, after: str) -> list[NextS
         # The plain AWS command would look in the real AWS.
         if run.output_uri and not invocation.options.local:
             steps.insert(0, ("aws", NextStep(command=f"aws s3 cp {run.output_uri} .", what="fetch the model")))
+    elif run.state is RunState.FAILED and run.started_at is None:
+        # It was refused, or never had an instance: there is no log.
+        steps = [
+            step(f"describe {name}", "why it did not begin"),
+            step(f"resume {name}", "try again when that is put right"),
+        ]
     elif run.state is RunState.FAILED:
         steps = [
             step(f"logs {name}", "what it said before it ended"),

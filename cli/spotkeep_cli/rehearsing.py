@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from spotkeep_cli.connection import app_directory, local_state_directory, project_directory
-from spotkeep_cli.errors import LocalFailureError, RehearsalFailedError, RehearsalNotJudgedError, UsageError
+from spotkeep_cli.connection import INSTALLED_FROM, app_directory, local_state_directory, project_directory
+from spotkeep_cli.errors import (
+    LocalFailureError,
+    MissingModuleError,
+    RehearsalFailedError,
+    RehearsalNotJudgedError,
+    UsageError,
+)
 from spotkeep_cli.judgement import PLACEHOLDER_BUCKET, judge_here
 from spotkeep_cli.launcher_answer import refused
 from spotkeep_cli.preparation import prepare
@@ -15,7 +23,8 @@ from spotkeep_cli.rendering.rehearsal_view import RehearsalView
 from spotkeep_cli.shell_path import activation
 from spotkeep_cli.termination import unwinding_on_sigterm
 from spotkeep_local.errors import LocalAwsError
-from spotkeep_rehearsal.errors import RehearsalError
+from spotkeep_rehearsal.errors import RehearsalError, RehearsedRunFailedError
+from spotkeep_rehearsal.verdict import missing_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -27,6 +36,9 @@ if TYPE_CHECKING:
     from spotkeep_cli.terminal import NextStep, Terminal
     from spotkeep_rehearsal.report_file import WrittenReport
 
+_SET_UP_BY_MAKE = frozenset({"torch", "keras", "lightning", "transformers", "accelerate"})
+_PACKAGES = {"PIL": "pillow", "cv2": "opencv-python-headless", "sklearn": "scikit-learn", "yaml": "pyyaml"}
+"""Packages whose name is not that of their module."""
 ReportT = TypeVar("ReportT", bound="WrittenReport")
 
 
@@ -94,6 +106,7 @@ class Rehearsing:
         Raises:
             LocalFailureError: The local AWS or the CDK CLI failed.
             RehearsalNotJudgedError: There is no verdict.
+            MissingModuleError: The script needs a Python module that is not installed here.
             RehearsalFailedError: It did not pass.
         """
         seams, options = self.invocation.seams, replace(self.invocation.options, local=True)
@@ -106,6 +119,10 @@ class Rehearsing:
                 report = rehearse(plan, connect=connect, observer=view)
         except LocalAwsError as error:
             raise LocalFailureError.of(error) from error
+        except RehearsedRunFailedError as error:
+            if module := missing_module(error.failure):
+                raise _not_installed(module) from error
+            raise RehearsalNotJudgedError(str(error), hint=error.hint) from error
         except RehearsalError as error:
             raise RehearsalNotJudgedError(str(error), hint=error.hint) from error
         report.write(report_path)
@@ -114,9 +131,33 @@ class Rehearsing:
         else:
             for part in (*parts(report), "", f"Report: {_from_here(report_path)}"):
                 self.terminal.show(part)
+        if module := report.missing_module:
+            raise _not_installed(module)
         if not report.passed:
             raise RehearsalFailedError("the rehearsal did not pass", hint=failed_hint)
         self.terminal.show_next(*activation(), *next_steps)
+
+
+def installation(module: str) -> str:
+    """How to install a Python module where local jobs find it: in the environment that this command runs in.
+
+    Args:
+        module: As scripts import it.
+    """
+    if module in _SET_UP_BY_MAKE and Path(sys.prefix) == INSTALLED_FROM / ".venv":
+        where = "" if Path.cwd() == INSTALLED_FROM else f"-C {shlex.quote(str(INSTALLED_FROM))} "
+        return f"install it: make {where}setup-torch"
+    python = shlex.quote(str(Path(sys.prefix) / "bin" / "python"))
+    return (
+        f"install it for the Python that local jobs run with: {python} -m pip install {_PACKAGES.get(module, module)}"
+    )
+
+
+def _not_installed(module: str) -> MissingModuleError:
+    return MissingModuleError(
+        f"the rehearsal was not judged: the script imports {module!r}, which is not installed for local jobs",
+        hint=f"{installation(module)}\n(a module of your own must be in the job's `source`)",
+    )
 
 
 def report_file(name: str, *, given: Path | None) -> Path:

@@ -3,7 +3,8 @@
 ::
 
     RehearsalError
-    └── RehearsalTimeoutError  the runs did not end in time
+    ├── RehearsalTimeoutError    the runs did not end in time
+    └── RehearsedRunFailedError  a run that was to leave something to judge failed
 """
 
 from __future__ import annotations
@@ -33,3 +34,15 @@ class RehearsalTimeoutError(RehearsalError):
             f"the runs did not end within {seconds:g} s: {where}",
             hint="give it longer with --timeout, or make the job shorter with --set",
         )
+
+
+class RehearsedRunFailedError(RehearsalError):
+    """A run failed that was to leave something to judge.
+
+    Attributes:
+        failure: Why, in the words of its record.
+    """
+
+    def __init__(self, *, run: str, failure: str) -> None:
+        super().__init__(f"{run} failed: {failure}", hint="run the script by itself first, and mend what it says")
+        self.failure = failure

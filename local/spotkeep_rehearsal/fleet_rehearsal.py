@@ -103,13 +103,18 @@ class FleetReport(WrittenReport):
         """Whether nothing speaks against the run, and every check passed."""
         return self.of_the_run.passed and all(check.passed for check in self.checks)
 
+    @property
+    def missing_module(self) -> str | None:
+        """The Python module without which the script could not be judged."""
+        return self.of_the_run.missing_module
+
     def to_document(self) -> dict[str, Any]:
         """Return the report as the JSON document that programs read."""
         evidence = self.evidence
         alive = {"before": evidence.before, "trained": evidence.trained, "after": evidence.after}
         return {
             **self.of_the_run.to_document(),
-            "verdict": "pass" if self.passed else "fail",
+            "verdict": "not judged" if self.missing_module else "pass" if self.passed else "fail",
             "checks": [asdict(check) for check in self.checks],
             "instances_are": evidence.isolation,
             "instances": [_instance_document(life) for life in evidence.lives],

@@ -17,10 +17,10 @@ from typing import Any, Protocol
 from spotkeep_jobs.aws.training_logs import CloudWatchJobLogs
 from spotkeep_jobs.facts.job_events import JobEventKind
 from spotkeep_jobs.facts.record import Attempt, Pool, Run
-from spotkeep_jobs.facts.states import NotificationKind, PoolState
+from spotkeep_jobs.facts.states import NotificationKind, PoolState, RunState
 from spotkeep_local.control import LocalControl
 from spotkeep_local.lifecycle import LocalAws
-from spotkeep_rehearsal.errors import RehearsalTimeoutError
+from spotkeep_rehearsal.errors import RehearsalTimeoutError, RehearsedRunFailedError
 from spotkeep_rehearsal.evidence import Check, ReceivedNotification
 from spotkeep_rehearsal.pool_verdict import JobStart, PoolEvidence, judge_pool
 from spotkeep_rehearsal.report_file import WrittenReport
@@ -228,6 +228,9 @@ class _PoolRehearsal:
         with self._staging.stage(stage) as outcome:
             deployment.launch(run=run, keep_alive_seconds=self._plan.real(KEEP_ALIVE_SECONDS))
             self._until(lambda: self._head(deployment, run).state.ended, what=run, deployment=deployment)
+            head = self._head(deployment, run)
+            if head.state is RunState.FAILED:
+                raise RehearsedRunFailedError(run=run, failure=head.failure_reason or "")
             attempt = deployment.runs.attempts(run)[-1]
             resumed = [event.at for event in logs.read(attempt.job_name).events if event.kind is JobEventKind.RESUME]
             if not resumed:

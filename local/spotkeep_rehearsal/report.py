@@ -39,10 +39,16 @@ class Report(WrittenReport):
         """Whether nothing speaks against the run."""
         return self.verdict.passed
 
+    @property
+    def missing_module(self) -> str | None:
+        """The Python module without which the script could not be judged."""
+        return self.verdict.missing_module
+
     def to_document(self) -> dict[str, Any]:
         """Return the report as the JSON document that programs read."""
         return {
-            "verdict": "pass" if self.verdict.passed else "fail",
+            "verdict": "not judged" if self.missing_module else "pass" if self.passed else "fail",
+            "missing_module": self.missing_module,
             "reasons": list(self.verdict.reasons),
             "run": self.run.run,
             "reference_run": self.reference.run,

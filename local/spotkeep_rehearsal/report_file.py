@@ -16,6 +16,11 @@ class WrittenReport(abc.ABC):
     def passed(self) -> bool:
         """Whether the verdict is good."""
 
+    @property
+    def missing_module(self) -> str | None:
+        """The Python module without which the script could not be judged."""
+        return None
+
     @abc.abstractmethod
     def to_document(self) -> dict[str, Any]:
         """Return the report as the JSON document that programs read."""

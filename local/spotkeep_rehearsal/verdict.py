@@ -6,6 +6,7 @@ and where to look.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from itertools import pairwise
 from spotkeep_rehearsal.evidence import Ending, Interruption, ProcessLife, ReceivedNotification, RunEvidence
 
 _COMPLETED = "COMPLETED"
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,11 +26,13 @@ class Verdict:
         reasons: Every reason why it did not pass; empty when it passed.
         interruptions: What each loss of capacity cost.
         identical_to_uninterrupted: Whether the final model equals, file by file, that of a run left alone.
+        missing_module: The Python module without which the script ended; then there is no judgement on it.
     """
 
     reasons: tuple[str, ...]
     interruptions: tuple[Interruption, ...]
     identical_to_uninterrupted: bool
+    missing_module: str | None = None
 
     @property
     def passed(self) -> bool:
@@ -56,14 +60,35 @@ def judge(
     """
     interruptions = interruptions_of(run)
     identical = bool(run.model_files) and run.model_files == reference.model_files
-    reasons = [
-        *_endings(run, reference),
-        *_interruptions_happened(planned_interruptions, interruptions),
-        *(reason for pair in enumerate(interruptions, start=1) for reason in _little_was_lost(*pair, run=run)),
-        *_same_model(run, reference),
-        *_told_once(run, reference, notifications),
-    ]
-    return Verdict(reasons=tuple(reasons), interruptions=interruptions, identical_to_uninterrupted=identical)
+    # Of the run left alone: what only an interrupted one lacks is the interruption's doing.
+    missing = missing_module(reference.failure)
+    reasons = (
+        [_not_installed(missing)]
+        if missing
+        else [
+            *_endings(run, reference),
+            *_interruptions_happened(planned_interruptions, interruptions),
+            *(reason for pair in enumerate(interruptions, start=1) for reason in _little_was_lost(*pair, run=run)),
+            *_same_model(run, reference),
+            *_told_once(run, reference, notifications),
+        ]
+    )
+    return Verdict(
+        reasons=tuple(reasons),
+        interruptions=interruptions,
+        identical_to_uninterrupted=identical,
+        missing_module=missing,
+    )
+
+
+def missing_module(failure: str | None) -> str | None:
+    """The Python module for want of which a script ended, as its traceback says; None where it ended otherwise.
+
+    Args:
+        failure: Why its run failed, in the words of the record.
+    """
+    found = _MISSING.search(failure or "")
+    return found and found[1].partition(".")[0]
 
 
 def interruptions_of(run: RunEvidence) -> tuple[Interruption, ...]:
@@ -96,6 +121,13 @@ def _interruption(life: ProcessLife, after: ProcessLife | None) -> Interruption:
         resumed_from_step=resumed,
         steps_repeated=max(0, (life.last_step or 0) - (resumed or 0)) if known else None,
         seconds_to_resume=round(after.started_at - life.ended_at, 3) if after else None,
+    )
+
+
+def _not_installed(module: str) -> str:
+    return (
+        f"the script imports {module!r}, which the Python that local jobs run with does not have: nothing is known of"
+        " what an interruption would do to it"
     )
 
 

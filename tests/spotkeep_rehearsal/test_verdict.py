@@ -144,3 +144,33 @@ def test_a_loss_without_a_next_life_has_no_resume() -> None:
     assert only.resumed_from_step is None
     assert only.steps_repeated is None
     assert only.seconds_to_resume is None
+
+
+WITHOUT_TORCH = (
+    "AlgorithmError: python train.py exited with code 1:\nTraceback (most recent call last):\n"
+    "    import torch.nn\nModuleNotFoundError: No module named 'torch.nn', exit code: 1"
+)
+
+
+def failed(run: RunEvidence, failure: str = WITHOUT_TORCH) -> RunEvidence:
+    return replace(run, state="FAILED", failure=failure, model_files={})
+
+
+def test_a_package_that_is_not_installed_is_no_verdict_on_the_script() -> None:
+    verdict = judge(planned_interruptions=2, run=failed(KEPT), reference=failed(REFERENCE), notifications=NOTIFICATIONS)
+    assert (verdict.missing_module, verdict.passed) == ("torch", False)
+    (reason,) = verdict.reasons
+    assert "the script imports 'torch'" in reason
+
+
+def test_a_module_that_only_the_interrupted_run_lacks_is_one() -> None:
+    verdict = judge(planned_interruptions=2, run=failed(KEPT), reference=REFERENCE, notifications=NOTIFICATIONS)
+    assert verdict.missing_module is None
+    assert "ended as FAILED" in verdict.reasons[0]
+
+
+def test_so_is_every_other_failure() -> None:
+    both = [failed(run, "AlgorithmError: KeyError: 'model'") for run in (KEPT, REFERENCE)]
+    verdict = judge(planned_interruptions=2, run=both[0], reference=both[1], notifications=NOTIFICATIONS)
+    assert verdict.missing_module is None
+    assert len(verdict.reasons) > 1

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 def fleet_report(report: FleetReport) -> Iterator[RenderableType]:
     """The parts of the report, to be printed one below the other."""
+    if report.missing_module:
+        yield from verdict_on(report.of_the_run)
+        return
     yield from findings_of(report.of_the_run, notice="EC2", durable="durable")
     yield Text("\nFrom boot to the first step, in seconds", style="bold")
     yield _recoveries(report.evidence.lives)

@@ -100,7 +100,8 @@ class RehearsalView(AbstractContextManager["RehearsalView"]):
 
 def report_of(report: Report) -> Sequence[RenderableType]:
     """What a person reads at the end: what was taken, the notification, the bill, the verdict."""
-    return [*findings_of(report, notice="SIGTERM", durable="durable in S3"), "", *verdict_on(report)]
+    findings = () if report.missing_module else findings_of(report, notice="SIGTERM", durable="durable in S3")
+    return [*findings, "", *verdict_on(report)]
 
 
 def findings_of(report: Report, *, notice: str, durable: str) -> Sequence[RenderableType]:
@@ -168,7 +169,9 @@ def verdict_on(report: Report) -> list[RenderableType]:
     if report.verdict.passed:
         same = "The final model equals, bit for bit, that of a run that was left alone."
         return [Text.assemble(("PASS  ", "bold green"), same)]
+    failed = ("FAIL  ", "bold red"), "This job would not survive on spot capacity:"
+    not_judged = ("NOT JUDGED  ", "bold yellow"), "This job could not begin on this machine:"
     return [
-        Text.assemble(("FAIL  ", "bold red"), "This job would not survive on spot capacity:"),
+        Text.assemble(*(not_judged if report.missing_module else failed)),
         *(Text.assemble(("  - ", "red"), reason) for reason in report.verdict.reasons),
     ]

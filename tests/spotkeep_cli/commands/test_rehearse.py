@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spotkeep_cli import connection
+from spotkeep_cli import connection, rehearsing
 from spotkeep_cli.errors import ExitCode
 from spotkeep_cli.job_file import read_job_file
 from spotkeep_cli.rehearsed_deployment import RehearsedDeployment
 from spotkeep_local.errors import StartError
 from spotkeep_rehearsal import rehearsal
-from spotkeep_rehearsal.errors import RehearsalTimeoutError
+from spotkeep_rehearsal.errors import RehearsalTimeoutError, RehearsedRunFailedError
+from spotkeep_rehearsal.report_file import WrittenReport
 
 
 @pytest.fixture
@@ -39,6 +42,42 @@ def test_a_job_that_would_be_refused_is_refused_before_anything_is_started(
     assert rehearsed == []
     for problem in ("40d", "there is no directory nowhere", "Did you mean `name`?"):
         assert problem in result.output
+
+
+@pytest.mark.parametrize("in_the_report", [True, False])
+def test_a_package_that_is_not_installed_has_an_outcome_of_its_own(
+    spotkeep: Any, job_file: Path, monkeypatch: pytest.MonkeyPatch, *, in_the_report: bool
+) -> None:
+    class Report(WrittenReport):
+        passed = False
+        missing_module = "sklearn"
+
+        def to_document(self) -> dict[str, Any]:
+            return {"verdict": "not judged", "missing_module": self.missing_module}
+
+    def rehearse(_: Any, **__: Any) -> Report:
+        if in_the_report:
+            return Report()
+        raise RehearsedRunFailedError(run="digits-1", failure="ModuleNotFoundError: No module named 'sklearn'")
+
+    monkeypatch.setattr(rehearsal, "rehearse", rehearse)
+    report = job_file.parent / "report.json"
+    result = spotkeep("rehearse", str(job_file), "--json", "--report", str(report), columns=200)
+    assert result.exit_code == ExitCode.MISSING_MODULE
+    assert "the script imports 'sklearn'" in result.stderr
+    assert f"{sys.prefix}/bin/python -m pip install scikit-learn" in result.stderr
+    if in_the_report:
+        assert json.loads(report.read_text()) == json.loads(result.stdout)
+
+
+def test_what_the_shipped_examples_need_is_installed_by_make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rehearsing, "INSTALLED_FROM", tmp_path)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
+    monkeypatch.chdir(tmp_path)
+    assert rehearsing.installation("torch") == "install it: make setup-torch"
+    monkeypatch.chdir("/")
+    assert rehearsing.installation("torch") == f"install it: make -C {tmp_path} setup-torch"
+    assert rehearsing.installation("rich").endswith(f"{tmp_path}/.venv/bin/python -m pip install rich")
 
 
 def test_it_deploys_the_app_of_the_checkout_it_is_installed_from_wherever_the_job_file_is(
