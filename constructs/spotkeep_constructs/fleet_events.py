@@ -1,14 +1,12 @@
-"""What EC2 and the agents say of instances and fleets, brought to the tracker through the queue of job events.
+"""What EC2's fleets and the agents say, brought to the tracker through the queue of job events.
 
-A warning of an interruption and a recommendation to rebalance carry no tags and no fleet, so no rule can tell whose
-instance is meant: every one of the account reaches the queue. The tracker asks EC2 for the instance's tags before
-anything acts.
+No rule listens to EC2's events of instances (state changes, interruption notices, rebalance recommendations): they
+carry neither tags nor a fleet, so that a busy account's would all reach the queue. They are not needed either: a fleet
+says which instance it launched, gave notice to and lost, an agent says that it trains and leaves, and the reconciler
+asks every five minutes.
 """
 
 from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from aws_cdk import aws_events as events
 from constructs import Construct
@@ -16,31 +14,17 @@ from constructs import Construct
 from spotkeep_constructs.instance_role import AGENT_DETAIL_TYPE, AGENT_EVENT_SOURCE
 from spotkeep_constructs.job_events import JobEvents
 
-
-@dataclass(frozen=True)
-class _Pattern:
-    source: str
-    detail_types: Sequence[str]
-    detail: Mapping[str, Sequence[str]] = field(default_factory=dict)
-
-
-PATTERNS = {
-    "SpotNotice": _Pattern(
-        "aws.ec2", ("EC2 Spot Instance Interruption Warning", "EC2 Instance Rebalance Recommendation")
-    ),
-    "InstanceState": _Pattern(
-        "aws.ec2",
-        ("EC2 Instance State-change Notification",),
-        # Not "pending" and "stopping", which nothing follows from.
-        {"state": ("running", "shutting-down", "stopped", "terminated")},
-    ),
-    "FleetChange": _Pattern(
+DETAIL_TYPES = {
+    "FleetChange": (
         "aws.ec2fleet",
         ("EC2 Fleet Error", "EC2 Fleet Information", "EC2 Fleet Instance Change", "EC2 Fleet State Change"),
     ),
-    "Agent": _Pattern(AGENT_EVENT_SOURCE, (AGENT_DETAIL_TYPE,)),
+    "Agent": (AGENT_EVENT_SOURCE, (AGENT_DETAIL_TYPE,)),
 }
-"""Sources: "Monitor Amazon EC2 using EventBridge", "EC2 Fleet event types" and "Spot Instance interruption notices"."""
+"""Source and detail types by the name of their rule.
+
+Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-fleet-event-types.html
+"""
 
 
 class FleetEvents(Construct):
@@ -63,13 +47,9 @@ class FleetEvents(Construct):
             events.Rule(
                 self,
                 name,
-                description=f"{' and '.join(pattern.detail_types)} to the tracker",
-                event_pattern=events.EventPattern(
-                    source=[pattern.source],
-                    detail_type=list(pattern.detail_types),
-                    detail={name: list(values) for name, values in pattern.detail.items()} or None,
-                ),
+                description=f"{' and '.join(detail_types)} to the tracker",
+                event_pattern=events.EventPattern(source=[source], detail_type=list(detail_types)),
                 targets=[job_events.target],
             )
-            for name, pattern in PATTERNS.items()
+            for name, (source, detail_types) in DETAIL_TYPES.items()
         ]

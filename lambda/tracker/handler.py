@@ -21,7 +21,7 @@ from spotkeep_jobs.functions.tracking_functions import Tracking, TrackingSetting
 from tracker.hints import Batch, Hint, NotAHintError, Subject, batch_of, hint_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
@@ -96,8 +96,8 @@ def follow_batch(batch: Batch, *, tracking: Callable[[], Tracking]) -> Answer:
     metrics.add_metric(name="EventReceived", unit=MetricUnit.Count, value=received)
     for problem in batch.problems:
         _refuse(problem)
-    failed: list[str] = []
-    for hint, message_ids in batch.messages.items():
+    messages, failed = _by_job(batch.messages, tracking)
+    for hint, message_ids in messages.items():
         with logger.append_context_keys(**{hint.subject.value.replace(" ", "_"): hint.name}):
             try:
                 follow(hint, tracking=tracking())
@@ -106,6 +106,34 @@ def follow_batch(batch: Batch, *, tracking: Callable[[], Tracking]) -> Answer:
                 metrics.add_metric(name="EventFailed", unit=MetricUnit.Count, value=len(message_ids))
                 failed += message_ids
     return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in failed]}
+
+
+def _by_job(
+    messages: Mapping[Hint, Sequence[str]], tracking: Callable[[], Tracking]
+) -> tuple[Mapping[Hint, Sequence[str]], list[str]]:
+    """Name the jobs that the fleets of a batch belong to, in one call to EC2; other fleets are done with.
+
+    Returns:
+        The messages by the jobs they hint at, and those that failed because EC2 did not answer.
+    """
+    fleets = [hint.name for hint in messages if hint.subject is Subject.FLEET]
+    try:
+        jobs = tracking().fleet_owners.jobs_of_fleets(fleets) if fleets else {}
+    except Exception:
+        logger.exception("EC2 did not say whose the fleets are; the queue brings their events again")
+        failed = [each for hint, ids in messages.items() if hint.subject is Subject.FLEET for each in ids]
+        metrics.add_metric(name="EventFailed", unit=MetricUnit.Count, value=len(failed))
+        return {hint: ids for hint, ids in messages.items() if hint.subject is not Subject.FLEET}, failed
+    by_job: dict[Hint, list[str]] = {}
+    for hint, message_ids in messages.items():
+        job = hint
+        if hint.subject is Subject.FLEET:
+            if hint.name not in jobs:
+                _foreign(hint)
+                continue
+            job = Hint(subject=Subject.TRAINING_JOB, name=jobs[hint.name])
+        by_job.setdefault(job, []).extend(message_ids)
+    return by_job, []
 
 
 def follow(hint: Hint, *, tracking: Tracking) -> Answer:
@@ -124,12 +152,10 @@ def follow(hint: Hint, *, tracking: Tracking) -> Answer:
             return _follow_tuning(hint, tracking)
         case Subject.TRAINING_JOB:
             return _follow_run(hint, tracking.runs.observe_job(hint.name), tracking)
-        case Subject.INSTANCE:
-            run = tracking.fleet_owners.run_of_instance(hint.name)
         case Subject.FLEET:
-            run = tracking.fleet_owners.run_of_fleet(hint.name)
-    # Nothing is done about an instance or a fleet before it is known to be a run's of this deployment.
-    return _follow_run(hint, tracking.runs.observe(run) if run is not None else None, tracking)
+            job_name = tracking.fleet_owners.jobs_of_fleets([hint.name]).get(hint.name)
+            # Nothing is done about a fleet before it is known to be of this deployment.
+            return _follow_run(hint, tracking.runs.observe_job(job_name) if job_name else None, tracking)
 
 
 def _follow_run(hint: Hint, observed: Observation | None, tracking: Tracking) -> Answer:

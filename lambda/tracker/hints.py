@@ -17,11 +17,6 @@ _NAME_FIELDS: Final = {
     TUNING_JOB_CHANGED: "HyperParameterTuningJobName",
 }
 AGENT_SOURCE: Final = "spotkeep.agent"
-INSTANCE_CHANGES: Final = (
-    "EC2 Spot Instance Interruption Warning",
-    "EC2 Instance Rebalance Recommendation",
-    "EC2 Instance State-change Notification",
-)
 FLEET_CHANGES: Final = (
     "EC2 Fleet State Change",
     "EC2 Fleet Instance Change",
@@ -30,11 +25,9 @@ FLEET_CHANGES: Final = (
 )
 _DETAIL_TYPES: Final[Mapping[str, Sequence[str]]] = {
     "aws.sagemaker": tuple(_NAME_FIELDS),
-    "aws.ec2": INSTANCE_CHANGES,
     "aws.ec2fleet": FLEET_CHANGES,
     AGENT_SOURCE: ("Spotkeep Instance Change",),
 }
-_INSTANCE_ID: Final = re.compile(r"i-[0-9a-f]{8,17}")
 _FLEET_ID: Final = re.compile(r"fleet-[0-9a-f-]{8,36}")
 _NAME: Final = re.compile(r"[a-zA-Z0-9](?:-*[a-zA-Z0-9]){0,62}")
 
@@ -45,14 +38,8 @@ class Subject(StrEnum):
     TRAINING_JOB = "training job"
     """An attempt, by the name of its job; that of an attempt on a fleet, too, when its instance tells."""
     TUNING_JOB = "tuning job"
-    INSTANCE = "instance"
-    """Of EC2: whose it is, the event does not say."""
     FLEET = "fleet"
-
-    @property
-    def article(self) -> str:
-        """It, in a sentence."""
-        return f"an {self}" if self is Subject.INSTANCE else f"a {self}"
+    """Of EC2: whose it is, the event does not say."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +79,7 @@ def hint_of(event: object) -> Hint:
         event: As EventBridge delivers it; anything at all, when somebody else calls.
 
     Raises:
-        NotAHintError: It is no change of a training or tuning job, of an instance or a fleet.
+        NotAHintError: It is no change of a training or tuning job or a fleet.
     """
     if not isinstance(event, Mapping):
         raise NotAHintError(f"the event is a {type(event).__name__}, not an object")
@@ -106,18 +93,16 @@ def hint_of(event: object) -> Hint:
     fields = detail if isinstance(detail, Mapping) else {}
     if source == AGENT_SOURCE:
         return _of_an_agent(fields)
-    if detail_type in INSTANCE_CHANGES:
-        return _named(fields, "instance-id", Subject.INSTANCE, _INSTANCE_ID)
     if source == "aws.ec2fleet":
         return _of_a_fleet(event)
     subject = Subject.TUNING_JOB if detail_type == TUNING_JOB_CHANGED else Subject.TRAINING_JOB
-    return _named(fields, _NAME_FIELDS[detail_type], subject, _NAME)
+    return _named(fields, _NAME_FIELDS[detail_type], subject)
 
 
-def _named(fields: Mapping[str, object], field: str, subject: Subject, form: re.Pattern[str]) -> Hint:
+def _named(fields: Mapping[str, object], field: str, subject: Subject) -> Hint:
     name = fields.get(field)
-    if not isinstance(name, str) or not form.fullmatch(name):
-        raise NotAHintError(f"its detail has no {field} that could be the name of {subject.article}")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise NotAHintError(f"its detail has no {field} that could be the name of a {subject}")
     return Hint(subject=subject, name=name)
 
 
@@ -126,7 +111,7 @@ def _of_an_agent(fields: Mapping[str, object]) -> Hint:
     name = f"{run}-{attempt}"
     if not isinstance(run, str) or not isinstance(attempt, int) or isinstance(attempt, bool):
         raise NotAHintError("its detail has no run and attempt")
-    return _named({"run": name}, "run", Subject.TRAINING_JOB, _NAME)
+    return _named({"run": name}, "run", Subject.TRAINING_JOB)
 
 
 def _of_a_fleet(event: Mapping[str, object]) -> Hint:

@@ -240,6 +240,69 @@ def test_the_queue_keeps_the_messages_of_the_job_that_failed_and_no_others(
     assert [mail["MessageAttributes"]["status"]["Value"] for mail in stage.received()] == ["completed"]
 
 
+FLEETS = [f"fleet-a1b2c3d4-0000-4000-8000-00000000000{number}" for number in range(4)]
+
+
+@dataclass
+class Owners:
+    """Whose fleets are, and how often it was asked."""
+
+    jobs: dict[str, str] = field(default_factory=dict)
+    busy: bool = False
+    asked: list[list[str]] = field(default_factory=list)
+
+    def jobs_of_fleets(self, fleet_ids: Any, /) -> dict[str, str]:
+        self.asked.append(list(fleet_ids))
+        if self.busy:
+            raise AwsBusyError(operation="DescribeFleets", code="RequestLimitExceeded", reason="slow down")
+        return {fleet_id: self.jobs[fleet_id] for fleet_id in fleet_ids if fleet_id in self.jobs}
+
+
+def fleet_event(fleet_id: str, sub_type: str = "launched") -> dict[str, Any]:
+    return {
+        "source": "aws.ec2fleet", "detail-type": "EC2 Fleet Instance Change", "detail": {"sub-type": sub_type},
+        "resources": [f"arn:aws:ec2:us-east-1:123456789012:fleet/{fleet_id}"],
+    }  # fmt: skip
+
+
+def agent_event(run: str) -> dict[str, Any]:
+    detail = {"run": run, "attempt": 1, "event": "left"}
+    return {"source": "spotkeep.agent", "detail-type": "Spotkeep Instance Change", "detail": detail}
+
+
+def test_a_batch_of_a_busy_account_asks_ec2_once_and_looks_once_at_each_attempt(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owners = Owners({FLEETS[0]: "digits-1", FLEETS[1]: "letters-1"})
+    tracking = replace(stage.tracking, fleet_owners=owners)
+    monkeypatch.setattr(entry, "production_tracking", lambda: tracking)
+    looked_at: list[str] = []
+    monkeypatch.setattr(RunObserver, "observe_job", lambda _self, job_name: looked_at.append(job_name))
+    told = [*map(fleet_event, FLEETS), agent_event("digits"), *map(fleet_event, FLEETS), agent_event("letters")]
+    assert given_back(call(batch(*told))) == []
+    assert owners.asked == [FLEETS]
+    assert looked_at == ["digits-1", "letters-1"]
+
+
+def test_fleets_that_ec2_says_nothing_of_are_asked_for_again_and_the_rest_of_the_batch_is_followed(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracking = replace(stage.tracking, fleet_owners=Owners(busy=True))
+    monkeypatch.setattr(entry, "production_tracking", lambda: tracking)
+    stage.sagemaker.job = completed_job()
+    told = [fleet_event(FLEETS[0]), training_event(), fleet_event(FLEETS[1])]
+    assert given_back(call(batch(*told))) == ["m0", "m2"]
+    assert stage.sagemaker.asked_for == ["digits-1"]
+
+
+def test_a_bare_event_of_a_fleet_is_followed_to_its_attempt(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    tracking = replace(stage.tracking, fleet_owners=Owners({FLEETS[0]: "digits-1"}))
+    monkeypatch.setattr(entry, "production_tracking", lambda: tracking)
+    stage.sagemaker.job = completed_job()
+    assert call(fleet_event(FLEETS[0]))["run"] == "digits"
+    assert call(fleet_event(FLEETS[1]))["ignored"] == "the fleet belongs to no run of this deployment"
+
+
 def test_a_topic_that_refuses_does_not_undo_the_record(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     stage.sagemaker.job = completed_job()
     topic = stage.tracking.outbox._topic

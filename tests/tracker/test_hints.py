@@ -47,25 +47,13 @@ def test_both_kinds_of_state_changes_are_read() -> None:
             Hint(subject=Subject.TRAINING_JOB, name="digits-1a2b-2"),
         ),
         (
-            {"source": "aws.ec2", "detail-type": "EC2 Spot Instance Interruption Warning",
-             "detail": {"instance-id": "i-0123456789abcdef0", "instance-action": "terminate"}},
-            Hint(subject=Subject.INSTANCE, name="i-0123456789abcdef0"),
-        ),
-        (
-            {"source": "aws.ec2", "detail-type": "EC2 Instance Rebalance Recommendation",
-             "detail": {"instance-id": "i-0123456789abcdef0"}},
-            Hint(subject=Subject.INSTANCE, name="i-0123456789abcdef0"),
-        ),
-        (
             {"source": "aws.ec2fleet", "detail-type": "EC2 Fleet State Change", "detail": {"sub-type": "deleted"},
              "resources": ["arn:aws:ec2:us-east-1:123456789012:fleet/fleet-a1b2c3d4-0000-4000-8000-0123456789ab"]},
             Hint(subject=Subject.FLEET, name="fleet-a1b2c3d4-0000-4000-8000-0123456789ab"),
         ),
     ],
 )  # fmt: skip
-def test_what_instances_and_fleets_tell_names_the_attempt_the_instance_or_the_fleet(
-    told: dict[str, Any], hint: Hint
-) -> None:
+def test_what_agents_and_fleets_tell_names_the_attempt_or_the_fleet(told: dict[str, Any], hint: Hint) -> None:
     assert hint_of(told) == hint
 
 
@@ -77,7 +65,14 @@ def test_what_instances_and_fleets_tell_names_the_attempt_the_instance_or_the_fl
         ({}, "source"),
         (event(TRAINING_JOB_CHANGED, TrainingJobName="a") | {"source": "custom.app"}, "source"),
         (event("EC2 Instance State-change Notification"), "detail-type"),
-        ({"source": "aws.ec2", "detail-type": "EC2 Spot Instance Interruption Warning", "detail": {}}, "instance-id"),
+        (
+            {
+                "source": "aws.ec2",
+                "detail-type": "EC2 Spot Instance Interruption Warning",
+                "detail": {"instance-id": "i-0123456789abcdef0", "instance-action": "terminate"},
+            },
+            "source",
+        ),
         ({"source": "aws.ec2fleet", "detail-type": "EC2 Fleet Error", "resources": ["arn:x"]}, "no fleet"),
         ({"source": "spotkeep.agent", "detail-type": "Spotkeep Instance Change", "detail": {"run": "a"}}, "attempt"),
         ({"source": ["aws.ec2"], "detail-type": "EC2 Fleet Error"}, "source"),

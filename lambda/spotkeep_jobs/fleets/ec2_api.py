@@ -73,12 +73,12 @@ class Ec2Api(Protocol):
         """Describe a fleet; None when EC2 does not know it (any more)."""
         ...
 
-    def instances(self, *, deployment: str, run: str) -> tuple[Instance, ...]:
-        """The instances that carry the run's tag, ended ones among them for an hour."""
+    def fleets_by_id(self, fleet_ids: Sequence[str], /) -> tuple[Fleet, ...]:
+        """Describe fleets; those that EC2 does not know (any more) are left out."""
         ...
 
-    def instances_by_id(self, instance_ids: Sequence[str], /) -> tuple[Instance, ...]:
-        """Describe instances by id; those that EC2 does not know are left out."""
+    def instances(self, *, deployment: str, run: str) -> tuple[Instance, ...]:
+        """The instances that carry the run's tag, ended ones among them for an hour."""
         ...
 
     def events(self, fleet_id: str, /, *, since: datetime) -> tuple[FleetEvent, ...]:
@@ -193,23 +193,25 @@ class BotoEc2Api:
 
     def fleet(self, fleet_id: str, /) -> Fleet | None:
         """Describe a fleet; see `Ec2Api.fleet`."""
+        return next(iter(self.fleets_by_id([fleet_id])), None)
+
+    def fleets_by_id(self, fleet_ids: Sequence[str], /) -> tuple[Fleet, ...]:
+        """Describe fleets; see `Ec2Api.fleets_by_id`. One call, unless EC2 does not know one: then one for each."""
         try:
-            found = self._call("describe_fleets", FleetIds=[fleet_id])["Fleets"]
+            return tuple(map(_fleet, self._pages("describe_fleets", "Fleets", FleetIds=list(fleet_ids))))
         except AwsRefusedError as error:
-            if _GONE.search(error.code):
-                return None
-            raise
-        return _fleet(found[0]) if found else None
+            if not _GONE.search(error.code):
+                raise
+        if len(fleet_ids) == 1:
+            return ()
+        return tuple(fleet for fleet_id in fleet_ids for fleet in self.fleets_by_id([fleet_id]))
 
     def instances(self, *, deployment: str, run: str) -> tuple[Instance, ...]:
         """List a run's instances; see `Ec2Api.instances`."""
         wanted = {f"tag:{RUN_TAG}": run, f"tag:{DEPLOYMENT_TAG}": deployment}
         filters = [{"Name": name, "Values": [value]} for name, value in wanted.items()]
-        return self._instances(Filters=filters)
-
-    def instances_by_id(self, instance_ids: Sequence[str], /) -> tuple[Instance, ...]:
-        """Describe instances; see `Ec2Api.instances_by_id`. As a filter, an unknown id is no error."""
-        return self._instances(Filters=[{"Name": "instance-id", "Values": list(instance_ids)}])
+        reservations = self._pages("describe_instances", "Reservations", Filters=filters)
+        return tuple(_instance(entry) for reservation in reservations for entry in reservation["Instances"])
 
     def events(self, fleet_id: str, /, *, since: datetime) -> tuple[FleetEvent, ...]:
         """Read a fleet's history; see `Ec2Api.events`."""
@@ -359,10 +361,6 @@ class BotoEc2Api:
         except AwsRefusedError as error:
             if not _GONE.search(error.code):
                 raise
-
-    def _instances(self, **query: Any) -> tuple[Instance, ...]:
-        reservations = self._pages("describe_instances", "Reservations", **query)
-        return tuple(_instance(entry) for reservation in reservations for entry in reservation["Instances"])
 
     def _pages(self, operation: str, name: str, **query: Any) -> Iterator[Mapping[str, Any]]:
         while True:

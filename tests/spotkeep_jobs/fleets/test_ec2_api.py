@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -49,6 +50,15 @@ class Region:
                 "TargetCapacitySpecification": {"TotalTargetCapacity": 1, "DefaultTargetCapacityType": "spot"},
             }
         )
+
+    def counted(self) -> Counter[str]:
+        """The calls to EC2 from now on, by operation."""
+        calls: Counter[str] = Counter()
+        # For the life of this client, which is the test's own.
+        self.client.meta.events.register(
+            "before-call.ec2", lambda model, **_: calls.update([model.name]), unique_id=uuid.uuid4().hex
+        )
+        return calls
 
     def asked(self) -> dict[str, Any]:
         """What a launch asks for, with a token of its own."""
@@ -97,6 +107,16 @@ def test_the_history_of_a_fleet_is_understood_in_both_spellings(region: Region, 
     (error,) = errors()
     assert error.launches_nothing
     assert "no Spot capacity" in error.description
+
+
+def test_whose_a_batch_of_fleets_is_is_one_call(region: Region) -> None:
+    fleets = [region.fleet() for _ in range(3)]
+    calls = region.counted()
+    assert [fleet.id for fleet in region.api.fleets_by_id(fleets)] == sorted(fleets)
+    assert calls == Counter(DescribeFleets=1)
+    unknown = "fleet-00000000-0000-4000-8000-000000000000"
+    assert {fleet.id for fleet in region.api.fleets_by_id([*fleets, unknown])} == set(fleets)
+    assert region.api.fleet(unknown) is None
 
 
 # What was just created may be NotFound for a while

@@ -82,6 +82,9 @@ class FakeEc2:
     def fleet(self, fleet_id: str, /) -> Fleet | None:
         return self.known.get(fleet_id)
 
+    def fleets_by_id(self, fleet_ids: Sequence[str], /) -> tuple[Fleet, ...]:
+        return tuple(self.known[fleet_id] for fleet_id in fleet_ids if fleet_id in self.known)
+
     def fleets(self, *, deployment: str) -> tuple[Fleet, ...]:
         return tuple(
             fleet for fleet in self.known.values() if fleet.active and fleet.tags["spotkeep:deployment"] == deployment
@@ -90,9 +93,6 @@ class FakeEc2:
     def instances(self, *, deployment: str, run: str) -> tuple[Instance, ...]:
         wanted = {"spotkeep:deployment": deployment, "spotkeep:run": run}
         return tuple(each for each in self.there if wanted.items() <= each.tags.items())
-
-    def instances_by_id(self, instance_ids: Sequence[str], /) -> tuple[Instance, ...]:
-        return tuple(each for each in self.there if each.id in instance_ids)
 
     def events(self, fleet_id: str, /, *, since: datetime) -> tuple[FleetEvent, ...]:
         return ()
@@ -371,14 +371,14 @@ def test_instances_of_an_earlier_attempt_are_no_part_of_this_one(world: World) -
     assert [entry.status for entry in job.transitions] == ["Starting"]
 
 
-def test_a_warning_for_somebody_elses_instance_is_nobodys(world: World) -> None:
-    """Trap 13: a warning carries no tags, and comes for every spot instance of the account."""
+def test_a_fleet_is_of_the_deployment_and_the_attempt_that_its_tags_say(world: World) -> None:
+    """Trap 13: EC2's events come for all that the account has, and carry no tags."""
     owners = TaggedFleetOwners(world.ec2, deployment="spotkeep")
-    world.instance("a")
-    other = replace(world.ec2.there[0], id="i-b", tags={"Name": "web"})
-    elsewhere = replace(world.ec2.there[0], id="i-c", tags=OURS | {"spotkeep:deployment": "staging"})
-    world.ec2.there += [other, elsewhere]
-    assert [owners.run_of_instance(each) for each in ("i-a", "i-b", "i-c", "i-gone")] == ["count", None, None, None]
+    world.jobs.create(asked())
+    ours = world.ec2.known["fleet-1"]
+    world.ec2.known["fleet-web"] = replace(ours, id="fleet-web", tags={"Name": "web"})
+    world.ec2.known["fleet-staging"] = replace(ours, id="fleet-staging", tags=OURS | {"spotkeep:deployment": "staging"})
+    assert owners.jobs_of_fleets(["fleet-1", "fleet-web", "fleet-staging", "fleet-gone"]) == {"fleet-1": "count-1"}
 
 
 # The sweep
