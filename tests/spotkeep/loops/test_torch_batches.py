@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import random
 import signal
@@ -21,6 +22,8 @@ from torch.utils.data import (  # noqa: E402
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
+
+from spotkeep.loops.torch_batches import KeyedCollate, KeyedDataset, KeyedIndex  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -171,6 +174,48 @@ def test_each_epoch_has_random_numbers_of_its_own(tmp_path, name):
     seen, _ = run(LOADERS[name], tmp_path)
     values = [value for batch, _ in seen for value in batch]
     assert len(set(values)) == EPOCHS * COUNT
+
+
+class Scaled(Augmented):
+    """What a worker multiplies with is made in the worker, as a connection or an open file would be."""
+
+    def __getstate__(self):
+        return {"made in": "another process"}
+
+    def __setstate__(self, state):
+        self.loaded = []
+
+    def __getitem__(self, index):
+        return self.scale * torch.tensor(float(index))
+
+
+def make_scale(worker):
+    dataset = torch.utils.data.get_worker_info().dataset
+    dataset.scale, dataset.passing = 2.0 * len(dataset), None
+    dataset.first = dataset[1]
+    del dataset.passing
+
+
+@pytest.mark.enable_socket
+@pytest.mark.parametrize("batch_size", [3, None])
+def test_what_a_worker_sets_up_in_its_dataset_is_there_when_it_loads(tmp_path, batch_size):
+    loader = DataLoader(Scaled(), batch_size, num_workers=1, worker_init_fn=make_scale)
+    training = ResumableTraining({}, directory=tmp_path, every_steps=100)
+    resumable = training.loader(loader)
+    seen = []
+    for _epoch in training.epochs(1):
+        for batch in resumable:
+            seen += torch.atleast_1d(batch).tolist()
+    assert seen == [2.0 * COUNT * index for index in range(COUNT)]
+
+
+def test_so_it_is_where_a_worker_is_a_new_process_and_the_dataset_is_pickled():
+    dataset = Scaled()
+    ours, collate = copy.deepcopy((KeyedDataset(dataset), KeyedCollate(dataset, torch.stack)))
+    ours.scale = 3.0
+    assert collate(ours[KeyedIndex(key=b"", index=[2, 4])]).tolist() == [6.0, 12.0]
+    assert ours[2] == 6.0
+    assert ours.loaded == [], "as the dataset's own way of being pickled has it"
 
 
 def test_what_the_loader_has_is_there(tmp_path):

@@ -178,21 +178,32 @@ class KeyedIndex:
 
 
 class KeyedDataset:
-    """Stands for the dataset of a loader, and leaves the loading to `KeyedCollate`: it gives what it is asked for."""
+    """Stands for the dataset of a loader, and leaves the loading to `KeyedCollate`: gives back what comes with a key.
+
+    Everything else is the dataset's. What a `worker_init_fn` sets in `get_worker_info().dataset` is set there too.
+    """
 
     def __init__(self, dataset: Any) -> None:
-        self._dataset = dataset
+        vars(self)["_dataset"] = dataset
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_dataset":  # it is being unpickled
-            raise AttributeError(name)
         return getattr(self._dataset, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._dataset, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._dataset, name)
+
+    def __reduce__(self) -> Any:
+        # The dataset's own `__getstate__` is about the dataset.
+        return KeyedDataset, (self._dataset,)
 
     def __len__(self) -> int:
         return len(self._dataset)
 
-    def __getitem__(self, keyed: KeyedIndex) -> KeyedIndex:
-        return keyed
+    def __getitem__(self, index: Any) -> Any:
+        return index if isinstance(index, KeyedIndex) else self._dataset[index]
 
     def __getitems__(self, keyed: KeyedIndex) -> KeyedIndex:
         return keyed
