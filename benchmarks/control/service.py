@@ -251,6 +251,8 @@ class Service:
             raise client_error("CreateTrainingJob", "ResourceInUse")
         if self.quota_is_used_up:
             raise client_error("CreateTrainingJob", "ResourceLimitExceeded")
+        if "InstancePreferences" in request["ResourceConfig"] and "EnableManagedSpotTraining" in request:
+            raise client_error("CreateTrainingJob", "ValidationException")
         job = ModelJob(
             name=name,
             request=request,

@@ -278,8 +278,8 @@ def test_a_batch_of_a_busy_account_asks_ec2_once_and_looks_once_at_each_attempt(
     monkeypatch.setattr(entry, "production_tracking", lambda: tracking)
     looked_at: list[str] = []
     monkeypatch.setattr(RunObserver, "observe_job", lambda _self, job_name: looked_at.append(job_name))
-    told = [*map(fleet_event, FLEETS), agent_event("digits"), *map(fleet_event, FLEETS), agent_event("letters")]
-    assert given_back(call(batch(*told))) == []
+    events = [*map(fleet_event, FLEETS), agent_event("digits"), *map(fleet_event, FLEETS), agent_event("letters")]
+    assert given_back(call(batch(*events))) == []
     assert owners.asked == [FLEETS]
     assert looked_at == ["digits-1", "letters-1"]
 
@@ -290,8 +290,8 @@ def test_fleets_that_ec2_says_nothing_of_are_asked_for_again_and_the_rest_of_the
     tracking = replace(stage.tracking, fleet_owners=Owners(busy=True))
     monkeypatch.setattr(entry, "production_tracking", lambda: tracking)
     stage.sagemaker.job = completed_job()
-    told = [fleet_event(FLEETS[0]), training_event(), fleet_event(FLEETS[1])]
-    assert given_back(call(batch(*told))) == ["m0", "m2"]
+    events = [fleet_event(FLEETS[0]), training_event(), fleet_event(FLEETS[1])]
+    assert given_back(call(batch(*events))) == ["m0", "m2"]
     assert stage.sagemaker.asked_for == ["digits-1"]
 
 

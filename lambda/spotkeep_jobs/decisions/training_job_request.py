@@ -214,11 +214,11 @@ def _channel(name: str, uri: str, input_mode: str = "File") -> dict[str, Any]:
 
 
 _PLACE: Final = frozenset({"ResourceConfig", "StoppingCondition", "EnableManagedSpotTraining"})
-"""The parameters that differ from rung to rung."""
+"""The parameters that say where a job looks for capacity, and for how long."""
 
 
 def _place(request: JobRequest, job: NextJob, *, kms_key_arn: str | None) -> dict[str, Any]:
-    """The parameters named by `_PLACE`, as far as the rung has them."""
+    """The parameters that `_PLACE` names; the last of them on spot only."""
     place: dict[str, Any] = {
         "ResourceConfig": _resources(request, job.rung, kms_key_arn=kms_key_arn),
         "StoppingCondition": {"MaxRuntimeInSeconds": job.max_run_seconds},

@@ -369,8 +369,8 @@ def _waits_because(history: FleetHistory, lives: Sequence[InstanceLife], seen: S
     if any(life.ended_at is None for life in lives):
         return None
     since = max((life.launched_at for life in lives), default=history.created_at)
-    told = (FleetEventKind.ERROR, FleetEventKind.INFORMATION)
-    reasons = [event for event in seen.events if event.kind in told and event.at >= since]
+    kinds = (FleetEventKind.ERROR, FleetEventKind.INFORMATION)
+    reasons = [event for event in seen.events if event.kind in kinds and event.at >= since]
     if reasons:
         last = max(reasons, key=lambda event: (event.launches_nothing, event.at))
         return ": ".join(filter(None, (last.sub_type, last.description)))[:_LONGEST_REASON]
