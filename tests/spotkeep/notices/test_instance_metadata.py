@@ -90,6 +90,12 @@ def test_any_other_answer_is_no_notice_and_ends_soon(metadata_service, monkeypat
         InstanceMetadata(metadata_service.url).spot_action()
 
 
+def test_an_answer_that_is_larger_than_any_of_it_is_not_cut_short(metadata_service):
+    metadata_service.action = b"x" * 4097
+    with pytest.raises(MetadataUnavailableError, match="instance-action answered more than 4,096 bytes"):
+        InstanceMetadata(metadata_service.url).text("/latest/meta-data/spot/instance-action")
+
+
 @pytest.mark.parametrize("answer", [500, 403, b"", b"a\r\nHost: evil", "cut", "hang"])
 def test_without_a_token_there_is_no_answer(metadata_service, monkeypatch, answer):
     monkeypatch.setattr(module, "_TIMEOUT_SECONDS", 0.1)

@@ -79,3 +79,10 @@ def test_every_file_that_cannot_be_read_is_named(layout):
     assert "resourceconfig.json: a list where a JSON object was expected" in str(refusal.value)
     assert "inputdataconfig.json" not in str(refusal.value)
     assert refusal.value.exit_code == 78
+
+
+def test_a_file_without_an_end_is_not_read_to_it(layout):
+    layout.configuration.mkdir(parents=True, exist_ok=True)
+    (layout.configuration / "hyperparameters.json").symlink_to("/dev/zero")
+    with pytest.raises(ConfigurationError, match=r"hyperparameters.json: more than 16,777,216 bytes"):
+        read_configuration(layout)

@@ -149,11 +149,32 @@ def test_problems_are_told_at_once_and_in_number(tmp_path, make_tar):
 
 def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path, make_tar, monkeypatch):
     monkeypatch.setattr(module, "_MAX_UNPACKED_BYTES", 10)
-    with pytest.raises(SourceError, match="unpacks to 11 bytes, more than 10"):
+    with pytest.raises(SourceError, match="unpacks to more than 10 bytes"):
         unpack(make_tar({"name": "a", "content": b"12345678901"}), tmp_path / "out")
     monkeypatch.setattr(module, "_MAX_MEMBERS", 1)
-    with pytest.raises(SourceError, match="2 members"):
+    with pytest.raises(SourceError, match="more than 1 members"):
         unpack(make_tar({"name": "a"}, {"name": "b"}), tmp_path / "out")
+
+
+def test_members_without_end_are_not_looked_through_to_the_end(tmp_path, make_tar, monkeypatch):
+    monkeypatch.setattr(module, "_MAX_MEMBERS", 10)
+    path = make_tar(*({"name": str(number)} for number in range(100)))
+    met = []
+    judge = module._tar_problems
+    monkeypatch.setattr(module, "_tar_problems", lambda *given: met.append(given) or judge(*given))
+    with pytest.raises(SourceError, match="more than 10 members"):
+        unpack(path, tmp_path / "out")
+    assert len(met) == 11
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_header_that_would_fill_the_memory_is_not_read(tmp_path, make_tar, monkeypatch, kind, first):
+    monkeypatch.setattr(module, "_MAX_HEADER_BYTES", 1000)
+    large = {"name": "long", "type": kind, "content": b"x" * 1001}
+    path = make_tar(*([] if first else [{"name": "a"}]), large, {"name": "b"})
+    with pytest.raises(SourceError, match=r"a header of 1,001 bytes, more than 1,000"):
+        unpack(path, tmp_path / "out")
 
 
 @pytest.mark.parametrize("name", ["source.tar.gz", "source.zip"])

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from spotkeep.errors import RemoteError
 from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.aws.connections import Connections
+from spotkeep_agent.aws.object_store import objects_of
 from spotkeep_agent.errors import AwsUnavailableError
 
 SECONDS = 10.0
@@ -197,3 +199,18 @@ def test_what_comes_afterwards_fails_without_asking_anybody() -> None:
     connections.break_off()
     with pytest.raises(AwsUnavailableError, match="broken off"):
         ask(connections, "http://127.0.0.1:9/")
+
+
+@pytest.mark.parametrize("body", [b"<html>a proxy", b"[1]", b"[" * 100_000])
+def test_an_answer_that_is_no_answer_of_aws_is_an_error_that_says_so(server: Server, body: bytes) -> None:
+    server.body = body
+    calls = AwsCalls(
+        region="us-east-1",
+        environment={"AWS_ENDPOINT_URL": server.url, "AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "S"},
+    )
+    with pytest.raises(AwsUnavailableError, match=r"DynamoDB_20120810.GetItem answered no JSON"):
+        calls.json("dynamodb", "DynamoDB_20120810.GetItem", {}, version="1.0")
+    with pytest.raises(AwsUnavailableError, match="ec2:DescribeVolumes answered no XML"):
+        calls.query("ec2", "DescribeVolumes", {}, version="2016-11-15")
+    with pytest.raises(RemoteError, match="cannot be listed: S3 answered no XML"):
+        list(objects_of(calls, "bucket").listing("prefix"))

@@ -111,6 +111,20 @@ def test_a_failure_is_read_and_forgotten(tmp_path: Path) -> None:
     assert read_failure(tmp_path) is None
 
 
+def test_a_failure_is_read_from_a_plain_file_only(tmp_path: Path) -> None:
+    """The script may have put anything there, and the agent must not wait for it."""
+    failure = tmp_path / "output/failure"
+    failure.parent.mkdir()
+    os.mkfifo(failure)
+    assert read_failure(tmp_path) is None
+    failure.unlink()
+    failure.symlink_to("/dev/zero")
+    assert read_failure(tmp_path) is None
+    failure.unlink()
+    failure.write_text("é" * 5000, encoding="utf-8")
+    assert read_failure(tmp_path) == "é" * 1024
+
+
 def test_a_source_that_is_too_large_is_refused_before_it_fills_the_volume(
     calls: AwsCalls, s3: Any, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -177,7 +177,9 @@ class InstanceMetadata:
         try:
             connection.request(method, self._root + path, headers=dict(headers))
             response = connection.getresponse()
-            body = response.read(_MAX_BYTES)
+            body = response.read(_MAX_BYTES + 1)
+            if len(body) > _MAX_BYTES:
+                raise MetadataUnavailableError(f"{path} answered more than {_MAX_BYTES:,} bytes")
             return response.status, _Answer(body=body, server_time=_server_time(response.getheader("Date")))
         except (OSError, http.client.HTTPException, ValueError) as error:
             problem = str(error) or type(error).__name__

@@ -14,6 +14,7 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from spotkeep.errors import MissingLibraryError, RemoteError, UsageError
@@ -23,6 +24,8 @@ _URI = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(.*))?", re.DOTAL
 _CONNECT_SECONDS = 5
 _READ_SECONDS = 30
 _ATTEMPTS = 8
+_MOST_LISTED = 10_000
+"""Of an upload's parts, which S3 does not have more of, and of unfinished uploads: the rest is for the next time."""
 _NOT_FOUND = ("404", "NoSuchKey", "NotFound")
 _GONE = ("NoSuchUpload", *_NOT_FOUND)
 
@@ -157,7 +160,7 @@ class S3Objects:
         """List what was begun below a prefix and never finished: keys and ids of uploads, the newest first."""
         with _telling(f"the unfinished uploads of s3://{self._bucket}/{prefix} cannot be listed"):
             pages = self._client.get_paginator("list_multipart_uploads").paginate(Bucket=self._bucket, Prefix=prefix)
-            found = [upload for page in pages for upload in page.get("Uploads", ())]
+            found = list(islice((upload for page in pages for upload in page.get("Uploads", ())), _MOST_LISTED))
             found.sort(key=lambda upload: upload["Initiated"], reverse=True)
             return [(upload["Key"], upload["UploadId"]) for upload in found]
 
@@ -166,10 +169,9 @@ class S3Objects:
         with _telling(f"the parts of {self._name(key)} cannot be listed"):
             try:
                 pages = self._client.get_paginator("list_parts").paginate(Bucket=self._bucket, Key=key, UploadId=upload)
+                found = islice((part for page in pages for part in page.get("Parts", ())), _MOST_LISTED)
                 return [
-                    Part(part["PartNumber"], part["ETag"], part.get("ChecksumCRC32"), part["Size"])
-                    for page in pages
-                    for part in page.get("Parts", ())
+                    Part(part["PartNumber"], part["ETag"], part.get("ChecksumCRC32"), part["Size"]) for part in found
                 ]
             except self._client.exceptions.ClientError as error:
                 if error.response["Error"]["Code"] in _GONE:

@@ -16,6 +16,8 @@ from spotkeep.errors import ConfigurationError
 BASE_DIRECTORY_VARIABLE = "SAGEMAKER_BASE_DIR"
 RESERVED_CHANNELS = frozenset({"spotkeep", "source"})
 _PLATFORM_BASE = "/opt/ml"
+_MAX_BYTES = 16 * 2**20
+"""Of one of the platform's files. Hyperparameters have at most 100 values of 256 characters."""
 
 
 @dataclass(frozen=True)
@@ -131,10 +133,10 @@ def read_configuration(layout: JobLayout) -> JobConfiguration:
 
 def _read_object(path: Path, problems: list[str]) -> dict[str, Any]:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(_content(path))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         problems.append(f"{path}: {error}")
         return {}
     if document is None:
@@ -143,6 +145,14 @@ def _read_object(path: Path, problems: list[str]) -> dict[str, Any]:
         problems.append(f"{path}: a {type(document).__name__} where a JSON object was expected")
         return {}
     return document
+
+
+def _content(path: Path) -> bytes:
+    with path.open("rb") as file:
+        raw = file.read(_MAX_BYTES + 1)
+    if len(raw) > _MAX_BYTES:
+        raise ValueError(f"more than {_MAX_BYTES:,} bytes")
+    return raw
 
 
 def _decoded(value: Any) -> Any:

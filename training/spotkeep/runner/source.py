@@ -16,6 +16,7 @@ import tarfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from spotkeep.errors import MissingToolError, SourceError
 
@@ -26,10 +27,22 @@ GIT_COMMIT_VARIABLE = "SPOTKEEP_SOURCE_GIT_COMMIT"
 
 _MAX_UNPACKED_BYTES = 20 * 2**30
 _MAX_MEMBERS = 500_000
+_MAX_HEADER_BYTES = 2**20
 _MAX_PROBLEMS_TOLD = 5
 _ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
 _GIT_URL = re.compile(r"(https?|ssh|git|file)://\S+|[\w.-]+@[\w.-]+:\S+")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+class _BoundedMember(tarfile.TarInfo):
+    """A member with a header of a bounded size. `tarfile` reads long names and PAX records into memory whole."""
+
+    _HEADERS = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, *tarfile.GNU_TYPES[:2])
+
+    def _proc_member(self, archive: tarfile.TarFile) -> Any:
+        if self.type in self._HEADERS and self.size > _MAX_HEADER_BYTES:
+            raise tarfile.ReadError(f"a header of {self.size:,} bytes, more than {_MAX_HEADER_BYTES:,}")
+        return super()._proc_member(archive)  # type: ignore[misc]
 
 
 def prepare_source(layout: JobLayout, environment: Mapping[str, str]) -> Path | None:
@@ -71,7 +84,7 @@ def unpack(archive: Path, target: Path) -> None:
             with zipfile.ZipFile(archive) as opened_zip:
                 _unpack_zip(opened_zip, target)
         else:
-            with tarfile.open(archive) as opened_tar:
+            with tarfile.open(archive, tarinfo=_BoundedMember) as opened_tar:
                 _unpack_tar(opened_tar, target)
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, zipfile.LargeZipFile) as error:
         raise SourceError(f"the source archive {archive.name} cannot be read: {error}") from error
@@ -89,10 +102,15 @@ def _find_archive(channel: Path) -> Path:
 
 
 def _unpack_tar(archive: tarfile.TarFile, target: Path) -> None:
-    members = archive.getmembers()
+    members, size = [], 0
+    for member in archive:  # no further than it may go: few bytes may unpack to members without end
+        members.append(member)
+        size += member.size
+        if len(members) > _MAX_MEMBERS or size > _MAX_UNPACKED_BYTES:
+            break
     links = {posixpath.normpath(member.name) for member in members if member.issym()}
     problems = [problem for member in members for problem in _tar_problems(member, links)]
-    _refuse(problems, count=len(members), size=sum(member.size for member in members))
+    _refuse(problems, count=len(members), size=size)
     for member in members:
         member.mode = (member.mode & 0o755) | (0o700 if member.isdir() else 0o600)
         # As root, tarfile would give the files to whoever packed them.
@@ -153,9 +171,9 @@ def _escapes(path: str) -> bool:
 
 def _refuse(problems: list[str], *, count: int, size: int) -> None:
     if count > _MAX_MEMBERS:
-        problems.append(f"it has {count:,} members, more than {_MAX_MEMBERS:,}")
+        problems.append(f"it has more than {_MAX_MEMBERS:,} members")
     if size > _MAX_UNPACKED_BYTES:
-        problems.append(f"it unpacks to {size:,} bytes, more than {_MAX_UNPACKED_BYTES:,}")
+        problems.append(f"it unpacks to more than {_MAX_UNPACKED_BYTES:,} bytes")
     if problems:
         told = problems[:_MAX_PROBLEMS_TOLD]
         if len(problems) > len(told):

@@ -117,7 +117,10 @@ class AwsCalls:
             body=body,
             retry=retry,
         )
-        return _without_namespaces(answer.body)
+        try:
+            return _without_namespaces(answer.body)
+        except ET.ParseError as error:
+            raise AwsUnavailableError(f"{service}:{action} answered no XML: {error}") from error
 
     def json(
         self, service: str, target: str, document: Mapping[str, Any], *, version: str, retry: bool = True
@@ -145,7 +148,12 @@ class AwsCalls:
             body=json.dumps(document).encode(),
             retry=retry,
         )
-        found: dict[str, Any] = json.loads(answer.body or b"{}")
+        try:
+            found = json.loads(answer.body or b"{}")
+        except (ValueError, RecursionError) as error:
+            raise AwsUnavailableError(f"{target} answered no JSON: {error}") from error
+        if not isinstance(found, dict):
+            raise AwsUnavailableError(f"{target} answered no JSON object")
         return found
 
     def s3(

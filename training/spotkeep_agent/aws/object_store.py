@@ -12,7 +12,7 @@ from io import BytesIO
 from typing import Any
 
 from spotkeep.remote.s3_objects import S3Objects
-from spotkeep_agent.errors import AgentError, AwsRefusedError
+from spotkeep_agent.errors import AgentError, AwsRefusedError, AwsUnavailableError
 
 from .calls import Answer, AwsCalls, _without_namespaces
 
@@ -107,7 +107,7 @@ class S3Client:
         headers = {_METADATA_PREFIX + name: value for name, value in Metadata.items()}
         headers["x-amz-checksum-algorithm"] = ChecksumAlgorithm
         answer = self._send("CreateMultipartUpload", "POST", Bucket, Key, query={"uploads": ""}, headers=headers)
-        return {"UploadId": _without_namespaces(answer.body).findtext("UploadId")}
+        return {"UploadId": _document(answer).findtext("UploadId")}
 
     def upload_part(
         self,
@@ -154,7 +154,7 @@ class S3Client:
             body=ET.tostring(root),
         )
         # S3 may answer 200 and then an error: "CompleteMultipartUpload", S3 API reference.
-        found = _without_namespaces(answer.body)
+        found = _document(answer)
         if found.tag == "Error":
             code, message = found.findtext("Code") or "InternalError", found.findtext("Message") or ""
             raise S3ClientError(
@@ -168,7 +168,7 @@ class S3Client:
     def _pages_of_list_objects_v2(self, *, Bucket: str, Prefix: str) -> Iterator[dict[str, Any]]:  # noqa: N803
         query = {"list-type": "2", "prefix": Prefix}
         while True:
-            root = _without_namespaces(self._send("ListObjectsV2", "GET", Bucket, "", query=query).body)
+            root = _document(self._send("ListObjectsV2", "GET", Bucket, "", query=query))
             yield {
                 "Contents": [
                     {"Key": item.findtext("Key"), "Size": int(item.findtext("Size") or 0)}
@@ -183,7 +183,7 @@ class S3Client:
     def _pages_of_list_multipart_uploads(self, *, Bucket: str, Prefix: str) -> Iterator[dict[str, Any]]:  # noqa: N803
         query = {"uploads": "", "prefix": Prefix}
         while True:
-            root = _without_namespaces(self._send("ListMultipartUploads", "GET", Bucket, "", query=query).body)
+            root = _document(self._send("ListMultipartUploads", "GET", Bucket, "", query=query))
             yield {
                 "Uploads": [
                     {
@@ -202,7 +202,7 @@ class S3Client:
     def _pages_of_list_parts(self, *, Bucket: str, Key: str, UploadId: str) -> Iterator[dict[str, Any]]:  # noqa: N803
         query = {"uploadId": UploadId}
         while True:
-            root = _without_namespaces(self._send("ListParts", "GET", Bucket, Key, query=query).body)
+            root = _document(self._send("ListParts", "GET", Bucket, Key, query=query))
             parts = []
             for item in root.findall("Part"):
                 part: dict[str, Any] = {
@@ -235,6 +235,13 @@ class S3Client:
             )
         except AgentError as error:
             raise S3ClientError(error) from error
+
+
+def _document(answer: Answer) -> ET.Element:
+    try:
+        return _without_namespaces(answer.body)
+    except ET.ParseError as error:
+        raise S3ClientError(AwsUnavailableError(f"S3 answered no XML: {error}")) from error
 
 
 def _time(text: str) -> datetime:

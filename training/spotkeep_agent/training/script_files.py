@@ -39,6 +39,7 @@ REMOVAL_SECONDS = 900.0
 _RECORD_NAME = ".spotkeep-copied.json"
 _MODIFIED_LABEL = "spotkeep-modified-ns"
 _MOST_FILES = 100_000
+_MOST_OBJECTS = 200_000
 _MOST_RECORD_BYTES = 64 * 2**20
 _LONGEST_KEY_BYTES = 1024
 _ATTEMPTS_AT_THE_END = 3
@@ -124,7 +125,11 @@ class ScriptFiles:
         Raises:
             RemoteError: If S3 cannot be read.
         """
-        for found in self._fetching.listing(self._place.prefix):
+        for count, found in enumerate(self._fetching.listing(self._place.prefix)):
+            if count >= _MOST_OBJECTS:
+                raise RemoteError(
+                    f"{self._place} holds more than {_MOST_OBJECTS:,} objects: give the run its own prefix"
+                )
             name = found.key[len(self._place.prefix) :]
             if is_of_the_script(name):
                 yield name, found.size

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tarfile
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from spotkeep.disk.storage import LocalStorage
 from spotkeep.errors import RemoteError
 from spotkeep.remote.transfer import TransferCancelledError
 from spotkeep_agent.aws.calls import AwsCalls
@@ -144,10 +146,14 @@ def _place(uri: str) -> tuple[str, str]:
 
 def read_failure(base: Path, *, max_characters: int = LONGEST_FAILURE) -> str | None:
     """Give what the runner left as the reason of a failure, if anything."""
+    start = bytearray(4 * max_characters)  # UTF-8 takes at most four bytes for one
     try:
-        return (base / "output/failure").read_text(encoding="utf-8", errors="replace")[:max_characters] or None
+        # The script may have put anything there; what is no plain file is not opened.
+        with contextlib.closing(LocalStorage().open(base / "output/failure")) as file:
+            size = file.read_into(memoryview(start), 0)
     except OSError:
         return None
+    return start[:size].decode("utf-8", "replace")[:max_characters] or None
 
 
 def clear_failure(base: Path) -> None:
