@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _EVENT: Final = "spotkeep-event: "
 _TRAINING: Final = Path(__file__).parents[2] / "training"
 _STEPS, _EVERY_STEPS = 1_000_000, 10
-_NOTICE_SECONDS = 30.0
+_NOTICE_SECONDS = 60.0
 SCRIPT: Final = """
 import os, time
 from spotkeep import Checkpointer
@@ -107,6 +107,8 @@ class Fleet:
         if elsewhere:
             self._site.fill(zone)
         left = self._site.wait_for(self.instance, "instance-left")
+        # It waits for EC2 now: what is left of the notice is nothing to measure.
+        self._site.control.interrupt(self.instance["InstanceId"], notice=False)
         events = list(self._site.events(self.instance))
         leaving = next(event for event in events if event["event"] == "instance-leaving")
         saved = [event for event in events if event["event"] == "saved"][-1]

@@ -26,13 +26,13 @@ def test_a_kill_is_told_as_one():
     assert text(b"", exit_code=137) == "python train.py was killed by signal 9 (exit code 137)"
 
 
-def test_a_kill_for_memory_is_told_as_one_also_when_only_a_worker_died():
+def test_a_kill_for_memory_is_the_reason_also_when_only_a_worker_died():
     assert text(b"", exit_code=137, memory_kills=1).startswith(
         "python train.py was killed by signal 9 (exit code 137); memory ran out, and the kernel killed a process"
     )
-    told = text(b"RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.", memory_kills=2)
-    assert "exited with code 1; memory ran out, and the kernel killed 2 processes" in told
-    assert told.endswith("is killed by signal: Killed.")
+    reason = text(b"RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.", memory_kills=2)
+    assert "exited with code 1; memory ran out, and the kernel killed 2 processes" in reason
+    assert reason.endswith("is killed by signal: Killed.")
 
 
 def test_the_end_counts_when_there_is_too_much():

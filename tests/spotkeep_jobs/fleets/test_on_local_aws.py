@@ -237,3 +237,10 @@ def test_a_run_trains_is_interrupted_goes_on_and_leaves_nothing_that_bills(regio
     assert told == [NotificationKind.INTERRUPTED, NotificationKind.RESUMED, NotificationKind.COMPLETED]
     assert ended.output_uri is not None
     assert ended.cost is not None
+    history = region.records.history(run.run, 1)
+    assert history is not None
+    assert history.charges is not None
+    taken, last = history.lives
+    assert (taken.taken, last.taken) == (True, False)
+    seconds = max(60.0, ((last.ended_at or last.launched_at) - last.launched_at).total_seconds())
+    assert history.charges.instances_usd == pytest.approx(0.03 * seconds / 3600, abs=1e-6), "the first one was free"

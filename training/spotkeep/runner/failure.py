@@ -27,9 +27,7 @@ def failure_text(*, command: Sequence[str], exit_code: int, stderr_tail: bytes, 
     head = f"{_shortened(shlex.join(command))} {ending}"
     if memory_kills:
         killed = "a process" if memory_kills == 1 else f"{memory_kills} processes"
-        head += (
-            f"; memory ran out, and the kernel killed {killed}: use an instance type with more memory, or less of it"
-        )
+        head += f"; memory ran out, and the kernel killed {killed}: choose a larger instance type, or use less memory"
     # A progress bar rewrites its line: what it showed last is what counts.
     lines = [line.rsplit("\r", 1)[-1].rstrip() for line in _decoded(stderr_tail).replace("\r\n", "\n").split("\n")]
     room = MAX_CHARACTERS - len(head) - 2
