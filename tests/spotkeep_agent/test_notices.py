@@ -40,6 +40,7 @@ def test_of_several_notices_the_one_that_ends_first_counts(board: Any) -> None:
     board._on_rebalance()
     board._on_action(SpotAction(action="terminate", seconds_left=90.0))
     board._on_signal(signal.SIGTERM, None)
+    board._take_signal()
     assert board.why() == "notice: EC2 terminate"
 
 
@@ -61,6 +62,7 @@ def test_a_recommendation_counts_as_the_job_says_even_when_it_came_first(board: 
 
 def test_a_signal_alone_is_a_reason_to_leave_and_no_word_of_ec2s(board: Any, metadata: Metadata) -> None:
     board._on_signal(signal.SIGTERM, None)
+    board._take_signal()
     assert board.notice.seconds_left > 100
     assert board.signalled.is_set()
     assert not board.confirm()
@@ -68,6 +70,15 @@ def test_a_signal_alone_is_a_reason_to_leave_and_no_word_of_ec2s(board: Any, met
     metadata.action = SpotAction(action="terminate", seconds_left=90.0)
     assert board.confirm()
     assert board.why() == "notice: EC2 terminate"
+
+
+def test_a_signal_is_taken_whatever_lock_it_interrupts_the_holder_of(board: Any) -> None:
+    """An Event's lock is the one that the agent holds most often: it waits for a notice twice a second."""
+    with board._lock, board.seen._cond, board.signalled._cond:
+        board._on_signal(signal.SIGTERM, None)
+    board._take_signal()
+    assert board.seen.is_set()
+    assert board.signalled.is_set()
 
 
 def test_metadata_that_are_silent_deny_nothing_and_announce_nothing(board: Any, metadata: Metadata) -> None:

@@ -6,6 +6,7 @@ so, or the machine shuts down.
 
 from __future__ import annotations
 
+import queue
 import signal
 import threading
 import time
@@ -21,7 +22,7 @@ _POLL_SECONDS = (
 
 
 class NoticeBoard:
-    """The notice that ends first. Poll the metadata in a thread; signals are taken in the main thread.
+    """The notice that ends first. The metadata service is asked in one thread, and SIGTERM waited for in another.
 
     Args:
         metadata: Of this instance.
@@ -40,6 +41,8 @@ class NoticeBoard:
         self._rebalance: str | None = None
         self._rebalanced = False
         self._on_first: list[Callable[[], None]] = []
+        self._lock = threading.RLock()
+        self._signals: queue.SimpleQueue[float] = queue.SimpleQueue()
         self.seen = threading.Event()
         self.notice: Notice | None = None
         self.from_ec2 = False
@@ -49,7 +52,8 @@ class NoticeBoard:
     def start(self) -> None:
         """Begin to listen."""
         signal.signal(signal.SIGTERM, self._on_signal)
-        threading.Thread(target=self._poll, name="notices", daemon=True).start()
+        for target in (self._poll, self._take_signal):
+            threading.Thread(target=target, name="notices", daemon=True).start()
 
     def follow_rebalance(self, mode: str) -> None:
         """Say what a rebalance recommendation means: `leave`, or anything else to leave it to others."""
@@ -59,18 +63,20 @@ class NoticeBoard:
 
     def post(self, notice: Notice) -> None:
         """Take a notice; of several, the one that ends first counts."""
-        if self.notice is None or notice.deadline < self.notice.deadline:
-            self.notice = notice
-            if not self.seen.is_set():
-                self.seen.set()
-                for tell in self._on_first:
-                    tell()
+        with self._lock:
+            if self.notice is None or notice.deadline < self.notice.deadline:
+                self.notice = notice
+                if not self.seen.is_set():
+                    self.seen.set()
+                    for tell in self._on_first:
+                        tell()
 
     def when_seen(self, tell: Callable[[], None]) -> None:
-        """Have something done when the first notice comes: in the thread that brings it, or in a signal handler."""
-        self._on_first.append(tell)
-        if self.seen.is_set():
-            tell()
+        """Have something done when the first notice comes, in the thread that brings it; now, if it is there."""
+        with self._lock:
+            self._on_first.append(tell)
+            if self.seen.is_set():
+                tell()
 
     def why(self) -> str | None:
         """Say why to leave, None to stay."""
@@ -110,6 +116,11 @@ class NoticeBoard:
             self.post(Notice(source="EC2 rebalance", deadline=time.time() + notice_seconds()))
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
+        # It may interrupt the holder of any lock, an Event's too; SimpleQueue.put needs none that Python holds.
         del signum, frame
+        self._signals.put(time.time() + notice_seconds())
+
+    def _take_signal(self) -> None:
+        deadline = self._signals.get()
         self.signalled.set()
-        self.post(Notice(source="SIGTERM", deadline=time.time() + notice_seconds()))
+        self.post(Notice(source="SIGTERM", deadline=deadline))

@@ -43,7 +43,7 @@ class Connections:
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._lock = threading.RLock()  # a signal handler may break off what its own thread is about to open
+        self._lock = threading.RLock()  # break_off holds it while it calls close
         self._idle: dict[_Host, list[_Idle]] = {}
         self._in_use: set[http.client.HTTPConnection] = set()
         self._tls: ssl.SSLContext | None = None
