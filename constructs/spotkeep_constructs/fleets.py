@@ -122,6 +122,9 @@ class Fleets(Construct):
             "DescribeImages",
             "DescribeInstanceTypes",
             "DescribeLaunchTemplateVersions",
+            "DescribeRouteTables",
+            "DescribeSubnets",
+            "DescribeVpcEndpoints",
         )
         self.grant_follow(grantee)
 

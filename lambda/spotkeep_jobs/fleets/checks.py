@@ -1,4 +1,4 @@
-"""What only EC2 knows of a request: whether its types are there and the agent can work on them, prices, volumes.
+"""What only EC2 knows of a request: whether the agent can work on its types, prices, volumes, what its subnets reach.
 
 `judge` is pure; `FleetChecks` asks. What EC2 could not be asked stops no launch: EC2 itself refuses what it must, and
 an instance that the agent cannot work on says so and leaves.
@@ -17,6 +17,7 @@ from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import AwsCallError, Problem
 from spotkeep_jobs.fleets.ec2_api import Ec2Api
 from spotkeep_jobs.fleets.facts import InstanceTypeFacts, Snapshot, SpotPrice, Volume
+from spotkeep_jobs.fleets.network import network_problems, network_warnings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,20 +89,27 @@ class FleetChecks:
     """Asks EC2 about a request, and judges it."""
 
     def __init__(
-        self, ec2: Ec2Api, *, template_id: str, zones: Sequence[str], deployment: str, now: Callable[[], datetime]
+        self,
+        ec2: Ec2Api,
+        *,
+        template_id: str,
+        subnets: Mapping[str, str],
+        deployment: str,
+        now: Callable[[], datetime],
     ) -> None:
         """Bind the parts.
 
         Args:
             ec2: Whom to ask.
             template_id: The deployed launch template, which names the AMI.
-            zones: Where the deployment has subnets.
+            subnets: Zones by subnet id: where instances may be.
             deployment: Its name.
             now: The time, aware.
         """
         self._ec2 = ec2
         self._template_id = template_id
-        self._zones = tuple(zones)
+        self._subnets = tuple(subnets)
+        self._zones = tuple(dict.fromkeys(subnets.values()))
         self._deployment = deployment
         self._now = now
 
@@ -111,6 +119,23 @@ class FleetChecks:
         Args:
             request: Read, but perhaps refused for other reasons already.
         """
+        market, network = self._market(request), self._network()
+        return Checked(
+            problems=(*market.problems, *network.problems),
+            warnings=(*market.warnings, *network.warnings),
+            offers=market.offers,
+        )
+
+    def _network(self) -> Checked:
+        try:
+            subnets = self._ec2.subnets(self._subnets)
+        except AwsCallError as error:
+            return Checked(
+                warnings=(f"EC2 could not be asked what leads out of the deployment's subnets ({error.code}).",)
+            )
+        return Checked(problems=tuple(network_problems(subnets)), warnings=tuple(network_warnings(subnets)))
+
+    def _market(self, request: JobRequest) -> Checked:
         volume = request.volume
         now = self._now()
         try:

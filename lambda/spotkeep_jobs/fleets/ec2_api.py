@@ -26,6 +26,7 @@ from spotkeep_jobs.fleets.facts import (
     Snapshot,
     SpotPrice,
     Stored,
+    Subnet,
     Volume,
 )
 
@@ -109,6 +110,10 @@ class Ec2Api(Protocol):
 
     def ami_architecture(self, template_id: str, /) -> str | None:
         """The processor architecture of the AMI in the deployed launch template; None where EC2 does not say."""
+        ...
+
+    def subnets(self, ids: Sequence[str], /) -> tuple[Subnet, ...]:
+        """Describe subnets, and what leads out of each."""
         ...
 
     def volume(self, volume_id: str, /) -> Volume | None:
@@ -312,6 +317,14 @@ class BotoEc2Api:
         image = next(self._pages("describe_images", "Images", Filters=_ids("image-id", image_id)), {})
         return image.get("Architecture")
 
+    def subnets(self, ids: Sequence[str], /) -> tuple[Subnet, ...]:
+        """Describe subnets; see `Ec2Api.subnets`."""
+        found = list(self._pages("describe_subnets", "Subnets", SubnetIds=list(ids)))
+        of_vpcs = [{"Name": "vpc-id", "Values": sorted({each["VpcId"] for each in found})}]
+        tables = list(self._pages("describe_route_tables", "RouteTables", Filters=of_vpcs))
+        endpoints = list(self._pages("describe_vpc_endpoints", "VpcEndpoints", Filters=of_vpcs))
+        return tuple(_subnet(each, tables=tables, endpoints=endpoints) for each in found)
+
     def volume(self, volume_id: str, /) -> Volume | None:
         """Describe a volume; see `Ec2Api.volume`. As a filter, an unknown id is no error."""
         found = next(self._pages("describe_volumes", "Volumes", Filters=_ids("volume-id", volume_id)), None)
@@ -431,6 +444,40 @@ def _instance(entry: Mapping[str, Any]) -> Instance:
         reason=(entry.get("StateReason") or {}).get("Code") or None,
         tags=_tags(entry),
     )
+
+
+def _subnet(
+    entry: Mapping[str, Any], *, tables: Sequence[Mapping[str, Any]], endpoints: Sequence[Mapping[str, Any]]
+) -> Subnet:
+    """Of a subnet without a route table of its own, the VPC's main one holds."""
+    subnet_id, vpc_id = entry["SubnetId"], entry["VpcId"]
+    associated = [(table, each) for table in tables for each in table.get("Associations", ())]
+    own = [table for table, each in associated if each.get("SubnetId") == subnet_id]
+    main = [table for table, each in associated if each.get("Main") and table["VpcId"] == vpc_id]
+    table = next(iter(own + main), {})
+    targets = [_target(route) for route in table.get("Routes", ()) if route.get("State") != "blackhole"]
+    return Subnet(
+        id=subnet_id,
+        public_addresses=bool(entry.get("MapPublicIpOnLaunch")),
+        targets=tuple(target for target in targets if target != "local" and not target.startswith("vpce-")),
+        endpoints=frozenset(
+            each["ServiceName"].rpartition(".")[2]
+            for each in endpoints
+            if each["VpcId"] == vpc_id and each.get("State", "").lower() == "available"
+            # A gateway is a route; an interface is found by its name, where the VPC gives it the service's own.
+            if each.get("PrivateDnsEnabled") or table.get("RouteTableId") in each.get("RouteTableIds", ())
+        ),
+    )
+
+
+def _target(route: Mapping[str, Any]) -> str:
+    """What a route leads to: the one field that names neither its destination nor where it comes from."""
+    named = (
+        value
+        for field, value in route.items()
+        if field.endswith(("Id", "Arn")) and not field.startswith("Destination") and field != "InstanceOwnerId"
+    )
+    return str(next(named, "local"))
 
 
 def _said(description: str) -> str:

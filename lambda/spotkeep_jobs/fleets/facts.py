@@ -193,6 +193,23 @@ class InstanceTypeFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Subnet:
+    """A subnet and what leads out of it, as DescribeSubnets, DescribeRouteTables and DescribeVpcEndpoints say.
+
+    Attributes:
+        id: Its id.
+        public_addresses: Whether instances get public addresses there.
+        targets: Where its routes lead, beside its own VPC and gateway endpoints: `igw-...`, `nat-...`, `tgw-...`.
+        endpoints: Services with an endpoint that its instances use without being told: `s3`, `dynamodb`, ...
+    """
+
+    id: str
+    public_addresses: bool
+    targets: tuple[str, ...]
+    endpoints: frozenset[str]
+
+
+@dataclass(frozen=True, kw_only=True)
 class SpotPrice:
     """A line of DescribeSpotPriceHistory: from this time on, until the next line of the same type and zone.
 

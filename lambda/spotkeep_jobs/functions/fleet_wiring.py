@@ -119,9 +119,12 @@ def fleet_parts(
         now=now,
     )
     owners = TaggedFleetOwners(ec2, deployment=settings.deployment)
-    zones = tuple(dict.fromkeys(platform.subnets.values()))
     checks = FleetChecks(
-        ec2, template_id=platform.launch_template_id, zones=zones, deployment=settings.deployment, now=now
+        ec2,
+        template_id=platform.launch_template_id,
+        subnets=platform.subnets,
+        deployment=settings.deployment,
+        now=now,
     )
     return FleetParts(jobs=jobs, owners=owners, ec2=ec2, records=records, checks=checks)
 
