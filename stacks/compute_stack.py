@@ -109,7 +109,6 @@ class ComputeStack(Stack):
                 deployment=settings.deployment,
             ),
             ami=settings.instance_ami,
-            root_device=settings.instance_root_device,
             volume_gb=settings.instance_volume_gb,
             volume_key_arn=key_arn,
         )

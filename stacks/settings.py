@@ -503,19 +503,12 @@ class Settings(BaseModel):
             fix="Give ami-0123456789abcdef0 or a parameter such as /aws/service/.../ami-id.",
         ),
     ] = Field(
-        default="/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64",
+        # Source: https://docs.aws.amazon.com/dlami/latest/devguide/find-dlami-id.html
+        default="/aws/service/deeplearning/ami/x86_64/oss-nvidia-driver-gpu-pytorch-2.11-amazon-linux-2023/latest/ami-id",
         description="AMI of EC2 instances, or the SSM parameter that holds its id",
     )
-    instance_root_device: Annotated[
-        str,
-        _checked(
-            r"/dev/[a-z0-9]+",
-            problem="is not a device name",
-            fix="Give the AMI's root device: /dev/sda1 (Ubuntu) or /dev/xvda (Amazon Linux).",
-        ),
-    ] = Field(default="/dev/xvda", description="root device of the AMI")
     instance_volume_gb: int = Field(
-        default=100, ge=8, le=65_536, description="size of an instance's root volume in GiB"
+        default=100, ge=8, le=65_536, description="least size of an instance's root volume in GiB; an AMI may need more"
     )
     volume_kms_key_arn: Annotated[KeyArn | None, Unset] = Field(
         default=None,
@@ -685,6 +678,10 @@ class Settings(BaseModel):
             raise SettingsError(tuple(problems)) from error
 
 
+_GONE = {"instance_root_device": "Remove it: the root device is read from the AMI, at each launch."}
+"""Settings of earlier versions, and what to do."""
+
+
 def _printed(value: Any) -> str:
     return json.dumps(value, default=str)
 
@@ -693,6 +690,10 @@ def _problem(detail: Any, model: type[BaseModel]) -> SettingProblem:
     """One of pydantic's findings in our words."""
     name, *rest = detail["loc"]
     field = str(name) + "".join(f"[{part}]" for part in rest if part != "[key]")
+    if detail["type"] == "extra_forbidden" and field in _GONE:
+        return SettingProblem(
+            field=field, found=_printed(detail["input"]), problem="is not a setting any more", fix=_GONE[field]
+        )
     if detail["type"] == "extra_forbidden":
         close = difflib.get_close_matches(field, model.model_fields, n=1, cutoff=0.5)
         fix = f"Did you mean {close[0]}?" if close else "docs/settings.md lists the settings."

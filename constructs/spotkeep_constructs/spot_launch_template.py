@@ -20,6 +20,10 @@ DEPLOYED = "deployed"
 """How the versions that a deployment makes are described; the launcher makes those of attempts out of the newest."""
 
 
+ROOT_DEVICE = "/dev/xvda"
+"""That of Amazon Linux. An attempt's version names that of the AMI instead, which only EC2 can tell for certain."""
+
+
 class SpotLaunchTemplate(Construct):
     """The launch template whose versions all instances start from.
 
@@ -43,7 +47,6 @@ class SpotLaunchTemplate(Construct):
         role: iam.IRole,
         boot: BootInputs,
         ami: str,
-        root_device: str,
         volume_gb: int,
         volume_key_arn: str | None = None,
     ) -> None:
@@ -57,8 +60,7 @@ class SpotLaunchTemplate(Construct):
             role: What instances run with.
             boot: What an instance finds in its user data.
             ami: An AMI id, or the name of the SSM parameter that holds one; resolved at deployment.
-            root_device: The AMI's root device, for example /dev/sda1.
-            volume_gb: Size of the root volume in GiB.
+            volume_gb: Size of the root volume in GiB; an attempt's is as large as the AMI at least.
             volume_key_arn: What encrypts it; None for the account's own EBS key.
 
         Raises:
@@ -89,7 +91,7 @@ class SpotLaunchTemplate(Construct):
             instance_initiated_shutdown_behavior=ec2.InstanceInitiatedShutdownBehavior.TERMINATE,
             block_devices=[
                 ec2.BlockDevice(
-                    device_name=root_device,
+                    device_name=ROOT_DEVICE,
                     volume=ec2.BlockDeviceVolume.ebs(
                         volume_gb,
                         encrypted=True,

@@ -19,6 +19,7 @@ from ministack.core import persistence as _persistence  # type: ignore[import-un
 from ministack.core import router as _router
 from ministack.services import ec2 as _ec2  # type: ignore[import-untyped]
 from ministack.services import eventbridge as _eventbridge
+from ministack.services import ssm as _ssm
 
 from spotkeep_local.errors import IncompatibleMinistackError
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 EXPECTED_VERSION = "1.5.33"
+
+_STUB_AMI_FIELDS = 7
+_AMAZON = "137112412989"
 
 
 class RequestHandler(Protocol):
@@ -89,6 +93,11 @@ def _moved_seams() -> Sequence[str]:
         for name in ("_subnets", "_launch_templates", "_ensure_defaults_initialized")
         if not hasattr(_ec2, name)
     ]
+    stubs = getattr(_ec2, "_STUB_AMIS", None)
+    if not (isinstance(stubs, list) and all(len(stub) == _STUB_AMI_FIELDS for stub in stubs)):
+        problems.append("ec2._STUB_AMIS no longer lists the public images")
+    if not isinstance(getattr(_ssm, "_PUBLIC_AMI_PARAMETERS", None), dict):
+        problems.append("ssm._PUBLIC_AMI_PARAMETERS no longer maps public parameters to images")
     if not callable(getattr(_app, "_build_persistence_save_dict", None)):
         problems.append("app._build_persistence_save_dict is gone")
     return problems
@@ -197,6 +206,19 @@ def subnets() -> list[dict[str, Any]]:
     """Every subnet of the account and region: SubnetId, VpcId, AvailabilityZone, CidrBlock, DefaultForAz."""
     _ec2._ensure_defaults_initialized()
     return list(_ec2._subnets.values())
+
+
+def add_public_image(image_id: str, *, parameter: str, name: str, root_device: str) -> None:
+    """Lets everybody see an image of Amazon's, and read its id from a public parameter of the Parameter Store.
+
+    Args:
+        image_id: Its id.
+        parameter: The parameter's name.
+        name: Of the image.
+        root_device: Its root device.
+    """
+    _ec2._STUB_AMIS.append((image_id, name, name, "", root_device, _AMAZON, "amazon"))
+    _ssm._PUBLIC_AMI_PARAMETERS[parameter] = image_id
 
 
 def launch_templates() -> list[dict[str, Any]]:

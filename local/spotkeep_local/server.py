@@ -187,6 +187,7 @@ async def _serve(
     from spotkeep_local.clients import local_client
     from spotkeep_local.ec2 import events as ec2_events
     from spotkeep_local.ec2.cloudformation import VolumeResource
+    from spotkeep_local.ec2.machine_images import PYTORCH
     from spotkeep_local.ec2.service import Ec2Service
     from spotkeep_local.ec2.surroundings import MinistackSurroundings
     from spotkeep_local.fis.cloudformation import ExperimentTemplateResource
@@ -245,6 +246,9 @@ async def _serve(
         ministack=ministack_seams.handler_of("ec2"),
     )
     ministack_seams.replace_handler("ec2", ec2.handle_request)
+    ministack_seams.add_public_image(
+        PYTORCH.image_id, parameter=PYTORCH.parameter, name=PYTORCH.name, root_device=PYTORCH.root_device
+    )
     ministack_seams.register_service(
         "spotkeep-ec2-control",
         handler=ec2.handle_control_request,

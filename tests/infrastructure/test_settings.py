@@ -144,6 +144,7 @@ def test_all_wrong_settings_are_named_at_once_in_order() -> None:
         ({"network_zones": "3", "region": "us-west-1"}, "network_zones", "Set it to 2"),
         ({"spot_instance_types": "c5.large,c5.large"}, "spot_instance_types", "more than once"),
         ({"instance_ami": "ubuntu"}, "instance_ami", "neither an AMI id nor an SSM parameter"),
+        ({"instance_root_device": "/dev/sda1"}, "instance_root_device", "read from the AMI"),
         ({"spotkeep": "x"}, "spotkeep", "not an object"),
     ],
 )

@@ -86,7 +86,8 @@ def test_the_ami_is_found_by_cloudformation_at_deployment(
     parameter = templates.by_stack["Compute"]["Parameters"][image["Ref"]]
     assert parameter == {
         "Type": "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>",
-        "Default": "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64",
+        "Default": "/aws/service/deeplearning/ami/x86_64/oss-nvidia-driver-gpu-pytorch-2.11-amazon-linux-2023/latest/"
+        "ami-id",
     }
     assert data_of(templates_with_everything)["ImageId"] == "ami-0123456789abcdef0"
 
@@ -164,6 +165,5 @@ def test_a_volume_too_small_for_a_system_is_refused(stack: Stack) -> None:
                 deployment="lab",
             ),
             ami="ami-0123456789abcdef0",
-            root_device="/dev/xvda",
             volume_gb=4,
         )

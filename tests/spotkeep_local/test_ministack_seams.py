@@ -14,7 +14,7 @@ from spotkeep_local import ministack_seams as seams
 from spotkeep_local.errors import IncompatibleMinistackError
 from ministack import app
 from ministack.core import persistence, router
-from ministack.services import ec2, eventbridge
+from ministack.services import ec2, eventbridge, ssm
 from ministack.services.cloudformation import provisioners
 
 def moved():
@@ -56,6 +56,8 @@ def test_the_installed_ministack_is_the_one_we_extend(tmp_path: Path) -> None:
         ("del eventbridge._put_events", "eventbridge._put_events no longer takes"),
         ("persistence.save_all = lambda a, b: None", "persistence.save_all no longer takes"),
         ("del app._build_persistence_save_dict", "app._build_persistence_save_dict is gone"),
+        ("del ec2._STUB_AMIS", "ec2._STUB_AMIS no longer lists"),
+        ("del ssm._PUBLIC_AMI_PARAMETERS", "ssm._PUBLIC_AMI_PARAMETERS no longer maps"),
         ("del ec2._launch_templates", "ec2._launch_templates is gone"),
         ("seams.EXPECTED_VERSION = '9'", "the version is 1.5.33"),
     ],

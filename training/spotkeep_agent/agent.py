@@ -34,6 +34,7 @@ from .leaving import divide
 from .notices import NoticeBoard
 from .settings import AgentSettings
 from .training.checkpoint_copies import CheckpointCopies
+from .training.interpreter import search_path
 from .training.process import TrainingProcess, runner_command, training_environment
 from .training.script_files import SCAN_SECONDS
 from .training.supplies import Supplies, clear_failure, read_failure
@@ -226,8 +227,15 @@ class Agent:
             for stale in (notice_file, left_file(notice_file)):
                 stale.unlink(missing_ok=True)
             clear_failure(base)
+            path = search_path(
+                self._environment.get("PATH", os.defpath), root=self._settings.root, own=self._settings.state / "bin"
+            )
             environment = training_environment(
-                inherited=self._environment, record=record, base=base, notice_file=notice_file, user=user
+                inherited={**self._environment, "PATH": path},
+                record=record,
+                base=base,
+                notice_file=notice_file,
+                user=user,
             )
             self._stepped = False
             try:

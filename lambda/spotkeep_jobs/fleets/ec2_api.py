@@ -161,6 +161,7 @@ class BotoEc2Api:
                 reason=f"launch template {template_id} has no version that a deployment made; deploy the app again",
             )
         deployment = {DEPLOYMENT_TAG: tags[DEPLOYMENT_TAG]}
+        template = source.get("LaunchTemplateData", {})
         made = self._call(
             "create_launch_template_version",
             LaunchTemplateId=template_id,
@@ -168,11 +169,12 @@ class BotoEc2Api:
             ClientToken=token,
             VersionDescription=own,
             LaunchTemplateData={
+                **root_volume(template, image=self._image(template.get("ImageId"))),
                 "TagSpecifications": [
                     {"ResourceType": "instance", "Tags": tag_list(tags)},
                     # Without the run's tag: the root volume is not the run's.
                     {"ResourceType": "volume", "Tags": tag_list(deployment | {"Name": f"{run} (root)"})},
-                ]
+                ],
             },
         )
         return str(made["LaunchTemplateVersion"]["VersionNumber"])
@@ -311,11 +313,9 @@ class BotoEc2Api:
             "describe_launch_template_versions", "LaunchTemplateVersions", LaunchTemplateId=template_id
         )
         deployed = _deployed(versions)
-        image_id = None if deployed is None else deployed.get("LaunchTemplateData", {}).get("ImageId")
-        if image_id is None:
-            return None
-        image = next(self._pages("describe_images", "Images", Filters=_ids("image-id", image_id)), {})
-        return image.get("Architecture")
+        return (
+            None if deployed is None else self._image(deployed["LaunchTemplateData"].get("ImageId")).get("Architecture")
+        )
 
     def subnets(self, ids: Sequence[str], /) -> tuple[Subnet, ...]:
         """Describe subnets; see `Ec2Api.subnets`."""
@@ -375,6 +375,12 @@ class BotoEc2Api:
             if not _GONE.search(error.code):
                 raise
 
+    def _image(self, image_id: str | None) -> Mapping[str, Any]:
+        """An AMI as EC2 describes it; nothing of one that is not there."""
+        if image_id is None:
+            return {}
+        return next(self._pages("describe_images", "Images", Filters=_ids("image-id", image_id)), {})
+
     def _pages(self, operation: str, name: str, **query: Any) -> Iterator[Mapping[str, Any]]:
         while True:
             page = self._call(operation, **query)
@@ -412,6 +418,27 @@ def _deployed(versions: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None
         version for version in versions if not (version.get("VersionDescription") or "").startswith(_RUN_VERSION)
     ]
     return max(of_deployments, key=lambda version: int(version["VersionNumber"]), default=None)
+
+
+def root_volume(template: Mapping[str, Any], *, image: Mapping[str, Any]) -> dict[str, Any]:
+    """The deployed template's volume as the root volume of the image: under its device name, and no smaller than it.
+
+    Families of images differ in both, and under another name it would be a second volume, beside a root volume that
+    nothing encrypts. Source: "Block device mappings", EC2 user guide.
+
+    Args:
+        template: Launch template data; its one mapping is what the deployment wants of the root volume.
+        image: As EC2 describes it; empty where it does not.
+    """
+    device, mappings = image.get("RootDeviceName"), template.get("BlockDeviceMappings", ())
+    if device is None or len(mappings) != 1:
+        return {}
+    sizes = [
+        int(mapping.get("Ebs", {}).get("VolumeSize", 0))
+        for mapping in (*mappings, *image.get("BlockDeviceMappings", ()))
+        if mapping is mappings[0] or mapping.get("DeviceName") == device
+    ]
+    return {"BlockDeviceMappings": [{"DeviceName": device, "Ebs": {**mappings[0]["Ebs"], "VolumeSize": max(sizes)}}]}
 
 
 def _fleet(entry: Mapping[str, Any]) -> Fleet:

@@ -18,6 +18,7 @@ from spotkeep_local.ec2.cloud import new_id, refuse_other_request, tag_list, tag
 from spotkeep_local.ec2.errors import Ec2Error, wrong_combination
 from spotkeep_local.ec2.filters import matches, page
 from spotkeep_local.ec2.launch import find_template, launch_data, new_instance
+from spotkeep_local.ec2.machine_images import PYTORCH
 from spotkeep_local.ec2.records import Instance, InstanceState, Interruption, LaunchSource
 from spotkeep_local.hosts.errors import HostRefusedError
 from spotkeep_local.hosts.host import HostEnd, HostSpecification
@@ -357,6 +358,7 @@ class Instances:
             hostname=_hostname(instance),
             user_data=instance.user_data,
             endpoint_port=self._cloud.endpoint_port,
+            links=PYTORCH.links if instance.image_id == PYTORCH.image_id else {},
             agent_time_scale=self._cloud.agent_time_scale,
         )
 

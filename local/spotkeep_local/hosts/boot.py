@@ -204,6 +204,14 @@ def _replace_power_commands() -> None:
         command.chmod(0o755)
 
 
+def _link(links: dict[str, str]) -> None:
+    for path, target in links.items():
+        link = Path("/") / path
+        if not link.exists():
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(target)
+
+
 def _let_everybody_reach(paths: list[str]) -> None:
     """Lets an unprivileged user of the instance run what lies in a directory that is private on the machine."""
     for path in paths:
@@ -299,6 +307,7 @@ def _be_process_one(control: socket.socket, configuration: dict[str, Any]) -> in
             _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
         _write_settings(configuration["environment"])
         _replace_power_commands()
+        _link(configuration["links"])
         _let_everybody_reach(configuration["reachable"])
     except OSError as error:
         _say(control, refused=str(error))

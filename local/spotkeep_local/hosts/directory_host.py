@@ -55,6 +55,10 @@ class DirectoryHost:
         self.user_data_exit_code: int | None = None
         self._by_id = self._folder / "root/dev/disk/by-id"
         self._by_id.mkdir(parents=True, exist_ok=True)
+        for path, target in specification.links.items():
+            link = self._folder / "root" / path
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(target)
         listening = socket.create_server(("127.0.0.1", 0))
         endpoint = f"http://127.0.0.1:{listening.getsockname()[1]}"
         self._metadata = MetadataService(listening, read=read_metadata)

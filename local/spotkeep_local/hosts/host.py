@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -37,6 +37,7 @@ class HostSpecification:
         folder: Its own directory: settings, console and its writable layer. Gone when the host is.
         user_data: As deployed, decoded.
         endpoint_port: Of the local AWS, on 127.0.0.1, outside and inside alike.
+        links: Of its image: symbolic links, from paths below `/` to directories of this machine.
         agent_time_scale: How many times more often than on AWS its agent looks whether it is to leave.
     """
 
@@ -45,6 +46,7 @@ class HostSpecification:
     hostname: str
     user_data: str
     endpoint_port: int
+    links: Mapping[str, str] = field(default_factory=dict)
     agent_time_scale: float = 1.0
 
     @property

@@ -229,6 +229,7 @@ def _start_boot(specification: HostSpecification, control: socket.socket) -> sub
         "endpoint_port": specification.endpoint_port,
         "user_data": specification.user_data,
         "environment": environment,
+        "links": dict(specification.links),
         "reachable": [sys.prefix, sys.base_prefix],
     }
     path = specification.folder / "configuration.json"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
-from spotkeep_jobs.fleets.ec2_api import BotoEc2Api
+from spotkeep_jobs.fleets.ec2_api import BotoEc2Api, root_volume
 from spotkeep_jobs.fleets.facts import FleetEvent, FleetEventKind
 from spotkeep_jobs.fleets.history import Ending
 from spotkeep_local.ec2.market import PoolChange
@@ -183,3 +183,19 @@ def test_a_fleet_that_ec2_does_not_know_for_long_is_gone(region: Region) -> None
     world.passes(11)
     world.jobs.reconcile("count-1")
     assert world.records.past["count", 1].ending is Ending.FLEET_GONE
+
+
+def test_a_root_volume_is_no_smaller_than_its_image() -> None:
+    template = {"BlockDeviceMappings": [{"DeviceName": "/dev/xvda", "Ebs": {"Encrypted": True, "VolumeSize": 30}}]}
+    image = {
+        "RootDeviceName": "/dev/sda1",
+        "BlockDeviceMappings": [
+            {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 75, "Encrypted": False}},
+            {"DeviceName": "/dev/sdb", "VirtualName": "ephemeral0"},
+            {"DeviceName": "/dev/sdc", "Ebs": {"VolumeSize": 500}},
+        ],
+    }
+    assert root_volume(template, image=image) == {
+        "BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {"Encrypted": True, "VolumeSize": 75}}]
+    }
+    assert root_volume(template, image={}) == {}, "of an image that EC2 does not show, the template's word holds"

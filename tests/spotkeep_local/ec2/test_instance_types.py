@@ -10,6 +10,7 @@ from botocore.exceptions import ClientError
 from spotkeep_jobs.fleets.ec2_api import BotoEc2Api
 from spotkeep_jobs.fleets.facts import InstanceTypeFacts
 from spotkeep_local.ec2.instance_types import described
+from stacks.settings import Settings
 
 if TYPE_CHECKING:
     from .conftest import Ec2
@@ -67,3 +68,24 @@ def test_the_launcher_asks_for_types_and_for_what_its_ami_runs_on(ec2: Ec2) -> N
     assert api.ami_architecture(ec2.template()) is None
     image = ec2.client.describe_images()["Images"][0]
     assert api.ami_architecture(ec2.template(ImageId=image["ImageId"])) == image["Architecture"]
+
+
+@pytest.mark.parametrize(
+    ("image", "device"), [("ami-0c2023a1b2c3d4e5f", "/dev/xvda"), ("ami-0fedcba9876543210", "/dev/sda1")]
+)
+def test_an_attempts_root_volume_is_that_of_its_image(ec2: Ec2, image: str, device: str) -> None:
+    wanted = {"Encrypted": True, "VolumeSize": 100, "VolumeType": "gp3", "DeleteOnTermination": True}
+    template = ec2.template(ImageId=image, BlockDeviceMappings=[{"DeviceName": "/dev/xvda", "Ebs": wanted}])
+    api = BotoEc2Api(lambda: ec2.client)
+    version = api.make_template_version(template, run="r", token="t", tags={"spotkeep:deployment": "d"})
+    answer = ec2.client.describe_launch_template_versions(LaunchTemplateId=template, Versions=[version])
+    (mapping,) = answer["LaunchTemplateVersions"][0]["LaunchTemplateData"]["BlockDeviceMappings"]
+    assert mapping == {"DeviceName": device, "Ebs": wanted}
+
+
+def test_the_default_image_is_found_by_its_public_parameter(ec2: Ec2) -> None:
+    name = str(Settings.model_fields["instance_ami"].default)
+    image = ec2.local.session().client("ssm").get_parameter(Name=name)["Parameter"]["Value"]
+    (found,) = ec2.client.describe_images(ImageIds=[image])["Images"]
+    assert (found["RootDeviceName"], found["Architecture"]) == ("/dev/xvda", "x86_64")
+    assert "PyTorch" in found["Name"]
