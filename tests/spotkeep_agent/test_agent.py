@@ -257,6 +257,26 @@ def test_a_script_with_files_of_its_own_goes_on_from_them_when_the_volume_is_los
     assert cloud.record.kept == ()
 
 
+def test_a_script_that_ends_well_after_a_notice_has_all_of_it_in_s3(cloud: Cloud, launch: Callable[..., None]) -> None:
+    launch(
+        script="""
+import os, pathlib, signal, time
+signal.signal(signal.SIGTERM, lambda *_: None)
+print("waits for the notice", flush=True)
+signal.pause()
+pathlib.Path(os.environ["SPOTKEEP_CHECKPOINT_DIR"], "last").write_text("x")
+pathlib.Path(os.environ["SM_MODEL_DIR"], "model").write_text("x")
+"""
+    )
+    instance = cloud.boot("us-east-1a")
+    instance.wait_for("waits for the notice")
+    instance.announce(60)
+    assert instance.finish() == 0
+    assert cloud.record.training.state == FINISHED
+    assert {"bucket/runs/run/checkpoints/last", "bucket/runs/run/output/model.tar.gz"} <= set(cloud.objects)
+    assert cloud.record.kept == ()
+
+
 def test_a_volume_with_what_could_not_be_sent_is_kept(cloud: Cloud, launch: Callable[..., None]) -> None:
     launch(output_uri="s3://refusing/runs/run/output/")
     cloud.refusing.add("refusing/")

@@ -189,6 +189,7 @@ class Agent:
                 self._settings.mount_point / "checkpoints",
                 calls=self._calls,
                 fetching=self._fetching,
+                cancelled=self._board.seen,
                 on_uploaded=self._on_uploaded,
                 scan_seconds=SCAN_SECONDS / self._settings.time_scale,
             )
@@ -213,7 +214,7 @@ class Agent:
                 return Leaving(why)
             what = "the volume cannot be written: " if isinstance(error, OSError) else ""
             return Leaving(f"{what}{error}", failed=True)
-        if restored is not None or (self._copies is not None and self._copies.restored_files):
+        if restored is not None or (self._copies is not None and self._copies.filled_volume):
             self._machine.own(base / "checkpoints", uid=user.uid, gid=user.gid)
         self._phase("supplies")
         notice_folder = self._settings.state / "job"
@@ -316,13 +317,12 @@ class Agent:
         exit_code = process.wait(box.save)
         process.kill()
         self._event("instance-leaving", reason=notice.source, exit_code=exit_code)
-        if self._copies is not None:
-            self._copies.cancelled.set()
-            copy_ends = began + box.copy
-            self._copies.finish(lambda: copy_ends - time.monotonic(), exit_code=exit_code, goes_on=True)
         if exit_code == 0:
             # It was done anyway.
             return self._after_exit(0) or Leaving(notice.source)
+        if self._copies is not None:
+            copy_ends = began + box.copy
+            self._copies.finish(lambda: copy_ends - time.monotonic(), exit_code=exit_code, goes_on=True)
         return Leaving(self._board.why() or notice.source)
 
     def _after_exit(self, exit_code: int) -> Leaving | None:

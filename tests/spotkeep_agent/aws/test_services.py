@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -152,13 +153,27 @@ def test_the_newer_of_volume_and_s3_is_restored(calls: AwsCalls, bucket: str, tm
     uploaded: list[int] = []
     first, second = tmp_path / "first", tmp_path / "second"
     save(first, 2)
-    copies = CheckpointCopies(f"s3://{bucket}/run", first, calls=calls, fetching=calls, on_uploaded=uploaded.append)
+    copies = CheckpointCopies(
+        f"s3://{bucket}/run",
+        first,
+        calls=calls,
+        fetching=calls,
+        cancelled=threading.Event(),
+        on_uploaded=uploaded.append,
+    )
     assert not copies.has_any()
     copies.start()
     assert copies.finish(lambda: 30.0, exit_code=0, goes_on=True)
     assert uploaded == [2]
     second.mkdir()
-    lost = CheckpointCopies(f"s3://{bucket}/run", second, calls=calls, fetching=calls, on_uploaded=uploaded.append)
+    lost = CheckpointCopies(
+        f"s3://{bucket}/run",
+        second,
+        calls=calls,
+        fetching=calls,
+        cancelled=threading.Event(),
+        on_uploaded=uploaded.append,
+    )
     assert lost.has_any()
     assert lost.restore_newer(known_uploaded=None) == 2
     assert lost.newest_here() == 2

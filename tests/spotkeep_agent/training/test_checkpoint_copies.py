@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import uuid
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,12 @@ def test_what_the_script_keeps_for_its_step_or_as_the_best_stays_in_s3(
     copied: range,
 ) -> None:
     copies = CheckpointCopies(
-        f"s3://{bucket}/run", tmp_path, calls=calls, fetching=calls, on_uploaded=lambda step: None
+        f"s3://{bucket}/run",
+        tmp_path,
+        calls=calls,
+        fetching=calls,
+        cancelled=threading.Event(),
+        on_uploaded=lambda step: None,
     )
     train(tmp_path, copies, steps=12, hear=capsys.readouterr, monkeypatch=monkeypatch, copied=copied)
     assert copies.finish(lambda: 30.0, exit_code=0, goes_on=False)
@@ -87,7 +93,12 @@ def test_nothing_is_removed_from_s3_while_a_script_has_not_said_what_it_keeps(
     calls: AwsCalls, s3: Any, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copies = CheckpointCopies(
-        f"s3://{bucket}/run", tmp_path, calls=calls, fetching=calls, on_uploaded=lambda step: None
+        f"s3://{bucket}/run",
+        tmp_path,
+        calls=calls,
+        fetching=calls,
+        cancelled=threading.Event(),
+        on_uploaded=lambda step: None,
     )
     copies.keep({"last": 0})
     train(tmp_path, copies, steps=6, hear=None, monkeypatch=monkeypatch, copied=range(1, 6))

@@ -125,7 +125,6 @@ def volume(tmp_path: Path, objects: Objects) -> Volume:
     [
         ("model.pt", True),
         ("checkpoint-500/optimizer.pt", True),
-        ("interruptions.json", True),
         ("epoch/.metadata", True),
         ("step-5/notes.txt", True),
         ("checkpoint/manifest.json", True),
@@ -133,6 +132,7 @@ def volume(tmp_path: Path, objects: Objects) -> Volume:
         ("step-5/manifest.json.draft", False),
         ("step-5/data-00000.bin", False),
         ("step-5/data-00000.bin.draft", False),
+        ("interruptions.json", False),
         ("interruptions.json.draft", False),
         (".spare/data-00000.bin", False),
         (".spotkeep-probe-1", False),
@@ -250,8 +250,16 @@ def test_a_new_volume_gets_what_s3_has_with_its_time(volume: Volume, objects: Ob
     assert not objects.order, "what came from there is not sent back"
 
 
-def test_a_volume_that_is_known_gets_nothing_and_asks_nothing(volume: Volume, objects: Objects, tmp_path: Path) -> None:
+def test_a_new_volume_without_anything_in_s3_has_no_directory_that_is_not_the_scripts(tmp_path: Path) -> None:
+    """The runner makes it, as the user that trains; the agent is root."""
+    volume = Volume(tmp_path, Objects())
+    volume.directory.rmdir()
     assert not volume.files.restore(cancelled=NEVER)
+    assert not volume.directory.exists()
+
+
+def test_a_volume_that_is_known_gets_nothing_and_asks_nothing(volume: Volume, objects: Objects, tmp_path: Path) -> None:
+    volume.files.restore(cancelled=NEVER)
     volume.write("model.pt", b"x")
     volume.settle()
     (volume.directory / "model.pt").unlink()

@@ -20,7 +20,6 @@ from spotkeep.remote.background_upload import BackgroundUpload, UploadOutcome, u
 from spotkeep.remote.remote_checkpoints import RemoteCheckpoints
 from spotkeep.remote.s3_objects import S3Place
 from spotkeep.remote.transfer import TransferCancelledError
-from spotkeep.schedule.interruption_history import HISTORY_NAME
 from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.aws.object_store import objects_of
 
@@ -37,12 +36,12 @@ class CheckpointCopies:
         directory: The checkpoints on the volume.
         calls: To S3.
         fetching: To S3, for what is fetched before the training starts.
+        cancelled: Set it to break that off.
         on_uploaded: Told the step of each checkpoint that has arrived.
         scan_seconds: Between two scans for files of the script's own.
 
     Attributes:
-        cancelled: Set it to break off what is being restored.
-        restored_files: Whether files of the script's own were restored.
+        filled_volume: Whether the volume was new, and the checkpoints' directory has been made on it.
     """
 
     def __init__(
@@ -52,6 +51,7 @@ class CheckpointCopies:
         *,
         calls: AwsCalls,
         fetching: AwsCalls,
+        cancelled: threading.Event,
         on_uploaded: Callable[[int], None],
         scan_seconds: float = SCAN_SECONDS,
     ) -> None:
@@ -65,8 +65,8 @@ class CheckpointCopies:
         self._files = ScriptFiles(
             place, directory, objects=objects, fetching=fetched, pace=pace, scan_seconds=scan_seconds
         )
-        self.restored_files = False
-        self.cancelled = threading.Event()
+        self.filled_volume = False
+        self._cancelled = cancelled
 
     def newest_here(self) -> int | None:
         """Give the step of the newest whole checkpoint on the volume."""
@@ -85,7 +85,7 @@ class CheckpointCopies:
             OSError: If the volume cannot be read or written.
         """
         try:
-            self.restored_files = self._files.restore(cancelled=self.cancelled)
+            self.filled_volume = self._files.restore(cancelled=self._cancelled)
         except TransferCancelledError:
             return None
         here = self.newest_here()
@@ -95,7 +95,7 @@ class CheckpointCopies:
             if here is not None and step <= here:
                 return None
             try:
-                self._fetched.fetch(step, cancelled=self.cancelled)
+                self._fetched.fetch(step, cancelled=self._cancelled)
             except TransferCancelledError:
                 return None
             except CheckpointError as error:
@@ -113,7 +113,7 @@ class CheckpointCopies:
         Raises:
             CheckpointError: If S3 cannot be read.
         """
-        return bool(self._remote.steps()) or any(name != HISTORY_NAME for name, _ in self._files.in_s3())
+        return bool(self._remote.steps()) or any(True for _ in self._files.in_s3())
 
     def start(self) -> None:
         """Begin to copy the files that the script writes beside the checkpoints."""

@@ -47,7 +47,7 @@ _RETRY_SECONDS = 5.0
 _LET_GO_SECONDS = 2.0
 _OURS = re.compile(
     r"step-[0-9]+/(manifest\.json|data-[0-9]{5}\.bin|[^/]*\.draft)"
-    r"|interruptions\.json\.draft"
+    r"|interruptions\.json(\.draft)?"
     r"|\.spare/.*"  # of earlier versions
 )
 
@@ -135,7 +135,9 @@ class ScriptFiles:
                 yield name, found.size
 
     def restore(self, *, cancelled: threading.Event) -> bool:
-        """Bring what S3 has to a volume that is new. Says whether there was anything.
+        """Bring what S3 has to a volume that is new. Says whether it was new and has the directory now.
+
+        Then all of the directory is to be given to who trains: some of it may be of an attempt that was broken off.
 
         Args:
             cancelled: Set it to break off before the next part; the next call goes on.
@@ -166,11 +168,10 @@ class ScriptFiles:
                         modified_ns=int(modified) if re.fullmatch("[0-9]{1,19}", modified) else None,
                     )
 
-        self._directory.mkdir(parents=True, exist_ok=True)
         fetch_files(wanted(), cancelled=cancelled)
         self._copied = {name: _stamp((self._directory / name).stat()) for name in fetched}
         self._write_record()
-        return bool(fetched)
+        return self._directory.is_dir()
 
     def start(self) -> None:
         """Begin to copy what the script writes."""
