@@ -45,6 +45,61 @@ class ProcessLife:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ModelFile:
+    """A file of a model archive.
+
+    Attributes:
+        sha256: Of its content, in hexadecimal.
+        size_bytes: Of its content.
+    """
+
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueDifference:
+    """A tensor, or another value, of a file that is not what it is in the run left alone.
+
+    Attributes:
+        name: What the file calls it; empty in a file of one array.
+        what: How it differs, where that is no matter of numbers: another shape, type or text, or it is missing.
+        values: How many values it has.
+        changed: How many of them differ.
+        largest: The largest absolute difference; ``None`` where no two can be subtracted.
+        largest_relative: The largest difference as a share of the value in the run left alone; ``None`` as above.
+        not_finite: How many of them differ by what is no number: NaN or infinite in one run only.
+    """
+
+    name: str
+    what: str | None
+    values: int
+    changed: int
+    largest: float | None
+    largest_relative: float | None
+    not_finite: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileComparison:
+    """A file of both models whose bytes differ, compared by the values that it holds.
+
+    Attributes:
+        name: Its path in the archive.
+        incomparable: Why that cannot be done, as a clause; ``None`` where it was.
+        compared: How many tensors and other values it has.
+        differing: How many of them differ.
+        differences: The worst of those.
+    """
+
+    name: str
+    incomparable: str | None = None
+    compared: int = 0
+    differing: int = 0
+    differences: tuple[ValueDifference, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunEvidence:
     """What became of one run.
 
@@ -54,7 +109,7 @@ class RunEvidence:
         failure: Why it failed, in the record's words, or ``None``.
         attempts: How many training jobs worked on it.
         lives: The lives of its training process, oldest first.
-        model_files: SHA-256 of every file of the model archive, by path; empty when there is none.
+        model_files: Every file of the model archive, by path; empty when there is none.
     """
 
     run: str
@@ -62,7 +117,7 @@ class RunEvidence:
     failure: str | None
     attempts: int
     lives: tuple[ProcessLife, ...]
-    model_files: Mapping[str, str] = field(default_factory=dict)
+    model_files: Mapping[str, ModelFile] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,6 +27,7 @@ from spotkeep_rehearsal.evidence import Check, RunEvidence
 from spotkeep_rehearsal.fleet_evidence import FleetEvidence, InstanceLife, Surroundings, instance_life, told_events
 from spotkeep_rehearsal.fleet_verdict import judge_fleet
 from spotkeep_rehearsal.gathering import model_files_of
+from spotkeep_rehearsal.model_comparison import compare_models
 from spotkeep_rehearsal.rehearsed_runs import Runs, collect_notifications, head_of, none_left_behind
 from spotkeep_rehearsal.report import Report
 from spotkeep_rehearsal.report_file import WrittenReport
@@ -203,13 +204,21 @@ class _FleetRehearsal:
                 isolation=control.platform().isolation,
             )
             of_runs = [self._evidence(deployment.runs, fleet, s3) for fleet in (run, reference)]
-            head = head_of(deployment.runs, self._run)
+            heads = {name: head_of(deployment.runs, name) for name in names}
+            compared = compare_models(*of_runs, heads=heads, s3=s3)
         of_the_run = Report(
-            verdict=judge(planned_interruptions=2, run=of_runs[0], reference=of_runs[1], notifications=notifications),
+            verdict=judge(
+                planned_interruptions=2,
+                run=of_runs[0],
+                reference=of_runs[1],
+                notifications=notifications,
+                compared=compared,
+            ),
             run=of_runs[0],
             reference=of_runs[1],
             notifications=notifications,
-            head=head,
+            compared=compared,
+            head=heads[self._run],
             seconds={**self._staging.seconds, "total": time.monotonic() - started},
         )
         return FleetReport(of_the_run=of_the_run, checks=judge_fleet(evidence), evidence=evidence)

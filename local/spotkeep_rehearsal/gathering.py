@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from spotkeep_jobs.facts.job_events import JobEvent, JobEventKind
 from spotkeep_jobs.facts.record import Attempt, Run
 from spotkeep_local.training.facts import JobFacts, ProcessLifetime
-from spotkeep_rehearsal.evidence import Ending, ProcessLife, RunEvidence
+from spotkeep_rehearsal.evidence import Ending, ModelFile, ProcessLife, RunEvidence
 from spotkeep_rehearsal.model_archive import hash_model_files
 
 if TYPE_CHECKING:
@@ -103,8 +103,8 @@ def _ending(lifetime: ProcessLifetime) -> Ending:
     return Ending.EXITED if lifetime.signal is None else Ending.STOPPED
 
 
-def model_files_of(output_uri: str | None, s3: S3Client) -> dict[str, str]:
-    """Return the SHA-256 of every file of a run's model archive; empty when there is none."""
+def model_files_of(output_uri: str | None, s3: S3Client) -> dict[str, ModelFile]:
+    """Return every file of a run's model archive; empty when there is none."""
     if output_uri is None:
         return {}
     address = urlsplit(output_uri)

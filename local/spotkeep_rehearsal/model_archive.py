@@ -7,11 +7,13 @@ import tarfile
 from collections.abc import Mapping
 from typing import BinaryIO
 
+from spotkeep_rehearsal.evidence import ModelFile
+
 _BLOCK_BYTES = 1 << 20
 
 
-def hash_model_files(archive: BinaryIO) -> dict[str, str]:
-    """Return the SHA-256 of every regular file of a ``model.tar.gz``, by its path in the archive.
+def hash_model_files(archive: BinaryIO) -> dict[str, ModelFile]:
+    """Return hash and size of every regular file of a ``model.tar.gz``, by its path in the archive.
 
     Args:
         archive: The archive, open for reading in binary.
@@ -19,7 +21,7 @@ def hash_model_files(archive: BinaryIO) -> dict[str, str]:
     Raises:
         tarfile.TarError: It is not a gzip-compressed tar archive.
     """
-    hashes: dict[str, str] = {}
+    hashes: dict[str, ModelFile] = {}
     with tarfile.open(fileobj=archive, mode="r:gz") as tar:
         for member in tar:
             content = tar.extractfile(member)
@@ -27,13 +29,14 @@ def hash_model_files(archive: BinaryIO) -> dict[str, str]:
                 digest = hashlib.sha256()
                 while block := content.read(_BLOCK_BYTES):
                     digest.update(block)
-                hashes[member.name.removeprefix("./")] = digest.hexdigest()
+                name = member.name.removeprefix("./")
+                hashes[name] = ModelFile(sha256=digest.hexdigest(), size_bytes=content.tell())
     return hashes
 
 
-def hash_of_hashes(model_files: Mapping[str, str]) -> str | None:
+def hash_of_hashes(model_files: Mapping[str, ModelFile]) -> str | None:
     """Return one SHA-256 for a whole model, ``None`` when there is no model."""
     if not model_files:
         return None
-    lines = "".join(f"{digest}  {name}\n" for name, digest in sorted(model_files.items()))
+    lines = "".join(f"{file.sha256}  {name}\n" for name, file in sorted(model_files.items()))
     return hashlib.sha256(lines.encode()).hexdigest()

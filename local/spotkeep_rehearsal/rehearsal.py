@@ -23,6 +23,7 @@ from spotkeep_local.training.facts import JobFacts, ProcessLifetime
 from spotkeep_rehearsal.errors import RehearsalTimeoutError
 from spotkeep_rehearsal.evidence import RunEvidence
 from spotkeep_rehearsal.gathering import gather_evidence
+from spotkeep_rehearsal.model_comparison import compare_models
 from spotkeep_rehearsal.rehearsed_runs import Runs, collect_notifications, head_of, none_left_behind
 from spotkeep_rehearsal.report import Report
 from spotkeep_rehearsal.staging import Observer, Stage, Staging
@@ -152,7 +153,8 @@ class _Rehearsal:
             run, reference = (
                 self._evidence(name, deployment.runs, logs, control, session.client("s3")) for name in names
             )
-            head = head_of(deployment.runs, self._run)
+            heads = {name: head_of(deployment.runs, name) for name in names}
+            compared = compare_models(run, reference, heads=heads, s3=session.client("s3"))
         seconds = {**self._staging.seconds, "total": time.monotonic() - started}
         return Report(
             verdict=judge(
@@ -160,11 +162,13 @@ class _Rehearsal:
                 run=run,
                 reference=reference,
                 notifications=notifications,
+                compared=compared,
             ),
             run=run,
             reference=reference,
             notifications=notifications,
-            head=head,
+            compared=compared,
+            head=heads[self._run],
             seconds=seconds,
         )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from spotkeep_jobs.facts.record import Run
 from spotkeep_local import price_list
-from spotkeep_rehearsal.evidence import ReceivedNotification, RunEvidence
+from spotkeep_rehearsal.evidence import FileComparison, ReceivedNotification, RunEvidence
 from spotkeep_rehearsal.model_archive import hash_of_hashes
 from spotkeep_rehearsal.report_file import WrittenReport
 from spotkeep_rehearsal.verdict import Verdict
@@ -23,6 +23,7 @@ class Report(WrittenReport):
         run: What became of the interrupted run.
         reference: What became of the run left alone.
         notifications: What the subscriber received, in the order of arrival.
+        compared: The files of both models whose bytes differ, compared by value.
         head: The interrupted run's record, with its account of the cost.
         seconds: Wall-clock seconds by stage.
     """
@@ -31,6 +32,7 @@ class Report(WrittenReport):
     run: RunEvidence
     reference: RunEvidence
     notifications: Sequence[ReceivedNotification]
+    compared: Sequence[FileComparison]
     head: Run
     seconds: Mapping[str, float]
 
@@ -55,6 +57,9 @@ class Report(WrittenReport):
             "attempts": self.run.attempts,
             "interruptions": [asdict(interruption) for interruption in self.verdict.interruptions],
             "identical_to_uninterrupted": self.verdict.identical_to_uninterrupted,
+            "equal_to_uninterrupted": self.verdict.equal_to_uninterrupted,
+            "remarks": list(self.verdict.remarks),
+            "compared_by_value": [asdict(each) for each in self.compared],
             "model_sha256": {
                 "run": hash_of_hashes(self.run.model_files),
                 "uninterrupted": hash_of_hashes(self.reference.model_files),

@@ -7,12 +7,21 @@ and where to look.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 
-from spotkeep_rehearsal.evidence import Ending, Interruption, ProcessLife, ReceivedNotification, RunEvidence
+from spotkeep_rehearsal.evidence import (
+    Ending,
+    FileComparison,
+    Interruption,
+    ModelFile,
+    ProcessLife,
+    ReceivedNotification,
+    RunEvidence,
+    ValueDifference,
+)
 
 _COMPLETED = "COMPLETED"
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
@@ -26,18 +35,29 @@ class Verdict:
         reasons: Every reason why it did not pass; empty when it passed.
         interruptions: What each loss of capacity cost.
         identical_to_uninterrupted: Whether the final model equals, file by file, that of a run left alone.
+        equal_to_uninterrupted: Whether it holds the same values, as far as they can be compared, whatever its bytes.
+        remarks: What a verdict that passed leaves open: files that cannot be compared by value.
+        not_shown: The reason that nothing shows whether the models are equal, where that is one.
         missing_module: The Python module without which the script ended; then there is no judgement on it.
     """
 
     reasons: tuple[str, ...]
     interruptions: tuple[Interruption, ...]
     identical_to_uninterrupted: bool
+    equal_to_uninterrupted: bool
+    remarks: tuple[str, ...] = ()
+    not_shown: str | None = None
     missing_module: str | None = None
 
     @property
     def passed(self) -> bool:
         """Whether nothing speaks against the run."""
         return not self.reasons
+
+    @property
+    def unproven(self) -> bool:
+        """Whether all that speaks against it is that its model cannot be compared."""
+        return self.reasons == (self.not_shown,)
 
 
 def judge(
@@ -46,6 +66,7 @@ def judge(
     run: RunEvidence,
     reference: RunEvidence,
     notifications: Sequence[ReceivedNotification],
+    compared: Sequence[FileComparison] = (),
 ) -> Verdict:
     """Judge a rehearsed run against the same job left alone.
 
@@ -54,6 +75,7 @@ def judge(
         run: The run that was interrupted.
         reference: The run that was left alone.
         notifications: Every notification the subscriber received about either.
+        compared: The files of both models whose bytes differ, compared by value.
 
     Returns:
         The verdict, with every reason against it.
@@ -62,6 +84,7 @@ def judge(
     identical = bool(run.model_files) and run.model_files == reference.model_files
     # Of the run left alone: what only an interrupted one lacks is the interruption's doing.
     missing = missing_module(reference.failure)
+    model = _judge_model(run, reference, compared)
     reasons = (
         [_not_installed(missing)]
         if missing
@@ -69,7 +92,7 @@ def judge(
             *_endings(run, reference),
             *_interruptions_happened(planned_interruptions, interruptions),
             *(reason for pair in enumerate(interruptions, start=1) for reason in _little_was_lost(*pair, run=run)),
-            *_same_model(run, reference),
+            *model.reasons,
             *_told_once(run, reference, notifications),
         ]
     )
@@ -77,6 +100,9 @@ def judge(
         reasons=tuple(reasons),
         interruptions=interruptions,
         identical_to_uninterrupted=identical,
+        equal_to_uninterrupted=not model.reasons,
+        remarks=model.remarks,
+        not_shown=model.not_shown,
         missing_module=missing,
     )
 
@@ -185,19 +211,90 @@ def _little_was_lost(number: int, interruption: Interruption, *, run: RunEvidenc
     return []
 
 
-def _same_model(run: RunEvidence, reference: RunEvidence) -> list[str]:
-    if not run.model_files or not reference.model_files:
+@dataclass(frozen=True, kw_only=True)
+class _ModelJudgement:
+    """What speaks against a model, what is only not shown, and what stays open of one that nothing speaks against."""
+
+    against: tuple[str, ...] = ()
+    not_shown: str | None = None
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return self.against if self.not_shown is None else (*self.against, self.not_shown)
+
+
+def _judge_model(run: RunEvidence, reference: RunEvidence, compared: Sequence[FileComparison]) -> _ModelJudgement:
+    """Judge the final model.
+
+    A file that cannot be compared by value is no reproach. But what is shown to be the same must be the larger part of
+    the model: else nothing is shown.
+    """
+    ours, theirs = run.model_files, reference.model_files
+    if not ours or not theirs:
         missing = [evidence.run for evidence in (run, reference) if not evidence.model_files]
-        return [f"no model was uploaded by {' and '.join(missing)}: write the final model to SM_MODEL_DIR"]
-    names = sorted(set(run.model_files) | set(reference.model_files))
-    differing = [name for name in names if run.model_files.get(name) != reference.model_files.get(name)]
-    if not differing:
-        return []
-    return [
-        f"the final model differs from the uninterrupted run's in {', '.join(differing)}: something that training"
-        " depends on is not in the checkpoint (random state, data order, optimizer), or the script is not"
-        " deterministic to begin with"
+        text = f"no model was uploaded by {' and '.join(missing)}: write the final model to SM_MODEL_DIR"
+        return _ModelJudgement(against=(text,))
+    by_value = {each.name: each for each in compared}
+    unequal = [name for name in sorted({*ours, *theirs}) if ours.get(name) != theirs.get(name)]
+    open_ = {name: because for name in unequal if (because := _why_not_shown(name, ours, theirs, by_value))}
+    against = [
+        f"only {run.run if name in ours else reference.run} has {name} in its model: what a script writes to"
+        " SM_MODEL_DIR before an interruption is lost with the machine"
+        for name in unequal
+        if (name in ours) != (name in theirs) and name not in open_
     ]
+    if differing := [by_value[name] for name in unequal if name in by_value and by_value[name].differing]:
+        described = "; ".join(map(_described, differing))
+        against.append(
+            f"the final model differs from the uninterrupted run's in {described}: something that training depends on"
+            " is not in the checkpoint (random state, data order, optimizer), or the script is not deterministic to"
+            " begin with"
+        )
+    remarks = tuple(f"{name} differs and cannot be compared by value: {because}" for name, because in open_.items())
+    shown_bytes = sum(file.size_bytes for name, file in ours.items() if name not in open_)
+    if against or not open_ or shown_bytes > sum(file.size_bytes for name, file in ours.items() if name in open_):
+        return _ModelJudgement(against=tuple(against), remarks=remarks)
+    return _ModelJudgement(
+        not_shown=f"whether the final model equals the uninterrupted run's is not shown: {'; '.join(remarks)}. Write"
+        " what is the same file for the same model, or torch weights, safetensors, NumPy, HDF5 or Keras"
+    )
+
+
+def _why_not_shown(
+    name: str, ours: Mapping[str, ModelFile], theirs: Mapping[str, ModelFile], by_value: Mapping[str, FileComparison]
+) -> str | None:
+    """Why nothing is known of a file that is not the same in both models, as a clause; ``None`` where it is."""
+    if name in ours and name in theirs:
+        return by_value[name].incomparable if name in by_value else "it was not compared"
+    alone = [
+        {_without_numbers(each) for each in one if each not in other} for one, other in ((ours, theirs), (theirs, ours))
+    ]
+    return "its name holds a number of the process" if all(_without_numbers(name) in names for names in alone) else None
+
+
+def _without_numbers(name: str) -> str:
+    return re.sub(r"\d+", "#", name)
+
+
+def _described(comparison: FileComparison) -> str:
+    rest = comparison.differing - len(comparison.differences)
+    values = ", ".join(map(_difference, comparison.differences)) + (f", and {rest} more" if rest else "")
+    if comparison.compared == 1:
+        return f"{comparison.name} ({values})"
+    return f"{comparison.name} ({comparison.differing} of {comparison.compared} tensors and values: {values})"
+
+
+def _difference(difference: ValueDifference) -> str:
+    name = f"{difference.name} " if difference.name else ""
+    if difference.what is not None:
+        return f"{name}{difference.what}"
+    amounts = [] if difference.largest is None else [f"by at most {difference.largest:.3g}"]
+    if difference.largest_relative is not None:
+        amounts.append(f"{difference.largest_relative:.3g} of the value")
+    if difference.not_finite:
+        amounts.append(f"{difference.not_finite:,} by NaN or infinity")
+    return " ".join([f"{name}in {difference.changed:,} of {difference.values:,} values", ", ".join(amounts)]).rstrip()
 
 
 def _told_once(run: RunEvidence, reference: RunEvidence, notifications: Sequence[ReceivedNotification]) -> list[str]:

@@ -8,10 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_rehearsal.evidence import Ending, ProcessLife, ReceivedNotification, RunEvidence
-from spotkeep_rehearsal.verdict import checkpoint_interval_steps, interruptions_of, judge
+from spotkeep_rehearsal.evidence import (
+    Ending,
+    FileComparison,
+    ModelFile,
+    ProcessLife,
+    ReceivedNotification,
+    RunEvidence,
+    ValueDifference,
+)
+from spotkeep_rehearsal.verdict import Verdict, checkpoint_interval_steps, interruptions_of, judge
 
-MODEL = {"weights.npy": "aa", "bias.npy": "bb"}
+MODEL = {"weights.npy": ModelFile(sha256="aa", size_bytes=400), "bias.npy": ModelFile(sha256="bb", size_bytes=100)}
+OTHER = ModelFile(sha256="cc", size_bytes=100)
 
 
 def life(
@@ -51,8 +60,16 @@ KEPT = run_of(
 )
 
 
-def reasons(run: RunEvidence, *, planned: int = 2, notifications: list[ReceivedNotification] = NOTIFICATIONS) -> str:
-    verdict = judge(planned_interruptions=planned, run=run, reference=REFERENCE, notifications=notifications)
+def reasons(
+    run: RunEvidence,
+    *,
+    planned: int = 2,
+    notifications: list[ReceivedNotification] = NOTIFICATIONS,
+    compared: tuple[FileComparison, ...] = (),
+) -> str:
+    verdict = judge(
+        planned_interruptions=planned, run=run, reference=REFERENCE, notifications=notifications, compared=compared
+    )
     assert verdict.passed == (not verdict.reasons)
     return "\n".join(verdict.reasons)
 
@@ -90,9 +107,68 @@ def test_an_interruption_that_never_happened_fails() -> None:
     assert "2 interruption(s) were planned and 0 happened" in reasons(run_of(life()))
 
 
-def test_a_different_model_names_the_files_that_differ() -> None:
-    drifted = replace(KEPT, model_files={**MODEL, "bias.npy": "cc"})
-    assert "differs from the uninterrupted run's in bias.npy:" in reasons(drifted)
+def test_a_different_model_names_the_files_and_values_that_differ() -> None:
+    drifted = replace(KEPT, model_files={**MODEL, "bias.npy": OTHER})
+    drift = ValueDifference(
+        name="fc.bias", what=None, values=1_200, changed=1_100, largest=0.0123, largest_relative=0.25, not_finite=2
+    )
+    worse = replace(drift, name="fc.weight", what="has the shape 2x3, not 3x2")
+    found = reasons(
+        drifted,
+        compared=(FileComparison(name="bias.npy", compared=9, differing=7, differences=(worse, drift)),),
+    )
+    assert (
+        "differs from the uninterrupted run's in bias.npy (7 of 9 tensors and values: fc.weight has the shape 2x3, not"
+        " 3x2, fc.bias in 1,100 of 1,200 values by at most 0.0123, 0.25 of the value, 2 by NaN or infinity, and 5"
+        " more): something that training depends on is not in the checkpoint" in found
+    )
+
+
+def judged(ours: dict[str, ModelFile], theirs: dict[str, ModelFile], *compared: FileComparison) -> Verdict:
+    return judge(
+        planned_interruptions=2,
+        run=replace(KEPT, model_files=ours),
+        reference=replace(REFERENCE, model_files=theirs),
+        notifications=NOTIFICATIONS,
+        compared=compared,
+    )
+
+
+def test_other_bytes_that_hold_the_same_values_pass() -> None:
+    verdict = judged({**MODEL, "bias.npy": OTHER}, MODEL, FileComparison(name="bias.npy", compared=1))
+    assert verdict.passed
+    assert (verdict.identical_to_uninterrupted, verdict.equal_to_uninterrupted) == (False, True)
+    assert verdict.remarks == ()
+
+
+def test_a_file_that_cannot_be_compared_is_a_remark_and_no_reproach() -> None:
+    verdict = judged(
+        {**MODEL, "bias.npy": OTHER}, MODEL, FileComparison(name="bias.npy", incomparable="it is a secret")
+    )
+    assert verdict.passed
+    assert verdict.remarks == ("bias.npy differs and cannot be compared by value: it is a secret",)
+
+
+def test_a_model_of_which_most_cannot_be_compared_does_not_pass_and_is_not_accused() -> None:
+    verdict = judged({**MODEL, "weights.npy": OTHER}, {**MODEL, "weights.npy": OTHER}, FileComparison(name="a"))
+    assert verdict.passed
+    for ours in ({"model.pkl": OTHER}, {"model.pkl": OTHER, "labels.npy": MODEL["bias.npy"]}):
+        verdict = judged(ours, {**ours, "model.pkl": MODEL["weights.npy"]})
+        (reason,) = verdict.reasons
+        assert reason.startswith(
+            "whether the final model equals the uninterrupted run's is not shown: model.pkl differs"
+        )
+        assert "not in the checkpoint" not in reason
+        assert not verdict.equal_to_uninterrupted
+        assert verdict.unproven
+
+
+def test_a_file_that_only_one_run_has_is_lost_unless_a_number_in_its_name_is_all() -> None:
+    verdict = judged(MODEL, {**MODEL, "best.npy": OTHER})
+    assert "only digits-reference has best.npy in its model" in verdict.reasons[0]
+    verdict = judged({**MODEL, "events.17.9": OTHER}, {**MODEL, "events.18.11": OTHER})
+    assert verdict.passed
+    assert [remark.split(" ")[0] for remark in verdict.remarks] == ["events.17.9", "events.18.11"]
 
 
 def test_a_missing_model_fails() -> None:

@@ -167,11 +167,16 @@ def _number(value: int | None) -> str:
 def verdict_on(report: Report) -> list[RenderableType]:
     """Whether the run kept what it had, and if not, why."""
     if report.verdict.passed:
-        same = "The final model equals, bit for bit, that of a run that was left alone."
-        return [Text.assemble(("PASS  ", "bold green"), same)]
+        how = "bit for bit" if report.verdict.identical_to_uninterrupted else "value for value"
+        same = f"The final model equals, {how}, that of a run that was left alone."
+        return [
+            Text.assemble(("PASS  ", "bold green"), same),
+            *(Text.assemble(("  ! ", "yellow"), remark) for remark in report.verdict.remarks),
+        ]
     failed = ("FAIL  ", "bold red"), "This job would not survive on spot capacity:"
+    not_shown = ("FAIL  ", "bold red"), "Nothing shows that this job survives on spot capacity:"
     not_judged = ("NOT JUDGED  ", "bold yellow"), "This job could not begin on this machine:"
     return [
-        Text.assemble(*(not_judged if report.missing_module else failed)),
+        Text.assemble(*(not_judged if report.missing_module else not_shown if report.verdict.unproven else failed)),
         *(Text.assemble(("  - ", "red"), reason) for reason in report.verdict.reasons),
     ]

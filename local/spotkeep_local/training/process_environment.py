@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
+def job_path() -> str:
+    """Where a job finds its commands: the local AWS's own environment first, then the system's."""
+    return f"{Path(sys.prefix) / 'bin'}:{_SYSTEM_PATH}"
+
+
 def job_environment(job: TrainingJob, *, endpoint_url: str, options: ServerOptions) -> dict[str, str]:
     """Everything but what depends on the host: HOME, TMPDIR, where byte code goes.
 
@@ -25,9 +30,8 @@ def job_environment(job: TrainingJob, *, endpoint_url: str, options: ServerOptio
         endpoint_url: Of the local AWS.
         options: Region and account.
     """
-    interpreter = Path(sys.prefix) / "bin"
     environment = {
-        "PATH": f"{interpreter}:{_SYSTEM_PATH}",
+        "PATH": job_path(),
         "LANG": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",
         "TRAINING_JOB_NAME": job.name,

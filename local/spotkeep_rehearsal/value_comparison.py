@@ -1,0 +1,289 @@
+"""Compares files of two models by what they hold. A program of its own, for the Python that a job ran with.
+
+It reads what a job wrote, so it runs as a child process, and no file's code runs: torch loads weights only, NumPy loads
+no pickles. It needs what the formats need: NumPy for all of them, torch for torch's archives, h5py for HDF5 and Keras.
+
+On its input is one JSON object, `{"most_bytes": 1000, "pairs": [["model.pt", "path", "path of the other"], ...]}`; it
+answers one JSON object a line, a line a pair: see `_answer`. NaN equals NaN. The first differs from the second.
+
+Sources:
+    https://huggingface.co/docs/safetensors (8 bytes of length, a JSON header, the tensors)
+    https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+    https://pytorch.org/docs/stable/generated/torch.load.html (weights_only)
+    https://keras.io/guides/serialization_and_saving (a zip of config.json, model.weights.h5 and metadata.json)
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+import os
+import resource
+import struct
+import sys
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+SHOWN = 5
+"""So many differences of a file are described, the worst ones."""
+_MOST_MEMORY_BYTES = 32 << 30
+_MOST_ANSWER_BYTES = 8 << 20
+_LONGEST_NAME = 120
+_BEFORE_ZIP = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+"""How a torch archive began until torch 1.6: a pickle of a magic number."""
+_SAFETENSORS_TYPES = {
+    "BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "U32": "<u4", "I32": "<i4", "U64": "<u8",
+    "I64": "<i8", "F16": "<f2", "F32": "<f4", "F64": "<f8", "C64": "<c8", "BF16": "<u2", "F8_E4M3": "u1",
+    "F8_E5M2": "u1",
+}  # fmt: skip
+
+
+class IncomparableError(Exception):
+    """A file cannot be compared by value; the message is a clause that says why."""
+
+
+class Tensor:
+    """An array, and what its file calls the type of its elements: NumPy has no bfloat16.
+
+    Args:
+        array: The elements.
+        type_name: For example `float32`.
+    """
+
+    def __init__(self, array: Any, type_name: str | None = None) -> None:
+        self.array = array
+        self.type_name = type_name or str(array.dtype)
+
+
+def main() -> None:
+    """Answer what is asked on the standard input."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    # What libraries print is no answer.
+    os.dup2(2, 1)
+    if sys.platform == "linux":
+        resource.setrlimit(resource.RLIMIT_DATA, (_MOST_MEMORY_BYTES, _MOST_MEMORY_BYTES))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_ANSWER_BYTES, _MOST_ANSWER_BYTES))
+    asked = json.load(sys.stdin)
+    for name, one, other in asked["pairs"]:
+        answers.write(json.dumps(_answer(name, one, other, most_bytes=asked["most_bytes"]), allow_nan=False) + "\n")
+        answers.flush()
+
+
+def _answer(name: str, one: str, other: str, *, most_bytes: int) -> dict[str, Any]:
+    """The file's name; why it cannot be compared, or how many of its values differ, and the worst of them."""
+    try:
+        values, others = (dict(_values_of(path, most_bytes=most_bytes)) for path in (one, other))
+        found = [each for each in (_difference(key, values, others) for key in _all_keys(values, others)) if each]
+    except IncomparableError as error:
+        return {"name": name, "incomparable": str(error)}
+    except Exception as error:  # noqa: BLE001 - whatever a library says of a stranger's file, the others are compared
+        return {
+            "name": name,
+            "incomparable": f"{type(error).__name__}: {str(error).strip() or 'no reason given'}"[:300],
+        }
+    found.sort(
+        key=lambda each: (each["what"] is not None, each["not_finite"] > 0, each["largest"] or 0.0), reverse=True
+    )
+    return {
+        "name": name,
+        "compared": len(_all_keys(values, others)),
+        "differing": len(found),
+        "differences": found[:SHOWN],
+    }
+
+
+def _all_keys(values: Mapping[str, Any], others: Mapping[str, Any]) -> list[str]:
+    return sorted({*values, *others})
+
+
+def _difference(key: str, values: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any] | None:
+    described: dict[str, Any] = {
+        "name": key if len(key) <= _LONGEST_NAME else f"{key[:_LONGEST_NAME]}...",
+        "what": None,
+        "values": 1,
+        "changed": 1,
+        "largest": None,
+        "largest_relative": None,
+        "not_finite": 0,
+    }
+    one, other = values.get(key), others.get(key)
+    if key not in others or key not in values:
+        return {**described, "what": "is missing" if key not in values else "is new"}
+    if not isinstance(one, Tensor) or not isinstance(other, Tensor):
+        if isinstance(one, Tensor) or isinstance(other, Tensor):
+            return {**described, "what": "is another kind of value"}
+        if one == other or (one != one and other != other):
+            return None
+        numbers = all(isinstance(each, (int, float)) for each in (one, other))
+        return {**described, "what": f"is {one!r}, not {other!r}"[:_LONGEST_NAME] if numbers else "is another value"}
+    if one.type_name != other.type_name:
+        return {**described, "what": f"has the type {one.type_name}, not {other.type_name}"}
+    if one.array.shape != other.array.shape:
+        return {**described, "what": f"has the shape {_shape(one)}, not {_shape(other)}"}
+    distances = _distances(one.array, other.array)
+    return {**described, **distances} if distances else None
+
+
+def _shape(tensor: Tensor) -> str:
+    return "x".join(map(str, tensor.array.shape)) or "of a number"
+
+
+def _distances(one: Any, other: Any) -> dict[str, Any] | None:
+    numpy = _module("numpy")
+    changed = one != other
+    if one.dtype.kind in "fc":
+        changed = changed & ~((one != one) & (other != other))
+    count = int(numpy.count_nonzero(changed))
+    if not count:
+        return None
+    distances: dict[str, Any] = {"values": int(one.size), "changed": count}
+    if one.dtype.kind in "iufc":
+        # Wide enough for the difference of any two of 64 bits.
+        wide = "c16" if one.dtype.kind == "c" else numpy.longdouble
+        before, after = (numpy.atleast_1d(array)[numpy.atleast_1d(changed)].astype(wide) for array in (other, one))
+        with numpy.errstate(all="ignore"):
+            apart = numpy.abs(after - before)
+            relative = apart / numpy.abs(before)
+        distances["not_finite"] = int(numpy.count_nonzero(~numpy.isfinite(apart)))
+        distances["largest"] = _largest(apart)
+        distances["largest_relative"] = _largest(relative)
+    return distances
+
+
+def _largest(numbers: Any) -> float | None:
+    numpy = _module("numpy")
+    finite = numbers[numpy.isfinite(numbers)].astype("f8")
+    finite = finite[numpy.isfinite(finite)]
+    return float(finite.max()) if finite.size else None
+
+
+def _values_of(path: str, *, most_bytes: int) -> Iterator[tuple[str, Any]]:
+    """Every value of a file, by name: what begins a file says of which format it is."""
+    with Path(path).open("rb") as file:
+        begins = file.read(len(_BEFORE_ZIP))
+    if begins.startswith(b"\x93NUMPY"):
+        yield "", Tensor(_module("numpy").load(path, mmap_mode="r", allow_pickle=False))
+    elif begins.startswith(b"\x89HDF\r\n\x1a\n"):
+        yield from _hdf5(path, most_bytes=most_bytes)
+    elif begins.startswith(_BEFORE_ZIP):
+        yield from _torch(path)
+    elif begins.startswith(b"PK\x03\x04"):
+        yield from _zipped(path, most_bytes=most_bytes)
+    elif begins[8:9] == b"{" and struct.unpack("<Q", begins[:8])[0] <= Path(path).stat().st_size:
+        yield from _safetensors(path)
+    else:
+        raise IncomparableError("its format is none of torch, safetensors, NumPy, HDF5 and Keras")
+
+
+def _zipped(path: str, *, most_bytes: int) -> Iterator[tuple[str, Any]]:
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+        if sum(member.file_size for member in archive.infolist()) > most_bytes:
+            raise IncomparableError(f"it holds more than {most_bytes:,} bytes")
+        if any(name.rpartition("/")[-1] == "data.pkl" for name in names):
+            yield from _torch(path)
+        elif "model.weights.h5" in names:
+            for name in names:
+                if name == "model.weights.h5":
+                    yield from _hdf5(io.BytesIO(archive.read(name)), most_bytes=most_bytes)
+                elif name.endswith(".json"):
+                    # metadata.json says when the file was written.
+                    yield name, None if name == "metadata.json" else json.loads(archive.read(name))
+                else:
+                    yield name, archive.read(name)
+        elif names and all(name.endswith(".npy") for name in names):
+            numpy = _module("numpy")
+            for name in names:
+                with archive.open(name) as member:
+                    array = numpy.lib.format.read_array(member, allow_pickle=False)
+                yield name[: -len(".npy")], Tensor(array)
+        else:
+            raise IncomparableError("it is a zip archive of something else than torch's, NumPy's or Keras's")
+
+
+def _safetensors(path: str) -> Iterator[tuple[str, Any]]:
+    numpy = _module("numpy")
+    content = numpy.memmap(path, mode="r", dtype="u1")
+    (length,) = struct.unpack("<Q", content[:8].tobytes())
+    header = json.loads(content[8 : 8 + length].tobytes())
+    for name, tensor in header.items():
+        if name == "__metadata__":
+            continue
+        type_name = tensor["dtype"]
+        if type_name not in _SAFETENSORS_TYPES:
+            raise IncomparableError(f"its {name} has the type {type_name}")
+        start, end = (8 + length + offset for offset in tensor["data_offsets"])
+        array = content[start:end].view(_SAFETENSORS_TYPES[type_name]).reshape(tensor["shape"])
+        if type_name == "BF16":
+            # The upper half of a float32.
+            array = (array.astype("<u4") << 16).view("<f4")
+        yield name, Tensor(array, type_name)
+
+
+def _hdf5(source: Any, *, most_bytes: int) -> Iterator[tuple[str, Any]]:
+    h5py = _module("h5py")
+    numpy = _module("numpy")
+    with h5py.File(source, "r") as file:
+        found: list[tuple[str, Any]] = []
+        file.visititems(lambda name, item: found.append((name, item)) if isinstance(item, h5py.Dataset) else None)
+        if sum(item.nbytes for _, item in found) > most_bytes:
+            raise IncomparableError(f"it holds more than {most_bytes:,} bytes")
+        for name, item in found:
+            if item.is_virtual or item.external:
+                raise IncomparableError(f"its {name} is kept in another file")
+            yield name, Tensor(numpy.asarray(item[()]))
+
+
+def _torch(path: str) -> Iterator[tuple[str, Any]]:
+    torch = _module("torch")
+    try:
+        tree = torch.load(path, map_location="cpu", weights_only=True)
+    except TypeError as error:
+        raise IncomparableError(f"torch {torch.__version__} cannot load weights alone") from error
+    except Exception as error:
+        because = next((line for line in str(error).splitlines() if "GLOBAL" in line or "Unsupported" in line), "")
+        raise IncomparableError(
+            f"it is not of weights alone, and nothing else is loaded. {because}"[:300].rstrip()
+        ) from error
+    names: set[str] = set()
+    for name, value in _leaves(tree, "", torch):
+        if name in names:
+            raise IncomparableError(f"two of its values are called {name}")
+        names.add(name)
+        yield name, value
+
+
+def _leaves(value: Any, place: str, torch: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, torch.Tensor):
+        yield place, _of_torch(value, torch)
+    elif isinstance(value, (Mapping, list, tuple)):
+        for key, each in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from _leaves(each, f"{place}.{key}" if place else str(key), torch)
+    else:
+        yield place, value
+
+
+def _of_torch(tensor: Any, torch: Any) -> Tensor:
+    type_name = str(tensor.dtype).rpartition(".")[-1]
+    dense = tensor.detach().to_dense() if tensor.layout != torch.strided else tensor.detach()
+    if dense.is_quantized:
+        dense = dense.dequantize()
+    dense = dense.resolve_conj().resolve_neg()
+    if dense.is_floating_point() and dense.dtype not in (torch.float16, torch.float32, torch.float64):
+        # NumPy has no type of its own for these; each of their values is a float32.
+        dense = dense.to(torch.float32)
+    return Tensor(dense.numpy(), type_name)
+
+
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise IncomparableError(f"that needs {name}, which {sys.executable} has not") from error
+
+
+if __name__ == "__main__":
+    main()
