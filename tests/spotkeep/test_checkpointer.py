@@ -28,6 +28,8 @@ from spotkeep import (
     StateMismatchError,
     UsageError,
 )
+from spotkeep.disk import checkpoint_directory
+from spotkeep.disk.chunked_files import read_file
 from spotkeep.disk.manifest import CHUNK_BYTES
 from spotkeep.disk.storage import LocalStorage
 
@@ -717,6 +719,36 @@ def test_a_single_damaged_checkpoint_changes_nothing(tmp_path, job_events):
     live = {"w": np.zeros(9)}
     assert Checkpointer(live, tmp_path).restore() == 0
     assert live["w"].tolist() == [0.0] * 9
+
+
+class TakesLater:
+    """Keeps what it gets for something that does not exist yet, as the adapters of frameworks do."""
+
+    def __init__(self):
+        self.state = None
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        self.state = state
+
+
+@pytest.mark.parametrize(("steps", "damaged", "restored"), [(1, (), 1), (2, (), 2), (3, (3, 2), 1), (2, (2, 1), 0)])
+def test_where_nothing_can_be_overwritten_each_checkpoint_is_read_once(tmp_path, steps, damaged, restored, monkeypatch):
+    with Checkpointer({"late": {"w": np.arange(9)}}, tmp_path) as checkpointer:
+        for step in range(1, steps + 1):
+            checkpointer.save(step)
+    damage(tmp_path, *damaged)
+    read = []
+    monkeypatch.setattr(
+        checkpoint_directory, "read_file", lambda file, *rest: read.append(file) or read_file(file, *rest)
+    )
+    late = TakesLater()
+    assert Checkpointer({"late": late}, tmp_path).restore() == restored
+    assert (late.state is None) == (restored == 0)
+    assert restored == 0 or late.state["w"].tolist() == list(range(9))
+    assert len(read) == len(damaged) + (restored > 0)
 
 
 def test_a_state_that_was_mixed_up_is_not_trained_on(tmp_path):

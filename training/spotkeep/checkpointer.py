@@ -347,6 +347,7 @@ class Checkpointer:
         A damaged checkpoint is passed over for the next older one, with a `fallback` event that names the file. The
         newest is verified while it is read into the state: an older one stands behind it, which would overwrite all of
         it. One that nothing stands behind, and every one after a damaged one, is verified before anything is changed.
+        Where the state holds no array or tensor yet, reading changes nothing, and each is read once.
 
         Entering a `with` block does this by itself; a second call does nothing.
 
@@ -363,8 +364,8 @@ class Checkpointer:
         if self._restored:
             return self._step
         self._join()
-        together(self._ranks, self._check_state)
-        found = self._restore_newest()
+        in_place = any(together(self._ranks, self._check_state))
+        found = self._restore_newest(in_place=in_place)
         if found is not None:
             self._step, self._epochs_completed = found.manifest.step, found.manifest.epochs_completed
             self._durable_step = self._started_step = self._step
@@ -436,15 +437,19 @@ class Checkpointer:
             self._second_tier.leave_to_another_rank()
             self._history = None
 
-    def _check_state(self) -> None:
-        check_state(self._state)
-        check_state(self._per_rank)
+    def _check_state(self) -> bool:
+        return check_state(self._state) | check_state(self._per_rank)
 
     def _steps_there(self) -> tuple[list[int], list[int]]:
         remote = self._second_tier.remote
         return self._directory.steps(), ([] if remote is None else remote.steps())
 
-    def _restore_newest(self) -> OpenCheckpoint | None:
+    def _restore_newest(self, *, in_place: bool) -> OpenCheckpoint | None:
+        """Restore the newest good checkpoint, read once if that can be.
+
+        Args:
+            in_place: Whether there is anything in the state that reading overwrites.
+        """
         # What rank 0 sees counts: it writes the manifests.
         local, remote = together(self._ranks, self._steps_there)[0]
         steps = sorted({*local, *remote}, reverse=True)
@@ -455,13 +460,13 @@ class Checkpointer:
                 continue
             if fetch and not together(self._ranks, partial(self._fetch, step))[0]:
                 continue
-            found = self._read(step, verify_first=overwritten or step == steps[-1])
+            found = self._read(step, verify_first=overwritten or (in_place and step == steps[-1]))
             if found is not None and self._fill(found):
                 together(self._ranks, partial(self._put_back, found))
                 if step not in remote:
                     self._second_tier.saved(step)
                 return found
-            overwritten = overwritten or found is not None
+            overwritten = overwritten or (in_place and found is not None)
         if overwritten:
             raise MixedStateError(
                 f"none of the checkpoints {', '.join(map(self._directory.name, steps))} in {self.directory} is good, "

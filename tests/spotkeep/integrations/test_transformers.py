@@ -13,7 +13,9 @@ from sklearn.datasets import load_digits
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from spotkeep import UsageError  # noqa: E402
+from spotkeep import StateMismatchError, UsageError  # noqa: E402
+from spotkeep.disk import checkpoint_directory  # noqa: E402
+from spotkeep.disk.chunked_files import read_file  # noqa: E402
 from spotkeep.integrations.transformers import train_resumably  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
@@ -181,6 +183,38 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path, job_events):
     events = [(event["event"], event["step"]) for event in job_events()]
     assert ("fallback", 4) in events
     assert ("resume", 2) in events
+
+
+@pytest.mark.enable_socket
+def test_a_fresh_machine_goes_on_from_s3_and_reads_the_checkpoint_once(
+    tmp_path, bucket, network, job_events, monkeypatch
+):
+    expected = undisturbed(tmp_path / "undisturbed")
+    remote = f"s3://{bucket.name}/run"
+    with pytest.raises(SystemExit):
+        train_resumably(trainer(tmp_path, DiesAt(5, signal.SIGTERM)), directory=tmp_path / "first", remote=remote)
+    read = []
+    monkeypatch.setattr(
+        checkpoint_directory, "read_file", lambda file, *rest: read.append(file.size) or read_file(file, *rest)
+    )
+    job_events().clear()
+    resumed = trainer(tmp_path)
+    monkeypatch.setattr(resumed, "save_model", lambda *_, **__: pytest.fail("weights were written"))
+    train_resumably(resumed, directory=tmp_path / "second", remote=remote)
+    assert (weights(resumed), logged(resumed)) == expected
+    told = [(event["event"], event["step"]) for event in job_events() if event["event"] in ("downloaded", "resume")]
+    assert told == [("downloaded", 5), ("resume", 5)]
+    assert len(read) == len(list((tmp_path / "first" / "step-5").glob("data-*"))), "each file once"
+
+
+def test_a_checkpoint_of_another_model_is_refused_by_name(tmp_path):
+    train = {"directory": tmp_path / "checkpoints"}
+    with pytest.raises(SystemExit):
+        train_resumably(trainer(tmp_path, DiesAt(2, signal.SIGTERM)), **train)
+    other = trainer(tmp_path)
+    other.model = torch.nn.Linear(2, 2)
+    with pytest.raises(StateMismatchError, match=r"state\['model'\] refused what was saved"):
+        train_resumably(other, **train)
 
 
 def test_what_cannot_be_resumed_is_refused_with_all_reasons(tmp_path):

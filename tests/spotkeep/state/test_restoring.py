@@ -109,7 +109,7 @@ def test_a_state_is_a_mapping_of_names(state):
 
 def test_plain_values_at_the_top_are_put_back_into_the_dictionary():
     live = {"count": 0, "names": (), "model": {"w": np.zeros(1)}}
-    check_state(live)
+    assert check_state(live)
     restore_state(live, {"count": 7, "names": ("a",), "model": {"w": np.ones(1)}}, step=1)
     assert (live["count"], live["names"], live["model"]["w"].tolist()) == (7, ("a",), [1.0])
 

@@ -2,8 +2,9 @@
 
 Trainer's own checkpoints stop the training while they are written and are lost when the machine goes meanwhile. Here
 the `Checkpointer` holds everything: model, optimizer, schedule, gradient scaler, random states, and where the Trainer
-and its callbacks are. To go on inside an epoch Trainer's own way is used (`resume_from_checkpoint`): it is given a
-directory that tells it where it was, and the state is put back into its objects once it has built them.
+and its callbacks are. It restores before Trainer begins, into memory; then it is known which step is the newest good
+one, in S3 too. To go on inside an epoch Trainer's own way is used (`resume_from_checkpoint`): it is given a directory
+that tells it where it was, and the state is put into its objects once it has built them.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from pathlib import Path
 from typing import Any, Callable
 
 from spotkeep.checkpointer import Checkpointer
-from spotkeep.disk.checkpoint_directory import CheckpointDirectory
-from spotkeep.errors import DamagedCheckpointError, UsageError
+from spotkeep.errors import UsageError
 from spotkeep.notices.notice import EXIT_INTERRUPTED
 from spotkeep.state.random_states import RandomStates, capture_random_states, restore_random_states
+from spotkeep.state.restoring import check_state, restore_state
 
 try:
     import torch
@@ -40,7 +41,8 @@ def train_resumably(trainer: Any, **options: Any) -> Any:
     """Call this instead of `trainer.train()`: it goes on where an earlier attempt was interrupted.
 
     On a notice the state is saved after the current step and the script exits with code 75. Trainer's own checkpoints
-    are written as they are configured; `save_strategy="no"` saves their time.
+    are written as they are configured; `save_strategy="no"` saves their time. Until the training begins, a restored
+    state takes memory once more, as the copy does that is saved from later on.
 
     Args:
         trainer: A `transformers.Trainer`, ready to train, in one process.
@@ -51,20 +53,28 @@ def train_resumably(trainer: Any, **options: Any) -> Any:
 
     Raises:
         UsageError: If the Trainer trains in a way that cannot be resumed here.
+        StateMismatchError: If a good checkpoint does not fit what Trainer has built.
         SystemExit: With code 75, after a notice.
     """
     _require_supported(trainer)
-    callback = _CheckpointCallback(trainer, options)
+    names = ("model", "optimizer", "scheduler", "scaler", "random", "trainer")
+    state: dict[str, Any] = {
+        name: _Restored() for name in names if name != "scaler" or trainer.accelerator.scaler is not None
+    }
     get_train_dataloader = trainer.get_train_dataloader
     with ExitStack() as stack:
-        stack.callback(callback.close)
+        checkpointer = stack.enter_context(Checkpointer(state, **options))
+        callback = _CheckpointCallback(trainer, checkpointer, state)
         trainer.add_callback(callback)
         stack.callback(trainer.remove_callback, callback)
         trainer.get_train_dataloader = lambda: callback.keyed(get_train_dataloader())
         stack.callback(delattr, trainer, "get_train_dataloader")
+        # Trainer would load weights from the directory that it is given, before the objects around them exist.
+        trainer._load_from_checkpoint = lambda *_, **__: None
+        stack.callback(delattr, trainer, "_load_from_checkpoint")
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spotkeep-")))
         try:
-            return trainer.train(resume_from_checkpoint=callback.prepare(scratch))
+            return trainer.train(resume_from_checkpoint=callback.place(scratch))
         except _DoneBeforeError as done:
             return done.output
 
@@ -76,38 +86,43 @@ class _DoneBeforeError(Exception):
         self.output = output
 
 
-class _CheckpointCallback(TrainerCallback):
-    """Saves between two steps, when all that belongs to the first is done: logging, evaluation."""
+class _Restored:
+    """Keeps what was restored for an object that Trainer has not built yet."""
 
-    def __init__(self, trainer: Any, options: dict[str, Any]) -> None:
+    def __init__(self) -> None:
+        self.state: Any = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Any) -> None:
+        self.state = state
+
+
+class _CheckpointCallback(TrainerCallback):
+    """Saves between two steps, when all that belongs to the first is done: logging, evaluation.
+
+    Args:
+        trainer: The Trainer.
+        checkpointer: Has restored what there is.
+        state: What it saves: `_Restored` until Trainer's objects take their places.
+    """
+
+    def __init__(self, trainer: Any, checkpointer: Checkpointer, state: dict[str, Any]) -> None:
         self._trainer = trainer
-        self._options = options
+        self._checkpointer = checkpointer
+        self._state = state
         self._progress = _Progress(trainer)
-        self._checkpointer = Checkpointer({}, **options)
-        self._entered = False
         self._epoch = 0
         self._after_replay: dict[str, Any] | None = None
 
-    def prepare(self, scratch: Path) -> str | None:
-        """Find the newest good checkpoint; give the directory that makes Trainer go on there, None to begin."""
-        directory = CheckpointDirectory(self._checkpointer.directory)
-        for step in directory.steps():
-            try:
-                directory.verify(step)
-                state = directory.open(step).state["trainer"]["state"]
-            except DamagedCheckpointError:
-                continue  # it is told when the state is restored
-            # Trainer insists on weights that it can load; they are overwritten once the objects around them exist.
-            self._trainer.save_model(str(scratch), _internal_call=True)
-            (scratch / "trainer_state.json").write_text(state, encoding="utf-8")
-            return str(scratch)
-        return None
-
-    def close(self) -> None:
-        """Wait for a save that is running."""
-        if self._entered:
-            self._entered = False
-            self._checkpointer.__exit__(None, None, None)
+    def place(self, scratch: Path) -> str | None:
+        """Give the directory that makes Trainer go on where the restored state was saved, None to begin."""
+        progress = self._state["trainer"].state
+        if progress is None:
+            return None
+        (scratch / "trainer_state.json").write_text(progress["state"], encoding="utf-8")
+        return str(scratch)
 
     def keyed(self, loader: Any) -> Any:
         """Make what a batch holds follow from the epoch and its number alone, however far ahead it is loaded."""
@@ -121,19 +136,20 @@ class _CheckpointCallback(TrainerCallback):
         return loader
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        trainer, progress = self._trainer, self._progress
-        parts = {"model": trainer.model, "optimizer": trainer.optimizer, "scheduler": trainer.lr_scheduler}
-        if trainer.accelerator.scaler is not None:
-            parts["scaler"] = trainer.accelerator.scaler
-        everything = {**parts, "random": RandomStates(), "trainer": progress}
-        self._checkpointer = Checkpointer(everything, **self._options).__enter__()
-        self._entered = True
-        step = self._checkpointer.step
-        if step != state.global_step:
-            raise UsageError(
-                f"the newest good checkpoint is that of step {step}, and Trainer begins at step {state.global_step}: "
-                "another process writes to the same directory"
-            )
+        trainer, progress, step = self._trainer, self._progress, self._checkpointer.step
+        restored = {name: kept.state for name, kept in self._state.items()}
+        self._state.update(
+            model=trainer.model,
+            optimizer=trainer.optimizer,
+            scheduler=trainer.lr_scheduler,
+            random=RandomStates(),
+            trainer=progress,
+        )
+        if "scaler" in self._state:
+            self._state["scaler"] = trainer.accelerator.scaler
+        check_state(self._state)
+        if restored["trainer"] is not None:
+            restore_state(self._state, restored, step=step)
         self._leave_if(self._checkpointer.interrupted)
         if progress.finished and step < state.max_steps:
             loss = next((entry["train_loss"] for entry in state.log_history[::-1] if "train_loss" in entry), 0.0)

@@ -15,8 +15,11 @@ from . import arrays
 from .encoding import encode_state, set_object_state, stateful_kind, with_article
 
 
-def check_state(state: Mapping[str, Any]) -> None:
+def check_state(state: Mapping[str, Any]) -> bool:
     """Refuse a state that could not be saved, or not be restored in place, before any training is spent on it.
+
+    Returns:
+        Whether it holds arrays or tensors, into which a checkpoint is read.
 
     Raises:
         UsageError: If it is not a mapping of names.
@@ -32,7 +35,7 @@ def check_state(state: Mapping[str, Any]) -> None:
     ]
     if problems:
         raise StateError(problems)
-    encode_state(dict(state))
+    return bool(encode_state(dict(state)).blobs)
 
 
 def require_fit(state: Mapping[str, Any], restored: Mapping[str, Any], *, step: int) -> None:
