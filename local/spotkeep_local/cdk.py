@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_local import process_identity
+from spotkeep_local.byte_code import keeping_byte_code
 from spotkeep_local.errors import ToolkitError, ToolMissingError
 
 if TYPE_CHECKING:
@@ -120,7 +121,8 @@ def toolkit_environment(local: LocalAws | None, project_dir: Path) -> dict[str, 
     state = project_dir.absolute() / ".spotkeep"
     temporary = state / "tmp"
     temporary.mkdir(parents=True, exist_ok=True)
-    environment = {name: value for name, value in os.environ.items() if name not in ("CI", "FORCE_COLOR")}
+    inherited = keeping_byte_code(os.environ)
+    environment = {name: value for name, value in inherited.items() if name not in ("CI", "FORCE_COLOR")}
     if local is not None:
         kept = {name: value for name, value in environment.items() if not _reaches_elsewhere(name)}
         environment = {**kept, **local.environment(), "NO_PROXY": "*"}

@@ -29,6 +29,7 @@ from botocore.config import Config
 
 from spotkeep_local import process_identity
 from spotkeep_local.bounded_reading import read_answer, read_end
+from spotkeep_local.byte_code import keeping_byte_code
 from spotkeep_local.errors import PortInUseError, RunningElsewhereError, StartError, StopError
 from spotkeep_local.options import ServerOptions
 from spotkeep_local.record import ServerRecord
@@ -39,12 +40,13 @@ from spotkeep_local.training.host import end_orphans
 from spotkeep_local.training.journal import Journal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 DEFAULT_PORT = 4566
 _LOOPBACK = "127.0.0.1"
-_START_TIMEOUT_SECONDS = 60.0
+_QUICK_START_SECONDS = 5.0
+_START_TIMEOUT_SECONDS = 180.0
 _HEALTH_TIMEOUT_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 _LOG_TAIL_LINES = 15
@@ -133,13 +135,20 @@ def _direct(config: Config | None) -> Config:
     return direct if config is None else direct.merge(config)
 
 
-def start(state_dir: Path, port: int | None = None, options: ServerOptions | None = None) -> LocalAws:
+def start(
+    state_dir: Path,
+    port: int | None = None,
+    options: ServerOptions | None = None,
+    *,
+    on_waiting: Callable[[str], None] | None = None,
+) -> LocalAws:
     """Starts the local AWS on a state directory, or finds the one that runs there.
 
     Args:
         state_dir: Where it keeps everything; created when it is not there.
         port: Where it must listen. Default: the port it had last time, else 4566, else any free one.
         options: Its settings; a server that runs already keeps its own.
+        on_waiting: Is called with what the start waits for, once it takes long.
 
     Raises:
         PortInUseError: `port` was given and another program has it.
@@ -156,7 +165,8 @@ def start(state_dir: Path, port: int | None = None, options: ServerOptions | Non
         _end_recorded(directory)
         with _listen(directory, port) as listening:
             nonce = secrets.token_hex(16)
-            _spawn_until_up(directory, listening, nonce=nonce, options=options or ServerOptions())
+            with _spawned(directory, listening, nonce=nonce, options=options or ServerOptions()) as said:
+                _await_up(directory, said, on_waiting=on_waiting)
             directory.last_port.write_text(str(listening.getsockname()[1]))
         up = status(state_dir)
         if up is None:
@@ -252,10 +262,14 @@ def _last_port(directory: StateDirectory) -> int | None:
         return None
 
 
-def _spawn_until_up(directory: StateDirectory, listening: socket.socket, *, nonce: str, options: ServerOptions) -> None:
+@contextmanager
+def _spawned(
+    directory: StateDirectory, listening: socket.socket, *, nonce: str, options: ServerOptions
+) -> Iterator[int]:
+    """Starts the server; gives the end of a pipe in which it says a word when it is up."""
     if directory.log.exists() and directory.log.stat().st_size > _LOG_KEPT_BYTES:
         directory.log.replace(directory.log.with_suffix(".log.1"))
-    # The server holds the writing end and says a word when it is up; if it dies, the system closes it.
+    # The server holds the writing end; if it dies, the system closes it.
     reading, writing = os.pipe()
     command = [sys.executable, "-m", "spotkeep_local.server"]
     command += ["--state-dir", str(directory.root), "--nonce", nonce, "--options", options.to_json()]
@@ -269,17 +283,33 @@ def _spawn_until_up(directory: StateDirectory, listening: socket.socket, *, nonc
                 stderr=subprocess.STDOUT,
                 pass_fds=[listening.fileno(), writing],
                 cwd=directory.root,
+                env=keeping_byte_code(os.environ),
                 start_new_session=True,
             )
         os.close(writing)
         launcher.wait()
-        if not select.select([reading], [], [], _START_TIMEOUT_SECONDS)[0]:
-            _end_recorded(directory)
-            raise _start_error(directory, f"it was not up within {_START_TIMEOUT_SECONDS:.0f} s")
-        if not os.read(reading, 1):
-            raise _start_error(directory, "it ended while it started")
+        yield reading
     finally:
         os.close(reading)
+
+
+def _await_up(directory: StateDirectory, said: int, *, on_waiting: Callable[[str], None] | None) -> None:
+    up = select.select([said], [], [], _QUICK_START_SECONDS)[0]
+    if not up:
+        if on_waiting is not None:
+            on_waiting(f"restores what it kept: {_kept(directory)}")
+        up = select.select([said], [], [], _START_TIMEOUT_SECONDS)[0]
+    if not up:
+        _end_recorded(directory)
+        raise _start_error(directory, f"it was not up within {_START_TIMEOUT_SECONDS:.0f} s")
+    if not os.read(said, 1):
+        raise _start_error(directory, "it ended while it started")
+
+
+def _kept(directory: StateDirectory) -> str:
+    objects = sum(len(names) for _, _, names in os.walk(directory.objects))
+    state_bytes = sum(path.stat().st_size for path in directory.services.glob("*.json"))
+    return f"{objects:,} files of S3, {state_bytes / 1e6:,.0f} MB of everything else"
 
 
 def _start_error(directory: StateDirectory, problem: str) -> StartError:

@@ -14,11 +14,13 @@ import functools
 import json
 import logging
 import os
+import secrets
 import shlex
 import shutil
 import signal
 import socket
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -349,6 +351,14 @@ def _give_functions_a_bare_python(launcher: Path) -> None:
     sys.executable = str(launcher)
 
 
+def _discard_temporary_files(directory: StateDirectory) -> None:
+    """Begins without the temporary files of before: they are thousands, and are removed beside the start, not in it."""
+    directory.discarded.mkdir(exist_ok=True)
+    directory.temporary.rename(directory.discarded / secrets.token_hex(8))
+    remove = functools.partial(shutil.rmtree, directory.discarded, ignore_errors=True)
+    threading.Thread(target=remove, name="discarded-files", daemon=True).start()
+
+
 def _say_ready(descriptor: int) -> None:
     os.write(descriptor, b"1")
     os.close(descriptor)
@@ -377,7 +387,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         directory.create()
         lock = _hold(directory.server_lock)
-        shutil.rmtree(directory.temporary)
+        _discard_temporary_files(directory)
         crash_repair.repair(services=directory.services, objects=directory.objects)
         directory.create()
         record = ServerRecord(

@@ -91,6 +91,11 @@ class StateDirectory:
         """Temporary files; emptied at every start."""
         return self.root / "tmp"
 
+    @property
+    def discarded(self) -> Path:
+        """The temporary files of a server before, until they are removed."""
+        return self.root / "discarded"
+
     def create(self) -> None:
         """Creates the directories that are not there yet.
 

@@ -22,6 +22,7 @@ from spotkeep_local.ec2.market import PoolChange
 from spotkeep_local.fleet_control import FleetControl
 from spotkeep_local.lifecycle import LocalAws
 from spotkeep_local.options import Isolation
+from spotkeep_rehearsal.earlier_rehearsal import replace_earlier
 from spotkeep_rehearsal.errors import RehearsalTimeoutError
 from spotkeep_rehearsal.evidence import Check, RunEvidence
 from spotkeep_rehearsal.fleet_evidence import FleetEvidence, InstanceLife, Surroundings, instance_life, told_events
@@ -178,6 +179,7 @@ class _FleetRehearsal:
         with self._staging.local_aws() as local:
             self._staging.deploy(local)
             deployment = connect(local)
+            replace_earlier(local, deployment.runs, names=names)
             session = local.session()
             control, s3 = FleetControl(local.endpoint_url), session.client("s3")
             run, reference = (_Fleet(name, ec2=session.client("ec2"), control=control) for name in names)

@@ -20,6 +20,7 @@ from spotkeep_jobs.facts.record import Attempt, Pool, Run
 from spotkeep_jobs.facts.states import NotificationKind, PoolState, RunState
 from spotkeep_local.control import LocalControl
 from spotkeep_local.lifecycle import LocalAws
+from spotkeep_rehearsal.earlier_rehearsal import replace_earlier
 from spotkeep_rehearsal.errors import RehearsalTimeoutError, RehearsedRunFailedError
 from spotkeep_rehearsal.evidence import Check, ReceivedNotification
 from spotkeep_rehearsal.pool_verdict import JobStart, PoolEvidence, judge_pool
@@ -175,6 +176,7 @@ class _PoolRehearsal:
         with self._staging.local_aws() as local:
             self._staging.deploy(local)
             deployment = connect(local)
+            replace_earlier(local, deployment.runs, names=(self._first, self._second))
             session, control = local.session(), LocalControl(local.endpoint_url)
             logs = CloudWatchJobLogs(session.client("logs"))
             subscriber = Subscriber.subscribe(

@@ -20,6 +20,7 @@ from spotkeep_local.capacity import CapacityScript, EventFaults, Interruption
 from spotkeep_local.control import LocalControl
 from spotkeep_local.lifecycle import LocalAws
 from spotkeep_local.training.facts import JobFacts, ProcessLifetime
+from spotkeep_rehearsal.earlier_rehearsal import replace_earlier
 from spotkeep_rehearsal.errors import RehearsalTimeoutError
 from spotkeep_rehearsal.evidence import RunEvidence
 from spotkeep_rehearsal.gathering import gather_evidence
@@ -142,6 +143,7 @@ class _Rehearsal:
                 queue_name=f"{self._run}-notifications",
             )
             names = (self._run, self._reference)
+            replace_earlier(local, deployment.runs, names=names)
             unfinished = none_left_behind(deployment, names, stage=Stage.TRAINING, observer=self._observer)
             with contextlib.closing(subscriber), self._faulty_events(control), unfinished:
                 self._launch(deployment, control)

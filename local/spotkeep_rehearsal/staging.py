@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -99,7 +100,8 @@ class Staging:
         """The local AWS; stopped afterwards if it was started here."""
         found = lifecycle.status(self._state_dir)
         with self.stage(Stage.LOCAL_AWS) as outcome:
-            local = found or lifecycle.start(self._state_dir, options=self._options)
+            waiting = functools.partial(self._observer.stage_note, Stage.LOCAL_AWS)
+            local = found or lifecycle.start(self._state_dir, options=self._options, on_waiting=waiting)
             outcome.append(f"{local.endpoint_url}, {'found running' if found else 'started'}")
         try:
             yield local

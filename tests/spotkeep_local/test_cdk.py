@@ -100,6 +100,13 @@ def test_caches_that_the_caller_names_are_used(
     assert cdk.toolkit_environment(local_aws, tmp_path)["UV_CACHE_DIR"] == "/shared/uv"
 
 
+def test_byte_code_is_kept_even_where_the_image_forbids_it(
+    local_aws: lifecycle.LocalAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    assert "PYTHONDONTWRITEBYTECODE" not in cdk.toolkit_environment(local_aws, tmp_path)
+
+
 def test_without_a_local_aws_the_callers_account_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "production")
     environment = cdk.toolkit_environment(None, tmp_path)

@@ -9,6 +9,8 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from botocore.config import Config
@@ -181,6 +183,45 @@ def test_a_damaged_record_is_no_obstacle(state_dir: Path) -> None:
     (state_dir / "local.json").write_text('{"pid": ')
     assert lifecycle.status(state_dir) is None
     assert start(state_dir).pid
+
+
+def test_a_start_that_takes_long_says_what_it_waits_for(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "_QUICK_START_SECONDS", 0)
+    directory = StateDirectory(state_dir)
+    directory.create()
+    (directory.objects / "bucket").mkdir()
+    (directory.objects / "bucket" / "key").touch()
+    said: list[str] = []
+    lifecycle.start(state_dir, port=lifecycle.free_port(), options=FAST, on_waiting=said.append)
+    assert said == ["restores what it kept: 1 files of S3, 0 MB of everything else"]
+
+
+def test_temporary_files_of_before_are_gone_and_were_not_waited_for(state_dir: Path) -> None:
+    directory = StateDirectory(state_dir)
+    directory.create()
+    (directory.temporary / "unpacked").mkdir()
+    start(state_dir)
+    assert not (directory.temporary / "unpacked").exists()
+    waiting = threading.Event()
+    while directory.discarded.exists():
+        waiting.wait(0.01)
+
+
+def test_its_byte_code_is_kept_even_where_the_image_forbids_it(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environments: list[dict[str, str]] = []
+
+    def popen(*arguments: Any, env: dict[str, str], **options: Any) -> subprocess.Popen[bytes]:
+        environments.append(env)
+        return subprocess.Popen(*arguments, env=env, **options)
+
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setattr(
+        lifecycle, "subprocess", SimpleNamespace(Popen=popen, DEVNULL=subprocess.DEVNULL, STDOUT=subprocess.STDOUT)
+    )
+    start(state_dir)
+    assert [{"PATH", "PYTHONDONTWRITEBYTECODE"} & environment.keys() for environment in environments] == [{"PATH"}]
 
 
 def test_a_start_that_fails_shows_why(state_dir: Path) -> None:

@@ -50,7 +50,7 @@ def up(
     try:
         # Agents ask the metadata every 5 s: of a notice that takes two seconds they would not hear.
         scales = ServerOptions(time_scale=time_scale, agent_time_scale=min(time_scale, _MOST_LOOKS))
-        local = lifecycle.start(local_state_directory(), port, scales)
+        local = lifecycle.start(local_state_directory(), port, scales, on_waiting=terminal.remark)
         if project is not None:
             with showing_deployment(terminal.remarks) as on_progress:
                 _deploy(local, project=project, deployment=deployment, on_progress=on_progress)

@@ -77,7 +77,7 @@ def test_a_deployment_that_fails_gives_the_toolkits_own_words(
         raise ToolkitError("cdk deploy", exit_code=1, last_words=["Spotkeep-Storage failed: no such thing"])
 
     monkeypatch.setattr(cdk, "bootstrap", failing)
-    monkeypatch.setattr(lifecycle, "start", lambda *_args: None)
+    monkeypatch.setattr(lifecycle, "start", lambda *_args, **_options: None)
     result = spotkeep("local", "up")
     assert result.exit_code == ExitCode.LOCAL_AWS_FAILED
     assert "`cdk deploy` failed with exit code 1" in result.stderr
