@@ -190,12 +190,12 @@ class EventsStack(Stack):
                 slack_channel=settings.slack_channel,
                 teams_channel=settings.teams_channel,
             )
-        if settings.webhook_url is not None:
+        if settings.webhook_secret_arn is not None:
             webhook = Webhook(
                 self,
                 "Hook",
                 deployment=settings.deployment,
-                url=settings.webhook_url,
+                address_secret_arn=settings.webhook_secret_arn,
                 notifications=self.topics.notifications,
                 platform=platform,
             )

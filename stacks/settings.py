@@ -66,6 +66,20 @@ ZONES_OF_SMALL_REGIONS = {"us-west-1": 2}
 """Regions whose accounts see fewer than three zones."""
 
 
+RESERVED_PREFIXES = {
+    "aws": "Parameter Store",
+    "ssm": "Parameter Store",
+    "amzn-s3-demo-": "S3",
+    "sthree-": "S3",
+    "xn--": "S3",
+}
+"""What no deployment's name begins with, for names of AWS begin with it: that of the connection parameter, of buckets.
+
+Sources: https://docs.aws.amazon.com/systems-manager/latest/APIReference/API_PutParameter.html (Name)
+    https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html
+"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SettingProblem:
     """One wrong setting.
@@ -200,12 +214,12 @@ TeamsChannel = Annotated[
         fix="Give their ids from the channel's link: tenant/team/19%3a...%40thread.tacv2.",
     ),
 ]
-WebhookUrl = Annotated[
+SecretArn = Annotated[
     str,
     _checked(
-        r"https://[^\s/?#@]+(/[^\s#]*)?",
-        problem="is not an https address",
-        fix="Give one such as https://hooks.example.com/spotkeep, without a user or a fragment.",
+        r"arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:\d{12}:secret:[A-Za-z0-9/_+=.@-]+-[A-Za-z0-9]{6}",
+        problem="is not the ARN of a secret in Secrets Manager",
+        fix="Give the whole ARN that create-secret answers, which ends with six characters of AWS's.",
     ),
 ]
 Email = Annotated[
@@ -337,8 +351,8 @@ class Settings(BaseModel):
     teams_channel: Annotated[TeamsChannel | None, Unset] = Field(
         default=None, description="Microsoft Teams channel that notifications are shown in, as ids: tenant/team/channel"
     )
-    webhook_url: Annotated[WebhookUrl | None, Unset] = Field(
-        default=None, description="https address that every notification is posted to, signed"
+    webhook_secret_arn: Annotated[SecretArn | None, Unset] = Field(
+        default=None, description="secret that holds the https address which every notification is posted to, signed"
     )
 
     waiting_too_long_seconds: int = Field(
@@ -516,6 +530,17 @@ class Settings(BaseModel):
         "the account's EBS key when left out",
     )
 
+    @field_validator("deployment")
+    @classmethod
+    def _not_reserved(cls, value: str) -> str:
+        for prefix, by in RESERVED_PREFIXES.items():
+            if value.startswith(prefix):
+                raise _refuse(
+                    f"begins with {prefix}, which {by} reserves: the deployment would fail half-way",
+                    "Choose another beginning, for example team-" + value.removeprefix(prefix).strip("-") + ".",
+                )
+        return value
+
     @field_validator("log_retention_days")
     @classmethod
     def _accepted_by_cloudwatch(cls, value: int) -> int:
@@ -556,14 +581,14 @@ class Settings(BaseModel):
             raise _refuse("needs ec2_fleets: a drill takes an EC2 instance away", "Set both, or leave drills out.")
         return value
 
-    @field_validator("volume_kms_key_arn")
+    @field_validator("volume_kms_key_arn", "webhook_secret_arn")
     @classmethod
     def _in_the_region(cls, value: str | None, info: ValidationInfo) -> str | None:
         region = info.data.get("region")
         if value is not None and region is not None and value.split(":")[3] != region:
             raise _refuse(
-                f"is a key of another region than {region}, where the volumes are",
-                "Give a key of that region, or the replica of a multi-region key there.",
+                f"is of another region than {region}, where the deployment is",
+                "Give one of that region, or its replica there.",
             )
         return value
 
@@ -678,8 +703,12 @@ class Settings(BaseModel):
             raise SettingsError(tuple(problems)) from error
 
 
-_GONE = {"instance_root_device": "Remove it: the root device is read from the AMI, at each launch."}
-"""Settings of earlier versions, and what to do."""
+_GONE = {
+    "instance_root_device": "Remove it: the root device is read from the AMI, at each launch.",
+    "webhook_url": "Keep the address in a secret: aws secretsmanager create-secret --name spotkeep-webhook "
+    "--secret-string https://..., and set webhook_secret_arn to the ARN that it answers.",
+}
+"""Settings of earlier versions, and what to do. What they hold is not shown: it may be secret."""
 
 
 def _printed(value: Any) -> str:
@@ -691,9 +720,7 @@ def _problem(detail: Any, model: type[BaseModel]) -> SettingProblem:
     name, *rest = detail["loc"]
     field = str(name) + "".join(f"[{part}]" for part in rest if part != "[key]")
     if detail["type"] == "extra_forbidden" and field in _GONE:
-        return SettingProblem(
-            field=field, found=_printed(detail["input"]), problem="is not a setting any more", fix=_GONE[field]
-        )
+        return SettingProblem(field=field, found="a value", problem="is not a setting any more", fix=_GONE[field])
     if detail["type"] == "extra_forbidden":
         close = difflib.get_close_matches(field, model.model_fields, n=1, cutoff=0.5)
         fix = f"Did you mean {close[0]}?" if close else "docs/settings.md lists the settings."

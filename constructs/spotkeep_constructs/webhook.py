@@ -30,7 +30,7 @@ class Webhook(Construct):
         id: str,  # noqa: A002
         *,
         deployment: str,
-        url: str,
+        address_secret_arn: str,
         notifications: sns.ITopic,
         platform: FunctionPlatform,
     ) -> None:
@@ -40,7 +40,7 @@ class Webhook(Construct):
             scope: Parent construct.
             id: Construct id.
             deployment: Prefix of the function's name.
-            url: The team's address.
+            address_secret_arn: The team's secret that holds the address: who knows it may post there.
             notifications: What it takes from.
             platform: What all functions of the stack share.
         """
@@ -62,11 +62,18 @@ class Webhook(Construct):
             package="webhook",
             deployment=deployment,
             platform=platform,
-            environment={"SPOTKEEP_WEBHOOK_URL": url, "SPOTKEEP_WEBHOOK_SECRET_ARN": self.secret.secret_arn},
+            environment={
+                "SPOTKEEP_WEBHOOK_ADDRESS_SECRET_ARN": address_secret_arn,
+                "SPOTKEEP_WEBHOOK_SECRET_ARN": self.secret.secret_arn,
+            },
             timeout=Duration.seconds(30),
             description="Posts notifications to the team's address, signed",
         )
-        allow(self.function.role, actions=["secretsmanager:GetSecretValue"], resources=[self.secret.secret_arn])
+        allow(
+            self.function.role,
+            actions=["secretsmanager:GetSecretValue"],
+            resources=[address_secret_arn, self.secret.secret_arn],
+        )
         notifications.add_subscription(
             subscriptions.LambdaSubscription(self.function.function, dead_letter_queue=self.function.failures)
         )

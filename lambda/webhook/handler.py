@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +20,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 from pydantic import SecretStr
 
 from spotkeep_jobs.aws.sagemaker_api import client_config
+from spotkeep_jobs.errors import SpotkeepJobsError
 from spotkeep_jobs.functions.tracing import traced
 from webhook.poster import NotDeliveredError, post
 from webhook.signature import HEADER, NOTIFICATION_HEADER, signature
@@ -32,12 +34,36 @@ logger = Logger(service=_SERVICE)
 metrics = Metrics(namespace=os.environ.get("POWERTOOLS_METRICS_NAMESPACE", "Spotkeep"), service=_SERVICE)
 
 
+_ADDRESS: Final = re.compile(r"https://[^\s/?#@]+(/[^\s#]*)?")
+
+
+class AddressError(SpotkeepJobsError):
+    """The team's secret holds no address; what it holds is not shown."""
+
+    def __init__(self, secret_arn: str) -> None:
+        super().__init__(
+            f"the secret {secret_arn} (the setting webhook_secret_arn) holds no https address as plain text. Put one "
+            f"in: aws secretsmanager put-secret-value --secret-id {secret_arn} --secret-string https://..."
+        )
+
+
 @functools.cache
-def production_target() -> tuple[str, SecretStr]:
-    """The team's address and the secret of its signatures, read once for each execution environment."""
+def _read_target() -> tuple[str, SecretStr]:
     secrets = boto3.client("secretsmanager", config=client_config())
-    secret = secrets.get_secret_value(SecretId=os.environ["SPOTKEEP_WEBHOOK_SECRET_ARN"])["SecretString"]
-    return os.environ["SPOTKEEP_WEBHOOK_URL"], SecretStr(secret)
+    secret_arns = (os.environ["SPOTKEEP_WEBHOOK_ADDRESS_SECRET_ARN"], os.environ["SPOTKEEP_WEBHOOK_SECRET_ARN"])
+    address, secret = (secrets.get_secret_value(SecretId=arn).get("SecretString", "") for arn in secret_arns)
+    if not _ADDRESS.fullmatch(address.strip()):
+        raise AddressError(secret_arns[0])
+    return address.strip(), SecretStr(secret)
+
+
+def production_target() -> tuple[str, SecretStr]:
+    """The team's address and the secret of its signatures, read once for each execution environment.
+
+    Raises:
+        AddressError: The team's secret holds no address.
+    """
+    return _read_target()
 
 
 @traced
@@ -55,6 +81,7 @@ def handler(event: object, context: LambdaContext) -> dict[str, Any]:  # noqa: A
 
     Raises:
         NotDeliveredError: The address did not take a notification.
+        AddressError: There is no address.
     """
     notifications = notifications_of(event)
     if not notifications:
@@ -73,6 +100,7 @@ def handler(event: object, context: LambdaContext) -> dict[str, Any]:  # noqa: A
             status = post(url=url, body=body, headers=headers, notification_id=notification_id)
         except NotDeliveredError:
             metrics.add_metric(name="NotificationNotPosted", unit=MetricUnit.Count, value=1)
+            _read_target.cache_clear()  # The team may have put another address into its secret meanwhile.
             raise
         logger.info("posted", notification_id=notification_id, status=status)
     metrics.add_metric(name="NotificationPosted", unit=MetricUnit.Count, value=len(notifications))

@@ -174,6 +174,7 @@ def test_the_longest_settings_fit_into_every_functions_environment(tmp_path: Pat
         "deployment": 20 * "d",
         "region": "ap-southeast-1",
         "volume_kms_key_arn": "arn:aws:kms:ap-southeast-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab",
+        "webhook_secret_arn": f"arn:aws:secretsmanager:ap-southeast-1:111122223333:secret:{64 * 's'}-AbCd12",
         "isolated_teams": [f"{team:t>20}" for team in range(20)],
         "prices": {f"ml.p{kind}.24xlarge": 12.3456 for kind in range(90)},
         "spot_instance_types": [f"c{kind}gn.24xlarge" for kind in range(20)],

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from .conftest import EVERYTHING_SET
+
 if TYPE_CHECKING:
     from .conftest import Templates
 
@@ -52,6 +54,7 @@ def test_the_webhooks_secret_is_made_here_and_in_no_template(templates_with_ever
     assert "SecretString" not in secret
     assert secret["GenerateSecretString"]["PasswordLength"] == 64
     variables = templates_with_everything.only("AWS::Lambda::Function", named="HookWebhook")["Environment"]["Variables"]
+    assert variables["SPOTKEEP_WEBHOOK_ADDRESS_SECRET_ARN"] == EVERYTHING_SET["webhook_secret_arn"]
     assert variables["SPOTKEEP_WEBHOOK_SECRET_ARN"] == {"Ref": next(iter(
         templates_with_everything.resources("AWS::SecretsManager::Secret")))}  # fmt: skip
 

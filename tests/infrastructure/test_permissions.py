@@ -20,7 +20,7 @@ from spotkeep_constructs.leftover_sweep import LeftoverSweep
 from spotkeep_constructs.statements import allow
 from spotkeep_constructs.training_jobs import TrainingJobs
 
-from .conftest import Templates, context_of_checkout
+from .conftest import EVERYTHING_SET, Templates, context_of_checkout
 
 Statement = dict[str, Any]
 
@@ -259,13 +259,17 @@ def test_every_policy_statement_is_looked_at(any_templates: Templates) -> None:
     assert len(names) == len(EXPECTED_ACTIONS) + len(by_setting)
 
 
-def test_the_webhook_reads_its_secret_and_no_more(templates_with_everything: Templates) -> None:
-    actions = [
-        action
+def test_the_webhook_reads_its_two_secrets_and_no_more(templates_with_everything: Templates) -> None:
+    statements = [
+        statement
         for name, statement in identity_policies(templates_with_everything)
         if name.startswith("HookWebhookRole")
-        for action in listed(statement["Action"])
     ]
+    actions = [action for statement in statements for action in listed(statement["Action"])]
+    [reading] = [each for each in statements if "secretsmanager:GetSecretValue" in listed(each["Action"])]
+    address, signing = reading["Resource"]
+    assert address == EVERYTHING_SET["webhook_secret_arn"]
+    assert signing["Ref"].startswith("HookSecret")
     assert set(actions) == {*OWN_LOG_AND_TRACES, "sqs:SendMessage", "secretsmanager:GetSecretValue"}
 
 

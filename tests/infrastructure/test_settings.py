@@ -13,15 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_constructs.deep_learning_registry import REGISTRY_ACCOUNTS
-from stacks.settings import LOG_RETENTION_DAYS, Settings, SettingsError
+from stacks.settings import LOG_RETENTION_DAYS, RESERVED_PREFIXES, Settings, SettingsError
 
 from .conftest import EVERYTHING_SET, ROOT, context_of_checkout
+
+OTHER_REGIONS_SECRET = "arn:aws:secretsmanager:us-west-2:111122223333:secret:webhook-Ab12Cd"
 
 
 def problems_of(**context: Any) -> dict[str, str]:
     with pytest.raises(SettingsError) as refused:
         Settings.from_context(context)
     return {problem.field: str(problem) for problem in refused.value.problems}
+
+
+def is_reserved(name: str) -> bool:
+    return name.startswith(tuple(RESERVED_PREFIXES))
 
 
 def test_the_defaults_of_the_checkout_are_valid() -> None:
@@ -145,11 +151,25 @@ def test_all_wrong_settings_are_named_at_once_in_order() -> None:
         ({"spot_instance_types": "c5.large,c5.large"}, "spot_instance_types", "more than once"),
         ({"instance_ami": "ubuntu"}, "instance_ami", "neither an AMI id nor an SSM parameter"),
         ({"instance_root_device": "/dev/sda1"}, "instance_root_device", "read from the AMI"),
+        ({"webhook_secret_arn": "spotkeep-webhook"}, "webhook_secret_arn", "the ARN of a secret"),
+        (
+            {
+                "webhook_secret_arn": OTHER_REGIONS_SECRET,
+                "region": "eu-west-1",
+            },
+            "webhook_secret_arn",
+            "of another region than eu-west-1",
+        ),
+        ({"webhook_url": "https://hooks.example.com/T0/secret"}, "webhook_url", "create-secret"),
         ({"spotkeep": "x"}, "spotkeep", "not an object"),
     ],
 )
 def test_a_wrong_value_is_refused_with_field_value_and_fix(context: dict[str, str], field: str, says: str) -> None:
     assert says in problems_of(**context)[field]
+
+
+def test_an_address_that_used_to_be_a_setting_is_refused_without_being_shown() -> None:
+    assert "T0/secret" not in problems_of(webhook_url="https://hooks.example.com/T0/secret")["webhook_url"]
 
 
 def test_a_wrong_value_does_not_hide_what_depends_on_it() -> None:
@@ -159,9 +179,14 @@ def test_a_wrong_value_does_not_hide_what_depends_on_it() -> None:
     }
 
 
-@given(name=st.from_regex(r"[a-z][a-z0-9-]{0,19}", fullmatch=True))
+@given(name=st.from_regex(r"[a-z][a-z0-9-]{0,19}", fullmatch=True).filter(lambda name: not is_reserved(name)))
 def test_a_deployment_name_may_be_any_that_every_aws_name_can_start_with(name: str) -> None:
     assert Settings.from_context({"deployment": name}).deployment == name
+
+
+@given(prefix=st.sampled_from(sorted(RESERVED_PREFIXES)), rest=st.from_regex(r"[a-z0-9-]{0,7}", fullmatch=True))
+def test_a_name_that_aws_reserves_is_refused_with_the_reason(prefix: str, rest: str) -> None:
+    assert f"begins with {prefix}, which" in problems_of(deployment=prefix + rest)["deployment"]
 
 
 @given(name=st.text(max_size=30).filter(lambda text: not re.fullmatch(r"[a-z][a-z0-9-]{0,19}", text)))

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -111,6 +112,48 @@ def test_what_holds_no_notification_goes_nowhere(monkeypatch: pytest.MonkeyPatch
 def test_the_secret_is_in_no_log(receiver: Receiver, capsys: pytest.CaptureFixture[str]) -> None:
     call(event_of(DOCUMENT))
     assert SECRET not in capsys.readouterr().out
+
+
+@pytest.fixture
+def secrets(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    """What Secrets Manager holds, by name; every read of it counts."""
+    held = {"address": "https://hooks.example.com/T0\n", "signing": SECRET}
+    monkeypatch.setenv("SPOTKEEP_WEBHOOK_ADDRESS_SECRET_ARN", "address")
+    monkeypatch.setenv("SPOTKEEP_WEBHOOK_SECRET_ARN", "signing")
+    client = SimpleNamespace(get_secret_value=lambda *, SecretId: {"SecretString": held[SecretId]})  # noqa: N803
+    monkeypatch.setattr(entry.boto3, "client", lambda *_, **__: client)
+    entry._read_target.cache_clear()
+    yield held
+    entry._read_target.cache_clear()
+
+
+def test_the_address_is_read_from_the_teams_secret(secrets: dict[str, str]) -> None:
+    assert entry.production_target() == ("https://hooks.example.com/T0", SecretStr(SECRET))
+    secrets["address"] = "https://hooks.example.com/T1"
+    assert entry.production_target()[0].endswith("T0"), "one read for each execution environment"
+
+
+def test_an_address_that_took_nothing_is_read_again(secrets: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    posted = []
+
+    def refuse(*, url: str, notification_id: str, **_: object) -> int:
+        posted.append(url)
+        raise NotDeliveredError(notification_id=notification_id, reason="it answered 410")
+
+    monkeypatch.setattr(entry, "post", refuse)
+    for address in ("https://hooks.example.com/T0", "https://hooks.example.com/T1"):
+        secrets["address"] = address
+        with pytest.raises(NotDeliveredError):
+            call(event_of(DOCUMENT))
+    assert posted == ["https://hooks.example.com/T0", "https://hooks.example.com/T1"]
+
+
+@pytest.mark.parametrize("held", ["", "http://hooks.example.com/T0", '{"url": "https://hooks.example.com/T0"}'])
+def test_a_secret_without_an_address_is_said_and_not_shown(secrets: dict[str, str], held: str) -> None:
+    secrets["address"] = held
+    with pytest.raises(entry.AddressError, match="put-secret-value") as raised:
+        entry.production_target()
+    assert "T0" not in str(raised.value)
 
 
 def test_a_signature_binds_time_and_every_byte() -> None:
