@@ -17,6 +17,7 @@ keras = pytest.importorskip("keras")
 
 from spotkeep import StateMismatchError, UsageError  # noqa: E402
 from spotkeep.integrations.keras import fit_resumably  # noqa: E402
+from spotkeep.notices.notice import left_file  # noqa: E402
 
 pytestmark = [
     pytest.mark.torch,
@@ -154,6 +155,13 @@ def test_interrupted_after_any_batch_it_ends_with_the_same_bits(tmp_path, kind):
                 assert ending.value.code == 75
                 assert (directory / f"step-{batches}").is_dir(), "no step is lost"
             assert run(directory, kind=kind) == expected, f"interrupted after batch {batches} by {signum}"
+
+
+def test_the_runner_is_told_that_the_script_left_because_of_the_notice(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPOTKEEP_NOTICE_FILE", str(tmp_path / "notice.json"))
+    with pytest.raises(SystemExit):
+        run(tmp_path / "checkpoints", batches=1, signum=signal.SIGTERM)
+    assert left_file(tmp_path / "notice.json").exists()
 
 
 def test_a_run_that_is_done_does_nothing_again(tmp_path):

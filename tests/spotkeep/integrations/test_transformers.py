@@ -17,6 +17,7 @@ from spotkeep import StateMismatchError, UsageError  # noqa: E402
 from spotkeep.disk import checkpoint_directory  # noqa: E402
 from spotkeep.disk.chunked_files import read_file  # noqa: E402
 from spotkeep.integrations.transformers import train_resumably  # noqa: E402
+from spotkeep.notices.notice import left_file  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -205,6 +206,13 @@ def test_a_fresh_machine_goes_on_from_s3_and_reads_the_checkpoint_once(
     told = [(event["event"], event["step"]) for event in job_events() if event["event"] in ("downloaded", "resume")]
     assert told == [("downloaded", 5), ("resume", 5)]
     assert len(read) == len(list((tmp_path / "first" / "step-5").glob("data-*"))), "each file once"
+
+
+def test_the_runner_is_told_that_the_script_left_because_of_the_notice(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPOTKEEP_NOTICE_FILE", str(tmp_path / "notice.json"))
+    with pytest.raises(SystemExit):
+        train_resumably(trainer(tmp_path, DiesAt(1, signal.SIGTERM)), directory=tmp_path / "checkpoints")
+    assert left_file(tmp_path / "notice.json").exists()
 
 
 def test_a_checkpoint_of_another_model_is_refused_by_name(tmp_path):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from spotkeep.checkpointer import Checkpointer
@@ -88,10 +89,9 @@ def fit_resumably(
     fitting = {name: value for name, value in options.items() if name not in ours}
     # The last one: when it saves, the others have taken note of the batch.
     last = _CheckpointCallback(others, dict(state or {}), checkpoints)
-    try:
+    with ExitStack() as stack:
+        stack.push(last.close)
         return model.fit(*data, callbacks=[*others, last], **fitting)
-    finally:
-        last.close()
 
 
 class _CheckpointCallback(keras.callbacks.Callback):
@@ -109,15 +109,19 @@ class _CheckpointCallback(keras.callbacks.Callback):
         self._train_function: Any = None
         self._entered = False
 
-    def close(self) -> None:
-        """Wait for a save that is running, and give the model back as it was."""
-        if self._entered:
-            self._entered = False
-            self._checkpointer.__exit__(None, None, None)
+    def close(self, *ending: Any) -> None:
+        """Wait for a save that is running, and give the model back as it was.
+
+        Args:
+            *ending: Of `fit`, as `__exit__` gets it: the Checkpointer notes when the script leaves on a notice.
+        """
         if self.model is not None:
             self.model._initial_epoch = None
             if self._train_function is not None:
                 self.model.train_function, self._train_function = self._train_function, None
+        if self._entered:
+            self._entered = False
+            self._checkpointer.__exit__(*ending)
 
     def on_train_begin(self, logs: Any = None) -> None:
         model = self.model
