@@ -291,7 +291,7 @@ def _difference(difference: ValueDifference) -> str:
         return f"{name}{difference.what}"
     amounts = [] if difference.largest is None else [f"by at most {difference.largest:.3g}"]
     if difference.largest_relative is not None:
-        amounts.append(f"{difference.largest_relative:.3g} of the value")
+        amounts.append(f"relatively {difference.largest_relative:.3g}")
     if difference.not_finite:
         amounts.append(f"{difference.not_finite:,} by NaN or infinity")
     return " ".join([f"{name}in {difference.changed:,} of {difference.values:,} values", ", ".join(amounts)]).rstrip()

@@ -119,7 +119,7 @@ def test_a_different_model_names_the_files_and_values_that_differ() -> None:
     )
     assert (
         "differs from the uninterrupted run's in bias.npy (7 of 9 tensors and values: fc.weight has the shape 2x3, not"
-        " 3x2, fc.bias in 1,100 of 1,200 values by at most 0.0123, 0.25 of the value, 2 by NaN or infinity, and 5"
+        " 3x2, fc.bias in 1,100 of 1,200 values by at most 0.0123, relatively 0.25, 2 by NaN or infinity, and 5"
         " more): something that training depends on is not in the checkpoint" in found
     )
 
