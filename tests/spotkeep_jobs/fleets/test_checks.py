@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.fleets.checks import Checked, MarketFacts, judge
-from spotkeep_jobs.fleets.facts import InstanceTypeFacts, Snapshot, SpotPrice, Volume
+from spotkeep_jobs.errors import AwsRefusedError
+from spotkeep_jobs.fleets.checks import Checked, FleetChecks, MarketFacts, judge
+from spotkeep_jobs.fleets.facts import InstanceTypeFacts, Snapshot, SpotPrice, Subnet, Volume
 
 NOON = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 OURS = {"spotkeep:deployment": "spotkeep", "spotkeep:run": "count"}
@@ -127,3 +128,49 @@ def test_a_volume_of_ones_own_must_be_free_and_tagged_and_the_refusal_says_the_c
     ]
     good = Volume(id=volume.id, zone="us-east-1a", size_gb=100, state="available", tags=OURS)
     assert not checked(MarketFacts(prices=(price(0.5),), volume=good), run="count", volume={"volume": good.id}).problems
+
+
+class Asked:
+    """EC2, as far as the checks ask: one type, one price, one subnet, and what it refuses to say."""
+
+    def __init__(self, *, silent: tuple[str, ...] = ()) -> None:
+        self._silent = silent
+
+    def _answer(self, operation: str, answer: Any) -> Any:
+        if operation in self._silent:
+            raise AwsRefusedError(operation=operation, code="UnauthorizedOperation", reason="denied")
+        return answer
+
+    def spot_prices(self, **query: Any) -> Any:
+        return self._answer("prices", (price(0.5),))
+
+    def instance_types(self, names: Any) -> Any:
+        return (type_facts(),)
+
+    def ami_architecture(self, template_id: str) -> Any:
+        return "arm64"
+
+    def subnets(self, ids: Any) -> Any:
+        return self._answer(
+            "subnets",
+            tuple(Subnet(id=each, public_addresses=False, targets=(), endpoints=frozenset()) for each in ids),
+        )
+
+
+def checks(ec2: Any) -> Checked:
+    request = JobRequest.model_validate(
+        {"name": "count", "command": "true", "backend": "ec2", "instance_types": ["g5.xlarge"]}
+    )
+    subnets = {"subnet-1": "us-east-1a"}
+    bound = FleetChecks(ec2, template_id="lt-1", subnets=subnets, deployment="spotkeep", now=lambda: NOON)
+    return bound.check(request)
+
+
+def test_what_ec2_does_not_say_stops_no_launch_and_hides_nothing_else_that_is_wrong() -> None:
+    assert [problem.field for problem in checks(Asked()).problems] == ["instance_types", "backend"]
+    no_subnets = checks(Asked(silent=("subnets",)))
+    assert [problem.field for problem in no_subnets.problems] == ["instance_types"]
+    assert "UnauthorizedOperation" in no_subnets.warnings[0]
+    no_market = checks(Asked(silent=("prices",)))
+    assert [problem.field for problem in no_market.problems] == ["backend"]
+    assert "types, prices and volumes" in no_market.warnings[0]
