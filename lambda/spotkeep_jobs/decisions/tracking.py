@@ -255,6 +255,7 @@ class _Decision:
                 "job_arn": attempt.job_arn,
                 "instance_type": attempt.instance_type,
                 "volume_id": self.job.volume_id or run.volume_id,
+                "volume_is_for_a_person": self.job.volume_is_for_a_person,
                 "waits_because": self.job.waits_because,
                 "started_at": run.started_at or attempt.started_at,
                 "interruptions": sum(before.interruptions for before in self.earlier) + attempt.interruptions,

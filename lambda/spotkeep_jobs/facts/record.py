@@ -274,6 +274,8 @@ class Run(Record):
     """Up to which share of its budget the timeline has told."""
     volume_id: str | None = None
     """Of a run on EC2: the volume that follows it, once there is one."""
+    volume_is_for_a_person: bool = False
+    """Of a run on EC2: only a person deletes that volume. It is the user's, or has something that is not in S3."""
     waits_because: str | None = None
     """Of a run on EC2: what EC2 says of why there is no instance; None while there is one."""
     interruptions: int = 0

@@ -78,6 +78,8 @@ class TrainingJob:
     """Of an attempt on a fleet that is over: what its instances cost."""
     volume_id: str | None = None
     """Of an attempt on a fleet: the volume that follows the run."""
+    volume_is_for_a_person: bool = False
+    """Of an attempt on a fleet: only a person deletes that volume."""
     waits_because: str | None = None
     """Of an attempt on a fleet: what EC2 says of why there is no instance; None where there is one."""
 

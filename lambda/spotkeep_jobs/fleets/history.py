@@ -321,6 +321,7 @@ def as_training_job(history: FleetHistory, record: FleetRecord | None) -> Traini
     elif history.ending is not None:
         status = "Stopping"
     training = record.training if record is not None else None
+    volume = record.volume.id if record is not None and record.volume is not None else None
     return TrainingJob(
         name=history.job_name,
         arn=history.fleet_id or "",
@@ -340,7 +341,8 @@ def as_training_job(history: FleetHistory, record: FleetRecord | None) -> Traini
         model_uri=training.output_uri if training is not None else None,
         transitions=transitions,
         environment=history.marks,
-        volume_id=record.volume.id if record is not None and record.volume is not None else None,
+        volume_id=volume,
+        volume_is_for_a_person=record is not None and volume in record.kept,
     )
 
 

@@ -194,13 +194,21 @@ def test_a_saving_that_no_price_supports_is_not_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("when_done", "says"), [("keep", "it is kept, and billed"), ("delete", "deleted within minutes")]
+    ("when_done", "for_a_person", "says"),
+    [
+        ("keep", False, "it is kept, and billed"),
+        ("delete", False, "deleted within minutes"),
+        ("delete", True, "it has what is not in S3 (`spotkeep logs` says what), so it is kept"),
+    ],
 )
-def test_the_notification_says_what_it_cost_and_what_becomes_of_the_volume(when_done: str, says: str) -> None:
+def test_the_notification_says_what_it_cost_and_what_becomes_of_the_volume(
+    when_done: str, for_a_person: bool, says: str
+) -> None:
     cost = billed(
         Charges(instance_seconds=7200, instances_usd=0.8, storage_gb_hours=9, unknown=("on demand g5.xlarge",))
     )
-    run = a_run(cost).model_copy(update={"request": {"volume": {"when_done": when_done}}})
+    changes = {"request": {"volume": {"when_done": when_done}}, "volume_is_for_a_person": for_a_person}
+    run = a_run(cost).model_copy(update=changes)
     notification = ending_notification(run=run, deployment="spotkeep", created_at=NOON)
     assert notification is not None
     words = " ".join(notification.body.split())

@@ -270,6 +270,17 @@ def test_from_the_launch_to_the_bill(world: World) -> None:
     assert world.jobs.reconcile("count-1") == over
 
 
+def test_a_volume_that_only_a_person_deletes_is_told(world: World) -> None:
+    world.jobs.create(asked())
+    world.passes(1)
+    world.instance("a")
+    volume = CurrentVolume("vol-1", "us-east-1a", 8)
+    world.records.fleet["count"] = replace(world.records.fleet["count"], volume=volume)
+    assert not world.jobs.describe("count-1").volume_is_for_a_person
+    world.records.fleet["count"] = replace(world.records.fleet["count"], kept=("vol-1",))
+    assert world.jobs.describe("count-1").volume_is_for_a_person
+
+
 @pytest.mark.parametrize("point", ["looked for by its token", "waits", "trains", "is done", "is over"])
 def test_to_describe_an_attempt_changes_nothing(world: World, point: str) -> None:
     world.ec2.loses_answers = 1

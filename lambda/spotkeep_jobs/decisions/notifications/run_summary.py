@@ -70,6 +70,10 @@ def _paid_on_ec2(cost: Cost) -> str:
 
 def _volume(run: Run) -> str:
     asked = run.request.get("volume") or {}
+    if run.state is RunState.COMPLETED and asked.get("when_done") == "delete" and run.volume_is_for_a_person:
+        return (
+            f"{run.volume_id}; it has what is not in S3 (`spotkeep logs` says what), so it is kept: delete it yourself"
+        )
     if run.state is RunState.COMPLETED and asked.get("when_done") == "delete":
         return f"{run.volume_id}; it is deleted within minutes, as the job asks"
     return f"{run.volume_id}; it is kept, and billed until it is deleted"
