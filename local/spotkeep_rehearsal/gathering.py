@@ -6,8 +6,8 @@ saw it. Which step it had reached is the script's word. What was durable is read
 
 from __future__ import annotations
 
-import io
 import re
+import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Protocol
@@ -108,5 +108,8 @@ def model_files_of(output_uri: str | None, s3: S3Client) -> dict[str, ModelFile]
     if output_uri is None:
         return {}
     address = urlsplit(output_uri)
-    body = s3.get_object(Bucket=address.netloc, Key=address.path.lstrip("/"))["Body"].read()
-    return hash_model_files(io.BytesIO(body))
+    # To a file: a model has any size.
+    with tempfile.TemporaryFile() as archive:
+        s3.download_fileobj(address.netloc, address.path.lstrip("/"), archive)
+        archive.seek(0)
+        return hash_model_files(archive)
