@@ -157,6 +157,14 @@ def test_interrupted_after_any_batch_it_ends_with_the_same_bits(tmp_path, kind):
             assert run(directory, kind=kind) == expected, f"interrupted after batch {batches} by {signum}"
 
 
+def test_a_notice_before_the_first_batch_changes_nothing(tmp_path):
+    expected = run(tmp_path / "undisturbed")
+    early = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(SystemExit):
+        run(tmp_path / "checkpoints", others=[early])
+    assert run(tmp_path / "checkpoints", others=[keras.callbacks.LambdaCallback()]) == expected
+
+
 def test_the_runner_is_told_that_the_script_left_because_of_the_notice(tmp_path, monkeypatch):
     monkeypatch.setenv("SPOTKEEP_NOTICE_FILE", str(tmp_path / "notice.json"))
     with pytest.raises(SystemExit):

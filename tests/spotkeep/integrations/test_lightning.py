@@ -137,6 +137,14 @@ def test_interrupted_after_any_batch_it_ends_with_the_same_bits(tmp_path, option
             assert run(directory, **options) == expected, f"interrupted after batch {at} by {signum}"
 
 
+def test_a_notice_before_the_first_batch_changes_nothing(tmp_path):
+    expected = run(tmp_path / "undisturbed")
+    with pytest.raises(SystemExit):
+        run(tmp_path, Interrupts("on_train_batch_start", 1, signal.SIGTERM))
+    assert (tmp_path / "checkpoints" / "step-0").is_dir()
+    assert run(tmp_path) == expected
+
+
 @pytest.mark.enable_socket  # workers hand batches over through sockets of the machine's own
 def test_workers_load_the_same_batches(tmp_path):
     expected = run(tmp_path / "undisturbed")

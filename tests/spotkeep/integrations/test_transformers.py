@@ -132,6 +132,18 @@ def test_interrupted_after_any_step_it_ends_with_the_same_bits(tmp_path, options
             assert (weights(resumed), logged(resumed)) == expected, f"interrupted after step {step} by {signum}"
 
 
+@pytest.mark.parametrize("hook", ["on_train_begin", "on_epoch_begin", "on_step_begin"])
+def test_a_notice_before_the_first_step_changes_nothing(tmp_path, hook):
+    expected = undisturbed(tmp_path / "undisturbed")
+    early = DiesAt(-1)
+    setattr(early, hook, lambda args, state, control, **_: state.global_step or os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(SystemExit):
+        train_resumably(trainer(tmp_path, early), directory=tmp_path / "checkpoints", every_steps=4)
+    resumed = trainer(tmp_path)
+    train_resumably(resumed, directory=tmp_path / "checkpoints", every_steps=4)
+    assert (weights(resumed), logged(resumed)) == expected
+
+
 def test_on_a_notice_an_evaluation_is_left_to_the_next_attempt(tmp_path):
     for signum in (signal.SIGTERM, None):
         evaluations = Evaluations()

@@ -95,7 +95,7 @@ def fit_resumably(
                 train_dataloaders=train_dataloaders,
                 val_dataloaders=val_dataloaders,
                 datamodule=datamodule,
-                ckpt_path=_NO_FILE if checkpointer.step else None,
+                ckpt_path=None if callback.restored is None else _NO_FILE,
             )
         except SIGTERMException:  # it came while Lightning had the signal, before the first batch
             raise SystemExit(EXIT_INTERRUPTED) from None
@@ -123,7 +123,7 @@ class _CheckpointCallback(Callback):
         self._on_sigterm = signal.getsignal(signal.SIGTERM)
         if checkpointer.interrupted:
             raise SystemExit(EXIT_INTERRUPTED)
-        if checkpointer.step:
+        if self.restored is not None:
             self._after_restart = capture_random_states()
         else:
             self._seed = int(torch.randint(2**62, ()))
