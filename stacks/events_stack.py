@@ -81,7 +81,7 @@ class EventsStack(Stack):
             permissions_boundary=permissions_boundary,
             description="Spotkeep: follows training jobs and tells their users",
         )
-        dead_letters = NotificationDeadLetters(self, "DeadLetters", deployment=settings.deployment)
+        dead_letters = NotificationDeadLetters(self, "DeadLetters", dead=jobs.dead_notifications)
         self.topics = NotificationTopics(
             self,
             "Topics",

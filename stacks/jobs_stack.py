@@ -13,6 +13,7 @@ from spotkeep_constructs.dependency_layer import LayerBuilder
 from spotkeep_constructs.execution_role import ExecutionRole
 from spotkeep_constructs.fleets import Fleets
 from spotkeep_constructs.job_function import JobFunction
+from spotkeep_constructs.notification_dead_letters import notification_queue
 from spotkeep_constructs.training_bundle import TrainingBundle
 from spotkeep_constructs.training_jobs import TrainingJobs
 from spotkeep_constructs.user_policy import UserPolicy
@@ -32,6 +33,7 @@ class JobsStack(Stack):
         team_roles: The roles of teams that have one of their own, by team.
         bundle: What every job starts with.
         users: The users' managed policy.
+        dead_notifications: The queue of notifications that SNS has refused, which users may replay.
         default_image: Image of jobs that name none.
     """
 
@@ -138,6 +140,7 @@ class JobsStack(Stack):
         if compute is not None and fleets is not None:
             compute.let_launch([self.launcher], fleets)
 
+        self.dead_notifications = notification_queue(self, "DeadNotifications")
         self.users = UserPolicy(
             self,
             "Users",
@@ -146,6 +149,7 @@ class JobsStack(Stack):
             run_table=storage.run_table,
             checkpoints=storage.checkpoints,
             jobs=jobs,
+            dead_notifications=self.dead_notifications,
             fleets=fleets,
             drills=settings.drills,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aws_cdk import Duration, Stack
+from aws_cdk import Duration
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
@@ -14,29 +14,25 @@ RETENTION = Duration.days(14)
 """As long as SQS keeps a message."""
 
 
-def dead_notification_queue_arn(scope: Construct, *, deployment: str) -> str:
-    """The queue of dead notifications by its name, for a stack that is deployed before it.
+def notification_queue(scope: Construct, id: str) -> sqs.Queue:  # noqa: A002
+    """Places an encrypted queue that keeps a message for 14 days.
+
+    CloudFormation names it: SQS takes no name again within a minute of its queue's deletion, and who destroys a stack
+    and deploys it at once would be refused. Source: the error QueueDeletedRecently of CreateQueue.
 
     Args:
-        scope: A construct of the same account and region.
-        deployment: Name of the deployment.
+        scope: Parent construct.
+        id: Construct id.
     """
-    return Stack.of(scope).format_arn(service="sqs", resource=_name_of_dead(deployment))
-
-
-def grant_replay(scope: Construct, grantee: iam.IGrantable, *, deployment: str) -> None:
-    """Lets a principal take dead notifications out of the queue, to have the launcher send them again.
-
-    Args:
-        scope: A construct of the same account and region.
-        grantee: A role or managed policy, which may invoke the launcher.
-        deployment: Name of the deployment.
-    """
-    allow(
-        grantee,
-        actions=["sqs:ChangeMessageVisibility", "sqs:DeleteMessage", "sqs:ReceiveMessage"],
-        resources=[dead_notification_queue_arn(scope, deployment=deployment)],
+    queue = sqs.Queue(
+        scope,
+        id,
+        encryption=sqs.QueueEncryption.SQS_MANAGED,
+        enforce_ssl=True,
+        retention_period=RETENTION,
     )
+    acknowledge(queue, {"SQS3": "It is a dead-letter queue."})
+    return queue
 
 
 class NotificationDeadLetters(Construct):
@@ -50,17 +46,17 @@ class NotificationDeadLetters(Construct):
         undelivered: Notifications that SNS took and could not deliver to a subscriber.
     """
 
-    def __init__(self, scope: Construct, id: str, *, deployment: str) -> None:  # noqa: A002
-        """Places the queues.
+    def __init__(self, scope: Construct, id: str, *, dead: sqs.Queue) -> None:  # noqa: A002
+        """Places the second queue.
 
         Args:
             scope: Parent construct.
             id: Construct id.
-            deployment: Prefix of the queues' names.
+            dead: The first: it is of an earlier stack, where users are let read it.
         """
         super().__init__(scope, id)
-        self.dead = self._queue("Dead", name=_name_of_dead(deployment))
-        self.undelivered = self._queue("Undelivered", name=f"{deployment}-undelivered-notifications")
+        self.dead = dead
+        self.undelivered = notification_queue(self, "Undelivered")
 
     def grant_put(self, grantee: iam.IGrantable) -> None:
         """Lets a principal put a notification aside that it could not send.
@@ -69,19 +65,3 @@ class NotificationDeadLetters(Construct):
             grantee: A function's role.
         """
         allow(grantee, actions=["sqs:SendMessage"], resources=[self.dead.queue_arn])
-
-    def _queue(self, id: str, *, name: str) -> sqs.Queue:  # noqa: A002
-        queue = sqs.Queue(
-            self,
-            id,
-            queue_name=name,
-            encryption=sqs.QueueEncryption.SQS_MANAGED,
-            enforce_ssl=True,
-            retention_period=RETENTION,
-        )
-        acknowledge(queue, {"SQS3": "It is a dead-letter queue."})
-        return queue
-
-
-def _name_of_dead(deployment: str) -> str:
-    return f"{deployment}-dead-notifications"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aws_cdk import Aws
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from spotkeep_constructs.checkpoint_bucket import CheckpointBucket
@@ -12,7 +13,6 @@ from spotkeep_constructs.fleets import Fleets
 from spotkeep_constructs.instance_log import grant_read_instance_log
 from spotkeep_constructs.job_function import JobFunction
 from spotkeep_constructs.leftover_sweep import grant_look
-from spotkeep_constructs.notification_dead_letters import grant_replay
 from spotkeep_constructs.run_table import RunTable
 from spotkeep_constructs.statements import allow
 from spotkeep_constructs.training_jobs import TrainingJobs
@@ -38,6 +38,7 @@ class UserPolicy(Construct):
         run_table: RunTable,
         checkpoints: CheckpointBucket,
         jobs: TrainingJobs,
+        dead_notifications: sqs.IQueue,
         fleets: Fleets | None = None,
         drills: bool = False,
     ) -> None:
@@ -51,6 +52,7 @@ class UserPolicy(Construct):
             run_table: The runs they look at.
             checkpoints: Where their runs' objects are, and where they upload sources.
             jobs: The jobs they look at.
+            dead_notifications: The queue of notifications that SNS has refused.
             fleets: The fleets whose logs they read; None where the deployment has none.
             drills: Whether they may take an instance of a fleet away.
         """
@@ -78,7 +80,12 @@ class UserPolicy(Construct):
             conditions={"StringEquals": {"aws:RequestedRegion": Aws.REGION}},
             wildcard="Service Quotas knows no resources for a list; the region is the narrowest bound it takes.",
         )
-        grant_replay(self, self.policy, deployment=deployment)
+        # To have the launcher send again what is there: `spotkeep notifications replay`.
+        allow(
+            self.policy,
+            actions=["sqs:ChangeMessageVisibility", "sqs:DeleteMessage", "sqs:ReceiveMessage"],
+            resources=[dead_notifications.queue_arn],
+        )
         jobs.deny_longer_keep_alive(self.policy)
         if fleets is not None:
             grant_read_instance_log(self, self.policy, deployment=deployment, whole_streams=True)

@@ -65,20 +65,22 @@ def test_without_settings_there_is_none_of_it(templates: Templates) -> None:
     assert not [name for name in templates.resources("AWS::Lambda::Function") if "Webhook" in name]
 
 
-@pytest.mark.parametrize("queue", ["Dead", "Undelivered"])
+@pytest.mark.parametrize(
+    ("queue", "alarmed"), [("DeadNotifications", "Dead"), ("DeadLettersUndelivered", "Undelivered")]
+)
 def test_notifications_that_did_not_get_to_people_wait_encrypted_for_two_weeks_and_alarm_the_operators(
-    templates: Templates, queue: str
+    templates: Templates, queue: str, alarmed: str
 ) -> None:
-    kept = templates.only("AWS::SQS::Queue", named=f"DeadLetters{queue}")
+    kept = templates.only("AWS::SQS::Queue", named=queue)
     assert kept["SqsManagedSseEnabled"] is True
     assert kept["MessageRetentionPeriod"] == 14 * 24 * 3600
     assert {"Bool": {"aws:SecureTransport": "false"}} in [
         statement["Condition"] for statement in policy_of(templates, queue) if statement["Effect"] == "Deny"
     ]
-    alarm = templates.only("AWS::CloudWatch::Alarm", named=f"AlarmsNotifications{queue}")
+    alarm = templates.only("AWS::CloudWatch::Alarm", named=f"AlarmsNotifications{alarmed}")
     assert (alarm["Namespace"], alarm["MetricName"]) == ("AWS/SQS", "ApproximateNumberOfMessagesVisible")
     [dimension] = alarm["Dimensions"]
-    assert dimension["Value"]["Fn::GetAtt"][0].startswith(f"DeadLetters{queue}")
+    assert queue in json.dumps(dimension["Value"])
     assert (alarm["Threshold"], alarm["TreatMissingData"]) == (1, "notBreaching")
     assert alarm["AlarmActions"]
 
@@ -86,8 +88,10 @@ def test_notifications_that_did_not_get_to_people_wait_encrypted_for_two_weeks_a
 def test_only_functions_put_notifications_aside_and_only_sns_keeps_what_it_could_not_deliver(
     templates: Templates,
 ) -> None:
-    assert not [statement for statement in policy_of(templates, "Dead") if statement["Effect"] == "Allow"]
-    [allowed] = [statement for statement in policy_of(templates, "Undelivered") if statement["Effect"] == "Allow"]
+    assert not [statement for statement in policy_of(templates, "DeadNotifications") if statement["Effect"] == "Allow"]
+    [allowed] = [
+        statement for statement in policy_of(templates, "DeadLettersUndelivered") if statement["Effect"] == "Allow"
+    ]
     assert (allowed["Principal"], allowed["Action"]) == ({"Service": "sns.amazonaws.com"}, "sqs:SendMessage")
     assert allowed["Condition"]["ArnEquals"]["aws:SourceArn"]["Ref"].startswith("TopicsNotifications")
 
@@ -97,14 +101,22 @@ def test_whoever_sends_notifications_knows_where_to_put_those_that_nobody_takes(
     templates: Templates, deliverer: str
 ) -> None:
     variables = templates.only("AWS::Lambda::Function", named=f"{deliverer}Function")["Environment"]["Variables"]
-    assert variables["SPOTKEEP_DEAD_NOTIFICATION_QUEUE_URL"]["Ref"].startswith("DeadLettersDead")
+    output = variables["SPOTKEEP_DEAD_NOTIFICATION_QUEUE_URL"]["Fn::GetStackOutput"]["OutputName"]
+    assert output.startswith("PublishOutputRefDeadNotifications")
 
 
 def test_users_may_take_dead_notifications_out_of_one_queue(templates: Templates) -> None:
     policy = templates.only("AWS::IAM::ManagedPolicy", named="Users")["PolicyDocument"]["Statement"]
     [taking] = [statement for statement in policy if "sqs:ReceiveMessage" in statement["Action"]]
-    assert json.dumps(taking["Resource"]).endswith(':spotkeep-dead-notifications"]]}')
-    assert templates.only("AWS::SQS::Queue", named="DeadLettersDead")["QueueName"] == "spotkeep-dead-notifications"
+    (queue,) = [name for name in templates.resources("AWS::SQS::Queue") if name.startswith("DeadNotifications")]
+    assert taking["Resource"] == {"Fn::GetAtt": [queue, "Arn"]}
+
+
+def test_no_queue_has_a_name_that_sqs_refuses_for_a_minute_after_its_deletion(
+    templates_with_everything: Templates,
+) -> None:
+    for queue in templates_with_everything.resources("AWS::SQS::Queue").values():
+        assert "QueueName" not in queue["Properties"]
 
 
 def test_every_subscriber_to_notifications_that_is_set_keeps_what_it_could_not_be_handed(
@@ -124,6 +136,6 @@ def policy_of(templates: Templates, queue: str) -> list[Any]:
     [statements] = [
         resource["Properties"]["PolicyDocument"]["Statement"]
         for resource in templates.resources("AWS::SQS::QueuePolicy").values()
-        if resource["Properties"]["Queues"][0]["Ref"].startswith(f"DeadLetters{queue}")
+        if resource["Properties"]["Queues"][0]["Ref"].startswith(queue)
     ]
     return list(statements)
