@@ -106,7 +106,11 @@ class Agent:
         identity = read_identity(self._metadata)
         region = self._settings.region or identity.region
         self._calls = AwsCalls(region=region, environment=self._environment)
-        self._fetching = self._breakable_calls()
+        fetching, self._copy_connections = Connections(), Connections()
+        # What is fetched for a training is not waited for once a notice has come.
+        self._board.when_seen(fetching.break_off)
+        self._fetching = self._calls_over(fetching, sleep=self._pause)
+        self._copying = self._calls_over(self._copy_connections, sleep=time.sleep)
         self._identity = identity
         self._custody = self._new_custody(identity)
         self._phase("identity")
@@ -124,15 +128,12 @@ class Agent:
 
     # What the agent stands on
 
-    def _breakable_calls(self) -> AwsCalls:
-        """What is fetched for a training is not waited for once a notice has come."""
-        connections = Connections()
-        self._board.when_seen(connections.break_off)
+    def _calls_over(self, connections: Connections, *, sleep: Callable[[float], None]) -> AwsCalls:
         return AwsCalls(
             region=self._calls.region,
             environment=self._environment,
             transport=connections,
-            sleep=self._pause,
+            sleep=sleep,
             credentials=self._calls.credentials,
         )
 
@@ -187,8 +188,9 @@ class Agent:
             self._copies = CheckpointCopies(
                 record.job.checkpoint_uri,
                 self._settings.mount_point / "checkpoints",
-                calls=self._calls,
+                calls=self._copying,
                 fetching=self._fetching,
+                break_off=self._copy_connections.break_off,
                 cancelled=self._board.seen,
                 on_uploaded=self._on_uploaded,
                 scan_seconds=SCAN_SECONDS / self._settings.time_scale,
@@ -459,7 +461,7 @@ class Agent:
         elif kind == "progress":
             self._stepped = True
             self._phase("first-step")
-            calls = self._calls.counted + self._fetching.counted
+            calls = self._calls.counted + self._fetching.counted + self._copying.counted
             self._event("instance-first-step", step=step, phases=self._phases, calls=dict(sorted(calls.items())))
 
     def _on_uploaded(self, step: int) -> None:

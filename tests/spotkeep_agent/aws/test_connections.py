@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import threading
 from collections.abc import Iterator
@@ -214,3 +215,20 @@ def test_an_answer_that_is_no_answer_of_aws_is_an_error_that_says_so(server: Ser
         calls.query("ec2", "DescribeVolumes", {}, version="2016-11-15")
     with pytest.raises(RemoteError, match="cannot be listed: S3 answered no XML"):
         list(objects_of(calls, "bucket").listing("prefix"))
+
+
+def test_connections_that_end_in_a_circle_of_garbage_are_closed(server: Server) -> None:
+    """A socket that is collected open is a warning, which is an error here."""
+
+    class Owner:
+        connections = None
+        itself = None
+
+    owner: Any = Owner()
+    owner.connections, owner.itself = Connections(), owner
+    ask(owner.connections, server.url)
+    (kept,) = next(iter(owner.connections._idle.values()))
+    opened = kept.connection.sock
+    del owner, kept
+    gc.collect()
+    assert opened.fileno() == -1

@@ -159,6 +159,7 @@ def test_the_newer_of_volume_and_s3_is_restored(calls: AwsCalls, bucket: str, tm
         calls=calls,
         fetching=calls,
         cancelled=threading.Event(),
+        break_off=lambda: None,
         on_uploaded=uploaded.append,
     )
     assert not copies.has_any()
@@ -172,6 +173,7 @@ def test_the_newer_of_volume_and_s3_is_restored(calls: AwsCalls, bucket: str, tm
         calls=calls,
         fetching=calls,
         cancelled=threading.Event(),
+        break_off=lambda: None,
         on_uploaded=uploaded.append,
     )
     assert lost.has_any()

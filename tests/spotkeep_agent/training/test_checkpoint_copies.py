@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import socket
 import threading
+import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,7 @@ from spotkeep import Best, Checkpointer
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.events import EVENT_PREFIX
 from spotkeep_agent.aws.calls import AwsCalls
+from spotkeep_agent.aws.connections import Connections
 from spotkeep_agent.training.checkpoint_copies import CheckpointCopies
 
 LOSSES = {3: 0.1}
@@ -81,6 +86,7 @@ def test_what_the_script_keeps_for_its_step_or_as_the_best_stays_in_s3(
         calls=calls,
         fetching=calls,
         cancelled=threading.Event(),
+        break_off=lambda: None,
         on_uploaded=lambda step: None,
     )
     train(tmp_path, copies, steps=12, hear=capsys.readouterr, monkeypatch=monkeypatch, copied=copied)
@@ -98,9 +104,54 @@ def test_nothing_is_removed_from_s3_while_a_script_has_not_said_what_it_keeps(
         calls=calls,
         fetching=calls,
         cancelled=threading.Event(),
+        break_off=lambda: None,
         on_uploaded=lambda step: None,
     )
     copies.keep({"last": 0})
     train(tmp_path, copies, steps=6, hear=None, monkeypatch=monkeypatch, copied=range(1, 6))
     assert copies.finish(lambda: 30.0, exit_code=0, goes_on=False)
     assert in_s3(s3, bucket) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_stop_lets_go_of_the_volume_although_s3_does_not_answer(tmp_path: Path) -> None:
+    with Checkpointer({"weights": bytes(100)}, tmp_path, every_steps=1) as checkpointer:
+        for _ in checkpointer.steps(1):
+            pass
+    (tmp_path / "own.pt").write_bytes(b"x")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        connections = Connections()
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        environment = {"AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "S"}
+        calls = AwsCalls(region="us-east-1", environment=environment, transport=connections)
+        copies = CheckpointCopies(
+            "s3://bucket/run",
+            tmp_path,
+            calls=calls,
+            fetching=calls,
+            cancelled=threading.Event(),
+            break_off=connections.break_off,
+            on_uploaded=lambda step: None,
+            scan_seconds=0.01,
+        )
+        copies.start()
+        copies.offer(1)
+        wait_for(lambda: calls.counted["s3:HeadObject"] == 1 and calls.counted["s3:PutObject"] == 1)
+        assert {Path(path).name for path in open_below(tmp_path)} == {"data-00000.bin", "own.pt"}
+        copies.stop()
+        wait_for(lambda: not open_below(tmp_path))
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Shorter than the agent waits for an answer."""
+    deadline = time.monotonic() + 15
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def open_below(folder: Path) -> list[str]:
+    found = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found.append(str(descriptor.readlink()))
+    return [path for path in found if path.startswith(f"{folder}/")]

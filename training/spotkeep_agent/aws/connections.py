@@ -12,6 +12,7 @@ import socket
 import ssl
 import threading
 import time
+import weakref
 from collections.abc import Mapping
 from typing import Callable, NamedTuple
 from urllib.parse import urlsplit
@@ -48,17 +49,12 @@ class Connections:
         self._in_use: set[http.client.HTTPConnection] = set()
         self._tls: ssl.SSLContext | None = None
         self._broken = False
-
-    def __del__(self) -> None:
-        self.close()
+        weakref.finalize(self, _close, self._idle)
 
     def close(self) -> None:
         """Close what is idle. Requests may follow; they open new connections."""
         with self._lock:
-            for kept in self._idle.values():
-                for idle in kept:
-                    idle.connection.close()
-            self._idle.clear()
+            _close(self._idle)
 
     def break_off(self) -> None:
         """Let the requests that are under way fail now, and all others at once."""
@@ -170,6 +166,13 @@ class Connections:
     def _require_whole(self) -> None:
         if self._broken:
             raise AwsUnavailableError("the call was broken off")
+
+
+def _close(idle: dict[_Host, list[_Idle]]) -> None:
+    for kept in idle.values():
+        for each in kept:
+            each.connection.close()
+    idle.clear()
 
 
 def _content(answer: http.client.HTTPResponse, *, most_bytes: int, what: str) -> bytes:

@@ -37,6 +37,7 @@ class CheckpointCopies:
         calls: To S3.
         fetching: To S3, for what is fetched before the training starts.
         cancelled: Set it to break that off.
+        break_off: Lets the calls to S3 fail that are under way, and all others.
         on_uploaded: Told the step of each checkpoint that has arrived.
         scan_seconds: Between two scans for files of the script's own.
 
@@ -52,6 +53,7 @@ class CheckpointCopies:
         calls: AwsCalls,
         fetching: AwsCalls,
         cancelled: threading.Event,
+        break_off: Callable[[], None],
         on_uploaded: Callable[[int], None],
         scan_seconds: float = SCAN_SECONDS,
     ) -> None:
@@ -67,6 +69,7 @@ class CheckpointCopies:
         )
         self.filled_volume = False
         self._cancelled = cancelled
+        self._break_off = break_off
 
     def newest_here(self) -> int | None:
         """Give the step of the newest whole checkpoint on the volume."""
@@ -151,8 +154,9 @@ class CheckpointCopies:
         return done
 
     def stop(self) -> None:
-        """Copy nothing more, and let go of all files of the volume."""
+        """Copy nothing more, and let go of all files of the volume: with one open it cannot be unmounted."""
         self._upload.stop()
+        self._break_off()
         self._files.finish(lambda: 0.0, left_whole=False)
 
     def _on_outcome(self, outcome: UploadOutcome) -> None:
