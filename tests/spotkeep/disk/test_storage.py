@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from spotkeep.disk.storage import LocalStorage
@@ -16,6 +18,25 @@ def test_what_is_there_is_not_written_to(tmp_path, direct, there):
     with pytest.raises(FileExistsError), LocalStorage().create(path, direct=direct):
         pass
     assert target.read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("failing", [1, 2, 3])
+def test_a_directory_whose_name_the_disk_does_not_take_is_made_again_and_synced_the_next_time(tmp_path, failing):
+    class FailsOnce(LocalStorage):
+        synced = 0
+
+        def sync_directory(self, path):
+            self.synced += 1
+            if self.synced == failing:
+                raise OSError(errno.EIO, "Input/output error")
+            super().sync_directory(path)
+
+    storage = FailsOnce()
+    with pytest.raises(OSError, match="Input/output error"):
+        storage.make_directory(tmp_path / "run" / "checkpoints" / "step-1")
+    storage.make_directory(tmp_path / "run" / "checkpoints" / "step-1")
+    assert (tmp_path / "run" / "checkpoints" / "step-1").is_dir()
+    assert storage.synced == 4, "each of the three, and once more the one that failed"
 
 
 @pytest.mark.parametrize("size", [0, 1, 4096, 12288, 12289])

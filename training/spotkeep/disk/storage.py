@@ -110,7 +110,13 @@ class LocalStorage:
             return
         self.make_directory(path.parent)
         path.mkdir(exist_ok=True)
-        self.sync_directory(path.parent)
+        try:
+            self.sync_directory(path.parent)
+        except OSError:
+            # Found there the next time, it would never be synced.
+            with contextlib.suppress(OSError):
+                path.rmdir()
+            raise
 
     def names(self, path: Path) -> list[str]:
         """List a directory; one that does not exist is empty."""
