@@ -6,6 +6,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,9 @@ from .conftest import DeployedApp
 
 pytestmark = pytest.mark.slow
 _PATIENCE_SECONDS = 90.0
+INSTANCE_TYPES = json.loads((Path(__file__).parents[2] / "cdk.json").read_text())["context"]["spotkeep"][
+    "spot_instance_types"
+]
 
 
 class Run:
@@ -59,7 +63,6 @@ class Run:
             FunctionName=self._app.connection["launcher_function"]
         )
         self.subnets = json.loads(function["Environment"]["Variables"]["SPOTKEEP_FLEET_SUBNETS"])
-        types = json.loads(function["Environment"]["Variables"]["SPOTKEEP_FLEET_INSTANCE_TYPES"])
         fleet = self._ec2.create_fleet(
             Type="maintain",
             SpotOptions={"AllocationStrategy": "price-capacity-optimized"},
@@ -70,7 +73,7 @@ class Run:
                         "Version": str(made["VersionNumber"]),
                     },
                     "Overrides": [
-                        {"InstanceType": name, "SubnetId": subnet} for name in types for subnet in self.subnets
+                        {"InstanceType": name, "SubnetId": subnet} for name in INSTANCE_TYPES for subnet in self.subnets
                     ],
                 }
             ],

@@ -99,7 +99,7 @@ def test_a_pool_is_matched_reused_extended_and_ended(deployed_app: DeployedApp) 
     assert (pool_of(app, second).kept_until - before).total_seconds() == 600
     refused = app.invoke("launcher", {"action": "extend-pool", "run": second, "for": "1h"})
     assert not refused["ok"]
-    assert "1h at most" in refused["problems"][0]["problem"]
+    assert "AWS documents 1h as the longest" in refused["problems"][0]["problem"]
 
     app.invoke("launcher", {"action": "stop-pool", "run": second})
     assert pool_of(app, second).end_reason is PoolEndReason.STOPPED_BY_USER
