@@ -78,7 +78,13 @@ class ComputeStack(Stack):
             cidr=settings.network_cidr,
             availability_zones=self._zones,
         )
-        bundle = TrainingBundle(self, "TrainingBundle", sources=project.training, archives=project.archives)
+        bundle = TrainingBundle(
+            self,
+            "TrainingBundle",
+            sources=project.training,
+            archives=project.archives,
+            checkpoints=storage.checkpoints,
+        )
         self.log = InstanceLog(
             self, "Log", deployment=settings.deployment, retention=log_retention(settings.log_retention_days)
         )
@@ -88,7 +94,6 @@ class ComputeStack(Stack):
             deployment=settings.deployment,
             checkpoints=storage.checkpoints,
             run_table=storage.run_table,
-            bundle=bundle,
             log=self.log,
             data=storage.data,
         ).role

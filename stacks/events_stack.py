@@ -106,6 +106,7 @@ class EventsStack(Stack):
             "SPOTKEEP_WAITING_TOO_LONG_SECONDS": str(settings.waiting_too_long_seconds),
             "SPOTKEEP_DEPLOYMENT_METRICS": json.dumps(settings.dashboard),
             "SPOTKEEP_POOL_REMINDER_SECONDS": str(settings.pool_reminder_seconds),
+            **jobs.bundle.variables,
         }
         packed = packed_variables(settings)
         if settings.pool_idle_limit_seconds is not None:
@@ -157,6 +158,7 @@ class EventsStack(Stack):
             dead_letters.grant_put(function.role)
             # The next rung of a ladder; launches and stops that the launcher could not finish.
             training_jobs.grant_launch(function.role, execution_roles=jobs.execution_roles)
+            jobs.bundle.grant_keep(function.role)
             training_jobs.grant_keep_alive(function.role)
             watch.let_schedule(function)
             if settings.encrypt_training_volumes:

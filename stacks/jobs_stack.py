@@ -77,14 +77,19 @@ class JobsStack(Stack):
             max_keep_alive_seconds=settings.max_keep_alive_seconds,
         )
         self.default_image = self._in_the_region(settings.default_image)
-        self.bundle = TrainingBundle(self, "TrainingBundle", sources=project.training, archives=project.archives)
+        self.bundle = TrainingBundle(
+            self,
+            "TrainingBundle",
+            sources=project.training,
+            archives=project.archives,
+            checkpoints=storage.checkpoints,
+        )
 
         def execution_role(name: str) -> ExecutionRole:
             return ExecutionRole(
                 self,
                 name,
                 checkpoints=storage.checkpoints,
-                bundle=self.bundle,
                 jobs=jobs,
                 data=storage.data,
                 encrypt_volumes=settings.encrypt_training_volumes,
@@ -99,11 +104,8 @@ class JobsStack(Stack):
             "SPOTKEEP_RUN_TABLE": storage.run_table.table.table_name,
             "SPOTKEEP_CHECKPOINT_BUCKET": storage.checkpoints.bucket.bucket_name,
             "SPOTKEEP_EXECUTION_ROLE_ARN": self.execution_role.role.role_arn,
-            "SPOTKEEP_TRAINING_BUNDLE_URI": self.bundle.uri,
+            **self.bundle.variables,
             "SPOTKEEP_DEFAULT_IMAGE": self.default_image,
-            "SPOTKEEP_DEFAULT_INSTANCE_TYPE": settings.default_instance_type,
-            "SPOTKEEP_MAX_RUN_LIMIT_SECONDS": str(settings.max_run_limit_seconds),
-            "SPOTKEEP_MAX_KEEP_ALIVE_SECONDS": str(settings.max_keep_alive_seconds),
             "SPOTKEEP_RUN_RETENTION_DAYS": str(settings.run_retention_days),
         }
         if self.team_roles:
@@ -123,6 +125,9 @@ class JobsStack(Stack):
             environment=environment,
             packed={
                 **packed_variables(settings),
+                "SPOTKEEP_DEFAULT_INSTANCE_TYPE": settings.default_instance_type,
+                "SPOTKEEP_MAX_RUN_LIMIT_SECONDS": str(settings.max_run_limit_seconds),
+                "SPOTKEEP_MAX_KEEP_ALIVE_SECONDS": str(settings.max_keep_alive_seconds),
                 "SPOTKEEP_DATA_LOCATIONS": json.dumps(settings.data_locations),
                 "SPOTKEEP_SUBNET_IDS": ",".join(settings.training_subnet_ids),
                 "SPOTKEEP_SECURITY_GROUP_IDS": ",".join(settings.training_security_group_ids),
@@ -132,6 +137,7 @@ class JobsStack(Stack):
             reserved_concurrency=settings.launcher_reserved_concurrency,
         )
         storage.run_table.grant_read_write(self.launcher.role)
+        self.bundle.grant_keep(self.launcher.role)
         if settings.encrypt_training_volumes:
             storage.checkpoints.grant_encrypt_volumes(self.launcher.role)
         jobs.grant_launch(self.launcher.role, execution_roles=self.execution_roles)

@@ -162,13 +162,20 @@ class ControlPlaneStory(RuleBasedStateMachine):
         self.service.before_removal = self._judge_removal
         self.wrongly_removed: list[str] = []
         self.tracking = Tracking(
+            keep_bundle=lambda: None,
             deployment=deployment,
             prices=KnownPrices(PRICES, region="us-east-1"),
             clock=clock,
             table=self.table,
             jobs=jobs,
             runs=RunObserver(
-                table=self.table, jobs=jobs, logs=self.service, deployment=deployment, clock=clock, pools=pools
+                keep_bundle=lambda: None,
+                table=self.table,
+                jobs=jobs,
+                logs=self.service,
+                deployment=deployment,
+                clock=clock,
+                pools=pools,
             ),
             pools=pools,
             tuning=TuningObserver(
@@ -186,6 +193,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             metric_log=MetricLog(deployment="spotkeep", enabled=False),
         )
         self.launcher = Launcher(
+            keep_bundle=lambda: None,
             table=self.table,
             jobs=jobs,
             platform=PLATFORM,

@@ -1,4 +1,4 @@
-"""Where checkpoints, models and sources live: the bucket, its key and the log of who touched it."""
+"""Where checkpoints, models, sources and bundles live: the bucket, its key and the log of who touched it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from spotkeep_constructs.errors import PropertyError
 from spotkeep_constructs.statements import allow
 
 RUNS_PREFIX = "runs/"
-"""Every object of every run lies below it; no role of a deployment reaches beyond."""
+"""Every object of every run lies below it."""
+
+BUNDLES_PREFIX = "bundles/"
+"""What jobs and instances start with, each under the hash of its content; nothing removes it."""
 
 LONGEST_WAIT_AND_RUN_DAYS = 30
 _EVERY_RUN = "Runs are named later: everything below runs/ of this bucket, and nothing beside it."
@@ -226,6 +229,50 @@ class CheckpointBucket(Construct):
             actions=["s3:PutObject", "s3:AbortMultipartUpload"],
             resources=[self._objects(f"{RUNS_PREFIX}*/source/*")],
             wildcard="Runs are named later: the sources of every run, and no other object of theirs.",
+        )
+        self._allow_key(grantee, ["kms:GenerateDataKey"])
+
+    def grant_read_bundles(self, grantee: iam.IGrantable) -> None:
+        """Lets a principal list and read the bundle of every deployment so far.
+
+        Args:
+            grantee: The role that jobs run with.
+        """
+        allow(
+            grantee,
+            actions=["s3:ListBucket"],
+            resources=[self.bucket.bucket_arn],
+            conditions={"StringLike": {"s3:prefix": [f"{BUNDLES_PREFIX}*"]}},
+        )
+        self.grant_fetch_bundles(grantee)
+
+    def grant_fetch_bundles(self, grantee: iam.IGrantable) -> None:
+        """Lets a principal fetch the bundle of every deployment so far, by its address.
+
+        Args:
+            grantee: The role that instances run with.
+        """
+        allow(
+            grantee,
+            actions=["s3:GetObject"],
+            resources=[self._objects(BUNDLES_PREFIX + "*")],
+            wildcard="A run that outlives a deployment starts again with the bundle that it was launched with.",
+        )
+        self._allow_key(grantee, ["kms:Decrypt"])
+
+    def grant_put_bundle(self, grantee: iam.IGrantable, *, key: str) -> None:
+        """Lets a principal put one bundle, and see which are there.
+
+        Args:
+            grantee: The role of a function that launches.
+            key: The bundle's key.
+        """
+        allow(grantee, actions=["s3:PutObject"], resources=[self._objects(key)])
+        allow(
+            grantee,
+            actions=["s3:GetObject"],
+            resources=[self._objects(BUNDLES_PREFIX + "*")],
+            wildcard="While it is updated, a function of before still has to see that its own bundle is there.",
         )
         self._allow_key(grantee, ["kms:GenerateDataKey"])
 

@@ -11,7 +11,6 @@ from constructs import Construct
 from spotkeep_constructs.checkpoint_bucket import CheckpointBucket
 from spotkeep_constructs.data_access import DataAccess
 from spotkeep_constructs.statements import allow
-from spotkeep_constructs.training_bundle import TrainingBundle
 from spotkeep_constructs.training_jobs import TrainingJobs
 
 _INTERFACES = "SageMaker creates the interfaces and EC2 names them; the subnets bind them."
@@ -33,7 +32,6 @@ class ExecutionRole(Construct):
         id: str,  # noqa: A002
         *,
         checkpoints: CheckpointBucket,
-        bundle: TrainingBundle,
         jobs: TrainingJobs,
         data: DataAccess,
         encrypt_volumes: bool = False,
@@ -45,8 +43,7 @@ class ExecutionRole(Construct):
         Args:
             scope: Parent construct.
             id: Construct id.
-            checkpoints: The bucket whose `runs/` jobs work in.
-            bundle: What every job starts with.
+            checkpoints: The bucket whose `runs/` jobs work in, and whose `bundles/` they start with.
             jobs: The jobs that run with this role.
             data: What jobs may read besides.
             encrypt_volumes: Whether jobs' storage volumes are encrypted with the bucket's key.
@@ -66,7 +63,7 @@ class ExecutionRole(Construct):
         checkpoints.grant_train(self.role)
         if encrypt_volumes:
             checkpoints.grant_encrypt_volumes(self.role)
-        bundle.grant_read(self.role)
+        checkpoints.grant_read_bundles(self.role)
         jobs.grant_write_logs(self.role)
         self._allow_image_pull()
         data.grant_read(self.role)

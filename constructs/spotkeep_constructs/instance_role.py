@@ -18,7 +18,6 @@ from spotkeep_constructs.data_access import DataAccess
 from spotkeep_constructs.instance_log import InstanceLog
 from spotkeep_constructs.run_table import RunTable
 from spotkeep_constructs.statements import allow, deny
-from spotkeep_constructs.training_bundle import TrainingBundle
 from spotkeep_fleet.record import FLEET_PARTITION_PREFIX
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, OPERATION_TAG, RUN_TAG
 
@@ -61,7 +60,6 @@ class InstanceRole(Construct):
         deployment: str,
         checkpoints: CheckpointBucket,
         run_table: RunTable,
-        bundle: TrainingBundle,
         log: InstanceLog,
         data: DataAccess,
     ) -> None:
@@ -71,9 +69,9 @@ class InstanceRole(Construct):
             scope: Parent construct.
             id: Construct id.
             deployment: Value of the tag `spotkeep:deployment`.
-            checkpoints: The bucket whose `runs/` instances read, and write checkpoints and models of.
+            checkpoints: The bucket whose `bundles/` they boot, and whose `runs/` they read, and write checkpoints and
+                models of.
             run_table: Holds the fleet records.
-            bundle: What instances boot.
             log: Where they write what the training prints.
             data: What trainings may read besides.
         """
@@ -85,7 +83,7 @@ class InstanceRole(Construct):
             assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
             description="Spotkeep's EC2 instances run with it",
         )
-        bundle.grant_fetch(self.role)
+        checkpoints.grant_fetch_bundles(self.role)
         checkpoints.grant_train_on_instance(self.role)
         data.grant_read(self.role)
         log.grant_write(self.role)

@@ -17,8 +17,7 @@ from spotkeep_fleet.tags import DEPLOYMENT_TAG
 from spotkeep_fleet.user_data import BootInputs, user_data
 
 DEPLOYED = "deployed"
-"""How the versions that a deployment makes are described; the launcher makes those of attempts out of the newest."""
-
+"""How the versions that a deployment makes are described; attempts' are made out of the newest with their bundle."""
 
 ROOT_DEVICE = "/dev/xvda"
 """That of Amazon Linux. An attempt's version names that of the AMI instead, which only EC2 can tell for certain."""
@@ -28,7 +27,7 @@ class SpotLaunchTemplate(Construct):
     """The launch template whose versions all instances start from.
 
     What is deployed names no run: a fleet of type `maintain` tags no instances, so the launcher makes a version for an
-    attempt that does, out of the newest one that is described as `deployed`. (The number of the latest version, which
+    attempt that does, out of the newest deployed one with that bundle. (The number of the latest version, which
     CloudFormation would give, is that of whoever made one last.) It names no type and no subnet either, which are a
     fleet's overrides, and no spot options: EC2 refuses a fleet whose template holds them, because the fleet itself says
     what is spot.

@@ -11,6 +11,7 @@ from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
 from spotkeep_constructs.archives import keep, python_sources, sha256, zip_bytes
+from spotkeep_constructs.checkpoint_bucket import BUNDLES_PREFIX, CheckpointBucket
 from spotkeep_constructs.errors import PropertyError
 from spotkeep_constructs.statements import allow
 
@@ -56,15 +57,26 @@ def bundle_bytes(sources: Path) -> bytes:
 
 
 class TrainingBundle(Construct):
-    """`spotkeep.pyz` in the deployment's asset bucket, pinned by its hash.
+    """`spotkeep.pyz`: what the deployment uploads, and the copy of it that runs fetch.
+
+    A run fetches it again each time that capacity comes back, also long after a deployment with another one. `cdk gc`
+    then deletes what was uploaded; the copy stays, under the hash of its content. The functions that launch make it.
 
     Attributes:
-        asset: The uploaded file.
-        uri: Its `s3://` address.
+        asset_uri: `s3://` address of the uploaded file.
+        uri: `s3://` address of the copy, in the checkpoint bucket.
         content_sha256: What an instance checks it against, hexadecimal.
     """
 
-    def __init__(self, scope: Construct, id: str, *, sources: Path, archives: Path) -> None:  # noqa: A002
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002
+        *,
+        sources: Path,
+        archives: Path,
+        checkpoints: CheckpointBucket,
+    ) -> None:
         """Packs the bundle and declares its upload.
 
         Args:
@@ -72,6 +84,7 @@ class TrainingBundle(Construct):
             id: Construct id.
             sources: The source root `training/`.
             archives: Directory that keeps built archives.
+            checkpoints: The bucket that keeps the copy.
 
         Raises:
             PropertyError: A package is missing there.
@@ -81,35 +94,26 @@ class TrainingBundle(Construct):
         digest = sha256(content)
         self.content_sha256 = hashlib.sha256(content).hexdigest()
         path = keep(archives / digest, BUNDLE_NAME, content)
-        self.asset = s3_assets.Asset(self, "File", path=str(path), asset_hash=digest)
-        self.uri = Fn.join("", ["s3://", self.asset.s3_bucket_name, "/", self.asset.s3_object_key])
+        self._asset = s3_assets.Asset(self, "File", path=str(path), asset_hash=digest)
+        self._checkpoints = checkpoints
+        self._key = f"{BUNDLES_PREFIX}{self.content_sha256}/{BUNDLE_NAME}"
+        self.asset_uri = Fn.join("", ["s3://", self._asset.s3_bucket_name, "/", self._asset.s3_object_key])
+        self.uri = Fn.join("", ["s3://", checkpoints.bucket.bucket_name, "/", self._key])
 
-    def grant_read(self, grantee: iam.IGrantable) -> None:
-        """Lets a principal read this bundle and earlier ones.
+    @property
+    def variables(self) -> dict[str, str]:
+        """What functions that launch read of it."""
+        return {"SPOTKEEP_TRAINING_BUNDLE_URI": self.uri, "SPOTKEEP_TRAINING_BUNDLE_ASSET_URI": self.asset_uri}
 
-        A job that waits for capacity while a new version is deployed still starts with the bundle it was launched with,
-        so the permission covers every `.pyz` of the asset bucket.
-
-        Args:
-            grantee: The role jobs run with.
-        """
-        allow(
-            grantee,
-            actions=["s3:ListBucket"],
-            resources=[self.asset.bucket.bucket_arn],
-            conditions={"StringLike": {"s3:prefix": ["*.pyz"]}},
-        )
-        self.grant_fetch(grantee)
-
-    def grant_fetch(self, grantee: iam.IGrantable) -> None:
-        """Lets a principal that knows its address fetch this bundle or an earlier one.
+    def grant_keep(self, grantee: iam.IGrantable) -> None:
+        """Lets a principal see whether the copy is there, and make it.
 
         Args:
-            grantee: The role instances run with.
+            grantee: The role of a function that launches.
         """
         allow(
             grantee,
             actions=["s3:GetObject"],
-            resources=[self.asset.bucket.arn_for_objects("*.pyz")],
-            wildcard="A job that waited through a deployment still starts with its own bundle.",
+            resources=[self._asset.bucket.arn_for_objects(self._asset.s3_object_key)],
         )
+        self._checkpoints.grant_put_bundle(grantee, key=self._key)

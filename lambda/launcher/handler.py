@@ -31,6 +31,7 @@ from spotkeep_jobs.aws.run_table import RunTable
 from spotkeep_jobs.aws.run_table_errors import RunChangedError
 from spotkeep_jobs.aws.sagemaker_api import SageMakerTrainingJobs, client_config
 from spotkeep_jobs.aws.temporary_errors import is_temporary
+from spotkeep_jobs.aws.training_bundle import TrainingBundleStore
 from spotkeep_jobs.document.durations import parse_duration
 from spotkeep_jobs.document.reading import nearest, shown
 from spotkeep_jobs.errors import AwsCallError, DurationError, Problem, RequestRefusedError
@@ -65,12 +66,18 @@ def made_once() -> tuple[Launcher, RunTable, KnownPrices]:
     prices = KnownPrices(settings.prices, region=sagemaker.meta.region_name)
     parts = fleet_parts(settings, platform=platform, dynamodb=dynamodb, prices=prices, now=_now)
     table = RunTable(client=dynamodb, table_name=settings.run_table, retention_days=settings.run_retention_days)
+    bundle = TrainingBundleStore(
+        functools.partial(boto3.client, "s3", config=client_config()),
+        asset_uri=settings.training_bundle_asset_uri,
+        uri=settings.training_bundle_uri,
+    )
     launcher = Launcher(
         table=table,
         jobs=SageMakerTrainingJobs(sagemaker),
         platform=settings.platform,
         defaults=replace(settings.defaults, prices=prices),
         prices=prices,
+        keep_bundle=bundle.keep,
         now=_now,
         fleets=Fleets(platform=platform, jobs=parts.jobs, checks=parts.checks),
     )

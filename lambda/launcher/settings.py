@@ -24,7 +24,6 @@ class LauncherSettings(FleetSettings, FunctionSettings):
 
     checkpoint_bucket: str
     execution_role_arn: str
-    training_bundle_uri: Annotated[str, Field(pattern=r"^s3://[^/]+/.+\.pyz$")]
     default_image: str | None = None
     default_instance_type: str | None = None
     volume_kms_key_arn: str | None = None

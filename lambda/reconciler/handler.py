@@ -103,6 +103,7 @@ def completer_on(parts: Tracking) -> LaunchCompleter:
         jobs=parts.jobs,
         fleets=parts.fleets,
         deployment=parts.deployment,
+        keep_bundle=parts.keep_bundle,
         now=parts.clock,
     )
 

@@ -14,6 +14,7 @@ import pytest
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.record import FleetRecord, decode, encode, fleet_key, opened
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
+from spotkeep_jobs.aws.training_bundle import TrainingBundleStore
 
 from .conftest import DeployedApp
 
@@ -63,6 +64,11 @@ class Run:
             FunctionName=self._app.connection["launcher_function"]
         )
         self.subnets = json.loads(function["Environment"]["Variables"]["SPOTKEEP_FLEET_SUBNETS"])
+        TrainingBundleStore(
+            lambda: self._app.client("s3"),
+            asset_uri=function["Environment"]["Variables"]["SPOTKEEP_TRAINING_BUNDLE_ASSET_URI"],
+            uri=function["Environment"]["Variables"]["SPOTKEEP_TRAINING_BUNDLE_URI"],
+        ).keep()
         fleet = self._ec2.create_fleet(
             Type="maintain",
             SpotOptions={"AllocationStrategy": "price-capacity-optimized"},

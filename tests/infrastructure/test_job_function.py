@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
+import re
 import subprocess
 import sys
 import zipfile
@@ -18,6 +20,7 @@ from aws_cdk.aws_logs import RetentionDays
 from benchmarks.control.story import LARGEST_SKEW_SECONDS, TIMEOUT_SECONDS
 from spotkeep_constructs.errors import PropertyError
 from spotkeep_constructs.job_function import FunctionPlatform, JobFunction, code_bytes
+from spotkeep_constructs.training_bundle import bundle_bytes
 from spotkeep_jobs.actions.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.actions.outbox import STALE_AFTER
 
@@ -39,6 +42,7 @@ FLEET_VARIABLES = {
     "SPOTKEEP_FLEET_EVENT_BUS",
     "SPOTKEEP_VOLUME_RETENTION_DAYS",
 }
+BUNDLE_VARIABLES = {"SPOTKEEP_TRAINING_BUNDLE_URI", "SPOTKEEP_TRAINING_BUNDLE_ASSET_URI"}
 
 
 def variables_of(templates: Templates, function: str) -> dict[str, Any]:
@@ -122,11 +126,8 @@ def test_the_launchers_environment(templates: Templates) -> None:
         "SPOTKEEP_RUN_TABLE",
         "SPOTKEEP_CHECKPOINT_BUCKET",
         "SPOTKEEP_EXECUTION_ROLE_ARN",
-        "SPOTKEEP_TRAINING_BUNDLE_URI",
+        *BUNDLE_VARIABLES,
         "SPOTKEEP_DEFAULT_IMAGE",
-        "SPOTKEEP_DEFAULT_INSTANCE_TYPE",
-        "SPOTKEEP_MAX_RUN_LIMIT_SECONDS",
-        "SPOTKEEP_MAX_KEEP_ALIVE_SECONDS",
         "SPOTKEEP_RUN_RETENTION_DAYS",
         *FLEET_VARIABLES,
         "POWERTOOLS_SERVICE_NAME",
@@ -134,13 +135,20 @@ def test_the_launchers_environment(templates: Templates) -> None:
         "POWERTOOLS_LOG_LEVEL",
     }
     assert variables["POWERTOOLS_METRICS_NAMESPACE"] == "Spotkeep"
-    assert json.dumps(variables["SPOTKEEP_TRAINING_BUNDLE_URI"]).rstrip('"]}').endswith(".pyz")
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_functions_that_launch_know_the_bundle_and_where_runs_fetch_it(templates: Templates, function: str) -> None:
+    variables = {name: longest(variables_of(templates, function)[name]) for name in BUNDLE_VARIABLES}
+    digest = hashlib.sha256(bundle_bytes(ROOT / "training")).hexdigest()
+    assert variables["SPOTKEEP_TRAINING_BUNDLE_URI"].endswith(f"/bundles/{digest}/spotkeep.pyz")
+    assert re.search(r"^s3://[^/]+/[0-9a-f]{64}\.pyz$", variables["SPOTKEEP_TRAINING_BUNDLE_ASSET_URI"])
 
 
 def test_optional_settings_reach_the_launcher(templates_with_everything: Templates) -> None:
     variables = variables_of(templates_with_everything, "Launcher")
     assert "SPOTKEEP_VOLUME_KMS_KEY_ARN" in variables
-    assert variables["SPOTKEEP_MAX_KEEP_ALIVE_SECONDS"] == "1800"
+    assert packed_of(templates_with_everything, "Launcher")["SPOTKEEP_MAX_KEEP_ALIVE_SECONDS"] == "1800"
     teams = json.dumps(variables["SPOTKEEP_TEAM_ROLES"])
     assert "ExecutionRolevisionRole" in teams
     assert "ExecutionRolespeechRole" in teams
@@ -217,6 +225,7 @@ def test_the_environment_of_those_that_follow_jobs(templates: Templates, functio
         "SPOTKEEP_POOL_SCHEDULE_DEAD_LETTER_ARN",
         "SPOTKEEP_WARM_POOLS_FUNCTION_ARN",
         *(("SPOTKEEP_CHECKPOINT_BUCKET", "SPOTKEEP_LEFTOVERS") if function == "Reconciler" else ()),
+        *BUNDLE_VARIABLES,
         *FLEET_VARIABLES,
     }
 

@@ -46,6 +46,9 @@ OWN_LOG_AND_TRACES = {
     "xray:PutTraceSegments",
 }
 LAUNCHING = {
+    "s3:GetObject",
+    "s3:PutObject",
+    "kms:GenerateDataKey",
     "sagemaker:CreateTrainingJob",
     "sagemaker:AddTags",
     "sagemaker:StopTrainingJob",
@@ -417,13 +420,30 @@ def object_actions(templates: Templates, principal: str) -> set[str]:
 
 
 @pytest.mark.parametrize("principal", ["Launcher", "Tracker", "WarmPools"])
-def test_no_function_that_acts_on_runs_reads_or_writes_objects(any_templates: Templates, principal: str) -> None:
-    assert not object_actions(any_templates, principal)
+def test_a_function_that_acts_on_runs_touches_no_object_but_the_bundle(
+    any_templates: Templates, principal: str
+) -> None:
+    assert object_actions(any_templates, principal) == {"s3:GetObject", "s3:PutObject"}
+    objects = {
+        action: sorted(
+            re.sub("[0-9a-f]{64}", "<hash>", text_of(resource)).partition("/")[2]
+            for statement in statements_of(any_templates, principal)
+            if action in listed(statement["Action"])
+            for resource in listed(statement["Resource"])
+        )
+        for action in ("s3:GetObject", "s3:PutObject")
+    }
+    assert objects == {"s3:GetObject": ["<hash>.pyz", "bundles/*"], "s3:PutObject": ["bundles/<hash>/spotkeep.pyz"]}
 
 
 class TestLeftovers:
     def test_are_looked_for_by_their_names(self, templates: Templates) -> None:
-        assert object_actions(templates, "Reconciler") == {"s3:GetBucketLocation", "s3:ListBucket"}
+        assert object_actions(templates, "Reconciler") == {
+            "s3:GetBucketLocation",
+            "s3:ListBucket",
+            "s3:GetObject",
+            "s3:PutObject",
+        }
         listing = statement_with(templates, "Reconciler", "s3:ListBucket")
         assert listing["Condition"] == {"StringLike": {"s3:prefix": ["runs/*"]}}
 
@@ -488,7 +508,7 @@ class TestExecutionRole:
         }
         assert resources == {
             ("s3:GetObject", "runs/*"),
-            ("s3:GetObject", "*.pyz"),
+            ("s3:GetObject", "bundles/*"),
             ("s3:PutObject", "runs/*"),
             ("s3:DeleteObject", "runs/*"),
         }
@@ -515,7 +535,7 @@ class TestExecutionRole:
             for statement in statements_of(templates, "ExecutionRole")
             if "s3:ListBucket" in listed(statement["Action"])
         ]
-        assert sorted(prefix for entry in prefixes for prefix in listed(entry)) == ["*.pyz", "runs/*"]
+        assert sorted(prefix for entry in prefixes for prefix in listed(entry)) == ["bundles/*", "runs/*"]
 
     def test_writes_the_training_log_group_and_its_namespace_of_metrics(self, templates: Templates) -> None:
         logs = statement_with(templates, "ExecutionRole", "logs:PutLogEvents")

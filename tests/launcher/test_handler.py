@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import uuid
 import zipfile
 from collections.abc import Iterator
@@ -412,7 +413,8 @@ def local_environment(local_aws: Any) -> dict[str, str]:
         "SPOTKEEP_RUN_TABLE": "no-such-table",
         "SPOTKEEP_CHECKPOINT_BUCKET": "checkpoints",
         "SPOTKEEP_EXECUTION_ROLE_ARN": "arn:aws:iam::123456789012:role/spotkeep-execution",
-        "SPOTKEEP_TRAINING_BUNDLE_URI": "s3://assets/0123.pyz",
+        "SPOTKEEP_TRAINING_BUNDLE_URI": "s3://checkpoints/bundles/0123/spotkeep.pyz",
+        "SPOTKEEP_TRAINING_BUNDLE_ASSET_URI": "s3://assets/4567.pyz",
         "SPOTKEEP_DEFAULT_IMAGE": "123456789012.dkr.ecr.us-east-1.amazonaws.com/training:1",
         "SPOTKEEP_DEFAULT_INSTANCE_TYPE": "ml.m5.xlarge",
         "POWERTOOLS_SERVICE_NAME": "launcher",
@@ -433,7 +435,8 @@ def deployed(
         archive.writestr("__main__.py", "import signal; signal.pause()")
     s3 = session.client("s3")
     s3.create_bucket(Bucket=names["SPOTKEEP_CHECKPOINT_BUCKET"])
-    s3.put_object(Bucket=names["SPOTKEEP_CHECKPOINT_BUCKET"], Key="0123.pyz", Body=bundle.getvalue())
+    s3.create_bucket(Bucket=f"assets-{suffix}")
+    s3.put_object(Bucket=f"assets-{suffix}", Key="4567.pyz", Body=bundle.getvalue())
     indexes = {"by-created": ("listing", "created_at"), "in-flight": ("in_flight", "updated_at")}
 
     def keys(partition: str, sort: str) -> list[dict[str, str]]:
@@ -452,8 +455,9 @@ def deployed(
             for index, pair in indexes.items()
         ],
     )
-    bundle_uri = f"s3://{names['SPOTKEEP_CHECKPOINT_BUCKET']}/0123.pyz"
-    for name, value in (local_environment | names | {"SPOTKEEP_TRAINING_BUNDLE_URI": bundle_uri}).items():
+    names["SPOTKEEP_TRAINING_BUNDLE_URI"] = f"s3://{names['SPOTKEEP_CHECKPOINT_BUCKET']}/bundles/0123/spotkeep.pyz"
+    names["SPOTKEEP_TRAINING_BUNDLE_ASSET_URI"] = f"s3://assets-{suffix}/4567.pyz"
+    for name, value in (local_environment | names).items():
         monkeypatch.setenv(name, value)
     entry.made_once.cache_clear()
     yield session.client("sagemaker")
@@ -474,6 +478,36 @@ def test_the_real_launcher_launches_replays_and_stops_on_the_local_aws(deployed:
     waiter = deployed.get_waiter("training_job_completed_or_stopped")
     waiter.wait(TrainingJobName=first["job_name"], WaiterConfig={"Delay": 1, "MaxAttempts": 60})
     assert deployed.describe_training_job(TrainingJobName=first["job_name"])["TrainingJobStatus"] == "Stopped"
+
+
+def test_after_the_uploaded_bundle_is_gone_jobs_start_with_the_copy_of_it(
+    deployed: SageMakerClient, local_aws: Any
+) -> None:
+    s3 = local_aws.session().client("s3")
+
+    def started() -> str:
+        """A job that got to its training, and where it fetched its bundle."""
+        name = f"first-{uuid.uuid4().hex[:8]}"
+        launched = invoke({"name": "first", "command": "python train.py", "run": name, "token": name})
+        while True:
+            job = deployed.describe_training_job(TrainingJobName=launched["job_name"])
+            if job["SecondaryStatus"] not in ("Starting", "Downloading"):
+                break
+            time.sleep(0.05)
+        assert job["SecondaryStatus"] == "Training"
+        invoke({"action": "stop", "run": launched["run"]})
+        [uri] = [
+            channel["DataSource"]["S3DataSource"]["S3Uri"]
+            for channel in job["InputDataConfig"]
+            if channel["ChannelName"] == "spotkeep"
+        ]
+        return uri
+
+    before = started()
+    bucket, key = os.environ["SPOTKEEP_TRAINING_BUNDLE_ASSET_URI"].removeprefix("s3://").split("/")
+    s3.delete_object(Bucket=bucket, Key=key)
+    entry.made_once.cache_clear()  # As in a new process of the function.
+    assert started() == before == os.environ["SPOTKEEP_TRAINING_BUNDLE_URI"]
 
 
 IN_A_PROCESS_OF_ITS_OWN = """

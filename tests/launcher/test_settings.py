@@ -15,7 +15,8 @@ REQUIRED = {
     "SPOTKEEP_RUN_TABLE": "runs",
     "SPOTKEEP_CHECKPOINT_BUCKET": "checkpoints",
     "SPOTKEEP_EXECUTION_ROLE_ARN": "arn:aws:iam::123456789012:role/execution",
-    "SPOTKEEP_TRAINING_BUNDLE_URI": "s3://assets/0123.pyz",
+    "SPOTKEEP_TRAINING_BUNDLE_URI": "s3://checkpoints/bundles/0123/spotkeep.pyz",
+    "SPOTKEEP_TRAINING_BUNDLE_ASSET_URI": "s3://assets/4567.pyz",
 }
 
 

@@ -316,6 +316,7 @@ class World:
             clock=self.clock,
         )
         self.runs = RunObserver(
+            keep_bundle=lambda: None,
             table=self.table,
             jobs=self.jobs,
             logs=self.logs,

@@ -91,6 +91,8 @@ def stage(local_aws: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     environment = {
         "SPOTKEEP_DEPLOYMENT": "spotkeep", "SPOTKEEP_RUN_TABLE": f"runs-{suffix}",
         "SPOTKEEP_NOTIFICATION_TOPIC_ARN": topic, "SPOTKEEP_PRICES": '{"ml.m5.xlarge": 0.23}',
+        "SPOTKEEP_TRAINING_BUNDLE_URI": "s3://checkpoints/bundles/0123/spotkeep.pyz",
+        "SPOTKEEP_TRAINING_BUNDLE_ASSET_URI": "s3://assets/4567.pyz",
         "SPOTKEEP_POOL_SCHEDULE_GROUP": "pools",
         "SPOTKEEP_POOL_SCHEDULE_ROLE_ARN": "role", "SPOTKEEP_POOL_SCHEDULE_DEAD_LETTER_ARN": "queue",
         "SPOTKEEP_WARM_POOLS_FUNCTION_ARN": "function", "SPOTKEEP_DEAD_NOTIFICATION_QUEUE_URL": queue,
@@ -98,6 +100,7 @@ def stage(local_aws: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     parts = wired(TrackingSettings.from_environment(environment), clock=lambda: NOON)
     sagemaker = SageMaker()
     runs = RunObserver(
+        keep_bundle=lambda: None,
         table=parts.table, jobs=sagemaker, logs=CloudWatchJobLogs(session.client("logs")),
         deployment=parts.deployment, clock=parts.clock, pools=parts.pools,
     )  # fmt: skip

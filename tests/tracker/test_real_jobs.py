@@ -135,7 +135,8 @@ def site(local_aws: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         deployment="spotkeep", run_table=f"runs-{suffix}", notification_topic_arn=topic,
         dead_notification_queue_url=queue, prices='{"ml.m5.xlarge": 0.23}',
         pool_schedule_group="pools", pool_schedule_role_arn="role", pool_schedule_dead_letter_arn="queue",
-        warm_pools_function_arn="function",
+        warm_pools_function_arn="function", training_bundle_uri="s3://checkpoints/bundles/0123/spotkeep.pyz",
+        training_bundle_asset_uri="s3://assets/4567.pyz",
     )  # fmt: skip
     yield Site(local_aws, wired(settings), f"bucket-{suffix}", queue)
     dynamodb.delete_table(TableName=f"runs-{suffix}")

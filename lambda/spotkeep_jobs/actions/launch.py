@@ -146,6 +146,7 @@ class Launcher:
         platform: JobPlatform,
         defaults: DeploymentDefaults,
         prices: Mapping[str, float],
+        keep_bundle: Callable[[], None],
         now: Callable[[], datetime],
         sleep: Callable[[float], None] = time.sleep,
         fleets: Fleets | None = None,
@@ -158,6 +159,7 @@ class Launcher:
             platform: what the deployment gives every job.
             defaults: what the deployment fills into a document and insists on.
             prices: on-demand US dollars per instance and hour, by instance type.
+            keep_bundle: see `complete_launch`.
             now: the time, aware.
             sleep: waits between tries of a transaction that met another one.
             fleets: attempts on EC2; None for a deployment without.
@@ -168,6 +170,7 @@ class Launcher:
         self._platform = platform
         self._defaults = defaults
         self._deployment = Deployment(name=platform.deployment, prices=prices)
+        self._keep_bundle = keep_bundle
         self.now = now
         self._sleep = sleep
         longest = defaults.max_keep_alive_seconds
@@ -526,6 +529,7 @@ class Launcher:
                 jobs=self._backends.sagemaker,
                 fleets=self._backends.ec2,
                 deployment=self._deployment,
+                keep_bundle=self._keep_bundle,
                 now=self.now,
                 wrote=wrote,
             )

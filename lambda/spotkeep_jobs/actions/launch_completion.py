@@ -45,6 +45,7 @@ def complete_launch(
     table: RunTable,
     jobs: TrainingJobs,
     deployment: Deployment,
+    keep_bundle: Callable[[], None],
     now: Callable[[], datetime],
     wrote: int | None = None,
     fleets: TrainingJobs | None = None,
@@ -59,6 +60,7 @@ def complete_launch(
         table: where it is recorded.
         jobs: where its job is or will be.
         deployment: its name and prices, for the record and the notification of a run that ends here.
+        keep_bundle: makes sure that what jobs and instances start with is where they fetch it; raises AwsCallError.
         now: the time, aware.
         wrote: the attempt that the caller has just recorded, if it has: its job is the caller's to create.
         fleets: where attempts on EC2 are or will be; None for a deployment without.
@@ -72,7 +74,8 @@ def complete_launch(
         AwsCallError: SageMaker did not answer for certain, or may not be asked; call again later.
     """
     backends = JobBackends(sagemaker=jobs, ec2=fleets or NoFleets())
-    return _Completion(table=table, backends=backends, deployment=deployment, now=now).complete(run, wrote=wrote)
+    completion = _Completion(table=table, backends=backends, deployment=deployment, keep_bundle=keep_bundle, now=now)
+    return completion.complete(run, wrote=wrote)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +83,7 @@ class _Completion:
     table: RunTable
     backends: JobBackends
     deployment: Deployment
+    keep_bundle: Callable[[], None]
     now: Callable[[], datetime]
 
     def complete(self, run: str, *, wrote: int | None) -> Run:
@@ -117,6 +121,7 @@ class _Completion:
             head = self.table.commit(change)
         jobs = self.backends.of(attempt)
         try:
+            self.keep_bundle()
             job_arn = jobs.create(_recorded_parameters(attempt))
         except (TrainingJobNameTakenError, AwsRefusedError) as error:
             # A refusal too may be our own doing: a lost first call has the job, and with it the last of the quota.

@@ -72,6 +72,7 @@ class RunObserver:
         jobs: TrainingJobs,
         logs: JobLogs,
         deployment: Deployment,
+        keep_bundle: Callable[[], None],
         clock: Callable[[], datetime],
         pools: PoolWatch,
         fleets: TrainingJobs | None = None,
@@ -82,6 +83,7 @@ class RunObserver:
         self._logs = logs
         self._fleet_logs = fleet_logs or logs
         self._deployment = deployment
+        self._keep_bundle = keep_bundle
         self._clock = clock
         self._pools = pools
 
@@ -178,6 +180,7 @@ class RunObserver:
                         jobs=self._backends.sagemaker,
                         fleets=self._backends.ec2,
                         deployment=self._deployment,
+                        keep_bundle=self._keep_bundle,
                         now=self._clock,
                         wrote=wrote,
                     ),

@@ -44,7 +44,7 @@ class JobPlatform:
         deployment: the deployment's name.
         checkpoint_bucket: holds checkpoints and outputs under `runs/<run>/`.
         execution_role_arn: the role the job works with.
-        training_bundle_uri: S3 URI of `spotkeep.pyz`, pinned by the hash in its key.
+        training_bundle_uri: S3 URI of the copy of `spotkeep.pyz`, pinned by the hash in its key.
         volume_kms_key_arn: encrypts volumes and outputs; None for AWS's own key.
         subnet_ids: the subnets of the job, empty for SageMaker's own network.
         security_group_ids: the security groups that go with them.

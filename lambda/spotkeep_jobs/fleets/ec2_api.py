@@ -5,6 +5,7 @@ Every call is safe to make twice: what is created has a token that is the same f
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -140,8 +141,17 @@ class Ec2Api(Protocol):
 class BotoEc2Api:
     """The seam, on a boto3 client that is made when it is first needed: it is the largest there is."""
 
-    def __init__(self, make_client: Callable[[], EC2Client]) -> None:
+    def __init__(self, make_client: Callable[[], EC2Client], *, bundle_uri: str | None = None) -> None:
+        """Bind the client.
+
+        Args:
+            make_client: Makes it.
+            bundle_uri: What the instances of a run have to start with, which its launch makes sure is there. A launch
+                between the updates of two stacks would else take the new template, of which nothing is there yet.
+                None for a caller that launches nothing.
+        """
         self._make_client = make_client
+        self._bundle_uri = bundle_uri
         self._client: EC2Client | None = None
 
     def make_template_version(self, template_id: str, /, *, run: str, token: str, tags: Mapping[str, str]) -> str:
@@ -153,12 +163,13 @@ class BotoEc2Api:
         for version in versions:
             if version.get("VersionDescription") == own:
                 return str(version["VersionNumber"])  # Of a call whose answer was lost.
-        source = _deployed(versions)
+        source = self._deployed(versions)
         if source is None:
             raise AwsRefusedError(
                 operation="DescribeLaunchTemplateVersions",
                 code="NoDeployedVersion",
-                reason=f"launch template {template_id} has no version that a deployment made; deploy the app again",
+                reason=f"launch template {template_id} has no version that a deployment made for "
+                f"{self._bundle_uri or 'any bundle'}; deploy the whole app again",
             )
         deployment = {DEPLOYMENT_TAG: tags[DEPLOYMENT_TAG]}
         template = source.get("LaunchTemplateData", {})
@@ -312,7 +323,7 @@ class BotoEc2Api:
         versions = self._pages(
             "describe_launch_template_versions", "LaunchTemplateVersions", LaunchTemplateId=template_id
         )
-        deployed = _deployed(versions)
+        deployed = self._deployed(versions)
         return (
             None if deployed is None else self._image(deployed["LaunchTemplateData"].get("ImageId")).get("Architecture")
         )
@@ -389,6 +400,16 @@ class BotoEc2Api:
                 return
             query["NextToken"] = page["NextToken"]
 
+    def _deployed(self, versions: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+        """The newest version of a launch template that a deployment made, and no launch, and that names the bundle."""
+        of_deployments = [
+            version
+            for version in versions
+            if not (version.get("VersionDescription") or "").startswith(_RUN_VERSION)
+            and (self._bundle_uri or "").encode() in base64.b64decode(version["LaunchTemplateData"].get("UserData", ""))
+        ]
+        return max(of_deployments, key=lambda version: int(version["VersionNumber"]), default=None)
+
     def _call(self, operation: str, **parameters: Any) -> Mapping[str, Any]:
         if self._client is None:
             self._client = self._make_client()
@@ -410,14 +431,6 @@ class BotoEc2Api:
 def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
     """Tags as EC2 takes them."""
     return [{"Key": key, "Value": value} for key, value in tags.items()]
-
-
-def _deployed(versions: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The newest version of a launch template that a deployment made, and no launch."""
-    of_deployments = [
-        version for version in versions if not (version.get("VersionDescription") or "").startswith(_RUN_VERSION)
-    ]
-    return max(of_deployments, key=lambda version: int(version["VersionNumber"]), default=None)
 
 
 def root_volume(template: Mapping[str, Any], *, image: Mapping[str, Any]) -> dict[str, Any]:

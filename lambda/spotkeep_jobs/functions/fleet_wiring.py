@@ -109,7 +109,7 @@ def fleet_parts(
     records = DynamoFleetRecords(dynamodb, table_name=settings.run_table, retention_days=settings.run_retention_days)
     if platform is None:
         return FleetParts(jobs=NoFleets(), owners=NoFleetOwners(), ec2=None, records=records)
-    ec2 = BotoEc2Api(lambda: boto3.client("ec2", config=client_config()))
+    ec2 = BotoEc2Api(lambda: boto3.client("ec2", config=client_config()), bundle_uri=settings.training_bundle_uri)
     jobs = FleetJobs(
         ec2=ec2,
         records=records,

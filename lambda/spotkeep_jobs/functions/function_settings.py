@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, Json
 from spotkeep_jobs.aws.run_table import DEFAULT_RETENTION_DAYS
 
 _PREFIX: Final = "SPOTKEEP_"
+_BUNDLE: Final = r"^s3://[^/]+/.+\.pyz$"
 _PACKED: Final = Path(__file__).parents[2] / "variables.json"
 
 
@@ -26,6 +27,10 @@ class FunctionSettings(BaseModel):
 
     deployment: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,19}$")]
     run_table: str
+    training_bundle_uri: Annotated[str, Field(pattern=_BUNDLE)]
+    """Where jobs and instances fetch `spotkeep.pyz`."""
+    training_bundle_asset_uri: Annotated[str, Field(pattern=_BUNDLE)]
+    """What `cdk deploy` uploaded, of which that is a copy."""
     run_retention_days: Annotated[int, Field(gt=0)] = DEFAULT_RETENTION_DAYS
     prices: Json[dict[str, float]] = Field(default_factory=dict)
     """On-demand US dollars per hour of an instance, by type."""

@@ -22,6 +22,7 @@ from spotkeep_jobs.aws.notification_topic import SnsNotificationTopic
 from spotkeep_jobs.aws.run_table import RunTable
 from spotkeep_jobs.aws.sagemaker_api import SageMakerTrainingJobs, SearchableTrainingJobs, TrainingJobs, client_config
 from spotkeep_jobs.aws.scheduler_api import EventBridgeSchedules, ScheduleTarget
+from spotkeep_jobs.aws.training_bundle import TrainingBundleStore
 from spotkeep_jobs.aws.training_logs import CloudWatchJobLogs
 from spotkeep_jobs.decisions.deployment import DEFAULT_LONG_WAIT, Deployment
 from spotkeep_jobs.decisions.pool_rules import PoolRules
@@ -79,6 +80,7 @@ class Tracking:
         fleet_owners: Whose an instance or a fleet is.
         fleet_sweep: Removes what is left over of fleets; None in a deployment without.
         metric_log: Takes what became of runs, for the dashboard.
+        keep_bundle: Makes sure that what jobs and instances start with is where they fetch it.
     """
 
     deployment: Deployment
@@ -91,6 +93,7 @@ class Tracking:
     tuning: TuningObserver
     outbox: Outbox
     metric_log: MetricLog
+    keep_bundle: Callable[[], None]
     fleets: TrainingJobs = dataclass_field(default_factory=NoFleets)
     fleet_owners: FleetOwners = dataclass_field(default_factory=NoFleetOwners)
     fleet_sweep: FleetSweep | None = None
@@ -132,6 +135,11 @@ def wired(settings: TrackingSettings, *, clock: Callable[[], datetime] = lambda:
     platform = settings.fleet_platform
     fleets = fleet_parts(settings, platform=platform, dynamodb=dynamodb, prices=prices, now=clock)
     group = settings.fleet_log_group
+    bundle = TrainingBundleStore(
+        functools.partial(boto3.client, "s3", config=config),
+        asset_uri=settings.training_bundle_asset_uri,
+        uri=settings.training_bundle_uri,
+    )
     schedules = EventBridgeSchedules(
         boto3.client("scheduler", config=config),
         target=ScheduleTarget(
@@ -153,6 +161,7 @@ def wired(settings: TrackingSettings, *, clock: Callable[[], datetime] = lambda:
             jobs=jobs,
             logs=logs,
             deployment=deployment,
+            keep_bundle=bundle.keep,
             clock=clock,
             pools=pools,
             fleets=fleets.jobs,
@@ -167,4 +176,5 @@ def wired(settings: TrackingSettings, *, clock: Callable[[], datetime] = lambda:
         fleet_owners=fleets.owners,
         fleet_sweep=fleet_sweep_of(settings, parts=fleets, table=table, now=clock),
         metric_log=MetricLog(deployment=settings.deployment, enabled=settings.deployment_metrics),
+        keep_bundle=bundle.keep,
     )

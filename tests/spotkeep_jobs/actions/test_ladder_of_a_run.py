@@ -111,10 +111,12 @@ class Story:
         self.account = Account(world.clock)
         deployment = Deployment(name="spotkeep", prices=PRICES)
         self.launcher = Launcher(
+            keep_bundle=lambda: None,
             table=self.table, jobs=self.account, platform=PLATFORM, defaults=DEFAULTS, prices=PRICES,
             now=self.clock, sleep=lambda _: None,
         )  # fmt: skip
         self.observer = RunObserver(
+            keep_bundle=lambda: None,
             table=self.table, jobs=self.account, logs=world.logs, deployment=deployment, clock=self.clock,
             pools=world.pools,
         )  # fmt: skip
@@ -124,7 +126,12 @@ class Story:
             clock=self.clock,
             tuning=TuningObserver(table=self.table, jobs=None, deployment="spotkeep", clock=self.clock),  # type: ignore[arg-type]
             complete_launch=partial(
-                complete_launch, table=self.table, jobs=self.account, deployment=deployment, now=self.clock
+                complete_launch,
+                table=self.table,
+                jobs=self.account,
+                deployment=deployment,
+                keep_bundle=lambda: None,
+                now=self.clock,
             ),
         )  # fmt: skip
 

@@ -197,6 +197,7 @@ def launcher(table: RunTable, account: Account, clock: Clock) -> Launcher:
 
 def launcher_on(table: RunTable, account: Account, clock: Clock, **fields: Any) -> Launcher:
     parts: dict[str, Any] = {"platform": PLATFORM, "defaults": DEFAULTS, "prices": DEPLOYMENT.prices}
+    parts["keep_bundle"] = lambda: None
     return Launcher(table=table, jobs=account, now=clock, sleep=lambda _seconds: None, **parts | fields)
 
 
@@ -465,6 +466,37 @@ def test_a_name_that_is_taken_by_a_job_nobody_can_see_yet_is_not_decided(
     assert "call again" in str(caught.value)
 
 
+# What jobs start with
+
+
+def test_nothing_is_created_before_what_a_job_starts_with_is_kept(
+    table: RunTable, account: Account, clock: Clock
+) -> None:
+    failures = [AwsBusyError(operation="CopyObject", code="SlowDown", reason="Reduce your request rate.")]
+
+    def keep() -> None:
+        assert account.requests == []
+        if failures:
+            raise failures.pop()
+
+    launcher = launcher_on(table, account, clock, keep_bundle=keep)
+    with pytest.raises(LaunchUnfinishedError, match="CopyObject"):
+        launch(launcher)
+    assert account.jobs == {}
+    assert launch(launcher).run.job_arn == account.jobs["first-1"].arn
+
+
+def test_a_run_whose_bundle_can_not_be_kept_ends_and_says_so(table: RunTable, account: Account, clock: Clock) -> None:
+    def keep() -> None:
+        raise AwsRefusedError(operation="CopyObject", code="NoSuchKey", reason="what was uploaded is gone")
+
+    assert (
+        "what was uploaded is gone"
+        in problem_of(lambda: launch(launcher_on(table, account, clock, keep_bundle=keep)))[1]
+    )
+    assert account.jobs == {}
+
+
 # Trouble on every call, before and after its effect
 
 
@@ -506,7 +538,9 @@ def test_the_reconciler_completes_what_a_dead_launcher_left(
     recorded = list(table.in_flight())
     assert recorded == ([] if strike_at == 0 and not after_effect else ["first"])
     for run in recorded:
-        completed = complete_launch(run, table=table, jobs=account, deployment=DEPLOYMENT, now=clock)
+        completed = complete_launch(
+            run, table=table, jobs=account, deployment=DEPLOYMENT, keep_bundle=lambda: None, now=clock
+        )
         assert completed.job_arn == account.jobs["first-1"].arn
     assert account.live == (["first-1"] if recorded else [])
     assert len(account.requests) == len(recorded)
@@ -698,7 +732,7 @@ def test_a_run_that_does_not_exist_is_a_problem_with_a_hint(launcher: Launcher, 
 
 def test_completing_a_run_that_does_not_exist_is_an_error(table: RunTable, account: Account, clock: Clock) -> None:
     with pytest.raises(RunNotFoundError):
-        complete_launch("nobody", table=table, jobs=account, deployment=DEPLOYMENT, now=clock)
+        complete_launch("nobody", table=table, jobs=account, deployment=DEPLOYMENT, keep_bundle=lambda: None, now=clock)
 
 
 # Stopping
@@ -746,7 +780,9 @@ def test_a_stop_of_a_run_whose_launcher_died_ends_it_once_no_launcher_can_be_ali
         launch(launcher)
     assert launcher.stop("first").state is RunState.STOPPING
     clock.time += LAUNCH_SETTLES
-    run = complete_launch("first", table=table, jobs=account, deployment=DEPLOYMENT, now=clock)
+    run = complete_launch(
+        "first", table=table, jobs=account, deployment=DEPLOYMENT, keep_bundle=lambda: None, now=clock
+    )
     assert (run.state, run.end_reason) == (RunState.STOPPED, EndReason.STOPPED_BY_USER)
     assert account.jobs == {}
     assert table.lineage_owner(run.checkpoint_uri) is None

@@ -127,6 +127,7 @@ class World:
         self.aws = Aws(dynamodb)
         self.table = RunTable(client=self.aws, table_name="runs")  # type: ignore[arg-type]
         self.launcher = Launcher(
+            keep_bundle=lambda: None,
             table=self.table,
             jobs=self.aws,
             platform=PLATFORM,
@@ -188,7 +189,14 @@ class World:
         self.at_most_one_live_job_writes_the_lineage()
 
     def complete(self, run: str) -> Run:
-        return complete_launch(run, table=self.table, jobs=self.aws, deployment=DEPLOYMENT, now=lambda: self.aws.time)
+        return complete_launch(
+            run,
+            table=self.table,
+            jobs=self.aws,
+            deployment=DEPLOYMENT,
+            keep_bundle=lambda: None,
+            now=lambda: self.aws.time,
+        )
 
 
 HAPPENINGS: dict[str, Callable[[World, str, Strike], None]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import time
 import uuid
 from collections import Counter
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from spotkeep_fleet.user_data import BootInputs, user_data
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
 from spotkeep_jobs.fleets.ec2_api import BotoEc2Api, root_volume
 from spotkeep_jobs.fleets.facts import FleetEvent, FleetEventKind
@@ -117,6 +119,41 @@ def test_whose_a_batch_of_fleets_is_is_one_call(region: Region) -> None:
     unknown = "fleet-00000000-0000-4000-8000-000000000000"
     assert {fleet.id for fleet in region.api.fleets_by_id([*fleets, unknown])} == set(fleets)
     assert region.api.fleet(unknown) is None
+
+
+# The version of the launch template that a run's own one is made of
+
+
+def deploy(region: Region, bundle_uri: str) -> str:
+    """Make a version as a deployment does. Gives its number."""
+    boot = BootInputs(bundle_uri=bundle_uri, bundle_sha256="", region="us-east-1", run_table="", deployment="spotkeep")
+    made = region.client.create_launch_template_version(
+        LaunchTemplateId=region.template,
+        VersionDescription="deployed",
+        LaunchTemplateData={"ImageId": "ami-1", "UserData": base64.b64encode(user_data(boot).encode()).decode()},
+    )
+    return str(made["LaunchTemplateVersion"]["VersionNumber"])
+
+
+def test_a_function_of_before_a_deployment_launches_with_its_own_bundle_until_it_is_updated(region: Region) -> None:
+    earlier, later, unknown = (f"s3://checkpoints/bundles/{name}/spotkeep.pyz" for name in ("one", "two", "three"))
+    deploy(region, earlier)
+    deploy(region, later)
+
+    def booted(bundle_uri: str) -> str:
+        api = BotoEc2Api(lambda: region.client, bundle_uri=bundle_uri)
+        version = api.make_template_version(
+            region.template, run="first", token=uuid.uuid4().hex, tags={"spotkeep:deployment": "spotkeep"}
+        )
+        [made] = region.client.describe_launch_template_versions(LaunchTemplateId=region.template, Versions=[version])[
+            "LaunchTemplateVersions"
+        ]
+        return base64.b64decode(made["LaunchTemplateData"]["UserData"]).decode()
+
+    assert earlier in booted(earlier)
+    assert later in booted(later)
+    with pytest.raises(AwsRefusedError, match="deploy the whole app again"):
+        booted(unknown)
 
 
 # What was just created may be NotFound for a while

@@ -120,6 +120,7 @@ class Region:
             log_group=f"/spotkeep/{name}",
         )
         self.launcher = Launcher(
+            keep_bundle=lambda: None,
             table=self.table,
             jobs=jobs,
             platform=JobPlatform(
@@ -135,6 +136,7 @@ class Region:
         )
         pools = PoolWatch(table=self.table, jobs=jobs, schedules=None, deployment=deployment, clock=_now)
         self.observer = RunObserver(
+            keep_bundle=lambda: None,
             table=self.table,
             jobs=jobs,
             logs=CloudWatchJobLogs(logs),

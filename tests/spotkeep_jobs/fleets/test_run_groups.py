@@ -54,6 +54,7 @@ class Aws:
         records: Any = Troubled(FakeRecords(), self, throttled)
         self.jobs = FleetJobs(ec2=ec2, records=records, deployment="spotkeep", prices={}, now=lambda: self.now)
         self.launcher = Launcher(
+            keep_bundle=lambda: None,
             table=self.table,
             jobs=NoFleets(),
             platform=JobPlatform(
@@ -79,7 +80,13 @@ class Aws:
         self.now += LAUNCH_SETTLES
         for run in list(self.table.in_flight()):
             complete_launch(
-                run, table=self.table, jobs=NoFleets(), fleets=self.jobs, deployment=DEPLOYMENT, now=lambda: self.now
+                run,
+                table=self.table,
+                jobs=NoFleets(),
+                fleets=self.jobs,
+                deployment=DEPLOYMENT,
+                keep_bundle=lambda: None,
+                now=lambda: self.now,
             )
 
     def recorded(self) -> list[Run]:

@@ -11,6 +11,8 @@ from spotkeep_jobs.functions.tracking_functions import TrackingSettings
 ENVIRONMENT = {
     "SPOTKEEP_DEPLOYMENT": "spotkeep",
     "SPOTKEEP_RUN_TABLE": "runs",
+    "SPOTKEEP_TRAINING_BUNDLE_URI": "s3://checkpoints/bundles/0123/spotkeep.pyz",
+    "SPOTKEEP_TRAINING_BUNDLE_ASSET_URI": "s3://assets/4567.pyz",
     "SPOTKEEP_NOTIFICATION_TOPIC_ARN": "arn:aws:sns:us-east-1:123456789012:notifications",
     "SPOTKEEP_DEAD_NOTIFICATION_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/123456789012/dead-notifications",
     "SPOTKEEP_PRICES": '{"ml.m5.xlarge": 0.23}',
@@ -68,6 +70,8 @@ def test_every_wrong_or_missing_one_is_named_at_once() -> None:
         "dead_notification_queue_url",
         "run_retention_days",
         "prices",
+        "training_bundle_uri",
+        "training_bundle_asset_uri",
         "warm_pools_function_arn",
         *schedules,
     }
