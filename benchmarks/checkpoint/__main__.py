@@ -102,13 +102,14 @@ def _options() -> argparse.Namespace:
         help=f"counted rounds of each (default: as many as make {_GIB_OF_ROUNDS} GiB, "
         f"{_FEWEST_ROUNDS} to {_MOST_ROUNDS})",
     )
+    others = [name for name in CONTENDERS if name not in (OURS, BASELINE)]
     parser.add_argument(
         "--against",
         nargs="+",
         metavar="NAME",
-        choices=[name for name in CONTENDERS if name not in (OURS, BASELINE)],
-        default=list(CONTENDERS),
-        help="only these beside torch.save (default all): " + ", ".join(CONTENDERS),
+        choices=others,
+        default=others,
+        help=f"only these beside {OURS} and {BASELINE} (default all): " + ", ".join(others),
     )
     parser.add_argument("--quick", action="store_true", help="one small state, one round: shows that it runs")
     parser.add_argument(
