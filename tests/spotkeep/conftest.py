@@ -104,6 +104,25 @@ def crash() -> type[BaseException]:
 
 
 @pytest.fixture
+def only_so_many_threads_start(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Lets a number of threads start, and then no more, as a system that has no room for another."""
+
+    def allow(there_are: int) -> None:
+        really_start = threading.Thread.start
+        started: list[threading.Thread] = []
+
+        def start(thread: threading.Thread) -> None:
+            if len(started) == there_are:
+                raise RuntimeError("can't start new thread")
+            started.append(thread)
+            really_start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", start)
+
+    return allow
+
+
+@pytest.fixture
 def faulty_storage() -> type[FaultyStorage]:
     return FaultyStorage
 

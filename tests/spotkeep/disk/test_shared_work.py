@@ -41,16 +41,9 @@ def test_one_piece_needs_no_other_thread():
 
 
 @pytest.mark.parametrize("there_are", [0, 1])
-def test_where_no_other_thread_can_be_started_those_that_are_there_do_it_all(monkeypatch, there_are):
-    really_start, started, done = threading.Thread.start, [], []
-
-    def start(thread):
-        if len(started) == there_are:
-            raise RuntimeError("can't start new thread")
-        started.append(thread)
-        really_start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", start)
+def test_where_no_other_thread_can_be_started_those_that_are_there_do_it_all(only_so_many_threads_start, there_are):
+    done = []
+    only_so_many_threads_start(there_are)
     share(pieces(400, 4), done.extend, threads=4)
     assert sorted(done) == list(pieces(400, 4))
     assert all(thread.name != "spotkeep-helper" for thread in threading.enumerate())

@@ -26,16 +26,9 @@ def test_several_are_on_their_way_at_once():
 
 
 @pytest.mark.parametrize("there_are", [0, 1])
-def test_where_no_other_thread_can_be_started_those_that_are_there_move_it_all(monkeypatch, there_are):
-    really_start, started, moved = threading.Thread.start, [], []
-
-    def start(thread):
-        if len(started) == there_are:
-            raise RuntimeError("can't start new thread")
-        started.append(thread)
-        really_start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", start)
+def test_where_no_other_thread_can_be_started_those_that_are_there_move_it_all(only_so_many_threads_start, there_are):
+    moved = []
+    only_so_many_threads_start(there_are)
     transfer(range(100), moved.append, cancelled=NEVER)
     assert sorted(moved) == list(range(100))
 

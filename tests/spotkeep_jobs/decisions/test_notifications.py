@@ -59,6 +59,12 @@ def told(run: Run, make: Any) -> Notification:
     return notification
 
 
+def test_what_the_log_does_not_show_is_not_denied(make: Any) -> None:
+    none_seen = COST.model_copy(update={"redone_steps": 0, "redone_seconds": 0.0})
+    body = told(ended_run(make, EndReason.COMPLETED, cost=none_seen), make).body
+    assert "2 times; its log shows no step that was trained twice" in " ".join(body.split())
+
+
 def as_mail(notification: Notification) -> str:
     return f"Subject: {notification.subject}\n\n{notification.body}"
 

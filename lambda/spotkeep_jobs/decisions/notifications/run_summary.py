@@ -42,7 +42,8 @@ def _interruptions(run: Run, cost: Cost) -> str:
     if cost.redone_steps is None:
         return f"{how_often}; how many steps were trained twice is not known"
     if not cost.redone_steps:
-        return f"{how_often}; no step was trained twice" if run.interruptions else how_often
+        # A machine that is lost without a notice takes the last lines of its log with it.
+        return f"{how_often}; its log shows no step that was trained twice" if run.interruptions else how_often
     steps = "1 step was" if cost.redone_steps == 1 else f"{cost.redone_steps:,} steps were"
     took = "" if cost.redone_seconds is None else f" ({spoken_duration(cost.redone_seconds)})"
     return f"{how_often}; {steps} trained twice{took}"
