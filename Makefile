@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 OFFLINE := Setting up needs a Python and an npm package index, once; later runs need no network. Connect, then run make again.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-torch rehearse rehearse-pool rehearse-fleet test test-torch check lint types contracts bench bench-checkpoint torture-checkpoint torture-control torture-volume bench-control bench-fleet bench-policy lock clean
+.PHONY: help setup setup-torch rehearse rehearse-pool rehearse-fleet test test-torch check lint types contracts bench bench-checkpoint torture-checkpoint torture-control torture-input torture-volume bench-control bench-fleet bench-policy lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -104,6 +104,9 @@ torture-checkpoint: setup ## Kill, fault, cut and flip checkpoints a thousand ti
 
 torture-volume: setup ## Interrupt an instance's agent in every phase, and visit every world of the volume protocol; minutes
 	SPOTKEEP_EXPLORE=all $(PYTEST) tests/spotkeep_agent/test_interrupted_phases.py tests/spotkeep_agent/volume/test_protocol_explored.py
+
+torture-input: setup ## Feed each parser of what strangers write 100,000 inputs: no crash, bounded time and memory
+	SPOTKEEP_TORTURE_INPUTS=100000 $(PYTEST) --timeout=3600 tests/torture/input
 
 bench-control: setup ## Count what the functions ask of AWS: an event, a run, a thousand runs, ten thousand notifications
 	$(BIN)/python -m benchmarks.control $(BENCH)
