@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 EXPECTED_VERSION = "1.5.33"
 
+FUNCTION_URL_PATH = "/_aws/lambda-url/"
+"""What ministack serves a function URL below, followed by its id: without DNS, by the address alone."""
+
 _STUB_AMI_FIELDS = 7
 _AMAZON = "137112412989"
 
@@ -98,6 +101,11 @@ def _moved_seams() -> Sequence[str]:
         problems.append("ec2._STUB_AMIS no longer lists the public images")
     if not isinstance(getattr(_ssm, "_PUBLIC_AMI_PARAMETERS", None), dict):
         problems.append("ssm._PUBLIC_AMI_PARAMETERS no longer maps public parameters to images")
+    parse = getattr(_app, "_parse_lambda_url", None)
+    if parse is None or parse("127.0.0.1", f"{FUNCTION_URL_PATH}id/path") != ("id", "/path"):
+        problems.append(f"app._parse_lambda_url no longer finds function URLs below {FUNCTION_URL_PATH}")
+    if not inspect.iscoroutinefunction(getattr(_app, "_handle_lambda_url_request", None)):
+        problems.append("app._handle_lambda_url_request no longer answers function URLs")
     if not callable(getattr(_app, "_build_persistence_save_dict", None)):
         problems.append("app._build_persistence_save_dict is gone")
     return problems
@@ -200,6 +208,92 @@ def add_resource_type(
     if snapshot is not None:
         handlers["snapshot"] = snapshot
     known[resource_type] = handlers
+
+
+def resolve_function_urls_to(endpoint_url: str) -> None:
+    """Has `Fn::GetAtt` of a function URL give an address that answers here: AWS's own is of no use on this machine.
+
+    Args:
+        endpoint_url: Where this server listens.
+
+    Raises:
+        IncompatibleMinistackError: ministack makes the attributes elsewhere by now.
+    """
+    from ministack.services.cloudformation import provisioners
+
+    attributes = getattr(provisioners, "_lambda_url_attributes", None)
+    if attributes is None:
+        raise _incompatible(["provisioners._lambda_url_attributes no longer gives a function URL's attributes"])
+
+    def reachable(config: Mapping[str, str]) -> dict[str, str]:
+        given = attributes(config)
+        url_id = given["FunctionUrl"].removeprefix("https://").partition(".")[0]
+        return {**given, "FunctionUrl": f"{endpoint_url}{FUNCTION_URL_PATH}{url_id}/"}
+
+    provisioners._lambda_url_attributes = reachable
+
+
+def name_callers_of_function_urls(caller_of: Callable[[str], Mapping[str, str | None] | None]) -> None:
+    """Has events of function URLs with AuthType AWS_IAM say who calls, as AWS does.
+
+    Args:
+        caller_of: From an access key's id to what the event says of its principal: accessKey, accountId, callerId,
+            userArn, userId. None for a key that nobody has: the event then names no caller.
+    """
+    handle = _app._handle_lambda_url_request
+    prepared = False
+
+    async def handle_with_caller(*request: Any, **further: Any) -> Any:
+        nonlocal prepared
+        if not prepared and _app._parse_lambda_url(*request[:2]) is not None:
+            _put_callers_into_events(caller_of)
+            prepared = True
+        return await handle(*request, **further)
+
+    _app._handle_lambda_url_request = handle_with_caller
+
+
+def _put_callers_into_events(caller_of: Callable[[str], Mapping[str, str | None] | None]) -> None:
+    # Late: this module of ministack's takes longer to import than all of the start.
+    from ministack.services import lambda_svc
+
+    build = getattr(lambda_svc, "_build_function_url_event", None)
+    if build is None or not {"headers", "query_params", "anonymous"} <= set(inspect.signature(build).parameters):
+        raise _incompatible(["lambda_svc._build_function_url_event no longer makes a function URL's event"])
+
+    def build_with_caller(*arguments: Any, **further: Any) -> dict[str, Any]:
+        given = inspect.signature(build).bind(*arguments, **further)
+        given.apply_defaults()
+        event: dict[str, Any] = build(*arguments, **further)
+        if not given.arguments["anonymous"]:
+            key = _router.extract_access_key_id(given.arguments["headers"], given.arguments["query_params"])
+            caller = caller_of(key)
+            if caller is not None:
+                nothing = {"cognitoIdentity": None, "principalOrgId": None}
+                event["requestContext"] |= {"authentication": None, "authorizer": {"iam": {**nothing, **caller}}}
+        return event
+
+    lambda_svc._build_function_url_event = build_with_caller
+
+
+def caller_of(access_key_id: str) -> dict[str, str | None] | None:
+    """What ministack knows of an access key's principal, in the words of a function URL's event.
+
+    Returns:
+        None for a key that it did not issue.
+    """
+    from ministack.core.iam_evaluator import resolve_caller_identity  # type: ignore[import-untyped]
+
+    found = resolve_caller_identity(access_key_id)
+    if found is None:
+        return None
+    return {
+        "accessKey": access_key_id,
+        "accountId": found["accountId"],
+        "callerId": found["userId"],
+        "userArn": found["userArn"],
+        "userId": found["userId"],
+    }
 
 
 def subnets() -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local import crash_repair, process_identity, queue_addresses
+from spotkeep_local import crash_repair, own_addresses, process_identity
 from spotkeep_local.errors import LocalAwsError, PersistenceError
 from spotkeep_local.options import ServerOptions
 from spotkeep_local.persistence import StateSaver
@@ -261,7 +261,10 @@ async def _serve(
     fis = FisService(state_dir=directory.fis, cloud=ec2.cloud, instances=ec2.instances)
     ministack_seams.register_service("fis", handler=fis.handle_request, target_prefixes=[], host_patterns=[r"fis\."])
 
+    ministack_seams.name_callers_of_function_urls(ministack_seams.caller_of)
+
     def add_resource_types() -> None:
+        ministack_seams.resolve_function_urls_to(record.endpoint_url)
         volume, template = VolumeResource(ec2), ExperimentTemplateResource(fis)
         ministack_seams.add_resource_type(
             "AWS::EC2::Volume",
@@ -398,7 +401,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             region=options.region,
             account_id=options.account_id,
         )
-        queue_addresses.move_to(record.port, services=directory.services, account_id=options.account_id)
+        own_addresses.move_to(record.port, services=directory.services, account_id=options.account_id)
         environment = server_environment(directory, port=record.port, options=options, inherited=os.environ)
         record.write(directory.record)
         os.environ.clear()

@@ -59,6 +59,8 @@ def test_the_installed_ministack_is_the_one_we_extend(tmp_path: Path) -> None:
         ("del ec2._STUB_AMIS", "ec2._STUB_AMIS no longer lists"),
         ("del ssm._PUBLIC_AMI_PARAMETERS", "ssm._PUBLIC_AMI_PARAMETERS no longer maps"),
         ("del ec2._launch_templates", "ec2._launch_templates is gone"),
+        ("app._parse_lambda_url = lambda host, path: None", "app._parse_lambda_url no longer finds"),
+        ("del app._handle_lambda_url_request", "app._handle_lambda_url_request no longer answers"),
         ("seams.EXPECTED_VERSION = '9'", "the version is 1.5.33"),
     ],
 )
@@ -114,6 +116,22 @@ print([stacks._runs_on_worker_thread(name) for name in ("AWS::Test::Thing", "AWS
         "deleted id-1",
         "[True, True, False]",
     ]
+
+
+def test_a_seam_of_function_urls_that_moved_is_named_when_it_is_used(tmp_path: Path) -> None:
+    script = """
+from ministack.services import lambda_svc
+del provisioners._lambda_url_attributes
+lambda_svc._build_function_url_event = lambda url_id: {}
+for use, argument in ((seams.resolve_function_urls_to, "http://h"), (seams._put_callers_into_events, print)):
+    try:
+        use(argument)
+    except IncompatibleMinistackError as error:
+        print(error)
+"""
+    answer = in_a_fresh_process(script, tmp_path)
+    assert "provisioners._lambda_url_attributes no longer" in answer
+    assert "lambda_svc._build_function_url_event no longer" in answer
 
 
 @pytest.mark.parametrize("name", ["provisioners._RESOURCE_HANDLERS", "stacks._runs_on_worker_thread"])
