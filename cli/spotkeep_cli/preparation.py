@@ -68,7 +68,7 @@ def prepare(document: JobDocument, *, checkpoint_bucket: str, new_token: Callabl
     try:
         archive = pack_source(local_source(document, source))
     except SourceError as error:
-        payload["source"] = f"s3://{checkpoint_bucket}/runs/{run}/source/not-packed.tar.gz"
+        payload["source"] = f"s3://{checkpoint_bucket}/runs/{run}/source/{'0' * 64}.tar.gz"
         problem = Problem(field="source", found=shown(source), problem=error.problem, fix=error.hint)
         return PreparedJob(document=document, payload=payload, problems=(problem,))
     key = archive.key(run=run)

@@ -162,18 +162,13 @@ class CheckpointBucket(Construct):
         self._allow_key(grantee, ["kms:Decrypt"])
 
     def grant_train(self, grantee: iam.IGrantable) -> None:
-        """Lets a training job read, write and delete below `runs/`: checkpoints are mirrored, deletions included.
+        """Lets a training job read below `runs/`, and write and delete results: SageMaker mirrors deletions, too.
 
         Args:
             grantee: The role jobs run with.
         """
         self.grant_read_runs(grantee)
-        allow(
-            grantee,
-            actions=["s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"],
-            resources=[self._objects(RUNS_PREFIX + "*")],
-            wildcard=_EVERY_RUN,
-        )
+        self._allow_results(grantee)
         # Encrypt: SageMaker asks for it where an output key is named.
         # Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_OutputDataConfig.html (KmsKeyId)
         self._allow_key(grantee, ["kms:Encrypt", "kms:GenerateDataKey"])
@@ -200,20 +195,13 @@ class CheckpointBucket(Construct):
         allow(grantee, actions=["s3:DeleteObject"], resources=[self._objects(RUNS_PREFIX + "*")], wildcard=_EVERY_RUN)
 
     def grant_train_on_instance(self, grantee: iam.IGrantable) -> None:
-        """Lets an EC2 instance read every run's objects, and write checkpoints and models.
-
-        Not sources: no training can change what another one will execute.
+        """Lets an EC2 instance read every run's objects, and write and delete results.
 
         Args:
             grantee: The instances' role.
         """
         self.grant_read_runs(grantee)
-        allow(
-            grantee,
-            actions=["s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"],
-            resources=[self._objects(f"{RUNS_PREFIX}*/{part}/*") for part in ("checkpoints", "output")],
-            wildcard="Runs are named later: checkpoints and output of every run, and no other object of theirs.",
-        )
+        self._allow_results(grantee)
         # What an interrupted upload left is found by it; S3 knows no prefix for it in IAM.
         allow(grantee, actions=["s3:ListBucketMultipartUploads"], resources=[self.bucket.bucket_arn])
         self._allow_key(grantee, ["kms:GenerateDataKey"])
@@ -288,6 +276,15 @@ class CheckpointBucket(Construct):
             actions=["kms:CreateGrant"],
             resources=[self.key.key_arn],
             conditions={"Bool": {"kms:GrantIsForAWSResource": "true"}},
+        )
+
+    def _allow_results(self, grantee: iam.IGrantable) -> None:
+        """Checkpoints and output. Not sources: no training changes what another one will execute."""
+        allow(
+            grantee,
+            actions=["s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"],
+            resources=[self._objects(f"{RUNS_PREFIX}*/{part}/*") for part in ("checkpoints", "output")],
+            wildcard="Runs are named later: checkpoints and output of every run, and no other object of theirs.",
         )
 
     def _objects(self, pattern: str) -> str:

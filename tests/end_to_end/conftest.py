@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import io
 import json
 import os
@@ -76,7 +77,8 @@ class DeployedApp:
                 member = tarfile.TarInfo(name)
                 member.size = len(text.encode())
                 tar.addfile(member, io.BytesIO(text.encode()))
-        bucket, key = self.connection["checkpoint_bucket"], f"runs/{run}/source/source.tar.gz"
+        sha256 = hashlib.sha256(archive.getvalue()).hexdigest()
+        bucket, key = self.connection["checkpoint_bucket"], f"runs/{run}/source/{sha256}.tar.gz"
         self.client("s3").put_object(Bucket=bucket, Key=key, Body=archive.getvalue())
         return f"s3://{bucket}/{key}"
 

@@ -509,8 +509,10 @@ class TestExecutionRole:
         assert resources == {
             ("s3:GetObject", "runs/*"),
             ("s3:GetObject", "bundles/*"),
-            ("s3:PutObject", "runs/*"),
-            ("s3:DeleteObject", "runs/*"),
+            ("s3:PutObject", "runs/*/checkpoints/*"),
+            ("s3:PutObject", "runs/*/output/*"),
+            ("s3:DeleteObject", "runs/*/checkpoints/*"),
+            ("s3:DeleteObject", "runs/*/output/*"),
         }
 
     def test_reads_the_data_that_the_settings_name_and_no_other(

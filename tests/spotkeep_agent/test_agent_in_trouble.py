@@ -98,7 +98,7 @@ def test_a_notice_that_nothing_follows_costs_one_recovery_and_no_more(
 def test_a_notice_while_the_source_is_fetched_is_not_kept_waiting_by_the_network(
     cloud: Cloud, launch: Callable[..., None]
 ) -> None:
-    launch(source=JobSource(uri="s3://bucket/source.tar.gz"))
+    launch(source=JobSource(uri="s3://bucket/source.tar.gz", sha256="0" * 64))
     cloud.held.add(("GET", "source.tar.gz"))
     instance = cloud.boot("us-east-1a")
     instance.wait_for("volume: Ready")
@@ -249,7 +249,7 @@ def test_a_volume_that_is_too_small_for_the_data_ends_the_run_and_not_the_budget
 
 
 def test_a_source_that_is_not_there_ends_the_run_and_not_the_budget(cloud: Cloud, launch: Callable[..., None]) -> None:
-    launch(source=JobSource(uri="s3://bucket/nothing.tar.gz"))
+    launch(source=JobSource(uri="s3://bucket/nothing.tar.gz", sha256="0" * 64))
     cloud.change(lambda record: replace(record, setbacks=MOST_SETBACKS - 1))
     instance = cloud.boot("us-east-1a")
     assert instance.finish() == 3

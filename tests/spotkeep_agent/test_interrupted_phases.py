@@ -6,6 +6,8 @@ half a second here. The phases are held open from outside, so that the moment is
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import io
 import os
 import tarfile
@@ -59,22 +61,27 @@ class Interruption:
 @pytest.fixture
 def cloud(tmp_path: Path) -> Iterator[Cloud]:
     cloud = Cloud(tmp_path)
+    cloud.objects[SOURCE] = (packed_script(), {})
+    cloud.open(opened(run=RUN, job=job(pause_s=0.1)))
+    yield cloud
+    cloud.close()
+
+
+@functools.cache
+def packed_script() -> bytes:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         entry = tarfile.TarInfo("train.py")
         entry.size = len(SCRIPT)
         archive.addfile(entry, io.BytesIO(SCRIPT))
-    cloud.objects[SOURCE] = (packed.getvalue(), {})
-    cloud.open(opened(run=RUN, job=job(pause_s=0.1)))
-    yield cloud
-    cloud.close()
+    return packed.getvalue()
 
 
 def job(*, pause_s: float) -> InstanceJob:
     return InstanceJob(
         command=("python", "train.py"),
         volume=VolumeSpec(size_gb=8),
-        source=JobSource(uri=f"s3://{SOURCE}"),
+        source=JobSource(uri=f"s3://{SOURCE}", sha256=hashlib.sha256(packed_script()).hexdigest()),
         environment={"PAUSE": str(pause_s)},
         checkpoint_uri="s3://bucket/runs/run/checkpoints/",
         output_uri="s3://bucket/runs/run/output/",

@@ -37,7 +37,7 @@ def test_the_command_prints_the_published_file(spotkeep: Any) -> None:
     "fields",
     [
         {"source": "."},
-        {"source": "s3://code/train.tar.gz"},
+        {"source": {"uri": "s3://code/train.tar.gz", "sha256": "0" * 64}},
         {"source": {"git": "https://example.com/a/b.git", "commit": "0" * 40}},
         {"command": ["python", "train.py", "--lr", 0.1]},
         {"max_run": "1h30m", "max_wait": 90_000},

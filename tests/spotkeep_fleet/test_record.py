@@ -38,7 +38,7 @@ JOBS = st.builds(
     command=st.lists(TEXT, min_size=1, max_size=3).map(tuple),
     volume=st.builds(VolumeSpec, size_gb=st.integers(1, 9), initialization_rate_mib_s=maybe(st.integers(100, 300))),
     environment=st.dictionaries(TEXT, TEXT, max_size=2),
-    source=maybe(st.just(JobSource(uri="s3://bucket/a.tar.gz"))),
+    source=maybe(st.just(JobSource(uri="s3://bucket/a.tar.gz", sha256="0" * 64))),
     channels=st.dictionaries(TEXT, st.just("s3://bucket/data"), max_size=1),
     checkpoint_uri=maybe(st.just("s3://bucket/runs/r/checkpoints/")),
     rebalance=st.sampled_from(["leave", "save", "ignore"]),
@@ -114,6 +114,7 @@ def test_what_is_no_record_is_refused(text: str) -> None:
     [
         ({"volume": {"size_gb": 8, "initialization_rate_mib_s": 400}}, "EC2 takes 100 to 300"),
         ({"source": {"git_url": "https://x/y.git", "git_commit": "main"}}, "use 40 hexadecimal digits"),
+        ({"source": {"uri": "s3://bucket/a.tar.gz"}}, "source.sha256 is None; use 64 hexadecimal digits"),
         ({"source": {}}, "must name either uri or git_url"),
         ({"checkpoint_uri": "bucket/prefix"}, "use s3://bucket/prefix"),
         ({"volume": None}, "volume is missing"),

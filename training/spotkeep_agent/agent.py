@@ -16,7 +16,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Callable
 
-from spotkeep.errors import CheckpointError
+from spotkeep.errors import CheckpointError, SourceError
 from spotkeep.events import event_line
 from spotkeep.notices.instance_metadata import InstanceMetadata
 from spotkeep.notices.notice import EXIT_INTERRUPTED, Notice, left_file, notice_seconds, write_notice
@@ -210,6 +210,8 @@ class Agent:
             self._machine.own(base, uid=user.uid, gid=user.gid)
         try:
             restored = self._bring_supplies(record)
+        except SourceError as error:  # Another instance would find the same.
+            return self._conclude(FAILED, exit_code=error.exit_code, failure=str(error))
         except (SourceUnavailableError, CheckpointError, OSError) as error:
             why = self._board.why()
             if why is not None:

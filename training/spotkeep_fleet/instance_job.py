@@ -16,6 +16,7 @@ INITIALIZATION_RATES_MIB_S = (100, 300)
 
 _S3_URI = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?", re.DOTALL)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,17 @@ class VolumeSpec:
 
 @dataclass(frozen=True)
 class JobSource:
-    """Where the training's source is: an archive in S3, or a commit of a git repository."""
+    """Where the training's source is: an archive in S3, or a commit of a git repository.
+
+    Attributes:
+        uri: Of the archive.
+        sha256: Of the archive's bytes, hexadecimal: whatever else is found there is not unpacked.
+        git_url: Of the repository.
+        git_commit: By its whole hash.
+    """
 
     uri: str | None = None
+    sha256: str | None = None
     git_url: str | None = None
     git_commit: str | None = None
 
@@ -154,6 +163,7 @@ def _volume_from(reader: Reader) -> VolumeSpec:
 def _source_from(reader: Reader) -> JobSource:
     source = JobSource(
         uri=reader.optional_text("uri"),
+        sha256=reader.optional_text("sha256"),
         git_url=reader.optional_text("git_url"),
         git_commit=reader.optional_text("git_commit"),
     )
@@ -161,6 +171,8 @@ def _source_from(reader: Reader) -> JobSource:
         reader.problems.append(f"{reader.where} must name either uri or git_url with git_commit")
     if source.git_url is not None and not _COMMIT.fullmatch(source.git_commit or ""):
         reader.problems.append(f"{reader.where}.git_commit is {source.git_commit!r}; use 40 hexadecimal digits")
+    if source.uri is not None and not _SHA256.fullmatch(source.sha256 or ""):
+        reader.problems.append(f"{reader.where}.sha256 is {source.sha256!r}; use 64 hexadecimal digits")
     if source.uri is not None and not _S3_URI.fullmatch(source.uri):
         reader.problems.append(f"{reader.where}.uri is {source.uri!r}; use s3://bucket/key")
     return source

@@ -188,6 +188,8 @@ def _source(request: Mapping[str, Any], *, prepared: PreparedJob) -> str:
         named = prepared.document.fields["source"]
         return f"{named} ({files}{quantities.size(len(archive.content))} packed)"
     source = request.get("source")
+    if isinstance(source, dict) and "uri" in source:
+        return f"{source['uri']}, SHA-256 {str(source.get('sha256'))[:12]}"
     if isinstance(source, dict):
         return f"{source.get('git')} at {str(source.get('commit'))[:12]}"
     return str(source or "")

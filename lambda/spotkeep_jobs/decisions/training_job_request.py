@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from spotkeep_jobs.decisions.ladder import NextJob, Rung
 from spotkeep_jobs.document.limits import MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS
-from spotkeep_jobs.document.request import GitSource, JobRequest
+from spotkeep_jobs.document.request import ArchiveSource, GitSource, JobRequest
 from spotkeep_jobs.facts.record import format_time
 
 DEPLOYMENT_TAG: Final = "spotkeep:deployment"
@@ -193,13 +193,15 @@ def _environment(request: JobRequest, *, run: str, attempt: int, launch_id: str)
     own = marks_of(run=run, attempt=attempt, launch_id=launch_id)
     if isinstance(request.source, GitSource):
         own |= {"SPOTKEEP_SOURCE_GIT_URL": request.source.git, "SPOTKEEP_SOURCE_GIT_COMMIT": request.source.commit}
+    if isinstance(request.source, ArchiveSource):
+        own["SPOTKEEP_SOURCE_SHA256"] = request.source.sha256
     return {**request.environment, **own}
 
 
 def _channels(request: JobRequest, platform: JobPlatform) -> list[dict[str, Any]]:
     channels = [_channel(BUNDLE_CHANNEL, platform.training_bundle_uri)]
-    if isinstance(request.source, str):
-        channels.append(_channel(SOURCE_CHANNEL, request.source))
+    if isinstance(request.source, ArchiveSource):
+        channels.append(_channel(SOURCE_CHANNEL, request.source.uri))
     return channels + [_channel(channel.name, channel.uri, channel.input_mode) for channel in request.channels]
 
 

@@ -14,7 +14,15 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 
 from spotkeep_jobs.document.limits import BACKENDS
-from spotkeep_jobs.document.request import Channel, ChannelData, GitSource, JobRequest, RungRequest, VolumeRequest
+from spotkeep_jobs.document.request import (
+    ArchiveSource,
+    Channel,
+    ChannelData,
+    GitSource,
+    JobRequest,
+    RungRequest,
+    VolumeRequest,
+)
 from spotkeep_jobs.errors import Problem
 
 MAX_PROBLEMS: Final = 200
@@ -133,9 +141,9 @@ def read_document(document: Mapping[Any, Any]) -> tuple[JobRequest, list[Problem
 def _problems(error: ValidationError, document: Mapping[Any, Any]) -> Iterator[Problem]:
     for detail in error.errors(include_url=False):
         location = list(detail["loc"])
-        if location[:2] == ["source", "str"]:
-            continue  # The other half of "text or a mapping": a mapping is judged as one.
-        if location[:2] == ["source", "GitSource"]:
+        if location[0] == "source" and len(location) > 1:
+            if location[1] != _source_meant(document.get("source")).__name__:
+                continue  # The other half of "an archive or a repository".
             del location[1]
         found = _found(location, detail["input"])
         known = _fields_at(location)
@@ -151,6 +159,12 @@ def _problems(error: ValidationError, document: Mapping[Any, Any]) -> Iterator[P
             )
         else:
             yield Problem(field=field, found=found, problem=_lower(detail["msg"]), fix=_fix(location))
+
+
+def _source_meant(source: object) -> type[ArchiveSource | GitSource]:
+    """As which of the two a mapping is judged."""
+    archive = isinstance(source, Mapping) and not {"uri", "sha256"}.isdisjoint(source) and "git" not in source
+    return ArchiveSource if archive else GitSource
 
 
 def _lower(text: str) -> str:
@@ -201,8 +215,10 @@ def _printable(part: object) -> str:
 
 def _fields_at(location: list[Any]) -> Mapping[str, Any]:
     models: dict[Any, type[BaseModel]] = {
-        "channels": Channel, "source": GitSource, "ladder": RungRequest, "volume": VolumeRequest
+        "channels": Channel, "ladder": RungRequest, "volume": VolumeRequest
     }  # fmt: skip
+    if location[0] == "source" and len(location) > 1:
+        return {**GitSource.model_fields, **ArchiveSource.model_fields}
     model = models.get(location[0], ChannelData) if len(location) > 1 else JobRequest
     return model.model_fields
 

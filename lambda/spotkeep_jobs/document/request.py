@@ -51,6 +51,7 @@ from spotkeep_jobs.document.values import (
     id_of,
     name_of,
     one_of,
+    read_archive_uri,
     read_channel_name,
     read_channels,
     read_command,
@@ -64,6 +65,7 @@ from spotkeep_jobs.document.values import (
     read_owner,
     read_prefix,
     read_rungs,
+    read_sha256,
     read_source,
     read_tag_key,
     read_tag_value,
@@ -88,6 +90,17 @@ class GitSource(_Document):
     """The repository's URL, https or ssh, without credentials."""
     commit: Annotated[str, BeforeValidator(read_commit)] = Field(examples=["0f4b7c1d2e3a49586776859403a2b1c0d9e8f7a6"])
     """The full commit id: 40 hex digits."""
+
+
+class ArchiveSource(_Document):
+    """Source code in an archive in S3, pinned by the hash of its bytes."""
+
+    uri: Annotated[str, BeforeValidator(read_archive_uri), S3_SCHEMA] = Field(examples=["s3://my-code/train.tar.gz"])
+    """The archive: .tar.gz, .tgz or .zip."""
+    sha256: Annotated[str, BeforeValidator(read_sha256)] = Field(
+        examples=["e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"]
+    )
+    """Of its bytes: 64 hex digits. If another one is there when a job starts, it is not unpacked, and the job fails."""
 
 
 class ChannelData(_Document):
@@ -192,9 +205,14 @@ class JobRequest(_Document):
     )
     """The run's id, at most 52 characters, never used before. Default: the name and 8 hex digits of the token."""
     source: Annotated[
-        str | GitSource | None, BeforeValidator(read_source, json_schema_input_type=S3Uri | GitSource | None)
-    ] = Field(default=None, examples=["s3://my-code/train.tar.gz"])
-    """Where the code is. Default: none, the image holds it."""
+        ArchiveSource | GitSource | None,
+        BeforeValidator(read_source, json_schema_input_type=S3Uri | ArchiveSource | GitSource | None),
+    ] = Field(
+        default=None,
+        examples=[{"git": "https://example.com/a.git", "commit": "0f4b7c1d2e3a49586776859403a2b1c0d9e8f7a6"}],
+    )
+    """Where the code is: an archive by its URI and hash, or by its URI alone if it is named `<sha256>.tar.gz`; or a
+    commit of a git repository. Default: none, the image holds it."""
     backend: Annotated[Literal["sagemaker", "ec2"], one_of("sagemaker", "ec2")] = "sagemaker"
     """sagemaker: a managed training job. ec2: a spot fleet of one instance, with a volume that follows the run."""
     volume: VolumeRequest | None = Field(default=None, examples=[{"size_gb": 500, "type": "gp3"}])

@@ -251,25 +251,50 @@ def read_prefix(value: object) -> str:
 
 
 def read_source(value: object) -> object:
-    """Where the code comes from: the S3 URI of an archive, or a mapping that names a git repository."""
+    """Where the code comes from: a mapping of an archive or a git repository, or the URI of an archive.
+
+    A URI alone holds the hash: `<sha256>.tar.gz`, as `spotkeep launch` uploads it. Nothing else that S3 offers pins an
+    archive: its checksum is SHA-256 only where the uploader asked for it, and SageMaker's channels know no versions.
+    Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_S3DataSource.html
+    """
     if isinstance(value, Mapping | BaseModel):
         return value
     if not isinstance(value, str):
         raise wrong(
             "is neither an archive nor a git repository",
-            "Give s3://<bucket>/<key>.tar.gz, or {git: <url>, commit: <40 hex digits>}",
+            "Give {uri: s3://<bucket>/<key>.tar.gz, sha256: <64 hex digits>}, or {git: <url>, commit: <40 hex digits>}",
         )
     if not value.startswith("s3://"):
         if re.match(r"(https?|ssh|git)://|git@", value):
             raise wrong("is a URL without a commit", f"Write {{git: {value[:80]}, commit: <40 hex digits>}}")
         raise wrong(
             "is not an S3 URI: the launcher cannot see your files",
-            "Upload an archive and name it as s3://<bucket>/<key>.tar.gz (`spotkeep launch` does so for a folder)",
+            "Upload an archive and name it as s3://<bucket>/<sha256>.tar.gz (`spotkeep launch` does so for a folder)",
         )
+    uri = read_archive_uri(value)
+    named = re.search(r"/([0-9a-f]{64})\.[a-z.]+$", uri)
+    if named is None:
+        raise wrong(
+            "does not say which archive is meant: what lies there may be replaced after the launch",
+            f"Write {{uri: {uri[:200]}, sha256: <64 hex digits>}}; `aws s3 cp {uri[:200]} - | sha256sum` gives them",
+        )
+    return {"uri": uri, "sha256": named[1]}
+
+
+def read_archive_uri(value: object) -> str:
+    """The S3 URI of an archive."""
     uri = _s3_uri(value)
     if not uri.endswith(_ARCHIVES):
         raise wrong("is not an archive Spotkeep can unpack", f"Use one that ends in {', '.join(_ARCHIVES)}")
     return uri
+
+
+def read_sha256(value: object) -> str:
+    """The SHA-256 of a file's bytes."""
+    text = read_text(value)
+    if not re.fullmatch(r"[0-9a-f]{64}", text):
+        raise wrong("is no SHA-256", "Give all 64 hex digits, in small letters: `sha256sum <file>`")
+    return text
 
 
 def read_git_url(value: object) -> str:

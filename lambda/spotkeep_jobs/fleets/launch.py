@@ -202,7 +202,9 @@ def brought(launch: FleetLaunch, *, zone: str, size_gb: int) -> CurrentVolume | 
 def _source(request: JobRequest) -> JobSource | None:
     if isinstance(request.source, GitSource):
         return JobSource(git_url=request.source.git, git_commit=request.source.commit)
-    return None if request.source is None else JobSource(uri=request.source)
+    if request.source is None:
+        return None
+    return JobSource(uri=request.source.uri, sha256=request.source.sha256)
 
 
 def _volume(request: JobRequest, *, kms_key_arn: str | None) -> VolumeSpec:

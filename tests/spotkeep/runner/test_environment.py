@@ -100,7 +100,8 @@ def test_accelerators_are_counted_from_their_devices(tmp_path):
 
 def test_every_variable_that_is_set_or_read_is_documented(environment):
     sources = Path(__file__).parents[3] / "training" / "spotkeep"
-    named = {name for path in sources.rglob("*.py") for name in re.findall(r"SPOTKEEP_[A-Z_]+[A-Z]", path.read_text())}
+    variable = re.compile(r"SPOTKEEP_[A-Z0-9_]+[A-Z0-9]")
+    named = {name for path in sources.rglob("*.py") for name in variable.findall(path.read_text())}
     families = ("SM_HP_", "SM_CHANNEL_")
     named |= {name for name in environment() if name.startswith("SM_") and not name.startswith(families)}
     page = DOCUMENTED.read_text()

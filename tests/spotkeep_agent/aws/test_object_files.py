@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import subprocess
@@ -127,11 +128,14 @@ environment = {"AWS_ENDPOINT_URL": sys.argv[1], "AWS_ACCESS_KEY_ID": "A", "AWS_S
 supplies = Supplies(
     AwsCalls(region="us-east-1", environment=environment), base=Path(sys.argv[2]), cancelled=threading.Event()
 )
-supplies.bring(InstanceJob(("x",), VolumeSpec(size_gb=8), source=JobSource(uri="s3://bucket/source.tar.gz")))
+supplies.bring(InstanceJob(("x",), VolumeSpec(size_gb=8), source=JobSource("s3://bucket/source.tar.gz", sys.argv[3])))
 print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
+    sha256 = hashlib.sha256()
+    for _ in range(LARGE // len(BLOCK)):
+        sha256.update(BLOCK)
     done = subprocess.run(
-        [sys.executable, "-c", script, server.url, str(tmp_path)],
+        [sys.executable, "-c", script, server.url, str(tmp_path), sha256.hexdigest()],
         env={"PYTHONPATH": str(SOURCES), "PATH": os.defpath},
         check=True,
         capture_output=True,

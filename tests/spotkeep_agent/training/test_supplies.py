@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -57,7 +58,7 @@ def test_source_channels_and_hyperparameters_are_brought(calls: AwsCalls, s3: An
     for name in ("one", "deep/two"):
         s3.put_object(Bucket=bucket, Key=f"data/{name}", Body=name.encode())
     wanted = job(
-        source=JobSource(uri=f"s3://{bucket}/source/a.tar.gz"),
+        source=JobSource(uri=f"s3://{bucket}/source/a.tar.gz", sha256=hashlib.sha256(b"source").hexdigest()),
         channels={"train": f"s3://{bucket}/data/"},
         hyperparameters={"epochs": "3"},
     )

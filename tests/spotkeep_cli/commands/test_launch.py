@@ -90,7 +90,12 @@ def test_a_source_of_set_is_relative_to_where_one_stands(
 
 
 @pytest.mark.parametrize(
-    "source", ["s3://code/train.tar.gz", {"git": "https://example.com/a/b.git", "commit": "0" * 40}]
+    "source",
+    [
+        f"s3://code/{'0' * 64}.tar.gz",
+        {"uri": "s3://code/train.tar.gz", "sha256": "0" * 64},
+        {"git": "https://example.com/a/b.git", "commit": "0" * 40},
+    ],
 )
 def test_a_source_elsewhere_is_left_alone(launchable: Any, spotkeep: Any, job_file: Path, source: object) -> None:
     spotkeep("launch", str(job_file), "-y", "--detach", "--set", f"source={json.dumps(source)}")

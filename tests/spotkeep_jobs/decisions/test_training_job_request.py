@@ -138,12 +138,15 @@ def test_without_checkpoints_nothing_is_synchronised() -> None:
 
 
 def test_an_archive_is_a_channel_and_a_commit_is_in_the_environment() -> None:
-    archive = built(source="s3://code/a.tar.gz", channels={"train": {"uri": "s3://data/x", "input_mode": "FastFile"}})
+    pinned = {"uri": "s3://code/a.tar.gz", "sha256": "b" * 64}
+    archive = built(source=pinned, channels={"train": {"uri": "s3://data/x", "input_mode": "FastFile"}})
     assert [(channel["ChannelName"], channel["InputMode"]) for channel in archive["InputDataConfig"]] == [
         ("spotkeep", "File"),
         ("source", "File"),
         ("train", "FastFile"),
     ]
+    assert archive["InputDataConfig"][1]["DataSource"]["S3DataSource"]["S3Uri"] == "s3://code/a.tar.gz"
+    assert archive["Environment"]["SPOTKEEP_SOURCE_SHA256"] == "b" * 64
     commit = built(source={"git": "https://example.com/a.git", "commit": "a" * 40})
     assert [channel["ChannelName"] for channel in commit["InputDataConfig"]] == ["spotkeep"]
     assert commit["Environment"]["SPOTKEEP_SOURCE_GIT_URL"] == "https://example.com/a.git"

@@ -161,14 +161,15 @@ class Region:
         }
         return self.launcher.launch(document, default_token=uuid.uuid4().hex).run
 
-    def upload_source(self) -> str:
+    def upload_source(self) -> dict[str, str]:
         archive = io.BytesIO()
         with tarfile.open(fileobj=archive, mode="w:gz") as tar:
             member = tarfile.TarInfo("train.py")
             member.size = len(SCRIPT.encode())
             tar.addfile(member, io.BytesIO(SCRIPT.encode()))
         self.s3.put_object(Bucket=self.bucket, Key="source.tar.gz", Body=archive.getvalue())
-        return f"s3://{self.bucket}/source.tar.gz"
+        sha256 = hashlib.sha256(archive.getvalue()).hexdigest()
+        return {"uri": f"s3://{self.bucket}/source.tar.gz", "sha256": sha256}
 
     def follow_until(self, run: Run, happened: Callable[[Run], Any], what: str) -> Run:
         """Look as the tracker does, again and again."""

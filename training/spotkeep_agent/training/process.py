@@ -17,7 +17,7 @@ from spotkeep.events import EVENT_PREFIX
 from spotkeep.notices.notice import NOTICE_FILE_VARIABLE
 from spotkeep.runner.job import import_root
 from spotkeep.runner.layout import BASE_DIRECTORY_VARIABLE
-from spotkeep.runner.source import GIT_COMMIT_VARIABLE, GIT_URL_VARIABLE
+from spotkeep.runner.source import GIT_COMMIT_VARIABLE, GIT_URL_VARIABLE, SHA256_VARIABLE
 from spotkeep_fleet.instance_job import InstanceJob
 from spotkeep_fleet.record import FleetRecord
 
@@ -60,6 +60,8 @@ def training_environment(
     if job.source is not None and job.source.git_url is not None:
         environment[GIT_URL_VARIABLE] = job.source.git_url
         environment[GIT_COMMIT_VARIABLE] = job.source.git_commit or ""
+    if job.source is not None and job.source.sha256 is not None:
+        environment[SHA256_VARIABLE] = job.source.sha256
     return environment
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import tarfile
 import threading
@@ -12,6 +13,7 @@ from pathlib import Path
 from spotkeep.disk.storage import LocalStorage
 from spotkeep.errors import RemoteError
 from spotkeep.remote.transfer import TransferCancelledError
+from spotkeep.runner.source import require_sha256
 from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.aws.object_files import PART_BYTES, WantedFile, fetch_files, send_file
 from spotkeep_agent.aws.object_store import objects_of
@@ -41,6 +43,7 @@ class Supplies:
 
         Raises:
             SourceUnavailableError: If something cannot be had.
+            SourceError: If the source is not the one that was launched.
             OSError: If the volume cannot be written.
         """
         configuration = self._base / "input/config"
@@ -100,6 +103,7 @@ class Supplies:
             # Most sources are small, and one request shows that there is no more of them.
             raw = objects.read(key, start=0, size=PART_BYTES)
             if len(raw) < PART_BYTES:
+                require_sha256(io.BytesIO(raw), source.sha256, name=path.name)
                 path.write_bytes(raw)
                 return
             found = objects.labels(key)
@@ -110,6 +114,8 @@ class Supplies:
                     "large in a channel"
                 )
             fetch_files([WantedFile(objects, key, size, path)], cancelled=self._cancelled)
+            with path.open("rb") as archive:
+                require_sha256(archive, source.sha256, name=path.name)
         except (RemoteError, OSError) as error:
             raise SourceUnavailableError(f"the source {source.uri} cannot be brought here: {error}") from error
 

@@ -24,7 +24,7 @@ from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.decisions.rules.rule import Rule, rule
 from spotkeep_jobs.document.limits import MAX_RUN_ID_LENGTH
 from spotkeep_jobs.document.reading import shown
-from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.request import ArchiveSource, JobRequest
 from spotkeep_jobs.errors import Problem
 
 _NAMED_LOCATIONS: Final = 3
@@ -48,8 +48,8 @@ def _data_can_be_read(request: JobRequest, defaults: DeploymentDefaults) -> Iter
         return
     locations = (f"s3://{defaults.checkpoint_bucket}/runs/", *defaults.data_locations)
     wanted = {f"channels.{channel.name}.uri": channel.uri for channel in request.channels}
-    if isinstance(request.source, str):
-        wanted = {"source": request.source, **wanted}
+    if isinstance(request.source, ArchiveSource):
+        wanted = {"source": request.source.uri, **wanted}
     for field, uri in wanted.items():
         if may_read(uri, locations=locations):
             continue

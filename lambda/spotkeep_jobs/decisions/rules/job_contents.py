@@ -14,7 +14,7 @@ from spotkeep_jobs.document.limits import (
     MAX_TAGS,
 )
 from spotkeep_jobs.document.reading import shown
-from spotkeep_jobs.document.request import GitSource, JobRequest
+from spotkeep_jobs.document.request import ArchiveSource, GitSource, JobRequest
 from spotkeep_jobs.errors import Problem
 
 OWN_TAGS: Final = {"sagemaker": 4, "ec2": 6}
@@ -34,7 +34,7 @@ def _channels_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterato
         yield Problem(
             field="channels", found=shown(name), problem="is the name of more than one channel", fix="Rename one."
         )
-    own = 2 if isinstance(request.source, str) else 1
+    own = 2 if isinstance(request.source, ArchiveSource) else 1
     fix = "Put data under a common prefix and use one channel for it."
     yield from _more_than_fit("channels", request.channels, limit=MAX_CHANNELS, own=own, fix=fix)
 
@@ -46,7 +46,8 @@ def _hyperparameters_fit(request: JobRequest, _defaults: DeploymentDefaults) -> 
 
 @rule("environment", "source")
 def _environment_fits(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    own = OWN_VARIABLES + (2 if isinstance(request.source, GitSource) else 0)
+    source = request.source
+    own = OWN_VARIABLES + (2 if isinstance(source, GitSource) else 0 if source is None else 1)
     yield from _more_than_fit(
         "environment", request.environment, limit=MAX_ENVIRONMENT, own=own, named="variables", fix=_INTO_A_FILE
     )

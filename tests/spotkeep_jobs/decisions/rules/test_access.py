@@ -74,16 +74,20 @@ def test_a_listing_of_more_than_a_folder_is_refused_with_the_slash_that_it_lacks
     assert f"Write {uri}/" in the_problem(channels={"train": uri}).fix
 
 
+def pinned(uri: str) -> dict[str, str]:
+    return {"uri": uri, "sha256": "0" * 64}
+
+
 def test_an_object_is_named_by_its_folder() -> None:
-    assert "Name s3://code/team/ in" in the_problem(source="s3://code/team/train.tar.gz").fix
-    assert "Name s3://code/ in" in the_problem(source="s3://code/train.tar.gz").fix
-    assert judged(source="s3://lab-data/train.tar.gz", channels={"train": "s3://lab-data/x.csv"}).accepted()
+    assert "Name s3://code/team/ in" in the_problem(source=pinned("s3://code/team/train.tar.gz")).fix
+    assert "Name s3://code/ in" in the_problem(source=pinned("s3://code/train.tar.gz")).fix
+    assert judged(source=pinned("s3://lab-data/train.tar.gz"), channels={"train": "s3://lab-data/x.csv"}).accepted()
 
 
 def test_all_that_cannot_be_read_or_written_is_told_at_once_with_all_else_that_is_wrong() -> None:
     problems = judged(
         keep_alive="10m",
-        source="s3://code/train.zip",
+        source=pinned("s3://code/train.zip"),
         channels={"train": "s3://one/", "test": "s3://two/", "good": "s3://lab-data/"},
         checkpoint_prefix="s3://other/model/",
     ).problems
