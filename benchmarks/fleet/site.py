@@ -46,7 +46,7 @@ class Site:
     def __init__(self, local: LocalAws) -> None:
         self.session = local.session()
         self.ec2: Any = self.session.client("ec2")
-        self.control = FleetControl(local.endpoint_url)
+        self.control = FleetControl(local)
         self.run = f"run-{uuid.uuid4().hex[:8]}"
         self.bucket = f"bucket-{uuid.uuid4().hex[:8]}"
         self.group = f"/spotkeep/{self.run}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import boto3
 import botocore.session
@@ -10,13 +10,16 @@ from botocore.config import Config
 
 from spotkeep_local.service_models import with_shared_models
 
+if TYPE_CHECKING:
+    from spotkeep_local.issued_credentials import AccessKey
 
-def local_client(service: str, *, endpoint_url: str, region: str, account_id: str) -> Any:
+
+def local_client(service: str, *, endpoint_url: str, region: str, access_key: AccessKey) -> Any:
     """A boto3 client for the local AWS, whatever credentials and settings this machine has."""
     session = boto3.Session(
         botocore_session=with_shared_models(botocore.session.Session()),
-        aws_access_key_id=account_id,
-        aws_secret_access_key="local",  # noqa: S106 - the local AWS takes any
+        aws_access_key_id=access_key.access_key_id,
+        aws_secret_access_key=access_key.secret_access_key,
         region_name=region,
     )
     return session.client(

@@ -9,17 +9,18 @@ from spotkeep_local.training.facts import JobFacts
 
 if TYPE_CHECKING:
     from spotkeep_local.capacity import CapacityScript, EventFaults
+    from spotkeep_local.lifecycle import LocalAws
 
 
 class LocalControl:
     """Talks to the control plane of a local AWS; `fleet_control` is its like for EC2.
 
     Args:
-        endpoint_url: Of the local AWS, for example `http://127.0.0.1:4566`.
+        local: The local AWS, as `lifecycle.status` finds it.
     """
 
-    def __init__(self, endpoint_url: str) -> None:
-        self._connection = ControlConnection(endpoint_url, prefix="SpotkeepLocal")
+    def __init__(self, local: LocalAws) -> None:
+        self._connection = ControlConnection(local, prefix="SpotkeepLocal")
 
     def script_capacity(self, *, run: str, script: CapacityScript) -> list[str]:
         """Puts a run's capacity under a script.

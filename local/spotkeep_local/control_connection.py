@@ -5,10 +5,17 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
 
 from spotkeep_local.bounded_reading import read_answer
 from spotkeep_local.errors import LocalAwsError
+
+if TYPE_CHECKING:
+    from spotkeep_local.lifecycle import LocalAws
 
 _TIMEOUT_SECONDS = 30.0
 _MOST_ANSWER_BYTES = 64 * 1024 * 1024
@@ -23,12 +30,15 @@ class ControlConnection:
     """Calls operations of one part of the control plane.
 
     Args:
-        endpoint_url: Of the local AWS, for example `http://127.0.0.1:4566`.
+        local: The local AWS.
         prefix: Of its targets.
     """
 
-    def __init__(self, endpoint_url: str, *, prefix: str) -> None:
-        self._endpoint_url = endpoint_url
+    def __init__(self, local: LocalAws, *, prefix: str) -> None:
+        self._endpoint_url = local.endpoint_url
+        self._signer = SigV4Auth(
+            Credentials(local.access_key.access_key_id, local.access_key.secret_access_key), "sagemaker", local.region
+        )
         self._prefix = prefix
         # A proxy in the environment has no business between this machine and itself.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -39,13 +49,18 @@ class ControlConnection:
         Raises:
             ControlError: The local AWS refused, or is not there.
         """
-        request = urllib.request.Request(  # noqa: S310 - the endpoint is the caller's own
-            self._endpoint_url,
+        signed = AWSRequest(
+            method="POST",
+            url=self._endpoint_url,
             data=json.dumps(document).encode(),
             headers={
                 "Content-Type": "application/x-amz-json-1.1",
                 "X-Amz-Target": f"{self._prefix}.{operation}",
             },
+        )
+        self._signer.add_auth(signed)
+        request = urllib.request.Request(  # noqa: S310 - the endpoint is the caller's own
+            self._endpoint_url, data=signed.data, headers=dict(signed.headers.items())
         )
         try:
             with self._opener.open(request, timeout=_TIMEOUT_SECONDS) as answer:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from spotkeep_local.capacity import EventFaults
     from spotkeep_local.ec2.market import PoolChange
     from spotkeep_local.hosts.metadata_service import MetadataFault
+    from spotkeep_local.lifecycle import LocalAws
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,11 +68,11 @@ class FleetControl:
     """Talks to the control plane of a local AWS's EC2. Every method raises ControlError when that refuses.
 
     Args:
-        endpoint_url: Of the local AWS, for example `http://127.0.0.1:4566`.
+        local: The local AWS, as `lifecycle.status` finds it.
     """
 
-    def __init__(self, endpoint_url: str) -> None:
-        self._connection = ControlConnection(endpoint_url, prefix="SpotkeepLocalEc2")
+    def __init__(self, local: LocalAws) -> None:
+        self._connection = ControlConnection(local, prefix="SpotkeepLocalEc2")
 
     def interrupt(
         self, instance_id: str, *, notice: bool = True, notice_seconds: float | None = None, takes_place: bool = True

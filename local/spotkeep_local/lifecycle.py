@@ -28,12 +28,13 @@ import botocore.session
 from botocore.config import Config
 
 from spotkeep_local import process_identity
+from spotkeep_local.admission import HEALTH_PATH
 from spotkeep_local.bounded_reading import read_answer, read_end
 from spotkeep_local.byte_code import keeping_byte_code
 from spotkeep_local.errors import PortInUseError, RunningElsewhereError, StartError, StopError
+from spotkeep_local.issued_credentials import AccessKey, read_person_key
 from spotkeep_local.options import ServerOptions
 from spotkeep_local.record import ServerRecord
-from spotkeep_local.server import HEALTH_PATH
 from spotkeep_local.service_models import with_shared_models
 from spotkeep_local.state_directory import StateDirectory
 from spotkeep_local.training.host import end_orphans
@@ -73,6 +74,7 @@ class LocalAws:
         port: Where it listens, on 127.0.0.1.
         account_id: The twelve digits in its ARNs.
         region: The region of its resources.
+        access_key: What it answers to: the one that it issued to the person at the command line.
     """
 
     state_dir: Path
@@ -81,6 +83,7 @@ class LocalAws:
     port: int
     account_id: str
     region: str
+    access_key: AccessKey
 
     def environment(self) -> dict[str, str]:
         """What makes any AWS client talk to this local AWS and to nothing else.
@@ -90,8 +93,7 @@ class LocalAws:
         """
         nothing = str(self.state_dir / "none")
         return {
-            "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test",
+            **self.access_key.environment(),
             "AWS_CONFIG_FILE": nothing,
             "AWS_DEFAULT_REGION": self.region,
             "AWS_EC2_METADATA_DISABLED": "true",
@@ -112,8 +114,8 @@ class LocalSession:
         self._endpoint_url = local.endpoint_url
         self._session = boto3.Session(
             botocore_session=with_shared_models(botocore.session.Session(session_vars=_NO_CONFIGURATION)),
-            aws_access_key_id="test",
-            aws_secret_access_key="test",  # noqa: S106 - the local AWS checks no signature
+            aws_access_key_id=local.access_key.access_key_id,
+            aws_secret_access_key=local.access_key.secret_access_key,
             region_name=local.region,
         )
 
@@ -184,6 +186,9 @@ def status(state_dir: Path) -> LocalAws | None:
     record = ServerRecord.read(directory.record)
     if record is None or not _answers(record):
         return None
+    access_key = read_person_key(directory.credentials, account_id=record.account_id)
+    if access_key is None:
+        return None
     return LocalAws(
         state_dir=directory.root,
         endpoint_url=record.endpoint_url,
@@ -191,6 +196,7 @@ def status(state_dir: Path) -> LocalAws | None:
         port=record.port,
         account_id=record.account_id,
         region=record.region,
+        access_key=access_key,
     )
 
 

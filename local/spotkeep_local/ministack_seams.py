@@ -12,14 +12,18 @@ from __future__ import annotations
 import importlib.metadata
 import inspect
 import json
+import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ministack import app as _app  # type: ignore[import-untyped]
-from ministack.core import persistence as _persistence  # type: ignore[import-untyped]
+from ministack.core import lambda_runtime as _lambda_runtime  # type: ignore[import-untyped]
+from ministack.core import persistence as _persistence
 from ministack.core import router as _router
 from ministack.services import ec2 as _ec2  # type: ignore[import-untyped]
 from ministack.services import eventbridge as _eventbridge
+from ministack.services import iam as _iam
 from ministack.services import ssm as _ssm
+from ministack.services import sts as _sts
 
 from spotkeep_local.errors import IncompatibleMinistackError
 
@@ -108,6 +112,12 @@ def _moved_seams() -> Sequence[str]:
         problems.append("app._handle_lambda_url_request no longer answers function URLs")
     if not callable(getattr(_app, "_build_persistence_save_dict", None)):
         problems.append("app._build_persistence_save_dict is gone")
+    if list(inspect.signature(getattr(_lambda_runtime, "execution_credentials", check)).parameters) != ["config"]:
+        problems.append("lambda_runtime.execution_credentials no longer takes a function's configuration")
+    if not isinstance(getattr(_sts, "_sessions", None), dict):
+        problems.append("sts._sessions no longer maps an access key id to a session")
+    if not hasattr(_iam, "_roles"):
+        problems.append("iam._roles is gone")
     return problems
 
 
@@ -338,6 +348,56 @@ def publish_event(*, source: str, detail_type: str, detail: Mapping[str, Any], r
     answer = json.loads(body)
     if answer["FailedEntryCount"]:
         raise IncompatibleMinistackError(f"the event bus refused an event of {source}: {answer['Entries']}")
+
+
+def give_functions_credentials(credentials_of: Callable[[str, str, str], dict[str, str]]) -> None:
+    """Decides what functions find in their environment as credentials.
+
+    Args:
+        credentials_of: From a function's ARN, its name and its role's ARN to environment variables.
+    """
+
+    def execution_credentials(config: Mapping[str, Any]) -> dict[str, str]:
+        return credentials_of(config["FunctionArn"], config["FunctionName"], config.get("Role", ""))
+
+    _lambda_runtime.execution_credentials = execution_credentials
+    # It is imported at the first request to Lambda, and takes the name from there.
+    if (loaded := sys.modules.get("ministack.services.lambda_svc")) is not None:
+        loaded.execution_credentials = execution_credentials  # type: ignore[attr-defined]
+
+
+def session(access_key_id: str) -> dict[str, Any] | None:
+    """A session: Arn, UserId, SecretAccessKey, SessionToken, Expiration in epoch seconds; None for an unknown key."""
+    found: dict[str, Any] | None = _sts._sessions.get(access_key_id)
+    return found
+
+
+def add_session(
+    access_key_id: str, *, secret_access_key: str, session_token: str | None, arn: str, user_id: str
+) -> None:
+    """Lets ministack know an access key, as if STS had handed it out.
+
+    sts:GetCallerIdentity answers with its principal, events of function URLs name it, and presigned requests of S3,
+    whose signatures ministack verifies, are taken. To be called in the thread of the event loop.
+    """
+    _sts._sessions[access_key_id] = {
+        "Arn": arn,
+        "UserId": user_id,
+        "SecretAccessKey": secret_access_key,
+        "SessionToken": session_token,
+        "Expiration": None,
+    }
+
+
+def remove_session(access_key_id: str) -> None:
+    """Lets ministack forget an access key; to be called in the thread of the event loop."""
+    _sts._sessions.pop(access_key_id, None)
+
+
+def role_id(name: str) -> str:
+    """The unique id of a role; an invented one where there is no such role, as STS does here."""
+    role = _iam._roles.get(name) or {}
+    return str(role.get("RoleId") or f"AROA{name.upper()[:17]}")
 
 
 def state_getters() -> dict[str, Callable[[], dict[str, Any] | None]]:

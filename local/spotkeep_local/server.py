@@ -26,7 +26,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_local import crash_repair, own_addresses, process_identity
+from spotkeep_local.admission import HEALTH_PATH, Admission
 from spotkeep_local.errors import LocalAwsError, PersistenceError
+from spotkeep_local.issued_credentials import AccessKey, CredentialRegistry, Principal, make_person_key
 from spotkeep_local.options import ServerOptions
 from spotkeep_local.persistence import StateSaver
 from spotkeep_local.record import ServerRecord
@@ -35,7 +37,6 @@ from spotkeep_local.state_directory import StateDirectory
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-HEALTH_PATH = "/_spotkeep/health"
 _READ_ONLY_METHODS = ("GET", "HEAD", "OPTIONS")
 _SHUTDOWN_GRACE_SECONDS = 1.0
 _LOOPBACK = "127.0.0.1"
@@ -48,14 +49,12 @@ def server_environment(
     """The whole environment of the daemon, and so of the functions it runs.
 
     Everything about AWS, Docker and proxies that the caller's shell holds is left out: a function must reach
-    this local AWS with these credentials and nothing else.
+    this local AWS, with the credentials that are issued to it, and nothing else.
     """
     kept = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
     nothing = str(directory.root / "none")
     return {
         **{name: inherited[name] for name in kept if name in inherited},
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
         "AWS_CONFIG_FILE": nothing,
         "AWS_DEFAULT_REGION": options.region,
         "AWS_EC2_METADATA_DISABLED": "true",
@@ -124,6 +123,47 @@ class _MinistackState:
             crash_repair.keep_function_code(self.directory)
 
 
+@dataclass(frozen=True)
+class _Sessions:
+    """ministack's sessions, for the registry of access keys. ministack goes through them in the event loop's thread."""
+
+    loop: asyncio.AbstractEventLoop
+    account_id: str
+
+    def find(self, access_key_id: str) -> AccessKey | None:
+        from spotkeep_local import ministack_seams
+
+        session = ministack_seams.session(access_key_id)
+        if session is None:
+            return None
+        return AccessKey(
+            access_key_id=access_key_id,
+            secret_access_key=session["SecretAccessKey"],
+            session_token=session["SessionToken"],
+            expires_at=session["Expiration"],
+            principal=Principal(arn=session["Arn"], user_id=session["UserId"], account_id=self.account_id),
+        )
+
+    def add(self, key: AccessKey) -> None:
+        from spotkeep_local import ministack_seams
+
+        self.loop.call_soon_threadsafe(
+            functools.partial(
+                ministack_seams.add_session,
+                key.access_key_id,
+                secret_access_key=key.secret_access_key,
+                session_token=key.session_token,
+                arn=key.principal.arn,
+                user_id=key.principal.user_id,
+            )
+        )
+
+    def remove(self, key: AccessKey) -> None:
+        from spotkeep_local import ministack_seams
+
+        self.loop.call_soon_threadsafe(ministack_seams.remove_session, key.access_key_id)
+
+
 def _version(path: Path) -> tuple[int, int] | None:
     try:
         status = path.stat()
@@ -179,6 +219,7 @@ async def _serve(
     directory: StateDirectory,
     options: ServerOptions,
     record: ServerRecord,
+    person: AccessKey,
     announce_ready: Callable[[], None],
 ) -> None:
     # Late, because ministack reads the environment while it is imported.
@@ -206,8 +247,19 @@ async def _serve(
         ministack_seams.publish_event(source=source, detail_type=detail_type, detail=detail, resources=resources)
         saver.note_change()
 
+    registry = CredentialRegistry(
+        account_id=options.account_id,
+        person=person,
+        sessions=_Sessions(loop, account_id=options.account_id),
+        role_id=ministack_seams.role_id,
+    )
+    ministack_seams.give_functions_credentials(
+        lambda arn, name, role: registry.of_role(role, session=name, holder=arn).environment()
+    )
+
     training = TrainingService(
         state_dir=directory.training,
+        credentials=registry,
         endpoint_url=record.endpoint_url,
         options=options,
         publish_event=functools.partial(publish_event, "aws.sagemaker"),
@@ -233,9 +285,14 @@ async def _serve(
         host_patterns=[r"servicequotas\."],
     )
 
-    where = {"endpoint_url": record.endpoint_url, "region": options.region, "account_id": options.account_id}
-    iam = local_client("iam", **where)
-    surroundings = MinistackSurroundings(iam=iam, cloudwatch=local_client("cloudwatch", **where), region=options.region)
+    where = {"endpoint_url": record.endpoint_url, "region": options.region}
+    iam = local_client("iam", **where, access_key=registry.own)
+    surroundings = MinistackSurroundings(
+        iam=iam,
+        cloudwatch=local_client("cloudwatch", **where, access_key=registry.own),
+        region=options.region,
+        credentials=registry,
+    )
 
     ec2 = Ec2Service(
         state_dir=directory.ec2,
@@ -321,7 +378,8 @@ async def _serve(
         on_started=when_started,
         on_change=saver.note_change,
     )
-    await serve(application, config, shutdown_trigger=shutdown_trigger)
+    admission = Admission(application, port=record.port, find=registry.find)
+    await serve(admission, config, shutdown_trigger=shutdown_trigger)
 
 
 def _hold(lock: Path) -> int:
@@ -401,6 +459,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             region=options.region,
             account_id=options.account_id,
         )
+        person = make_person_key(directory.credentials, account_id=options.account_id)
         own_addresses.move_to(record.port, services=directory.services, account_id=options.account_id)
         environment = server_environment(directory, port=record.port, options=options, inherited=os.environ)
         record.write(directory.record)
@@ -417,6 +476,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 directory=directory,
                 options=options,
                 record=record,
+                person=person,
                 announce_ready=lambda: _say_ready(given.ready_fd),
             )
         )

@@ -27,6 +27,11 @@ class StateDirectory:
         return self.root / "local.json"
 
     @property
+    def credentials(self) -> Path:
+        """The access key of the person at the command line."""
+        return self.root / "credentials.json"
+
+    @property
     def last_port(self) -> Path:
         """The port of the last server, so that the next one takes the same."""
         return self.root / "port"
@@ -97,14 +102,16 @@ class StateDirectory:
         return self.root / "discarded"
 
     def create(self) -> None:
-        """Creates the directories that are not there yet.
+        """Creates the directories that are not there yet, and keeps other users out of all of them.
 
         Raises:
             PersistenceError: One cannot be created.
         """
-        for directory in (self.services, self.objects, self.home, self.temporary):
+        for directory in (self.root, self.services, self.objects, self.home, self.temporary):
             try:
                 directory.mkdir(parents=True, exist_ok=True)
+                if directory == self.root:
+                    directory.chmod(0o700)
             except OSError as error:
                 raise PersistenceError(
                     f"the local AWS cannot keep its state in {directory}: {error.strerror}; "

@@ -181,7 +181,7 @@ class _FleetRehearsal:
             deployment = connect(local)
             replace_earlier(local, deployment.runs, names=names)
             session = local.session()
-            control, s3 = FleetControl(local.endpoint_url), session.client("s3")
+            control, s3 = FleetControl(local), session.client("s3")
             run, reference = (_Fleet(name, ec2=session.client("ec2"), control=control) for name in names)
             subscriber = Subscriber.subscribe(
                 sns=session.client("sns"),

@@ -177,7 +177,7 @@ class _PoolRehearsal:
             self._staging.deploy(local)
             deployment = connect(local)
             replace_earlier(local, deployment.runs, names=(self._first, self._second))
-            session, control = local.session(), LocalControl(local.endpoint_url)
+            session, control = local.session(), LocalControl(local)
             logs = CloudWatchJobLogs(session.client("logs"))
             subscriber = Subscriber.subscribe(
                 sns=session.client("sns"),

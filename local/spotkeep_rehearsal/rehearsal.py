@@ -135,7 +135,7 @@ class _Rehearsal:
             if self._plan.deploy:
                 self._staging.deploy(local)
             deployment = connect(local)
-            session, control = local.session(), LocalControl(local.endpoint_url)
+            session, control = local.session(), LocalControl(local)
             subscriber = Subscriber.subscribe(
                 sns=session.client("sns"),
                 sqs=session.client("sqs"),

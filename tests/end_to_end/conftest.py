@@ -44,7 +44,7 @@ class DeployedApp:
 
     @property
     def control(self) -> LocalControl:
-        return LocalControl(self.local.endpoint_url)
+        return LocalControl(self.local)
 
     @cached_property
     def connection(self) -> dict[str, Any]:

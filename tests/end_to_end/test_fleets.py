@@ -40,7 +40,7 @@ class OnEc2:
     def __init__(self, app: DeployedApp) -> None:
         self.app = app
         self.ec2 = app.client("ec2")
-        self.control = FleetControl(app.local.endpoint_url)
+        self.control = FleetControl(app.local)
 
     def launch(self, command: str, **fields: Any) -> str:
         run = f"fleet-{uuid.uuid4().hex[:8]}"

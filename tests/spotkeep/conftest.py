@@ -236,6 +236,8 @@ class FaultyNetwork:
         self, method: str, path: str, headers: dict[str, str], body: bytes
     ) -> tuple[int, list[tuple[str, str]], bytes]:
         headers.pop("Expect", None)
+        # Clients name this network's port, and the local AWS answers requests to its own only.
+        headers["Host"] = "{}:{}".format(*self._target)
         connection = http.client.HTTPConnection(*self._target, timeout=30)
         try:
             connection.request(method, path, body=body, headers=headers)

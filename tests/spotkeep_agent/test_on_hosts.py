@@ -57,7 +57,7 @@ def job(site: Site, *, pause_s: float) -> InstanceJob:
 @pytest.fixture
 def hosts(local_aws: Any) -> Iterator[Site]:
     """Hosts with namespaces and block devices."""
-    platform = FleetControl(local_aws.endpoint_url).platform()
+    platform = FleetControl(local_aws).platform()
     if platform.isolation != "namespace":
         pytest.skip(f"no hosts with block devices here: {platform.reason}")
     hosts = Site(local_aws)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -30,15 +31,15 @@ if TYPE_CHECKING:
 )
 def test_what_is_refused_says_why(local_aws: LocalAws, act: Callable[[FleetControl], object], complaint: str) -> None:
     with pytest.raises(ControlError, match=complaint):
-        act(FleetControl(local_aws.endpoint_url))
+        act(FleetControl(local_aws))
 
 
-def test_without_a_local_aws_there_is_a_way_to_get_one() -> None:
-    control = FleetControl(f"http://127.0.0.1:{lifecycle.free_port()}")
+def test_without_a_local_aws_there_is_a_way_to_get_one(local_aws: LocalAws) -> None:
+    control = FleetControl(replace(local_aws, endpoint_url=f"http://127.0.0.1:{lifecycle.free_port()}"))
     with pytest.raises(ControlError, match="spotkeep local up"):
         control.change_pool(PoolChange(zone="us-east-1a", capacity=0))
 
 
 def test_the_platform_says_what_instances_are(local_aws: LocalAws) -> None:
-    platform = FleetControl(local_aws.endpoint_url).platform()
+    platform = FleetControl(local_aws).platform()
     assert (platform.isolation, platform.reason is None) in {("namespace", True), ("relocated", False)}

@@ -67,7 +67,7 @@ class Site:
         )  # fmt: skip
         self.tracking.table.open_run(run=head, attempt=Attempt(run=run, attempt=1, job_name=head.job_name, **shared))
         if script is not None:
-            LocalControl(self.local.endpoint_url).script_capacity(run=run, script=script)
+            LocalControl(self.local).script_capacity(run=run, script=script)
         self.client("s3").put_object(Bucket=self.bucket, Key="code/train.py", Body=SCRIPT.encode())
         code: Any = {"S3DataType": "S3Prefix", "S3Uri": f"s3://{self.bucket}/code/"}
         answer = self.client("sagemaker").create_training_job(

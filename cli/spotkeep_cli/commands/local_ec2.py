@@ -173,7 +173,7 @@ def _control() -> "FleetControl":
     from spotkeep_cli.connection import running_local_aws
     from spotkeep_local.fleet_control import FleetControl
 
-    return FleetControl(running_local_aws().endpoint_url)
+    return FleetControl(running_local_aws())
 
 
 def _instances() -> "Iterator[dict[str, Any]]":

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from spotkeep_local.ec2.records import InstanceProfile
     from spotkeep_local.hosts.host import Host
     from spotkeep_local.hosts.isolation import HostPlatform
+    from spotkeep_local.hosts.metadata import Credentials
 
 _Resource = TypeVar("_Resource", Volume, Snapshot, Instance, Fleet)
 
@@ -73,6 +74,14 @@ class Surroundings(Protocol):
 
     def instance_profile(self, *, arn: str | None, name: str | None) -> InstanceProfile | None:
         """An instance profile and its role; None when there is none."""
+        ...
+
+    def role_credentials(self, role: str, *, instance_id: str) -> Credentials:
+        """What an instance acts in its role with; good until `revoke_credentials`."""
+        ...
+
+    def revoke_credentials(self, instance_id: str) -> None:
+        """Takes back what `role_credentials` gave an instance."""
         ...
 
     def alarm_rings(self, arn: str) -> bool:

@@ -343,6 +343,7 @@ class Instances:
         for volume in cloud.volumes:
             if volume.attachment is not None and volume.attachment.instance_id == instance.instance_id:
                 cloud.volumes.put(replace(volume, attachment=None))
+        cloud.surroundings.revoke_credentials(instance.instance_id)
         self._announce(ended)
         self._on_ended(ended)
         cloud.wake()
@@ -366,6 +367,7 @@ class Instances:
         # Without the lock: a metadata service that waited for it would answer late.
         instance = self._cloud.instances[instance_id]
         announced = instance.interruption
+        role = instance.profile.role if instance.profile else None
         return InstanceMetadata(
             instance_id=instance.instance_id,
             instance_type=instance.instance_type,
@@ -382,7 +384,8 @@ class Instances:
             user_data=instance.user_data,
             profile_arn=instance.profile.arn if instance.profile else None,
             profile_id=instance.profile.profile_id if instance.profile else "",
-            role=instance.profile.role if instance.profile else None,
+            role=role,
+            credentials=self._cloud.surroundings.role_credentials(role, instance_id=instance_id) if role else None,
             tags=instance.tags,
             settings=instance.settings,
             interruption_at=announced.at if announced else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +11,14 @@ from botocore.exceptions import ClientError
 from spotkeep_local import ministack_seams
 from spotkeep_local.ec2.cloud import LaunchTemplate, Subnet
 from spotkeep_local.ec2.records import InstanceProfile
+from spotkeep_local.hosts.metadata import Credentials
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from spotkeep_local.issued_credentials import CredentialRegistry
+
+_CREDENTIALS_SECONDS = 6 * 3600.0
 _DATA_LISTS = ("BlockDeviceMappings", "NetworkInterfaces", "TagSpecifications", "SecurityGroupIds")
 
 
@@ -24,12 +29,14 @@ class MinistackSurroundings:
         iam: A boto3 client.
         cloudwatch: A boto3 client.
         region: Of the local AWS.
+        credentials: Where instances get theirs from.
     """
 
-    def __init__(self, *, iam: Any, cloudwatch: Any, region: str) -> None:
+    def __init__(self, *, iam: Any, cloudwatch: Any, region: str, credentials: CredentialRegistry) -> None:
         self._iam = iam
         self._cloudwatch = cloudwatch
         self._region = region
+        self._credentials = credentials
 
     def zones(self) -> list[str]:
         """See `Surroundings`."""
@@ -81,6 +88,20 @@ class MinistackSurroundings:
             profile_id=profile["InstanceProfileId"],
             role=roles[0]["RoleName"] if roles else profile["InstanceProfileName"],
         )
+
+    def role_credentials(self, role: str, *, instance_id: str) -> Credentials:
+        """See `Surroundings`."""
+        key = self._credentials.of_role(role, session=instance_id, holder=instance_id)
+        return Credentials(
+            access_key_id=key.access_key_id,
+            secret_access_key=key.secret_access_key,
+            token=key.session_token or "",
+            expires_at=time.time() + _CREDENTIALS_SECONDS,
+        )
+
+    def revoke_credentials(self, instance_id: str) -> None:
+        """See `Surroundings`."""
+        self._credentials.revoke(instance_id)
 
     def alarm_rings(self, arn: str) -> bool:
         """See `Surroundings`."""

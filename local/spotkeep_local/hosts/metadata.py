@@ -32,6 +32,20 @@ class MetadataSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Credentials:
+    """The role's credentials.
+
+    Attributes:
+        expires_at: Epoch seconds.
+    """
+
+    access_key_id: str
+    secret_access_key: str
+    token: str
+    expires_at: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class InstanceMetadata:
     """All that the metadata service of one instance knows at one moment.
 
@@ -39,6 +53,7 @@ class InstanceMetadata:
         interruption_at: When a spot instance is taken away, epoch seconds; None while nothing is announced.
         rebalance_at: When a rebalance was recommended, epoch seconds; None when it was not.
         role: The name of the role in the instance profile; None without a profile.
+        credentials: Of the role; None without one.
         launched_at: Epoch seconds.
     """
 
@@ -58,39 +73,25 @@ class InstanceMetadata:
     profile_arn: str | None = None
     profile_id: str = ""
     role: str | None = None
+    credentials: Credentials | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
     settings: MetadataSettings = field(default_factory=MetadataSettings)
     interruption_at: float | None = None
     rebalance_at: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Credentials:
-    """What the role's credentials are here: the local AWS takes any.
-
-    Attributes:
-        expires_at: Epoch seconds.
-    """
-
-    access_key_id: str
-    secret_access_key: str
-    token: str
-    expires_at: float
-
-
-def answer(metadata: InstanceMetadata, path: str, *, credentials: Credentials, now: float) -> str | None:
+def answer(metadata: InstanceMetadata, path: str, *, now: float) -> str | None:
     """What the service answers for a path.
 
     Args:
         metadata: Of the instance.
         path: For example `/latest/meta-data/instance-id`; a directory's listing with or without the last slash.
-        credentials: Of its role.
         now: Epoch seconds.
 
     Returns:
         The text; None where the real service answers 404.
     """
-    leaves = _leaves(metadata, credentials=credentials, now=now)
+    leaves = _leaves(metadata, now=now)
     asked = path.strip("/")
     if asked in leaves:
         return leaves[asked]
@@ -103,7 +104,7 @@ def _child(leaf: str, directory: str) -> str:
     return name + slash
 
 
-def _leaves(metadata: InstanceMetadata, *, credentials: Credentials, now: float) -> dict[str, str]:
+def _leaves(metadata: InstanceMetadata, *, now: float) -> dict[str, str]:
     meta = {
         "ami-id": metadata.image_id,
         "ami-launch-index": "0",
@@ -133,7 +134,7 @@ def _leaves(metadata: InstanceMetadata, *, credentials: Credentials, now: float)
                 "InstanceProfileId": metadata.profile_id,
             }
         )
-    if metadata.role is not None:
+    if metadata.role is not None and (credentials := metadata.credentials) is not None:
         meta[f"iam/security-credentials/{metadata.role}"] = _json(
             {
                 "Code": "Success",

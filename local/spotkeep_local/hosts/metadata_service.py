@@ -14,7 +14,7 @@ from enum import StrEnum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local.hosts.metadata import Credentials, answer
+from spotkeep_local.hosts.metadata import answer
 
 if TYPE_CHECKING:
     import socket
@@ -26,7 +26,6 @@ _TOKEN_PATH = "/latest/api/token"  # noqa: S105 - where to ask for one
 _TOKEN_HEADER = "X-aws-ec2-metadata-token"  # noqa: S105
 _TTL_HEADER = "X-aws-ec2-metadata-token-ttl-seconds"
 _LONGEST_TTL_SECONDS = 21_600
-_CREDENTIALS_SECONDS = 6 * 3600.0
 _LONGEST_HANG_SECONDS = 600.0
 
 
@@ -52,6 +51,7 @@ class MetadataService:
 
     def __init__(self, listening: socket.socket, *, read: Callable[[], InstanceMetadata]) -> None:
         self._read = read
+        self.address: tuple[str, int] = listening.getsockname()
         self._expiry_of_token: dict[str, float] = {}
         self._closed = threading.Event()
         self.fault = MetadataFault.NONE
@@ -130,20 +130,16 @@ class _Handler(BaseHTTPRequestHandler):
         if ttl_seconds == 0 or (ttl_seconds is None and metadata.settings.token_required):
             self._answer(401)
             return
-        now = time.time()
-        credentials = Credentials(
-            access_key_id=metadata.account_id,
-            secret_access_key="local",  # noqa: S106 - the local AWS takes any
-            token="local",  # noqa: S106
-            expires_at=now + _CREDENTIALS_SECONDS,
-        )
-        text = answer(metadata, self.path.partition("?")[0], credentials=credentials, now=now)
+        text = answer(metadata, self.path.partition("?")[0], now=time.time())
         if text is None:
             self._answer(404)
         else:
             self._answer(200, text, ttl_seconds=ttl_seconds)
 
     def _is_faulty(self) -> bool:
+        if self._comes_from_a_page():
+            self._answer(403)
+            return True
         fault = self.metadata_service.fault
         if fault is MetadataFault.HANG:
             self.metadata_service.hang()
@@ -153,6 +149,13 @@ class _Handler(BaseHTTPRequestHandler):
         elif fault is MetadataFault.ERROR:
             self._answer(500)
         return fault is not MetadataFault.NONE
+
+    def _comes_from_a_page(self) -> bool:
+        """On loopback a browser can reach the service: under a name that was rebound, if it is to read the answer."""
+        host, port = self.metadata_service.address
+        if self.headers.get("Host") not in (f"{host}:{port}", host):
+            return True
+        return any(name.lower() == "origin" or name.lower().startswith("sec-fetch-") for name in self.headers)
 
     def _is_disabled(self) -> bool:
         if self.metadata_service.metadata().settings.enabled:

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from spotkeep_local.issued_credentials import AccessKey
     from spotkeep_local.options import ServerOptions
     from spotkeep_local.training.job import TrainingJob
 
+SESSION_NAME = "SageMaker"
+"""Of the session of its role that a training job acts in."""
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -19,7 +22,9 @@ def job_path() -> str:
     return f"{Path(sys.prefix) / 'bin'}:{_SYSTEM_PATH}"
 
 
-def job_environment(job: TrainingJob, *, endpoint_url: str, options: ServerOptions) -> dict[str, str]:
+def job_environment(
+    job: TrainingJob, *, endpoint_url: str, access_key: AccessKey, options: ServerOptions
+) -> dict[str, str]:
     """Everything but what depends on the host: HOME, TMPDIR, where byte code goes.
 
     `python3` is the local AWS's own interpreter, which stands for the one in the training image. Its output is
@@ -28,7 +33,8 @@ def job_environment(job: TrainingJob, *, endpoint_url: str, options: ServerOptio
     Args:
         job: Its request's Environment wins over everything else here.
         endpoint_url: Of the local AWS.
-        options: Region and account.
+        access_key: Of the job's role.
+        options: The region.
     """
     environment = {
         "PATH": job_path(),
@@ -39,8 +45,7 @@ def job_environment(job: TrainingJob, *, endpoint_url: str, options: ServerOptio
         "AWS_REGION": options.region,
         "AWS_DEFAULT_REGION": options.region,
         "AWS_ENDPOINT_URL": endpoint_url,
-        "AWS_ACCESS_KEY_ID": options.account_id,
-        "AWS_SECRET_ACCESS_KEY": "local",
+        **access_key.environment(),
         "AWS_EC2_METADATA_DISABLED": "true",
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,

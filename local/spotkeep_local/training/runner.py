@@ -39,7 +39,7 @@ from spotkeep_local.training.object_store import ObjectStore, S3Location
 from spotkeep_local.training.opt_ml import HOST_NAME, OptMl
 from spotkeep_local.training.output import upload_model, upload_output_data
 from spotkeep_local.training.pool_status import PoolStatus
-from spotkeep_local.training.process_environment import job_environment
+from spotkeep_local.training.process_environment import SESSION_NAME, job_environment
 from spotkeep_local.training.request_rules import (
     DEFAULT_CHECKPOINT_PATH,
     keep_alive_seconds,
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from spotkeep_local.capacity import CapacityScript, Interruption
+    from spotkeep_local.issued_credentials import CredentialRegistry
     from spotkeep_local.options import ServerOptions
     from spotkeep_local.training.journal import Journal
 
@@ -70,6 +71,7 @@ class Platform:
     store: ObjectStore
     logs_client: Any
     endpoint_url: str
+    credentials: CredentialRegistry
     hosts_folder: Path
     options: ServerOptions
     journal: Journal
@@ -191,6 +193,8 @@ class JobRunner:
             _LOG.exception("the training job %s cannot go on", self._job.name)
             self._lose_host()
             self._finish_failed(f"InternalServerError: {type(error).__name__}: {error}")
+        finally:
+            self._platform.credentials.revoke(self.job.arn)
 
     def _train_to_the_end(self) -> Ending:
         job = self.job
@@ -296,7 +300,14 @@ class JobRunner:
         host = Host(
             folder=folder,
             command=[*algorithm["ContainerEntrypoint"], *algorithm.get("ContainerArguments", [])],
-            environment=job_environment(job, endpoint_url=self._platform.endpoint_url, options=self._platform.options),
+            environment=job_environment(
+                job,
+                endpoint_url=self._platform.endpoint_url,
+                access_key=self._platform.credentials.of_role(
+                    job.request["RoleArn"], session=SESSION_NAME, holder=job.arn
+                ),
+                options=self._platform.options,
+            ),
             own_image=keep_alive_seconds(job.request) > 0 or job.takes_over is not None,
             isolation=isolation,
             on_line=self._on_line,

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from spotkeep_local.issued_credentials import CredentialRegistry
     from spotkeep_local.options import ServerOptions
 
 Answer = tuple[int, dict[str, str], bytes]
@@ -65,15 +66,23 @@ class TrainingService:
     Args:
         state_dir: Where the service keeps its journal and the hosts' files.
         endpoint_url: Where the local AWS listens; S3 and CloudWatch Logs are reached there.
+        credentials: Where jobs, and the service itself, get theirs from.
         options: Of the local AWS.
         publish_event: Puts an `aws.sagemaker` event on the default bus; called from a thread of its own.
     """
 
     def __init__(
-        self, *, state_dir: Path, endpoint_url: str, options: ServerOptions, publish_event: PublishEvent
+        self,
+        *,
+        state_dir: Path,
+        endpoint_url: str,
+        credentials: CredentialRegistry,
+        options: ServerOptions,
+        publish_event: PublishEvent,
     ) -> None:
         self._options = options
         self._endpoint_url = endpoint_url
+        self._credentials = credentials
         self._folder = state_dir
         self._journal = Journal(self._folder / "jobs")
         self._events = StateChangeEvents(publish_event)
@@ -105,15 +114,13 @@ class TrainingService:
 
     def start(self) -> None:
         """Takes up the jobs of an earlier server. The endpoint must answer by now or within seconds."""
-        where = {
-            "endpoint_url": self._endpoint_url,
-            "region": self._options.region,
-            "account_id": self._options.account_id,
-        }
+        where = {"endpoint_url": self._endpoint_url, "region": self._options.region}
+        own = self._credentials.own
         self._platform = Platform(
-            store=ObjectStore(local_client("s3", **where)),
-            logs_client=local_client("logs", **where),
+            store=ObjectStore(local_client("s3", **where, access_key=own)),
+            logs_client=local_client("logs", **where, access_key=own),
             endpoint_url=self._endpoint_url,
+            credentials=self._credentials,
             hosts_folder=self._folder / "hosts",
             options=self._options,
             journal=self._journal,

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 
 from spotkeep.errors import RemoteError
@@ -28,28 +27,14 @@ REGION = "us-east-1"
 
 
 @pytest.fixture
-def endpoint(local_aws: Any) -> str:
-    return str(local_aws.endpoint_url)
+def calls(local_aws: Any) -> AwsCalls:
+    return AwsCalls(region=REGION, environment=local_aws.environment())
 
 
 @pytest.fixture
-def calls(endpoint: str) -> AwsCalls:
-    environment = {
-        "AWS_ENDPOINT_URL": endpoint,
-        "AWS_ACCESS_KEY_ID": os.environ["AWS_ACCESS_KEY_ID"],
-        "AWS_SECRET_ACCESS_KEY": os.environ["AWS_SECRET_ACCESS_KEY"],
-    }
-    return AwsCalls(region=REGION, environment=environment)
-
-
-def client(name: Any, endpoint: str) -> Any:
-    return boto3.client(name, endpoint_url=endpoint, region_name=REGION)
-
-
-@pytest.fixture
-def table(endpoint: str) -> Iterator[str]:
+def table(local_aws: Any) -> Iterator[str]:
     name = f"runs-{uuid.uuid4().hex[:8]}"
-    dynamodb = client("dynamodb", endpoint)
+    dynamodb = local_aws.session().client("dynamodb")
     dynamodb.create_table(
         TableName=name,
         KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
@@ -61,17 +46,17 @@ def table(endpoint: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def bucket(endpoint: str) -> str:
+def bucket(local_aws: Any) -> str:
     name = f"bucket-{uuid.uuid4().hex[:8]}"
-    client("s3", endpoint).create_bucket(Bucket=name)
+    local_aws.session().client("s3").create_bucket(Bucket=name)
     return name
 
 
-def test_of_two_writers_one_is_refused(calls: AwsCalls, endpoint: str, table: str) -> None:
+def test_of_two_writers_one_is_refused(calls: AwsCalls, local_aws: Any, table: str) -> None:
     records = FleetRecords(calls, table=table, run="r")
     assert records.read() is None
     first = opened(run="r", job=InstanceJob(("x",), VolumeSpec(size_gb=8)))
-    client("dynamodb", endpoint).put_item(
+    local_aws.session().client("dynamodb").put_item(
         TableName=table,
         Item={"pk": {"S": "fleet#r"}, "sk": {"S": "fleet"}, "version": {"N": "0"}, "record": {"S": encode(first)}},
     )
@@ -83,7 +68,7 @@ def test_of_two_writers_one_is_refused(calls: AwsCalls, endpoint: str, table: st
     assert records.read() == replace(first, operations=1, version=1)
 
 
-def test_objects_are_written_listed_read_and_deleted(calls: AwsCalls, endpoint: str, bucket: str) -> None:
+def test_objects_are_written_listed_read_and_deleted(calls: AwsCalls, local_aws: Any, bucket: str) -> None:
     objects = objects_of(calls, bucket)
     for number in range(3):
         objects.write(f"a b/{number}+é", b"x" * number, labels={"spotkeep-content": "ab"})
@@ -92,7 +77,7 @@ def test_objects_are_written_listed_read_and_deleted(calls: AwsCalls, endpoint: 
     assert objects.labels("a b/9") is None
     objects.write("digits", b"0123456789", labels={})
     assert objects.read("digits", start=2, size=3) == b"234"
-    assert client("s3", endpoint).get_object(Bucket=bucket, Key="digits")["Body"].read() == b"0123456789"
+    assert local_aws.session().client("s3").get_object(Bucket=bucket, Key="digits")["Body"].read() == b"0123456789"
     objects.delete("digits")
     with pytest.raises(RemoteError) as caught:
         objects.read("digits", start=0, size=1)
@@ -111,8 +96,8 @@ def test_a_large_object_goes_in_parts(calls: AwsCalls, bucket: str) -> None:
     assert objects.parts("big", "no-such-upload") == []
 
 
-def test_a_log_arrives_and_a_missing_stream_is_made(calls: AwsCalls, endpoint: str) -> None:
-    logs = client("logs", endpoint)
+def test_a_log_arrives_and_a_missing_stream_is_made(calls: AwsCalls, local_aws: Any) -> None:
+    logs = local_aws.session().client("logs")
     group = f"/spotkeep/{uuid.uuid4().hex[:8]}"
     logs.create_log_group(logGroupName=group)
     stream = LogStream(calls, group=group, stream="run-1/algo-1-ec2", seconds=3600)
@@ -129,8 +114,8 @@ def test_a_log_that_nobody_takes_holds_nothing_up(calls: AwsCalls) -> None:
     stream.close()
 
 
-def test_an_event_reaches_the_bus(calls: AwsCalls, endpoint: str) -> None:
-    events, queues = client("events", endpoint), client("sqs", endpoint)
+def test_an_event_reaches_the_bus(calls: AwsCalls, local_aws: Any) -> None:
+    events, queues = local_aws.session().client("events"), local_aws.session().client("sqs")
     name = f"agent-{uuid.uuid4().hex[:8]}"
     url = queues.create_queue(QueueName=name)["QueueUrl"]
     arn = queues.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]

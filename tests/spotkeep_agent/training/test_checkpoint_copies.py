@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import socket
 import threading
 import time
@@ -13,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 
 from spotkeep import Best, Checkpointer
@@ -28,14 +26,12 @@ LOSSES = {3: 0.1}
 
 @pytest.fixture
 def s3(local_aws: Any) -> Any:
-    return boto3.client("s3", endpoint_url=local_aws.endpoint_url, region_name="us-east-1")
+    return local_aws.session().client("s3")
 
 
 @pytest.fixture
 def calls(local_aws: Any) -> AwsCalls:
-    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-    environment = {"AWS_ENDPOINT_URL": str(local_aws.endpoint_url), **{name: os.environ[name] for name in names}}
-    return AwsCalls(region="us-east-1", environment=environment)
+    return AwsCalls(region="us-east-1", environment=local_aws.environment())
 
 
 @pytest.fixture

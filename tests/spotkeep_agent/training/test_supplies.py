@@ -12,7 +12,6 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 
 from spotkeep_agent.aws.calls import AwsCalls
@@ -22,20 +21,13 @@ from spotkeep_fleet.instance_job import InstanceJob, JobSource, VolumeSpec
 
 
 @pytest.fixture
-def endpoint(local_aws: Any) -> str:
-    return str(local_aws.endpoint_url)
+def calls(local_aws: Any) -> AwsCalls:
+    return AwsCalls(region="us-east-1", environment=local_aws.environment())
 
 
 @pytest.fixture
-def calls(endpoint: str) -> AwsCalls:
-    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-    environment = {"AWS_ENDPOINT_URL": endpoint, **{name: os.environ[name] for name in names}}
-    return AwsCalls(region="us-east-1", environment=environment)
-
-
-@pytest.fixture
-def s3(endpoint: str) -> Any:
-    return boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
+def s3(local_aws: Any) -> Any:
+    return local_aws.session().client("s3")
 
 
 @pytest.fixture

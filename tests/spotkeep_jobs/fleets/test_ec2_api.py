@@ -31,7 +31,7 @@ class Region:
 
     def __init__(self, local: LocalAws) -> None:
         self.client = local.session().client("ec2")
-        self.control = FleetControl(local.endpoint_url)
+        self.control = FleetControl(local)
         self.api = BotoEc2Api(lambda: self.client)
         zones = [zone["ZoneName"] for zone in self.client.describe_availability_zones()["AvailabilityZones"]]
         self.control.script_market([PoolChange(zone=zone, capacity=0) for zone in zones])

@@ -65,7 +65,7 @@ class Region:
         name = f"fleets-{uuid.uuid4().hex[:8]}"
         session = local.session()
         self.ec2 = session.client("ec2")
-        self.control = FleetControl(local.endpoint_url)
+        self.control = FleetControl(local)
         self.s3 = session.client("s3")
         dynamodb, logs, iam = (session.client(service) for service in ("dynamodb", "logs", "iam"))
         self.bucket = name

@@ -47,7 +47,7 @@ class Ec2:
     def __init__(self, local: LocalAws) -> None:
         self.local = local
         self.client = local.session().client("ec2")
-        self.control = FleetControl(local.endpoint_url)
+        self.control = FleetControl(local)
         self.isolation = self.control.platform().isolation
         self.wait_until = wait_until
 

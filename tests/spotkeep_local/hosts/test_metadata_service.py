@@ -18,6 +18,7 @@ from spotkeep_local.hosts.metadata_service import MetadataService
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+CREDENTIALS = Credentials(access_key_id="ASIA1", secret_access_key="s", token="t", expires_at=1_795_003_600.0)
 INSTANCE = InstanceMetadata(
     instance_id="i-0123456789abcdef0",
     instance_type="g5.xlarge",
@@ -35,6 +36,7 @@ INSTANCE = InstanceMetadata(
     profile_arn="arn:aws:iam::123456789012:instance-profile/trainer",
     profile_id="AIPA1",
     role="trainer",
+    credentials=CREDENTIALS,
     tags={"spotkeep:run": "digits-7"},
     settings=MetadataSettings(tags=True),
 )
@@ -114,11 +116,8 @@ def test_the_library_s_own_client_reads_a_notice(caller: Caller) -> None:
     assert client.rebalance_recommended()
 
 
-CREDENTIALS = Credentials(access_key_id="123456789012", secret_access_key="s", token="t", expires_at=1_795_003_600.0)
-
-
 def said(path: str, instance: InstanceMetadata = INSTANCE) -> str | None:
-    return answer(instance, path, credentials=CREDENTIALS, now=1_795_000_000.0)
+    return answer(instance, path, now=1_795_000_000.0)
 
 
 @pytest.mark.parametrize(

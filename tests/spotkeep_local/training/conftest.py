@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from spotkeep_local.issued_credentials import AccessKey
     from spotkeep_local.lifecycle import LocalAws
 
 PATIENCE_SECONDS = 20.0
@@ -74,6 +75,19 @@ class Events:
             return [detail["SecondaryStatus"] for detail in self.details]
 
 
+class OwnKey:
+    """The service runs in this process, beside the local AWS: its jobs get what the local AWS gave to this process."""
+
+    def __init__(self, local: LocalAws) -> None:
+        self.own = local.access_key
+
+    def of_role(self, role: str, *, session: str, holder: str) -> AccessKey:
+        return self.own
+
+    def revoke(self, holder: str) -> None:
+        pass
+
+
 class Training:
     """Drives one TrainingService as a client would, without HTTP in between."""
 
@@ -93,6 +107,7 @@ class Training:
         service = TrainingService(
             state_dir=self.folder,
             endpoint_url=self.local.endpoint_url,
+            credentials=OwnKey(self.local),
             options=self.options,
             publish_event=self.events.publish,
         )

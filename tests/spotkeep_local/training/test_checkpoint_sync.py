@@ -18,7 +18,7 @@ from spotkeep_local.training.object_store import ObjectStore, S3Location
 def store(local_aws):
     return ObjectStore(
         local_client(
-            "s3", endpoint_url=local_aws.endpoint_url, region=local_aws.region, account_id=local_aws.account_id
+            "s3", endpoint_url=local_aws.endpoint_url, region=local_aws.region, access_key=local_aws.access_key
         )
     )
 

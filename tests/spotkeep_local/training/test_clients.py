@@ -66,7 +66,7 @@ def test_boto3(local_aws, bucket):
 
 
 def test_the_control_client_scripts_capacity_and_reads_the_facts(local_aws, bucket):
-    control = LocalControl(local_aws.endpoint_url)
+    control = LocalControl(local_aws)
     sagemaker = local_aws.session().client("sagemaker")
     run = f"control-{uuid.uuid4().hex[:8]}"
     moment = Interruption(at_seconds=0.0, notice=False, capacity_returns_after_seconds=0.0)

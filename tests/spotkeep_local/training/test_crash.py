@@ -72,7 +72,7 @@ def test_a_job_outlives_the_server(state_dir):
         EnableManagedSpotTraining=True,
         StoppingCondition={"MaxRuntimeInSeconds": 600, "MaxWaitTimeInSeconds": 1200},
     )
-    control = LocalControl(local.endpoint_url)
+    control = LocalControl(local)
     wait_until(lambda: s3.list_objects_v2(Bucket="crash-bucket", Prefix="checkpoints/step")["KeyCount"])
     wait_until(lambda: (control.job_facts("crash-1").lifetimes[0].last_step_seen or 0) >= 10)
     orphan = control.job_facts("crash-1").lifetimes[0].pid
@@ -80,7 +80,7 @@ def test_a_job_outlives_the_server(state_dir):
     os.kill(local.pid, signal.SIGKILL)
     wait_until(lambda: is_gone(local.pid))
     again = lifecycle.start(state_dir, options=ServerOptions.fast())
-    control = LocalControl(again.endpoint_url)
+    control = LocalControl(again)
     wait_until(lambda: len(control.job_facts("crash-1").lifetimes) == 2)
     assert is_gone(orphan)
 

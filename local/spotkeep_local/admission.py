@@ -1,0 +1,211 @@
+"""Which requests the local AWS answers, decided before any service sees them.
+
+A web page of any site can send requests to a port of this machine, and so can every process and every user of it.
+Behind the port a function is created and invoked with a few requests, so each must show that it comes from a client
+that was meant to have it:
+
+- Its `Host` is this port on loopback. A page whose name was rebound to 127.0.0.1 sends its own name.
+- It has neither `Origin` nor a `Sec-Fetch-` header. Browsers add them, clients of AWS do not.
+- It names an access key that this local AWS issued, with its session token where it has one (`issued_credentials`).
+- What AWS does not have, scripted capacity and interruptions for example, is for the person at the command line.
+
+Answers carry no CORS headers, and WebSockets, which are not subject to CORS, are refused altogether.
+
+Two things need no key. The health page tells the server's process and the random text that it was started with. The
+address at which CloudFormation waits for a custom resource carries a random token of its own, as AWS's presigned one
+does.
+
+Sources: "Forbidden request header" in MDN; "Common errors" in the references of IAM, DynamoDB, S3 and EC2.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from spotkeep_local.issued_credentials import access_key_id_of, session_token_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from spotkeep_local.issued_credentials import AccessKey
+
+HEALTH_PATH = "/_spotkeep/health"
+_RESPONSES_OF_CUSTOM_RESOURCES = "/_ministack/cfn-response/"
+_LOG = logging.getLogger(__name__)
+
+
+class Refusal(Enum):
+    """Why a request is refused: the codes of S3, EC2, the query protocol and the others; and a sentence."""
+
+    FOREIGN_HOST = (
+        ("AccessDenied", "UnauthorizedOperation", "AccessDenied", "AccessDeniedException"),
+        "The local AWS answers requests to its own address on this machine only.",
+    )
+    BROWSER = (
+        ("AccessDenied", "UnauthorizedOperation", "AccessDenied", "AccessDeniedException"),
+        "The local AWS answers no requests of web pages.",
+    )
+    UNSIGNED = (
+        ("AccessDenied", "AuthFailure", "MissingAuthenticationToken", "MissingAuthenticationTokenException"),
+        "The request is not signed. `spotkeep local env` prints the credentials of the local AWS.",
+    )
+    UNKNOWN_KEY = (
+        ("InvalidAccessKeyId", "AuthFailure", "InvalidClientTokenId", "UnrecognizedClientException"),
+        "The security token included in the request is invalid: this local AWS did not issue the access key. "
+        "`spotkeep local env` prints the one it did.",
+    )
+    NOT_THE_PERSON = (
+        ("AccessDenied", "UnauthorizedOperation", "AccessDenied", "AccessDeniedException"),
+        "Functions, instances and jobs cannot control the local AWS itself.",
+    )
+    EXPIRED = (
+        ("ExpiredToken", "RequestExpired", "ExpiredToken", "ExpiredTokenException"),
+        "The security token included in the request is expired.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What of a request decides.
+
+    Attributes:
+        headers: By their names in lower case; the values of one that is repeated are joined by `, `, as HTTP has it.
+        query: As sent, without the question mark.
+    """
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    query: str = ""
+
+
+def refusal(request: Request, *, port: int, find: Callable[[str], AccessKey | None], now: float) -> Refusal | None:
+    """Decides about a request.
+
+    Args:
+        request: As it arrived.
+        port: Where the local AWS listens.
+        find: The key with an id; None when it was not issued.
+        now: Epoch seconds.
+
+    Returns:
+        None for one that is answered.
+    """
+    headers = request.headers
+    if headers.get("host", "").lower() not in {f"{host}:{port}" for host in ("127.0.0.1", "localhost", "[::1]")}:
+        return Refusal.FOREIGN_HOST
+    if "origin" in headers or any(name.startswith("sec-fetch-") for name in headers):
+        return Refusal.BROWSER
+    if _needs_no_key(request):
+        return None
+    access_key_id = access_key_id_of(headers, request.query)
+    if access_key_id is None:
+        return Refusal.UNSIGNED
+    key = find(access_key_id)
+    if key is None or not key.allows(session_token_of(headers, request.query)):
+        return Refusal.UNKNOWN_KEY
+    if key.expires_at is not None and key.expires_at <= now:
+        return Refusal.EXPIRED
+    controls = headers.get("x-amz-target", "").startswith("SpotkeepLocal") or request.path.startswith("/_ministack/")
+    return Refusal.NOT_THE_PERSON if controls and ":assumed-role/" in key.principal.arn else None
+
+
+def _needs_no_key(request: Request) -> bool:
+    if request.method == "GET" and request.path == HEALTH_PATH:
+        return True
+    return request.method == "PUT" and request.path.startswith(_RESPONSES_OF_CUSTOM_RESOURCES)
+
+
+def answer(refused: Refusal, request: Request) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    """Status, headers and body of a refusal, in the form that the client of the request's service reads."""
+    codes, message = refused.value
+    s3, ec2, query, other = codes
+    service = _signing_name(request.headers.get("authorization", ""))
+    status, kind, more = 403, "text/xml", []
+    if service == "s3":
+        body = f"<Error><Code>{s3}</Code><Message>{message}</Message></Error>"
+    elif service == "ec2":
+        status = 401 if ec2 == "AuthFailure" else 403
+        body = f"<Response><Errors><Error><Code>{ec2}</Code><Message>{message}</Message></Error></Errors></Response>"
+    elif request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
+        error = f"<Error><Type>Sender</Type><Code>{query}</Code><Message>{message}</Message></Error>"
+        body = f"<ErrorResponse>{error}</ErrorResponse>"
+    else:
+        kind, more = "application/x-amz-json-1.1", [(b"x-amzn-errortype", other.encode())]
+        body = json.dumps({"__type": other, "message": message})
+    return status, [(b"content-type", kind.encode()), *more], b"" if request.method == "HEAD" else body.encode()
+
+
+def _signing_name(authorization: str) -> str:
+    scope = authorization.partition("Credential=")[2].partition(",")[0].split("/")
+    return scope[3] if len(scope) == 5 else ""
+
+
+class Admission:
+    """An ASGI application in front of another one, which sees only what is let in.
+
+    Args:
+        inner: The other one.
+        port: Where the local AWS listens.
+        find: The key with an id; None when it was not issued.
+    """
+
+    def __init__(
+        self, inner: Callable[..., Awaitable[None]], *, port: int, find: Callable[[str], AccessKey | None]
+    ) -> None:
+        self._inner = inner
+        self._port = port
+        self._find = find
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answers what is refused, and hands on the rest."""
+        if scope["type"] == "lifespan":
+            await self._inner(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+        elif scope["type"] == "http":
+            request = Request(
+                method=scope["method"],
+                path=scope["path"],
+                headers=_joined(scope["headers"]),
+                query=scope["query_string"].decode("latin-1"),
+            )
+            refused = refusal(request, port=self._port, find=self._find, now=time.time())
+            if refused is None:
+                await self._inner(scope, receive, _without_cors(send))
+            else:
+                _LOG.warning("refused %s %r: %s", request.method, request.path[:200], refused.name)
+                await _refuse(refused, request, receive, send)
+
+
+async def _refuse(refused: Refusal, request: Request, receive: Any, send: Any) -> None:
+    # A client that still sends its body does not read the answer.
+    while (message := await receive())["type"] == "http.request" and message.get("more_body"):
+        pass
+    status, headers, body = answer(refused, request)
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _joined(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
+    joined: dict[str, str] = {}
+    for raw_name, raw_value in headers:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        joined[name] = f"{joined[name]}, {value}" if name in joined else value
+    return joined
+
+
+def _without_cors(send: Any) -> Any:
+    async def send_without_cors(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            kept = [pair for pair in message.get("headers", []) if not pair[0].lower().startswith(b"access-control-")]
+            message = {**message, "headers": kept}
+        await send(message)
+
+    return send_without_cors

@@ -1,0 +1,264 @@
+"""The access keys that a local AWS issues, and the principal that each stands for.
+
+A request without an issued key is refused (`admission`). sts:GetCallerIdentity answers with the key's principal, and
+the events of function URLs name it. Keys are issued
+
+| to | principal | how it is handed over | lives |
+|---|---|---|---|
+| the person at the command line | IAM user `developer` | `credentials.json` of the state, mode 0600 | as that |
+| the local AWS itself | the account's root | in memory | as long as the process |
+| a function | session of its role, named as the function | environment, as in Lambda | as long as the process |
+| an instance | session of its profile's role, named as the instance | metadata service | until it is terminated |
+| a training job | session of its role, named `SageMaker` | environment | until it ends |
+| whom STS gives a session | as sts:AssumeRole answers | the answer | as long as was asked for |
+
+No policy of these principals is evaluated here. No signature is verified either: what counts is the access key id,
+which is random, and the session token where there is one. Both are in the requests, and requests stay on loopback.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import secrets
+import string
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import parse_qs
+
+from spotkeep_local.errors import PersistenceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+PERSON = "developer"
+"""The name of the IAM user that the person at the command line is."""
+_KEY_ALPHABET = string.ascii_uppercase + "234567"
+_KEY_LETTERS = 16
+_HEADER = re.compile(r"AWS4-HMAC-SHA256\s+Credential=(?P<key>[^/,\s]+)/|AWS (?P<old>[^:\s]+):")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Principal:
+    """Who acts, as sts:GetCallerIdentity answers.
+
+    Attributes:
+        arn: For example `arn:aws:sts::000000000000:assumed-role/<role>/<session>`.
+        user_id: For example `<role id>:<session>`.
+        account_id: Twelve digits.
+    """
+
+    arn: str
+    user_id: str
+    account_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccessKey:
+    """Credentials and the principal they are of.
+
+    Attributes:
+        session_token: None for a key that is not temporary.
+        expires_at: Epoch seconds; None for a key that its holder loses instead.
+    """
+
+    access_key_id: str = field(repr=False)
+    secret_access_key: str = field(repr=False)
+    principal: Principal
+    session_token: str | None = field(default=None, repr=False)
+    expires_at: float | None = None
+
+    def environment(self) -> dict[str, str]:
+        """The variables that AWS clients read."""
+        variables = {"AWS_ACCESS_KEY_ID": self.access_key_id, "AWS_SECRET_ACCESS_KEY": self.secret_access_key}
+        return variables if self.session_token is None else {**variables, "AWS_SESSION_TOKEN": self.session_token}
+
+    def allows(self, session_token: str | None) -> bool:
+        """Whether a request that names this key, with this token, comes from its holder."""
+        return secrets.compare_digest((self.session_token or "").encode(), (session_token or "").encode())
+
+
+class Sessions(Protocol):
+    """The sessions that STS knows. What is issued elsewhere is told to it, so that it answers who acts."""
+
+    def find(self, access_key_id: str) -> AccessKey | None:
+        """The session with this key; None when there is none."""
+        ...
+
+    def add(self, key: AccessKey) -> None:
+        """Makes a key known."""
+        ...
+
+    def remove(self, key: AccessKey) -> None:
+        """Forgets a key."""
+        ...
+
+
+class CredentialRegistry:
+    """All keys of one running local AWS. Safe to call from any thread.
+
+    Args:
+        account_id: Of the principals.
+        person: The key of the person at the command line.
+        sessions: Those that sts:AssumeRole hands out.
+        role_id: The unique id of a role, by its name.
+    """
+
+    def __init__(
+        self,
+        *,
+        account_id: str,
+        person: AccessKey,
+        sessions: Sessions,
+        role_id: Callable[[str], str],
+    ) -> None:
+        self._account_id = account_id
+        self._sessions = sessions
+        self._role_id = role_id
+        self._lock = threading.Lock()
+        root = Principal(arn=f"arn:aws:iam::{account_id}:root", user_id=account_id, account_id=account_id)
+        self.own = _new_key(root)
+        """What the local AWS calls its own services with."""
+        self._keys = {key.access_key_id: key for key in (person, self.own)}
+        for key in self._keys.values():
+            sessions.add(key)
+        self._key_of_holder: dict[str, AccessKey] = {}
+
+    def find(self, access_key_id: str) -> AccessKey | None:
+        """The key with this id; None when this local AWS did not issue it, or has taken it back."""
+        return self._keys.get(access_key_id) or self._sessions.find(access_key_id)
+
+    def of_role(self, role: str, *, session: str, holder: str) -> AccessKey:
+        """The key of somebody who acts in a role; the same one each time, until it is revoked.
+
+        Args:
+            role: The role's ARN or name.
+            session: The session's name.
+            holder: Who gets it: the ARN of a function, an instance or a training job.
+        """
+        name = role.rpartition("/")[2]
+        arn = f"arn:aws:sts::{self._account_id}:assumed-role/{name}/{session}"
+        with self._lock:
+            held = self._key_of_holder.get(holder)
+        if held is not None and held.principal.arn == arn:
+            return held
+        # Without the lock: the id is looked up in IAM.
+        principal = Principal(arn=arn, user_id=f"{self._role_id(name)}:{session}", account_id=self._account_id)
+        made = _new_key(principal, temporary=True)
+        with self._lock:
+            now_held = self._key_of_holder.get(holder)
+            if now_held is not None and now_held.principal.arn == arn:
+                return now_held
+            if now_held is not None:
+                self._forget(now_held)
+            self._key_of_holder[holder] = self._keys[made.access_key_id] = made
+            self._sessions.add(made)
+        return made
+
+    def revoke(self, holder: str) -> None:
+        """Takes back what a holder has; nothing happens when it has nothing."""
+        with self._lock:
+            if (held := self._key_of_holder.pop(holder, None)) is not None:
+                self._forget(held)
+
+    def _forget(self, key: AccessKey) -> None:
+        del self._keys[key.access_key_id]
+        self._sessions.remove(key)
+
+
+def access_key_id_of(headers: Mapping[str, str], query: str) -> str | None:
+    """The access key id that a request names, in its signature's header or, presigned, in its query.
+
+    Args:
+        headers: By their names in lower case.
+        query: As sent, without the question mark.
+
+    Returns:
+        None for a request that is not signed.
+    """
+    if authorization := headers.get("authorization"):
+        found = _HEADER.match(authorization)
+        return (found["key"] or found["old"]) if found else None
+    parameters = parse_qs(query)
+    presigned = _first(parameters, "X-Amz-Credential")
+    return presigned.partition("/")[0] if presigned else _first(parameters, "AWSAccessKeyId")
+
+
+def session_token_of(headers: Mapping[str, str], query: str) -> str | None:
+    """The session token that a request carries, in a header or, presigned, in its query; None without one."""
+    if token := headers.get("x-amz-security-token"):
+        return token
+    parameters = parse_qs(query)
+    return _first(parameters, "X-Amz-Security-Token") or _first(parameters, "x-amz-security-token")
+
+
+def make_person_key(path: Path, *, account_id: str) -> AccessKey:
+    """The key of the person at the command line: the one in the file, or a new one that is written there.
+
+    Args:
+        path: `credentials.json` of a state directory.
+        account_id: Of the principal.
+
+    Raises:
+        PersistenceError: The file cannot be read as what it is, or not written.
+    """
+    if (kept := read_person_key(path, account_id=account_id)) is not None:
+        return kept
+    made = _new_key(Principal(arn="", user_id="", account_id=account_id))
+    temporary = path.with_suffix(".new")
+    temporary.unlink(missing_ok=True)
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            names = ("access_key_id", "secret_access_key")
+            json.dump({name: getattr(made, name) for name in names}, file)
+        temporary.replace(path)
+    except OSError as error:
+        raise PersistenceError(f"the local AWS cannot keep its access key in {path}: {error.strerror}") from error
+    return _person(made.access_key_id, made.secret_access_key, account_id)
+
+
+def read_person_key(path: Path, *, account_id: str) -> AccessKey | None:
+    """Reads what `make_person_key` wrote; None when there is nothing.
+
+    Raises:
+        PersistenceError: The file is not what was written.
+    """
+    try:
+        document = json.loads(path.read_text())
+        return _person(str(document["access_key_id"]), str(document["secret_access_key"]), account_id)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise PersistenceError(
+            f"{path} holds no access key ({error!r}); stop the local AWS, delete the file, and start it again"
+        ) from error
+
+
+def _person(access_key_id: str, secret_access_key: str, account_id: str) -> AccessKey:
+    # The same as long as the key is, and says nothing of it: user ids are recorded and shown.
+    digest = base64.b32encode(hashlib.sha256(access_key_id.encode()).digest()).decode()
+    principal = Principal(
+        arn=f"arn:aws:iam::{account_id}:user/{PERSON}", user_id=f"AIDA{digest[:17]}", account_id=account_id
+    )
+    return AccessKey(access_key_id=access_key_id, secret_access_key=secret_access_key, principal=principal)
+
+
+def _new_key(principal: Principal, *, temporary: bool = False) -> AccessKey:
+    letters = "".join(secrets.choice(_KEY_ALPHABET) for _ in range(_KEY_LETTERS))
+    return AccessKey(
+        access_key_id=("ASIA" if temporary else "AKIA") + letters,
+        secret_access_key=secrets.token_urlsafe(30),
+        principal=principal,
+        session_token=secrets.token_urlsafe(48) if temporary else None,
+    )
+
+
+def _first(parameters: Mapping[str, list[str]], name: str) -> str | None:
+    values = parameters.get(name)
+    return values[0] if values else None
