@@ -38,7 +38,17 @@ def packed_variables(settings: Settings) -> dict[str, str]:
     Args:
         settings: The deployment's settings.
     """
-    variables = {"SPOTKEEP_PRICES": json.dumps(settings.prices, sort_keys=True)}
+    limits = {
+        "allowed_instance_types": settings.allowed_instance_types,
+        "run_cost_limit_usd": settings.run_cost_limit_usd,
+        "volume_size_limit_gb": settings.volume_size_limit_gb,
+        "volume_iops_limit": settings.volume_iops_limit,
+        "runs_in_flight_limit": settings.runs_in_flight_limit,
+    }
+    variables = {
+        "SPOTKEEP_PRICES": json.dumps(settings.prices, sort_keys=True),
+        "SPOTKEEP_SPENDING_LIMITS": json.dumps(limits),
+    }
     if settings.ec2_fleets:
         variables["SPOTKEEP_FLEET_INSTANCE_TYPES"] = json.dumps(settings.spot_instance_types)
     return variables

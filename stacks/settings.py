@@ -7,6 +7,7 @@ in AWS: a synth needs no account. Every wrong value is reported at once, each wi
 from __future__ import annotations
 
 import difflib
+import fnmatch
 import ipaddress
 import json
 import re
@@ -296,6 +297,15 @@ PricedInstanceType = Annotated[
     ),
 ]
 
+InstanceTypePattern = Annotated[
+    str,
+    _checked(
+        r"[a-z0-9*?.-]+",
+        problem="is not a pattern of instance types",
+        fix="Give types or shell patterns of them, such as ml.g5.* for SageMaker's and g5.* for EC2's.",
+    ),
+]
+
 TeamName = Annotated[
     str,
     _checked(
@@ -398,9 +408,6 @@ class Settings(BaseModel):
         description="image of jobs that name none; {region} stands for the region deployed to, {account} for AWS's "
         "images there, {processor} for cpu or gpu by a job's instance types",
     )
-    default_instance_type: TrainingInstanceType = Field(
-        default="ml.m5.xlarge", description="instance type of jobs that name none"
-    )
     prices: Annotated[dict[PricedInstanceType, Annotated[float, Field(gt=0)]], Mapped] = Field(
         default={},
         description="on-demand USD per hour by instance type, ml.g5.xlarge for SageMaker, g5.xlarge for EC2",
@@ -409,7 +416,35 @@ class Settings(BaseModel):
         default=432_000,
         ge=60,
         le=LONGEST_RUN_SECONDS,
-        description="the account's quota of the longest training run",
+        description="the longest that one job of a run may train; at most the account's quota",
+    )
+    allowed_instance_types: Annotated[tuple[InstanceTypePattern, ...], Listed] = Field(
+        default=("*",),
+        max_length=100,
+        description="instance types that runs may use, as shell patterns: ml.m5.*,ml.g5.*,m5.*; every type with *",
+    )
+    default_instance_type: TrainingInstanceType = Field(
+        default="ml.m5.xlarge", description="instance type of jobs that name none"
+    )
+    run_cost_limit_usd: Annotated[float | None, Unset] = Field(
+        default=1_000.0,
+        gt=0,
+        description="USD of instance time that a run may come to in the worst case; no limit when unset",
+    )
+    volume_size_limit_gb: Annotated[int | None, Unset] = Field(
+        default=2_048,
+        ge=1,
+        le=65_536,
+        description="the largest storage of an instance, or volume of a run on EC2, in GB; AWS's own limits when unset",
+    )
+    volume_iops_limit: Annotated[int | None, Unset] = Field(
+        default=16_000,
+        ge=3_000,
+        le=256_000,
+        description="the most IOPS a run on EC2 may have provisioned for its volume; AWS's own limits when unset",
+    )
+    runs_in_flight_limit: int = Field(
+        default=100, ge=1, le=1_000, description="how many runs may be under way at a time, waiting ones included"
     )
     max_keep_alive_seconds: int = Field(
         default=LONGEST_KEEP_ALIVE_SECONDS,
@@ -651,6 +686,26 @@ class Settings(BaseModel):
         repeated = sorted({item for item in value if value.count(item) > 1})
         if repeated:
             raise _refuse(f"names {', '.join(repeated)} more than once", "Name each once.")
+        return value
+
+    @field_validator("default_instance_type", "spot_instance_types")
+    @classmethod
+    def _of_allowed_types(cls, value: str | tuple[str, ...], info: ValidationInfo) -> str | tuple[str, ...]:
+        patterns = info.data.get("allowed_instance_types")
+        types = (value,) if isinstance(value, str) else value
+        forbidden = [each for each in types if not any(fnmatch.fnmatchcase(each, one) for one in patterns or ("*",))]
+        if forbidden:
+            raise _refuse(
+                f"names {', '.join(forbidden)}, which allowed_instance_types does not allow",
+                "Name allowed types, or add it to allowed_instance_types.",
+            )
+        return value
+
+    @field_validator("allowed_instance_types")
+    @classmethod
+    def _some_types(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value:
+            raise _refuse("allows no instance type", "Give patterns such as ml.g5.*,g5.*, or * for every type.")
         return value
 
     @field_validator("spot_instance_types")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_cli.kept_pools import matches_from_answer
@@ -35,6 +35,8 @@ class Judgement:
         warnings: What is allowed and probably not meant.
         usd_per_hour: The on-demand price of one instance, where the deployment knows it.
         pools: The warm pools there are, held against the job; those it would take come first.
+        worst_case_usd: What the run can come to in instance time; None without a deployment.
+        limits: What a run may spend in the deployment, by the settings' names; empty without one.
         spot_offers: Of a run on EC2: what spot capacity costs now, by type and zone, the cheapest first.
     """
 
@@ -42,6 +44,8 @@ class Judgement:
     problems: tuple[Problem, ...] = ()
     warnings: tuple[Problem, ...] = ()
     usd_per_hour: float | None = None
+    worst_case_usd: float | None = None
+    limits: Mapping[str, Any] = field(default_factory=dict)
     pools: tuple[PoolMatch, ...] = ()
     spot_offers: tuple[Mapping[str, Any], ...] = ()
 
@@ -62,6 +66,8 @@ def judge_by_launcher(deployment: Deployment, prepared: PreparedJob) -> Judgemen
         problems=prepared.problems,
         warnings=(*prepared.warnings, *problems_from_answer(answer.get("warnings") or [])),
         usd_per_hour=float(price) if isinstance(price, int | float) else None,
+        worst_case_usd=answer.get("worst_case_usd"),
+        limits=answer.get("limits") or {},
         pools=tuple(matches_from_answer(answer)),
         spot_offers=tuple(answer.get("spot_offers") or ()),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from spotkeep_jobs.fleets.checks import as_documents
 if TYPE_CHECKING:
     from spotkeep_jobs.actions.launch import Launched
     from spotkeep_jobs.decisions.pool_matching import PoolMatch
+    from spotkeep_jobs.decisions.spending_limits import SpendingLimits
     from spotkeep_jobs.document.request import JobRequest
     from spotkeep_jobs.errors import RequestRefusedError
     from spotkeep_jobs.facts.record import Pool, Run
@@ -60,18 +62,23 @@ def valid(
     warnings: Sequence[str],
     *,
     usd_per_hour: float | None,
+    worst_case_usd: float,
+    limits: SpendingLimits,
     matches: Sequence[PoolMatch],
     now: datetime,
     offers: Sequence[Offer] = (),
 ) -> Answer:
     """A document that would be launched, with every default filled in, its price and the warm pools held against it.
 
-    `spot_offers` is what spot capacity costs now, by type and zone, for a run on EC2.
+    `worst_case_usd` is what `limits`, the deployment's ceilings, hold against run_cost_limit_usd. `spot_offers` is what
+    spot capacity costs now, by type and zone, for a run on EC2.
     """
     return {
         "ok": True,
         "request": request.as_document(),
         "usd_per_hour": usd_per_hour,
+        "worst_case_usd": worst_case_usd,
+        "limits": asdict(limits),
         "warnings": list(warnings),
         "pools": [_matched(match, now=now) for match in matches],
         "spot_offers": as_documents(offers),

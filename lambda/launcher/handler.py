@@ -150,6 +150,8 @@ def answer_to(event: object, *, launcher: Launcher, request_id: str) -> answers.
             request,
             (*warnings, *troubles),
             usd_per_hour=launcher.usd_per_hour(request),
+            worst_case_usd=launcher.worst_case_usd(request),
+            limits=launcher.limits,
             matches=matches,
             offers=launcher.check(request).offers if on_ec2 else (),
             now=launcher.now(),

@@ -66,5 +66,6 @@ class LauncherSettings(FleetSettings, FunctionSettings):
             max_run_limit_seconds=self.max_run_limit_seconds,
             max_keep_alive_seconds=self.max_keep_alive_seconds,
             teams=tuple(sorted(self.team_roles)),
+            limits=self.spending_limits,
             fleet_instance_types=None if self.launch_template_id is None else self.fleet_instance_types,
         )

@@ -66,6 +66,19 @@ def test_the_command_line_overrides_with_text(name: str, text: str, value: objec
     assert settings.deployment == "lab"
 
 
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({"allowed_instance_types": ["ml.g5.*", "m5.*"]}, "default_instance_type"),
+        ({"allowed_instance_types": ["ml.*"]}, "spot_instance_types"),
+        ({"allowed_instance_types": []}, "allowed_instance_types"),
+        ({"allowed_instance_types": ["[a"]}, "allowed_instance_types[0]"),
+    ],
+)
+def test_the_deployments_own_instance_types_are_among_those_it_allows(settings: dict[str, Any], field: str) -> None:
+    assert field in problems_of(spotkeep=settings)
+
+
 def test_context_keys_of_the_cdk_are_not_settings() -> None:
     context = {"@aws-cdk/core:x": True, "aws:cdk:bundling-stacks": [], "cli-telemetry": False}
     assert Settings.from_context(context) == Settings()

@@ -22,6 +22,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from launcher import handler as entry
 from spotkeep_jobs.actions.launch import Launched, LaunchUnfinishedError
 from spotkeep_jobs.decisions.pool_matching import PoolMatch
+from spotkeep_jobs.decisions.spending_limits import SpendingLimits
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import AwsBusyError, Problem, RequestRefusedError
 from spotkeep_jobs.facts.record import Plan, Pool, PoolTraits, Run, RunGroup
@@ -110,6 +111,11 @@ class ScriptedLauncher:
 
     def usd_per_hour(self, request: JobRequest) -> float | None:
         return 0.23 if request.name == "first" else None
+
+    limits = SpendingLimits(run_cost_limit_usd=100.0)
+
+    def worst_case_usd(self, request: JobRequest) -> float:
+        return 5.52
 
     def now(self) -> datetime:
         return NOON

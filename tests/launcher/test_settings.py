@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from launcher.settings import LauncherSettings
+from spotkeep_jobs.decisions.spending_limits import SpendingLimits
 
 REQUIRED = {
     "SPOTKEEP_DEPLOYMENT": "spotkeep",
@@ -43,6 +44,7 @@ def test_everything_is_read() -> None:
             "SPOTKEEP_PRICES": '{"ml.m5.xlarge": 0.23}',
             "SPOTKEEP_RUN_RETENTION_DAYS": "30",
             "SPOTKEEP_DATA_LOCATIONS": '["s3://lab-data/"]',
+            "SPOTKEEP_SPENDING_LIMITS": '{"allowed_instance_types": ["ml.g5.*"], "run_cost_limit_usd": null}',
         }
     )
     assert settings.platform.subnet_ids == ("subnet-1", "subnet-2")
@@ -53,6 +55,7 @@ def test_everything_is_read() -> None:
     assert settings.defaults.data_locations == ("s3://lab-data/",)
     assert settings.prices == {"ml.m5.xlarge": 0.23}
     assert settings.run_retention_days == 30
+    assert settings.defaults.limits == SpendingLimits(allowed_instance_types=("ml.g5.*",))
 
 
 def test_an_empty_variable_counts_as_unset() -> None:

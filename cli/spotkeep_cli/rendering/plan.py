@@ -149,7 +149,30 @@ def _rows(
         rows.append(("notify", "when " + ", ".join(notify)))
     costs = _costs(request, judgement=judgement, now=now)
     rows += [("costs" if not number else "", cost) for number, cost in enumerate(costs)]
+    rows += [("allowed" if not number else "", each) for number, each in enumerate(allowed(judgement))]
     return rows
+
+
+def allowed(judgement: Judgement) -> list[str]:
+    """The deployment's ceilings, and how near the run is to that of its cost.
+
+    Args:
+        judgement: The launcher's; of one without a deployment nothing is known.
+    """
+    limits = judgement.limits
+    if not limits:
+        return []
+    shown = [f"instance types {', '.join(limits['allowed_instance_types'])}"]
+    if limits["run_cost_limit_usd"] is not None and judgement.worst_case_usd is not None:
+        shown.append(
+            f"{quantities.dollars(limits['run_cost_limit_usd'])} of instance time a run; this one, "
+            f"{quantities.dollars(judgement.worst_case_usd)} in the worst case"
+        )
+    if limits["volume_size_limit_gb"] is not None:
+        shown.append(f"{limits['volume_size_limit_gb']:,} GB of storage each")
+    if limits["runs_in_flight_limit"] is not None:
+        shown.append(f"{quantities.counted(limits['runs_in_flight_limit'], 'run')} at a time")
+    return shown
 
 
 def _on_ec2(request: Mapping[str, Any], *, offers: Sequence[Mapping[str, Any]]) -> list[Fact]:

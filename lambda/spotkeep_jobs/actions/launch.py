@@ -35,6 +35,7 @@ from spotkeep_jobs.aws.run_table_errors import (
     RunChangedError,
     RunExistsError,
     RunNotFoundError,
+    RunsInFlightError,
 )
 from spotkeep_jobs.aws.sagemaker_api import TrainingJobs
 from spotkeep_jobs.decisions.deployment import Deployment
@@ -47,11 +48,14 @@ from spotkeep_jobs.decisions.launch_refusals import (
     refuse_other_document,
     refused_by_its_backend,
     run_exists,
+    runs_in_flight,
     spent_already,
     unknown_run,
 )
 from spotkeep_jobs.decisions.pool_rules import PoolRules
+from spotkeep_jobs.decisions.rules.spending import cost_problems
 from spotkeep_jobs.decisions.run_group import Member, members_of
+from spotkeep_jobs.decisions.spending_limits import SpendingLimits
 from spotkeep_jobs.decisions.steering import no_time_for_spot
 from spotkeep_jobs.decisions.tracking import steered_entry
 from spotkeep_jobs.decisions.training_job_request import (
@@ -65,6 +69,7 @@ from spotkeep_jobs.decisions.training_job_request import (
     run_id_for,
 )
 from spotkeep_jobs.decisions.validation import Validation, validate
+from spotkeep_jobs.decisions.worst_case import worst_case_usd
 from spotkeep_jobs.document.limits import MAX_KEEP_ALIVE_SECONDS
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
@@ -169,7 +174,7 @@ class Launcher:
         self._backends = JobBackends(sagemaker=jobs, ec2=self._fleets.jobs)
         self._platform = platform
         self._defaults = defaults
-        self._deployment = Deployment(name=platform.deployment, prices=prices)
+        self._deployment = Deployment(name=platform.deployment, prices=prices, limits=defaults.limits)
         self._keep_bundle = keep_bundle
         self.now = now
         self._sleep = sleep
@@ -263,6 +268,15 @@ class Launcher:
         """
         types = [each for rung in rungs_of(request) for each in rung.instance_types]
         return price_of(types, prices=self._deployment.prices)
+
+    def worst_case_usd(self, request: JobRequest) -> float:
+        """What the run of an accepted document can come to, in US dollars of instance time."""
+        return worst_case_usd(request, prices=self._deployment.prices, now=self.now())
+
+    @property
+    def limits(self) -> SpendingLimits:
+        """What a run may spend here."""
+        return self._defaults.limits
 
     def resume(self, run_id: str) -> Launched:
         """Begin the next attempt of a run that ended without completing, on the same checkpoints.
@@ -363,6 +377,9 @@ class Launcher:
             owner = self._table.lineage_owner(request.checkpoint_prefix)
             if owner is not None and owner != request.run:
                 problems.append(lineage_taken(request.checkpoint_prefix, owner))
+        limit, asked = self.limits.runs_in_flight_limit, request.runs
+        if limit is not None and (taken := self._table.runs_in_flight()) + asked > limit:
+            problems.append(runs_in_flight(taken, limit=limit, asked=asked))
         return problems
 
     def _open(
@@ -372,7 +389,10 @@ class Launcher:
         run = request.run or ""
         for attempt_number in range(TRIES):
             try:
-                return self._table.open_runs(new)
+                return self._table.open_runs(new, in_flight_limit=self.limits.runs_in_flight_limit)
+            except RunsInFlightError as error:
+                problem = runs_in_flight(error.in_flight, limit=error.limit, asked=len(new))
+                raise RequestRefusedError([problem], warnings=warnings) from None
             except RunExistsError as error:
                 problems = self._taken(request) or [run_exists(error.run)]
                 raise RequestRefusedError(problems, warnings=warnings) from None
@@ -494,8 +514,14 @@ class Launcher:
 
     def _begin_next_attempt(self, run: Run) -> Run:
         request = validate(run.request, defaults=self._defaults).accepted()
-        spent = run.cost.billed_usd if run.cost is not None else None
+        spent = run.cost.billed_usd if run.cost is not None else 0.0
         now = self.now()
+        limits, prices = self.limits, self._deployment.prices
+        above = list(
+            cost_problems(request, limits=limits, prices=prices, now=now, spent_usd=spent, attempts=run.attempt)
+        )
+        if above:
+            raise RequestRefusedError(above)
         deadline_at = request.deadline_at(now)
         no_spot = no_time_for_spot(request, deadline_at=deadline_at, now=now)
         attempt = self._new_attempt(
@@ -509,11 +535,18 @@ class Launcher:
         )
         run = run.model_copy(update={"deadline_at": deadline_at, "steered": _steered(no_spot, at=now)})
         try:
-            return self._table.begin_attempt(run=run, attempt=attempt, timeline=_steered_from_the_start(run, attempt))
+            return self._table.begin_attempt(
+                run=run,
+                attempt=attempt,
+                timeline=_steered_from_the_start(run, attempt),
+                in_flight_limit=self.limits.runs_in_flight_limit,
+            )
         except AttemptStillLiveError:
             raise RunChangedError(run.run) from None
         except LineageTakenError as error:
             raise RequestRefusedError([lineage_taken(error.checkpoint_uri, error.owned_by)]) from None
+        except RunsInFlightError as error:
+            raise RequestRefusedError([runs_in_flight(error.in_flight, limit=error.limit)]) from None
 
     def _complete(self, run: Run, *, doing: str, wrote: int | None = None) -> Run:
         run = self._completed(run, doing=doing, wrote=wrote)

@@ -15,6 +15,7 @@ Items (`pk` / `sk`):
     tuning#<job>           notification#<kind>#0001                 the outbox, for tuning jobs
     tuning#<job>           watch                              while a tuning job runs
     token#<token>          claim                              -> run
+    in-flight              slot#0001                          -> run, while it lives: one of so many as there may be
     lineage#<s3 prefix>    claim                              -> run, while it lives; or the removal of its objects
     prices#<region>        book                               what AWS charges there, as of a day
     leftovers              look                               the last look for what belongs to no live run
@@ -22,8 +23,9 @@ Items (`pk` / `sk`):
 
 from __future__ import annotations
 
+import random
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,6 +37,7 @@ from spotkeep_jobs.aws.run_table_errors import (
     RunChangedError,
     RunExistsError,
     RunNotFoundError,
+    RunsInFlightError,
 )
 from spotkeep_jobs.aws.table_items import (
     CANCELLED_CODES,
@@ -79,6 +82,7 @@ _TUNING_IN_FLIGHT: Final = "tuning"
 _POOL_IN_FLIGHT: Final = "pool"
 
 
+_SLOTS: Final = "in-flight"
 _LONGEST_REMOVAL: Final = timedelta(minutes=15)
 """Longer than a function lives: then DynamoDB may delete the claim of one that died."""
 # A run lives 28 days of training and as long a wait at most: what is written beside its head outlives the head.
@@ -157,11 +161,12 @@ class RunTable:
         """
         return self.open_runs([NewRun(run=run, attempt=attempt, plan=plan, timeline=timeline)])[0]
 
-    def open_runs(self, new: Sequence[NewRun]) -> tuple[Opened, ...]:
-        """Record the runs of one launch, all or none: in one transaction, of five items a run.
+    def open_runs(self, new: Sequence[NewRun], *, in_flight_limit: int | None = None) -> tuple[Opened, ...]:
+        """Record the runs of one launch, all or none: in one transaction, of six items a run at most.
 
         Args:
             new: The runs; the first one's token is the launch's.
+            in_flight_limit: How many runs may be in flight, these included; None for as many as there are.
 
         Returns:
             The runs, in the same order; with `replayed` set, those that the same token opened before, which may be more
@@ -170,7 +175,20 @@ class RunTable:
         Raises:
             RunExistsError: A run id is taken (by a request with another token).
             LineageTakenError: Another live run owns a checkpoint prefix.
+            RunsInFlightError: They would be more than there may be.
+            RunChangedError: Another launch took the same place meanwhile, or another transaction was under way.
         """
+        if in_flight_limit is not None:
+            try:
+                slots = self._free_slots(len(new), limit=in_flight_limit)
+            except RunsInFlightError:
+                if self._get_item(f"token#{new[0].run.token}", "claim") is None:
+                    raise
+                return self._replay_all(new[0].run.token)
+            new = [
+                replace(each, run=each.run.model_copy(update={"slot": slot}))
+                for each, slot in zip(new, slots, strict=True)
+            ]
         writes: list[_Write] = []
         begins = []
         for each in new:
@@ -189,13 +207,16 @@ class RunTable:
             raise RunChangedError(new[0].run.run) from cancelled
         return tuple(Opened(run=each.run, attempt=each.attempt, replayed=False) for each in new)
 
-    def begin_attempt(self, *, run: Run, attempt: Attempt, timeline: Sequence[TimelineEntry] = ()) -> Run:
+    def begin_attempt(
+        self, *, run: Run, attempt: Attempt, timeline: Sequence[TimelineEntry] = (), in_flight_limit: int | None = None
+    ) -> Run:
         """Record the next attempt of an ended run on the same lineage.
 
         Args:
             run: The head as it was read; it must have ended.
             attempt: The new attempt, numbered `run.attempt + 1`, state LAUNCHING.
             timeline: What there is to tell beside that it begins.
+            in_flight_limit: How many runs may be in flight, this one included; None for as many as there are.
 
         Returns:
             The new head.
@@ -203,13 +224,16 @@ class RunTable:
         Raises:
             AttemptStillLiveError: The last attempt is not over (I1).
             LineageTakenError: Another live run owns the checkpoint prefix meanwhile.
+            RunsInFlightError: It would be one more than there may be.
             RunChangedError: Somebody else changed the run since it was read.
         """
         if not run.state.ended:
             raise AttemptStillLiveError(run=run.run, attempt=run.attempt, state=run.state)
+        slot = None if in_flight_limit is None else self._free_slots(1, limit=in_flight_limit)[0]
         head = run.model_copy(
             update={
                 "state": RunState.LAUNCHING,
+                "slot": slot,
                 "end_reason": None,
                 "failure_reason": None,
                 "no_more_jobs_because": None,
@@ -240,6 +264,7 @@ class RunTable:
                     self._put(self._attempt_item(attempt), condition="attribute_not_exists(pk)"),
                     self._put(self._timeline_item(begun)),
                     *(self._put(self._timeline_item(entry)) for entry in timeline),
+                    *self._claim_slot(head),
                 ]
             )
         except TransactionCancelled as cancelled:
@@ -337,7 +362,8 @@ class RunTable:
         Raises:
             RunChangedError: Somebody else changed the run meanwhile; nothing was written.
         """
-        head = change.run.model_copy(update={"version": change.run.version + 1})
+        slot = None if change.ends_run else change.run.slot
+        head = change.run.model_copy(update={"version": change.run.version + 1, "slot": slot})
         writes = [
             self._put_head(head, decided_on=change.run.version),
             self._put(self._attempt_item(change.attempt)),
@@ -351,7 +377,7 @@ class RunTable:
         if change.pool is not None:
             writes += self._pool_writes(change.pool)
         if change.ends_run:
-            writes.append(self._release_lineage(head))
+            writes += [self._release_lineage(head), *self._release_slot(change.run)]
         try:
             self._transact(writes)
         except TransactionCancelled as cancelled:
@@ -767,6 +793,7 @@ class RunTable:
         for entry in new.timeline:
             yield self._put(self._timeline_item(entry))
         yield from self._plan_writes(run, new.plan)
+        yield from self._claim_slot(run)
 
     def _next_attempt(self, change: RunChange) -> Iterator[_Write]:
         if change.next_attempt is not None:
@@ -844,10 +871,22 @@ class RunTable:
         return self._release_claim(run.checkpoint_uri, run.run)
 
     def _release_claim(self, checkpoint_uri: str, owner: str) -> _Write:
+        return self._delete_claim({"pk": f"lineage#{checkpoint_uri}", "sk": "claim"}, owner)
+
+    def _claim_slot(self, run: Run) -> Iterator[_Write]:
+        if run.slot is not None:
+            claim = {"pk": _SLOTS, "sk": _slot_key(run.slot), "run": run.run}
+            yield self._put(claim, condition="attribute_not_exists(pk)")
+
+    def _release_slot(self, run: Run) -> Iterator[_Write]:
+        if run.slot is not None:
+            yield self._delete_claim({"pk": _SLOTS, "sk": _slot_key(run.slot)}, run.run)
+
+    def _delete_claim(self, key: Item, owner: str) -> _Write:
         return {
             "Delete": {
                 "TableName": self._table,
-                "Key": to_dynamodb({"pk": f"lineage#{checkpoint_uri}", "sk": "claim"}),
+                "Key": to_dynamodb(key),
                 "ConditionExpression": "attribute_not_exists(pk) OR run = :run",
                 "ExpressionAttributeValues": to_dynamodb({":run": owner}),
             }
@@ -879,6 +918,26 @@ class RunTable:
         return True
 
     # Reads
+
+    def runs_in_flight(self) -> int:
+        """How many places for runs in flight are taken (strongly consistent)."""
+        return sum(1 for _ in self._query_run(_SLOTS, "slot#"))
+
+    def _free_slots(self, count: int, *, limit: int) -> Sequence[int]:
+        """Places for runs, any of those that may be taken; the transaction that claims them sees who else does.
+
+        A place is claimed by one run at a time, so there are never more runs than places, however many launches race.
+        Of a deployment whose limit was lowered, runs hold places above it. They count: so many of the lowest are given
+        out fewer.
+
+        Raises:
+            RunsInFlightError: There are not so many.
+        """
+        taken = {int(str(item["sk"]).removeprefix("slot#")) for item in self._query_run(_SLOTS, "slot#")}
+        free = [slot for slot in range(limit) if slot not in taken][: max(0, limit - len(taken))]
+        if len(free) < count:
+            raise RunsInFlightError(in_flight=len(taken), limit=limit)
+        return random.sample(free, count)
 
     def _replay(self, token: str) -> Opened:
         claim = self._get_item(f"token#{token}", "claim")
@@ -949,6 +1008,10 @@ class RunTable:
 
 
 _Write = dict[str, Any]
+
+
+def _slot_key(slot: int) -> str:
+    return f"slot#{slot:04d}"
 
 
 def _notification_sort_key(notification: Notification) -> str:

@@ -39,6 +39,17 @@ class LineageTakenError(RunTableError):
         self.owned_by = owned_by
 
 
+class RunsInFlightError(RunTableError):
+    """As many runs as the deployment allows are under way."""
+
+    def __init__(self, *, in_flight: int, limit: int) -> None:
+        super().__init__(
+            f"{in_flight} runs are in flight, and the deployment allows {limit}. Wait for one, or stop one"
+        )
+        self.in_flight = in_flight
+        self.limit = limit
+
+
 class AttemptStillLiveError(RunTableError):
     """A next attempt was asked for while the last one is not over (I1)."""
 

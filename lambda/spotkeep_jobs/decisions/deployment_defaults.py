@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from spotkeep_jobs.decisions.spending_limits import NO_LIMITS, SpendingLimits
 from spotkeep_jobs.decisions.training_image import default_image_for
 from spotkeep_jobs.document.limits import DAY_SECONDS, MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS
 from spotkeep_jobs.document.request import JobRequest
@@ -20,11 +21,12 @@ class DeploymentDefaults:
         instance_type: the instance type of documents that name none.
         checkpoint_bucket: the bucket that runs write and read, under `runs/`.
         data_locations: where else runs may read, `s3://<bucket>/<prefix>/` each; None where that is not known.
-        max_run_limit_seconds: the account's longest training job, where it is known.
+        max_run_limit_seconds: the longest that a job may train, on SageMaker or on EC2, where it is known.
         prices: on-demand US dollars per instance and hour, by instance type.
         max_keep_alive_seconds: the longest a warm pool may be kept, where the deployment says so.
         teams: the teams that have a role of their own; None where that is not known.
         fleet_instance_types: the EC2 types of documents that name none; None where the deployment has no fleets.
+        limits: what a run may spend.
     """
 
     image: str | None = None
@@ -36,6 +38,7 @@ class DeploymentDefaults:
     max_keep_alive_seconds: int | None = None
     teams: tuple[str, ...] | None = None
     fleet_instance_types: tuple[str, ...] | None = None
+    limits: SpendingLimits = NO_LIMITS
 
 
 NO_DEFAULTS: Final = DeploymentDefaults()
@@ -44,7 +47,7 @@ NO_DEFAULTS: Final = DeploymentDefaults()
 def with_defaults(request: JobRequest, *, given: set[Any], defaults: DeploymentDefaults) -> JobRequest:
     """Fill in what depends on other fields or on the deployment, so that the record says all that was decided."""
     on_ec2 = request.backend == "ec2"
-    limit = None if on_ec2 else defaults.max_run_limit_seconds
+    limit = defaults.max_run_limit_seconds
     default_types: tuple[str, ...] = (defaults.instance_type,) if defaults.instance_type else ()
     if on_ec2:
         default_types = defaults.fleet_instance_types or ()
@@ -54,7 +57,8 @@ def with_defaults(request: JobRequest, *, given: set[Any], defaults: DeploymentD
     # A ladder says where to look; who writes one need not also say that it is to be used. A deadline needs one.
     laddered = request.ladder is not None or (request.deadline is not None and not request.spot_only)
     capacity = "auto" if laddered and "capacity" not in given else request.capacity
-    if max_wait is None and capacity == "spot":
+    # A fleet on demand waits as one on spot does, and its instances bill while none of them trains.
+    if max_wait is None and (capacity == "spot" or on_ec2):
         longest = MAX_WAIT_SECONDS if request.checkpoints or on_ec2 else NO_CHECKPOINTS_SPOT_SECONDS
         max_wait = min(max_run + DAY_SECONDS, longest)
     every_type = types or tuple(each for rung in request.ladder or () for each in rung.types)

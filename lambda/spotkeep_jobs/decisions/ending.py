@@ -18,6 +18,7 @@ from spotkeep_jobs.decisions.notifications.endings import ending_notification
 from spotkeep_jobs.decisions.notifications.on_the_way import next_rung_notification
 from spotkeep_jobs.decisions.notifications.pools import pool_over_notification
 from spotkeep_jobs.decisions.notifications.spending import max_cost_notification
+from spotkeep_jobs.decisions.rules.spending import another_job_problems
 from spotkeep_jobs.decisions.training_job_request import follow_up_request, job_name_for, launch_id_for
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.facts.record import Attempt, Notification, Pool, Run, RunChange, TimelineEntry
@@ -154,6 +155,11 @@ def close_attempt(
     may_follow = run.backend == "sagemaker" and run.stop_requested_at is None
     if may_follow and request is not None and attempt.job_request is not None:
         after = next_job(request=request, attempts=attempts, prices=deployment.prices, deadline_at=run.deadline_at)
+    if isinstance(after, NextJob) and request is not None:
+        above = another_job_problems(
+            request, limits=deployment.limits, prices=deployment.prices, begun_at=run.created_at
+        )
+        after = next((NoMoreJobs(because=f"{each.field} {each.found} {each.problem}") for each in above), after)
     cost = bill(attempts, prices=deployment.prices)
     if isinstance(after, NextJob) and request is not None:
         return _followed(

@@ -100,6 +100,17 @@ def lineage_taken(checkpoint_uri: str, owner: str) -> Problem:
     )
 
 
+def runs_in_flight(in_flight: int, *, limit: int, asked: int = 1) -> Problem:
+    """The deployment has as many runs under way as it may."""
+    return Problem(
+        field="(runs in flight)",
+        found=f"{in_flight} under way",
+        problem=f"leave no room for {asked} more: this deployment allows {limit} at a time",
+        fix="Wait until a run has ended, stop one (spotkeep ps lists them), or have the setting runs_in_flight_limit "
+        "raised.",
+    )
+
+
 def spent_already(request: JobRequest, *, spent_usd: float) -> Problem:
     """The run has cost what it may."""
     return Problem(

@@ -55,6 +55,5 @@ def _member(request: JobRequest, index: int) -> Member:
 def _alone(request: JobRequest, *, index: int) -> dict[str, Any]:
     alone: dict[str, Any] = {"runs": 1, "on_demand_base": 0}
     if index <= request.on_demand_base:
-        # Both are about spot: a wait for it, a bound of its price.
-        alone |= {"capacity": "on-demand", "max_wait": None, "max_price": None}
+        alone |= {"capacity": "on-demand", "max_price": None}
     return alone

@@ -14,6 +14,7 @@ from datetime import datetime
 from spotkeep_jobs.decisions.deployment_defaults import NO_DEFAULTS, DeploymentDefaults, with_defaults
 from spotkeep_jobs.decisions.rules import RULES
 from spotkeep_jobs.decisions.rules.deadline_and_cost import DEADLINE_READS, deadline_can_be_kept
+from spotkeep_jobs.decisions.rules.spending import COST_READS, cost_problems
 from spotkeep_jobs.decisions.rules.warnings import warnings_of
 from spotkeep_jobs.document.reading import MAX_PROBLEMS, read_document, shown
 from spotkeep_jobs.document.request import JobRequest
@@ -55,7 +56,8 @@ def validate(
     Args:
         document: whatever was sent, of any type.
         defaults: what the deployment fills in and insists on.
-        now: when the run would be launched: a deadline is then judged. None for a document that was accepted before.
+        now: when the run would be launched: its deadline and its worst cost are then judged. None for a document that
+            was accepted before.
     """
     if not isinstance(document, Mapping):
         problem = Problem(
@@ -72,6 +74,8 @@ def validate(
             problems.extend(rule.problems(request, defaults))
     if now is not None and unread.isdisjoint(DEADLINE_READS):
         problems.extend(deadline_can_be_kept(request, now=now))
+    if now is not None and unread.isdisjoint(COST_READS):
+        problems.extend(cost_problems(request, limits=defaults.limits, prices=defaults.prices, now=now))
     warnings = tuple(warnings_of(request, defaults)) if not unread else ()
     if len(problems) > MAX_PROBLEMS:
         more = Problem(

@@ -308,7 +308,8 @@ class JobRequest(_Document):
     max_wait: Annotated[int, duration_of(lowest=1, highest=MAX_WAIT_SECONDS), DURATION_SCHEMA] | None = Field(
         default=None, examples=["2d"]
     )
-    """Spot only: how long it may take in all, waiting included; above max_run, up to 30d. Default: max_run and 24h."""
+    """Spot, and on EC2 always: how long it may take in all, waiting included; above max_run, up to 30d. Default:
+    max_run and 24h."""
     keep_alive: Annotated[int, duration_of(lowest=0, highest=MAX_KEEP_ALIVE_SECONDS), DURATION_SCHEMA] = Field(
         default=0, examples=["30m"]
     )

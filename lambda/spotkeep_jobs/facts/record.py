@@ -282,6 +282,8 @@ class Run(Record):
     """Over all attempts."""
     cost: Cost | None = None
     """Set when an attempt ends; sums all attempts so far."""
+    slot: int | None = None
+    """Which of the deployment's places for runs in flight it has, from 0; None when it has ended, or there are none."""
     token: str
     """The idempotency token the run was opened with."""
     request: dict[str, Any]

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, Self
 from pydantic import BaseModel, ConfigDict, Field, Json
 
 from spotkeep_jobs.aws.run_table import DEFAULT_RETENTION_DAYS
+from spotkeep_jobs.decisions.spending_limits import NO_LIMITS, SpendingLimits
 
 _PREFIX: Final = "SPOTKEEP_"
 _BUNDLE: Final = r"^s3://[^/]+/.+\.pyz$"
@@ -34,6 +35,7 @@ class FunctionSettings(BaseModel):
     run_retention_days: Annotated[int, Field(gt=0)] = DEFAULT_RETENTION_DAYS
     prices: Json[dict[str, float]] = Field(default_factory=dict)
     """On-demand US dollars per hour of an instance, by type."""
+    spending_limits: Json[SpendingLimits] = NO_LIMITS
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ, *, packed: Path = _PACKED) -> Self:

@@ -117,6 +117,7 @@ def wired(settings: TrackingSettings, *, clock: Callable[[], datetime] = lambda:
         name=settings.deployment,
         prices=prices,
         pool_rules=settings.pool_rules,
+        limits=settings.spending_limits,
         long_wait=timedelta(seconds=settings.waiting_too_long_seconds),
     )
     jobs = SageMakerTrainingJobs(sagemaker)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from spotkeep_cli.rendering.plan import cost_ceiling_usd, places
+from spotkeep_cli.judgement import Judgement
+from spotkeep_cli.rendering.plan import allowed, cost_ceiling_usd, places
 from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.decisions.validation import validate
 
@@ -64,3 +65,20 @@ def test_the_ceiling_is_all_that_the_run_may_train_and_never_above_max_cost(
 
 def test_an_unknown_price_is_said() -> None:
     assert cost_ceiling_usd(accepted(instance_type="ml.g5.2xlarge"), usd_per_hour=None, now=NOON) is None
+
+
+def test_the_deployments_ceilings_are_shown_and_how_near_the_run_comes() -> None:
+    limits = {
+        "allowed_instance_types": ["ml.g5.*", "g5.*"],
+        "run_cost_limit_usd": 1_000,
+        "volume_size_limit_gb": 2_048,
+        "volume_iops_limit": 16_000,
+        "runs_in_flight_limit": 100,
+    }
+    assert allowed(Judgement(request={}, limits=limits, worst_case_usd=48.0)) == [
+        "instance types ml.g5.*, g5.*",
+        "$1,000.00 of instance time a run; this one, $48.00 in the worst case",
+        "2,048 GB of storage each",
+        "100 runs at a time",
+    ]
+    assert allowed(Judgement(request={})) == []

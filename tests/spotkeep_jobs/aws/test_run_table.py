@@ -16,6 +16,7 @@ from spotkeep_jobs.aws.run_table_errors import (
     RunChangedError,
     RunExistsError,
     RunNotFoundError,
+    RunsInFlightError,
 )
 from spotkeep_jobs.document.limits import MAX_RUNS
 from spotkeep_jobs.facts.record import (
@@ -421,3 +422,46 @@ class TestWarmPools:
         assert table.chain_of("next-1") is None
         table.commit_pool(self.changed(table, pool, state=PoolState.REUSED, reused_by="next-1"))
         assert table.chain_of("next-1") == pool.chain_since
+
+
+class TestRunsInFlight:
+    def opened(self, table: RunTable, make: Any, run: str, *, limit: int) -> Run:
+        return table.open_runs([NewRun(run=make.run(run), attempt=make.attempt(run))], in_flight_limit=limit)[0].run
+
+    def test_each_run_holds_a_place_until_it_has_ended(self, table: RunTable, make: Any) -> None:
+        first = self.opened(table, make, "a", limit=2)
+        second = self.opened(table, make, "b", limit=2)
+        assert {first.slot, second.slot} == {0, 1}
+        assert table.runs_in_flight() == 2
+        with pytest.raises(RunsInFlightError) as refused:
+            self.opened(table, make, "c", limit=2)
+        assert (refused.value.in_flight, refused.value.limit) == (2, 2)
+        over = table.commit(ended(first, make.attempt("a"), make))
+        assert over.slot is None
+        assert self.opened(table, make, "c", limit=2).slot == first.slot
+
+    def test_an_end_that_is_recorded_again_takes_no_place_from_another_run(self, table: RunTable, make: Any) -> None:
+        first = self.opened(table, make, "a", limit=1)
+        over = table.commit(ended(first, make.attempt("a"), make))
+        self.opened(table, make, "b", limit=1)
+        table.commit(RunChange(run=over, attempt=make.attempt("a")))
+        assert table.runs_in_flight() == 1
+
+    def test_a_next_attempt_takes_a_place_again(self, table: RunTable, make: Any) -> None:
+        first = self.opened(table, make, "a", limit=1)
+        over = table.commit(ended(first, make.attempt("a"), make))
+        self.opened(table, make, "b", limit=1)
+        again = make.attempt("a", 2)
+        with pytest.raises(RunsInFlightError):
+            table.begin_attempt(run=over, attempt=again, in_flight_limit=1)
+        assert table.begin_attempt(run=over, attempt=again, in_flight_limit=2).slot == 1
+
+    def test_the_runs_of_one_launch_take_their_places_in_one_transaction(self, table: RunTable, make: Any) -> None:
+        new = [
+            NewRun(run=make.run(f"a-{number}"), attempt=make.attempt(f"a-{number}"))
+            for number in range(1, MAX_RUNS + 1)
+        ]
+        with pytest.raises(RunsInFlightError):
+            table.open_runs(new, in_flight_limit=MAX_RUNS - 1)
+        opened = table.open_runs(new, in_flight_limit=MAX_RUNS)
+        assert {each.run.slot for each in opened} == set(range(MAX_RUNS))

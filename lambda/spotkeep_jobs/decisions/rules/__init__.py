@@ -2,12 +2,13 @@
 
 from typing import Final
 
-from spotkeep_jobs.decisions.rules import access, capacity, deadline_and_cost, ec2, job_contents, warm_pools
+from spotkeep_jobs.decisions.rules import access, capacity, deadline_and_cost, ec2, job_contents, spending, warm_pools
 from spotkeep_jobs.decisions.rules.rule import Rule
 
 RULES: Final[tuple[Rule, ...]] = (
     *capacity.RULES,
     *deadline_and_cost.RULES,
+    *spending.RULES,
     *warm_pools.RULES,
     *job_contents.RULES,
     *access.RULES,

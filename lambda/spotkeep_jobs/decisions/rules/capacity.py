@@ -165,13 +165,13 @@ def _following_jobs_need_checkpoints(request: JobRequest, _defaults: DeploymentD
         )
 
 
-@rule("capacity", "max_wait")
+@rule("backend", "capacity", "max_wait")
 def _no_wait_on_demand(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
-    if request.capacity == "on-demand" and request.max_wait is not None:
+    if request.backend == "sagemaker" and request.capacity == "on-demand" and request.max_wait is not None:
         yield Problem(
             field="max_wait",
             found=format_duration(request.max_wait),
-            problem="is given without spot; only a spot job waits for capacity",
+            problem="is given without spot; SageMaker lets only a spot job wait for capacity",
             fix="Remove max_wait, or choose capacity: spot.",
         )
     if request.capacity == "auto" and request.max_wait is not None:
@@ -193,7 +193,8 @@ def _wait_exceeds_run(request: JobRequest, _defaults: DeploymentDefaults) -> Ite
             "hour in all, waiting included",
             fix="Let the script save checkpoints (checkpoints: true), or choose capacity: on-demand.",
         )
-    if request.capacity != "spot" or request.max_wait is None:
+    waits = request.capacity == "spot" or request.backend == "ec2"
+    if not waits or request.max_wait is None:
         return
     bounded = request.backend == "sagemaker" and not request.checkpoints
     if bounded and max(request.max_run + 1, request.max_wait) > NO_CHECKPOINTS_SPOT_SECONDS:
@@ -225,7 +226,8 @@ def _run_within_account_limit(request: JobRequest, defaults: DeploymentDefaults)
             field="max_run",
             found=format_duration(request.max_run),
             problem=f"is above this deployment's limit of {format_duration(limit)}",
-            fix=f"Lower it to {format_duration(limit)} and resume the run, or have the limit raised.",
+            fix=f"Lower it to {format_duration(limit)} and resume the run, or have the setting max_run_limit_seconds "
+            "raised.",
         )
 
 
