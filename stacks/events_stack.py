@@ -250,6 +250,7 @@ class EventsStack(Stack):
                 "deployment": settings.deployment,
                 "region": self.region,
                 "launcher_function": jobs.launcher.function.function_name,
+                "launcher_url": jobs.launcher_url,
                 "tracker_function": self.tracker.function.function_name,
                 "warm_pools_function": self.warm_pools.function.function_name,
                 "reconciler_function": self.reconciler.function.function_name,

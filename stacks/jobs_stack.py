@@ -29,6 +29,7 @@ class JobsStack(Stack):
 
     Attributes:
         launcher: The function users invoke.
+        launcher_url: Its address, where AWS says who calls.
         execution_role: The role jobs run with.
         team_roles: The roles of teams that have one of their own, by team.
         bundle: What every job starts with.
@@ -131,11 +132,15 @@ class JobsStack(Stack):
                 "SPOTKEEP_DATA_LOCATIONS": json.dumps(settings.data_locations),
                 "SPOTKEEP_SUBNET_IDS": ",".join(settings.training_subnet_ids),
                 "SPOTKEEP_SECURITY_GROUP_IDS": ",".join(settings.training_security_group_ids),
+                "SPOTKEEP_VERIFY_CALLERS": json.dumps(settings.verify_callers),
+                "SPOTKEEP_TEAM_MEMBERS": json.dumps(settings.team_members, sort_keys=True),
+                "SPOTKEEP_ADMINISTRATORS": json.dumps(settings.administrators),
             },
             timeout=Duration.seconds(60),
             description="Validates a job, records its run and starts it",
             reserved_concurrency=settings.launcher_reserved_concurrency,
         )
+        self.launcher_url = self.launcher.serve_at_url().url
         storage.run_table.grant_read_write(self.launcher.role)
         self.bundle.grant_keep(self.launcher.role)
         if settings.encrypt_training_volumes:
@@ -158,6 +163,7 @@ class JobsStack(Stack):
             dead_notifications=self.dead_notifications,
             fleets=fleets,
             drills=settings.drills,
+            verify_callers=settings.verify_callers,
         )
         CfnOutput(
             self,

@@ -315,6 +315,18 @@ TeamName = Annotated[
     ),
 ]
 
+PrincipalPattern = Annotated[
+    str,
+    _checked(
+        r"arn:aws[a-z-]*:(iam::(\d{12}|\*):(root|user/[\w+=,.@/*-]+)"
+        r"|sts::(\d{12}|\*):(assumed-role/[\w+=,.@*-]+/[\w+=,.@*-]+|federated-user/[\w+=,.@*-]+))",
+        problem="is not the ARN of users or of sessions of a role",
+        fix="Give arn:aws:iam::<account>:user/<name>, or of a role "
+        "arn:aws:sts::<account>:assumed-role/<role>/<session>; a * stands for anything but ':' and '/'.",
+    ),
+]
+"""Who calls, as AWS names it: a session of a role, not the role itself."""
+
 Listed = BeforeValidator(_list_from_text)
 Mapped = BeforeValidator(_mapping_from_text)
 Unset = BeforeValidator(_none_from_text)
@@ -486,6 +498,16 @@ class Settings(BaseModel):
     isolated_teams: Annotated[tuple[TeamName, ...], Listed] = Field(
         default=(), max_length=20, description="teams with an execution role, and so with warm pools, of their own"
     )
+    verify_callers: bool = Field(
+        default=False,
+        description="users reach the launcher by its URL alone, where AWS says who calls; owner and team are checked",
+    )
+    team_members: Annotated[dict[TeamName, Annotated[tuple[PrincipalPattern, ...], Listed]], Mapped] = Field(
+        default={}, max_length=50, description="with verify_callers, who belongs to each team: ARNs, * for any name"
+    )
+    administrators: Annotated[tuple[PrincipalPattern, ...], Listed] = Field(
+        default=(), max_length=50, description="with verify_callers, who may act on every run: ARNs, * for any name"
+    )
     encrypt_training_volumes: bool = Field(
         default=False,
         description="encrypt jobs' storage volumes with the deployment's key (not possible on types with local disks)",
@@ -595,6 +617,29 @@ class Settings(BaseModel):
             raise _refuse(
                 f"is not served in {region}: AWS has no account for its images there that we know of",
                 "Set default_image to an image in a repository of that region, with its account id.",
+            )
+        return value
+
+    @field_validator("team_members", "administrators")
+    @classmethod
+    def _of_verified_callers(cls, value: Any, info: ValidationInfo) -> Any:
+        if value and info.data.get("verify_callers") is False:
+            raise _refuse(
+                "means nothing without verify_callers: who may invoke the launcher directly can name any caller",
+                "Set verify_callers as well, or leave it out.",
+            )
+        return value
+
+    @field_validator("team_members")
+    @classmethod
+    def _of_every_isolated_team(
+        cls, value: dict[str, tuple[str, ...]], info: ValidationInfo
+    ) -> dict[str, tuple[str, ...]]:
+        without = sorted({*info.data.get("isolated_teams", ())} - {team for team, members in value.items() if members})
+        if without and info.data.get("verify_callers"):
+            raise _refuse(
+                f"names no members of {', '.join(without)}, so only administrators could launch for them",
+                "Name them for each of isolated_teams.",
             )
         return value
 

@@ -18,6 +18,7 @@ FIELDS = frozenset(
         "deployment",
         "region",
         "launcher_function",
+        "launcher_url",
         "tracker_function",
         "warm_pools_function",
         "reconciler_function",

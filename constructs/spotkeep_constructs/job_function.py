@@ -284,10 +284,38 @@ class JobFunction(Construct):
             {"L1": "Python 3.13 is maintained until 2029, and the lock has wheels of every dependency for it."},
         )
 
+    def serve_at_url(self) -> lambda_.FunctionUrl:
+        """Gives the function an address whose requests AWS authenticates: the event then says who calls.
+
+        There is no CORS, so no web page reads an answer, and no resource policy, so no other account gets in.
+
+        Source: https://docs.aws.amazon.com/lambda/latest/dg/urls-auth.html
+        """
+        return self.function.add_function_url(auth_type=lambda_.FunctionUrlAuthType.AWS_IAM)
+
     def grant_invoke(self, grantee: iam.IGrantable) -> None:
-        """Lets a principal invoke the function.
+        """Lets a principal invoke the function with any event, one that names another caller too.
 
         Args:
             grantee: A role, user or managed policy.
         """
         allow(grantee, actions=["lambda:InvokeFunction"], resources=[self.function.function_arn])
+
+    def grant_invoke_url(self, grantee: iam.IGrantable) -> None:
+        """Lets a principal call the function at its URL, and not otherwise: AWS writes who calls into the event.
+
+        Args:
+            grantee: A role, user or managed policy.
+        """
+        allow(
+            grantee,
+            actions=["lambda:InvokeFunctionUrl"],
+            resources=[self.function.function_arn],
+            conditions={"StringEquals": {"lambda:FunctionUrlAuthType": "AWS_IAM"}},
+        )
+        allow(
+            grantee,
+            actions=["lambda:InvokeFunction"],
+            resources=[self.function.function_arn],
+            conditions={"Bool": {"lambda:InvokedViaFunctionUrl": "true"}},
+        )

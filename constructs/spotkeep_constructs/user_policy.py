@@ -41,6 +41,7 @@ class UserPolicy(Construct):
         dead_notifications: sqs.IQueue,
         fleets: Fleets | None = None,
         drills: bool = False,
+        verify_callers: bool = False,
     ) -> None:
         """Places the policy.
 
@@ -55,6 +56,8 @@ class UserPolicy(Construct):
             dead_notifications: The queue of notifications that SNS has refused.
             fleets: The fleets whose logs they read; None where the deployment has none.
             drills: Whether they may take an instance of a fleet away.
+            verify_callers: Whether they reach the launcher by its URL alone, where AWS says who calls. Otherwise they
+                may invoke it directly as well, and name any caller.
         """
         super().__init__(scope, id)
         self.policy = iam.ManagedPolicy(
@@ -63,7 +66,9 @@ class UserPolicy(Construct):
             managed_policy_name=f"{deployment}-users",
             description="May launch and follow Spotkeep runs",
         )
-        launcher.grant_invoke(self.policy)
+        launcher.grant_invoke_url(self.policy)
+        if not verify_callers:
+            launcher.grant_invoke(self.policy)
         grant_read_connection(self, self.policy, deployment=deployment)
         run_table.grant_read(self.policy)
         checkpoints.grant_read_runs(self.policy)

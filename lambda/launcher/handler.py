@@ -1,10 +1,12 @@
 """The Lambda entry point: parses the payload, calls the use case, answers, and says what happened in logs and metrics.
 
-A payload is a job document, or a word about a run or its warm pool: `{"action": "validate" | "stop" | "resume" |
-"describe" | "replay-notifications" | "pools" | "extend-pool" | "stop-pool", ...}`.
+The payload is the event of a direct invocation, or the body of a request to the function's URL (`invocation`): a job
+document, or a word about a run or its warm pool: `{"action": "validate" | "stop" | "resume" | "describe" |
+"replay-notifications" | "pools" | "extend-pool" | "stop-pool", ...}`.
 Beside a job document there may be a `plan`, which the command line makes: what the run is forecast with and steered by.
 What the user can correct is answered (`"ok": false`). What AWS could not do for certain is raised, so that an
-asynchronous invocation is retried by Lambda, with the same request id and therefore the same token.
+asynchronous invocation is retried by Lambda, with the same request id and therefore the same token; at the URL it is
+answered with the status 503.
 
 No environment variable and no hyperparameter of a job is ever logged.
 """
@@ -24,6 +26,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 from botocore.exceptions import BotoCoreError, ClientError
 
 from launcher import answers
+from launcher.invocation import came_by_url, http_answer, read_invocation
 from launcher.plan import plan_of
 from launcher.settings import LauncherSettings
 from spotkeep_jobs.actions.launch import Fleets, Launcher, LaunchUnfinishedError
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
 
     from spotkeep_jobs.decisions.pool_matching import PoolMatch
     from spotkeep_jobs.document.request import JobRequest
+    from spotkeep_jobs.facts.caller import Caller
 
 logger = Logger(service=os.environ.get("POWERTOOLS_SERVICE_NAME", "launcher"))
 metrics = Metrics(
@@ -80,6 +84,7 @@ def made_once() -> tuple[Launcher, RunTable, KnownPrices]:
         keep_bundle=bundle.keep,
         now=_now,
         fleets=Fleets(platform=platform, jobs=parts.jobs, checks=parts.checks),
+        callers=settings.callers,
     )
     return launcher, table, prices
 
@@ -105,9 +110,27 @@ def handler(event: object, context: LambdaContext) -> answers.Answer:
         event: the payload, of any JSON type.
         context: Lambda's; its request id is the token of a document without one.
     """
-    logger.set_correlation_id(_correlation_id(event, request_id=context.aws_request_id))
+    if not came_by_url(event):
+        return _answer(event, request_id=context.aws_request_id)
     try:
-        return answer_to(event, launcher=production_launcher(), request_id=context.aws_request_id)
+        answer = _answer(event, request_id=context.aws_request_id)
+        return http_answer(answer, status=200 if answer["ok"] else 400)
+    except LaunchUnfinishedError as error:
+        logger.exception("unfinished")
+        return http_answer(answers.unfinished(error), status=503)
+
+
+def _answer(event: object, *, request_id: str) -> answers.Answer:
+    payload = None
+    logger.set_correlation_id(request_id)
+    try:
+        launcher = production_launcher()
+        invocation = read_invocation(event, verify_callers=launcher.callers is not None)
+        payload, caller = invocation.payload, invocation.caller
+        logger.set_correlation_id(_correlation_id(payload, request_id=request_id))
+        if caller is not None:
+            logger.append_keys(caller=caller.arn, caller_verified=caller.verified)
+        return answer_to(payload, launcher=launcher, request_id=request_id, caller=caller)
     except RequestRefusedError as error:
         # The fields only: the words about them may quote a document, and SageMaker's may quote its values.
         logger.info("refused", fields=[problem.field for problem in error.problems])
@@ -117,32 +140,33 @@ def handler(event: object, context: LambdaContext) -> answers.Answer:
         _count("LaunchUnfinished")
         if not _passes_by_itself(error):
             raise
-        run = event.get("run") or event.get("name") if isinstance(event, Mapping) else None
+        run = payload.get("run") or payload.get("name") if isinstance(payload, Mapping) else None
         raise LaunchUnfinishedError(run=str(run), doing="answering for", cause=error) from error
 
 
-def answer_to(event: object, *, launcher: Launcher, request_id: str) -> answers.Answer:
+def answer_to(payload: object, *, launcher: Launcher, request_id: str, caller: Caller | None = None) -> answers.Answer:
     """Do what a payload asks for.
 
     Args:
-        event: the payload.
+        payload: of any JSON type.
         launcher: does it.
         request_id: the token of a document without one.
+        caller: who asks, where that is known.
 
     Raises:
         RequestRefusedError: nothing was done; it carries every problem.
         LaunchUnfinishedError: AWS did not answer for certain.
     """
-    action, document = _parsed(event)
+    action, document = _parsed(payload)
     if action in _RUN_ACTIONS:
-        return _act(action, _run_of(document), launcher=launcher)
+        return _act(action, _run_of(document), launcher=launcher, caller=caller)
     if action in _POOL_ACTIONS:
-        return _act_on_pools(action, document, launcher=launcher)
+        return _act_on_pools(action, document, launcher=launcher, caller=caller)
     document, plan, problems = plan_of(document)
     if problems:
-        raise _refused_with(problems, document, launcher=launcher)
+        raise _refused_with(problems, document, launcher=launcher, caller=caller)
     if action == "validate":
-        request, warnings = launcher.validate(document)
+        request, warnings = launcher.validate(document, caller=caller)
         _count("DocumentValidated")
         on_ec2 = request.backend == "ec2"
         matches, troubles = ((), ()) if on_ec2 else _matches(request, launcher=launcher)
@@ -156,7 +180,7 @@ def answer_to(event: object, *, launcher: Launcher, request_id: str) -> answers.
             offers=launcher.check(request).offers if on_ec2 else (),
             now=launcher.now(),
         )
-    launch = launcher.launch(document, default_token=request_id, plan=plan)
+    launch = launcher.launch(document, default_token=request_id, plan=plan, caller=caller)
     for run in launch.runs:
         logger.append_keys(run=run.run, attempt=run.attempt)
         logger.info("replayed" if launch.replayed else "launched", job_arn=run.job_arn, owner=run.owner)
@@ -164,20 +188,23 @@ def answer_to(event: object, *, launcher: Launcher, request_id: str) -> answers.
     return answers.launched(launch)
 
 
-def _refused_with(problems: Sequence[Problem], document: object, *, launcher: Launcher) -> RequestRefusedError:
+def _refused_with(
+    problems: Sequence[Problem], document: object, *, launcher: Launcher, caller: Caller | None
+) -> RequestRefusedError:
     """A plan that cannot be used, and all that is wrong with the document beside it (I7)."""
     try:
-        _, warnings = launcher.validate(document)
+        _, warnings = launcher.validate(document, caller=caller)
     except RequestRefusedError as error:
         return RequestRefusedError([*error.problems, *problems], warnings=error.warnings)
     return RequestRefusedError(problems, warnings=warnings)
 
 
-def _act(action: str, run: str, *, launcher: Launcher) -> answers.Answer:
+def _act(action: str, run: str, *, launcher: Launcher, caller: Caller | None) -> answers.Answer:
     logger.append_keys(run=run)
     if action == "describe":
         _count("RunDescribed")
         return answers.described(launcher.describe(run))
+    launcher.authorize(run, caller=caller)
     if action == "replay-notifications":
         notification_ids = launcher.replay_notifications(run)
         _count("NotificationsReplayed")
@@ -194,18 +221,20 @@ def _act(action: str, run: str, *, launcher: Launcher) -> answers.Answer:
     return answer
 
 
-def _act_on_pools(action: str, document: Any, *, launcher: Launcher) -> answers.Answer:
+def _act_on_pools(action: str, document: Any, *, launcher: Launcher, caller: Caller | None) -> answers.Answer:
     if action == "pools":
         _only(document, ())
         _count("PoolsListed")
         return answers.pools(launcher.pools.pools(), now=launcher.now())
     if action == "stop-pool":
         run = _run_of(document)
+        launcher.authorize(run, caller=caller)
         pool = launcher.pools.stop(run=run)
         _count("PoolStopped")
     else:
         seconds = _seconds_of(document)
         run = _run_of({name: value for name, value in document.items() if name != "for"})
+        launcher.authorize(run, caller=caller)
         pool = launcher.pools.extend(run=run, seconds=seconds)
         _count("PoolExtended")
     logger.info(action, run=run, state=pool.state, kept_until=pool.kept_until.isoformat())
@@ -245,16 +274,16 @@ def _count(metric: str) -> None:
     metrics.add_metric(name=metric, unit=MetricUnit.Count, value=1)
 
 
-def _correlation_id(event: object, *, request_id: str) -> str:
+def _correlation_id(payload: object, *, request_id: str) -> str:
     """The token, which all tries of one launch share, or else the request id."""
-    token = event.get("token") if isinstance(event, Mapping) else None
+    token = payload.get("token") if isinstance(payload, Mapping) else None
     return token[:128] if isinstance(token, str) else request_id
 
 
-def _parsed(event: object) -> tuple[str, object]:
-    if not isinstance(event, Mapping) or "action" not in event:
-        return "launch", event
-    action = event["action"]
+def _parsed(payload: object) -> tuple[str, object]:
+    if not isinstance(payload, Mapping) or "action" not in payload:
+        return "launch", payload
+    action = payload["action"]
     if action not in ACTIONS:
         problem = Problem(
             field="action",
@@ -263,7 +292,7 @@ def _parsed(event: object) -> tuple[str, object]:
             fix=f"{nearest(action, ACTIONS)}",
         )
         raise RequestRefusedError([problem])
-    return action, {field: value for field, value in event.items() if field != "action"}
+    return action, {field: value for field, value in payload.items() if field != "action"}
 
 
 def _strangers(document: Any, known: tuple[str, ...]) -> list[Problem]:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, Json
 
+from spotkeep_jobs.decisions.callers import CallerRules
 from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.decisions.training_job_request import JobPlatform
 from spotkeep_jobs.functions.fleet_wiring import FleetSettings
@@ -34,6 +35,17 @@ class LauncherSettings(FleetSettings, FunctionSettings):
     data_locations: Json[tuple[str, ...]] = ()
     team_roles: Json[dict[str, str]] = Field(default_factory=dict)
     """The name of each team's role, where it has one of its own."""
+
+    verify_callers: bool = False
+    team_members: Json[dict[str, tuple[str, ...]]] = Field(default_factory=dict)
+    administrators: Json[tuple[str, ...]] = ()
+
+    @property
+    def callers(self) -> CallerRules | None:
+        """What callers may name and act on; None where this deployment does not verify who calls."""
+        if not self.verify_callers:
+            return None
+        return CallerRules(team_members=self.team_members, administrators=self.administrators)
 
     @property
     def team_role_arns(self) -> dict[str, str]:
@@ -65,7 +77,7 @@ class LauncherSettings(FleetSettings, FunctionSettings):
             data_locations=self.data_locations,
             max_run_limit_seconds=self.max_run_limit_seconds,
             max_keep_alive_seconds=self.max_keep_alive_seconds,
-            teams=tuple(sorted(self.team_roles)),
+            teams=tuple(sorted({*self.team_roles, *self.team_members})),
             limits=self.spending_limits,
             fleet_instance_types=None if self.launch_template_id is None else self.fleet_instance_types,
         )

@@ -41,6 +41,12 @@ EVERYTHING_SET: dict[str, Any] = {
     "leftovers_alarm_count": 5,
     "leftovers_alarm_usd_per_hour": 0.25,
     "isolated_teams": ["vision", "speech"],
+    "verify_callers": True,
+    "team_members": {
+        "vision": ["arn:aws:sts::111122223333:assumed-role/AWSReservedSSO_Vision_*/*"],
+        "speech": ["arn:aws:sts::111122223333:assumed-role/AWSReservedSSO_Speech_*/*"],
+    },
+    "administrators": ["arn:aws:sts::111122223333:assumed-role/AWSReservedSSO_Platform_*/*"],
     "owner_emails": {"ada": "ada@example.com"},
     "slack_channel": "T0123ABCD/C0123ABCD",
     "teams_channel": "/".join(

@@ -236,6 +236,7 @@ def test_the_connection_names_everything_a_client_needs(templates: Templates) ->
         "deployment": "spotkeep",
         "region": "token",
         "launcher_function": "token",
+        "launcher_url": "token",
         "tracker_function": "token",
         "warm_pools_function": "token",
         "reconciler_function": "token",

@@ -184,6 +184,7 @@ def test_the_longest_settings_fit_into_every_functions_environment(tmp_path: Pat
         "volume_kms_key_arn": "arn:aws:kms:ap-southeast-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab",
         "webhook_secret_arn": f"arn:aws:secretsmanager:ap-southeast-1:111122223333:secret:{64 * 's'}-AbCd12",
         "isolated_teams": [f"{team:t>20}" for team in range(20)],
+        "team_members": {f"{team:t>20}": ["arn:aws:sts::*:assumed-role/Team/*"] for team in range(20)},
         "prices": {f"ml.p{kind}.24xlarge": 12.3456 for kind in range(90)},
         "spot_instance_types": [f"c{kind}gn.24xlarge" for kind in range(20)],
         "training_subnet_ids": [f"subnet-{subnet:017x}" for subnet in range(16)],

@@ -127,6 +127,7 @@ EXPECTED_ACTIONS = {
         "iam:GetRole",
         "s3:ListBucketVersions",
         "lambda:InvokeFunction",
+        "lambda:InvokeFunctionUrl",
         "ssm:GetParameter",
         "s3:PutObject",
         "s3:AbortMultipartUpload",
@@ -595,8 +596,14 @@ def test_the_tracker_reads_the_queue_of_events_and_no_other(templates: Templates
 
 class TestUsers:
     def test_invoke_the_launcher_and_no_other_function(self, templates: Templates) -> None:
-        statement = statement_with(templates, "Users", "lambda:InvokeFunction")
-        assert re.fullmatch(r"<LauncherFunction[0-9A-F]{8}\.Arn>", text_of(statement["Resource"]))
+        invoking = [
+            statement
+            for statement in statements_of(templates, "Users")
+            if any(action.startswith("lambda:") for action in listed(statement["Action"]))
+        ]
+        assert len(invoking) == 3
+        for statement in invoking:
+            assert re.fullmatch(r"<LauncherFunction[0-9A-F]{8}\.Arn>", text_of(statement["Resource"]))
 
     def test_upload_sources_and_nothing_else(self, templates: Templates) -> None:
         statement = statement_with(templates, "Users", "s3:PutObject")

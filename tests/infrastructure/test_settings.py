@@ -58,6 +58,7 @@ def test_every_setting_together_is_valid() -> None:
         ("region", "", None),
         ("account", "111122223333", "111122223333"),
         ("lambda_platform", "host", "host"),
+        ("verify_callers", "true", True),
     ],
 )
 def test_the_command_line_overrides_with_text(name: str, text: str, value: object) -> None:
@@ -140,6 +141,15 @@ def test_all_wrong_settings_are_named_at_once_in_order() -> None:
         ({"prices": "ml.m5.xlarge"}, "prices", "without '='"),
         ({"prices": "{"}, "prices", "JSON object"),
         ({"notify_emails": "["}, "notify_emails", "JSON list"),
+        ({"team_members": "vision=arn:aws:sts::*:assumed-role/V/*"}, "team_members", "means nothing without"),
+        ({"administrators": "arn:aws:iam::*:user/ada"}, "administrators", "means nothing without"),
+        ({"verify_callers": "true", "isolated_teams": "vision"}, "team_members", "names no members of vision"),
+        (
+            {"verify_callers": "true", "administrators": "arn:aws:iam::111122223333:role/Vision"},
+            "administrators[0]",
+            "assumed-role/<role>/<session>",
+        ),
+        ({"verify_callers": "true", "administrators": "*"}, "administrators[0]", "not the ARN of users"),
         ({"data_locations": "s3://lab-data"}, "data_locations[0]", "ends with '/'"),
         ({"data_locations": "s3://lab-data/*/"}, "data_locations[0]", "ends with '/'"),
         ({"data_locations": "s3://lab-data/${aws:username}/"}, "data_locations[0]", "ends with '/'"),

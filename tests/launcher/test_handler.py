@@ -25,6 +25,7 @@ from spotkeep_jobs.decisions.pool_matching import PoolMatch
 from spotkeep_jobs.decisions.spending_limits import SpendingLimits
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import AwsBusyError, Problem, RequestRefusedError
+from spotkeep_jobs.facts.caller import Caller
 from spotkeep_jobs.facts.record import Plan, Pool, PoolTraits, Run, RunGroup
 from spotkeep_jobs.facts.states import RunState
 
@@ -78,12 +79,16 @@ class ScriptedPools:
 class ScriptedLauncher:
     """The use case, as far as the entry point sees it."""
 
+    callers = None
+
     def __init__(self) -> None:
         self.pools = ScriptedPools()
         self.calls: list[tuple[Any, ...]] = []
         self.fails: Exception | None = None
         self.replayed = False
         self.plan: Plan | None = None
+        self.caller: Caller | None = None
+        self.authorized: list[tuple[str, Caller | None]] = []
         self.others: tuple[Run, ...] = ()
         self.run = Run(
             run="first",
@@ -100,12 +105,17 @@ class ScriptedLauncher:
             request={"name": "first"},
         )
 
-    def launch(self, document: object, *, default_token: str, plan: Plan | None = None) -> Launched:
-        self.plan = plan
+    def authorize(self, run: str, *, caller: Caller | None) -> None:
+        self.authorized.append((run, caller))
+
+    def launch(
+        self, document: object, *, default_token: str, plan: Plan | None = None, caller: Caller | None = None
+    ) -> Launched:
+        self.plan, self.caller = plan, caller
         self._called("launch", document, default_token)
         return Launched(run=self.run, others=self.others, replayed=self.replayed, warnings=("mind this",))
 
-    def validate(self, document: object) -> tuple[JobRequest, tuple[str, ...]]:
+    def validate(self, document: object, *, caller: Caller | None = None) -> tuple[JobRequest, tuple[str, ...]]:
         self._called("validate", document)
         return JobRequest.model_validate(DOCUMENT), ("mind this",)
 

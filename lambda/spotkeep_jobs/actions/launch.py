@@ -38,6 +38,14 @@ from spotkeep_jobs.aws.run_table_errors import (
     RunsInFlightError,
 )
 from spotkeep_jobs.aws.sagemaker_api import TrainingJobs
+from spotkeep_jobs.decisions.callers import (
+    CallerRules,
+    not_the_callers,
+    not_the_callers_prefix,
+    run_of_prefix,
+    unknown_caller,
+    with_owner,
+)
 from spotkeep_jobs.decisions.deployment import Deployment
 from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.decisions.ladder import NextJob, first_job, price_of, rungs_of, shortest_job_seconds
@@ -74,6 +82,7 @@ from spotkeep_jobs.document.limits import MAX_KEEP_ALIVE_SECONDS
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import AwsCallError, Problem, RequestRefusedError, SpotkeepJobsError
+from spotkeep_jobs.facts.caller import Caller
 from spotkeep_jobs.facts.record import Attempt, Plan, Run, RunGroup, Steered, TimelineEntry
 from spotkeep_jobs.facts.states import EndReason, RunState
 from spotkeep_jobs.fleets.checks import Checked, FleetChecks
@@ -139,6 +148,7 @@ class Launcher:
     """Acts on runs, on the run table and the training jobs it is given.
 
     Attributes:
+        callers: What callers may name and act on; None where the deployment is one domain of trust.
         pools: Acts on the warm pools that runs leave.
         now: The time.
     """
@@ -155,6 +165,7 @@ class Launcher:
         now: Callable[[], datetime],
         sleep: Callable[[float], None] = time.sleep,
         fleets: Fleets | None = None,
+        callers: CallerRules | None = None,
     ) -> None:
         """Bind the launcher.
 
@@ -168,8 +179,10 @@ class Launcher:
             now: the time, aware.
             sleep: waits between tries of a transaction that met another one.
             fleets: attempts on EC2; None for a deployment without.
+            callers: what callers may name and act on; None for a deployment that does not verify who calls.
         """
         self._table = table
+        self.callers = callers
         self._fleets = fleets or Fleets()
         self._backends = JobBackends(sagemaker=jobs, ec2=self._fleets.jobs)
         self._platform = platform
@@ -196,20 +209,24 @@ class Launcher:
             now=now,
         )
 
-    def launch(self, document: object, *, default_token: str, plan: Plan | None = None) -> Launched:
+    def launch(
+        self, document: object, *, default_token: str, plan: Plan | None = None, caller: Caller | None = None
+    ) -> Launched:
         """Launch the run a document asks for, or answer with the one its token launched before.
 
         Args:
             document: a job document, of any type.
             default_token: the token of a document that has none.
             plan: what the run was planned with, and is steered by if it has a deadline.
+            caller: who asks, where that is known.
 
         Raises:
             RequestRefusedError: nothing was launched; it carries every problem.
             LaunchUnfinishedError: AWS did not answer for certain; call again with the same token.
         """
+        document = self._with_owner(document, caller=caller)
         validation = self._judged(document, default_token=default_token)
-        request = self._accepted(validation, default_token=default_token)
+        request = self._accepted(validation, default_token=default_token, caller=caller)
         checked = self.check(request)
         validation = replace(validation, warnings=(*validation.warnings, *checked.warnings))
         token = request.token or default_token
@@ -218,7 +235,7 @@ class Launcher:
         members = members_of(request)
         if checked.problems and not self._was_launched(members[0].request):
             raise RequestRefusedError(checked.problems, warnings=validation.warnings)
-        opened = self._open(request, members, plan=plan, warnings=validation.warnings)
+        opened = self._open(request, members, plan=plan, caller=caller, warnings=validation.warnings)
         replayed = opened[0].replayed
         if replayed:
             for each, member in zip(opened, members, strict=False):
@@ -233,8 +250,12 @@ class Launcher:
         warnings = [f"{run.run} was refused by EC2, the others were not: {run.failure_reason}" for run in refused]
         return Launched(run=first, others=tuple(others), replayed=replayed, warnings=(*validation.warnings, *warnings))
 
-    def validate(self, document: object) -> tuple[JobRequest, tuple[str, ...]]:
+    def validate(self, document: object, *, caller: Caller | None = None) -> tuple[JobRequest, tuple[str, ...]]:
         """Judge a document as `launch` would, without launching.
+
+        Args:
+            document: a job document, of any type.
+            caller: who asks, where that is known.
 
         Returns:
             The request with every default filled in, and warnings.
@@ -242,13 +263,34 @@ class Launcher:
         Raises:
             RequestRefusedError: it would be refused; it carries every problem.
         """
+        document = self._with_owner(document, caller=caller)
         validation = validate(document, defaults=self._defaults, now=self.now())
-        request = self._accepted(validation)
+        request = self._accepted(validation, caller=caller)
         checked = self.check(request)
         warnings = (*validation.warnings, *checked.warnings)
         if problems := [*checked.problems, *self._taken(request)]:
             raise RequestRefusedError(problems, warnings=warnings)
         return request, warnings
+
+    def authorize(self, run_id: str, *, caller: Caller | None) -> None:
+        """Refuse a caller who may not act on a run, where the deployment verifies who calls.
+
+        A run's owner and team never change, so what is decided here holds for what the caller asks for next.
+
+        Raises:
+            RequestRefusedError: the run is another's, or is not known.
+        """
+        if self.callers is None:
+            return
+        if caller is None:
+            raise RequestRefusedError([unknown_caller()])
+        if self.callers.administers(caller):
+            return
+        run = self._table.get(run_id)
+        if run is None:
+            raise RequestRefusedError([unknown_run(run_id)])
+        if not self.callers.may_act_on(caller, run):
+            raise RequestRefusedError([not_the_callers(run_id, owner=run.owner, caller=caller)])
 
     def check(self, request: JobRequest) -> Checked:
         """What EC2 says of a request with `backend: ec2`; nothing of any other."""
@@ -355,15 +397,37 @@ class Launcher:
         repeated = recorded is not None and recorded.token == token
         return validate(document, defaults=self._defaults) if repeated else validation
 
-    def _accepted(self, validation: Validation, *, default_token: str | None = None) -> JobRequest:
-        """The request; refused with what the document has wrong and with what others have taken, all at once (I7)."""
-        if validation.request is not None:
-            return validation.request
+    def _with_owner(self, document: object, *, caller: Caller | None) -> object:
+        return document if self.callers is None or caller is None else with_owner(document, caller=caller)
+
+    def _accepted(
+        self, validation: Validation, *, default_token: str | None = None, caller: Caller | None
+    ) -> JobRequest:
+        """The request; refused with what the document has wrong and with what others have, all at once (I7)."""
         draft = validation.draft
+        others = [] if draft is None else self._others(draft, caller=caller)
+        if validation.request is not None and not others:
+            return validation.request
         taken = draft and self._taken(draft.model_copy(update={"token": draft.token or default_token}))
         checked = self.check(draft) if draft is not None else Checked()
-        problems = [*validation.problems, *checked.problems, *(taken or ())]
+        problems = [*validation.problems, *others, *checked.problems, *(taken or ())]
         raise RequestRefusedError(problems, warnings=(*validation.warnings, *checked.warnings))
+
+    def _others(self, request: JobRequest, *, caller: Caller | None) -> list[Problem]:
+        """What a request names that is not its caller's: an owner, a team, the checkpoints of another's run."""
+        if self.callers is None:
+            return []
+        if caller is None:
+            return [unknown_caller()]
+        problems = list(self.callers.names(request, caller=caller))
+        prefix = request.checkpoint_prefix
+        made_for = None if prefix is None else run_of_prefix(prefix)
+        if prefix is not None and made_for != request.run and not self.callers.administers(caller):
+            # Of a run that the table has forgotten, nobody is known to be the owner.
+            run = None if made_for is None else self._table.get(made_for)
+            if run is None or not self.callers.may_act_on(caller, run):
+                problems.append(not_the_callers_prefix(prefix, caller=caller))
+        return problems
 
     def _taken(self, request: JobRequest) -> list[Problem]:
         """What of a request another run has already: its id, its prefix."""
@@ -383,9 +447,15 @@ class Launcher:
         return problems
 
     def _open(
-        self, request: JobRequest, members: Sequence[Member], *, plan: Plan | None, warnings: tuple[str, ...]
+        self,
+        request: JobRequest,
+        members: Sequence[Member],
+        *,
+        plan: Plan | None,
+        caller: Caller | None,
+        warnings: tuple[str, ...],
     ) -> tuple[Opened, ...]:
-        new = [self._new_run(member, plan=plan) for member in members]
+        new = [self._new_run(member, plan=plan, caller=caller) for member in members]
         run = request.run or ""
         for attempt_number in range(TRIES):
             try:
@@ -403,7 +473,7 @@ class Launcher:
                 self._pause(attempt_number)
         raise LaunchUnfinishedError(run=run, doing="launching", cause=RunChangedError(run))
 
-    def _new_run(self, member: Member, *, plan: Plan | None) -> NewRun:
+    def _new_run(self, member: Member, *, plan: Plan | None, caller: Caller | None) -> NewRun:
         request = member.request
         run, token = request.run or "", request.token or ""
         now = self.now()
@@ -416,6 +486,7 @@ class Launcher:
             run=run,
             name=request.name,
             owner=request.owner,
+            launched_by=caller,
             group=member.group,
             backend=request.backend,
             capacity=attempt.capacity,

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, PlainSerializer
 
+from spotkeep_jobs.facts.caller import Caller
 from spotkeep_jobs.facts.states import (
     AttemptState,
     EndReason,
@@ -238,6 +239,8 @@ class Run(Record):
     run: str
     name: str
     owner: str | None = None
+    launched_by: Caller | None = None
+    """Who called the launcher; None where it was invoked directly, which names no caller."""
     group: RunGroup | None = None
     """Of a run that was launched with others in one document."""
     state: RunState = RunState.LAUNCHING
