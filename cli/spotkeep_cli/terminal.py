@@ -1,7 +1,8 @@
 """Where output goes: results to standard output, everything said beside them to standard error.
 
 With `--json`, standard output holds one JSON value and nothing else. Without a terminal, or with NO_COLOR, Rich
-writes no escape codes; the width is the terminal's, `COLUMNS`, or 80.
+writes no escape codes; the width is the terminal's, `COLUMNS`, or 80. What comes from a job, from AWS or from a file is
+text: control sequences in it are written out (`rendering.printable_console`).
 """
 
 from __future__ import annotations
@@ -137,6 +138,6 @@ def _print(console: Console, *content: RenderableType) -> None:
 
 
 def _console(*, stderr: bool) -> Console:
-    from rich.console import Console
+    from spotkeep_cli.rendering.printable_console import PrintableConsole
 
-    return Console(stderr=stderr, soft_wrap=False, emoji=False)
+    return PrintableConsole(stderr=stderr)

@@ -1,6 +1,7 @@
 """`spotkeep local ec2`: the local EC2's instances, and what AWS lets nobody decide about them."""
 
 import contextlib
+import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -59,12 +60,14 @@ def console(instance: Annotated[str, typer.Argument(help="An instance's id.", me
     """Print what an instance's user data printed."""
     from pathlib import Path
 
+    from spotkeep_jobs.facts.printable_text import printable
     from spotkeep_local.bounded_reading import read_end
 
     with _telling_failures():
         path = Path(_control().instance_facts(instance).console)
     if path.exists():
-        typer.echo(read_end(path, most_bytes=_MOST_CONSOLE_BYTES).decode(errors="replace"), nl=False)
+        text = read_end(path, most_bytes=_MOST_CONSOLE_BYTES).decode(errors="replace")
+        typer.echo(printable(text, colours=sys.stdout.isatty()), nl=False)
 
 
 @app.command()

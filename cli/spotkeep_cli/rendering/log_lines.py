@@ -9,6 +9,7 @@ from rich.text import Text
 from spotkeep_cli.following import Happened, Reported, Stands, Unreachable, Wrote
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.job_event import event_text
+from spotkeep_cli.rendering.printable_console import coloured
 from spotkeep_cli.rendering.sparse_progress import SparseProgress
 from spotkeep_jobs.facts.job_events import JobEventKind
 
@@ -64,9 +65,9 @@ class LogPrinter:
         """Prints an update, if it is for a log."""
         match update:
             case Wrote(line=line):
-                self._print(line, Text(line.text))
+                self._print(line, coloured(line.text))
             case Reported(line=line) if self._raw:
-                self._print(line, Text(line.text))
+                self._print(line, coloured(line.text))
             case Reported(event=event) if event.kind is JobEventKind.PROGRESS and not self._sparse.worth_a_line(event):
                 self.printed += 1
             case Reported(event=event, line=line):

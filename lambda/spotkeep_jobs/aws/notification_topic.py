@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from botocore.exceptions import BotoCoreError, ClientError
 
 from spotkeep_jobs.errors import SpotkeepJobsError
+from spotkeep_jobs.facts.printable_text import printable
 from spotkeep_jobs.facts.record import format_time
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class SnsNotificationTopic:
         attributes = notification.attributes | {"notification_id": notification.notification_id}
         document = json.dumps(document_of(notification))
         bodies = {
-            "default": notification.body,
+            "default": printable(notification.body),
             "sqs": document,
             "lambda": document,
             "https": json.dumps(chat_message_of(notification)),
@@ -74,7 +75,7 @@ class SnsNotificationTopic:
         try:
             answer = self._client.publish(
                 TopicArn=self._topic_arn,
-                Subject=notification.subject,
+                Subject=printable(notification.subject),
                 Message=json.dumps(bodies),
                 MessageStructure="json",
                 MessageAttributes={

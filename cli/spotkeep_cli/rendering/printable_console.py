@@ -1,0 +1,40 @@
+"""A Rich console that lets no control sequence through but its own: all that the command line prints passes here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.text import Text
+
+from spotkeep_jobs.facts.printable_text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.console import ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+
+class PrintableConsole(Console):
+    """Writes text out that would steer the terminal, and takes no text for Rich's markup.
+
+    Colours, cursor movements and links that Rich makes itself are not in the text of a segment.
+
+    Args:
+        stderr: Whether it writes to standard error.
+    """
+
+    def __init__(self, *, stderr: bool) -> None:
+        super().__init__(stderr=stderr, soft_wrap=False, emoji=False, markup=False)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """See `Console.render`, which everything that is printed goes through."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+
+def coloured(text: str) -> Text:
+    """A text with the colours that it asks for, and nothing else of what it asks for."""
+    lines = printable(text, colours=True).split("\n")
+    return Text("\n").join(Text.from_ansi(line) for line in lines)

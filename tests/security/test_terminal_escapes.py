@@ -1,0 +1,214 @@
+r"""Who attacks: who writes what another person reads: a script its log, a user a run's name, a script its failure.
+
+With what: control sequences. `ESC ] 52 ; c ; ... BEL` writes the clipboard, `ESC ] 0` names the window, `ESC [ 2 J`
+clears the screen, C1 bytes do the same without ESC, bidirectional overrides turn words around, `[link=...]` is Rich's
+markup.
+
+What they would gain: a command in the clipboard of who runs `spotkeep logs` or `spotkeep describe`, to be pasted into a
+shell; text that reads as if Spotkeep had printed it.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from rich.table import Table
+from rich.text import Text
+
+from spotkeep_cli.deployment import LogLine
+from spotkeep_cli.errors import LocalFailureError
+from spotkeep_cli.following import Wrote
+from spotkeep_cli.rendering.log_lines import LogPrinter
+from spotkeep_cli.rendering.printable_console import PrintableConsole
+from spotkeep_cli.terminal import NextStep, Terminal
+from spotkeep_jobs.aws.notification_topic import SnsNotificationTopic
+from spotkeep_jobs.facts.printable_text import printable
+from spotkeep_jobs.facts.record import Notification, NotificationKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).parents[2]
+SGR = re.compile(r"\x1b\[[0-9;:]*m")
+STEERING = re.compile(
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u2028\\u2029\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069]"
+)
+CLIPBOARD = "\x1b]52;c;Y3VybCBldmlsIHwgc2g=\x07"
+ATTACKS = [
+    CLIPBOARD,
+    "\x9d52;c;Y3VybA==\x9c",
+    "\x1b]0;title\x07",
+    "\x1b[2J\x1b[H",
+    "\x1b[6n",
+    "\x1b[?1049h",
+    "\x1bPq\x1b\\",
+    "\x1b[1;31",
+    "\x1b[31\x1b]52;c;x\x07m",
+    "\x9b2J",
+    "one\rtwo",
+    "over\x08\x08",
+    "\x7f",
+    "user\u202efdp.exe",
+    "\u2066hidden\u2069",
+    "\u061c\u200f",
+    "line\u2028line",
+    "\x1b]8;;http://evil.example\x1b\\here\x1b]8;;\x1b\\",
+]
+SNEAKY = st.lists(
+    st.one_of(
+        st.sampled_from(
+            ["\x1b", "\x1b[", "\x1b]52;c;", "m", "31", ";", ":", "\x07", "\x9b", "\u202e", "[/]", "[link=x]"]
+        ),
+        st.sampled_from(ATTACKS),
+        st.text(max_size=8),
+        st.characters(max_codepoint=0x9F),
+    ),
+    max_size=12,
+).map("".join)
+
+
+OTHER_WAYS = {"print", "typer.echo", "typer.secho", "Console", "rich.print", "console.file.write"}
+
+
+def steering_in(printed: str) -> list[str]:
+    return STEERING.findall(SGR.sub("", printed))
+
+
+@pytest.fixture
+def on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_COLOR", "CI"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+@given(SNEAKY)
+def test_nothing_that_steers_is_left(text: str) -> None:
+    assert not STEERING.search(printable(text))
+    assert not steering_in(printable(text, colours=True))
+
+
+@given(SNEAKY)
+def test_what_is_harmless_stays_as_it_is_and_once_is_enough(text: str) -> None:
+    assert printable(printable(text)) == printable(text)
+    harmless = STEERING.sub("", text)
+    assert printable(harmless) == harmless
+
+
+def test_colours_stay_where_they_may() -> None:
+    assert printable("\x1b[1;31mred\x1b[0m", colours=True) == "\x1b[1;31mred\x1b[0m"
+    assert printable("\x1b[31mred") == "\\x1b[31mred"
+    assert printable("a\tb\r\nc") == "a\tb\nc"
+    assert printable("user\u202efdp.exe") == "user\\u202efdp.exe"
+    for harmless in ("naïve 漢字 \U0001f600 e\u0301 \u00a0", "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"):
+        assert printable(harmless) == harmless
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@given(text=SNEAKY)
+def test_no_renderable_lets_anything_through(on_a_terminal: None, text: str) -> None:
+    table = Table(title=text)
+    table.add_column(text)
+    table.add_row(text)
+    table.add_row(Text(text, style="bold"))
+    for content in (text, Text(text), table):
+        console = PrintableConsole(stderr=False)
+        with console.capture() as captured:
+            console.print(content)
+        assert not steering_in(captured.get())
+
+
+WAYS: dict[str, Callable[[Terminal, str], object]] = {
+    "show": lambda terminal, text: terminal.show(text),
+    "a command to copy": lambda terminal, text: terminal.show_command(f"spotkeep describe {text}"),
+    "a remark": lambda terminal, text: terminal.remark(text),
+    "the next step": lambda terminal, text: terminal.show_next(NextStep(command=text, what=text)),
+    "an error": lambda terminal, text: terminal.show_error(LocalFailureError(text, hint=text)),
+    "JSON": lambda terminal, text: terminal.give_json({text: text}),
+    "a log": lambda terminal, text: LogPrinter(terminal.results, raw=False, hosts=2).show(Wrote(line=line_of(text))),
+    "a raw log": lambda terminal, text: LogPrinter(terminal.results, raw=True, hosts=1).show(Wrote(line=line_of(text))),
+}
+
+
+def line_of(text: str) -> LogLine:
+    return LogLine(stream=text, time=datetime(2026, 11, 23, tzinfo=UTC), text=text)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("attack", ATTACKS, ids=ascii)
+@pytest.mark.usefixtures("on_a_terminal")
+def test_nothing_reaches_a_terminal(capsys: pytest.CaptureFixture[str], way: str, attack: str) -> None:
+    WAYS[way](Terminal(), f"before {attack} after")
+    printed = capsys.readouterr()
+    assert "before" in printed.out + printed.err
+    assert not steering_in(printed.out.replace("\x7f", "") if way == "JSON" else printed.out)
+    assert not steering_in(printed.err)
+
+
+@pytest.mark.usefixtures("on_a_terminal")
+def test_a_log_keeps_its_colours(capsys: pytest.CaptureFixture[str]) -> None:
+    WAYS["a log"](Terminal(), "\x1b[31mloss\x1b[0m 0.1")
+    assert "\x1b[31mloss\x1b[0m 0.1" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("on_a_terminal")
+def test_markup_of_rich_is_text(capsys: pytest.CaptureFixture[str]) -> None:
+    for text in ("[link=http://evil.example]here[/link]", "[/]", "[bold red]Error[/]"):
+        Terminal().show(text)
+        assert text in capsys.readouterr().out
+
+
+def test_all_output_passes_the_one_place() -> None:
+    """Whoever prints another way has to make sure of it, and is in this list."""
+    known = {
+        ("spotkeep_cli/main.py", "echo"),  # the version
+        ("spotkeep_cli/terminal.py", "write"),  # JSON; what the console captured
+        ("spotkeep_cli/commands/local.py", "echo"),  # quoted for a shell, and the local AWS's own
+        ("spotkeep_cli/commands/local_ec2.py", "echo"),  # an instance's console, printable
+    }
+    found = set()
+    for root in (ROOT / "cli", ROOT / "local"):
+        for path in root.rglob("*.py"):
+            name = path.relative_to(root).as_posix()
+            if name.startswith("spotkeep_local/"):
+                continue  # a daemon and its programs: they print to files that are read by what is tested here
+            calls = [ast.unparse(node.func) for node in ast.walk(ast.parse(path.read_text())) if type(node) is ast.Call]
+            found |= {(name, by.rpartition(".")[2]) for by in calls if by in OTHER_WAYS or by.endswith("stdout.write")}
+    assert found <= known
+
+
+class Sns:
+    def __init__(self) -> None:
+        self.sent: dict[str, Any] = {}
+
+    def publish(self, **request: Any) -> dict[str, str]:
+        self.sent = request
+        return {"MessageId": "1"}
+
+
+@given(SNEAKY)
+def test_a_mail_is_plain_text(text: str) -> None:
+    at = datetime(2026, 11, 23, tzinfo=UTC)
+    notification = Notification(
+        notification_id="digits-7/failed/1",
+        subject_id="digits-7",
+        kind=NotificationKind.FAILED,
+        subject=text,
+        body=f"The script failed.\n\n{text}",
+        attributes={"run": "digits-7"},
+        happened_at=at,
+        created_at=at,
+    )
+    sns = Sns()
+    SnsNotificationTopic(sns, topic_arn="arn:aws:sns:us-east-1:000000000000:t").publish(notification)
+    assert not STEERING.search(sns.sent["Subject"])
+    assert not STEERING.search(json.loads(sns.sent["Message"])["default"])
