@@ -17,7 +17,7 @@ from botocore.exceptions import (
 from botocore.exceptions import (
     ConnectionError as AwsConnectionError,
 )
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from spotkeep_cli.deployment import ConnectionOptions
 from spotkeep_cli.errors import NoConnectionError
@@ -42,6 +42,8 @@ class Connection(BaseModel):
     deployment: str
     region: str
     launcher_function: str
+    launcher_url: str = Field(default="", pattern=r"^(https://\S+|http://127\.0\.0\.1:\d+/\S+)?$")
+    """Where the launcher is called; empty in the connection of an older deployment, which is invoked directly."""
     run_table: str
     checkpoint_bucket: str
     notification_topic_arn: str
@@ -99,6 +101,8 @@ def _hint_for(error: ClientError, *, options: ConnectionOptions) -> str:
         return "the credentials are out of date; sign in again (aws sso login)"
     if code in {"ResourceNotFoundException", "NoSuchBucket"}:
         return "the deployment is not complete; deploy it again: cdk deploy --all"
+    if code == "RequestTooLargeException":
+        return "AWS takes requests of 6 MB; a document is far smaller, so something in it is not meant to be there"
     if "Throttl" in code or code == "TooManyRequestsException":
         return "AWS is busy with this account's calls; try again in a moment"
     return "try again; if it stays, look at the AWS service's status in this region"

@@ -5,29 +5,17 @@ What it calls AWS with is in `aws_calls`; `connection` looks the deployment up.
 
 from __future__ import annotations
 
-import itertools
-import json
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from botocore.config import Config
-from botocore.exceptions import (
-    ClientError,
-    HTTPClientError,
-)
-from botocore.exceptions import (
-    ConnectionError as AwsConnectionError,
-)
-
-from spotkeep_cli.aws_calls import ClientFactory, Connection, repeat_hint, translated_aws_errors
+from spotkeep_cli.aws_calls import ClientFactory, Connection, translated_aws_errors
 from spotkeep_cli.deployment import ConnectionOptions, LogLine
-from spotkeep_cli.errors import CommandLineError, LauncherError, NoConnectionError
+from spotkeep_cli.launcher_calls import DirectInvocation, LauncherCall, UrlCall, ask_until_answered
 from spotkeep_jobs.aws.run_table import RunTable
 from spotkeep_jobs.aws.training_logs import LOG_GROUP
-from spotkeep_local.bounded_reading import read_answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,20 +24,9 @@ if TYPE_CHECKING:
 
     from spotkeep_cli.account_check import AccountCheck
     from spotkeep_cli.deployment import DeadLetters, Drill, RunReader, StoredObjects
+    from spotkeep_cli.launcher_calls import FunctionUrl
     from spotkeep_cli.run_storage import StoredVersion
     from spotkeep_jobs.facts.record import Backend
-
-_INVOKE_ATTEMPTS = 4
-_FUNCTION_TIMEOUT_SECONDS = 120
-"""Longer than the launcher may take: an answer that is still to come must not be given up."""
-_MOST_ANSWER_BYTES = 8 * 1024 * 1024
-"""A function's answer has at most 6 MB."""
-_UNFINISHED = {"LaunchUnfinishedError", "Sandbox.Timedout", "Runtime.ExitError"}
-"""The launcher does not know whether it came through. Asking again is how one finds out."""
-
-
-class _UnfinishedError(LauncherError):
-    """The launcher could not say whether it did what was asked."""
 
 
 class AwsDeployment:
@@ -59,6 +36,7 @@ class AwsDeployment:
         connection: Where everything is.
         client: Makes a boto3 client of a service, with the right credentials and region.
         options: How the user named the deployment, for hints.
+        launcher_url: Where the launcher is called; None where it is invoked directly.
         sleep: Waits between two tries.
     """
 
@@ -68,9 +46,11 @@ class AwsDeployment:
         connection: Connection,
         client: ClientFactory,
         options: ConnectionOptions,
+        launcher_url: FunctionUrl | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._connection = connection
+        self._launcher_url = launcher_url
         self._sleep = sleep
         self._client = client
         self._options = options
@@ -113,30 +93,17 @@ class AwsDeployment:
         A launch carries its token, so the same payload again answers the same and launches nothing twice.
 
         Raises:
-            LauncherError: The function raised, or its answer is not a JSON object.
+            LauncherError: The function failed, or its answer is not a JSON object.
             NoConnectionError: The call did not come through.
         """
+        return ask_until_answered(self._launcher, payload, sleep=self._sleep)
+
+    @cached_property
+    def _launcher(self) -> LauncherCall:
         function = self._connection.launcher_function
-        # botocore would repeat a call whose answer is late; here each repeat is ours, and the last error is told.
-        client = self._client(
-            "lambda",
-            config=Config(read_timeout=_FUNCTION_TIMEOUT_SECONDS, connect_timeout=5, retries={"total_max_attempts": 1}),
-        )
-        body = json.dumps(payload, default=str).encode()
-        for attempt in itertools.count(1):
-            try:
-                with translated_aws_errors(f"invoking {function}", options=self._options, payload=payload):
-                    answer = client.invoke(FunctionName=function, Payload=body)
-                try:
-                    content = read_answer(answer["Payload"], most_bytes=_MOST_ANSWER_BYTES)
-                except OSError as error:
-                    raise LauncherError(f"the answer of {function} cannot be read: {error.strerror}") from error
-                return _read_answer(content, function=function, failed="FunctionError" in answer, payload=payload)
-            except (NoConnectionError, LauncherError) as error:
-                if attempt == _INVOKE_ATTEMPTS or not _worth_repeating(error):
-                    raise
-                self._sleep(2 ** (attempt - 1) / 2)
-        raise AssertionError  # the count does not end
+        if self._launcher_url is not None:
+            return UrlCall(self._launcher_url, function=function, options=self._options)
+        return DirectInvocation(function, client=self._client, options=self._options)
 
     def check_account(self, *, clock: Callable[[], datetime]) -> AccountCheck:
         """Looks for what belongs to no live run, and at quotas.
@@ -258,32 +225,3 @@ class _TranslatingRunReader:
                 return method(*args, **kwargs)
 
         return call
-
-
-def _worth_repeating(error: CommandLineError) -> bool:
-    if isinstance(error, _UnfinishedError):
-        return True
-    cause = error.__cause__
-    if isinstance(cause, ClientError):
-        status = cause.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        return status == 429 or status >= 500
-    return isinstance(cause, AwsConnectionError | HTTPClientError)
-
-
-def _read_answer(body: bytes, *, function: str, failed: bool, payload: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        answer = json.loads(body)
-    except ValueError as error:
-        raise LauncherError(
-            f"{function} answered {body[:80]!r}, which is not JSON", hint=f"look at its log: /aws/lambda/{function}"
-        ) from error
-    if failed:
-        kind = answer.get("errorType", "error") if isinstance(answer, dict) else "error"
-        words = str(answer.get("errorMessage", answer) if isinstance(answer, dict) else answer)
-        message = f"{function} failed with {kind}: {words.splitlines()[0] if words else 'no message'}"
-        if kind in _UNFINISHED:
-            raise _UnfinishedError(message, hint=repeat_hint(payload))
-        raise LauncherError(message, hint=f"its log says more: aws logs tail /aws/lambda/{function}")
-    if not isinstance(answer, dict):
-        raise LauncherError(f"{function} answered {answer!r}, not an object", hint="is the deployment up to date?")
-    return answer

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,9 +19,10 @@ from spotkeep_local.bounded_reading import read_file
 if TYPE_CHECKING:
     import boto3
 
-    from spotkeep_cli.aws_calls import ClientFactory
+    from spotkeep_cli.aws_calls import ClientFactory, Connection
     from spotkeep_cli.aws_deployment import AwsDeployment
     from spotkeep_cli.deployment import ConnectionOptions
+    from spotkeep_cli.launcher_calls import FunctionUrl
     from spotkeep_local.lifecycle import LocalAws
 
 STATE_DIRECTORY = ".spotkeep"
@@ -38,16 +40,19 @@ def connect(options: ConnectionOptions) -> AwsDeployment:
     Raises:
         NoConnectionError: There is none, or it cannot be reached with these credentials.
     """
-    from spotkeep_cli.aws_calls import Connection, translated_aws_errors
+    from spotkeep_cli import aws_calls
+    from spotkeep_cli.aws_calls import translated_aws_errors
     from spotkeep_cli.aws_deployment import AwsDeployment
 
     client: ClientFactory
     if options.local:
         local = running_local_aws()
         client, region = local.session().client, local.region
+        launcher_url = partial(_local_launcher_url, local=local)
     else:
         session = aws_session(options)
         client, region = session.client, session.region_name
+        launcher_url = partial(_launcher_url, session=session, profile=options.profile)
     name = f"/{options.deployment}/connection"
     with translated_aws_errors(f"reading the parameter {name}", options=options):
         ssm = client("ssm")
@@ -56,13 +61,38 @@ def connect(options: ConnectionOptions) -> AwsDeployment:
         except ssm.exceptions.ParameterNotFound as error:
             raise _not_deployed(options, region=region) from error
     try:
-        connection = Connection.model_validate(json.loads(value))
+        connection = aws_calls.Connection.model_validate(json.loads(value))
     except ValueError as error:
         raise NoConnectionError(
             f"the parameter {name} is not one this version can read",
             hint="deploy again with the version of Spotkeep you use here: cdk deploy --all",
         ) from error
-    return AwsDeployment(connection=connection, client=client, options=options)
+    url = launcher_url(connection) if connection.launcher_url else None
+    return AwsDeployment(connection=connection, client=client, options=options, launcher_url=url)
+
+
+def _launcher_url(connection: Connection, *, session: boto3.Session, profile: str | None) -> FunctionUrl:
+    import botocore.session
+    from botocore.utils import get_environ_proxies
+
+    from spotkeep_cli.launcher_calls import FunctionUrl
+
+    return FunctionUrl(
+        url=connection.launcher_url,
+        region=connection.region,
+        credentials=session.get_credentials,
+        proxies=get_environ_proxies(connection.launcher_url),
+        ca_bundle=botocore.session.Session(profile=profile).get_config_variable("ca_bundle"),
+    )
+
+
+def _local_launcher_url(connection: Connection, *, local: LocalAws) -> FunctionUrl:
+    from botocore.credentials import Credentials
+
+    from spotkeep_cli.launcher_calls import FunctionUrl
+
+    key = Credentials(local.access_key.access_key_id, local.access_key.secret_access_key)
+    return FunctionUrl(url=connection.launcher_url, region=local.region, credentials=lambda: key, proxies={})
 
 
 def local_state_directory(*, start: Path | None = None) -> Path:

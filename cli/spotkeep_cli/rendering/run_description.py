@@ -105,6 +105,9 @@ def _facts(run: Run, *, now: datetime) -> RenderableType:
         )
     if run.owner:
         rows.append(("owner", run.owner))
+    if run.launched_by is not None and run.launched_by.name != run.owner:
+        said = "" if run.launched_by.verified else ", not verified"
+        rows.append(("launched by", f"{run.launched_by.name}{said}"))
     rows.append(("created", f"{quantities.moment(run.created_at)} UTC"))
     if run.started_at is not None:
         end = run.ended_at if run.state.ended and run.ended_at else now
