@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 from typing import Any, Final
 
+from spotkeep_cli.git_settings import WITHOUT_PROGRAMS, environment_allowing
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.errors import Problem
 
 _TIMEOUT_SECONDS: Final = 60
+_PROTOCOLS: Final = ("https", "http", "ssh", "file")
 
 
 def pinned(source: Any) -> tuple[Any, tuple[Problem, ...], tuple[Problem, ...]]:
@@ -44,10 +46,19 @@ def pinned(source: Any) -> tuple[Any, tuple[Problem, ...], tuple[Problem, ...]]:
 
 
 def _commit_of(url: str, branch: str) -> tuple[str | None, str]:
-    command = ["git", "ls-remote", "--", url, f"refs/heads/{branch}", f"refs/tags/{branch}", f"refs/tags/{branch}^{{}}"]
+    names = [f"refs/heads/{branch}", f"refs/tags/{branch}", f"refs/tags/{branch}^{{}}"]
+    command = ["git", *WITHOUT_PROGRAMS, "ls-remote", "--", url, *names]
     try:
         answer = subprocess.run(
-            command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False, stdin=subprocess.DEVNULL
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_SECONDS,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            # Not in the current directory, which may be a repository with settings of its own.
+            cwd="/",
+            env=environment_allowing(_PROTOCOLS),
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return None, str(error)

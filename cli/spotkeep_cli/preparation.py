@@ -82,8 +82,27 @@ def is_local_source(source: Any) -> TypeGuard[str]:
 
 
 def local_source(document: JobDocument, source: str) -> Path:
-    """The path of a local source: relative to the job file, unless `--set` gave it: then to the current directory."""
+    """The path of a local source: relative to the job file, unless `--set` gave it: then to the current directory.
+
+    A job file may be somebody else's. It names what is in its own directory, or in the git repository around it; the
+    person at the command line names what they like.
+
+    Raises:
+        SourceError: The job file names something else.
+    """
     path = Path(source).expanduser()
     if document.is_overridden("source"):
         return path
-    return document.path.parent / path
+    path = document.path.parent / path
+    project = _project(document.path.parent.resolve())
+    if not path.resolve().is_relative_to(project):
+        raise SourceError(
+            f"{source} is outside {project}, where the job file belongs, and a job file may be somebody else's",
+            hint=f"if you do want to send it, say so yourself: --set source={path}",
+        )
+    return path
+
+
+def _project(folder: Path) -> Path:
+    """The git repository that a folder is in; the folder itself where there is none."""
+    return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)

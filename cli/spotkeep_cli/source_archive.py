@@ -2,6 +2,10 @@
 
 The archive's name is the hash of its content, so an unchanged directory is uploaded once however often it is
 launched. In a git checkout the files git would ignore stay behind; elsewhere only the caches named below do.
+
+The directory may be somebody else's work. A link is packed as the file it names, if that is a file of the source: one
+to anything else would take the user's own files along. git reads the settings of a repository, and starts no program
+that they name.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from spotkeep_cli.errors import UsageError
+from spotkeep_cli.git_settings import WITHOUT_PROGRAMS, environment_allowing
 from spotkeep_local.bounded_reading import read_file
 
 NEVER_PACKED = frozenset(
@@ -29,6 +34,8 @@ MAX_SOURCE_BYTES = 100 * 1024 * 1024
 """Of the files before packing. Code is small; what is larger is data and belongs in a channel."""
 
 MAX_SOURCE_FILES = 10_000
+
+MAX_LINKS_NAMED = 3
 
 
 class SourceError(UsageError):
@@ -97,14 +104,38 @@ def list_source_files(directory: Path) -> list[PurePosixPath]:
     candidates = _known_to_git(directory)
     if candidates is None:
         candidates = _found_by_walking(directory)
-    kept = (path for path in candidates if NEVER_PACKED.isdisjoint(path.parts))
-    return sorted(path for path in kept if _is_packable(directory / path))
+    kept = {path for path in candidates if NEVER_PACKED.isdisjoint(path.parts)}
+    files = sorted(path for path in kept if _is_packable(directory / path))
+    _require_inside(directory, files)
+    return files
+
+
+def _require_inside(directory: Path, files: list[PurePosixPath]) -> None:
+    """Refuses files that are other files: links, and what lies behind links, to what the source does not hold.
+
+    Raises:
+        SourceError: There are any; names up to three.
+    """
+    root = Path(os.path.realpath(directory))
+    real = {path: Path(os.path.realpath(root / path)) for path in files}
+    own = {root / path for path in files if real[path] == root / path}
+    others = [path for path in files if real[path] not in own]
+    if not others:
+        return
+    shown = "; ".join(f"{str(path)!r} leads to {str(real[path])!r}" for path in others[:MAX_LINKS_NAMED])
+    more = f" (and {len(others) - MAX_LINKS_NAMED} more)" if len(others) > MAX_LINKS_NAMED else ""
+    raise SourceError(
+        f"{directory} would take files along that are not its own: {shown}{more}",
+        hint="if they are meant, put copies of them in the links' place; otherwise remove the links, or name them in "
+        ".gitignore",
+    )
 
 
 def _known_to_git(directory: Path) -> list[PurePosixPath] | None:
-    command = ["git", "-C", str(directory), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listing = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    command = ["git", "-C", str(directory), *WITHOUT_PROGRAMS, *listing]
     try:
-        listed = subprocess.run(command, capture_output=True, check=True, timeout=60)
+        listed = subprocess.run(command, capture_output=True, check=True, timeout=60, env=environment_allowing(()))
     except (OSError, subprocess.SubprocessError):
         return None  # not a checkout, or no git here: the walk does as well
     names = sorted({name for name in listed.stdout.decode(errors="surrogateescape").split("\0") if name})
