@@ -21,6 +21,7 @@ from pydantic import SecretStr
 
 from spotkeep_jobs.aws.sagemaker_api import client_config
 from spotkeep_jobs.errors import SpotkeepJobsError
+from spotkeep_jobs.facts.chat_text import chat_text
 from spotkeep_jobs.functions.tracing import traced
 from webhook.poster import NotDeliveredError, post
 from webhook.signature import HEADER, NOTIFICATION_HEADER, signature
@@ -123,12 +124,15 @@ def notifications_of(event: object) -> dict[str, bytes]:
             document = json.loads(text) if isinstance(text, str) else None
         except (ValueError, RecursionError):
             continue
-        notification_id = document.get("notification_id") if isinstance(document, Mapping) else None
-        if (
-            isinstance(notification_id, str)
-            and isinstance(text, str)
-            and notification_id.isascii()
-            and notification_id.isprintable()
-        ):
-            found[notification_id] = text.encode(errors="replace")
+        if not isinstance(document, Mapping):
+            continue
+        notification_id = document.get("notification_id")
+        if isinstance(notification_id, str) and notification_id.isascii() and notification_id.isprintable():
+            found[notification_id] = _for_a_chat(document)
     return found
+
+
+def _for_a_chat(document: Mapping[str, Any]) -> bytes:
+    """The address is often a chat's, which shows `text` as Markdown."""
+    shown = {name: chat_text(text) for name in ("subject", "text") if isinstance(text := document.get(name), str)}
+    return json.dumps({**document, **shown}).encode()

@@ -108,6 +108,8 @@ class Site:
 def site(local_aws: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     for name, value in local_aws.environment().items():
         monkeypatch.setenv(name, value)
+    # Another test's session has that test's credentials.
+    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
     session, suffix = local_aws.session(), uuid.uuid4().hex[:8]
     dynamodb, sns, sqs = (session.client(service) for service in ("dynamodb", "sns", "sqs"))
     names = ("pk", "sk", "listing", "created_at", "in_flight", "updated_at")

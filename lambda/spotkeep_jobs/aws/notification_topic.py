@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from botocore.exceptions import BotoCoreError, ClientError
 
 from spotkeep_jobs.errors import SpotkeepJobsError
+from spotkeep_jobs.facts.chat_text import chat_text
 from spotkeep_jobs.facts.printable_text import printable
 from spotkeep_jobs.facts.record import format_time
 
@@ -100,8 +101,8 @@ def document_of(notification: Notification) -> dict[str, Any]:
         "attempt": notification.attempt,
         "happened_at": format_time(notification.happened_at),
         "facts": notification.facts,
-        "subject": notification.subject,
-        "text": notification.body,
+        "subject": printable(notification.subject),
+        "text": printable(notification.body),
     }
 
 
@@ -117,13 +118,13 @@ def chat_message_of(notification: Notification) -> dict[str, Any]:
         "id": notification.notification_id,
         "content": {
             "textType": "client-markdown",
-            "title": notification.subject,
-            "description": f"```\n{notification.body[:_CHAT_DESCRIPTION_CHARACTERS]}\n```",
+            "title": chat_text(notification.subject),
+            "description": f"```\n{chat_text(notification.body)[:_CHAT_DESCRIPTION_CHARACTERS]}\n```",
             "keywords": [notification.kind.value],
         },
         "metadata": {
             "threadId": notification.subject_id,
-            "summary": notification.subject,
-            "additionalContext": notification.attributes,
+            "summary": chat_text(notification.subject),
+            "additionalContext": {name: chat_text(value) for name, value in notification.attributes.items()},
         },
     }

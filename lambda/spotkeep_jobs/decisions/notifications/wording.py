@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from spotkeep_jobs.decisions.notifications.redaction import without_secrets
+
 COLUMNS: Final = 72
 _REASON_CHARACTERS: Final = 700
 _LABEL_COLUMNS: Final = 13
@@ -81,10 +83,10 @@ def command_lines(*commands: tuple[str, str]) -> list[str]:
 
 
 def quoted_reason(reason: str | None) -> list[str]:
-    """What AWS or the script said of a failure, cut where nobody reads on."""
+    """What AWS or the script said of a failure, without secrets, cut where nobody reads on."""
     if not reason or not reason.strip():
         return []
-    text = reason.strip()
+    text = without_secrets(reason.strip())
     if len(text) > _REASON_CHARACTERS:
         text = text[:_REASON_CHARACTERS].rstrip() + " ..."
     lines = ["", "Reason"]
