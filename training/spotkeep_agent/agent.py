@@ -13,22 +13,30 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any, Callable
 
 from spotkeep.errors import CheckpointError, SourceError
 from spotkeep.events import event_line
 from spotkeep.notices.instance_metadata import InstanceMetadata
-from spotkeep.notices.notice import EXIT_INTERRUPTED, Notice, left_file, notice_seconds, write_notice
+from spotkeep.notices.notice import (
+    EXIT_INTERRUPTED,
+    Notice,
+    left_file,
+    notice_bytes,
+    notice_seconds,
+    save_advice_file,
+)
 from spotkeep_fleet.record import FAILED, FINISHED, LONGEST_FAILURE, MOST_NOTICED, TRAINING, Departure, FleetRecord
 
+from .as_user.files import UserFiles
+from .as_user.process import Perform, UserProcess, perform_here
 from .aws.calls import AwsCalls
 from .aws.connections import Connections
 from .aws.event_bus import EventBus
 from .aws.fleet_records import FleetRecords
 from .aws.log_stream import LogStream
 from .aws.volumes import Volumes
-from .errors import SourceUnavailableError
+from .errors import SourceUnavailableError, VolumeError
 from .identity import Identity, read_identity
 from .leaving import divide
 from .notices import NoticeBoard
@@ -45,6 +53,7 @@ from .volume.carrier import Carrier
 from .volume.custody import Custody, LeaseLostError
 from .volume.device_links import DeviceLinks
 from .volume.machine import VolumeMachine
+from .volume.ownership import KEPT_NAME, divide_volume
 from .volume.protocol import Leaving
 from .volume.volume_directory import DirectoryMachine
 
@@ -56,6 +65,8 @@ _RESTART_PAUSE_SECONDS = 5.0
 _LAST_COPY_SECONDS = 900.0
 _UNCONFIRMED_SECONDS = 3600.0
 _FREE_SECONDS = 3600.0
+_END_SECONDS = 5.0
+_NOTICE_NAME = "notice.json"
 _LATE_SECONDS = 60.0  # EC2 names an approximate time; who is still there then goes by itself, for nothing may bill on
 
 _logger = logging.getLogger("spotkeep.agent")
@@ -91,6 +102,7 @@ class Agent:
         self._stepped = False
         self._on_volume_only = False
         self._copies: CheckpointCopies | None = None
+        self._perform: Perform = perform_here
         self._log: LogStream | None = None
 
     def run(self) -> int:
@@ -112,6 +124,11 @@ class Agent:
         self._fetching = self._calls_over(fetching, sleep=self._pause)
         self._copying = self._calls_over(self._copy_connections, sleep=time.sleep)
         self._identity = identity
+        self._user = current_user() if self._settings.directories else find_user(self._settings.user)
+        if not self._user.is_us:
+            self._perform = UserProcess(uid=self._user.uid, gid=self._user.gid).perform
+        self._kept = self._settings.mount_point / KEPT_NAME
+        self._files = UserFiles(self._settings.mount_point, perform=self._perform)
         self._custody = self._new_custody(identity)
         self._phase("identity")
         leaving = self._custody.bring(should_leave=self._board.why)
@@ -187,7 +204,9 @@ class Agent:
         if self._copies is None and record.job.checkpoint_uri is not None:
             self._copies = CheckpointCopies(
                 record.job.checkpoint_uri,
-                self._settings.mount_point / "checkpoints",
+                self._files,
+                "checkpoints",
+                kept=self._kept,
                 calls=self._copying,
                 fetching=self._fetching,
                 break_off=self._copy_connections.break_off,
@@ -199,39 +218,43 @@ class Agent:
 
     # The work
 
+    def _new_notices(self) -> UserFiles:
+        """Make the folder in which the agent and the training leave each other notices."""
+        folder = self._settings.state / "job"
+        folder.mkdir(exist_ok=True)
+        if not self._user.is_us:
+            os.chown(folder, self._user.uid, self._user.gid, follow_symlinks=False)
+        return UserFiles(folder, perform=self._perform)
+
     def _work(self) -> Leaving:
         """Train to the end, or until something ends it. The volume is mounted and the lease ours."""
         self._open_outside()
         record = self._custody.record
         self._board.follow_rebalance(record.job.rebalance)
-        user = current_user() if self._settings.directories else find_user(self._settings.user)
-        base = self._settings.mount_point
-        if base.stat().st_uid != user.uid:
-            self._machine.own(base, uid=user.uid, gid=user.gid)
+        user, base = self._user, self._settings.mount_point
         try:
+            divide_volume(base, uid=user.uid, gid=user.gid)
             restored = self._bring_supplies(record)
         except SourceError as error:  # Another instance would find the same.
             return self._conclude(FAILED, exit_code=error.exit_code, failure=str(error))
-        except (SourceUnavailableError, CheckpointError, OSError) as error:
+        except (SourceUnavailableError, CheckpointError, VolumeError, OSError) as error:
             why = self._board.why()
             if why is not None:
                 return Leaving(why)
             what = "the volume cannot be written: " if isinstance(error, OSError) else ""
             return Leaving(f"{what}{error}", failed=True)
-        if restored is not None or (self._copies is not None and self._copies.filled_volume):
-            self._machine.own(base / "checkpoints", uid=user.uid, gid=user.gid)
         self._phase("supplies")
-        notice_folder = self._settings.state / "job"
-        notice_folder.mkdir(exist_ok=True)
-        if not user.is_us:
-            os.chown(notice_folder, user.uid, user.gid)
-        notice_file = notice_folder / "notice.json"
+        self._notices = self._new_notices()
+        notice_file = self._notices.base / _NOTICE_NAME
         while True:
             if self._board.notice is not None:
                 return Leaving(self._board.why() or "")
-            for stale in (notice_file, left_file(notice_file)):
-                stale.unlink(missing_ok=True)
-            clear_failure(base)
+            try:
+                for stale in (notice_file, left_file(notice_file), save_advice_file(notice_file)):
+                    self._notices.remove(stale.name)
+                clear_failure(self._files)
+            except OSError as error:
+                return Leaving(f"what an earlier training left cannot be removed: {error}", failed=True)
             path = search_path(
                 self._environment.get("PATH", os.defpath), root=self._settings.root, own=self._settings.state / "bin"
             )
@@ -258,9 +281,9 @@ class Agent:
             self._record_start()
             self._put("training", restored_step=restored, phases=self._phases)
             try:
-                leaving = self._watch(process, notice_file)
+                leaving = self._watch(process)
             finally:
-                process.kill()
+                self._end_training(process)
             if leaving is not None:
                 return leaving
             leaving = self._after_exit(process.exit_code or 0)
@@ -269,7 +292,7 @@ class Agent:
             self._board.seen.wait(_RESTART_PAUSE_SECONDS)
 
     def _bring_supplies(self, record: FleetRecord) -> int | None:
-        Supplies(self._fetching, base=self._settings.mount_point, cancelled=self._board.seen).bring(record.job)
+        Supplies(self._fetching, files=self._files, kept=self._kept, cancelled=self._board.seen).bring(record.job)
         copies = self._new_copies(record)
         if copies is None:
             return None
@@ -279,30 +302,39 @@ class Agent:
             self._event("downloaded", step=restored)
         return restored
 
-    def _watch(self, process: TrainingProcess, notice_file: Path) -> Leaving | None:
+    def _watch(self, process: TrainingProcess) -> Leaving | None:
         """Wait for the end of a training. Gives why this instance goes; None when the process ended by itself."""
         beaten_at = confirmed_at = time.monotonic()
         while process.exit_code is None:
             if self._board.notice is not None:
-                return self._end_in_time(process, notice_file, self._board.notice)
+                return self._end_in_time(process, self._board.notice)
             if time.monotonic() - beaten_at >= self._heartbeat_seconds():
                 beaten_at = time.monotonic()
                 try:
                     self._report(state=TRAINING)
                     confirmed_at = time.monotonic()
                 except LeaseLostError as lost:
-                    return self._end_in_time(process, notice_file, self._own_notice(str(lost)))
+                    return self._end_in_time(process, self._own_notice(str(lost)))
                 except ConnectionError as error:
                     # Nobody takes the volume while it is attached here: training on is safe.
                     _logger.warning("the record cannot be reached: %s", error)
                     if time.monotonic() - confirmed_at > _UNCONFIRMED_SECONDS:
-                        return self._end_in_time(process, notice_file, self._own_notice("the record is out of reach"))
+                        return self._end_in_time(process, self._own_notice("the record is out of reach"))
                 seen = self._custody.situation.record
                 if seen is not None and (seen.stop_requested or seen.ended):
-                    return self._end_in_time(process, notice_file, self._own_notice("the run is asked to stop"))
+                    return self._end_in_time(process, self._own_notice("the run is asked to stop"))
             if not self._custody.tend():
                 self._board.seen.wait(_LOOK_SECONDS)
         return None
+
+    def _end_training(self, process: TrainingProcess) -> None:
+        """Leave nothing of the training behind, not even what has fled from its session."""
+        process.kill()
+        if not self._user.is_us:
+            try:
+                self._perform("end_processes", _END_SECONDS, seconds=2 * _END_SECONDS)
+            except OSError as error:
+                _logger.warning("processes of the training may be left: %s", error)
 
     def _heartbeat_seconds(self) -> float:
         # Until its first step a training has nothing to report, and a recovery's calls are counted, wherever it is.
@@ -311,15 +343,19 @@ class Agent:
     def _own_notice(self, source: str) -> Notice:
         return Notice(source=source, deadline=time.time() + notice_seconds())
 
-    def _end_in_time(self, process: TrainingProcess, notice_file: Path, notice: Notice) -> Leaving:
+    def _end_in_time(self, process: TrainingProcess, notice: Notice) -> Leaving:
         """Have the training save and leave, copy its newest checkpoint, within the time that a notice leaves."""
         began = time.monotonic()
         box = divide(notice.seconds_left)
         self._say(f"{notice.source}: {notice.seconds_left:.0f} s left, {box.save:.0f} s of them to save")
-        write_notice(notice_file, Notice(source=notice.source, deadline=time.time() + box.save))
+        said = notice_bytes(Notice(source=notice.source, deadline=time.time() + box.save))
+        try:
+            self._notices.write(_NOTICE_NAME, said)
+        except OSError as error:
+            _logger.warning("the notice file cannot be written, and SIGTERM must do: %s", error)
         process.ask_to_end()
         exit_code = process.wait(box.save)
-        process.kill()
+        self._end_training(process)
         self._event("instance-leaving", reason=notice.source, exit_code=exit_code)
         if exit_code == 0:
             # It was done anyway.
@@ -340,7 +376,7 @@ class Agent:
             self._send(Supplies.send_output, what="the output")
             model = self._send(Supplies.send_model, what="the model")
             return self._conclude(FINISHED, exit_code=0, failure=None, output_uri=model)
-        failure = read_failure(self._settings.mount_point)
+        failure = read_failure(self._files)
         job = self._custody.record.job
         failures = self._custody.record.training.script_failures + 1
         self._say(f"the training ended with exit code {exit_code}, failure {failures} of {job.max_script_retries + 1}")
@@ -375,7 +411,8 @@ class Agent:
         if uri is None:
             return None
         try:
-            sent = send(Supplies(self._calls, base=self._settings.mount_point, cancelled=threading.Event()), uri)
+            supplies = Supplies(self._calls, files=self._files, kept=self._kept, cancelled=threading.Event())
+            sent = send(supplies, uri)
         except (CheckpointError, OSError) as error:
             _logger.exception("%s could not be sent", what)
             self._miss_in_s3(what, str(error))

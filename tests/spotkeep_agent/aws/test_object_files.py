@@ -17,6 +17,7 @@ import pytest
 
 from spotkeep.errors import RemoteError
 from spotkeep.remote.transfer import TransferCancelledError
+from spotkeep_agent.as_user.files import UserFiles
 from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.aws.object_files import DRAFT_SUFFIX, PART_BYTES, WantedFile, fetch_files, send_file
 from spotkeep_agent.aws.object_store import objects_of
@@ -113,21 +114,21 @@ def environment(server: Server) -> dict[str, str]:
 
 def wanted(server: Server, path: Path, size: int, **changes: Any) -> WantedFile:
     calls = AwsCalls(region="us-east-1", environment=environment(server), sleep=lambda seconds: None)
-    return WantedFile(objects_of(calls, "bucket"), path.name, size, path, **changes)
+    return WantedFile(objects_of(calls, "bucket"), path.name, size, UserFiles(path.parent), path.name, **changes)
 
 
 def test_a_source_of_256_mib_takes_less_than_half_of_that(server: Server, tmp_path: Path) -> None:
     script = """
 import sys, threading
 from pathlib import Path
+from spotkeep_agent.as_user.files import UserFiles
 from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.training.supplies import Supplies
 from spotkeep_fleet.instance_job import InstanceJob, JobSource, VolumeSpec
 
 environment = {"AWS_ENDPOINT_URL": sys.argv[1], "AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "S"}
-supplies = Supplies(
-    AwsCalls(region="us-east-1", environment=environment), base=Path(sys.argv[2]), cancelled=threading.Event()
-)
+base, calls = Path(sys.argv[2]), AwsCalls(region="us-east-1", environment=environment)
+supplies = Supplies(calls, files=UserFiles(base), kept=base, cancelled=threading.Event())
 supplies.bring(InstanceJob(("x",), VolumeSpec(size_gb=8), source=JobSource("s3://bucket/source.tar.gz", sys.argv[3])))
 print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
@@ -152,9 +153,11 @@ print(next(line.split()[1] for line in open("/proc/self/status") if line.startsw
 
 
 def test_the_files_of_all_channels_are_fetched_side_by_side(server: Server, tmp_path: Path) -> None:
+    for channel in "ab":
+        (tmp_path / channel).mkdir()
     files = [wanted(server, tmp_path / f"{channel}/{n}", 2**20) for channel in "ab" for n in range(20)]
     fetch_files(iter(files), cancelled=threading.Event())
-    assert {file.path.read_bytes() for file in files} == {BLOCK * 16}
+    assert {(file.files.base / file.path).read_bytes() for file in files} == {BLOCK * 16}
     assert server.most_together > 1
 
 

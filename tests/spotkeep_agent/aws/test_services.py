@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from spotkeep.errors import RemoteError
+from spotkeep_agent.as_user.files import UserFiles
 from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.aws.event_bus import EventBus
 from spotkeep_agent.aws.fleet_records import FleetRecords, RecordChangedError
@@ -131,7 +132,7 @@ def test_the_newer_of_volume_and_s3_is_restored(calls: AwsCalls, bucket: str, tm
     from spotkeep import Checkpointer
 
     def save(directory: Path, steps: int) -> None:
-        with Checkpointer({"weights": list(range(100))}, directory, every_steps=1) as checkpointer:
+        with Checkpointer({"weights": list(range(100))}, directory / "checkpoints", every_steps=1) as checkpointer:
             for _ in checkpointer.steps(steps):
                 pass
 
@@ -140,7 +141,9 @@ def test_the_newer_of_volume_and_s3_is_restored(calls: AwsCalls, bucket: str, tm
     save(first, 2)
     copies = CheckpointCopies(
         f"s3://{bucket}/run",
-        first,
+        UserFiles(first),
+        "checkpoints",
+        kept=first,
         calls=calls,
         fetching=calls,
         cancelled=threading.Event(),
@@ -154,7 +157,9 @@ def test_the_newer_of_volume_and_s3_is_restored(calls: AwsCalls, bucket: str, tm
     second.mkdir()
     lost = CheckpointCopies(
         f"s3://{bucket}/run",
-        second,
+        UserFiles(second),
+        "checkpoints",
+        kept=second,
         calls=calls,
         fetching=calls,
         cancelled=threading.Event(),

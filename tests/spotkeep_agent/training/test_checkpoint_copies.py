@@ -17,6 +17,7 @@ import pytest
 from spotkeep import Best, Checkpointer
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.events import EVENT_PREFIX
+from spotkeep_agent.as_user.files import UserFiles
 from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.aws.connections import Connections
 from spotkeep_agent.training.checkpoint_copies import CheckpointCopies
@@ -78,16 +79,18 @@ def test_what_the_script_keeps_for_its_step_or_as_the_best_stays_in_s3(
 ) -> None:
     copies = CheckpointCopies(
         f"s3://{bucket}/run",
-        tmp_path,
+        UserFiles(tmp_path),
+        "checkpoints",
+        kept=tmp_path,
         calls=calls,
         fetching=calls,
         cancelled=threading.Event(),
         break_off=lambda: None,
         on_uploaded=lambda step: None,
     )
-    train(tmp_path, copies, steps=12, hear=capsys.readouterr, monkeypatch=monkeypatch, copied=copied)
+    train(tmp_path / "checkpoints", copies, steps=12, hear=capsys.readouterr, monkeypatch=monkeypatch, copied=copied)
     assert copies.finish(lambda: 30.0, exit_code=0, goes_on=False)
-    assert sorted(CheckpointDirectory(tmp_path).steps()) == [3, 4, 8, 11, 12]
+    assert sorted(CheckpointDirectory(tmp_path / "checkpoints").steps()) == [3, 4, 8, 11, 12]
     assert in_s3(s3, bucket) == [3, 4, 8, 11, 12]
 
 
@@ -96,7 +99,9 @@ def test_nothing_is_removed_from_s3_while_a_script_has_not_said_what_it_keeps(
 ) -> None:
     copies = CheckpointCopies(
         f"s3://{bucket}/run",
-        tmp_path,
+        UserFiles(tmp_path),
+        "checkpoints",
+        kept=tmp_path,
         calls=calls,
         fetching=calls,
         cancelled=threading.Event(),
@@ -104,16 +109,16 @@ def test_nothing_is_removed_from_s3_while_a_script_has_not_said_what_it_keeps(
         on_uploaded=lambda step: None,
     )
     copies.keep({"last": 0})
-    train(tmp_path, copies, steps=6, hear=None, monkeypatch=monkeypatch, copied=range(1, 6))
+    train(tmp_path / "checkpoints", copies, steps=6, hear=None, monkeypatch=monkeypatch, copied=range(1, 6))
     assert copies.finish(lambda: 30.0, exit_code=0, goes_on=False)
     assert in_s3(s3, bucket) == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_stop_lets_go_of_the_volume_although_s3_does_not_answer(tmp_path: Path) -> None:
-    with Checkpointer({"weights": bytes(100)}, tmp_path, every_steps=1) as checkpointer:
+    with Checkpointer({"weights": bytes(100)}, tmp_path / "checkpoints", every_steps=1) as checkpointer:
         for _ in checkpointer.steps(1):
             pass
-    (tmp_path / "own.pt").write_bytes(b"x")
+    (tmp_path / "checkpoints/own.pt").write_bytes(b"x")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         connections = Connections()
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
@@ -121,7 +126,9 @@ def test_a_stop_lets_go_of_the_volume_although_s3_does_not_answer(tmp_path: Path
         calls = AwsCalls(region="us-east-1", environment=environment, transport=connections)
         copies = CheckpointCopies(
             "s3://bucket/run",
-            tmp_path,
+            UserFiles(tmp_path),
+            "checkpoints",
+            kept=tmp_path,
             calls=calls,
             fetching=calls,
             cancelled=threading.Event(),

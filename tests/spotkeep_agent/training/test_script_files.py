@@ -14,6 +14,7 @@ import pytest
 from spotkeep.errors import RemoteError
 from spotkeep.remote.s3_objects import Part, S3Object, S3Place
 from spotkeep.remote.transfer import Pace
+from spotkeep_agent.as_user.files import UserFiles
 from spotkeep_agent.aws.object_files import PART_BYTES
 from spotkeep_agent.training import script_files as module
 from spotkeep_agent.training.script_files import ScriptFiles, is_of_the_script
@@ -87,7 +88,9 @@ class Volume:
         any_objects: Any = objects
         self.files = ScriptFiles(
             PLACE,
-            self.directory,
+            UserFiles(root),
+            "checkpoints",
+            kept=root,
             objects=any_objects,
             fetching=any_objects,
             pace=Pace(None),
@@ -254,7 +257,7 @@ def test_a_new_volume_without_anything_in_s3_has_no_directory_that_is_not_the_sc
     """The runner makes it, as the user that trains; the agent is root."""
     volume = Volume(tmp_path, Objects())
     volume.directory.rmdir()
-    assert not volume.files.restore(cancelled=NEVER)
+    assert volume.files.restore(cancelled=NEVER)
     assert not volume.directory.exists()
 
 
@@ -266,7 +269,9 @@ def test_a_volume_that_is_known_gets_nothing_and_asks_nothing(volume: Volume, ob
     objects.problem = RemoteError("S3 was asked")
     again = ScriptFiles(
         PLACE,
-        volume.directory,
+        UserFiles(volume.directory.parent),
+        "checkpoints",
+        kept=volume.directory.parent,
         objects=objects,
         fetching=objects,
         pace=Pace(None),
@@ -306,7 +311,7 @@ def test_a_restore_that_was_cut_off_goes_on_and_replaces_nothing(
 @pytest.mark.parametrize("text", ["", "[]", '{"place": "s3://other/", "files": {}}', '{"files": {"a": 1}}'])
 def test_a_record_of_another_place_or_none_makes_the_volume_new(volume: Volume, objects: Objects, text: str) -> None:
     objects.stored[f"{PLACE.prefix}model.pt"] = (b"there", {})
-    volume.directory.with_name(".spotkeep-copied.json").write_text(text)
+    volume.directory.with_name("copied.json").write_text(text)
     assert volume.files.restore(cancelled=NEVER)
     assert (volume.directory / "model.pt").read_bytes() == b"there"
 

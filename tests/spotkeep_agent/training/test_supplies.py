@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from spotkeep_agent.as_user.files import UserFiles
 from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.errors import SourceUnavailableError
 from spotkeep_agent.training.supplies import Supplies, clear_failure, read_failure
@@ -42,7 +43,7 @@ def job(**changes: Any) -> InstanceJob:
 
 
 def supplies(calls: AwsCalls, base: Path) -> Supplies:
-    return Supplies(calls, base=base, cancelled=threading.Event())
+    return Supplies(calls, files=UserFiles(base), kept=base, cancelled=threading.Event())
 
 
 def test_source_channels_and_hyperparameters_are_brought(calls: AwsCalls, s3: Any, bucket: str, tmp_path: Path) -> None:
@@ -95,13 +96,13 @@ def test_the_model_is_sent_as_an_archive(calls: AwsCalls, s3: Any, bucket: str, 
 
 
 def test_a_failure_is_read_and_forgotten(tmp_path: Path) -> None:
-    assert read_failure(tmp_path) is None
+    assert read_failure(UserFiles(tmp_path)) is None
     (tmp_path / "output").mkdir()
     (tmp_path / "output/failure").write_text("x" * 5000)
-    assert read_failure(tmp_path) == "x" * 1024
-    clear_failure(tmp_path)
-    clear_failure(tmp_path)
-    assert read_failure(tmp_path) is None
+    assert read_failure(UserFiles(tmp_path)) == "x" * 1024
+    clear_failure(UserFiles(tmp_path))
+    clear_failure(UserFiles(tmp_path))
+    assert read_failure(UserFiles(tmp_path)) is None
 
 
 def test_a_failure_is_read_from_a_plain_file_only(tmp_path: Path) -> None:
@@ -109,13 +110,13 @@ def test_a_failure_is_read_from_a_plain_file_only(tmp_path: Path) -> None:
     failure = tmp_path / "output/failure"
     failure.parent.mkdir()
     os.mkfifo(failure)
-    assert read_failure(tmp_path) is None
+    assert read_failure(UserFiles(tmp_path)) is None
     failure.unlink()
     failure.symlink_to("/dev/zero")
-    assert read_failure(tmp_path) is None
+    assert read_failure(UserFiles(tmp_path)) is None
     failure.unlink()
     failure.write_text("é" * 5000, encoding="utf-8")
-    assert read_failure(tmp_path) == "é" * 1024
+    assert read_failure(UserFiles(tmp_path)) == "é" * 1024
 
 
 def test_a_source_that_is_too_large_is_refused_before_it_fills_the_volume(

@@ -205,14 +205,3 @@ def test_a_former_agents_training_is_ended_when_the_next_one_looks(
     process = subprocess.Popen(["sleep", "60"], cwd=machine.mount_point)
     assert machine.look().mounted == "vol-1"
     assert process.wait(5) == -9
-
-
-def test_files_are_given_to_the_user_that_trains(attach: Callable[..., Path], machine: BlockDeviceMachine) -> None:
-    attach("vol-1")
-    machine.format("vol-1")
-    machine.mount("vol-1")
-    (machine.mount_point / "checkpoints").mkdir()
-    (machine.mount_point / "checkpoints/one").write_text("")
-    machine.own(machine.mount_point, uid=65534, gid=65534)
-    assert (machine.mount_point / "checkpoints/one").stat().st_uid == 65534
-    machine.unmount()

@@ -32,6 +32,7 @@ _DIRECT = getattr(os, "O_DIRECT", 0)
 # A link is not followed, and a pipe does not hold us up until `_regular` has refused it.
 _READ_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | _CLOEXEC
 _WRITE_FLAGS = os.O_WRONLY | _CLOEXEC
+_FILL_FLAGS = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | _CLOEXEC
 
 
 class NotARegularFileError(OSError):
@@ -41,17 +42,21 @@ class NotARegularFileError(OSError):
 class ReadableFile:
     """A regular file that is open for reading, any part of it, from any thread.
 
+    Args:
+        path: Of the file.
+        descriptor: Of the file where it is open already, closed with this; it is read through the page cache then.
+
     Attributes:
         size: Its length in bytes when it was opened.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, _READ_FLAGS)
+    def __init__(self, path: Path, *, descriptor: int | None = None) -> None:
+        self._descriptor = os.open(path, _READ_FLAGS) if descriptor is None else descriptor
         self._direct = -1
         try:
             found = _regular(path, os.fstat(self._descriptor))
             self.size = found.st_size
-            if _DIRECT and self.size >= ALIGNMENT_BYTES:
+            if _DIRECT and descriptor is None and self.size >= ALIGNMENT_BYTES:
                 # A file system without direct I/O refuses; then the page cache is the way.
                 with contextlib.suppress(OSError):
                     self._direct = os.open(path, _READ_FLAGS | _DIRECT)
@@ -153,6 +158,12 @@ class LocalStorage:
             yield descriptor
         finally:
             os.close(descriptor)
+
+    def open_to_fill(self, path: Path) -> int:
+        """Open a regular file for reading and writing, made if it is missing, without following a link to it."""
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            self.remove_tree(path)
+        return os.open(path, _FILL_FLAGS | os.O_CREAT, 0o644)
 
     def write(self, path: Path, raw: Buffer) -> int:
         """Write a new file and wait until the disk has it. Gives its size in bytes."""

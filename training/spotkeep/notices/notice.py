@@ -107,6 +107,7 @@ class NoticeWatch:
         path = environment.get(NOTICE_FILE_VARIABLE)
         self._file = Path(path) if path else None
         self._file_written: int | None = None
+        self._advice_seen = False
         self._seen: _Seen | None = None
         self._save_advised = False
         self._previous: _Handler = None
@@ -225,6 +226,14 @@ class NoticeWatch:
                 self._file_written = written
                 self._take(read_notice(self._file))
 
+    def _look_at_advice(self) -> None:
+        """An instance's agent passes a recommendation on: where the metadata service is closed, nothing else does."""
+        if self._file is None or self._advice_seen or self._rebalance_mode != "save":
+            return
+        with contextlib.suppress(OSError):
+            if save_advice_file(self._file).exists():
+                self._advice_seen = self._save_advised = True
+
     def _watch(self, awaited: socket.socket) -> None:
         told: _Seen | None = None
         time_up_told = False
@@ -239,6 +248,7 @@ class NoticeWatch:
                 if self._stopping.is_set():
                     return
                 self._look_at_file()
+                self._look_at_advice()
                 if self._seen is not told:
                     told = self._seen
                     self._tell()
@@ -338,11 +348,21 @@ def left_file(notice_file: Path) -> Path:
     return notice_file.with_name(notice_file.name + ".left")
 
 
+def save_advice_file(notice_file: Path) -> Path:
+    """Name the file that says that EC2 recommends a rebalance, so that a save is advised."""
+    return notice_file.with_name(notice_file.name + ".save")
+
+
 def write_notice(path: Path, notice: Notice) -> None:
     """Leave a notice for every process of the job, at once and whole."""
     draft = path.with_name(f"{path.name}.{os.getpid()}.draft")
-    draft.write_text(json.dumps({"source": notice.source, "deadline": notice.deadline}), encoding="utf-8")
+    draft.write_bytes(notice_bytes(notice))
     draft.replace(path)
+
+
+def notice_bytes(notice: Notice) -> bytes:
+    """Give what the notice file holds."""
+    return json.dumps({"source": notice.source, "deadline": notice.deadline}).encode()
 
 
 def read_notice(path: Path) -> Notice:

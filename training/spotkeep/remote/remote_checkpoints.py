@@ -100,16 +100,24 @@ class RemoteCheckpoints:
         place: Where they are.
         directory: Where they are on this machine.
         objects: The bucket; by default with the credentials of the environment.
+        storage: The file operations of the directory.
 
     Raises:
         MissingLibraryError: If boto3 is not installed.
     """
 
-    def __init__(self, place: S3Place, directory: CheckpointDirectory, *, objects: S3Objects | None = None) -> None:
+    def __init__(
+        self,
+        place: S3Place,
+        directory: CheckpointDirectory,
+        *,
+        objects: S3Objects | None = None,
+        storage: LocalStorage | None = None,
+    ) -> None:
         self.place = place
         self._directory = directory
         self._objects = objects or S3Objects(place.bucket)
-        self._storage = LocalStorage()
+        self._storage = storage or LocalStorage()
         self._metrics: dict[int, Mapping[str, float]] = {}
         self._whole: frozenset[int] = frozenset()
 
@@ -353,7 +361,7 @@ class RemoteCheckpoints:
             return
         key = self._key(step, file.name)
         draft = path.with_name(path.name + _DRAFT_SUFFIX)
-        with _writable(draft, file.size) as (descriptor, filled):
+        with self._writable(draft, file.size) as (descriptor, filled):
 
             def fetch(span: _Span) -> None:
                 if filled and _altered(os.pread(descriptor, span.size, span.start), span, file) is None:
@@ -376,6 +384,20 @@ class RemoteCheckpoints:
             self._storage.sync(descriptor)
         self._storage.remove_tree(path)
         self._storage.rename(draft, path)
+
+    @contextlib.contextmanager
+    def _writable(self, path: Path, size: int) -> Iterator[tuple[int, bool]]:
+        """Open a file of this size to fill it; says whether something may be in it already."""
+        descriptor = self._storage.open_to_fill(path)
+        try:
+            filled = os.fstat(descriptor).st_size > 0
+            if not filled and shutil.disk_usage(descriptor).free < size:
+                self._storage.remove_file(path)
+                raise OSError(f"{size:,} bytes are needed for {path.name}, and that much is not free")
+            os.ftruncate(descriptor, size)
+            yield descriptor, filled
+        finally:
+            os.close(descriptor)
 
     def _is_whole(self, path: Path, file: DataFile) -> bool:
         with contextlib.suppress(OSError, AlteredChunkError), contextlib.closing(self._storage.open(path)) as opened:
@@ -459,20 +481,3 @@ def _altered(raw: bytes, span: _Span, file: DataFile) -> int | None:
         if len(view) != span.size or chunk_checksum(chunk) != file.chunks[number]:
             return number
     return None
-
-
-@contextlib.contextmanager
-def _writable(path: Path, size: int) -> Iterator[tuple[int, bool]]:
-    """Open a file of this size to fill it; says whether something may be in it already. No link is followed."""
-    flags = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-    if path.is_symlink() or (path.exists() and not path.is_file()):
-        LocalStorage().remove_tree(path)
-    filled = path.exists()
-    if not filled and shutil.disk_usage(path.parent).free < size:
-        raise OSError(f"{size:,} bytes are needed for {path.name}, and that much is not free")
-    descriptor = os.open(path, flags | os.O_CREAT, 0o644)
-    try:
-        os.ftruncate(descriptor, size)
-        yield descriptor, filled
-    finally:
-        os.close(descriptor)

@@ -7,12 +7,12 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Callable
 
 from spotkeep.errors import RemoteError
 from spotkeep.remote.s3_objects import Part, S3Objects
 from spotkeep.remote.transfer import Pace, require_not_cancelled, transfer
+from spotkeep_agent.as_user.files import UserFiles, write_all
 
 DRAFT_SUFFIX = ".spotkeep-draft"
 PART_BYTES = 8 * 2**20
@@ -28,14 +28,16 @@ class WantedFile:
         objects: Of its bucket.
         key: Of the object.
         size: In bytes.
-        path: Of the file.
+        files: Below whose folder the file is made.
+        path: Of the file, below that folder.
         modified_ns: Its time of the last write, nanoseconds since the epoch; None for now.
     """
 
     objects: S3Objects
     key: str
     size: int
-    path: Path
+    files: UserFiles
+    path: str
     modified_ns: int | None = None
 
 
@@ -50,11 +52,11 @@ class _ArrivingFile:
 
     def __init__(self, wanted: WantedFile) -> None:
         self._wanted = wanted
-        self._draft = wanted.path.with_name(wanted.path.name + DRAFT_SUFFIX)
+        self._draft = wanted.path + DRAFT_SUFFIX
         self._left_bytes = wanted.size
         self._lock = threading.Lock()
-        wanted.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = self._draft.open("wb")
+        wanted.files.make_folder(wanted.path.rpartition("/")[0])
+        self._descriptor = wanted.files.create(self._draft)
 
     def fetch(self, span: _Span) -> bool:
         """Fetch one part. With the last one the file is there, and this says so.
@@ -68,23 +70,21 @@ class _ArrivingFile:
             raw = wanted.objects.read(wanted.key, start=span.start, size=span.size)
             if len(raw) != span.size:
                 raise RemoteError(f"{wanted.key} has {span.start + len(raw):,} bytes now, not {wanted.size:,}")
-            view = memoryview(raw)
-            while view:
-                view = view[os.pwrite(self._file.fileno(), view, span.start + span.size - len(view)) :]
+            write_all(self._descriptor, raw, span.start)
         with self._lock:
             self._left_bytes -= span.size
             if self._left_bytes:
                 return False
-        os.fsync(self._file.fileno())
-        self.close()
+        os.fsync(self._descriptor)
         if wanted.modified_ns is not None:
-            os.utime(self._draft, ns=(wanted.modified_ns, wanted.modified_ns))
-        self._draft.replace(wanted.path)
+            os.utime(self._descriptor, ns=(wanted.modified_ns, wanted.modified_ns))
+        self.close()
+        wanted.files.rename(self._draft, wanted.path)
         return True
 
     def close(self) -> None:
         """Let go of the file, whether it is whole or not."""
-        self._file.close()
+        os.close(self._descriptor)
 
 
 def fetch_files(wanted: Iterable[WantedFile], *, cancelled: threading.Event) -> None:

@@ -20,6 +20,8 @@ from spotkeep.remote.background_upload import BackgroundUpload, UploadOutcome, u
 from spotkeep.remote.remote_checkpoints import RemoteCheckpoints
 from spotkeep.remote.s3_objects import S3Place
 from spotkeep.remote.transfer import TransferCancelledError
+from spotkeep_agent.as_user.files import UserFiles
+from spotkeep_agent.as_user.storage import UserStorage
 from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.aws.object_store import objects_of
 
@@ -33,7 +35,9 @@ class CheckpointCopies:
 
     Args:
         uri: `s3://bucket/prefix`.
-        directory: The checkpoints on the volume.
+        files: On the volume, with the rights of the user that trains.
+        folder: The checkpoints on the volume.
+        kept: A folder on the volume that is the agent's own.
         calls: To S3.
         fetching: To S3, for what is fetched before the training starts.
         cancelled: Set it to break that off.
@@ -41,15 +45,15 @@ class CheckpointCopies:
         on_uploaded: Told the step of each checkpoint that has arrived.
         scan_seconds: Between two scans for files of the script's own.
 
-    Attributes:
-        filled_volume: Whether the volume was new, and the checkpoints' directory has been made on it.
     """
 
     def __init__(
         self,
         uri: str,
-        directory: Path,
+        files: UserFiles,
+        folder: str,
         *,
+        kept: Path,
         calls: AwsCalls,
         fetching: AwsCalls,
         cancelled: threading.Event,
@@ -59,15 +63,15 @@ class CheckpointCopies:
     ) -> None:
         place = S3Place.parse(uri)
         objects, fetched, pace = objects_of(calls, place.bucket), objects_of(fetching, place.bucket), upload_pace()
-        self._directory = CheckpointDirectory(directory)
-        self._remote = RemoteCheckpoints(place, self._directory, objects=objects)
-        self._fetched = RemoteCheckpoints(place, self._directory, objects=fetched)
+        storage = UserStorage(files)
+        self._directory = CheckpointDirectory(files.base / folder, storage=storage)
+        self._remote = RemoteCheckpoints(place, self._directory, objects=objects, storage=storage)
+        self._fetched = RemoteCheckpoints(place, self._directory, objects=fetched, storage=storage)
         self._on_uploaded = on_uploaded
         self._upload = BackgroundUpload(self._remote, retention=None, pace=pace, on_outcome=self._on_outcome)
         self._files = ScriptFiles(
-            place, directory, objects=objects, fetching=fetched, pace=pace, scan_seconds=scan_seconds
+            place, files, folder, kept=kept, objects=objects, fetching=fetched, pace=pace, scan_seconds=scan_seconds
         )
-        self.filled_volume = False
         self._cancelled = cancelled
         self._break_off = break_off
 
@@ -88,7 +92,7 @@ class CheckpointCopies:
             OSError: If the volume cannot be read or written.
         """
         try:
-            self.filled_volume = self._files.restore(cancelled=self._cancelled)
+            self._files.restore(cancelled=self._cancelled)
         except TransferCancelledError:
             return None
         here = self.newest_here()

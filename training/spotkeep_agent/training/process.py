@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, Callable
 
@@ -26,6 +28,7 @@ from .user import TrainingUser
 _MAX_LINE_BYTES = 256 * 1024
 _AGENTS_OWN = ("SPOTKEEP_RUN_TABLE", "SPOTKEEP_LINGER_SECONDS", "SPOTKEEP_USER", "SPOTKEEP_DEPLOYMENT", "PYTHONPATH")
 _DRAIN_SECONDS = 5.0
+_PR_SET_NO_NEW_PRIVS = 38
 
 
 def training_environment(
@@ -100,15 +103,17 @@ class TrainingProcess:
         identity: dict[str, Any] = {} if user.is_us else {"user": user.uid, "group": user.gid, "extra_groups": ()}
         root = import_root()
         path = {} if Path(root).is_file() else {"PYTHONPATH": root}
-        self._process = subprocess.Popen(
-            list(command),
-            env={**environment, **path},
-            cwd=directory,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            **identity,
+        self._process: subprocess.Popen[bytes] = _without_new_privileges(
+            lambda: subprocess.Popen(
+                list(command),
+                env={**environment, **path},
+                cwd=directory,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                **identity,
+            )
         )
         assert self._process.stdout is not None  # noqa: S101 - it is a pipe
         self._reader = threading.Thread(
@@ -152,3 +157,17 @@ class TrainingProcess:
                         event = json.loads(line[len(EVENT_PREFIX) :])
                         if isinstance(event, dict):
                             self._on_event(event)
+
+
+def _without_new_privileges(start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+    """Start a process that can gain no rights: no setuid program has an effect in it, nor in what it starts.
+
+    prctl(2) sets that for one thread, and what this thread starts inherits it: so a thread that does nothing else.
+    """
+    with ThreadPoolExecutor(max_workers=1, initializer=_give_up_new_privileges) as thread:
+        return thread.submit(start).result()
+
+
+def _give_up_new_privileges() -> None:
+    if sys.platform == "linux" and ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "no new privileges cannot be given up")

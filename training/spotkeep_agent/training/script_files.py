@@ -6,13 +6,12 @@ between two scans, and again when it has changed since. In S3 a copy is there wh
 What the script removes is removed from S3 a quarter of an hour later, and only by a scan that finds everything else
 copied: what replaces it may still be on its way there.
 
-A small file beside the directory says what this volume has copied. Where it is missing the volume is new, and takes
-what S3 has. A file that is on the volume is never replaced from S3.
+A small file in the agent's own folder on the volume says what this volume has copied. Where it is missing the volume
+is new, and takes what S3 has. A file that is on the volume is never replaced from S3.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import json
@@ -20,7 +19,6 @@ import logging
 import os
 import re
 import signal
-import stat
 import threading
 import time
 from collections.abc import Iterator
@@ -32,11 +30,12 @@ from spotkeep.disk.upload_markers import UPLOADED_SUFFIX, UPLOADING_SUFFIX
 from spotkeep.errors import RemoteError
 from spotkeep.remote.s3_objects import S3Objects, S3Place
 from spotkeep.remote.transfer import Pace, TransferCancelledError
+from spotkeep_agent.as_user.files import UserFiles
 from spotkeep_agent.aws.object_files import DRAFT_SUFFIX, WantedFile, fetch_files, send_file
 
 SCAN_SECONDS = 30.0
 REMOVAL_SECONDS = 900.0
-_RECORD_NAME = ".spotkeep-copied.json"
+_RECORD_NAME = "copied.json"
 _MODIFIED_LABEL = "spotkeep-modified-ns"
 _MOST_FILES = 100_000
 _MOST_OBJECTS = 200_000
@@ -83,7 +82,9 @@ class ScriptFiles:
 
     Args:
         place: Where the copies are.
-        directory: The checkpoints on the volume.
+        files: On the volume, with the rights of the user that trains.
+        folder: The checkpoints on the volume.
+        kept: A folder on the volume that is the agent's own.
         objects: The bucket.
         fetching: The bucket, for what is fetched before the training starts.
         pace: How fast they are sent.
@@ -94,8 +95,10 @@ class ScriptFiles:
     def __init__(
         self,
         place: S3Place,
-        directory: Path,
+        files: UserFiles,
+        folder: str,
         *,
+        kept: Path,
         objects: S3Objects,
         fetching: S3Objects,
         pace: Pace,
@@ -103,13 +106,14 @@ class ScriptFiles:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._place = place
-        self._directory = directory
+        self._files = files
+        self._folder = folder
         self._objects = objects
         self._fetching = fetching
         self._pace = pace
         self._scan_seconds = scan_seconds
         self._clock = clock
-        self._record = directory.with_name(_RECORD_NAME)
+        self._record = kept / _RECORD_NAME
         self._copied: dict[str, _Stamp] = {}
         self._before: dict[str, _Stamp] = {}
         self._gone_since: dict[str, float] = {}
@@ -135,9 +139,7 @@ class ScriptFiles:
                 yield name, found.size
 
     def restore(self, *, cancelled: threading.Event) -> bool:
-        """Bring what S3 has to a volume that is new. Says whether it was new and has the directory now.
-
-        Then all of the directory is to be given to who trains: some of it may be of an attempt that was broken off.
+        """Bring what S3 has to a volume that is new. Says whether it was new.
 
         Args:
             cancelled: Set it to break off before the next part; the next call goes on.
@@ -155,8 +157,8 @@ class ScriptFiles:
 
         def wanted() -> Iterator[WantedFile]:
             for name, size in self.in_s3():
-                path = self._directory / name
-                if not path.exists():
+                path = self._at(name)
+                if self._files.find([path]) == [None]:
                     fetched.append(name)
                     labels = self._fetching.labels(self._place.prefix + name)
                     modified = "" if labels is None else labels[1].get(_MODIFIED_LABEL, "")
@@ -164,14 +166,18 @@ class ScriptFiles:
                         self._fetching,
                         self._place.prefix + name,
                         size,
+                        self._files,
                         path,
                         modified_ns=int(modified) if re.fullmatch("[0-9]{1,19}", modified) else None,
                     )
 
         fetch_files(wanted(), cancelled=cancelled)
-        self._copied = {name: _stamp((self._directory / name).stat()) for name in fetched}
+        here = self._files.find([self._at(name) for name in fetched])
+        self._copied = {
+            name: _Stamp(found.size, found.modified_ns) for name, found in zip(fetched, here) if found is not None
+        }
         self._write_record()
-        return self._directory.is_dir()
+        return True
 
     def start(self) -> None:
         """Begin to copy what the script writes."""
@@ -268,20 +274,15 @@ class ScriptFiles:
 
     def _scan(self) -> dict[str, _Stamp]:
         found: dict[str, _Stamp] = {}
-        for folder, folders, names in os.walk(self._directory, onerror=_raise):
-            folders.sort()
-            for name in names:
-                path = Path(folder, name)
-                relative = path.relative_to(self._directory).as_posix()
-                if not is_of_the_script(relative) or not _fits_s3(self._place.prefix + relative):
-                    continue
-                with contextlib.suppress(FileNotFoundError):  # removed meanwhile, or a link to nothing
-                    status = path.stat()
-                    if stat.S_ISREG(status.st_mode):
-                        found[relative] = _stamp(status)
-                if len(found) > _MOST_FILES:
-                    raise OSError(f"{self._directory} holds more than {_MOST_FILES:,} files of the script's own")
+        for name, stamp in self._files.scan(self._folder).items():
+            if is_of_the_script(name) and _fits_s3(self._place.prefix + name):
+                found[name] = _Stamp(*stamp)
+            if len(found) > _MOST_FILES:
+                raise OSError(f"{self._folder} holds more than {_MOST_FILES:,} files of the script's own")
         return found
+
+    def _at(self, name: str) -> str:
+        return f"{self._folder}/{name}"
 
     def _send(self, name: str, stamp: _Stamp) -> None:
         """Copy one file.
@@ -292,8 +293,8 @@ class ScriptFiles:
             RemoteError: If S3 refuses.
         """
         try:
-            # A pipe does not hold us up.
-            descriptor = os.open(self._directory / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            # Links are followed as long as they stay in the directory.
+            descriptor = self._files.open_within(self._folder, name)
         except OSError as error:
             raise _UnsettledError(str(error)) from error
         try:
@@ -302,11 +303,6 @@ class ScriptFiles:
                 if _stamp(os.fstat(descriptor)) != stamp or _is_being_written(descriptor):
                     raise _UnsettledError(name)
 
-            # Links are followed as long as they stay in the directory: the agent may read more than the script.
-            real = str(Path(f"/proc/self/fd/{descriptor}").readlink())
-            inside = os.path.realpath(self._directory) + os.sep
-            if not real.startswith(inside) or not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise _UnsettledError(name)
             require_whole()
             os.fsync(descriptor)  # after a crash the volume shall not have less than S3
             try:
@@ -343,7 +339,7 @@ class ScriptFiles:
         document: dict[str, Any] = {"place": str(self._place), "files": self._copied}
         draft = self._record.with_name(_RECORD_NAME + ".draft")
         draft.unlink(missing_ok=True)
-        with draft.open("x", encoding="utf-8") as file:  # not through a link that the script has put there
+        with draft.open("x", encoding="utf-8") as file:  # a volume of a user's own may bring a link there
             json.dump(document, file)
             file.flush()
             os.fsync(file.fileno())
@@ -374,7 +370,3 @@ def _is_being_written(descriptor: int) -> bool:
     except OSError as error:
         return error.errno == errno.EAGAIN
     return False
-
-
-def _raise(error: OSError) -> None:
-    raise error

@@ -19,7 +19,6 @@ from spotkeep_agent.errors import BusyFilesystemError, DamagedFilesystemError, V
 
 from .device_links import DeviceLinks
 from .facts import Here
-from .ownership import give_tree
 from .processes import end_users_of
 
 _LOOK_SECONDS = 0.1
@@ -118,10 +117,6 @@ class BlockDeviceMachine:
                 self._sleep(_LOOK_SECONDS)
         if self._mounted_device() is not None:
             raise BusyFilesystemError(f"{self._mount_point} cannot be unmounted: {done.stderr.strip()}")
-
-    def own(self, path: Path, *, uid: int, gid: int) -> None:
-        """Give a tree to the user that trains."""
-        give_tree(path, uid=uid, gid=gid)
 
     def _mounted_device(self) -> str | None:
         point = os.path.realpath(self._mount_point)

@@ -56,6 +56,3 @@ class VolumeMachine(Protocol):
         Raises:
             BusyFilesystemError: If it cannot be unmounted.
         """
-
-    def own(self, path: Path, *, uid: int, gid: int) -> None:
-        """Give a directory, and all below it that is not theirs yet, to the user that trains."""

@@ -79,8 +79,5 @@ class DirectoryMachine:
             raise BusyFilesystemError(f"{self._mount_point} is used by the processes {left}")
         self._mount_point.unlink(missing_ok=True)
 
-    def own(self, path: Path, *, uid: int, gid: int) -> None:
-        """There is one user only."""
-
     def _directory(self, volume: str) -> Path:
         return Path(self._devices.wait_for(volume))

@@ -1,0 +1,116 @@
+"""Files below a folder of the user that trains: paths are resolved with that user's rights, bytes moved by who asks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .operations import Found
+from .process import SECONDS, Perform, perform_here
+
+_TREE_SECONDS = 3600.0  # to walk a whole tree, to remove it, to pack it
+_DRAFT_SUFFIX = ".spotkeep-draft"
+
+
+class UserFiles:
+    """The files below one folder. Paths are relative to it, with slashes. Every method raises OSError.
+
+    Args:
+        base: The folder.
+        perform: Who performs the operations: a `UserProcess`, or this process where there is only one user.
+    """
+
+    def __init__(self, base: Path, *, perform: Perform = perform_here) -> None:
+        self.base = base
+        self._perform_operation = perform
+
+    def relative(self, path: Path) -> str:
+        """Give an absolute path as one below the folder.
+
+        Raises:
+            ValueError: If it is not below it.
+        """
+        found = path.relative_to(self.base).as_posix()
+        return "" if found == "." else found
+
+    def names(self, path: str) -> list[str]:
+        """List a folder; one that does not exist is empty."""
+        return [str(name) for name in self._perform("names", path)]
+
+    def find(self, paths: Sequence[str]) -> list[Found | None]:
+        """Say what stands at each of these paths; None where nothing does."""
+        return [None if found is None else Found(*found) for found in self._perform("find", list(paths))]
+
+    def scan(self, path: str) -> dict[str, tuple[int, int]]:
+        """List the regular files below a folder, by paths relative to it: size, time of the last write in ns."""
+        found = self._perform("scan", path, seconds=_TREE_SECONDS)
+        return {str(name): (int(size), int(at)) for name, (size, at) in found.items()}
+
+    # The caller closes what these open.
+
+    def open(self, path: str) -> int:
+        """Open a regular file for reading. Gives its descriptor."""
+        return int(self._perform("open_file", path))
+
+    def open_within(self, folder: str, path: str) -> int:
+        """Open a regular file of a folder for reading, through links as well, as long as they stay in the folder."""
+        return int(self._perform("open_within", folder, path))
+
+    def open_to_fill(self, path: str) -> int:
+        """Open a regular file for reading and writing, made if it is missing; its content stays."""
+        return int(self._perform("open_to_fill", path))
+
+    def create(self, path: str) -> int:
+        """Make a new file in the place of whatever but a folder stands there. Gives its descriptor."""
+        return int(self._perform("create", path))
+
+    def read(self, path: str, *, most_bytes: int) -> bytes:
+        """Read the first bytes of a regular file."""
+        descriptor = self.open(path)
+        try:
+            return os.pread(descriptor, most_bytes, 0)
+        finally:
+            os.close(descriptor)
+
+    def write(self, path: str, raw: bytes) -> None:
+        """Write a file, whole or not at all; the disk has it then."""
+        draft = path + _DRAFT_SUFFIX
+        descriptor = self.create(draft)
+        try:
+            write_all(descriptor, raw, 0)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        self.rename(draft, path)
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder and its parents; an existing one is fine."""
+        self._perform("make_folder", path)
+
+    def rename(self, source: str, target: str) -> None:
+        """Give a file its final name, at once and whole."""
+        self._perform("rename", source, target)
+
+    def remove(self, path: str) -> None:
+        """Remove whatever stands there, with all below it; nothing is fine, too."""
+        self._perform("remove", path, seconds=_TREE_SECONDS)
+
+    def sync_folder(self, path: str) -> None:
+        """Wait until the disk has a folder's entries."""
+        self._perform("sync_folder", path)
+
+    def pack(self, path: str, descriptor: int) -> bool:
+        """Pack a folder into a compressed archive that is open for writing. Says whether it holds anything."""
+        return bool(self._perform("pack", path, descriptor=descriptor, seconds=_TREE_SECONDS))
+
+    def _perform(self, name: str, *arguments: Any, descriptor: int | None = None, seconds: float = SECONDS) -> Any:
+        return self._perform_operation(name, *arguments, base=self.base, descriptor=descriptor, seconds=seconds)
+
+
+def write_all(descriptor: int, raw: bytes, offset: int) -> None:
+    """Write all of these bytes to a place in an open file."""
+    view = memoryview(raw)
+    while view:
+        view = view[os.pwrite(descriptor, view, offset + len(raw) - len(view)) :]

@@ -1,0 +1,311 @@
+"""File operations below a folder whose owner may be hostile: no link is followed, only regular files are opened.
+
+Each walks from the folder to the parent by descriptors, so what is exchanged for a link meanwhile is refused, too. They
+run in the process that `process` starts, with the user's rights, or in this one where there is only one user.
+
+Paths are relative to the folder, with slashes; the empty one is the folder itself. All raise OSError.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gzip
+import os
+import signal
+import socket
+import stat
+import tarfile
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Callable, NamedTuple, Optional
+
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# A pipe does not hold us up until it has been refused.
+_FILE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_MODE = 0o644
+_PAUSE_SECONDS = 0.01
+
+MOST_NAMES = 1_000_000
+"""Of one answer; a folder that holds more is refused."""
+
+FILE, FOLDER, OTHER = "file", "folder", "other"
+
+
+class Found(NamedTuple):
+    """What stands at a path, itself and not where it leads.
+
+    Attributes:
+        kind: FILE, FOLDER or OTHER: a link, a pipe, a device, a socket.
+        inode: Its number.
+        size: In bytes.
+        modified_ns: The last write, nanoseconds since the epoch.
+    """
+
+    kind: str
+    inode: int
+    size: int
+    modified_ns: int
+
+
+def names(base: str, path: str) -> list[str]:
+    """List a folder; one that does not exist is empty."""
+    try:
+        with _folder(base, path) as descriptor:
+            found = os.listdir(descriptor)  # noqa: PTH208 - a descriptor
+    except FileNotFoundError:
+        return []
+    _require_few(len(found), path)
+    return sorted(found)
+
+
+def find(base: str, paths: Sequence[str]) -> list[Optional[Found]]:  # noqa: UP045 - evaluated, by Python 3.9 too
+    """Say what stands at each of these paths; None where nothing does."""
+    return [_find(base, path) for path in paths]
+
+
+def scan(base: str, path: str) -> dict[str, tuple[int, int]]:
+    """List the regular files below a folder, by paths relative to it: size, and time of the last write.
+
+    Links to files are listed as what they lead to, and links to folders are not followed.
+    """
+    found: dict[str, tuple[int, int]] = {}
+    with _folder(base, path) as top:
+        for folder, folders, files, descriptor in os.fwalk(".", dir_fd=top, onerror=_raise):
+            folders.sort()
+            for name in files:
+                with contextlib.suppress(OSError):  # removed meanwhile, or a link to nothing
+                    status = os.stat(name, dir_fd=descriptor)
+                    if stat.S_ISREG(status.st_mode):
+                        found[f"{folder}/{name}"[2:]] = (status.st_size, status.st_mtime_ns)
+            _require_few(len(found), path)
+    return found
+
+
+def open_file(base: str, path: str) -> int:
+    """Open a regular file for reading."""
+    with _parent(base, path) as (parent, name):
+        return _regular(os.open(name, os.O_RDONLY | _FILE_FLAGS, dir_fd=parent), path)
+
+
+def open_within(base: str, folder: str, path: str) -> int:
+    """Open a regular file of a folder for reading, through links as well, as long as they stay in the folder."""
+    with _folder(base, folder) as top:
+        inside = os.readlink(f"/proc/self/fd/{top}") + "/"  # noqa: PTH115 - as text
+        _parts(path)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=top)
+        _regular(descriptor, path)
+        if not os.readlink(f"/proc/self/fd/{descriptor}").startswith(inside):  # noqa: PTH115
+            os.close(descriptor)
+            raise OSError(errno.EXDEV, "it leads out of its folder", path)
+        return descriptor
+
+
+def create(base: str, path: str) -> int:
+    """Make a new file and open it for writing; whatever but a folder stands there goes."""
+    with _parent(base, path) as (parent, name):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=parent)
+        return os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | _FILE_FLAGS, _MODE, dir_fd=parent)
+
+
+def open_to_fill(base: str, path: str) -> int:
+    """Open a regular file for reading and writing, made if it is missing; its content stays."""
+    with _parent(base, path) as (parent, name):
+        return _regular(os.open(name, os.O_RDWR | os.O_CREAT | _FILE_FLAGS, _MODE, dir_fd=parent), path)
+
+
+def make_folder(base: str, path: str) -> None:
+    """Make a folder and its parents; the disk has the names of those that were made."""
+    made = ""
+    for part in _parts(path):
+        with _folder(base, made) as parent, contextlib.suppress(FileExistsError):
+            os.mkdir(part, 0o755, dir_fd=parent)
+            try:
+                os.fsync(parent)
+            except OSError:
+                # Found there the next time, it would never be synced.
+                os.rmdir(part, dir_fd=parent)
+                raise
+        made = f"{made}/{part}" if made else part
+    with _folder(base, made):
+        return
+
+
+def rename(base: str, source: str, target: str) -> None:
+    """Give a file its final name, at once and whole."""
+    with _parent(base, source) as (old, old_name), _parent(base, target) as (new, new_name):
+        os.replace(old_name, new_name, src_dir_fd=old, dst_dir_fd=new)
+
+
+def remove(base: str, path: str) -> None:
+    """Remove whatever stands there, with all below it; nothing is fine, too."""
+    try:
+        with _parent(base, path) as (parent, name):
+            if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+                os.unlink(name, dir_fd=parent)
+                return
+            for _, folders, files, descriptor in os.fwalk(name, topdown=False, dir_fd=parent, onerror=_raise):
+                for file in files:
+                    os.unlink(file, dir_fd=descriptor)
+                for folder in folders:
+                    _remove_folder(folder, descriptor)
+            os.rmdir(name, dir_fd=parent)
+    except FileNotFoundError:
+        return
+
+
+def sync_folder(base: str, path: str) -> None:
+    """Wait until the disk has a folder's entries."""
+    with _folder(base, path) as descriptor:
+        os.fsync(descriptor)
+
+
+def pack(base: str, path: str, descriptor: int) -> bool:
+    """Pack a folder into a compressed archive. Says whether it holds anything.
+
+    Args:
+        base: The user's folder.
+        path: The folder to pack.
+        descriptor: Of the archive, open for writing.
+    """
+    if not names(base, path):
+        return False
+    with _folder(base, path) as folder, os.fdopen(descriptor, "wb", closefd=False) as file:
+        os.fchdir(folder)
+        try:
+            with gzip.open(file, "wb") as packed, tarfile.open(fileobj=packed, mode="w") as archive:
+                archive.add(".")
+        except tarfile.TarError as error:
+            raise OSError(errno.EIO, str(error), path) from error
+        finally:
+            os.chdir("/")
+    return True
+
+
+def end_processes(seconds: float) -> None:
+    """Kill all processes of this user but this one, whatever session they have fled to."""
+    if os.geteuid() == 0:
+        raise PermissionError(errno.EPERM, "all processes of root are not to be ended")
+    ends = time.monotonic() + seconds
+    while True:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGKILL)
+        if not _others_of_this_user() or time.monotonic() >= ends:
+            return
+        time.sleep(_PAUSE_SECONDS)
+
+
+def try_to_connect(address: str, port: int, seconds: float) -> int:
+    """Try to reach an address by TCP. Gives 0 where it can be reached, else the number of the error."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as tried:
+            tried.settimeout(seconds)
+            tried.connect((address, port))
+    except OSError as error:
+        return error.errno or errno.ETIMEDOUT
+    return 0
+
+
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    operation.__name__: operation
+    for operation in (
+        names,
+        find,
+        scan,
+        open_file,
+        open_within,
+        create,
+        open_to_fill,
+        make_folder,
+        rename,
+        remove,
+        sync_folder,
+        pack,
+        try_to_connect,
+    )
+}
+GIVE_DESCRIPTORS = frozenset({"open_file", "open_within", "create", "open_to_fill"})
+"""Those whose result is an open file."""
+
+
+def _find(base: str, path: str) -> Optional[Found]:  # noqa: UP045
+    try:
+        if not _parts(path):
+            status = os.stat(base)  # noqa: PTH116 - as text
+        else:
+            with _parent(base, path) as (parent, name):
+                status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    kind = FILE if stat.S_ISREG(status.st_mode) else FOLDER if stat.S_ISDIR(status.st_mode) else OTHER
+    return Found(kind, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def _parts(path: str) -> list[str]:
+    parts = path.split("/") if path else []
+    if any(part in ("", ".", "..") or "\0" in part for part in parts):
+        raise OSError(errno.EINVAL, "no path below a folder", path)
+    return parts
+
+
+@contextlib.contextmanager
+def _folder(base: str, path: str) -> Iterator[int]:
+    """Open a folder by walking to it. No link on the way is followed."""
+    descriptor = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in _parts(path):
+            try:
+                inner = os.open(part, _FOLDER_FLAGS, dir_fd=descriptor)
+            except NotADirectoryError as error:
+                raise OSError(errno.ELOOP, f"{part} is a link, or no folder", f"{base}/{path}") from error
+            os.close(descriptor)
+            descriptor = inner
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _parent(base: str, path: str) -> Iterator[tuple[int, str]]:
+    above, _, name = path.rpartition("/")
+    if not _parts(path):
+        raise OSError(errno.EINVAL, "the folder itself", base)
+    with _folder(base, above) as descriptor:
+        yield descriptor, name
+
+
+def _regular(descriptor: int, path: str) -> int:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.ELOOP, "not a regular file", path)
+    return descriptor
+
+
+def _remove_folder(name: str, parent: int) -> None:
+    try:
+        os.rmdir(name, dir_fd=parent)
+    except NotADirectoryError:  # a link to one
+        os.unlink(name, dir_fd=parent)
+
+
+def _others_of_this_user() -> bool:
+    """Say whether another process of this user runs. One that has ended and is not waited for yet does not."""
+    us, mine = os.getpid(), str(os.getuid()).encode()
+    for name in os.listdir("/proc"):  # noqa: PTH208 - names are all that is needed
+        if name.isdigit() and int(name) != us:
+            with contextlib.suppress(OSError), open(f"/proc/{name}/status", "rb") as file:  # noqa: PTH123
+                facts = dict(line.split(b":", 1) for line in file if line.startswith((b"State", b"Uid")))
+                if mine in facts[b"Uid"].split() and facts[b"State"].split()[0] not in b"ZX":
+                    return True
+    return False
+
+
+def _require_few(count: int, path: str) -> None:
+    if count > MOST_NAMES:
+        raise OSError(errno.EOVERFLOW, f"more than {MOST_NAMES:,} names", path)
+
+
+def _raise(error: OSError) -> None:
+    raise error

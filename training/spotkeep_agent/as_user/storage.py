@@ -1,0 +1,80 @@
+"""Checkpoints on the volume, for the library's own reader and writer: its seam to a disk, with the user's rights."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from spotkeep.disk.storage import LocalStorage, ReadableFile
+
+from .files import UserFiles
+from .operations import FILE, FOLDER
+
+
+class UserStorage(LocalStorage):
+    """A `LocalStorage` below a folder of the user that trains.
+
+    Args:
+        files: Below that folder.
+    """
+
+    def __init__(self, files: UserFiles) -> None:
+        self._files = files
+
+    def make_directory(self, path: Path) -> None:
+        """See `LocalStorage`."""
+        self._files.make_folder(self._files.relative(path))
+
+    def names(self, path: Path) -> list[str]:
+        """See `LocalStorage`."""
+        return self._files.names(self._files.relative(path))
+
+    def is_directory(self, path: Path) -> bool:
+        """See `LocalStorage`."""
+        (found,) = self._files.find([self._files.relative(path)])
+        return found is not None and found.kind == FOLDER
+
+    @contextlib.contextmanager
+    def create(self, path: Path, *, direct: bool = False) -> Iterator[int]:
+        """See `LocalStorage`; through the page cache, and what stands there goes."""
+        del direct
+        descriptor = self._files.create(self._files.relative(path))
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def open_to_fill(self, path: Path) -> int:
+        """See `LocalStorage`."""
+        place = self._files.relative(path)
+        (found,) = self._files.find([place])
+        if found is not None and found.kind != FILE:
+            self._files.remove(place)
+        return self._files.open_to_fill(place)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """See `LocalStorage`."""
+        self._files.rename(self._files.relative(source), self._files.relative(target))
+
+    def sync_directory(self, path: Path) -> None:
+        """See `LocalStorage`."""
+        self._files.sync_folder(self._files.relative(path))
+
+    def fingerprint(self, path: Path) -> tuple[int, int, int] | None:
+        """See `LocalStorage`."""
+        (found,) = self._files.find([self._files.relative(path)])
+        return None if found is None else (found.inode, found.size, found.modified_ns)
+
+    def open(self, path: Path) -> ReadableFile:
+        """See `LocalStorage`."""
+        return ReadableFile(path, descriptor=self._files.open(self._files.relative(path)))
+
+    def remove_file(self, path: Path) -> None:
+        """See `LocalStorage`."""
+        self._files.remove(self._files.relative(path))
+
+    def remove_tree(self, path: Path) -> None:
+        """See `LocalStorage`."""
+        self._files.remove(self._files.relative(path))
