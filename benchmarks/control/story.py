@@ -659,7 +659,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         )
         sources = sources_of(
             around=around,
-            sagemaker=self.service,
+            jobs=SageMakerTrainingJobs(self.service),  # type: ignore[arg-type]
             scheduler=self.service.schedules,
             s3=self.service.objects,
             checkpoint_bucket=BUCKET,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from spotkeep_cli.account_check import RUNS_LOOKED_AT, AccountCheck, in_order, wanted_quotas
+from spotkeep_cli.own_training_jobs import OwnTrainingJobs
 from spotkeep_cli.quotas import read_quotas
 from spotkeep_cli.service_roles import read_service_roles
 from spotkeep_fleet.service_roles import DRILL_SERVICE_ROLES, FLEET_SERVICE_ROLES
@@ -50,7 +51,7 @@ def check_account(
     )
     sources = sources_of(
         around=around,
-        sagemaker=client("sagemaker"),
+        jobs=OwnTrainingJobs(client("sagemaker"), clock=clock),
         scheduler=client("scheduler"),
         s3=client("s3"),
         checkpoint_bucket=connection.checkpoint_bucket,

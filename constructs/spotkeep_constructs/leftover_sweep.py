@@ -17,17 +17,15 @@ Source: https://docs.aws.amazon.com/general/latest/gr/billing.html (AWS Price Li
 
 
 def grant_look(scope: Construct, grantee: iam.IGrantable, *, jobs: TrainingJobs, schedule_group: str) -> None:
-    """Lets a principal list every training job, read their tags, and see the schedules of a group.
+    """Lets a principal list the names of every training job, and see the schedules of a group.
 
     Args:
         scope: A construct of the same account and region.
-        grantee: A role or managed policy, which may describe jobs and list runs' objects already.
+        grantee: A role or managed policy, which may describe jobs, read their tags and list runs' objects already.
         jobs: The deployment's training jobs.
         schedule_group: Name of the group of looks at warm pools.
     """
-    jobs.grant_search(grantee)
     jobs.grant_list(grantee)
-    jobs.grant_read_tags(grantee)
     allow(
         grantee,
         actions=["scheduler:ListSchedules"],
@@ -73,6 +71,8 @@ class LeftoverSweep(Construct):
         """
         super().__init__(scope, id)
         grant_look(self, reconciler.role, jobs=jobs, schedule_group=schedule_group)
+        jobs.grant_search(reconciler.role)
+        jobs.grant_read_tags(reconciler.role)
         checkpoints.grant_list_runs(reconciler.role)
         environment = {
             "SPOTKEEP_CHECKPOINT_BUCKET": checkpoints.bucket.bucket_name,

@@ -111,11 +111,30 @@ class TrainingJobs(Construct):
             )
         )
 
-    def grant_describe(self, grantee: iam.IGrantable) -> None:
-        """Lets a principal describe training jobs.
+    def grant_look_at_own(self, grantee: iam.IGrantable) -> None:
+        """Lets a principal describe the deployment's training jobs, and read their tags.
+
+        A description holds the environment of a job and its hyperparameters.
 
         Args:
             grantee: A role, user or managed policy.
+        """
+        allow(
+            grantee,
+            actions=["sagemaker:DescribeTrainingJob", "sagemaker:ListTags"],
+            resources=[self._job_arn()],
+            wildcard=_EVERY_JOB,
+            conditions={"StringEquals": {f"aws:ResourceTag/{DEPLOYMENT_TAG}": self._deployment}},
+        )
+
+    def grant_describe(self, grantee: iam.IGrantable) -> None:
+        """Lets a function describe training jobs, whosever they are.
+
+        By the tag, a job that is not there would be denied as one of another deployment is, and a launch that was cut
+        short could not be told from a name that is taken.
+
+        Args:
+            grantee: A function's role.
         """
         allow(grantee, actions=["sagemaker:DescribeTrainingJob"], resources=[self._job_arn()], wildcard=_EVERY_JOB)
 

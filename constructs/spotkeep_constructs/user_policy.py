@@ -74,7 +74,7 @@ class UserPolicy(Construct):
         checkpoints.grant_read_runs(self.policy)
         checkpoints.grant_list_versions(self.policy)
         checkpoints.grant_put_sources(self.policy)
-        jobs.grant_describe(self.policy)
+        jobs.grant_look_at_own(self.policy)
         jobs.grant_read_logs(self.policy)
         # What `spotkeep doctor --account` looks at, beside what there is a table of.
         grant_look(self, self.policy, jobs=jobs, schedule_group=group_name(deployment))

@@ -27,7 +27,7 @@ from spotkeep_jobs.actions.reconciliation import (
     SweepFailedError,
 )
 from spotkeep_jobs.actions.shutdown import Alive, Shutdown
-from spotkeep_jobs.aws.sagemaker_api import client_config
+from spotkeep_jobs.aws.sagemaker_api import SageMakerTrainingJobs, client_config
 from spotkeep_jobs.aws.stack_requests import CloudFormationStacks, stack_request
 from spotkeep_jobs.facts.leftover_findings import LookReport, Outcome
 from spotkeep_jobs.functions.leftover_wiring import sources_of
@@ -157,7 +157,7 @@ def housekeeping_on(parts: Tracking, settings: ReconcilerSettings) -> Housekeepi
             table=parts.table,
             sources=sources_of(
                 around=around,
-                sagemaker=boto3.client("sagemaker", config=config),
+                jobs=SageMakerTrainingJobs(boto3.client("sagemaker", config=config)),
                 scheduler=boto3.client("scheduler", config=config),
                 s3=boto3.client("s3", config=config),
                 checkpoint_bucket=settings.checkpoint_bucket,

@@ -149,7 +149,7 @@ class SageMakerTrainingJobs:
 
     def with_waiting_pool(self, *, since: datetime) -> Iterator[JobSummary]:
         """List what waits; see `SearchableTrainingJobs.with_waiting_pool`."""
-        return self._listed({"WarmPoolStatusEquals": "Available", "LastModifiedTimeAfter": since})
+        return self.listed({"WarmPoolStatusEquals": "Available", "LastModifiedTimeAfter": since})
 
     def tags(self, arn: str, /) -> Mapping[str, str]:
         """A job's tags, which are 50 at most: one page.
@@ -160,7 +160,15 @@ class SageMakerTrainingJobs:
         entries: Sequence[Mapping[str, str]] = self._call("ListTags", {"ResourceArn": arn, "MaxResults": 50})["Tags"]
         return {entry["Key"]: entry["Value"] for entry in entries}
 
-    def _listed(self, wanted: Mapping[str, Any]) -> Iterator[JobSummary]:
+    def listed(self, wanted: Mapping[str, Any]) -> Iterator[JobSummary]:
+        """List jobs of the account, whosever they are.
+
+        Args:
+            wanted: Filters, as ListTrainingJobs takes them.
+
+        Raises:
+            AwsCallError: SageMaker refused or could not answer.
+        """
         query: dict[str, Any] = {**wanted, "MaxResults": _JOBS_A_PAGE}
         while True:
             page = self._call("ListTrainingJobs", query)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_jobs.aws.sagemaker_api import SageMakerTrainingJobs
 from spotkeep_jobs.aws.scheduler_api import EventBridgeScheduleGroup
 from spotkeep_jobs.leftovers.object_store import S3RunObjects
 from spotkeep_jobs.leftovers.sources import (
+    AccountJobs,
     CheckpointLeftovers,
     FleetLeftovers,
     LeftoverSource,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def sources_of(
     *,
     around: Surroundings,
-    sagemaker: Any,
+    jobs: AccountJobs,
     scheduler: Any,
     s3: Any,
     checkpoint_bucket: str,
@@ -34,13 +34,12 @@ def sources_of(
 
     Args:
         around: What every source has.
-        sagemaker: A client of it.
-        scheduler: A client of it.
+        jobs: SageMaker's training jobs, as the caller may see them.
+        scheduler: A client of EventBridge Scheduler.
         s3: A client of it.
         checkpoint_bucket: Where runs' objects are.
         fleets: What looks at EC2; None in a deployment without fleets.
     """
-    jobs = SageMakerTrainingJobs(sagemaker)
     return (
         TrainingJobLeftovers(jobs, around),
         WarmPoolLeftovers(jobs, around),
