@@ -11,13 +11,15 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_constructs.training_bundle import bundle_bytes
-from spotkeep_fleet.record import FleetRecord, decode, encode, fleet_key, opened
+from spotkeep_fleet.record import FleetRecord, opened
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_fleet.user_data import BootInputs, user_data
+from spotkeep_jobs.fleets.records import DynamoFleetRecords
 from spotkeep_local.ec2.market import PoolChange
 from spotkeep_local.fleet_control import FleetControl
 
@@ -50,15 +52,16 @@ class Site:
         self.run = f"run-{uuid.uuid4().hex[:8]}"
         self.bucket = f"bucket-{uuid.uuid4().hex[:8]}"
         self.group = f"/spotkeep/{self.run}"
-        self._table = f"runs-{uuid.uuid4().hex[:8]}"
+        table = f"runs-{uuid.uuid4().hex[:8]}"
         self._fleets: list[str] = []
-        self._dynamodb: Any = self.session.client("dynamodb")
+        dynamodb: Any = self.session.client("dynamodb")
+        self._records = DynamoFleetRecords(dynamodb, table_name=table, retention_days=1)
         s3, logs, iam = (self.session.client(name) for name in ("s3", "logs", "iam"))
         s3.create_bucket(Bucket=self.bucket)
         bundle = bundle_bytes(Path(__file__).parents[2] / "training")
         s3.put_object(Bucket=self.bucket, Key="spotkeep.pyz", Body=bundle)
-        self._dynamodb.create_table(
-            TableName=self._table,
+        dynamodb.create_table(
+            TableName=table,
             KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
             AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in ("pk", "sk")],
             BillingMode="PAY_PER_REQUEST",
@@ -72,13 +75,14 @@ class Site:
             bundle_uri=f"s3://{self.bucket}/spotkeep.pyz",
             bundle_sha256=hashlib.sha256(bundle).hexdigest(),
             region="us-east-1",
-            run_table=self._table,
+            run_table=table,
             deployment="spotkeep",
         )
 
     def launch(self, job: InstanceJob) -> str:
         """Open the run's record and create its fleet. Gives the fleet's id."""
-        self.put(opened(run=self.run, job=job))
+        opening = opened(run=self.run)
+        self._records.write_with_job(opening, job=job, over=None, now=datetime.now(tz=UTC))
         tags = [{"Key": RUN_TAG, "Value": self.run}, {"Key": DEPLOYMENT_TAG, "Value": "spotkeep"}]
         made = self.ec2.create_launch_template(
             LaunchTemplateName=self.run,
@@ -102,20 +106,13 @@ class Site:
         self._fleets.append(found["FleetId"])
         return str(found["FleetId"])
 
-    def put(self, record: FleetRecord) -> None:
-        """Write the fleet record."""
-        item = {"version": {"N": str(record.version)}, "record": {"S": encode(record)}}
-        self._dynamodb.put_item(TableName=self._table, Item={**self._key, **item})
-
     @property
     def record(self) -> FleetRecord:
         """The fleet record."""
-        return decode(self._dynamodb.get_item(TableName=self._table, Key=self._key)["Item"]["record"]["S"])
-
-    @property
-    def _key(self) -> dict[str, Any]:
-        partition, sort = fleet_key(self.run)
-        return {"pk": {"S": partition}, "sk": {"S": sort}}
+        found = self._records.record(self.run)
+        if found is None:
+            raise LookupError(f"run {self.run} has no fleet record")
+        return found
 
     def instance(self, fleet: str, *, other_than: tuple[str, ...] = ()) -> dict[str, Any]:
         """Wait for an instance of the fleet. Gives it as DescribeInstances shows it."""

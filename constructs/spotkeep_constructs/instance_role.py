@@ -18,6 +18,7 @@ from spotkeep_constructs.data_access import DataAccess
 from spotkeep_constructs.instance_log import InstanceLog
 from spotkeep_constructs.run_table import RunTable
 from spotkeep_constructs.statements import allow, deny
+from spotkeep_fleet.instance_job import FLEET_JOB_PARTITION_PREFIX
 from spotkeep_fleet.record import FLEET_PARTITION_PREFIX
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, OPERATION_TAG, RUN_TAG
 
@@ -94,12 +95,19 @@ class InstanceRole(Construct):
         deny(self.role, actions=NEVER, resources=["*"])
 
     def _allow_fleet_records(self, run_table: RunTable) -> None:
-        allow(
-            self.role,
-            actions=["dynamodb:GetItem", "dynamodb:PutItem"],
-            resources=[run_table.table.table_arn],
-            conditions={"ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{FLEET_PARTITION_PREFIX}*"]}},
-        )
+        """Instances read what they are to do and write what became of it: what is executed, no instance writes."""
+        partitions = {
+            "dynamodb:GetItem": [FLEET_JOB_PARTITION_PREFIX, FLEET_PARTITION_PREFIX],
+            "dynamodb:PutItem": [FLEET_PARTITION_PREFIX],
+        }
+        for action, prefixes in partitions.items():
+            keys = [f"{prefix}*" for prefix in prefixes]
+            allow(
+                self.role,
+                actions=[action],
+                resources=[run_table.table.table_arn],
+                conditions={"ForAllValues:StringLike": {"dynamodb:LeadingKeys": keys}},
+            )
 
     def _allow_events(self) -> None:
         allow(

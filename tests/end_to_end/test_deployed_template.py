@@ -6,15 +6,17 @@ import json
 import time
 import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
-from spotkeep_fleet.record import FleetRecord, decode, encode, fleet_key, opened
+from spotkeep_fleet.record import FleetRecord, opened
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_jobs.aws.training_bundle import TrainingBundleStore
+from spotkeep_jobs.fleets.records import DynamoFleetRecords
 
 from .conftest import DeployedApp
 
@@ -32,22 +34,16 @@ class Run:
         self.id = f"run-{uuid.uuid4().hex[:8]}"
         self._app = app
         self._ec2 = app.client("ec2")
-        self._dynamodb = app.client("dynamodb")
-        record = opened(run=self.id, job=InstanceJob(command=("true",), volume=VolumeSpec(size_gb=1)))
-        self._dynamodb.put_item(
-            TableName=app.connection["run_table"],
-            Item={**self._key, "version": {"N": str(record.version)}, "record": {"S": encode(record)}},
-        )
-
-    @property
-    def _key(self) -> dict[str, Any]:
-        partition, sort = fleet_key(self.id)
-        return {"pk": {"S": partition}, "sk": {"S": sort}}
+        dynamodb: Any = app.client("dynamodb")
+        self._records = DynamoFleetRecords(dynamodb, table_name=app.connection["run_table"], retention_days=1)
+        job = InstanceJob(command=("true",), volume=VolumeSpec(size_gb=1))
+        self._records.write_with_job(opened(run=self.id), job=job, over=None, now=datetime.now(tz=UTC))
 
     @property
     def record(self) -> FleetRecord:
-        item = self._dynamodb.get_item(TableName=self._app.connection["run_table"], Key=self._key)["Item"]
-        return decode(item["record"]["S"])
+        found = self._records.record(self.id)
+        assert found is not None
+        return found
 
     def launch(self) -> None:
         deployed = self._app.connection["launch_template_id"]

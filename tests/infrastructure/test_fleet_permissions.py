@@ -119,9 +119,13 @@ class TestInstances:
         }
 
     def test_write_fleet_records_and_nothing_else_of_the_run_table(self, templates: Templates) -> None:
-        statement = statement_with(templates, "InstanceRole", "dynamodb:PutItem")
-        assert statement["Condition"] == {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["fleet#*"]}}
-        assert set(statement["Action"]) == {"dynamodb:GetItem", "dynamodb:PutItem"}
+        for action, partitions in (
+            ("dynamodb:PutItem", ["fleet#*"]),
+            ("dynamodb:GetItem", ["fleet-job#*", "fleet#*"]),
+        ):
+            statement = statement_with(templates, "InstanceRole", action)
+            assert statement["Condition"] == {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": partitions}}
+            assert statement["Action"] == action
 
     def test_write_checkpoints_and_models_and_no_source(self, templates: Templates) -> None:
         for action in ("s3:PutObject", "s3:DeleteObject"):

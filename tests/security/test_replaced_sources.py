@@ -102,7 +102,7 @@ def test_an_instance_refuses_what_was_replaced_and_the_run_says_why(cloud: Cloud
     cloud.objects["bucket/source.tar.gz"] = (REPLACED, {})
     source = JobSource(uri="s3://bucket/source.tar.gz", sha256=SHA256)
     work = InstanceJob(command=("python", "train.py"), volume=VolumeSpec(size_gb=8), source=source)
-    cloud.open(opened(run=RUN, job=work))
+    cloud.open(opened(run=RUN), job=work)
     assert cloud.boot("us-east-1a").finish() == 0
     assert cloud.record.training.state == FAILED, "another instance would find the same"
     assert BOTH_HASHES in (cloud.record.training.failure or "")

@@ -25,6 +25,7 @@ from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 from spotkeep_agent.volume.device_links import link_name
+from spotkeep_fleet.instance_job import FLEET_JOB_PARTITION_PREFIX, InstanceJob, encode_job
 from spotkeep_fleet.record import FleetRecord, decode, encode
 
 SOURCES = Path(__file__).parents[2] / "training"
@@ -213,6 +214,7 @@ class Cloud:
         self.snapshots: dict[str, _Snapshot] = {}
         self.objects: dict[str, tuple[bytes, dict[str, str]]] = {}
         self.record_text = ""
+        self.job: InstanceJob | None = None
         self.version = 0
         self.events: list[dict[str, Any]] = []
         self.logged: list[str] = []
@@ -274,9 +276,11 @@ class Cloud:
         with self._lock:
             return decode(self.record_text)
 
-    def open(self, record: FleetRecord) -> None:
+    def open(self, record: FleetRecord, *, job: InstanceJob | None = None) -> None:
+        """What the launcher writes, or the tracker; the job stays, unless there is another one."""
         with self._lock:
             self.version, self.record_text = record.version, encode(record)
+            self.job = job or self.job
 
     def change(self, change: Callable[[FleetRecord], FleetRecord]) -> None:
         """What the tracker does to the record."""
@@ -315,8 +319,7 @@ class Cloud:
                 self.throttled[action] -= 1
                 return 400, json.dumps({"__type": "x#ThrottlingException"})
             if action == "GetItem":
-                item = {"record": {"S": self.record_text}, "version": {"N": str(self.version)}}
-                return 200, json.dumps({"Item": item} if self.record_text else {})
+                return 200, json.dumps(self._item(document["Key"]["pk"]["S"]))
             if action == "PutItem":
                 if document["ExpressionAttributeValues"][":read"]["N"] != str(self.version):
                     return 400, json.dumps({"__type": "x#ConditionalCheckFailedException"})
@@ -327,6 +330,12 @@ class Cloud:
             if action == "PutLogEvents":
                 self.logged += [event["message"] for event in document["logEvents"]]
             return 200, "{}"
+
+    def _item(self, partition: str) -> dict[str, Any]:
+        if partition.startswith(FLEET_JOB_PARTITION_PREFIX):
+            return {} if self.job is None else {"Item": {"job": {"S": encode_job(self.job)}}}
+        item = {"record": {"S": self.record_text}, "version": {"N": str(self.version)}}
+        return {"Item": item} if self.record_text else {}
 
     def _ec2(self, parameters: dict[str, str]) -> tuple[int, str]:
         action = parameters["Action"]

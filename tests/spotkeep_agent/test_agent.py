@@ -62,7 +62,7 @@ def cloud(tmp_path: Path) -> Iterator[Cloud]:
 @pytest.fixture
 def launch(cloud: Cloud) -> Callable[..., None]:
     def launch(**changes: Any) -> None:
-        cloud.open(opened(run=RUN, job=job(**changes)))
+        cloud.open(opened(run=RUN), job=job(**changes))
 
     return launch
 
@@ -110,10 +110,12 @@ def test_a_run_that_is_over_is_left_alone(cloud: Cloud, launch: Callable[..., No
     assert not cloud.volumes
 
 
-def test_without_a_record_nothing_is_begun(cloud: Cloud) -> None:
+@pytest.mark.parametrize("missing", ["job", "record"])
+def test_without_a_job_or_a_record_nothing_is_begun(cloud: Cloud, missing: str) -> None:
+    cloud.job = job() if missing == "record" else None
     instance = cloud.boot("us-east-1a")
     assert instance.finish() == 3
-    instance.wait_for("no fleet record")
+    instance.wait_for(f"no fleet {missing}")
     assert not cloud.volumes
 
 
@@ -129,7 +131,7 @@ def test_after_a_notice_the_next_instance_goes_on_at_the_same_step(
     assert cloud.record.lease is None
     assert (cloud.record.training.interruptions, cloud.record.training.noticed[0].instance) == (1, first.id)
     first.power_off()
-    cloud.change(lambda record: replace(record, job=job(steps=STEPS, pause=0.0)))
+    cloud.job = job(steps=STEPS, pause=0.0)
     second = cloud.boot(zone)
     assert second.finish() == 0
     assert steps_of(second, "resume") == steps_of(first, "saved")[-1:]
@@ -173,7 +175,7 @@ def test_without_a_notice_at_most_an_interval_is_lost(cloud: Cloud, launch: Call
     first = cloud.boot("us-east-1a")
     first.wait_for('"step":10')
     first.power_off()
-    cloud.change(lambda record: replace(record, job=job(steps=STEPS, pause=0.0)))
+    cloud.job = job(steps=STEPS, pause=0.0)
     second = cloud.boot(zone)
     assert second.finish() == 0
     assert steps_of(second, "resume")[0] >= 8
@@ -202,10 +204,10 @@ def test_s3_alone_suffices_when_the_volume_is_lost(cloud: Cloud, launch: Callabl
     first.announce(60)
     assert first.finish() == 0
     first.power_off()
+    cloud.job = job(steps=STEPS, pause=0.0)
     cloud.change(
         lambda record: replace(
             record,
-            job=job(steps=STEPS, pause=0.0),
             volume=None,
             training=replace(record.training, uploaded_step=None),
         )
@@ -455,7 +457,7 @@ def test_a_snapshot_that_fails_is_made_again_and_the_old_volume_kept_until_then(
     first.wait_for('"event":"saved"')
     first.power_off()
     cloud.snapshot_state = "error"
-    cloud.change(lambda record: replace(record, job=job(steps=STEPS, pause=0.0)))
+    cloud.job = job(steps=STEPS, pause=0.0)
     second = cloud.boot("us-east-1b")
     second.wait_for("failed")
     cloud.snapshot_state = "completed"
@@ -482,7 +484,7 @@ def test_a_notice_while_the_snapshot_is_made_is_taken_up_by_the_next_instance(
     first.wait_for('"event":"saved"')
     first.power_off()
     cloud.snapshot_state = "pending"
-    cloud.change(lambda record: replace(record, job=job(steps=STEPS, pause=0.0)))
+    cloud.job = job(steps=STEPS, pause=0.0)
     second = cloud.boot("us-east-1b")
     second.wait_for("the snapshot")
     second.announce(30)

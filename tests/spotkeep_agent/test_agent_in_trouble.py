@@ -59,14 +59,14 @@ def cloud(tmp_path: Path) -> Iterator[Cloud]:
 @pytest.fixture
 def launch(cloud: Cloud) -> Callable[..., None]:
     def launch(**changes: object) -> None:
-        cloud.open(opened(run=RUN, job=job(**changes)))  # type: ignore[arg-type]
+        cloud.open(opened(run=RUN), job=job(**changes))  # type: ignore[arg-type]
 
     return launch
 
 
 def train_on(cloud: Cloud) -> None:
     """From now on without pauses."""
-    cloud.change(lambda record: replace(record, job=job(pause_s=0.0)))
+    cloud.job = job(pause_s=0.0)
 
 
 def ends_well(cloud: Cloud, instance: Instance) -> None:

@@ -62,7 +62,7 @@ class Interruption:
 def cloud(tmp_path: Path) -> Iterator[Cloud]:
     cloud = Cloud(tmp_path)
     cloud.objects[SOURCE] = (packed_script(), {})
-    cloud.open(opened(run=RUN, job=job(pause_s=0.1)))
+    cloud.open(opened(run=RUN), job=job(pause_s=0.1))
     yield cloud
     cloud.close()
 
@@ -155,7 +155,7 @@ def while_it_says_goodbye(cloud: Cloud, interruption: Interruption) -> None:
 
 
 def while_it_sends_the_model(cloud: Cloud, interruption: Interruption) -> None:
-    cloud.change(lambda record: replace(record, job=job(pause_s=0.0)))
+    cloud.job = job(pause_s=0.0)
     cloud.held.add(("PUT", MODEL))
     instance = cloud.boot(OTHER_ZONE)
     instance.wait_for(f'"step":{STEPS}')

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.leftovers import Resource, leftovers
 from spotkeep_fleet.record import CurrentVolume, Move, opened
 
-RECORD = replace(
-    opened(run="r", job=InstanceJob(("x",), VolumeSpec(size_gb=8)), volume=CurrentVolume("vol-2", "a", 8)), operations=3
-)
+RECORD = replace(opened(run="r", volume=CurrentVolume("vol-2", "a", 8)), operations=3)
 MOVING = replace(RECORD, move=Move(operation=3, zone="b", source="volume", source_id="vol-2", snapshot="snap-3"))
 
 

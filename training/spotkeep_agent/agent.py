@@ -26,6 +26,7 @@ from spotkeep.notices.notice import (
     notice_seconds,
     save_advice_file,
 )
+from spotkeep_fleet.instance_job import InstanceJob
 from spotkeep_fleet.record import FAILED, FINISHED, LONGEST_FAILURE, MOST_NOTICED, TRAINING, Departure, FleetRecord
 
 from .as_user.files import UserFiles
@@ -181,29 +182,28 @@ class Agent:
         self._board.seen.wait(seconds)
 
     def _open_outside(self) -> None:
-        """Connect log and events, once the record says where they are."""
-        record = self._custody.situation.record
-        if record is None or self._log is not None:
+        """Connect log and events, once the job says where they are."""
+        job, identity = self._custody.situation.job, self._identity
+        if job is None or self._log is not None:
             return
-        job, identity = record.job, self._identity
         about = {
-            "run": record.run,
+            "run": identity.run,
             "attempt": job.attempt,
             "instance_id": identity.instance,
             "zone": identity.zone,
             "instance_type": identity.instance_type,
         }
         self._bus = EventBus(self._calls, bus=job.event_bus, about=about)
-        self._log = LogStream(self._calls, group=job.log_group, stream=f"{record.run}-{job.attempt}/algo-1-ec2")
+        self._log = LogStream(self._calls, group=job.log_group, stream=f"{identity.run}-{job.attempt}/algo-1-ec2")
 
     def _has_second_tier(self) -> bool:
-        copies = self._new_copies(self._custody.record)
+        copies = self._new_copies(self._custody.job)
         return copies is not None and copies.has_any()
 
-    def _new_copies(self, record: FleetRecord) -> CheckpointCopies | None:
-        if self._copies is None and record.job.checkpoint_uri is not None:
+    def _new_copies(self, job: InstanceJob) -> CheckpointCopies | None:
+        if self._copies is None and job.checkpoint_uri is not None:
             self._copies = CheckpointCopies(
-                record.job.checkpoint_uri,
+                job.checkpoint_uri,
                 self._files,
                 "checkpoints",
                 kept=self._kept,
@@ -229,12 +229,12 @@ class Agent:
     def _work(self) -> Leaving:
         """Train to the end, or until something ends it. The volume is mounted and the lease ours."""
         self._open_outside()
-        record = self._custody.record
-        self._board.follow_rebalance(record.job.rebalance)
+        job = self._custody.job
+        self._board.follow_rebalance(job.rebalance)
         user, base = self._user, self._settings.mount_point
         try:
             divide_volume(base, uid=user.uid, gid=user.gid)
-            restored = self._bring_supplies(record)
+            restored = self._bring_supplies(job)
         except SourceError as error:  # Another instance would find the same.
             return self._conclude(FAILED, exit_code=error.exit_code, failure=str(error))
         except (SourceUnavailableError, CheckpointError, VolumeError, OSError) as error:
@@ -260,7 +260,8 @@ class Agent:
             )
             environment = training_environment(
                 inherited={**self._environment, "PATH": path},
-                record=record,
+                run=self._identity.run,
+                job=job,
                 base=base,
                 notice_file=notice_file,
                 user=user,
@@ -268,7 +269,7 @@ class Agent:
             self._stepped = False
             try:
                 process = TrainingProcess(
-                    runner_command(record.job),
+                    runner_command(job),
                     environment=environment,
                     directory=base,
                     user=user,
@@ -291,12 +292,12 @@ class Agent:
                 return leaving
             self._board.seen.wait(_RESTART_PAUSE_SECONDS)
 
-    def _bring_supplies(self, record: FleetRecord) -> int | None:
-        Supplies(self._fetching, files=self._files, kept=self._kept, cancelled=self._board.seen).bring(record.job)
-        copies = self._new_copies(record)
+    def _bring_supplies(self, job: InstanceJob) -> int | None:
+        Supplies(self._fetching, files=self._files, kept=self._kept, cancelled=self._board.seen).bring(job)
+        copies = self._new_copies(job)
         if copies is None:
             return None
-        restored = copies.restore_newer(known_uploaded=record.training.uploaded_step)
+        restored = copies.restore_newer(known_uploaded=self._custody.record.training.uploaded_step)
         copies.start()
         if restored is not None:
             self._event("downloaded", step=restored)
@@ -377,7 +378,7 @@ class Agent:
             model = self._send(Supplies.send_model, what="the model")
             return self._conclude(FINISHED, exit_code=0, failure=None, output_uri=model)
         failure = read_failure(self._files)
-        job = self._custody.record.job
+        job = self._custody.job
         failures = self._custody.record.training.script_failures + 1
         self._say(f"the training ended with exit code {exit_code}, failure {failures} of {job.max_script_retries + 1}")
         if failures > job.max_script_retries:
@@ -407,7 +408,7 @@ class Agent:
         return left
 
     def _send(self, send: Callable[[Supplies, str], str | None], *, what: str) -> str | None:
-        uri = self._custody.record.job.output_uri
+        uri = self._custody.job.output_uri
         if uri is None:
             return None
         try:
@@ -521,8 +522,8 @@ class Agent:
         self._began = now
 
     def _tell_action(self, action: do.Action, problem: str) -> None:
-        quiet = (do.ReadRecord, do.LookAtVolumes, do.LookAtSnapshots, do.LookAtInstances, do.LookHere, do.Idle)
-        if problem or not isinstance(action, quiet):
+        quiet = (do.ReadJob, do.ReadRecord, do.LookAtVolumes, do.LookAtSnapshots, do.LookAtInstances)
+        if problem or not isinstance(action, (*quiet, do.LookHere, do.Idle)):
             self._say(f"volume: {_described(action)}{f': {problem}' if problem else ''}")
 
     # The end

@@ -1,13 +1,23 @@
-"""What the instances of a run are asked to do: set by the launcher, carried by the fleet record, read by the agent."""
+"""What the instances of a run are asked to do: written by the launcher, read by the agent when its instance starts.
+
+It is one item of the run table, `fleet-job#<run>` / `fleet-job`, apart from the fleet record: IAM lets instances read
+this partition, and only functions write it. So what a script writes into a fleet record is never executed.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from .errors import DocumentError
 from .reading import Reader, read_whole
+
+FLEET_JOB_SORT_KEY = "fleet-job"
+FLEET_JOB_PARTITION_PREFIX = "fleet-job#"
+"""IAM binds what instances may read of the run table to this prefix and to that of the fleet record."""
 
 ARGUMENTS = ("hyperparameters", "none")
 REBALANCE_MODES = ("leave", "save", "ignore")
@@ -98,6 +108,29 @@ class InstanceJob:
     def document(self) -> dict[str, Any]:
         """Give it as JSON values."""
         return {**asdict(self), "command": list(self.command)}
+
+
+def fleet_job_key(run: str) -> tuple[str, str]:
+    """Give the partition key and the sort key (`pk`, `sk`) of a run's job in the run table."""
+    return FLEET_JOB_PARTITION_PREFIX + run, FLEET_JOB_SORT_KEY
+
+
+def encode_job(job: InstanceJob) -> str:
+    """Write a job as JSON text."""
+    return json.dumps(job.document(), separators=(",", ":"), allow_nan=False)
+
+
+def decode_job(text: str) -> InstanceJob:
+    """Read what `encode_job` wrote.
+
+    Raises:
+        DocumentError: If it is no such text; names everything that is wrong with it.
+    """
+    try:
+        document: Any = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DocumentError("the job", [f"it is no JSON: {error}"]) from error
+    return read_job(document)
 
 
 def read_job(document: Any) -> InstanceJob:

@@ -2,7 +2,8 @@
 
 It is one item of the run table, `fleet#<run>` / `fleet`, beside the run's own items and with a version of its own.
 Whoever writes names the version that was read, so of two writers one is refused and reads again. The launcher opens it,
-the agent on the instance that holds the lease moves it on, the tracker ends it.
+the agent on the instance that holds the lease moves it on, the tracker ends it. Instances write it, so nothing that is
+executed lies in it: that is in `instance_job`.
 
 docs/volume-protocol.md says what is written before each step, and what a crash leaves.
 """
@@ -10,11 +11,10 @@ docs/volume-protocol.md says what is written before each step, and what a crash 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from .errors import DocumentError
-from .instance_job import InstanceJob, VolumeSpec, job_from
 from .reading import Reader, read_whole
 
 FLEET_SORT_KEY = "fleet"
@@ -178,7 +178,6 @@ class FleetRecord:
 
     Attributes:
         run: The run's id.
-        job: What the instances do.
         version: Counts the writes.
         fence: The highest fencing token given out.
         lease: Who works on the run; None when nobody does.
@@ -198,7 +197,6 @@ class FleetRecord:
     """
 
     run: str
-    job: InstanceJob = field(hash=False)
     version: int = 0
     fence: int = 0
     lease: Lease | None = None
@@ -225,23 +223,21 @@ def fleet_key(run: str) -> tuple[str, str]:
     return FLEET_PARTITION_PREFIX + run, FLEET_SORT_KEY
 
 
-def opened(*, run: str, job: InstanceJob, volume: CurrentVolume | None = None) -> FleetRecord:
+def opened(*, run: str, volume: CurrentVolume | None = None) -> FleetRecord:
     """Give the record of a new run.
 
     Args:
         run: Its id.
-        job: What its instances do.
         volume: A volume that exists and is to be used; it must carry the run's tag.
     """
-    return FleetRecord(run=run, job=job, volume=volume)
+    return FleetRecord(run=run, volume=volume)
 
 
-def reopened(record: FleetRecord, *, job: InstanceJob) -> FleetRecord:
+def reopened(record: FleetRecord) -> FleetRecord:
     """Give the record of a run whose next attempt begins: on the same volume, with nothing reported yet.
 
     Args:
         record: As the attempt before left it: ended, so no instance writes it.
-        job: What the instances of the next attempt do.
     """
     report = TrainingReport(
         interruptions=record.training.interruptions,
@@ -250,7 +246,6 @@ def reopened(record: FleetRecord, *, job: InstanceJob) -> FleetRecord:
     )
     return replace(
         record,
-        job=job,
         snapshot_gib_hours=0.0,
         training=report,
         setbacks=0,
@@ -262,8 +257,7 @@ def reopened(record: FleetRecord, *, job: InstanceJob) -> FleetRecord:
 
 def encode(record: FleetRecord) -> str:
     """Write a record as JSON text."""
-    document = {"format": _FORMAT, **asdict(record), "job": record.job.document()}
-    return json.dumps(document, separators=(",", ":"), allow_nan=False)
+    return json.dumps({"format": _FORMAT, **asdict(record)}, separators=(",", ":"), allow_nan=False)
 
 
 def decode(text: str) -> FleetRecord:
@@ -282,12 +276,8 @@ def decode(text: str) -> FleetRecord:
 def _record_from(reader: Reader) -> FleetRecord:
     if (found := reader.whole("format")) != _FORMAT:
         reader.problems.append(f"{reader.where}.format is {found}; this version of Spotkeep reads {_FORMAT}")
-    job = reader.nested("job", job_from)
-    if job is None:
-        reader.problems.append(f"{reader.where}.job is missing")
     return FleetRecord(
         run=reader.text("run"),
-        job=job or InstanceJob(command=(), volume=VolumeSpec(size_gb=1)),
         version=reader.whole("version"),
         fence=reader.whole("fence"),
         lease=reader.nested("lease", _lease_from),

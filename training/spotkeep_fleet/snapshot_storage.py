@@ -20,11 +20,14 @@ from .record import SNAPSHOT, FleetRecord, StoredSnapshot
 _SECONDS_PER_HOUR = 3600.0
 
 
-def with_snapshots_counted(record: FleetRecord, *, known_gib: Mapping[str, float], now: float) -> FleetRecord:
+def with_snapshots_counted(
+    record: FleetRecord, *, volume_gb: int, known_gib: Mapping[str, float], now: float
+) -> FleetRecord:
     """Take into account which snapshots a record names: a new one begins to count, one it names no more has counted.
 
     Args:
         record: As it is about to be written.
+        volume_gb: The size of the run's volumes, in GiB; that of the current one is used where there is one.
         known_gib: What snapshots hold, by id, as far as EC2 has said.
         now: Seconds since the epoch.
     """
@@ -32,7 +35,7 @@ def with_snapshots_counted(record: FleetRecord, *, known_gib: Mapping[str, float
     there = {stored.id: stored for stored in record.snapshots}
     if not named and not there:
         return record
-    of_volume = float(record.volume.size_gb if record.volume is not None else record.job.volume.size_gb)
+    of_volume = float(record.volume.size_gb if record.volume is not None else volume_gb)
     gone = [stored for stored in record.snapshots if stored.id not in named]
     stored = [there.get(id_) or StoredSnapshot(id_, of_volume, now) for id_ in named]
     return replace(

@@ -141,6 +141,8 @@ class FleetHistory(Record):
     template_id: str
     template_version: str | None = None
     """The version of the launch template that was made for this attempt."""
+    output_uri: str | None = None
+    """The S3 prefix that its instances send outputs to; None where they send none."""
     made_at: UtcTime | None = None
     """When EC2 last made something for this attempt: the version, then the fleet."""
     lives: tuple[InstanceLife, ...] = ()
@@ -187,6 +189,7 @@ def opened(
     max_run_seconds: int,
     max_wait_seconds: int | None,
     now: datetime,
+    output_uri: str | None = None,
 ) -> FleetHistory:
     """The history of an attempt whose fleet is about to be created."""
     return FleetHistory(
@@ -199,6 +202,7 @@ def opened(
         max_run_seconds=max_run_seconds,
         max_wait_seconds=max_wait_seconds,
         template_id=template_id,
+        output_uri=output_uri,
         transitions=(Transition(status="Starting", at=now),),
     )
 
@@ -320,7 +324,6 @@ def as_training_job(history: FleetHistory, record: FleetRecord | None) -> Traini
         status = _STATUS[outcome]
     elif history.ending is not None:
         status = "Stopping"
-    training = record.training if record is not None else None
     volume = record.volume.id if record is not None and record.volume is not None else None
     return TrainingJob(
         name=history.job_name,
@@ -338,12 +341,18 @@ def as_training_job(history: FleetHistory, record: FleetRecord | None) -> Traini
         failure_reason=_failure_reason(history, outcome, record) if over else None,
         waits_because=None if over else history.waits_because,
         instance_type=None if last is None else last.instance_type,
-        model_uri=training.output_uri if training is not None else None,
+        model_uri=None if record is None else _own_output(history, record),
         transitions=transitions,
         environment=history.marks,
         volume_id=volume,
         volume_is_for_a_person=record is not None and volume in record.kept,
     )
+
+
+def _own_output(history: FleetHistory, record: FleetRecord) -> str | None:
+    """Where the model is, as far as it is where the attempt's outputs go: a record may name any place there is."""
+    prefix, said = history.output_uri, record.training.output_uri
+    return said if said is not None and prefix is not None and said.startswith(prefix) and ".." not in said else None
 
 
 def _merged(lives: Sequence[InstanceLife], seen: Seen, now: datetime) -> tuple[InstanceLife, ...]:

@@ -5,7 +5,8 @@ to be deleted, its last instance saves and lets go of its volume, and is termina
 what is due (`history.steps`); each step may be done twice, and a function that dies in between leaves it to the next
 one. `describe` asks and changes nothing.
 
-- create: the fleet record, then the history, then the template's version, then the fleet, each with the launch's token.
+- create: the job and the fleet record, then the history, then the template's version, then the fleet, each with the
+  launch's token.
 - a stop: written into the fleet record, which the instance reads every few seconds; the fleet is deleted, the instance
   saves, leaves and shuts itself down.
 - an end: the fleet is deleted first, so that nothing follows; the instance is terminated when it has let go of lease
@@ -168,15 +169,17 @@ class FleetJobs:
     def _open_record(self, launch: FleetLaunch) -> None:
         """Open the fleet record of a new run, or open it again for its next attempt, once."""
         for _ in range(_TRIES):
-            record = self._record(launch.run)
+            job = self._records.job(launch.run)
+            if job is not None and job.attempt == launch.attempt:
+                return
+            record = None if job is None else self._record(launch.run)
+            if record is None:
+                following = fleet_record.opened(run=launch.run, volume=self._brought_volume(launch))
+            else:
+                following = fleet_record.reopened(record)
+            over = None if job is None else job.attempt
             try:
-                if record is None:
-                    volume = self._brought_volume(launch)
-                    new = fleet_record.opened(run=launch.run, job=launch.instance_job, volume=volume)
-                    self._records.write_record(new, now=self._now(), new=True)
-                elif record.job.attempt != launch.attempt:
-                    again = fleet_record.reopened(record, job=launch.instance_job)
-                    self._records.write_record(again, now=self._now())
+                self._records.write_with_job(following, job=launch.instance_job, over=over, now=self._now())
             except FleetRecordChangedError:
                 continue
             return
@@ -205,6 +208,7 @@ class FleetJobs:
             marks=dict(marks),
             capacity=launch.capacity,
             template_id=launch.template_id,
+            output_uri=launch.instance_job.output_uri,
             max_run_seconds=launch.max_run_seconds,
             max_wait_seconds=launch.max_wait_seconds,
             now=self._now(),
@@ -306,10 +310,10 @@ class FleetJobs:
                 start=min(life.launched_at for life in spot),
                 end=until,
             )
-        spec = record.job.volume
+        job = self._records.job(history.run)
         storage = None
-        if record.volume is not None:
-            known = self._storage_prices()
+        if record.volume is not None and job is not None:
+            spec, known = job.volume, self._storage_prices()
             storage = Storage(
                 size_gb=record.volume.size_gb,
                 type=spec.type,

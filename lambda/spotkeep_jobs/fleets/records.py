@@ -1,10 +1,13 @@
-"""What the run table holds of a fleet: the record that the instances write too, and the history that functions write.
+"""What the run table holds of a fleet: the record that the instances write too, and what functions alone write.
 
 Items (`pk` / `sk`):
     as `fleet_key(run)` says                                  the fleet record; see `spotkeep_fleet.record`
+    as `fleet_job_key(run)` says                              what the instances of the newest attempt do
     run#<run>              fleet-history#0001                 what became of one attempt's fleet
 
-Every write names the version that was read; whoever comes second reads again.
+Every write names the version that was read; whoever comes second reads again. A write that begins or ends an attempt
+names the attempt in the job instead, in one transaction with the record: instances cannot write the job, so nothing
+that they write into the record stands before it.
 """
 
 from __future__ import annotations
@@ -14,7 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from botocore.exceptions import ClientError
 
+from spotkeep_fleet.instance_job import InstanceJob, decode_job, encode_job, fleet_job_key
 from spotkeep_fleet.record import FleetRecord, decode, encode, fleet_key
+from spotkeep_jobs.aws.table_items import CANCELLED_CODES
 from spotkeep_jobs.errors import RunTableError
 from spotkeep_jobs.facts.record import format_time
 from spotkeep_jobs.fleets.history import FleetHistory
@@ -37,6 +42,10 @@ class FleetRecordChangedError(RunTableError):
 class FleetRecords(Protocol):
     """The seam: what is kept of fleets."""
 
+    def job(self, run: str, /) -> InstanceJob | None:
+        """What the instances of a run's newest attempt do (strongly consistent), or None."""
+        ...
+
     def record(self, run: str, /) -> FleetRecord | None:
         """The fleet record of a run (strongly consistent), or None.
 
@@ -45,16 +54,27 @@ class FleetRecords(Protocol):
         """
         ...
 
-    def write_record(self, record: FleetRecord, /, *, now: datetime, new: bool = False) -> FleetRecord:
+    def write_record(self, record: FleetRecord, /, *, now: datetime) -> FleetRecord:
         """Write the fleet record over the version it was read with. Gives it as written.
-
-        Args:
-            record: What to write.
-            now: The time.
-            new: Whether there must be none yet.
 
         Raises:
             FleetRecordChangedError: There is another version by now.
+        """
+        ...
+
+    def write_with_job(
+        self, record: FleetRecord, /, *, job: InstanceJob, over: int | None, now: datetime
+    ) -> FleetRecord:
+        """Write job and fleet record in one transaction, over whatever record is there. Gives the record as written.
+
+        Args:
+            record: What to write.
+            job: What the instances do.
+            over: The attempt of the job that was read; None where there must be none yet.
+            now: The time.
+
+        Raises:
+            FleetRecordChangedError: The job is of another attempt by now, or the record is just being written.
         """
         ...
 
@@ -79,26 +99,46 @@ class DynamoFleetRecords:
         self._table = table_name
         self._kept = _KEPT + timedelta(days=retention_days)
 
+    def job(self, run: str, /) -> InstanceJob | None:
+        """Read the job; see `FleetRecords.job`."""
+        item = self._get(*fleet_job_key(run))
+        return None if item is None else decode_job(item["job"]["S"])
+
     def record(self, run: str, /) -> FleetRecord | None:
         """Read the fleet record; see `FleetRecords.record`."""
         item = self._get(*fleet_key(run))
         return None if item is None else decode(item["record"]["S"])
 
-    def write_record(self, record: FleetRecord, /, *, now: datetime, new: bool = False) -> FleetRecord:
+    def write_record(self, record: FleetRecord, /, *, now: datetime) -> FleetRecord:
         """Write the fleet record; see `FleetRecords.write_record`."""
         following = record.next_version()
-        pk, sk = fleet_key(record.run)
-        item = {
+        self._put(self._record_item(following, now=now), read=record.version, run=record.run)
+        return following
+
+    def write_with_job(
+        self, record: FleetRecord, /, *, job: InstanceJob, over: int | None, now: datetime
+    ) -> FleetRecord:
+        """Write job and fleet record; see `FleetRecords.write_with_job`."""
+        following = record.next_version()
+        pk, sk = fleet_job_key(record.run)
+        job_item = {
             "pk": {"S": pk},
             "sk": {"S": sk},
-            "version": {"N": str(following.version)},
-            "record": {"S": encode(following)},
+            "attempt": {"N": str(job.attempt)},
+            "job": {"S": encode_job(job)},
             "updated_at": {"S": format_time(now)},
+            **self._expiry(following, now=now),
         }
-        if following.ended:
-            # Not before: instances write the record whole, and a live run outlasts any date set at its launch.
-            item["expires_at"] = {"N": str(int((now + self._kept).timestamp()))}
-        self._put(item, read=None if new else record.version, run=record.run)
+        puts: list[Any] = [
+            {"Put": {"TableName": self._table, "Item": job_item, **_condition("attempt", over)}},
+            {"Put": {"TableName": self._table, "Item": self._record_item(following, now=now)}},
+        ]
+        try:
+            self._client.transact_write_items(TransactItems=puts)
+        except ClientError as error:
+            if error.response["Error"]["Code"] in CANCELLED_CODES:
+                raise FleetRecordChangedError(record.run) from error
+            raise
         return following
 
     def history(self, run: str, attempt: int, /) -> FleetHistory | None:
@@ -126,20 +166,39 @@ class DynamoFleetRecords:
         item: dict[str, Any] | None = found.get("Item")
         return item
 
+    def _record_item(self, record: FleetRecord, *, now: datetime) -> dict[str, Any]:
+        pk, sk = fleet_key(record.run)
+        return {
+            "pk": {"S": pk},
+            "sk": {"S": sk},
+            "version": {"N": str(record.version)},
+            "record": {"S": encode(record)},
+            "updated_at": {"S": format_time(now)},
+            **self._expiry(record, now=now),
+        }
+
+    def _expiry(self, record: FleetRecord, *, now: datetime) -> dict[str, Any]:
+        # Not before the end: instances write the record whole, and a live run outlasts any date set at its launch.
+        return {"expires_at": {"N": str(int((now + self._kept).timestamp()))}} if record.ended else {}
+
     def _put(self, item: dict[str, Any], *, read: int | None, run: str) -> None:
-        condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(pk)"}
-        if read is not None:
-            condition = {
-                "ConditionExpression": "#v = :read",
-                "ExpressionAttributeNames": {"#v": "version"},
-                "ExpressionAttributeValues": {":read": {"N": str(read)}},
-            }
         try:
-            self._client.put_item(TableName=self._table, Item=item, **condition)
+            self._client.put_item(TableName=self._table, Item=item, **_condition("version", read))
         except ClientError as error:
             if error.response["Error"]["Code"] == "ConditionalCheckFailedException":
                 raise FleetRecordChangedError(run) from error
             raise
+
+
+def _condition(attribute: str, read: int | None) -> dict[str, Any]:
+    """That an item is as it was read; None for one that must not be there yet."""
+    if read is None:
+        return {"ConditionExpression": "attribute_not_exists(pk)"}
+    return {
+        "ConditionExpression": "#v = :read",
+        "ExpressionAttributeNames": {"#v": attribute},
+        "ExpressionAttributeValues": {":read": {"N": str(read)}},
+    }
 
 
 def _history_sort_key(attempt: int) -> str:

@@ -21,7 +21,6 @@ from spotkeep_agent.aws.fleet_records import FleetRecords, RecordChangedError
 from spotkeep_agent.aws.log_stream import LogStream
 from spotkeep_agent.aws.object_store import objects_of
 from spotkeep_agent.training.checkpoint_copies import CheckpointCopies
-from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.record import encode, opened
 
 REGION = "us-east-1"
@@ -56,7 +55,7 @@ def bucket(local_aws: Any) -> str:
 def test_of_two_writers_one_is_refused(calls: AwsCalls, local_aws: Any, table: str) -> None:
     records = FleetRecords(calls, table=table, run="r")
     assert records.read() is None
-    first = opened(run="r", job=InstanceJob(("x",), VolumeSpec(size_gb=8)))
+    first = opened(run="r")
     local_aws.session().client("dynamodb").put_item(
         TableName=table,
         Item={"pk": {"S": "fleet#r"}, "sk": {"S": "fleet"}, "version": {"N": "0"}, "record": {"S": encode(first)}},

@@ -12,7 +12,6 @@ from typing import Any
 from spotkeep_agent.training.process import TrainingProcess, runner_command, training_environment
 from spotkeep_agent.training.user import TrainingUser, current_user
 from spotkeep_fleet.instance_job import InstanceJob, JobSource, VolumeSpec
-from spotkeep_fleet.record import opened
 
 USER = TrainingUser("spotkeep", 995, 994, "/home/spotkeep")
 
@@ -22,7 +21,8 @@ def environment(**changes: Any) -> dict[str, str]:
     inherited = {"PATH": "/bin", "HOME": "/root", "SPOTKEEP_RUN_TABLE": "runs", "AWS_REGION": "us-east-1"}
     return training_environment(
         inherited=inherited,
-        record=opened(run="run", job=job),
+        run="run",
+        job=job,
         base=Path("/opt/ml"),
         notice_file=Path("/run/spotkeep/job/notice.json"),
         user=USER,

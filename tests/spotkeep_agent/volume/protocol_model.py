@@ -105,12 +105,12 @@ class World:
 
 
 def new_world(zones: tuple[str, ...], budget: Budget) -> World:
-    return World(record=opened(run="run", job=JOB), zones=zones, budget=budget)
+    return World(record=opened(run="run"), zones=zones, budget=budget)
 
 
 def boot(world: World, zone: str) -> World:
     id_ = f"i-{len(world.machines) + 1}"
-    machine = Machine(id=id_, zone=zone, agent=Situation(instance=id_, zone=zone))
+    machine = Machine(id=id_, zone=zone, agent=Situation(instance=id_, zone=zone, job=JOB))
     return replace(world, machines=(*world.machines, machine))
 
 
@@ -161,7 +161,7 @@ def _steps_of_machine(world: World, machine: Machine) -> Iterator[tuple[str, Wor
                 half = crashed.with_disk(replace(disk, filesystem="half"))
                 yield f"{machine.id} agent crashes in mkfs", half.with_machine(replace(machine, agent=None))
     elif not machine.left:
-        restarted = replace(machine, agent=Situation(instance=machine.id, zone=machine.zone))
+        restarted = replace(machine, agent=Situation(instance=machine.id, zone=machine.zone, job=JOB))
         yield f"{machine.id} agent restarts", world.with_machine(restarted)
     if machine.training and budget.writes:
         yield f"{machine.id} trains", train(world, machine)
@@ -438,6 +438,6 @@ def sweep(world: World) -> World:
 def world_with_volume(zones: tuple[str, ...], budget: Budget) -> World:
     """A run that has trained before: its volume is in the first zone, attached nowhere."""
     volume = CurrentVolume(id="vol-1", zone=zones[0], size_gb=8)
-    record = replace(opened(run="run", job=JOB, volume=volume), operations=1)
+    record = replace(opened(run="run", volume=volume), operations=1)
     disk = Disk(id="vol-1", zone=zones[0], operation=1, state="available", content=1, filesystem="ext4")
     return World(record=record, zones=zones, budget=budget, disks=(disk,), made=1, durable=1)

@@ -77,7 +77,7 @@ class Hands:
 @pytest.fixture
 def cloud(tmp_path: Path) -> Iterator[Cloud]:
     cloud = Cloud(tmp_path)
-    cloud.open(opened(run=RUN, job=InstanceJob(command=("train",), volume=VolumeSpec(size_gb=8))))
+    cloud.open(opened(run=RUN), job=InstanceJob(command=("train",), volume=VolumeSpec(size_gb=8)))
     yield cloud
     cloud.close()
 

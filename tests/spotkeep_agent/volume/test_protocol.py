@@ -22,11 +22,11 @@ FACT = Volume("vol-1", "a", "available", 8, operation=1)
 
 
 def record(**changes: Any) -> FleetRecord:
-    return replace(opened(run="run", job=JOB, volume=VOLUME), lease=LEASE, fence=3, operations=1, **changes)
+    return replace(opened(run="run", volume=VOLUME), lease=LEASE, fence=3, operations=1, **changes)
 
 
 def situation(**changes: Any) -> Situation:
-    return Situation(instance="i-1", zone="a", fence=3, **{"here": Here(), "record": record(), **changes})
+    return Situation(instance="i-1", zone="a", job=JOB, fence=3, **{"here": Here(), "record": record(), **changes})
 
 
 def until(s: Situation, kind: type, *, answers: dict[type, Any], most: int = 60) -> tuple[Situation, Any]:

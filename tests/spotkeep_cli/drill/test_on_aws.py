@@ -44,7 +44,7 @@ class Scene:
         )
         self.records = DynamoFleetRecords(self.dynamodb, table_name=self.table, retention_days=1)
         job = InstanceJob(command=("true",), volume=VolumeSpec(size_gb=1))
-        self.records.write_record(opened(run=self.run, job=job), now=datetime.now(tz=UTC), new=True)
+        self.records.write_with_job(opened(run=self.run), job=job, over=None, now=datetime.now(tz=UTC))
         tags = [{"Key": DEPLOYMENT_TAG, "Value": "spotkeep"}, {"Key": RUN_TAG, "Value": self.run}]
         template = self.ec2.create_launch_template(
             LaunchTemplateName=self.run,

@@ -21,7 +21,7 @@ from spotkeep_local.ec2.market import PoolChange
 from spotkeep_local.fleet_control import FleetControl
 from spotkeep_local.lifecycle import LocalAws
 
-from .test_jobs import World, asked
+from .world import World, asked
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.record import FAILED, FINISHED, TRAINING, Departure, FleetRecord, Lease, TrainingReport, opened
 from spotkeep_jobs.fleets.facts import Fleet, FleetEvent, FleetEventKind, Instance, Seen
 from spotkeep_jobs.fleets.history import (
@@ -62,9 +61,8 @@ def seen(*instances: Instance, state: str = "active", events: tuple[FleetEvent, 
 
 
 def record(*, holder: str | None = None, until: float = 1000, **training: Any) -> FleetRecord:
-    job = InstanceJob(command=("true",), volume=VolumeSpec(size_gb=1))
     lease = None if holder is None else Lease(holder=f"i-{holder}", fence=1, expires_at=at(until).timestamp())
-    return replace(opened(run="count", job=job), lease=lease, training=TrainingReport(**training))
+    return replace(opened(run="count"), lease=lease, training=TrainingReport(**training))
 
 
 def trains(holder: str, *, since: float) -> FleetRecord:

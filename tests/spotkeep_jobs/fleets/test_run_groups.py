@@ -27,7 +27,7 @@ from spotkeep_jobs.facts.record import Run
 from spotkeep_jobs.facts.states import EndReason, RunState
 from spotkeep_jobs.fleets.jobs import FleetJobs, NoFleets
 from spotkeep_jobs.fleets.launch import FleetPlatform, launch_of
-from tests.spotkeep_jobs.fleets.test_jobs import NOON, FakeEc2, FakeRecords
+from tests.spotkeep_jobs.fleets.world import NOON, FakeEc2, FakeRecords
 
 DEFAULTS = DeploymentDefaults(checkpoint_bucket="bucket", fleet_instance_types=("g5.xlarge",))
 DEPLOYMENT = Deployment(name="spotkeep", prices={})

@@ -1,10 +1,12 @@
-"""The fleet record in the run table: read consistently, written only over the version that was read."""
+"""A run's job and its fleet record in the run table: the record is written only over the version that was read."""
 
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from spotkeep_agent.errors import AwsRefusedError
+from spotkeep_fleet.instance_job import InstanceJob, decode_job, fleet_job_key
 from spotkeep_fleet.record import FleetRecord, decode, encode, fleet_key
 
 from .calls import AwsCalls
@@ -17,7 +19,7 @@ class RecordChangedError(Exception):
 
 
 class FleetRecords:
-    """The fleet record of one run.
+    """The job and the fleet record of one run.
 
     Args:
         calls: To DynamoDB.
@@ -28,8 +30,17 @@ class FleetRecords:
     def __init__(self, calls: AwsCalls, *, table: str, run: str) -> None:
         self._calls = calls
         self._table = table
-        partition, sort = fleet_key(run)
-        self._key = {"pk": {"S": partition}, "sk": {"S": sort}}
+        self._key = _key(fleet_key(run))
+        self._job_key = _key(fleet_job_key(run))
+
+    def job(self) -> InstanceJob | None:
+        """Read what the instances are to do; None when the run has no job.
+
+        Raises:
+            DocumentError: If it cannot be understood.
+        """
+        item = self._get(self._job_key)
+        return None if item is None else decode_job(item["job"]["S"])
 
     def read(self) -> FleetRecord | None:
         """Read it; None when the run has none.
@@ -37,8 +48,7 @@ class FleetRecords:
         Raises:
             DocumentError: If it cannot be understood.
         """
-        request = {"TableName": self._table, "Key": self._key, "ConsistentRead": True}
-        item = self._calls.json("dynamodb", f"{_TARGET}.GetItem", request, version="1.0").get("Item")
+        item = self._get(self._key)
         return None if item is None else decode(item["record"]["S"])
 
     def write(self, record: FleetRecord) -> None:
@@ -66,3 +76,15 @@ class FleetRecords:
             if error.code == "ConditionalCheckFailedException":
                 raise RecordChangedError from error
             raise
+
+    def _get(self, key: dict[str, Any]) -> dict[str, Any] | None:
+        request = {"TableName": self._table, "Key": key, "ConsistentRead": True}
+        found: dict[str, Any] | None = self._calls.json("dynamodb", f"{_TARGET}.GetItem", request, version="1.0").get(
+            "Item"
+        )
+        return found
+
+
+def _key(names: tuple[str, str]) -> dict[str, Any]:
+    partition, sort = names
+    return {"pk": {"S": partition}, "sk": {"S": sort}}

@@ -21,7 +21,6 @@ from spotkeep.runner.job import import_root
 from spotkeep.runner.layout import BASE_DIRECTORY_VARIABLE
 from spotkeep.runner.source import GIT_COMMIT_VARIABLE, GIT_URL_VARIABLE, SHA256_VARIABLE
 from spotkeep_fleet.instance_job import InstanceJob
-from spotkeep_fleet.record import FleetRecord
 
 from .user import TrainingUser
 
@@ -32,18 +31,18 @@ _PR_SET_NO_NEW_PRIVS = 38
 
 
 def training_environment(
-    *, inherited: Mapping[str, str], record: FleetRecord, base: Path, notice_file: Path, user: TrainingUser
+    *, inherited: Mapping[str, str], run: str, job: InstanceJob, base: Path, notice_file: Path, user: TrainingUser
 ) -> dict[str, str]:
     """Give the environment of `spotkeep run`. Pure.
 
     Args:
         inherited: The agent's own.
-        record: The run's.
+        run: The run's id.
+        job: What its instances do.
         base: Where the volume is mounted.
         notice_file: Where the agent leaves a notice.
         user: Who trains.
     """
-    job = record.job
     kept = {name: value for name, value in inherited.items() if name not in _AGENTS_OWN}
     environment = {
         **kept,
@@ -55,7 +54,7 @@ def training_environment(
         "SPOTKEEP_REBALANCE": job.rebalance,
         **job.environment,
         "SPOTKEEP_EVENTS": "stdout",
-        "SPOTKEEP_RUN": record.run,
+        "SPOTKEEP_RUN": run,
         "SPOTKEEP_ATTEMPT": str(job.attempt),
         BASE_DIRECTORY_VARIABLE: str(base),
         NOTICE_FILE_VARIABLE: str(notice_file),

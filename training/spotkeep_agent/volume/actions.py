@@ -9,6 +9,11 @@ from spotkeep_fleet.record import FleetRecord
 
 
 @dataclass(frozen=True)
+class ReadJob:
+    """Read what the instances of the run are to do. Gives an InstanceJob."""
+
+
+@dataclass(frozen=True)
 class ReadRecord:
     """Read the fleet record. Gives a FleetRecord."""
 
@@ -193,6 +198,7 @@ class Leave:
 
 
 Action = Union[
+    ReadJob,
     ReadRecord,
     WriteRecord,
     LookHere,

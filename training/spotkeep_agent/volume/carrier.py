@@ -20,7 +20,7 @@ class Carrier:
     """What actions act on.
 
     Args:
-        records: The fleet record.
+        records: The job and the fleet record.
         volumes: The run's volumes in EC2.
         machine: This machine's devices and mounts.
         has_second_tier: Says whether S3 holds a whole checkpoint.
@@ -44,7 +44,7 @@ class Carrier:
 
         Args:
             action: The action.
-            spec: How the run's volumes are made; None before the record is read.
+            spec: How the run's volumes are made; None before the job is read.
         """
         try:
             return Done(self._perform(action, spec))
@@ -63,6 +63,8 @@ class Carrier:
 
     def _perform(self, action: do.Action, spec: VolumeSpec | None) -> Any:
         machine, volumes = self._machine, self._volumes
+        if isinstance(action, do.ReadJob):
+            return self._records.job()
         if isinstance(action, do.ReadRecord):
             return self._records.read()
         if isinstance(action, do.WriteRecord):
@@ -80,7 +82,7 @@ class Carrier:
         if isinstance(action, do.CreateSnapshot):
             return volumes.create_snapshot(action.volume, operation=action.operation)
         if isinstance(action, do.CreateVolume):
-            assert spec is not None  # noqa: S101 - the record was read before
+            assert spec is not None  # noqa: S101 - the job was read before
             return volumes.create_volume(
                 spec, zone=action.zone, operation=action.operation, size_gb=action.size_gb, snapshot=action.snapshot
             )

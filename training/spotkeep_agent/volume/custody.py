@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from typing import Callable
 
+from spotkeep_fleet.instance_job import InstanceJob
 from spotkeep_fleet.record import LEASE_SECONDS, FleetRecord, Lease
 
 from . import actions as do
@@ -52,6 +53,12 @@ class Custody:
         self._lock = threading.RLock()
 
     @property
+    def job(self) -> InstanceJob:
+        """What the instances of the run do."""
+        assert self.situation.job is not None  # noqa: S101 - asked for after it was read
+        return self.situation.job
+
+    @property
     def record(self) -> FleetRecord:
         """The record as last seen."""
         assert self.situation.record is not None  # noqa: S101 - asked for after it was read
@@ -64,8 +71,8 @@ class Custody:
             if isinstance(action, do.Wait):
                 self._tell(action, "")
             else:
-                record = self.situation.record
-                result = self._carrier.perform(action, None if record is None else record.job.volume)
+                job = self.situation.job
+                result = self._carrier.perform(action, None if job is None else job.volume)
                 self._tell(action, "" if isinstance(result, Done) else result.message or "refused")
                 self.situation = absorb(self.situation, action, result)
         if isinstance(action, do.Wait):

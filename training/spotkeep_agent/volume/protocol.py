@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from spotkeep_fleet.instance_job import InstanceJob
 from spotkeep_fleet.record import (
     BLANK,
     FAILED,
@@ -56,6 +57,7 @@ from .actions import (
     LookAtVolumes,
     LookHere,
     Mount,
+    ReadJob,
     ReadRecord,
     Ready,
     Unmount,
@@ -98,6 +100,7 @@ class Situation:
     Attributes:
         instance: This instance's id.
         zone: Where it is.
+        job: What the instances of the run do; None to read it. Read once: no attempt outlives its instances.
         fence: The fencing token of the lease this agent took; None while it has none.
         record: As last read or written; None to read it again.
         here: What this machine has; None to look.
@@ -117,7 +120,7 @@ class Situation:
         bearable: Whether the trouble may last for ever.
         leaving: Set once this instance goes.
         mount_stuck: Whether the file system could not be unmounted.
-        forgotten: Whether the run has no record.
+        forgotten: Whether the run has no job or no record.
         ready: Whether training may go on.
         done_with: What of the retired is deleted, or cannot be.
         undeletable: What cannot be deleted now.
@@ -125,6 +128,7 @@ class Situation:
 
     instance: str
     zone: str
+    job: InstanceJob | None = None
     fence: int | None = None
     record: FleetRecord | None = None
     here: Here | None = None
@@ -195,6 +199,8 @@ def decide(s: Situation, *, now: float) -> Action:
         return _bear(s)
     if s.leaving is not None:
         return _leave(s, s.leaving)
+    if s.job is None:
+        return ReadJob()
     record = s.record
     if record is None:
         return ReadRecord()
@@ -218,7 +224,7 @@ def decide(s: Situation, *, now: float) -> Action:
         return _with_volume(s, record, record.volume, now)
     if record.move is not None:
         return _move(s, record, record.move, now)
-    given = record.job.volume.snapshot_id
+    given = s.job.volume.snapshot_id
     return _write(s, _begun(record, zone=s.zone, source=SNAPSHOT if given else BLANK, source_id=given), "begin", now)
 
 
@@ -257,8 +263,13 @@ def _write(s: Situation, record: FleetRecord, why: str, now: float) -> Action:
     """Write under the lease, and renew it by the way."""
     assert s.fence is not None  # noqa: S101 - nobody writes without a lease
     known_gib = {found.id: found.full_bytes / 2**30 for found in s.snapshots or () if found.full_bytes is not None}
-    counted = with_snapshots_counted(record, known_gib=known_gib, now=now)
+    counted = with_snapshots_counted(record, volume_gb=_wanted_gb(s), known_gib=known_gib, now=now)
     return WriteRecord(replace(counted, lease=Lease(s.instance, s.fence, now + LEASE_SECONDS)), why)
+
+
+def _wanted_gb(s: Situation) -> int:
+    assert s.job is not None  # noqa: S101 - nothing is made before it was read
+    return s.job.volume.size_gb
 
 
 def _clear_out(s: Situation, record: FleetRecord, here: Here) -> Action | None:
@@ -372,7 +383,7 @@ def _move(s: Situation, record: FleetRecord, move: Move, now: float) -> Action:
     if s.made is not None and s.made[0] == move.operation:
         made = replace(record, move=replace(move, successor=s.made[1]))
         return _write(s, made, f"volume {s.made[1]} is in the making", now)
-    sizes = [record.job.volume.size_gb, snapshot.size_gb if snapshot else 0]
+    sizes = [_wanted_gb(s), snapshot.size_gb if snapshot else 0]
     if record.volume is not None:
         sizes.append(record.volume.size_gb)
     return CreateVolume(s.zone, move.operation, max(sizes), source_snapshot)
@@ -660,10 +671,13 @@ def _after_wait(s: Situation, wait: Wait) -> Situation:
 
 
 def _after(s: Situation, action: Action, value: Any) -> Situation:
+    if isinstance(action, (ReadJob, ReadRecord)) and value is None:
+        what = "job" if isinstance(action, ReadJob) else "record"
+        why = f"the run has no fleet {what}: it was not launched, or is forgotten"
+        return leave(replace(s, forgotten=True), why=why, failed=True)
+    if isinstance(action, ReadJob):
+        return replace(s, job=value)
     if isinstance(action, ReadRecord):
-        if value is None:
-            why = "the run has no fleet record: it was not launched, or is forgotten"
-            return leave(replace(s, forgotten=True), why=why, failed=True)
         return replace(s, record=value)
     if isinstance(action, WriteRecord):
         return _after_write(s, action)
@@ -742,8 +756,11 @@ def _unrecorded(made: tuple[int, str] | None, move: Move) -> tuple[int, str] | N
 
 
 def _after_refusal(s: Situation, action: Action, refused: Refused) -> Situation:
-    if isinstance(action, (WriteRecord, ReadRecord)):
+    if isinstance(action, WriteRecord) and refused.code == "Conflict":
         return replace(s, record=None)
+    if isinstance(action, (ReadJob, ReadRecord)) and refused.code == "Record":
+        # Only what no agent wrote is unreadable, and it will be for whoever comes next: nothing here may guess.
+        return leave(replace(s, record=None, forgotten=True, trouble=""), why=refused.message, failed=True)
     if isinstance(action, Check):
         return replace(s, damaged=(action.volume, refused.message))
     if isinstance(action, (Inspect, Format, Mount)):
@@ -758,5 +775,7 @@ def _after_refusal(s: Situation, action: Action, refused: Refused) -> Situation:
         return replace(s, undeletable=s.undeletable | {action.snapshot})
     if isinstance(action, CreateVolume) and refused.code == "IdempotentParameterMismatch":
         return replace(s, spent=action.operation)
+    if isinstance(action, WriteRecord):
+        s = replace(s, record=None)
     trouble = f"{type(action).__name__} is refused: {refused.code} {refused.message}".rstrip()
     return replace(s, volumes=None, snapshots=None, instances=(), trouble=trouble, bearable=False)
