@@ -189,8 +189,6 @@ def _failure(
         document = None
     words = document if isinstance(document, dict) else {}
     message = str(words.get("message") or words.get("Message") or f"HTTP status {status}").splitlines()[0]
-    if words.get("error") == "unfinished":
-        return _UnfinishedError(f"{function} is not finished: {message}", hint=repeat_hint(payload))
     if status in (502, 504):
         # The function raised, or ran out of time: what it has done is recorded, and asking again finds out.
         hint = f"{repeat_hint(payload)}; its log says more: aws logs tail /aws/lambda/{function}"

@@ -124,11 +124,6 @@ def refused(error: RequestRefusedError) -> Answer:
     }
 
 
-def unfinished(error: Exception) -> Answer:
-    """What AWS did not do for certain: the same call again is safe."""
-    return {"ok": False, "error": "unfinished", "message": str(error)}
-
-
 def _where(run: Run) -> Answer:
     return {
         "run": run.run,

@@ -5,8 +5,8 @@ document, or a word about a run or its warm pool: `{"action": "validate" | "stop
 "replay-notifications" | "pools" | "extend-pool" | "stop-pool", ...}`.
 Beside a job document there may be a `plan`, which the command line makes: what the run is forecast with and steered by.
 What the user can correct is answered (`"ok": false`). What AWS could not do for certain is raised, so that an
-asynchronous invocation is retried by Lambda, with the same request id and therefore the same token; at the URL it is
-answered with the status 503.
+asynchronous invocation is retried by Lambda, with the same request id and therefore the same token. At the URL Lambda
+makes the status 502 of it.
 
 No environment variable and no hyperparameter of a job is ever logged.
 """
@@ -110,14 +110,8 @@ def handler(event: object, context: LambdaContext) -> answers.Answer:
         event: the payload, of any JSON type.
         context: Lambda's; its request id is the token of a document without one.
     """
-    if not came_by_url(event):
-        return _answer(event, request_id=context.aws_request_id)
-    try:
-        answer = _answer(event, request_id=context.aws_request_id)
-        return http_answer(answer, status=200 if answer["ok"] else 400)
-    except LaunchUnfinishedError as error:
-        logger.exception("unfinished")
-        return http_answer(answers.unfinished(error), status=503)
+    answer = _answer(event, request_id=context.aws_request_id)
+    return http_answer(answer, status=200 if answer["ok"] else 400) if came_by_url(event) else answer
 
 
 def _answer(event: object, *, request_id: str) -> answers.Answer:

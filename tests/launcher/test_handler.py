@@ -205,6 +205,16 @@ def test_several_runs_are_answered_one_by_one(launcher: ScriptedLauncher) -> Non
     assert answer["next"][0]["command"] == "spotkeep ps"
 
 
+def test_at_the_url_an_unfinished_launch_is_an_error_of_the_function(launcher: ScriptedLauncher) -> None:
+    """Lambda makes the status 502 of it, which is asked again, and the alarm on errors rings."""
+    launcher.fails = LaunchUnfinishedError(run="first", doing="launching", cause=RuntimeError("busy"))
+    event = {"requestContext": {"http": {"method": "POST"}}, "body": json.dumps(DOCUMENT)}
+    with pytest.raises(LaunchUnfinishedError):
+        invoke(event)
+    launcher.fails = None
+    assert invoke(event)["statusCode"] == 200
+
+
 def test_the_plan_travels_beside_the_document(launcher: ScriptedLauncher) -> None:
     assert invoke({**DOCUMENT, "plan": a_plan()})["ok"] is True
     [(_, document, _)] = launcher.calls

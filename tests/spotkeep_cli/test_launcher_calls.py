@@ -116,7 +116,6 @@ def test_a_refusal_of_the_launcher_is_its_answer(front: Front) -> None:
         Answer(429, {"Reason": "ReservedFunctionConcurrentInvocationLimitExceeded", "message": "Rate Exceeded."}),
         Answer(500, {}),
         Answer(502, {"message": "Internal Server Error"}),
-        Answer(503, {"ok": False, "error": "unfinished", "message": "launching is not finished"}),
         Answer(503, b"<html>"),
         Answer(504, {}),
     ],

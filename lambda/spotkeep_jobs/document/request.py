@@ -350,7 +350,8 @@ class JobRequest(_Document):
     """An age of the newest checkpoint that is worth the notification checkpoint-stale, 5m to 28d. Default: three times
     the interval in which the run saves, at least 15m; 1h where that is not known."""
     owner: Annotated[str, BeforeValidator(read_owner)] | None = Field(default=None, examples=["ada@example.com"])
-    """Whose run it is, for `spotkeep ps` and the cost tag. Default: nobody's."""
+    """Whose run it is, for `spotkeep ps` and the cost tag. Default: nobody's; where the deployment verifies who calls,
+    the caller's, and then no other."""
     team: Annotated[str, BeforeValidator(read_team)] | None = Field(default=None, examples=["vision"])
     """The team whose role the job works with, where the deployment has a role a team: its warm pools then fit no other
     team's jobs. Default: everybody's role."""
