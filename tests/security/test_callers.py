@@ -238,6 +238,10 @@ class TestWhatIsAnothers:
         for prefix in ("s3://checkpoints/runs/first/checkpoints/", "s3://checkpoints/runs/forgotten/checkpoints/"):
             answer = verifying.call({**document, "checkpoint_prefix": prefix}, caller=GRACE)
             assert refused_fields(answer) == ["checkpoint_prefix"]
+        elsewhere = "s3://checkpoints/teams/vision/runs/first/checkpoints/"
+        assert "checkpoint_prefix" in refused_fields(
+            verifying.call({**document, "checkpoint_prefix": elsewhere}, caller=ADA)
+        )
         document["checkpoint_prefix"] = "s3://checkpoints/runs/first/checkpoints/"
         assert verifying.call(document, caller=ADA)["ok"]
 

@@ -40,6 +40,7 @@ from spotkeep_jobs.aws.run_table_errors import (
 from spotkeep_jobs.aws.sagemaker_api import TrainingJobs
 from spotkeep_jobs.decisions.callers import (
     CallerRules,
+    is_made_for,
     not_the_callers,
     not_the_callers_prefix,
     run_of_prefix,
@@ -425,7 +426,7 @@ class Launcher:
         if prefix is not None and made_for != request.run and not self.callers.administers(caller):
             # Of a run that the table has forgotten, nobody is known to be the owner.
             run = None if made_for is None else self._table.get(made_for)
-            if run is None or not self.callers.may_act_on(caller, run):
+            if run is None or not (is_made_for(prefix, run) and self.callers.may_act_on(caller, run)):
                 problems.append(not_the_callers_prefix(prefix, caller=caller))
         return problems
 

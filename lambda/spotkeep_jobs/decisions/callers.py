@@ -87,9 +87,14 @@ def with_owner(document: object, *, caller: Caller) -> object:
 
 
 def run_of_prefix(checkpoint_prefix: str) -> str | None:
-    """The run that a checkpoint prefix was made for; None for one of another shape."""
+    """The run that a checkpoint prefix names; None for one of another shape."""
     found = _PREFIX_OF_A_RUN.fullmatch(checkpoint_prefix)
     return None if found is None else found[1]
+
+
+def is_made_for(checkpoint_prefix: str, run: Run) -> bool:
+    """Whether a checkpoint prefix lies beside a run's output: another team may have a folder of the same name."""
+    return run.output_prefix == f"{checkpoint_prefix.removesuffix('checkpoints/')}output/"
 
 
 def not_the_callers(run: str, *, owner: str | None, caller: Caller) -> Problem:
