@@ -405,9 +405,12 @@ def _give_functions_a_bare_python(launcher: Path) -> None:
 
     ministack runs functions on `sys.executable`. In a virtual environment that would offer them all of its
     packages and the checkout's own sources, and a function whose archive lacks something would still work here.
+    Where the server is root, functions have none of root's capabilities.
     """
-    interpreter = getattr(sys, "_base_executable", sys.executable)
-    launcher.write_text(f'#!/bin/sh\nexec {shlex.quote(interpreter)} -S "$@"\n')
+    interpreter = [getattr(sys, "_base_executable", sys.executable), "-S"]
+    if os.geteuid() == 0 and (setpriv := shutil.which("setpriv")) is not None:
+        interpreter = [setpriv, "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", *interpreter]
+    launcher.write_text(f'#!/bin/sh\nexec {shlex.join(interpreter)} "$@"\n')
     launcher.chmod(0o755)
     sys.executable = str(launcher)
 

@@ -12,8 +12,11 @@ from __future__ import annotations
 import http.client
 import io
 import json
+import os
+import shutil
 import socket
 import stat
+import subprocess
 import sys
 import zipfile
 from typing import TYPE_CHECKING, Any
@@ -29,9 +32,11 @@ from botocore.exceptions import ClientError
 
 from spotkeep_local import lifecycle
 from spotkeep_local.admission import HEALTH_PATH, Refusal, Request, refusal
+from spotkeep_local.hosts.metadata_service import MetadataService
 from spotkeep_local.issued_credentials import AccessKey, CredentialRegistry, Principal
 from spotkeep_local.options import ServerOptions
 from spotkeep_local.state_directory import StateDirectory
+from spotkeep_local.training import enter_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -309,6 +314,29 @@ def test_the_health_page_tells_a_process_and_a_random_text(local_aws: LocalAws) 
         assert ask(local_aws, "GET", HEALTH_PATH, headers=page)[0] == 403
 
 
+@pytest.mark.parametrize(
+    "page",
+    [{"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "same-origin"}, {"Host": "evil.example:{port}"}],
+    ids=str,
+)
+def test_a_page_gets_no_token_of_an_instance_s_metadata(page: dict[str, str]) -> None:
+    """On a machine without namespaces it listens on loopback; under a rebound name a page may send any header."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
+    service = MetadataService(listening, read=lambda: pytest.fail("it was asked"))
+    try:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        headers = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
+        headers |= {name: value.format(port=port) for name, value in page.items()}
+        for method, path in (("PUT", "/latest/api/token"), ("GET", "/latest/meta-data/iam/security-credentials/")):
+            connection.request(method, path, headers=headers)
+            answer = connection.getresponse()
+            assert (answer.status, answer.read()) == (403, b"")
+        connection.close()
+    finally:
+        service.close()
+
+
 # A function, an instance, a job: what their keys are good for.
 
 
@@ -378,6 +406,35 @@ def test_what_a_holder_had_is_worth_nothing_when_it_is_gone() -> None:
     registry.revoke("i-1")
     assert registry.find(one.access_key_id) is None
     assert registry.find(PERSON.access_key_id) is PERSON
+
+
+# As root, where root is not needed.
+
+CAPABILITIES = "[line.split()[1] for line in open('/proc/self/status') if line.startswith('CapEff')][0]"
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="there is nothing to give up")
+def test_a_function_has_none_of_root_s_capabilities(local_aws: LocalAws) -> None:
+    client = local_aws.session().client("lambda")
+    client.create_function(
+        FunctionName="powers",
+        Runtime=f"python3.{sys.version_info.minor}",
+        Role="arn:aws:iam::000000000000:role/powers",
+        Handler="index.handler",
+        Code={"ZipFile": a_function(f"def handler(event, context): return {CAPABILITIES}")},
+    )
+    assert int(json.loads(client.invoke(FunctionName="powers")["Payload"].read()), 16) == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="there is nothing to give up")
+def test_a_job_has_no_more_of_root_s_capabilities_than_a_container(tmp_path: Path) -> None:
+    job = [sys.executable, "-c", f"print({CAPABILITIES})"]
+    entered = [sys.executable, "-I", "-S", enter_host.__file__, str(tmp_path), "/", *job]
+    told = subprocess.run(entered, capture_output=True, text=True, check=False)
+    if told.returncode == enter_host.NAMESPACE_REFUSED:
+        pytest.skip(told.stderr)
+    sys_admin, sys_ptrace, sys_module = 21, 19, 16
+    assert not int(told.stdout, 16) & (1 << sys_admin | 1 << sys_ptrace | 1 << sys_module)
 
 
 # The decision by itself.

@@ -14,12 +14,11 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spotkeep_local.hosts.host import HostEnd, by_id_name, host_environment, instance_environment
+from spotkeep_local.hosts.host import HostEnd, by_id_name, host_environment, instance_environment, own_python
 from spotkeep_local.hosts.metadata_service import MetadataService
 
 if TYPE_CHECKING:
@@ -143,7 +142,7 @@ def _start(
     specification.console.touch(mode=0o600)
     with specification.console.open("ab") as console:
         return subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_TETHER), str(control.fileno()), str(folder / SHUTDOWN_FLAG), str(script)],
+            [own_python(), "-I", "-S", str(_TETHER), str(control.fileno()), str(folder / SHUTDOWN_FLAG), str(script)],
             cwd=home,
             env=host_environment(specification, environment),
             stdin=subprocess.DEVNULL,

@@ -97,6 +97,11 @@ class Host(Protocol):
         ...
 
 
+def own_python() -> str:
+    """The Python that this process runs on. In the server `sys.executable` is the one that functions run on."""
+    return str(Path(sys.prefix) / "bin" / "python3")
+
+
 def by_id_name(volume_id: str) -> str:
     """A volume's name in `/dev/disk/by-id`: the serial number of an NVMe device is the volume id without its dash."""
     return _BY_ID_PREFIX + volume_id.replace("-", "")

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from spotkeep_local.hosts import file_system_cut
 from spotkeep_local.hosts.errors import HostRefusedError
 from spotkeep_local.hosts.forwarding import Forwarding
-from spotkeep_local.hosts.host import HostEnd, by_id_name, host_environment, instance_environment
+from spotkeep_local.hosts.host import HostEnd, by_id_name, host_environment, instance_environment, own_python
 from spotkeep_local.hosts.loop_devices import LoopDevice
 from spotkeep_local.hosts.metadata_service import MetadataService
 
@@ -236,7 +236,7 @@ def _start_boot(specification: HostSpecification, control: socket.socket) -> sub
     path.write_text(json.dumps(configuration))
     with specification.console.open("ab") as console:
         return subprocess.Popen(
-            [_interpreter(), "-I", "-S", str(_BOOT), str(control.fileno()), str(path)],
+            [own_python(), "-I", "-S", str(_BOOT), str(control.fileno()), str(path)],
             cwd="/",
             env=host_environment(specification, {}),
             stdin=subprocess.DEVNULL,
@@ -245,7 +245,3 @@ def _start_boot(specification: HostSpecification, control: socket.socket) -> sub
             pass_fds=[control.fileno()],
             start_new_session=True,
         )
-
-
-def _interpreter() -> str:
-    return str(Path(sys.prefix) / "bin" / "python3")

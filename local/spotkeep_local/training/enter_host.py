@@ -4,6 +4,9 @@ It makes a private mount namespace, shows the job's directory at `/opt/ml` there
 machine's own `/opt` stays as it is: where it has no `ml`, an empty file system with links to everything in the
 real one covers it, in this namespace alone, so nothing is ever created on the machine.
 
+Where it is root, the job keeps of root's capabilities those that a container has: it mounts nothing, loads no module,
+reads no other process.
+
 Usage: `python -I -S enter_host.py OPT_ML_DIRECTORY WORKING_DIRECTORY COMMAND [ARGUMENT ...]`
 
 It runs without our packages on its path, so it imports the standard library alone.
@@ -12,6 +15,7 @@ It runs without our packages on its path, so it imports the standard library alo
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import sys
 from pathlib import Path
@@ -24,6 +28,11 @@ _CLONE_NEWUSER = 0x10000000
 _MS_BIND = 0x1000
 _MS_REC = 0x4000
 _MS_PRIVATE = 0x40000
+_PR_CAPBSET_DROP = 24
+_CAPABILITIES = 64
+# chown, dac_override, fowner, fsetid, kill, setgid, setuid, setpcap, net_bind_service, net_raw, sys_chroot, mknod,
+# audit_write, setfcap: what Docker leaves to a container's root, which a training job is on AWS.
+_OF_A_CONTAINER = (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31)
 
 
 def _libc() -> ctypes.CDLL:
@@ -79,12 +88,23 @@ def _show_again(source: str, target: str) -> None:
     _mount(source, target, None, _MS_BIND | _MS_REC)
 
 
+def _drop_capabilities() -> None:
+    if os.geteuid() != 0:
+        return  # A user's process loses what it has in its namespace when it executes the command.
+    for capability in range(_CAPABILITIES):
+        if capability not in _OF_A_CONTAINER and _libc().prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
+            if ctypes.get_errno() == errno.EINVAL:
+                return  # The kernel knows no more of them.
+            _check(-1, f"drop capability {capability}")
+
+
 def main(arguments: list[str]) -> int:
     """Enters the namespace and executes the command; comes back only when either fails."""
     opt_ml, working_directory, *command = arguments
     try:
         _unshare_mounts()
         _show_at_opt_ml(opt_ml)
+        _drop_capabilities()
     except OSError as error:
         print(f"no private /opt/ml on this machine: {error}", file=sys.stderr)
         return NAMESPACE_REFUSED

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spotkeep_local import process_identity
+from spotkeep_local.hosts.host import own_python
 from spotkeep_local.options import Isolation
 from spotkeep_local.training.errors import JobFailedError
 from spotkeep_local.training.opt_ml import OptMl, relocate
@@ -53,7 +54,7 @@ def _namespace_refusal() -> str | None:
         return "mount namespaces exist on Linux only"
     with tempfile.TemporaryDirectory(prefix="spotkeep-") as folder:
         tried = subprocess.run(
-            [sys.executable, "-I", "-S", str(_ENTER_HOST), folder, "/", "true"],
+            [own_python(), "-I", "-S", str(_ENTER_HOST), folder, "/", "true"],
             capture_output=True,
             text=True,
             check=False,
@@ -100,7 +101,7 @@ class Host:
             of_the_host["PYTHONPYCACHEPREFIX"] = str(folder / "image" / "bytecode")
         environment = of_the_host | dict(environment)
         if isolation is Isolation.NAMESPACE:
-            command = [sys.executable, "-I", "-S", str(_ENTER_HOST), str(opt_ml.root), str(home), *command]
+            command = [own_python(), "-I", "-S", str(_ENTER_HOST), str(opt_ml.root), str(home), *command]
         else:
             command = [relocate(part, opt_ml.root) for part in command]
             environment = {name: relocate(value, opt_ml.root) for name, value in environment.items()}
