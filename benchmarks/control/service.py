@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from benchmarks.control.dynamodb import InMemoryDynamoDb, client_error
 from benchmarks.control.processes import Process, Trouble
 from benchmarks.control.surroundings import BUCKET, Objects, Schedules
 from spotkeep_jobs.decisions.training_job_request import DEPLOYMENT_TAG
-from spotkeep_jobs.facts.job_events import JobLog, parse_log
+from spotkeep_jobs.facts.job_log import Extent
 
 NOON: Final = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 SPOT_SHARE: Final = 0.3
@@ -47,7 +47,8 @@ class ModelJob:
     secondary: str = "Starting"
     transitions: list[dict[str, Any]] = field(default_factory=list)
     answers: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
-    lines: list[str] = field(default_factory=list)
+    lines: list[tuple[float, str]] = field(default_factory=list)
+    """With when each was printed, in epoch seconds."""
     trained_seconds: int = 0
     on_instances: bool = False
     failure: str | None = None
@@ -129,9 +130,11 @@ class Service:
         """The time."""
         return NOON + timedelta(seconds=self.seconds)
 
-    def read(self, job_name: str, /, *, since: float | None = None) -> JobLog:
+    def read(self, job_name: str, take: Callable[[str], None], /, *, launch: str, since: float | None = None) -> Extent:
         """The seam to the jobs' logs."""
-        return self._called("FilterLogEvents", lambda: self._log_of(job_name, since=since))  # type: ignore[no-any-return]
+        for line in self._called("FilterLogEvents", lambda: self._lines_of(job_name, launch=launch, since=since)):
+            take(line)
+        return Extent.WHOLE
 
     def create_training_job(self, **request: Any) -> dict[str, Any]:
         return self._called("CreateTrainingJob", lambda: self._create(request))  # type: ignore[no-any-return]
@@ -421,14 +424,16 @@ class Service:
                 answer["BillableTimeInSeconds"] = job.billable_seconds
         return answer
 
-    def _log_of(self, job_name: str, *, since: float | None) -> JobLog:
+    def _lines_of(self, job_name: str, *, launch: str, since: float | None) -> list[str]:
         job = self.jobs.get(job_name)
-        log = parse_log([] if job is None else job.lines)
-        return replace(log, events=tuple(event for event in log.events if since is None or event.at >= since))
+        lines = [] if job is None else job.lines
+        return [line for at, line in lines if launch in line and (since is None or at >= since)]
 
     def _log(self, job: ModelJob, event: str, **fields: Any) -> None:
         at = (NOON + timedelta(seconds=self.seconds)).timestamp()
-        job.lines.append(f"spotkeep-event: {json.dumps({'event': event, 'time': at, **fields})}")
+        launch = job.request["Environment"].get("SPOTKEEP_LAUNCH")
+        document = {"event": event, "time": at, "launch": launch, **fields}
+        job.lines.append((at, f"spotkeep-event: {json.dumps(document)}"))
 
 
 def is_waiting(job: ModelJob) -> bool:

@@ -13,7 +13,9 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
-from spotkeep_jobs.facts.job_events import JobEvent, JobEventKind
+from spotkeep_jobs.aws.training_logs import JobLogs
+from spotkeep_jobs.decisions.training_job_request import launch_id_of
+from spotkeep_jobs.facts.job_events import JobEvent, JobEventKind, lines_of, parse_line
 from spotkeep_jobs.facts.record import Attempt, Run
 from spotkeep_local.training.facts import JobFacts, ProcessLifetime
 from spotkeep_rehearsal.evidence import Ending, ModelFile, ProcessLife, RunEvidence
@@ -57,6 +59,22 @@ def gather_evidence(
         lives=tuple(process_life(life, logged) for life in lifetimes),
         model_files=model_files_of(run.output_uri, s3),
     )
+
+
+def events_of(attempts: Iterable[Attempt], logs: JobLogs) -> list[JobEvent]:
+    """What the jobs of a run logged about themselves, in order of time.
+
+    Args:
+        attempts: The run's.
+        logs: Where their logs are.
+    """
+    found: list[JobEvent] = []
+    for attempt in attempts:
+        messages: list[str] = []
+        logs.read(attempt.job_name, messages.append, launch=launch_id_of(attempt) or "")
+        lines = (line for message in messages for line in lines_of(message))
+        found += [event for line in lines if (event := parse_line(line)) is not None]
+    return sorted(found, key=lambda event: event.at)
 
 
 def process_life(lifetime: ProcessLifetime, events: Iterable[JobEvent]) -> ProcessLife:

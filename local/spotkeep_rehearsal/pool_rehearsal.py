@@ -23,6 +23,7 @@ from spotkeep_local.lifecycle import LocalAws
 from spotkeep_rehearsal.earlier_rehearsal import replace_earlier
 from spotkeep_rehearsal.errors import RehearsalTimeoutError, RehearsedRunFailedError
 from spotkeep_rehearsal.evidence import Check, ReceivedNotification
+from spotkeep_rehearsal.gathering import events_of
 from spotkeep_rehearsal.pool_verdict import JobStart, PoolEvidence, judge_pool
 from spotkeep_rehearsal.report_file import WrittenReport
 from spotkeep_rehearsal.staging import Observer, Stage, Staging
@@ -234,7 +235,7 @@ class _PoolRehearsal:
             if head.state is RunState.FAILED:
                 raise RehearsedRunFailedError(run=run, failure=head.failure_reason or "")
             attempt = deployment.runs.attempts(run)[-1]
-            resumed = [event.at for event in logs.read(attempt.job_name).events if event.kind is JobEventKind.RESUME]
+            resumed = [event.at for event in events_of([attempt], logs) if event.kind is JobEventKind.RESUME]
             if not resumed:
                 raise RehearsalTimeoutError(seconds=0, states={run: "its script never reported a step"})
             start = JobStart(

@@ -23,7 +23,7 @@ from spotkeep_local.training.facts import JobFacts, ProcessLifetime
 from spotkeep_rehearsal.earlier_rehearsal import replace_earlier
 from spotkeep_rehearsal.errors import RehearsalTimeoutError
 from spotkeep_rehearsal.evidence import RunEvidence
-from spotkeep_rehearsal.gathering import gather_evidence
+from spotkeep_rehearsal.gathering import events_of, gather_evidence
 from spotkeep_rehearsal.model_comparison import compare_models
 from spotkeep_rehearsal.rehearsed_runs import Runs, collect_notifications, head_of, none_left_behind
 from spotkeep_rehearsal.report import Report
@@ -216,7 +216,7 @@ class _Rehearsal:
         return gather_evidence(
             run=head_of(runs, name),
             attempts=attempts,
-            events=[event for attempt in attempts for event in logs.read(attempt.job_name).events],
+            events=events_of(attempts, logs),
             witness=control,
             s3=s3,
         )

@@ -21,7 +21,7 @@ from spotkeep_jobs.decisions.deployment import Deployment
 from spotkeep_jobs.decisions.pool_matching import traits_of
 from spotkeep_jobs.decisions.pool_rules import PoolRules
 from spotkeep_jobs.decisions.pool_schedules import PlannedSchedule
-from spotkeep_jobs.facts.job_events import JobLog, parse_log
+from spotkeep_jobs.facts.job_log import Extent, JobLog, LogAccount
 from spotkeep_jobs.facts.record import Attempt, Notification, Pool, Run
 from spotkeep_jobs.facts.training_job import JobSummary, StatusTransition, TrainingJob, WarmPool
 
@@ -77,9 +77,13 @@ class FakeJobLogs:
     """The jobs' logs."""
 
     lines: dict[str, list[str]] = field(default_factory=dict)
+    """Each gets the id of the launch, as a job prints it, unless it names one."""
+    extent: Extent = Extent.WHOLE
 
-    def read(self, job_name: str, /, *, since: float | None = None) -> JobLog:
-        return parse_log(self.lines.get(job_name, []))
+    def read(self, job_name: str, take: Callable[[str], None], /, *, launch: str, since: float | None = None) -> Extent:
+        for line in self.lines.get(job_name, []):
+            take(line if '"launch"' in line else line.replace('{"event"', f'{{"launch": "{launch}", "event"', 1))
+        return self.extent
 
 
 @dataclass
@@ -290,6 +294,14 @@ def an_event_line(event: str, minutes: float, **fields: Any) -> str:
     return f"spotkeep-event: {json.dumps({'event': event, 'time': at, **fields})}"
 
 
+def a_log(*lines: str, extent: Extent = Extent.WHOLE, **account: Any) -> JobLog:
+    """A log that is added up, whoever printed its lines."""
+    added_up = LogAccount(launch=None, **account)
+    for line in lines:
+        added_up.take(line)
+    return added_up.log(extent)
+
+
 class World:
     """The tracker's parts on fakes: one run table, one SageMaker, one topic."""
 
@@ -344,6 +356,7 @@ class Make:
     pool: Callable[..., Pool] = a_pool
     pool_request: Callable[[], dict[str, Any]] = a_pool_request
     line: Callable[..., str] = an_event_line
+    log: Callable[..., JobLog] = a_log
     arn: Callable[[str], str] = arn_of
     launch_marks: Callable[..., dict[str, str]] = launch_marks
     error: Callable[..., ClientError] = client_error

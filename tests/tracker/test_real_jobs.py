@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from spotkeep_jobs.decisions.training_job_request import marks_of
 from spotkeep_jobs.facts.record import Attempt, Run
 from spotkeep_jobs.facts.states import EndReason, NotificationKind, RunState, TimelineKind
 from spotkeep_jobs.functions.tracking_functions import Tracking, TrackingSettings, wired
@@ -27,7 +28,8 @@ base = pathlib.Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
 saved = base / "checkpoints" / "step"
 
 def say(event, **fields):
-    print("spotkeep-event: " + json.dumps({"event": event, "time": time.time(), **fields}), flush=True)
+    document = {"event": event, "time": time.time(), "launch": os.environ["SPOTKEEP_LAUNCH"], **fields}
+    print("spotkeep-event: " + json.dumps(document), flush=True)
 
 say("start")
 first = int(saved.read_text()) // 5 * 5 if saved.exists() else 0
@@ -65,7 +67,9 @@ class Site:
             checkpoint_uri=f"s3://{self.bucket}/runs/{run}/checkpoints/",
             output_prefix=f"s3://{self.bucket}/runs/{run}/output/", notify=tuple(NotificationKind), **shared,
         )  # fmt: skip
-        self.tracking.table.open_run(run=head, attempt=Attempt(run=run, attempt=1, job_name=head.job_name, **shared))
+        marks = marks_of(run=run, attempt=1, launch_id=uuid.uuid4().hex)
+        attempt = Attempt(run=run, attempt=1, job_name=head.job_name, job_request={"Environment": marks}, **shared)
+        self.tracking.table.open_run(run=head, attempt=attempt)
         if script is not None:
             LocalControl(self.local).script_capacity(run=run, script=script)
         self.client("s3").put_object(Bucket=self.bucket, Key="code/train.py", Body=SCRIPT.encode())
@@ -79,6 +83,7 @@ class Site:
                 "ContainerArguments": [str(exit_code), str(steps)],
             },
             RoleArn="arn:aws:iam::123456789012:role/execution",
+            Environment=marks,
             InputDataConfig=[{"ChannelName": "code", "DataSource": {"S3DataSource": code}}],
             OutputDataConfig={"S3OutputPath": head.output_prefix},
             CheckpointConfig={"S3Uri": head.checkpoint_uri},

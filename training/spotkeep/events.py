@@ -3,7 +3,8 @@
 The platform carries standard output to the logs; the tracker, the command line and the rehearsal read these lines
 there. A line is `spotkeep-event: ` and a JSON object with at least `event` and `time` (seconds since the epoch).
 `step` is always the number of completed steps. Nothing is printed unless `SPOTKEEP_EVENTS=stdout`, which
-`spotkeep run` sets: a script that is run by hand stays quiet.
+`spotkeep run` sets: a script that is run by hand stays quiet. In a job that Spotkeep launched the object also has
+`launch`, the id of the launch from `SPOTKEEP_LAUNCH`: what follows the run passes over lines without it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import time
 from typing import Any
 
 EVENT_PREFIX = "spotkeep-event: "
+LAUNCH_VARIABLE = "SPOTKEEP_LAUNCH"
+"""Names the launch that a job is of."""
 _DEFAULT_PROGRESS_SECONDS = 10.0
 
 _last_progress: float | None = None
@@ -41,15 +44,24 @@ def emit(event: str, **fields: Any) -> None:
         **fields: JSON values. Numbers that JSON lacks (NaN, infinities) become null.
     """
     if os.environ.get("SPOTKEEP_EVENTS") == "stdout":
-        line = event_line(event, time_seconds=time.time(), fields=fields)
+        launch = os.environ.get(LAUNCH_VARIABLE)
+        line = event_line(event, time_seconds=time.time(), fields=fields, launch=launch)
         with _printing:
             sys.stdout.write(line)
             sys.stdout.flush()
 
 
-def event_line(event: str, *, time_seconds: float, fields: dict[str, Any]) -> str:
-    """Format one job event as its line, with the newline."""
-    document = {"event": event, "time": round(time_seconds, 3), **fields}
+def event_line(event: str, *, time_seconds: float, fields: dict[str, Any], launch: str | None = None) -> str:
+    """Format one job event as its line, with the newline.
+
+    Args:
+        event: The kind of event.
+        time_seconds: When, in seconds since the epoch.
+        fields: JSON values, or what `float` takes.
+        launch: The id of the launch that the job is of; None for a job of none.
+    """
+    own = {} if launch is None else {"launch": launch}
+    document = {"event": event, "time": round(time_seconds, 3), **fields, **own}
     return EVENT_PREFIX + json.dumps(_plain(document), separators=(",", ":"), allow_nan=False) + "\n"
 
 

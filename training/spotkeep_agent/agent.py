@@ -44,7 +44,7 @@ from .notices import NoticeBoard
 from .settings import AgentSettings
 from .training.checkpoint_copies import CheckpointCopies
 from .training.interpreter import search_path
-from .training.process import TrainingProcess, runner_command, training_environment
+from .training.process import MOST_STEPS, TrainingProcess, runner_command, training_environment
 from .training.script_files import SCAN_SECONDS
 from .training.supplies import Supplies, clear_failure, read_failure
 from .training.user import current_user, find_user
@@ -472,7 +472,7 @@ class Agent:
 
     def _on_event(self, event: Mapping[str, Any]) -> None:
         step = event.get("step")
-        if not isinstance(step, int) or isinstance(step, bool):
+        if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < MOST_STEPS:
             return
         kind = event.get("event")
         if kind == "resume" and self._copies is not None:
@@ -481,7 +481,7 @@ class Agent:
         if kind in ("progress", "resume"):
             self._report_changes["step"] = step
             total = event.get("total_steps")
-            if isinstance(total, int):
+            if isinstance(total, int) and 0 <= total < MOST_STEPS:
                 self._report_changes["total_steps"] = total
         elif kind == "save-failed":
             # The training goes on without checkpoints: a person should know while it still does.
@@ -510,7 +510,9 @@ class Agent:
         self._event("uploaded", step=step)
 
     def _event(self, name: str, **fields: Any) -> None:
-        self._on_line(event_line(name, time_seconds=time.time(), fields=fields).rstrip("\n"))
+        record = self._custody.situation.record
+        launch = None if record is None else record.job.launch
+        self._on_line(event_line(name, time_seconds=time.time(), fields=fields, launch=launch).rstrip("\n"))
 
     def _put(self, event: str, **fields: Any) -> None:
         self._event(f"instance-{event}", instance=self._identity.instance, zone=self._identity.zone, **fields)

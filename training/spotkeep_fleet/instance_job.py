@@ -88,6 +88,7 @@ class InstanceJob:
         max_script_retries: How often a script that failed is started again, over the whole run.
         rebalance: What a rebalance recommendation means: `save` and go on, `leave` as on a notice, or `ignore`.
         attempt: The run's attempt, for the script and the logs.
+        launch: The id of its launch, which every event carries; None for events without.
     """
 
     command: tuple[str, ...]
@@ -104,6 +105,7 @@ class InstanceJob:
     max_script_retries: int = 0
     rebalance: str = "save"
     attempt: int = 1
+    launch: str | None = None
 
     def document(self) -> dict[str, Any]:
         """Give it as JSON values."""
@@ -165,6 +167,7 @@ def job_from(reader: Reader) -> InstanceJob:
         max_script_retries=reader.whole("max_script_retries", 0),
         rebalance=reader.choice("rebalance", REBALANCE_MODES, "save"),
         attempt=reader.whole("attempt", 1, at_least=1),
+        launch=reader.optional_text("launch"),
     )
     places = {
         "checkpoint_uri": job.checkpoint_uri,

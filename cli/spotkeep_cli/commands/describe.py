@@ -11,6 +11,7 @@ def describe(context: typer.Context, run_name: RunName, *, as_json: AsJson = Fal
     """Show one run: state, attempts, timeline, checkpoints, model, cost."""
     from spotkeep_cli.next_steps import steps_for_run
     from spotkeep_cli.rendering.run_description import run_description
+    from spotkeep_jobs.decisions.training_job_request import without_launch_id
 
     invocation = invocation_of(context)
     runs = invocation.deployment().runs
@@ -23,7 +24,7 @@ def describe(context: typer.Context, run_name: RunName, *, as_json: AsJson = Fal
         terminal.give_json(
             {
                 "run": run.model_dump(mode="json"),
-                "attempts": [attempt.model_dump(mode="json") for attempt in attempts],
+                "attempts": [without_launch_id(attempt) for attempt in attempts],
                 "timeline": [entry.model_dump(mode="json") for entry in timeline],
                 **({} if plan is None else {"plan": plan.model_dump(mode="json")}),
             }

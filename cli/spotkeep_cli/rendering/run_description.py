@@ -128,6 +128,8 @@ def _facts(run: Run, *, now: datetime) -> RenderableType:
         rows.append(("waits, says EC2", run.waits_because))
     if run.failure_reason:
         rows.append(("said", run.failure_reason))
+    if run.log_warning:
+        rows.append(("its log", run.log_warning))
     if run.no_more_jobs_because:
         rows.append(("no job follows", run.no_more_jobs_because))
     return facts(rows)

@@ -6,7 +6,7 @@ the record holds the exact CreateTrainingJob request under a deterministic name.
 - The same token again finds the record, launches nothing and answers the same.
 - Two calls at once: one records, both may create, SageMaker takes one of the two equal names.
 - A lost answer of CreateTrainingJob: the retry is told that the name is taken, describes the job, knows it by its
-  launch mark, and answers with it.
+  launch's id, and answers with it.
 - Several runs of one document are recorded in one transaction: all of them or none. Each is then completed alone.
 - A launcher that died between record and create leaves a run in LAUNCHING: the next call with the token, or the
   reconciler, calls `complete_launch`.
@@ -18,6 +18,7 @@ the record holds the exact CreateTrainingJob request under a deterministic name.
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -68,11 +69,11 @@ from spotkeep_jobs.decisions.spending_limits import SpendingLimits
 from spotkeep_jobs.decisions.steering import no_time_for_spot
 from spotkeep_jobs.decisions.tracking import steered_entry
 from spotkeep_jobs.decisions.training_job_request import (
+    LAUNCH_ID_HEX_DIGITS,
     JobPlatform,
     build_training_job_request,
     checkpoint_uri_for,
     job_name_for,
-    launch_id_for,
     marks_of,
     output_prefix_for,
     run_id_for,
@@ -476,13 +477,11 @@ class Launcher:
 
     def _new_run(self, member: Member, *, plan: Plan | None, caller: Caller | None) -> NewRun:
         request = member.request
-        run, token = request.run or "", request.token or ""
+        run = request.run or ""
         now = self.now()
         deadline_at = request.deadline_at(now)
         no_spot = no_time_for_spot(request, deadline_at=deadline_at, now=now)
-        attempt = self._new_attempt(
-            request, run=run, number=1, token=token, on_demand_because=no_spot, group=member.group
-        )
+        attempt = self._new_attempt(request, run=run, number=1, on_demand_because=no_spot, group=member.group)
         head = Run(
             run=run,
             name=request.name,
@@ -501,7 +500,7 @@ class Launcher:
             notify=request.notify,
             deadline_at=deadline_at,
             steered=_steered(no_spot, at=now),
-            token=token,
+            token=request.token or "",
             request=request.as_document(),
         )
         return NewRun(run=head, attempt=attempt, plan=plan, timeline=_steered_from_the_start(head, attempt))
@@ -512,7 +511,6 @@ class Launcher:
         *,
         run: str,
         number: int,
-        token: str,
         spent_usd: float = 0.0,
         on_demand_because: str | None = None,
         group: RunGroup | None = None,
@@ -523,7 +521,7 @@ class Launcher:
         )
         if job.max_run_seconds < shortest_job_seconds(request):
             raise RequestRefusedError([spent_already(request, spent_usd=spent_usd)])
-        launch_id = launch_id_for(run=run, attempt=number, token=token, created_at=now)
+        launch_id = secrets.token_hex(LAUNCH_ID_HEX_DIGITS // 2)
         return Attempt(
             run=run,
             attempt=number,
@@ -600,7 +598,6 @@ class Launcher:
             request,
             run=run.run,
             number=run.attempt + 1,
-            token=run.token,
             spent_usd=spent or 0.0,
             on_demand_because=no_spot,
             group=run.group,

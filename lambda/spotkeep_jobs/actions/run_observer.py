@@ -4,6 +4,10 @@ What the record asks of AWS (the next job of a ladder, the end of a job that wai
 whose launcher died of it, the looks at a warm pool) is done after it is written, by the same code that completes a
 launch; whoever dies in between leaves it to the next observation or sweep.
 
+Reading a job's log is the one thing here whose cost the job decides. Each reading is bounded in bytes and seconds, and
+recorded before it begins: the run goes to the end of those in flight, and a log that function after function ends of is
+not read any more.
+
 The tracker calls it for every event, the reconciler for every run in flight. Both do the same, so it does not matter
 which of them comes first, or how often.
 """
@@ -17,7 +21,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_jobs.actions.launch_completion import complete_launch
+from spotkeep_jobs.actions.launch_completion import LAUNCH_SETTLES, complete_launch
 from spotkeep_jobs.aws.job_backends import JobBackends
 from spotkeep_jobs.aws.run_table import RunTable
 from spotkeep_jobs.aws.run_table_errors import RunChangedError
@@ -25,8 +29,8 @@ from spotkeep_jobs.decisions.deployment import Deployment
 from spotkeep_jobs.decisions.run_metrics import RunMetrics, happened_between, total
 from spotkeep_jobs.decisions.steering import Steering
 from spotkeep_jobs.decisions.tracking import asks_for_its_log, decide
-from spotkeep_jobs.facts.job_events import JobLog
-from spotkeep_jobs.facts.progress import follow
+from spotkeep_jobs.decisions.training_job_request import launch_id_of
+from spotkeep_jobs.facts.job_log import Extent, JobLog, LogAccount
 from spotkeep_jobs.facts.record import format_time
 from spotkeep_jobs.fleets.jobs import NoFleets
 
@@ -38,6 +42,8 @@ if TYPE_CHECKING:
     from spotkeep_jobs.facts.training_job import TrainingJob
 
 _TRIES: Final = 8
+MOST_UNFINISHED_LOOKS: Final = 3
+"""So many functions may end while they read an attempt's log; it is passed over after that."""
 _NOTHING_SEARCHED: Final[Mapping[str, TrainingJob]] = MappingProxyType({})
 _JOB_NAME: Final = re.compile(r"(?P<run>[a-zA-Z0-9](?:-*[a-zA-Z0-9])*)-(?P<attempt>[1-9][0-9]{0,5})")
 
@@ -153,12 +159,12 @@ class RunObserver:
                 )
             *earlier, attempt = self._table.attempts(run)[: head.attempt]
             job = in_progress.get(attempt.job_name)
-            changes = [] if job is None else self._decide(head, attempt, earlier, job)
-            if job is None or _has_consequences(changes, attempt) or _asks_for_action(head, attempt, job):
-                job = self._backends.of(attempt).reconcile(attempt.job_name)
-                changes = self._decide(head, attempt, earlier, job)
             wrote: int | None = None
             try:
+                changes = [] if job is None else self._decide(head, attempt, earlier, job)
+                if job is None or _has_consequences(changes, attempt) or _asks_for_action(head, attempt, job):
+                    job = self._backends.of(attempt).reconcile(attempt.job_name)
+                    changes = self._decide(head, attempt, earlier, job)
                 for change in changes:
                     before, head = head, self._table.commit(change)
                     happened.append(happened_between(before, head))
@@ -195,9 +201,19 @@ class RunObserver:
         self, head: Run, attempt: Attempt, earlier: Sequence[Attempt], job: TrainingJob | None
     ) -> Sequence[RunChange]:
         now = self._clock()
-        log = self._log(head, job, now)
-        return decide(
-            run=head,
+        reads = self._reads_log(head, job, now)
+        passes_over = reads and _ends_functions(head, now)
+        if reads and not passes_over:
+            self._table.begin_log_look(head, now=now)
+            decided_on = head.model_copy(update={"log_look": None})
+        else:
+            decided_on = head
+        if passes_over:
+            log = JobLog(extent=Extent.PASSED_OVER)
+        else:
+            log = self._log(head, attempt, earlier, job) if reads and job is not None else JobLog()
+        changes = decide(
+            run=decided_on,
             attempt=attempt,
             earlier=earlier,
             job=job,
@@ -207,6 +223,9 @@ class RunObserver:
             now=now,
             chain_since=self._chain_before(job),
         )
+        if decided_on is not head and not changes:
+            self._table.end_log_look(head)
+        return changes
 
     def _chain_before(self, job: TrainingJob | None) -> datetime | None:
         """Whose instances an ended job with a warm pool took over."""
@@ -214,21 +233,37 @@ class RunObserver:
             return None
         return self._pools.chain_before(job)
 
-    def _log(self, run: Run, job: TrainingJob | None, now: datetime) -> JobLog:
-        """All of an ended job's log; of a live one what is new, where a deadline or a checkpoint's age asks for it."""
-        if job is None:
-            return JobLog()
+    @staticmethod
+    def _reads_log(run: Run, job: TrainingJob | None, now: datetime) -> bool:
+        """Whether a decision rests on the log: of an ended job, and of a live one where the run asks for it."""
+        return job is not None and (job.ended or asks_for_its_log(run, job=job, now=now))
+
+    def _log(self, run: Run, attempt: Attempt, earlier: Sequence[Attempt], job: TrainingJob) -> JobLog:
+        """All of an ended job's log; of a live one what is new."""
+        launch = launch_id_of(attempt)
+        if launch is None:
+            return JobLog(extent=Extent.UNREAD)
+        progress = run.progress
+        account = LogAccount(
+            launch=launch,
+            earlier=earlier,
+            progress=progress,
+            follows_progress=not job.ended or run.deadline_at is not None,
+        )
         logs = self._fleet_logs if run.backend == "ec2" else self._logs
-        if job.ended:
-            return logs.read(job.name)
-        if not asks_for_its_log(run, job=job, now=now):
-            return JobLog()
-        return logs.read(job.name, since=None if run.progress is None else run.progress.read_to)
+        since = None if job.ended or progress is None else progress.read_to
+        return account.log(logs.read(job.name, account.take, launch=launch, since=since))
 
     def _steering(self, run: Run, log: JobLog) -> Steering | None:
         if run.deadline_at is None:
             return None
-        return Steering(plan=self._table.plan(run.run), progress=follow(run.progress, log.events))
+        return Steering(plan=self._table.plan(run.run), progress=log.progress or run.progress)
+
+
+def _ends_functions(run: Run, now: datetime) -> bool:
+    """Whether function after function has ended while it read the log; those that may still read it do not count."""
+    look = run.log_look
+    return look is not None and look.unfinished >= MOST_UNFINISHED_LOOKS and now - look.begun_at >= LAUNCH_SETTLES
 
 
 def _has_consequences(changes: Sequence[RunChange], attempt: Attempt) -> bool:

@@ -23,6 +23,7 @@ Items (`pk` / `sk`):
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -56,6 +57,7 @@ from spotkeep_jobs.facts.price_book import PriceBook
 from spotkeep_jobs.facts.record import (
     REMOVAL,
     Attempt,
+    LogLook,
     Notification,
     Plan,
     Pool,
@@ -239,6 +241,7 @@ class RunTable:
                 "no_more_jobs_because": None,
                 "ended_at": None,
                 "stop_requested_at": None,
+                "log_look": None,
                 "attempt": attempt.attempt,
                 "job_name": attempt.job_name,
                 "job_arn": attempt.job_arn,
@@ -349,6 +352,45 @@ class RunTable:
             except RunChangedError:
                 continue
         raise RunChangedError(run)
+
+    def begin_log_look(self, run: Run, *, now: datetime) -> None:
+        """Record that a function sets out to read a run's log, before it does.
+
+        The run goes to the end of those in flight: a function that ends of the work finds all others first when it
+        comes again. The version stays, so whoever decides on this one may still write.
+
+        Args:
+            run: The head as it was read.
+            now: The time.
+
+        Raises:
+            RunChangedError: Somebody else changed the run since it was read.
+        """
+        unfinished = 1 if run.log_look is None else run.log_look.unfinished + 1
+        look = LogLook(begun_at=now, unfinished=unfinished)
+        self._mark(run.model_copy(update={"log_look": look, "updated_at": now}))
+
+    def end_log_look(self, run: Run) -> None:
+        """Record that a look at a run's log has ended and changed nothing; `commit` records it beside a change.
+
+        Args:
+            run: The head as it was read, before the look began.
+        """
+        with contextlib.suppress(RunChangedError):  # Who changed it had looked, too.
+            self._mark(run.model_copy(update={"log_look": None}))
+
+    def _mark(self, run: Run) -> None:
+        try:
+            self._client.put_item(
+                TableName=self._table,
+                Item=to_dynamodb(self._head_item(run)),
+                ConditionExpression="version = :seen",
+                ExpressionAttributeValues=to_dynamodb({":seen": run.version}),
+            )
+        except ClientError as error:
+            if is_refused(error):
+                raise RunChangedError(run.run) from error
+            raise
 
     def commit(self, change: RunChange) -> Run:
         """Write a change in one transaction; an ended run gives its lineage back in the same one.

@@ -7,11 +7,13 @@ SageMaker writes every training job of an account into one log group, a stream f
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from spotkeep_jobs.facts.job_events import MARKER, JobLog, parse_log
+from spotkeep_jobs.facts.job_log import Extent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,18 +26,25 @@ LOG_GROUP: Final = "/aws/sagemaker/TrainingJobs"
 _STREAMS_AT_ONCE: Final = 100
 _MAX_STREAMS: Final = 500
 _MAX_PAGES: Final = 60
+_MAX_EMPTY_PAGES: Final = 600
+_MAX_SECONDS: Final = 20.0
 _CLOCKS_DIFFER_SECONDS: Final = 60
 
 
 class JobLogs(Protocol):
     """The seam: what Spotkeep asks of the logs."""
 
-    def read(self, job_name: str, /, *, since: float | None = None) -> JobLog:
-        """The events that a job wrote into its log; an unreadable log is an incomplete one, not an error.
+    def read(self, job_name: str, take: Callable[[str], None], /, *, launch: str, since: float | None = None) -> Extent:
+        """Give what a job wrote into its log with the id of its launch, message by message, in about the order of time.
 
         Args:
             job_name: The training job.
+            take: Takes a message.
+            launch: The id of the launch. What others write into the same streams is left out.
             since: Epoch seconds; what was logged well before is left out. None: everything.
+
+        Returns:
+            How much of the log that was. An unreadable log is no error.
         """
         ...
 
@@ -43,52 +52,63 @@ class JobLogs(Protocol):
 class CloudWatchJobLogs:
     """The seam, on a boto3 client."""
 
-    def __init__(self, client: CloudWatchLogsClient, *, group: str = LOG_GROUP) -> None:
+    def __init__(
+        self,
+        client: CloudWatchLogsClient,
+        *,
+        group: str = LOG_GROUP,
+        elapsed: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Bind the log group.
 
         Args:
             client: A CloudWatch Logs client.
             group: The log group; SageMaker's, or that of the deployment's instances.
+            elapsed: Seconds since any fixed moment.
         """
         self._client = client
         self._group = group
+        self._elapsed = elapsed
 
-    def read(self, job_name: str, /, *, since: float | None = None) -> JobLog:
-        """The events of a job's first host; see `JobLogs.read`.
+    def read(self, job_name: str, take: Callable[[str], None], /, *, launch: str, since: float | None = None) -> Extent:
+        """Give the messages of a job's first host; see `JobLogs.read`.
 
-        Bounded: a log beyond 60 pages (some 60 MB of event lines) or 500 restarts is read in part.
+        Bounded: a log beyond 60 pages of 1 MB, 500 restarts or 20 seconds of reading is read in part. A page is
+        forgotten before the next is asked for.
         """
-        messages: list[str] = []
         try:
-            complete = self._read_into(messages, job_name, since=since)
+            return self._give(take, job_name, launch=launch, since=since)
         except (ClientError, BotoCoreError) as error:
-            if _says_no_such_log(error):
-                return JobLog()
-            complete = False
-        return parse_log(messages, complete=complete)
+            return Extent.WHOLE if _says_no_such_log(error) else Extent.UNREAD
 
-    def _read_into(self, messages: list[str], job_name: str, *, since: float | None) -> bool:
+    def _give(self, take: Callable[[str], None], job_name: str, *, launch: str, since: float | None) -> Extent:
+        until = self._elapsed() + _MAX_SECONDS
         streams = list(self._streams(f"{job_name}/algo-1-"))
-        pages_left = _MAX_PAGES
+        pages_left, empty_pages_left = _MAX_PAGES, _MAX_EMPTY_PAGES
         for first in range(0, len(streams), _STREAMS_AT_ONCE):
             query: dict[str, Any] = {
                 "logGroupName": self._group,
                 "logStreamNames": streams[first : first + _STREAMS_AT_ONCE],
-                "filterPattern": f'"{MARKER}"',
+                # CloudWatch Logs leaves out all other lines, however many there are.
+                "filterPattern": f'"{launch}"',
             }
             if since is not None:
                 query["startTime"] = max(0, math.floor((since - _CLOCKS_DIFFER_SECONDS) * 1_000))
             while True:
-                if pages_left == 0:
-                    return False
-                pages_left -= 1
+                if not pages_left or not empty_pages_left or self._elapsed() >= until:
+                    return Extent.CUT
                 page = self._client.filter_log_events(**query)
-                messages.extend(event.get("message", "") for event in page["events"])
+                if page["events"]:
+                    pages_left -= 1
+                else:
+                    empty_pages_left -= 1
+                for event in page["events"]:
+                    take(event.get("message", ""))
                 token = page.get("nextToken")
                 if token is None or token == query.get("nextToken"):
                     break
                 query["nextToken"] = token
-        return len(streams) < _MAX_STREAMS
+        return Extent.WHOLE if len(streams) < _MAX_STREAMS else Extent.CUT
 
     def _streams(self, prefix: str) -> Iterator[str]:
         found = 0

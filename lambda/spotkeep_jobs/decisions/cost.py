@@ -9,14 +9,14 @@ Source: https://docs.aws.amazon.com/sagemaker/latest/dg/model-managed-spot-train
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_jobs.facts.job_events import JobEventKind, JobLog
 from spotkeep_jobs.facts.record import Attempt, Cost, JobUsage
+from spotkeep_jobs.facts.steps_trained import trained_before
 
 if TYPE_CHECKING:
+    from spotkeep_jobs.facts.job_log import JobLog
     from spotkeep_jobs.facts.training_job import StatusTransition, TrainingJob
 
 WAITING_STATUSES: Final = frozenset(
@@ -28,85 +28,11 @@ ON_INSTANCES_STATUSES: Final = DOWNLOADING_STATUSES | {"Training", "Uploading"}
 _SECONDS_PER_HOUR: Final = 3600
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepsTrained:
-    """What a job's own events say about its steps.
-
-    Attributes:
-        last_step: The highest count of completed steps; None when the job reported none.
-        redone_steps: Steps trained more than once.
-        seconds_per_step: Measured over all steps whose time is known; None when there are none.
-        loading_again_seconds: From the start of a process to its resumed step, for every start that repeats one.
-    """
-
-    last_step: int | None
-    redone_steps: int
-    seconds_per_step: float | None
-    loading_again_seconds: float
-
-
-def steps_trained(log: JobLog, *, highest_before: int | None = None, continues: bool = False) -> StepsTrained:
-    """Follow a job's steps through its log.
-
-    Progress is reported every few seconds, not at every step, so of each interruption the steps after the last
-    report stay uncounted.
-
-    Args:
-        log: The job's events, in order of time.
-        highest_before: The highest step that earlier attempts of the run reached.
-        continues: Whether earlier attempts had instances: then the first start repeats one too.
-    """
-    highest = highest_before
-    reported = False
-    position: int | None = None
-    position_at = 0.0
-    started_at: float | None = None
-    starts = 1 if continues else 0
-    redone = 0
-    timed_steps = 0
-    timed_seconds = 0.0
-    loading_again = 0.0
-    for event in log.events:
-        if event.kind is JobEventKind.START:
-            starts += 1
-            position, started_at = None, event.at
-        elif event.step is None:
-            continue
-        elif event.kind is JobEventKind.RESUME:
-            if starts > 1 and started_at is not None:
-                loading_again += max(0.0, event.at - started_at)
-            started_at = None
-            reported = True
-            position, position_at = event.step, event.at
-            highest = position if highest is None else max(highest, position)
-        elif event.kind in _REPORTS_A_STEP:
-            reported = True
-            untimed = position is None
-            if position is None:
-                # No word of where it resumed: it was just before the first step it reports.
-                position = max(0, event.step - 1)
-            if event.step <= position and not untimed:
-                continue
-            if highest is not None:
-                redone += max(0, min(event.step, highest) - position)
-            if not untimed and event.at >= position_at:
-                timed_steps += event.step - position
-                timed_seconds += event.at - position_at
-            position, position_at = event.step, event.at
-            highest = position if highest is None else max(highest, position)
-    return StepsTrained(
-        last_step=highest if reported else None,
-        redone_steps=redone,
-        seconds_per_step=timed_seconds / timed_steps if timed_steps else None,
-        loading_again_seconds=loading_again,
-    )
-
-
-_REPORTS_A_STEP: Final = frozenset({JobEventKind.PROGRESS, JobEventKind.SAVED, JobEventKind.FINISH})
-
-
 def usage_of(*, job: TrainingJob, log: JobLog, earlier: Sequence[Attempt], ended_at: datetime) -> JobUsage:
     """What one attempt's job used and did.
+
+    What the job says of itself is its own word: what it claims to have done twice, and to have loaded again, is never
+    more than SageMaker says that it trained.
 
     Args:
         job: What SageMaker says of the ended job.
@@ -114,10 +40,8 @@ def usage_of(*, job: TrainingJob, log: JobLog, earlier: Sequence[Attempt], ended
         earlier: The run's earlier attempts.
         ended_at: When the job ended.
     """
-    before = [attempt.usage for attempt in earlier if attempt.usage is not None]
-    highest_before = max((usage.last_step for usage in before if usage.last_step is not None), default=None)
-    continues = any(usage.training_seconds for usage in before)
-    steps = steps_trained(log, highest_before=highest_before, continues=continues)
+    continues = trained_before(earlier)
+    steps = log.steps
     interruptions = count_interruptions(job.transitions)
     redone_steps: int | None = steps.redone_steps
     redone_seconds: float | None = 0.0
@@ -126,7 +50,8 @@ def usage_of(*, job: TrainingJob, log: JobLog, earlier: Sequence[Attempt], ended
         # The job never said where it was, or its log is not all here: what it repeated is not known.
         redone_steps = redone_seconds = None
     elif steps.redone_steps:
-        redone_seconds = None if steps.seconds_per_step is None else steps.redone_steps * steps.seconds_per_step
+        per_step = steps.seconds_per_step
+        redone_seconds = None if per_step is None else min(steps.redone_steps * per_step, job.training_seconds or 0.0)
     return JobUsage(
         instance_count=job.instance_count,
         billable_seconds=job.billable_seconds,
@@ -134,7 +59,7 @@ def usage_of(*, job: TrainingJob, log: JobLog, earlier: Sequence[Attempt], ended
         waited_seconds=_seconds_in(job.transitions, WAITING_STATUSES, ended_at=ended_at),
         redone_steps=redone_steps,
         redone_seconds=redone_seconds,
-        restart_overhead_seconds=steps.loading_again_seconds
+        restart_overhead_seconds=min(steps.loading_again_seconds, job.training_seconds or 0.0)
         + _seconds_in(_after_first_start(job.transitions, continues), DOWNLOADING_STATUSES, ended_at=ended_at),
         last_step=steps.last_step,
         log_complete=log.complete,

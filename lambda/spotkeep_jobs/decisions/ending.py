@@ -19,7 +19,12 @@ from spotkeep_jobs.decisions.notifications.on_the_way import next_rung_notificat
 from spotkeep_jobs.decisions.notifications.pools import pool_over_notification
 from spotkeep_jobs.decisions.notifications.spending import max_cost_notification
 from spotkeep_jobs.decisions.rules.spending import another_job_problems
-from spotkeep_jobs.decisions.training_job_request import follow_up_request, job_name_for, launch_id_for
+from spotkeep_jobs.decisions.training_job_request import (
+    LAUNCH_VARIABLE,
+    follow_up_request,
+    following_launch_id,
+    job_name_for,
+)
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.facts.record import Attempt, Notification, Pool, Run, RunChange, TimelineEntry
 from spotkeep_jobs.facts.states import AttemptState, EndReason, NotificationKind, PoolState, RunState, TimelineKind
@@ -264,6 +269,7 @@ def _followed(
             "job_arn": None,
             "capacity": following.capacity,
             "instance_type": following.instance_type,
+            "log_look": None,
             "updated_at": now,
         }
     )
@@ -279,6 +285,7 @@ def _followed(
 
 def _following(*, run: Run, attempt: Attempt, request: JobRequest, job: NextJob, now: datetime) -> Attempt:
     number = attempt.attempt + 1
+    previous = attempt.job_request or {}
     return Attempt(
         run=run.run,
         attempt=number,
@@ -289,12 +296,12 @@ def _following(*, run: Run, attempt: Attempt, request: JobRequest, job: NextJob,
         instance_count=run.instance_count,
         created_at=now,
         job_request=follow_up_request(
-            previous=attempt.job_request or {},
+            previous=previous,
             request=request,
             job=job,
             run=run.run,
             attempt=number,
-            launch_id=launch_id_for(run=run.run, attempt=number, token=run.token, created_at=now),
+            launch_id=following_launch_id(previous["Environment"][LAUNCH_VARIABLE], attempt=number),
         ),
     )
 

@@ -34,6 +34,7 @@ from spotkeep_jobs.decisions.ladder import Rung, on_demand_below, rungs_of
 from spotkeep_jobs.decisions.notifications.on_the_way import (
     Moment,
     interruption_notification,
+    log_refused_notification,
     long_wait_notification,
     on_demand_notification,
     resume_notification,
@@ -44,8 +45,7 @@ from spotkeep_jobs.decisions.notifications.wording import spoken_usd
 from spotkeep_jobs.decisions.steering import Standing, Steering
 from spotkeep_jobs.decisions.training_job_request import is_same_launch
 from spotkeep_jobs.decisions.warm_pool import kept_entry, pool_left_by, with_idle_time
-from spotkeep_jobs.facts.job_events import JobEventKind, JobLog
-from spotkeep_jobs.facts.progress import follow
+from spotkeep_jobs.facts.job_log import Extent, JobLog
 from spotkeep_jobs.facts.record import Attempt, Notification, Progress, Run, RunChange, TimelineEntry
 from spotkeep_jobs.facts.states import AttemptState, EndReason, NotificationKind, RunState, TimelineKind
 from spotkeep_planner.steering.guard import Choice
@@ -172,12 +172,17 @@ class _Decision:
         attempt = self._with_transitions(attempt, total)
         entries = list(self._entries(recorded, total))
         told = list(self._notifications_on_the_way(attempt, recorded, total))
+        run, refused_entries, refused_told = self._with_log_warning(run, attempt)
+        entries += refused_entries
+        told += refused_told
         if self.job.ended:
             resumes = self._step_entries()
             while len(resumes) > _ENTRIES_AT_ONCE:
                 portion, resumes = resumes[:_ENTRIES_AT_ONCE], resumes[_ENTRIES_AT_ONCE:]
                 yield RunChange(
-                    run=run, attempt=self._with_transitions(self._launched(), recorded), timeline=each_once(portion)
+                    run=run.model_copy(update={"log_warning": self.run.log_warning}),
+                    attempt=self._with_transitions(self._launched(), recorded),
+                    timeline=each_once(portion),
                 )
                 run = run.model_copy(update={"version": run.version + 1})
             attempt = self._ended(attempt)
@@ -393,9 +398,26 @@ class _Decision:
             return False
         return self.now - waiting >= timedelta(seconds=rung.longest_wait_seconds)
 
+    def _with_log_warning(self, run: Run, attempt: Attempt) -> tuple[Run, list[TimelineEntry], list[Notification]]:
+        """What of the log was not taken, told once for each run: what makes it so goes on doing it."""
+        warning = None if run.log_warning is not None else log_warning(self.log, job_name=attempt.job_name)
+        if warning is None:
+            return run, [], []
+        entry = TimelineEntry(
+            run=run.run, attempt=attempt.attempt, at=self.now, kind=TimelineKind.LOG_REFUSED, text=warning
+        )
+        told = []
+        if NotificationKind.LOG_REFUSED in run.notify:
+            told.append(
+                log_refused_notification(
+                    run=run, attempt=attempt, warning=warning, deployment=self.deployment.name, now=self.now
+                )
+            )
+        return run.model_copy(update={"log_warning": warning}), [entry], told
+
     def _progress(self) -> Progress | None:
         """How far the run is, with what was read of its log."""
-        return follow(self.run.progress, self.log.events) if self.steering is None else self.steering.progress
+        return (self.log.progress or self.run.progress) if self.steering is None else self.steering.progress
 
     def _stale_checkpoint(self, run: Run, attempt: Attempt) -> tuple[Attempt, list[Notification]]:
         """The notification of a checkpoint that is too old, once for each checkpoint."""
@@ -507,20 +529,31 @@ class _Decision:
             )
 
     def _step_entries(self) -> list[TimelineEntry]:
-        return [
-            TimelineEntry(
-                run=self.run.run,
-                attempt=self.attempt.attempt,
-                at=datetime.fromtimestamp(event.at, tz=UTC),
-                kind=TimelineKind.STEP_RESUMED,
-                text=f"The script went on from step {event.step:,}"
-                if event.step
+        entries = [
+            self._resumed_entry(
+                at=resumed.at,
+                step=resumed.step,
+                text=f"The script went on from step {resumed.step:,}"
+                if resumed.step
                 else "The script began from the beginning",
-                step=event.step,
             )
-            for event in self.log.events
-            if event.kind is JobEventKind.RESUME and event.step is not None and _is_plausible(event.at)
+            for resumed in self.log.resumes
         ]
+        if self.log.resumes_left_out:
+            text = f"The script had taken up its work {self.log.resumes_left_out:,} times before, which is not told"
+            before_all = min(resumed.at for resumed in self.log.resumes) - 0.001
+            entries.insert(0, self._resumed_entry(at=max(0.0, before_all), step=None, text=text))
+        return entries
+
+    def _resumed_entry(self, *, at: float, step: int | None, text: str) -> TimelineEntry:
+        return TimelineEntry(
+            run=self.run.run,
+            attempt=self.attempt.attempt,
+            at=datetime.fromtimestamp(at, tz=UTC),
+            kind=TimelineKind.STEP_RESUMED,
+            text=text,
+            step=step,
+        )
 
     def _notifications_on_the_way(self, attempt: Attempt, first: int, upto: int) -> Iterator[Notification]:
         for position in range(first, upto):
@@ -563,6 +596,27 @@ class _Decision:
             if entry.status == "Training":
                 return None
         return None
+
+
+def log_warning(log: JobLog, *, job_name: str) -> str | None:
+    """What of a job's log was not taken, in a person's words; None where everything was, or AWS did not answer.
+
+    Args:
+        log: What was read of it.
+        job_name: The job.
+    """
+    refused = ", ".join(f"{count:,} {what.value}" for what, count in log.refused.items())
+    said = [
+        *([f"event lines in the log of {job_name} were refused: {refused}"] if refused else []),
+        *([_NOT_ALL_READ[log.extent].format(job=job_name)] if log.extent in _NOT_ALL_READ else []),
+    ]
+    return "; ".join(said) or None
+
+
+_NOT_ALL_READ: Final = {
+    Extent.CUT: "the log of {job} is longer than what is read of one: 60 pages of event lines, for 20 seconds",
+    Extent.PASSED_OVER: "the log of {job} is not read any more: function after function ended while it read it",
+}
 
 
 def asks_for_its_log(run: Run, *, job: TrainingJob, now: datetime) -> bool:
@@ -653,8 +707,3 @@ def _says_nothing_new(change: RunChange, run: Run, attempt: Attempt) -> bool:
 def _in_record(at: datetime) -> datetime:
     """A time as the record keeps it, so that the same fact is the same record: `model_copy` does not convert."""
     return at.astimezone(UTC).replace(microsecond=at.microsecond // 1000 * 1000)
-
-
-def _is_plausible(epoch_seconds: float) -> bool:
-    """Whether a job's clock gave a time that a date can hold."""
-    return 0 <= epoch_seconds < 253_402_300_800

@@ -9,16 +9,16 @@ Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrai
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Final
 
 from spotkeep_jobs.decisions.ladder import NextJob, Rung
 from spotkeep_jobs.document.limits import MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS
 from spotkeep_jobs.document.request import ArchiveSource, GitSource, JobRequest
-from spotkeep_jobs.facts.record import format_time
+from spotkeep_jobs.facts.record import Attempt
 
 DEPLOYMENT_TAG: Final = "spotkeep:deployment"
 """By this tag of a job, its deployment is known."""
@@ -29,6 +29,9 @@ SOURCE_CHANNEL: Final = "source"
 RUN_ID_HEX_DIGITS: Final = 8
 RUN_VARIABLE: Final = "SPOTKEEP_RUN"
 """The environment variable by which a job that a launcher made names its run."""
+LAUNCH_VARIABLE: Final = "SPOTKEEP_LAUNCH"
+"""The environment variable by which it knows the id of its launch."""
+LAUNCH_ID_HEX_DIGITS: Final = 32
 
 # Types with local NVMe disks: SageMaker refuses a volume key for them (their disks encrypt in hardware).
 # A `d` among the attributes (g4dn, p4d, r5d) says so, and these families have them without saying.
@@ -75,19 +78,45 @@ def job_name_for(*, run: str, attempt: int) -> str:
     return f"{run}-{attempt}"
 
 
-def launch_id_for(*, run: str, attempt: int, token: str, created_at: datetime) -> str:
-    """A mark of this launch in the job's environment.
+def following_launch_id(launch_id: str, *, attempt: int) -> str:
+    """The id of a run's next launch, from its last one's: the same for all who decide that it follows.
 
-    A job that holds it is ours; one of the same name without it is somebody else's, or an earlier run's whose record
-    has expired.
+    Args:
+        launch_id: The last launch's.
+        attempt: The next one's number.
     """
-    launch = f"{run}\n{attempt}\n{token}\n{format_time(created_at)}"
-    return hashlib.sha256(launch.encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{launch_id}\n{attempt}".encode()).hexdigest()[:LAUNCH_ID_HEX_DIGITS]
 
 
 def marks_of(*, run: str, attempt: int, launch_id: str) -> dict[str, str]:
-    """What tells a launch from any other, in the job's environment."""
-    return {RUN_VARIABLE: run, "SPOTKEEP_ATTEMPT": str(attempt), "SPOTKEEP_LAUNCH": launch_id}
+    """What tells a launch from any other, in the job's environment.
+
+    A job that holds the launch's id is ours; one of the same name without it is somebody else's, or an earlier run's
+    whose record has expired. The job prints it with each event: a line without it is not this job's.
+
+    Args:
+        run: the run's id.
+        attempt: from 1.
+        launch_id: random, 32 hexadecimal digits: no other job can know it.
+    """
+    return {RUN_VARIABLE: run, "SPOTKEEP_ATTEMPT": str(attempt), LAUNCH_VARIABLE: launch_id}
+
+
+def launch_id_of(attempt: Attempt) -> str | None:
+    """The id of an attempt's launch; None of one without a recorded request."""
+    if attempt.job_request is None:
+        return None
+    launch_id: str | None = attempt.job_request["Environment"].get(LAUNCH_VARIABLE)
+    return launch_id
+
+
+def without_launch_id(attempt: Attempt) -> dict[str, Any]:
+    """An attempt as JSON values to show: who has the id of its launch can print events that count as its job's."""
+    document: dict[str, Any] = attempt.model_dump(mode="json")
+    launch_id = launch_id_of(attempt)
+    if launch_id:
+        document["job_request"] = json.loads(json.dumps(document["job_request"]).replace(launch_id, "(not shown)"))
+    return document
 
 
 def checkpoint_uri_for(*, request: JobRequest, run: str, platform: JobPlatform) -> str:
@@ -116,7 +145,7 @@ def build_training_job_request(
         platform: what the deployment gives every job.
         run: the run's id, at most 52 characters.
         attempt: from 1.
-        launch_id: see `launch_id_for`.
+        launch_id: see `marks_of`.
     """
     bundle = platform.training_bundle_uri.rsplit("/", 1)[-1]
     runner = ["python3", f"{INPUT_DIRECTORY}/{BUNDLE_CHANNEL}/{bundle}", "run"]
@@ -162,9 +191,9 @@ def follow_up_request(
         job: where the next one looks for capacity, and how long it may train.
         run: the run's id.
         attempt: the next job's number.
-        launch_id: see `launch_id_for`.
+        launch_id: see `following_launch_id`.
     """
-    marks = {"SPOTKEEP_ATTEMPT": str(attempt), "SPOTKEEP_LAUNCH": launch_id}
+    marks = {"SPOTKEEP_ATTEMPT": str(attempt), LAUNCH_VARIABLE: launch_id}
     work = {name: value for name, value in previous.items() if name not in _PLACE}
     return {
         **work,
@@ -185,7 +214,7 @@ def is_same_launch(*, environment: Mapping[str, str], parameters: Mapping[str, A
         parameters: what `build_training_job_request` made.
     """
     ours: Mapping[str, str] = parameters["Environment"]
-    marks = (RUN_VARIABLE, "SPOTKEEP_ATTEMPT", "SPOTKEEP_LAUNCH")
+    marks = (RUN_VARIABLE, "SPOTKEEP_ATTEMPT", LAUNCH_VARIABLE)
     return all(environment.get(mark) == ours[mark] for mark in marks)
 
 

@@ -1,7 +1,9 @@
-"""What a job writes into its log about itself: `spotkeep-event: {json}` lines, read tolerantly.
+"""What a job writes into its log about itself: `spotkeep-event: {json}` lines, read tolerantly and within bounds.
 
 A log is text from a machine that may die in the middle of a line, shared with progress bars and libraries that print
-what they like. So a line that is no whole event is no error: it is no event.
+what they like. So a line that is no whole event is no error: it is no event. It is also text from a stranger: a line
+that is too long, too deep, or holds a number that nothing counts up to is refused, and so is one that does not carry
+the id of the launch whose log is read. Only known fields are kept, their texts cut.
 """
 
 from __future__ import annotations
@@ -9,14 +11,51 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
 MARKER: Final = "spotkeep-event:"
+LONGEST_LINE: Final = 16_384
+"""In characters. The longest that library and agent print is a tenth of it."""
+MOST: Final = 2**53
+"""What a number stays below: up to there a float counts every whole one."""
+LATEST_TIME: Final = 4_102_444_800.0
+"""The year 2100, in epoch seconds: an interval added to it still has a date."""
+_LONGEST_TEXT: Final = 500
+_LONGEST_NAME: Final = 100
+_MOST_NAMES: Final = 64
+_MOST_DIGITS: Final = 20
 _LINE_ENDS: Final = re.compile(r"[\r\n]+")
-_decoder: Final = json.JSONDecoder()
+
+_NUMBERS: Final = frozenset(
+    {
+        "total_steps", "seconds", "bytes", "seconds_left", "code", "exit_code", "script_failures", "uploaded_step",
+    }
+)  # fmt: skip
+_TEXTS: Final = frozenset(
+    {
+        "reason", "checkpoint", "problem", "uri", "what", "why", "instance", "zone", "python", "spotkeep",
+    }
+)  # fmt: skip
+_NAMED_NUMBERS: Final = frozenset({"metrics", "phases"})
+
+
+class Refusal(StrEnum):
+    """Why an event line is not taken, in words that follow a count of lines."""
+
+    TOO_LONG = f"longer than {LONGEST_LINE:,} characters"
+    TOO_DEEP = "nested too deep"
+    NUMBER = "with a number out of bounds"
+    OTHER_LAUNCH = "without the id of the launch"
+
+
+def _whole_number(digits: str) -> int | float:
+    return int(digits) if len(digits) <= _MOST_DIGITS else float(digits)
+
+
+_decoder: Final = json.JSONDecoder(parse_int=_whole_number)
 
 
 class JobEventKind(StrEnum):
@@ -65,7 +104,7 @@ class JobEventKind(StrEnum):
     """The run is over, and something of it, `what`, is on its volume only, which is kept."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class JobEvent:
     """One event.
 
@@ -73,7 +112,7 @@ class JobEvent:
         kind: What it tells.
         at: When, in epoch seconds, by the job's clock.
         step: The count of completed steps, where the event has one.
-        fields: The rest of the line, as it was written.
+        fields: Of the rest of the line, what is known.
     """
 
     kind: JobEventKind
@@ -82,49 +121,100 @@ class JobEvent:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobLog:
-    """The events of one job's log, in order of time.
-
-    Attributes:
-        events: What could be read.
-        complete: False when the log was longer than what was read of it, or could not be read.
-    """
-
-    events: tuple[JobEvent, ...] = ()
-    complete: bool = True
+class _OutOfBoundsError(ValueError):
+    """A number that no event may hold."""
 
 
-def parse_line(line: str) -> JobEvent | None:
-    """Read the event of one line; None when there is no whole one in it.
+def read_line(line: str, *, launch: str | None = None) -> JobEvent | Refusal | None:
+    """Read the event of one line.
 
     Args:
         line: A line of a log. What stands before the marker and after the closing brace is ignored.
+        launch: The id that the line has to carry; None to take a line whoever printed it.
+
+    Returns:
+        The event; why the line is refused; None when there is no whole event in it.
     """
     _, marker, document = line.partition(MARKER)
     if not marker:
         return None
+    if len(line) > LONGEST_LINE:
+        return Refusal.TOO_LONG
+    if launch is not None and launch not in document:
+        return Refusal.OTHER_LAUNCH
     try:
         fields, _ = _decoder.raw_decode(document.lstrip())
-        kind = JobEventKind(fields["event"])
-        at = float(fields["time"])
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        if not isinstance(fields, dict):
+            return None
+        if launch is not None and fields.get("launch") != launch:
+            return Refusal.OTHER_LAUNCH
+        return _event_of(fields)
+    except _OutOfBoundsError:
+        return Refusal.NUMBER
+    except RecursionError:
+        return Refusal.TOO_DEEP
+    except ValueError:
         return None
-    if not math.isfinite(at):
+
+
+def parse_line(line: str) -> JobEvent | None:
+    """Read the event of one line, whoever printed it; None when there is none, or it is refused."""
+    event = read_line(line)
+    return event if isinstance(event, JobEvent) else None
+
+
+def lines_of(message: str) -> Iterator[str]:
+    """The lines of one message of a log, one at a time."""
+    begin = 0
+    for end in _LINE_ENDS.finditer(message):
+        yield message[begin : end.start()]
+        begin = end.end()
+    yield message[begin:]
+
+
+def _event_of(fields: Mapping[str, Any]) -> JobEvent | None:
+    """The event of a line's fields; None when it has no known kind, or no time."""
+    kind, at, step = fields.get("event"), _number(fields.get("time")), _number(fields.get("step"))
+    if not isinstance(kind, str) or kind not in _KINDS or at is None:
         return None
-    step = fields.get("step")
-    whole = isinstance(step, int) and not isinstance(step, bool) and step >= 0
-    rest = {key: value for key, value in fields.items() if key not in {"event", "time", "step"}}
-    return JobEvent(kind=kind, at=at, step=step if whole else None, fields=rest)
+    if not 0 <= at < LATEST_TIME:
+        raise _OutOfBoundsError
+    return JobEvent(
+        kind=JobEventKind(kind),
+        at=float(at),
+        step=step if isinstance(step, int) and step >= 0 else None,
+        fields=dict(_known(fields)),
+    )
 
 
-def parse_log(messages: Iterable[str], *, complete: bool = True) -> JobLog:
-    """Read the events of a log, in order of time.
+_KINDS: Final = frozenset(kind.value for kind in JobEventKind)
 
-    Args:
-        messages: Log messages; each may hold several lines.
-        complete: Whether these are all of the log's messages.
+
+def _known(fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in fields.items():
+        if name in _NUMBERS and (number := _number(value)) is not None:
+            yield name, number
+        elif name in _TEXTS and isinstance(value, str):
+            yield name, value[:_LONGEST_TEXT]
+        elif name in _NAMED_NUMBERS and isinstance(value, dict):
+            yield name, dict(_named_numbers(value))
+
+
+def _named_numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, int | float]]:
+    """What a script measures has no bound but to be a number: a loss may be 1e30."""
+    for name, value in list(values.items())[:_MOST_NAMES]:
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            yield name[:_LONGEST_NAME], value
+
+
+def _number(value: object) -> int | float | None:
+    """A number; None for what is none.
+
+    Raises:
+        _OutOfBoundsError: It is not finite, or too large to count with.
     """
-    lines = (line for message in messages for line in _LINE_ENDS.split(message))
-    events = [event for line in lines if (event := parse_line(line)) is not None]
-    return JobLog(events=tuple(sorted(events, key=lambda event: event.at)), complete=complete)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    if not -MOST < value < MOST:
+        raise _OutOfBoundsError
+    return value

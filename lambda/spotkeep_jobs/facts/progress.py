@@ -8,19 +8,17 @@ job has lived for ten minutes after it. What is not known counts as not done.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 from spotkeep_jobs.facts.job_events import JobEvent, JobEventKind
 from spotkeep_jobs.facts.record import Progress
+from spotkeep_jobs.facts.steps_trained import REPORTS_A_STEP
 
 UPLOAD_SETTLES_SECONDS: Final = 600.0
 _TIMED_LONG_ENOUGH_SECONDS: Final = 60.0
 """The first steps are slower than the rest: until then the declared work says how long a step takes."""
-_LATEST_TIME: Final = 253_402_300_800.0
-_REPORTS_A_STEP: Final = frozenset({JobEventKind.PROGRESS, JobEventKind.SAVED, JobEventKind.FINISH})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,18 +36,26 @@ class WorkLeft:
     known: bool
 
 
-def follow(progress: Progress | None, events: Iterable[JobEvent]) -> Progress | None:
-    """What is known after some more of a log.
+class ProgressFollower:
+    """Follows a run through some more of a log, event by event.
 
-    Args:
-        progress: What was known before; events up to then are passed over.
-        events: In order of time, by the job's clock.
+    Attributes:
+        progress: What is known so far.
     """
-    read_to = -math.inf if progress is None else progress.read_to
-    for event in events:
-        if 0 <= event.at < _LATEST_TIME and event.at > read_to:
-            progress = _after(progress, event)
-    return progress
+
+    def __init__(self, progress: Progress | None) -> None:
+        """Begin with what was known before.
+
+        Args:
+            progress: It; events up to then are passed over.
+        """
+        self.progress = progress
+        self._read_to = -math.inf if progress is None else progress.read_to
+
+    def add(self, event: JobEvent) -> None:
+        """Take the next event, in order of time, by the job's clock."""
+        if event.at > self._read_to:
+            self.progress = _after(self.progress, event)
 
 
 def work_left(progress: Progress | None, *, work_seconds: float) -> WorkLeft:
@@ -87,7 +93,7 @@ def _after(progress: Progress | None, event: JobEvent) -> Progress:
                 "durable_step": max(progress.durable_step, event.step), "tells_uploads": True,
                 "unsettled_step": None, "unsettled_at": None, "uploaded_at": event.at,
             }  # fmt: skip
-        case kind if kind in _REPORTS_A_STEP and event.step is not None:
+        case kind if kind in REPORTS_A_STEP and event.step is not None:
             update |= _reported(progress, event, step=event.step)
             if kind is JobEventKind.SAVED:
                 update |= _saved(progress, event)

@@ -27,6 +27,7 @@ DEFAULT_NOTIFY: Final = (
     NotificationKind.COMPLETED,
     NotificationKind.FAILED,
     NotificationKind.STOPPED,
+    NotificationKind.LOG_REFUSED,
     NotificationKind.POOL_EXPIRING,
     NotificationKind.POOL_EXPIRED,
 )
@@ -230,6 +231,14 @@ class RunGroup(Record):
     size: int
 
 
+class LogLook(Record):
+    """A look at a run's log that has begun, and as far as is known has not ended."""
+
+    begun_at: UtcTime
+    unfinished: int
+    """How many looks have begun since one ended, this one included."""
+
+
 class Run(Record):
     """The head of a run: what the user asked for and where it stands.
 
@@ -283,6 +292,10 @@ class Run(Record):
     """Of a run on EC2: what EC2 says of why there is no instance; None while there is one."""
     interruptions: int = 0
     """Over all attempts."""
+    log_look: LogLook | None = None
+    """Written before the log is read: it outlives a function that ends while it reads."""
+    log_warning: str | None = None
+    """What of its jobs' logs was not taken, told once."""
     cost: Cost | None = None
     """Set when an attempt ends; sums all attempts so far."""
     slot: int | None = None

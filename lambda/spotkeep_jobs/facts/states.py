@@ -134,6 +134,8 @@ class TimelineKind(StrEnum):
     # Set by the tracker from what the job wrote into its log.
     STEP_RESUMED = "step-resumed"
     """The script took up a checkpoint (or found none), with the step it resumed from."""
+    LOG_REFUSED = "log-refused"
+    """Something in the job's log was not taken, or not all of it was read."""
 
     # Set by whoever ended the run.
     ENDED = "ended"
@@ -166,6 +168,8 @@ class NotificationKind(StrEnum):
     """It trains, and has not saved for longer than it should."""
     BUDGET_NEAR = "budget-near"
     """Most of the run's max_cost is spent, and another job of it begins; or of its budget."""
+    LOG_REFUSED = "log-refused"
+    """Something in its job's log was not taken, or not all of it was read. Once for each run."""
     POOL_EXPIRING = "pool-expiring"
     """The warm pool of an ended job will be gone soon."""
     POOL_EXPIRED = "pool-expired"

@@ -93,7 +93,7 @@ def fleet_launch(
         deployment: Its name.
         run: The run's id.
         attempt: From 1.
-        launch_id: The mark of this launch.
+        launch_id: The id of this launch.
         checkpoint_uri: The S3 prefix of the run's checkpoints.
         output_prefix: The S3 prefix of its outputs.
         group: Which of several runs it is; None for a run on its own.
@@ -131,6 +131,7 @@ def fleet_launch(
             max_script_retries=request.script_retries,
             rebalance=request.rebalance,
             attempt=attempt,
+            launch=launch_id,
         ).document(),
         brought_volume=request.volume.volume if request.volume is not None else None,
     )

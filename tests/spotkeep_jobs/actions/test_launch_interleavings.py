@@ -19,7 +19,7 @@ from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.decisions.tracking import decide
 from spotkeep_jobs.decisions.training_job_request import JobPlatform
 from spotkeep_jobs.errors import AwsBusyError, SpotkeepJobsError, TrainingJobNameTakenError
-from spotkeep_jobs.facts.job_events import parse_log
+from spotkeep_jobs.facts.job_log import JobLog
 from spotkeep_jobs.facts.record import Run
 from spotkeep_jobs.facts.states import RunState
 from spotkeep_jobs.facts.training_job import TrainingJob
@@ -167,7 +167,7 @@ class World:
             attempt=attempt,
             earlier=earlier,
             job=self.aws.jobs.get(head.job_name),
-            log=parse_log([]),
+            log=JobLog(),
             deployment=DEPLOYMENT,
             now=self.aws.time,
         )

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from spotkeep_jobs.decisions.checkpoint_watch import MISSED_INTERVALS, SHORTEST, UNKNOWN_INTERVAL, freshness_of
 from spotkeep_jobs.decisions.tracking import LOOK_FOR_CHECKPOINTS
 from spotkeep_jobs.facts.job_events import JobEvent, JobEventKind
-from spotkeep_jobs.facts.progress import follow
+from spotkeep_jobs.facts.job_log import Extent
+from spotkeep_jobs.facts.progress import ProgressFollower
 from spotkeep_jobs.facts.record import Progress
 
 RUN = "digits-1a2b3c4d"
@@ -108,8 +109,7 @@ def test_nobody_hears_of_it_who_did_not_ask_or_has_no_checkpoints(world: Any, ma
 
 def test_a_log_that_cannot_be_read_is_no_reason_to_tell(world: Any, make: Any) -> None:
     trains(world, make)
-    unreadable = type(world.logs.read("x"))(complete=False)
-    world.runs._logs.read = lambda job_name, /, *, since=None: unreadable
+    world.logs.extent = Extent.UNREAD
     looked_at_every_minute(world, minutes=120)
     assert told(world) == []
 
@@ -118,9 +118,9 @@ def test_a_log_is_read_when_a_checkpoint_seems_stale_and_then_now_and_then(world
     """Two calls of CloudWatch Logs for each: a run that nobody asks that of costs none."""
     trains(world, make)
     read: list[str] = []
-    says(world, make, "another", "start", minute=1)
-    log = world.logs.read("another")
-    world.runs._logs.read = lambda job_name, /, *, since=None: read.append(job_name) or log
+    says(world, make, f"{RUN}-1", "start", minute=1)
+    reads = world.logs.read
+    world.runs._logs.read = lambda job_name, take, /, **asked: read.append(job_name) or reads(job_name, take, **asked)
     world.runs.observe(RUN)
     assert read == []
     began = make.noon + timedelta(minutes=1)
@@ -154,8 +154,10 @@ def test_a_log_is_read_when_a_checkpoint_seems_stale_and_then_now_and_then(world
 def test_whatever_a_log_says_there_is_a_moment_from_which_on_it_is_stale(
     events: list[JobEvent], asked: int | None, make: Any
 ) -> None:
-    progress = follow(None, sorted(events, key=lambda event: event.at))
-    fresh = freshness_of(progress, training_since=make.noon, longest_age_seconds=asked)
+    follower = ProgressFollower(None)
+    for event in sorted(events, key=lambda event: event.at):
+        follower.add(event)
+    fresh = freshness_of(follower.progress, training_since=make.noon, longest_age_seconds=asked)
     assert fresh.counted_from >= make.noon or fresh.newest_at is None
     assert fresh.stale_at - fresh.counted_from >= (timedelta(seconds=asked) if asked else SHORTEST)
 

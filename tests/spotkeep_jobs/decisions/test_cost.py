@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_jobs.decisions.cost import bill, steps_trained, usage_of
-from spotkeep_jobs.facts.job_events import JobLog, parse_log
+from spotkeep_jobs.decisions.cost import bill, usage_of
+from spotkeep_jobs.facts.job_log import Extent, JobLog
 from spotkeep_jobs.facts.record import Attempt, Cost, JobUsage
 
 PRICES = {"ml.m5.xlarge": 0.36}
@@ -41,8 +41,10 @@ def billed(make: Any, *usages: JobUsage | None, prices: dict[str, float] = PRICE
     return cost
 
 
-def job_log(make: Any, *lines: tuple[Any, ...]) -> JobLog:
-    return parse_log([make.line(event, minutes, **(fields[0] if fields else {})) for event, minutes, *fields in lines])
+def job_log(make: Any, *lines: tuple[Any, ...], **account: Any) -> JobLog:
+    told = [make.line(event, minutes, **(fields[0] if fields else {})) for event, minutes, *fields in lines]
+    log: JobLog = make.log(*told, **account)
+    return log
 
 
 class TestTheBill:
@@ -121,53 +123,47 @@ class TestTheBill:
 
 class TestSteps:
     def test_a_run_left_alone_repeats_nothing(self, make: Any) -> None:
-        steps = steps_trained(
-            job_log(make, ("start", 0), ("resume", 1, {"step": 0}), ("progress", 11, {"step": 100}), ("exit", 12))
-        )
+        steps = job_log(
+            make, ("start", 0), ("resume", 1, {"step": 0}), ("progress", 11, {"step": 100}), ("exit", 12)
+        ).steps
         assert (steps.last_step, steps.redone_steps, steps.seconds_per_step) == (100, 0, 6.0)
         assert steps.loading_again_seconds == 0
 
     def test_steps_after_the_checkpoint_are_repeated_and_loading_again_is_counted(self, make: Any) -> None:
-        steps = steps_trained(
-            job_log(
-                make,
-                ("start", 0), ("resume", 1, {"step": 0}), ("progress", 11, {"step": 100}),
-                ("start", 20), ("resume", 22, {"step": 80}), ("progress", 32, {"step": 180}),
-            )
-        )  # fmt: skip
+        steps = job_log(
+            make,
+            ("start", 0), ("resume", 1, {"step": 0}), ("progress", 11, {"step": 100}),
+            ("start", 20), ("resume", 22, {"step": 80}), ("progress", 32, {"step": 180}),
+        ).steps  # fmt: skip
         assert (steps.redone_steps, steps.last_step) == (20, 180)
         assert steps.loading_again_seconds == 120
 
     def test_only_what_was_really_trained_again_counts(self, make: Any) -> None:
-        steps = steps_trained(
-            job_log(
-                make,
-                ("start", 0), ("resume", 0, {"step": 0}), ("progress", 10, {"step": 100}),
-                ("start", 20), ("resume", 20, {"step": 50}), ("progress", 21, {"step": 60}),
-                ("start", 30), ("resume", 30, {"step": 55}), ("progress", 31, {"step": 58}),
-            )
-        )  # fmt: skip
+        steps = job_log(
+            make,
+            ("start", 0), ("resume", 0, {"step": 0}), ("progress", 10, {"step": 100}),
+            ("start", 20), ("resume", 20, {"step": 50}), ("progress", 21, {"step": 60}),
+            ("start", 30), ("resume", 30, {"step": 55}), ("progress", 31, {"step": 58}),
+        ).steps  # fmt: skip
         assert steps.redone_steps == 10 + 3
 
     def test_a_script_that_ignores_its_checkpoints_repeats_all(self, make: Any) -> None:
-        steps = steps_trained(
-            job_log(
-                make,
-                ("start", 0), ("progress", 1, {"step": 1}), ("progress", 10, {"step": 100}),
-                ("start", 20), ("progress", 21, {"step": 1}), ("finish", 40, {"step": 200}),
-            )
-        )  # fmt: skip
+        steps = job_log(
+            make,
+            ("start", 0), ("progress", 1, {"step": 1}), ("progress", 10, {"step": 100}),
+            ("start", 20), ("progress", 21, {"step": 1}), ("finish", 40, {"step": 200}),
+        ).steps  # fmt: skip
         assert steps.redone_steps == 100
 
     def test_a_damaged_checkpoint_that_was_skipped_is_no_progress(self, make: Any) -> None:
-        steps = steps_trained(
-            job_log(make, ("start", 0), ("fallback", 0.5, {"step": 900}), ("resume", 1, {"step": 800}))
-        )
+        steps = job_log(make, ("start", 0), ("fallback", 0.5, {"step": 900}), ("resume", 1, {"step": 800})).steps
         assert steps.last_step == 800
 
     def test_the_next_attempt_repeats_what_the_last_one_had_reached(self, make: Any) -> None:
-        log = job_log(make, ("start", 0), ("resume", 1, {"step": 60}), ("progress", 5, {"step": 120}))
-        steps = steps_trained(log, highest_before=100, continues=True)
+        earlier = attempts_with(make, usage(last_step=100))
+        steps = job_log(
+            make, ("start", 0), ("resume", 1, {"step": 60}), ("progress", 5, {"step": 120}), earlier=earlier
+        ).steps
         assert steps.redone_steps == 40
         assert steps.loading_again_seconds == 60
 
@@ -188,7 +184,7 @@ class TestSteps:
             seen |= set(range(begins, begins + forward))
             trained += forward
             reached = begins + forward
-        steps = steps_trained(job_log(make, *lines))
+        steps = job_log(make, *lines).steps
         assert steps.redone_steps == trained - len(seen)
 
 
@@ -226,14 +222,14 @@ class TestUsage:
         assert (used.redone_steps, used.redone_seconds, used.restart_overhead_seconds) == (0, 0, 0)
 
     def test_a_log_that_is_not_all_here_tells_no_repetition(self, make: Any) -> None:
-        log = JobLog(events=job_log(make, ("start", 3), ("progress", 4, {"step": 1})).events, complete=False)
+        log = job_log(make, ("start", 3), ("progress", 4, {"step": 1}), extent=Extent.CUT)
         used = self.use(make, log)
         assert used.redone_steps is None
         assert not used.log_complete
 
     def test_a_next_attempt_repeats_its_whole_start_up(self, make: Any) -> None:
         earlier = attempts_with(make, usage(last_step=100))
-        log = job_log(make, ("start", 3), ("resume", 4, {"step": 100}), ("progress", 9, {"step": 110}))
+        log = job_log(make, ("start", 3), ("resume", 4, {"step": 100}), ("progress", 9, {"step": 110}), earlier=earlier)
         used = self.use(make, log, story=(*self.STORY[:3], *self.STORY[7:]), earlier=earlier)
         assert used.restart_overhead_seconds == 60 + 60
         assert used.redone_steps == 0

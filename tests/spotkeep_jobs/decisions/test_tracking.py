@@ -14,7 +14,7 @@ from spotkeep_jobs.decisions.deployment import Deployment
 from spotkeep_jobs.decisions.ending import end_reason_of, ended_without_job
 from spotkeep_jobs.decisions.tracking import VANISHED_AFTER, decide
 from spotkeep_jobs.errors import AwsBusyError
-from spotkeep_jobs.facts.job_events import JobLog
+from spotkeep_jobs.facts.job_log import JobLog
 from spotkeep_jobs.facts.record import Attempt, Run, RunChange
 from spotkeep_jobs.facts.states import AttemptState, EndReason, NotificationKind, RunState, TimelineKind
 
@@ -213,15 +213,12 @@ class TestEndings:
 class TestTheTimeline:
     def test_it_tells_interruptions_and_resumes_apart_from_first_starts(self, make: Any) -> None:
         run, attempt = launched(make)
-        log = make.world().logs
-        log.lines["j"] = [
+        log = make.log(
             make.line("resume", 3.1, step=0),
             make.line("resume", 16.5, step=40),
             make.line("resume", 26.5, step=1200),
-        ]
-        [change] = decided(
-            run, attempt, make.job(*LIFE, ("Completed", 41.0), status="Completed"), make, log=log.read("j")
         )
+        [change] = decided(run, attempt, make.job(*LIFE, ("Completed", 41.0), status="Completed"), make, log=log)
         kinds = [entry.kind for entry in sorted(change.timeline, key=lambda entry: entry.at)]
         assert kinds == [
             TimelineKind.STARTING, TimelineKind.DOWNLOADING, TimelineKind.TRAINING, TimelineKind.STEP_RESUMED,

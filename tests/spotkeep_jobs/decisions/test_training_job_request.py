@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import botocore.session
@@ -18,10 +17,10 @@ from spotkeep_jobs.decisions.ladder import first_job
 from spotkeep_jobs.decisions.training_job_request import (
     JobPlatform,
     build_training_job_request,
+    following_launch_id,
     has_local_disks,
     is_same_launch,
     job_name_for,
-    launch_id_for,
     run_id_for,
 )
 from spotkeep_jobs.decisions.validation import validate
@@ -217,11 +216,15 @@ def test_names_are_deterministic() -> None:
     assert job_name_for(run="a-1", attempt=3) == "a-1-3"
 
 
-def test_a_job_is_known_by_its_launch_mark() -> None:
-    at = datetime(2026, 11, 21, tzinfo=UTC)
-    mark = launch_id_for(run="r", attempt=1, token="t", created_at=at)
-    assert mark == launch_id_for(run="r", attempt=1, token="t", created_at=at)
-    assert mark != launch_id_for(run="r", attempt=1, token="t", created_at=at.replace(year=2025))
+def test_the_launch_that_follows_one_has_an_id_of_its_own_that_all_agree_on() -> None:
+    first = "0123456789abcdef" * 2
+    second = following_launch_id(first, attempt=2)
+    assert second == following_launch_id(first, attempt=2)
+    assert len({first, second, following_launch_id(first, attempt=3), following_launch_id(second, attempt=3)}) == 4
+    assert len(second) == len(first)
+
+
+def test_a_job_is_known_by_the_id_of_its_launch() -> None:
     ours = built()
     assert is_same_launch(environment=ours["Environment"] | {"ADDED": "by SageMaker"}, parameters=ours)
     assert not is_same_launch(environment={}, parameters=ours)

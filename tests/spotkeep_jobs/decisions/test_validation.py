@@ -58,6 +58,7 @@ def test_a_name_and_a_command_are_enough() -> None:
         "completed",
         "failed",
         "stopped",
+        "log-refused",
         "pool-expiring",
         "pool-expired",
     ]
@@ -66,7 +67,7 @@ def test_a_name_and_a_command_are_enough() -> None:
 def test_whatever_is_told_can_be_chosen() -> None:
     words = [
         "completed", "failed", "stopped", "interrupted", "resumed", "waiting-too-long", "next-rung", "on-demand",
-        "pool-expiring", "pool-expired", "checkpoint-stale", "budget-near",
+        "log-refused", "pool-expiring", "pool-expired", "checkpoint-stale", "budget-near",
     ]  # fmt: skip
     assert [str(kind) for kind in judged(notify=words).accepted().notify] == words
     assert set(words) == set(NotificationKind)

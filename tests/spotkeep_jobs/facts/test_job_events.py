@@ -10,7 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_jobs.facts.job_events import MARKER, JobEvent, JobEventKind, parse_line, parse_log
+from spotkeep_jobs.facts.job_events import (
+    LATEST_TIME,
+    LONGEST_LINE,
+    MARKER,
+    MOST,
+    JobEvent,
+    JobEventKind,
+    Refusal,
+    lines_of,
+    parse_line,
+    read_line,
+)
 
 
 def test_an_event_is_read_with_all_its_fields() -> None:
@@ -65,7 +76,7 @@ def test_what_is_no_whole_event_is_no_event(line: str) -> None:
     assert parse_line(line) is None
 
 
-@pytest.mark.parametrize("step", ["-1", "true", "1.5", '"7"', "null", "1e400"])
+@pytest.mark.parametrize("step", ["-1", "true", "1.5", '"7"', "null"])
 def test_a_step_that_is_no_count_is_no_step(step: str) -> None:
     event = parse_line(f'{MARKER} {{"event": "progress", "time": 1, "step": {step}}}')
     assert event is not None
@@ -85,13 +96,62 @@ def test_a_line_cut_off_anywhere_is_whole_or_nothing(length: int) -> None:
     assert event is None or event == parse_line(line)
 
 
-def test_a_log_is_read_in_order_of_time_whatever_lines_come_in_one_message() -> None:
-    def line(event: str, time: float) -> str:
-        return f'{MARKER} {{"event": "{event}", "time": {time}}}'
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        (f'"time": 1, "step": {MOST}', Refusal.NUMBER),
+        (f'"time": 1, "step": {10**50}', Refusal.NUMBER),
+        ('"time": 1, "step": ' + "9" * 5_000, Refusal.NUMBER),
+        ('"time": 1, "step": 1e400', Refusal.NUMBER),
+        ('"time": 1, "total_steps": -1e300', Refusal.NUMBER),
+        ('"time": 1, "seconds": NaN', Refusal.NUMBER),
+        ('"time": -1', Refusal.NUMBER),
+        (f'"time": {LATEST_TIME}', Refusal.NUMBER),
+        ('"time": Infinity', Refusal.NUMBER),
+        ('"time": 1, "more": ' + "[" * 10_000, Refusal.TOO_DEEP),
+        ('"time": 1, "reason": "' + "x" * LONGEST_LINE + '"', Refusal.TOO_LONG),
+    ],
+)
+def test_a_line_that_breaks_a_bound_is_refused_and_says_which(fields: str, why: Refusal) -> None:
+    assert read_line(f'{MARKER} {{"event": "progress", {fields}}}') is why
 
-    log = parse_log([f"noise\n{line('finish', 3)}\r{line('exit', 4)}", line("start", 1)], complete=False)
-    assert [event.kind.value for event in log.events] == ["start", "finish", "exit"]
-    assert not log.complete
+
+def test_the_greatest_number_there_is_to_count_to_is_taken() -> None:
+    event = parse_line(f'{MARKER} {{"event": "progress", "time": 1, "step": {MOST - 1}}}')
+    assert event is not None
+    assert event.step == MOST - 1
+
+
+@pytest.mark.parametrize(
+    "other", ["", '"launch": "0123", ', '"launch": null, ', '"reason": "feed", "launch": ["feed"], ']
+)
+def test_a_line_without_the_id_of_the_launch_is_refused(other: str) -> None:
+    assert read_line(f'{MARKER} {{{other}"event": "start", "time": 1}}', launch="feed") is Refusal.OTHER_LAUNCH
+
+
+def test_a_line_with_it_is_taken() -> None:
+    line = f'{MARKER} {{"event": "start", "time": 1, "launch": "feed"}}'
+    assert read_line(line, launch="feed") == JobEvent(kind=JobEventKind.START, at=1.0)
+
+
+def test_unknown_fields_are_left_out_and_texts_are_cut() -> None:
+    more = {"reason": "x" * 1_000, "surprise": [1] * 100, "problem": {"no": "text"}, "bytes": "many"}
+    event = parse_line(MARKER + json.dumps({"event": "saved", "time": 1, "step": 2, **more}))
+    assert event is not None
+    assert event.fields == {"reason": "x" * 500}
+
+
+def test_a_measured_number_may_be_as_large_as_it_likes_and_there_may_not_be_hundreds() -> None:
+    metrics = {"flops": 1e300, "loss": float("inf"), "name": "x"} | {f"m{number}": number for number in range(500)}
+    event = parse_line(MARKER + json.dumps({"event": "progress", "time": 1, "metrics": metrics}))
+    assert event is not None
+    assert event.fields["metrics"]["flops"] == 1e300
+    assert "loss" not in event.fields["metrics"]
+    assert len(event.fields["metrics"]) <= 64
+
+
+def test_a_message_may_hold_several_lines() -> None:
+    assert list(lines_of("one\r\ntwo\rthree\n")) == ["one", "two", "three", ""]
 
 
 def test_every_event_that_the_library_emits_is_known() -> None:

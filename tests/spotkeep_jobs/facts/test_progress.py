@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_jobs.facts.job_events import JobEvent, JobEventKind
-from spotkeep_jobs.facts.progress import UPLOAD_SETTLES_SECONDS, follow, work_left
+from spotkeep_jobs.facts.progress import UPLOAD_SETTLES_SECONDS, ProgressFollower, work_left
 from spotkeep_jobs.facts.record import Progress
 
 T0 = 1_795_262_400.0
@@ -16,6 +17,13 @@ T0 = 1_795_262_400.0
 
 def event(kind: str, at: float, step: int | None = None, **fields: Any) -> JobEvent:
     return JobEvent(kind=JobEventKind(kind), at=T0 + at, step=step, fields=fields)
+
+
+def follow(progress: Progress | None, events: Iterable[JobEvent]) -> Progress | None:
+    follower = ProgressFollower(progress)
+    for each in events:
+        follower.add(each)
+    return follower.progress
 
 
 def after(*events: JobEvent) -> Progress:

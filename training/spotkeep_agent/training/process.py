@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, Callable
 
-from spotkeep.events import EVENT_PREFIX
+from spotkeep.events import EVENT_PREFIX, LAUNCH_VARIABLE
 from spotkeep.notices.notice import NOTICE_FILE_VARIABLE
 from spotkeep.runner.job import import_root
 from spotkeep.runner.layout import BASE_DIRECTORY_VARIABLE
@@ -25,6 +25,8 @@ from spotkeep_fleet.instance_job import InstanceJob
 from .user import TrainingUser
 
 _MAX_LINE_BYTES = 256 * 1024
+MOST_STEPS = 2**53
+"""What a count of steps stays below, to be one: who follows the run counts no further."""
 _AGENTS_OWN = ("SPOTKEEP_RUN_TABLE", "SPOTKEEP_LINGER_SECONDS", "SPOTKEEP_USER", "SPOTKEEP_DEPLOYMENT", "PYTHONPATH")
 _DRAIN_SECONDS = 5.0
 _PR_SET_NO_NEW_PRIVS = 38
@@ -59,6 +61,8 @@ def training_environment(
         BASE_DIRECTORY_VARIABLE: str(base),
         NOTICE_FILE_VARIABLE: str(notice_file),
     }
+    if job.launch is not None:
+        environment[LAUNCH_VARIABLE] = job.launch
     if job.source is not None and job.source.git_url is not None:
         environment[GIT_URL_VARIABLE] = job.source.git_url
         environment[GIT_COMMIT_VARIABLE] = job.source.git_commit or ""
@@ -152,7 +156,7 @@ class TrainingProcess:
                 line = raw.decode("utf-8", "replace").rstrip("\r\n")
                 self._on_line(line)
                 if line.startswith(EVENT_PREFIX):
-                    with contextlib.suppress(ValueError):
+                    with contextlib.suppress(ValueError, RecursionError):
                         event = json.loads(line[len(EVENT_PREFIX) :])
                         if isinstance(event, dict):
                             self._on_event(event)

@@ -222,6 +222,41 @@ def stale_checkpoint_notification(
     )
 
 
+def log_refused_notification(
+    *, run: Run, attempt: Attempt, warning: str, deployment: str, now: datetime
+) -> Notification:
+    """Tell that something in a job's log was not taken, or not all of it was read.
+
+    Args:
+        run: The head.
+        attempt: Its attempt.
+        warning: What was not.
+        deployment: The deployment's name.
+        now: When it was seen.
+    """
+    return compose(
+        run=run,
+        deployment=deployment,
+        kind=NotificationKind.LOG_REFUSED,
+        attempt=attempt.attempt,
+        happened_at=now,
+        created_at=now,
+        subject="writes a log that is not all taken",
+        paragraphs=[
+            *wrapped(
+                f"Your run {run.name} goes on, but {warning}. What it says of itself there counts for nothing: the "
+                "steps it trained twice, and how far it is, may not be known. This is told once for each run."
+            ),
+            "",
+            "Next",
+            *command_lines(
+                (f"spotkeep logs {run.run} --raw", "what it writes"),
+                (f"spotkeep describe {run.run}", "where it stands"),
+            ),
+        ],
+    )
+
+
 def on_demand_notification(
     *, run: Run, attempt: Attempt, deployment: str, happened_at: datetime, now: datetime
 ) -> Notification:
