@@ -48,8 +48,8 @@ RECORDS = st.builds(
     run=TEXT,
     version=COUNT,
     fence=COUNT,
-    lease=maybe(st.builds(Lease, holder=TEXT, fence=COUNT, expires_at=st.floats(0, 1e10))),
-    volume=maybe(st.builds(CurrentVolume, id=TEXT, zone=TEXT, size_gb=COUNT, damage=maybe(TEXT))),
+    lease=maybe(st.builds(Lease, holder=TEXT, fence=COUNT, expires_at=st.floats(0, 2**33))),
+    volume=maybe(st.builds(CurrentVolume, id=TEXT, zone=TEXT, size_gb=st.integers(0, 2**16), damage=maybe(TEXT))),
     move=maybe(
         st.builds(
             Move,
@@ -71,7 +71,7 @@ RECORDS = st.builds(
         step=maybe(COUNT),
         exit_code=maybe(COUNT),
         failure=maybe(TEXT),
-        noticed=st.lists(st.builds(Departure, instance=TEXT, at=st.floats(0, 1e10)), max_size=2).map(tuple),
+        noticed=st.lists(st.builds(Departure, instance=TEXT, at=st.floats(0, 2**33)), max_size=2).map(tuple),
     ),
     stop_requested=st.booleans(),
     ended=st.booleans(),

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from .errors import DocumentError
-from .reading import Reader, read_whole
+from .reading import Reader, read_text, read_whole
 
 FLEET_JOB_SORT_KEY = "fleet-job"
 FLEET_JOB_PARTITION_PREFIX = "fleet-job#"
@@ -128,11 +127,7 @@ def decode_job(text: str) -> InstanceJob:
     Raises:
         DocumentError: If it is no such text; names everything that is wrong with it.
     """
-    try:
-        document: Any = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DocumentError("the job", [f"it is no JSON: {error}"]) from error
-    return read_job(document)
+    return read_text(text, "job", job_from)
 
 
 def read_job(document: Any) -> InstanceJob:

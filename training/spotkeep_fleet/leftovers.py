@@ -9,9 +9,10 @@ List the resources first and read the record afterwards: what is recorded in bet
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .record import SNAPSHOT, VOLUME, FleetRecord, Retired
+from .record import SNAPSHOT, VOLUME, CurrentVolume, FleetRecord, Retired
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,24 @@ def leftovers(record: FleetRecord, resources: tuple[Resource, ...], *, keep_volu
         and found.operation <= record.operations
         and found.id not in record.kept
         and not _is_needed(record, found, keep_volume=keep_volume)
+    )
+
+
+def rebuilt(*, run: str, resources: Sequence[Resource], volume: CurrentVolume | None) -> FleetRecord:
+    """Give a record in place of one that is missing or unreadable, of a run of which no instance lives.
+
+    What cannot be told from EC2 alone is left to a person: nothing of it is deleted, and nothing is mounted.
+
+    Args:
+        run: The run's id.
+        resources: All volumes and snapshots with the run's tag.
+        volume: The run's only volume; None where there is none, or more than one.
+    """
+    return FleetRecord(
+        run=run,
+        volume=volume,
+        operations=max((found.operation or 0 for found in resources), default=0),
+        kept=() if volume is not None else tuple(found.id for found in resources),
     )
 
 

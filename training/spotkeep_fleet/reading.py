@@ -1,7 +1,12 @@
-"""Reads a JSON object field by field, and tells all that is wrong with it at once."""
+"""Reads a JSON object field by field, and tells all that is wrong with it at once.
+
+What it reads may be written by a training script, so everything has bounds: numbers are finite and not negative, texts
+and lists have a length, and a text is one that can be written again.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Callable, TypeVar
 
@@ -9,6 +14,19 @@ from .errors import DocumentError
 
 _T = TypeVar("_T")
 _NUMBER: tuple[type, ...] = (int, float)
+
+LARGEST_NUMBER = 2**53 - 1
+"""Up to here every whole number is a JSON number that all readers agree on: RFC 8259, section 6."""
+LATEST_SECONDS = 2**33
+"""Of a time in seconds since the epoch: in the year 2242."""
+LONGEST_DOCUMENT = 2**18
+"""Characters of a document; DynamoDB keeps 400 KB in an item."""
+LONGEST_TEXT = 2**16
+"""Characters of one text."""
+MOST_ITEMS = 1000
+"""Of one list or object."""
+_MOST_PROBLEMS = 20
+_SHOWN_CHARACTERS = 80
 
 
 class Reader:
@@ -40,26 +58,34 @@ class Reader:
         """Read one of several words."""
         found = self.text(name, default)
         if found not in choices:
-            self.problems.append(f"{self.where}.{name} is {found!r}; use one of {', '.join(choices)}")
+            shown = repr(found[:_SHOWN_CHARACTERS])
+            self.problems.append(f"{self.where}.{name} is {shown}; use one of {', '.join(choices)}")
             return default
         return found
 
-    def whole(self, name: str, default: int | None = None, *, at_least: int = 0) -> int:
+    def whole(self, name: str, default: int | None = None, *, at_least: int = 0, at_most: int = LARGEST_NUMBER) -> int:
         """Read a whole number."""
-        return self._checked(name, default, at_least=at_least)
+        return self._checked(name, default, at_least=at_least, at_most=at_most)
 
     def optional_whole(self, name: str, *, at_least: int = 0) -> int | None:
         """Read a whole number or null."""
-        return None if self._document.get(name) is None else self._checked(name, 0, at_least=at_least)
+        return None if self._document.get(name) is None else self.whole(name, 0, at_least=at_least)
 
-    def number(self, name: str, default: float | None = None) -> float:
-        """Read a number."""
-        return float(self._value(name, _NUMBER, "a number", default or 0.0, required=default is None))
+    def number(self, name: str, default: float | None = None, *, at_most: float = LARGEST_NUMBER) -> float:
+        """Read a number that is finite and not negative."""
+        found = self._value(name, _NUMBER, "a number", default or 0.0, required=default is None)
+        if not 0 <= found <= at_most:  # Nor is NaN.
+            self.problems.append(f"{self.where}.{name} is out of bounds; use a number from 0 to {at_most}")
+            return 0.0
+        return float(found)
 
-    def optional_number(self, name: str) -> float | None:
-        """Read a number or null."""
-        found = self._value(name, _NUMBER, "a number or null", None, required=False)
-        return None if found is None else float(found)
+    def time(self, name: str) -> float:
+        """Read a time in seconds since the epoch."""
+        return self.number(name, at_most=LATEST_SECONDS)
+
+    def optional_time(self, name: str) -> float | None:
+        """Read a time in seconds since the epoch, or null."""
+        return None if self._document.get(name) is None else self.time(name)
 
     def flag(self, name: str, *, default: bool) -> bool:
         """Read true or false."""
@@ -68,7 +94,7 @@ class Reader:
     def texts(self, name: str) -> tuple[str, ...]:
         """Read a list of texts; absent, it is empty."""
         found = self._value(name, (list,), "a list of texts", [], required=False)
-        if not all(isinstance(item, str) for item in found):
+        if not all(isinstance(item, str) and _writable(item) for item in found):
             self.problems.append(f"{self.where}.{name} holds something that is no text")
             return ()
         return tuple(found)
@@ -76,7 +102,7 @@ class Reader:
     def text_mapping(self, name: str) -> dict[str, str]:
         """Read an object whose values are texts; absent, it is empty."""
         found = self._value(name, (dict,), "an object of texts", {}, required=False)
-        if not all(isinstance(item, str) for item in found.values()):
+        if not all(isinstance(item, str) and _writable(item) for pair in found.items() for item in pair):
             self.problems.append(f"{self.where}.{name} holds a value that is no text")
             return {}
         return dict(found)
@@ -95,10 +121,12 @@ class Reader:
             for index, item in enumerate(found)
         )
 
-    def _checked(self, name: str, default: int | None, *, at_least: int) -> int:
+    def _checked(self, name: str, default: int | None, *, at_least: int, at_most: int) -> int:
         found: int = self._value(name, (int,), "a whole number", default or 0, required=default is None)
-        if found < at_least:
-            self.problems.append(f"{self.where}.{name} is {found}; use at least {at_least}")
+        if not at_least <= found <= at_most:
+            shown = str(found) if abs(found) <= LARGEST_NUMBER else "far too large"
+            self.problems.append(f"{self.where}.{name} is {shown}; use {at_least} to {at_most}")
+            return at_least
         return found
 
     def _value(self, name: str, kinds: tuple[type, ...], what: str, default: Any, *, required: bool) -> Any:
@@ -108,7 +136,33 @@ class Reader:
         if not isinstance(found, kinds) or (isinstance(found, bool) and bool not in kinds):
             self.problems.append(f"{self.where}.{name} is {_shown(found)}, not {what}")
             return default
+        if isinstance(found, (list, dict)) and len(found) > MOST_ITEMS:
+            self.problems.append(f"{self.where}.{name} has {len(found)} entries; use at most {MOST_ITEMS}")
+            return default
+        if isinstance(found, str) and not _writable(found):
+            self.problems.append(f"{self.where}.{name} is no text of at most {LONGEST_TEXT} characters")
+            return default
         return found
+
+
+def read_text(text: str, what: str, read: Callable[[Reader], _T]) -> _T:
+    """Read a document from its JSON text, or name what is wrong with it.
+
+    Args:
+        text: The text.
+        what: What it should be, for the message.
+        read: Reads its fields.
+
+    Raises:
+        DocumentError: If anything is wrong.
+    """
+    if len(text) > LONGEST_DOCUMENT:
+        raise DocumentError(f"the {what}", [f"it has {len(text)} characters; at most {LONGEST_DOCUMENT} are read"])
+    try:
+        document: Any = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DocumentError(f"the {what}", [f"it is no JSON: {str(error)[:_SHOWN_CHARACTERS]}"]) from error
+    return read_whole(document, what, read)
 
 
 def read_whole(document: Any, what: str, read: Callable[[Reader], _T]) -> _T:
@@ -125,8 +179,18 @@ def read_whole(document: Any, what: str, read: Callable[[Reader], _T]) -> _T:
     problems: list[str] = []
     result = read(Reader(document, where=what.replace(" ", "_"), problems=problems))
     if problems:
-        raise DocumentError(f"the {what}", problems)
+        more = [f"and {len(problems) - _MOST_PROBLEMS} more"] if len(problems) > _MOST_PROBLEMS else []
+        raise DocumentError(f"the {what}", [*problems[:_MOST_PROBLEMS], *more])
     return result
+
+
+def _writable(text: str) -> bool:
+    """Whether a text is short enough, and Unicode: half of a surrogate pair can be read, and written nowhere."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return len(text) <= LONGEST_TEXT
 
 
 def _shown(found: Any) -> str:

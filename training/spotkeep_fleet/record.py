@@ -11,11 +11,12 @@ docs/volume-protocol.md says what is written before each step, and what a crash 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from .errors import DocumentError
-from .reading import Reader, read_whole
+from .reading import Reader, read_text
 
 FLEET_SORT_KEY = "fleet"
 FLEET_PARTITION_PREFIX = "fleet#"
@@ -28,10 +29,14 @@ BLANK, SNAPSHOT, VOLUME = "blank", "snapshot", "volume"
 WAITING, TRAINING, FINISHED, FAILED = "waiting", "training", "finished", "failed"
 LONGEST_FAILURE = 1024
 """Of the reason of a failure, in characters; as SageMaker's FailureReason."""
+LONGEST_PROBLEM = 4096
+"""Of what went wrong last, in characters."""
 MOST_SETBACKS = 5
 """How many instances in a row may leave with something wrong before they trained; each of them costs a boot."""
 MOST_NOTICED = 20
 """Of the instances that left on a notice the record keeps so many; the functions read it every five minutes."""
+LARGEST_VOLUME_GIB = 2**16
+"""64 TiB: "Amazon EBS volume constraints", EBS user guide."""
 _FORMAT = 1
 _KINDS = (BLANK, SNAPSHOT, VOLUME)
 _STATES = (WAITING, TRAINING, FINISHED, FAILED)
@@ -256,7 +261,9 @@ def reopened(record: FleetRecord) -> FleetRecord:
 
 
 def encode(record: FleetRecord) -> str:
-    """Write a record as JSON text."""
+    """Write a record as JSON text, with words of a length that is read again."""
+    if record.problem is not None:
+        record = replace(record, problem=record.problem[:LONGEST_PROBLEM])
     return json.dumps({"format": _FORMAT, **asdict(record)}, separators=(",", ":"), allow_nan=False)
 
 
@@ -266,11 +273,34 @@ def decode(text: str) -> FleetRecord:
     Raises:
         DocumentError: If it is no such text; names everything that is wrong with it.
     """
-    try:
-        document: Any = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DocumentError("the fleet record", [f"it is no JSON: {error}"]) from error
-    return read_whole(document, "fleet record", _record_from)
+    return read_text(text, "fleet record", _record_from)
+
+
+def record_of(item: Mapping[str, Any], *, run: str) -> FleetRecord:
+    """Read a run's record from its item in the run table, as DynamoDB gives it.
+
+    Raises:
+        DocumentError: If it is none; names everything that is wrong with it.
+    """
+    text = _attribute(item, "record", "S")
+    if text is None:
+        raise DocumentError("the fleet record", ["the item's attribute `record` is no text"])
+    record = decode(text)
+    problems = []
+    if record.run != run:
+        problems.append("it is that of another run")
+    if _attribute(item, "version", "N") != str(record.version):
+        # Writers name the attribute: with two versions every write would be refused.
+        problems.append("the item's attribute `version` is not the record's version")
+    if problems:
+        raise DocumentError("the fleet record", problems)
+    return record
+
+
+def _attribute(item: Mapping[str, Any], name: str, kind: str) -> str | None:
+    attribute = item.get(name)
+    found = attribute.get(kind) if isinstance(attribute, Mapping) else None
+    return found if isinstance(found, str) else None
 
 
 def _record_from(reader: Reader) -> FleetRecord:
@@ -297,14 +327,14 @@ def _record_from(reader: Reader) -> FleetRecord:
 
 
 def _lease_from(reader: Reader) -> Lease:
-    return Lease(holder=reader.text("holder"), fence=reader.whole("fence"), expires_at=reader.number("expires_at"))
+    return Lease(holder=reader.text("holder"), fence=reader.whole("fence"), expires_at=reader.time("expires_at"))
 
 
 def _volume_from(reader: Reader) -> CurrentVolume:
     return CurrentVolume(
         id=reader.text("id"),
         zone=reader.text("zone"),
-        size_gb=reader.whole("size_gb"),
+        size_gb=reader.whole("size_gb", at_most=LARGEST_VOLUME_GIB),
         damage=reader.optional_text("damage"),
     )
 
@@ -326,11 +356,12 @@ def _retired_from(reader: Reader) -> Retired:
 
 
 def _stored_snapshot_from(reader: Reader) -> StoredSnapshot:
-    return StoredSnapshot(id=reader.text("id"), gib=reader.number("gib"), since=reader.number("since"))
+    gib = reader.number("gib", at_most=LARGEST_VOLUME_GIB)
+    return StoredSnapshot(id=reader.text("id"), gib=gib, since=reader.time("since"))
 
 
 def _departure_from(reader: Reader) -> Departure:
-    return Departure(instance=reader.text("instance"), at=reader.number("at"))
+    return Departure(instance=reader.text("instance"), at=reader.time("at"))
 
 
 def _training_from(reader: Reader) -> TrainingReport:
@@ -345,6 +376,6 @@ def _training_from(reader: Reader) -> TrainingReport:
         total_steps=reader.optional_whole("total_steps"),
         durable_step=reader.optional_whole("durable_step"),
         uploaded_step=reader.optional_whole("uploaded_step"),
-        heartbeat_at=reader.optional_number("heartbeat_at"),
+        heartbeat_at=reader.optional_time("heartbeat_at"),
         output_uri=reader.optional_text("output_uri"),
     )

@@ -33,6 +33,10 @@ BOOT_TAKES: Final = timedelta(minutes=20)
 """How long an instance may run before its agent takes the run's lease. A virtual one needs one to three minutes, bare
 metal five to fifteen; one that is silent for longer has no agent, and would bill for as long as its fleet is there."""
 
+PREPARES_WITHIN: Final = timedelta(hours=6)
+"""How long an instance may work on volume and data before it counts as training: max_run holds, whatever a record
+says or does not say. The first snapshot of a large volume takes hours."""
+
 VERSION_KNOWN_AFTER: Final = timedelta(minutes=1)
 """A version of a launch template that is NotFound for longer after it was made is gone."""
 
@@ -110,7 +114,7 @@ class InstanceLife(Record):
     @property
     def worked_until(self) -> datetime | None:
         """When its work ended: after a notice it may have waited for EC2; None while it goes on."""
-        return self.ended_at and min(self.noticed_at or self.ended_at, self.ended_at)
+        return self.ended_at and max(self.launched_at, min(self.noticed_at or self.ended_at, self.ended_at))
 
 
 class Transition(Record):
@@ -207,17 +211,23 @@ def opened(
     )
 
 
-def absorb(history: FleetHistory, *, seen: Seen, record: FleetRecord, now: datetime) -> FleetHistory:
+def absorb(
+    history: FleetHistory, *, seen: Seen, record: FleetRecord | None, now: datetime, unreadable: str | None = None
+) -> FleetHistory:
     """Take a look into account.
 
     Args:
         history: What is known.
         seen: What EC2 says.
-        record: What the instances say; read after EC2 was asked.
+        record: What the instances say; read after EC2 was asked. None when it is missing or unreadable.
         now: The time.
+        unreadable: What is wrong with the record, where it is missing or unreadable.
     """
     if history.over_at is not None:
         return history
+    if record is None:
+        # As if no instance had said anything: what follows from EC2 alone is decided all the same.
+        record = FleetRecord(run=history.run, problem=unreadable)
     lives = _with_training(_heard(_merged(history.lives, seen, now), record, now), record, now)
     ending = history.ending or _ending(history.model_copy(update={"lives": lives}), seen, record, now)
     if ending in _LEAVES and record.training.state == FINISHED:
@@ -234,8 +244,8 @@ def absorb(history: FleetHistory, *, seen: Seen, record: FleetRecord, now: datet
             "transitions": transitions,
             "ending": ending,
             "ending_at": history.ending_at or (now if ending else None),
-            "problem": record.problem or history.problem,
-            "waits_because": _waits_because(history, lives, seen),
+            "problem": (record.problem or history.problem or "")[:_LONGEST_REASON] or None,
+            "waits_because": (unreadable or "")[:_LONGEST_REASON] or _waits_because(history, lives, seen),
         }
     )
 
@@ -243,13 +253,13 @@ def absorb(history: FleetHistory, *, seen: Seen, record: FleetRecord, now: datet
 _LEAVES: Final = frozenset({Ending.STOPPED, Ending.FLEET_GONE, Ending.MAX_RUN, Ending.MAX_WAIT, Ending.FUTILE})
 
 
-def steps(history: FleetHistory, *, seen: Seen, record: FleetRecord, now: datetime) -> tuple[Step, ...]:
+def steps(history: FleetHistory, *, seen: Seen, record: FleetRecord | None, now: datetime) -> tuple[Step, ...]:
     """What is to be done now, in this order. Nothing for an attempt that goes on well, or is over.
 
     Args:
         history: The look already absorbed.
         seen: What EC2 says.
-        record: What the instances say.
+        record: What the instances say; None when it is missing or unreadable.
         now: The time.
     """
     if history.over_at is not None:
@@ -257,7 +267,7 @@ def steps(history: FleetHistory, *, seen: Seen, record: FleetRecord, now: dateti
     if history.ending is None:
         return (Step.TERMINATE,) if to_terminate(history, record=record, now=now) else ()
     todo: list[Step] = []
-    if history.ending in _LEAVES and not record.stop_requested:
+    if history.ending in _LEAVES and record is not None and not record.stop_requested:
         todo.append(Step.ASK_TO_STOP)
     if _may_launch(history, seen, now):
         todo.append(Step.DELETE_FLEET)
@@ -268,25 +278,28 @@ def steps(history: FleetHistory, *, seen: Seen, record: FleetRecord, now: dateti
     return tuple(todo)
 
 
-def to_terminate(history: FleetHistory, *, record: FleetRecord, now: datetime) -> tuple[str, ...]:
+def to_terminate(history: FleetHistory, *, record: FleetRecord | None, now: datetime) -> tuple[str, ...]:
     """The live instances that have nothing left to save, had their time, or never said a word. Their ids.
 
     Args:
         history: The look already absorbed.
-        record: What the instances say.
+        record: What the instances say; None when it is missing or unreadable: then each may have something to save.
         now: The time.
     """
     holder = None
-    if record.lease is not None and record.lease.expires_at > now.timestamp():
+    if record is not None and record.lease is not None and record.lease.expires_at > now.timestamp():
         holder = record.lease.holder
     if history.ending_at is None:
         # While another one holds the lease, an instance waits for it and cannot say anything.
         return () if holder is not None else tuple(life.instance_id for life in history.live if _silent(life, now))
     late = now - history.ending_at >= LEAVING_TAKES
-    return tuple(life.instance_id for life in history.live if late or life.instance_id != holder)
+    saves = (lambda _: True) if record is None else (lambda instance: instance == holder)
+    return tuple(life.instance_id for life in history.live if late or not saves(life.instance_id))
 
 
-def closed(history: FleetHistory, *, record: FleetRecord, charges: Charges | None, now: datetime) -> FleetHistory:
+def closed(
+    history: FleetHistory, *, record: FleetRecord | None, charges: Charges | None, now: datetime
+) -> FleetHistory:
     """The history of an attempt of which nothing runs any more."""
     ended = max((life.ended_at for life in history.lives if life.ended_at), default=history.ending_at) or now
     at = _in_order(history.transitions, ended)
@@ -411,7 +424,8 @@ def _heard(lives: Sequence[InstanceLife], record: FleetRecord, now: datetime) ->
         life.model_copy(
             update={
                 "heard_at": life.heard_at or (now if life.instance_id == holder else None),
-                "noticed_at": life.noticed_at or noticed.get(life.instance_id),
+                # EC2 announces to spot instances alone that it takes them.
+                "noticed_at": life.noticed_at or (noticed.get(life.instance_id) if life.spot else None),
             }
         )
         for life in lives
@@ -529,11 +543,8 @@ def _ending(history: FleetHistory, seen: Seen, record: FleetRecord, now: datetim
 
 def trained_seconds(history: FleetHistory, *, now: datetime) -> float:
     """How long its instances trained, in wall-clock seconds."""
-    return sum(
-        ((life.worked_until or now) - life.training_at).total_seconds()
-        for life in history.lives
-        if life.training_at is not None
-    )
+    since = [(life, life.training_at or life.launched_at + PREPARES_WITHIN) for life in history.lives]
+    return sum(max(0.0, ((life.worked_until or now) - began).total_seconds()) for life, began in since)
 
 
 def futile_lives(lives: Sequence[InstanceLife]) -> tuple[InstanceLife, ...]:

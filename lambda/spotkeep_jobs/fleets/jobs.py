@@ -7,10 +7,13 @@ one. `describe` asks and changes nothing.
 
 - create: the job and the fleet record, then the history, then the template's version, then the fleet, each with the
   launch's token.
-- a stop: written into the fleet record, which the instance reads every few seconds; the fleet is deleted, the instance
-  saves, leaves and shuts itself down.
+- a stop: written into the history, then into the fleet record, which the instance reads every few seconds; the fleet is
+  deleted, the instance saves, leaves and shuts itself down.
 - an end: the fleet is deleted first, so that nothing follows; the instance is terminated when it has let go of lease
   and volume. Only when nothing runs any more is the job over.
+
+Instances write the fleet record, so it may be missing, unreadable, or another one each time it is looked at. None of
+this stands before a stop, a limit or the end: these follow from EC2 and from the history, which functions alone write.
 """
 
 from __future__ import annotations
@@ -23,8 +26,10 @@ from typing import Any, Final
 
 from spotkeep_fleet import record as fleet_record
 from spotkeep_fleet.errors import DocumentError
+from spotkeep_fleet.leftovers import Resource, rebuilt
 from spotkeep_fleet.record import FleetRecord
 from spotkeep_fleet.snapshot_storage import snapshot_gib_hours
+from spotkeep_fleet.tags import RUN_TAG, operation_of
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError, TrainingJobNotFoundError
 from spotkeep_jobs.facts.price_book import StoragePrices
 from spotkeep_jobs.facts.record import Charges
@@ -39,6 +44,10 @@ from spotkeep_jobs.fleets.records import FleetRecordChangedError, FleetRecords
 
 _TRIES: Final = 6
 _JOB_NAME: Final = re.compile(r"(?P<run>.+)-(?P<attempt>[1-9][0-9]{0,5})")
+_WRITTEN_BY_OTHERS: Final = (
+    "Spotkeep writes no such thing, but a training script with its instance's role can: look at the script. "
+    "`spotkeep stop` ends the run; resumed, it goes on from its volume, or from S3"
+)
 _TEMPLATE_NOT_FOUND: Final = re.compile(r"LaunchTemplate.*NotFound")
 _EVENTS_ARE_LATE: Final = timedelta(minutes=2)
 """A fleet's events can be described up to half a minute after they happened: "EC2 Fleet events", EC2 guide."""
@@ -50,7 +59,7 @@ class _Observed:
 
     Attributes:
         history: What is known of it.
-        record: What its instances say; None when it is gone, of an attempt that is over.
+        record: What its instances say; None when it is missing or unreadable.
         seen: What EC2 says; None of an attempt that is over.
         at: When.
     """
@@ -148,10 +157,12 @@ class FleetJobs:
                 )
             if history.over_at is not None:
                 return False
-            record = self._record(run)
+            record, _ = self._record(run)
+            done = record is not None and record.training.over
             try:
-                if record is not None and not record.stop_requested:
-                    self._records.write_record(replace(record, stop_requested=True), now=self._now())
+                if history.ending is None and not done:
+                    stopped = {"ending": Ending.STOPPED, "ending_at": self._now()}
+                    history = self._records.write_history(history.model_copy(update=stopped))
                 self._reconcile(history)
             except FleetRecordChangedError:
                 continue
@@ -172,11 +183,11 @@ class FleetJobs:
             job = self._records.job(launch.run)
             if job is not None and job.attempt == launch.attempt:
                 return
-            record = None if job is None else self._record(launch.run)
-            if record is None:
+            if job is None:
                 following = fleet_record.opened(run=launch.run, volume=self._brought_volume(launch))
             else:
-                following = fleet_record.reopened(record)
+                record, _ = self._record(launch.run)
+                following = fleet_record.reopened(record or self._rebuilt(launch.run))
             over = None if job is None else job.attempt
             try:
                 self._records.write_with_job(following, job=launch.instance_job, over=over, now=self._now())
@@ -232,7 +243,7 @@ class FleetJobs:
         if observed is None:
             return None
         following, record = observed.history, observed.record
-        if observed.seen is None or record is None:
+        if observed.seen is None:
             return histories.as_training_job(following, record)
         if following != history:
             following = self._records.write_history(following)
@@ -244,7 +255,7 @@ class FleetJobs:
         """Read what EC2 and the record say, and add it to the history. None for an attempt that has no fleet."""
         now = self._now()
         if history.over_at is not None:
-            return _Observed(history=history, record=self._record(history.run), seen=None, at=now)
+            return _Observed(history=history, record=self._record(history.run)[0], seen=None, at=now)
         following = history
         if history.fleet_id is None:
             found = self._ec2.find_fleet(history.marks["SPOTKEEP_LAUNCH"])
@@ -253,11 +264,10 @@ class FleetJobs:
             following = history.model_copy(update={"fleet_id": found})
         seen = self._seen(following)
         # Read after EC2 was asked: what it says of an instance that EC2 did not show yet is told next time.
-        record = self._record(history.run)
-        if record is None:
-            raise _busy("GetItem", f"the fleet record of {history.run} is gone; restore the item, or stop the run")
-        following = histories.absorb(following, seen=seen, record=record, now=now)
-        if following.ending is Ending.FUTILE and history.ending is None and record.problem is None:
+        record, problem = self._record(history.run)
+        following = histories.absorb(following, seen=seen, record=record, now=now, unreadable=problem)
+        says_why = record is None or record.problem is not None
+        if following.ending is Ending.FUTILE and history.ending is None and not says_why:
             following = self._with_last_words(following)
         return _Observed(history=following, record=record, seen=seen, at=now)
 
@@ -279,18 +289,17 @@ class FleetJobs:
         return Seen(fleet=fleet, instances=own, events=events)
 
     def _do(
-        self, step: Step, history: FleetHistory, record: FleetRecord, *, now: datetime
-    ) -> tuple[FleetHistory, FleetRecord]:
+        self, step: Step, history: FleetHistory, record: FleetRecord | None, *, now: datetime
+    ) -> tuple[FleetHistory, FleetRecord | None]:
         match step:
             case Step.ASK_TO_STOP:
-                record = self._records.write_record(replace(record, stop_requested=True), now=now)
+                record = self._ask_to_stop(record, now=now)
             case Step.DELETE_FLEET:
                 self._ec2.delete_fleet(history.fleet_id or "")
             case Step.TERMINATE:
                 self._ec2.terminate(histories.to_terminate(history, record=record, now=now))
             case Step.CLOSE:
-                if not record.ended:
-                    record = self._records.write_record(replace(record, ended=True, lease=None), now=now)
+                record = self._end_record(history, record, now=now)
                 if history.template_version is not None:
                     self._ec2.delete_template_version(history.template_id, history.template_version)
                 charges = self._charges(history, record, until=now)
@@ -298,7 +307,44 @@ class FleetJobs:
                 history = self._records.write_history(history)
         return history, record
 
-    def _charges(self, history: FleetHistory, record: FleetRecord, *, until: datetime) -> Charges | None:
+    def _ask_to_stop(self, record: FleetRecord | None, *, now: datetime) -> FleetRecord | None:
+        """A few times: an instance that never stops writing is terminated in time all the same."""
+        for _ in range(_TRIES):
+            if record is None or record.stop_requested:
+                return record
+            try:
+                return self._records.write_record(replace(record, stop_requested=True), now=now)
+            except FleetRecordChangedError:
+                record, _problem = self._record(record.run)
+        return record
+
+    def _end_record(self, history: FleetHistory, record: FleetRecord | None, *, now: datetime) -> FleetRecord | None:
+        """Over whatever is there: no instance of the attempt lives. The record of a later attempt is left alone."""
+        if record is not None and record.ended:
+            return record
+        job = self._records.job(history.run)
+        if job is None or job.attempt != history.attempt:
+            return record
+        ended = replace(record or self._rebuilt(history.run), ended=True, lease=None)
+        for _ in range(_TRIES):
+            try:
+                return self._records.write_with_job(ended, job=job, over=job.attempt, now=now)
+            except FleetRecordChangedError:
+                continue
+        return record
+
+    def _rebuilt(self, run: str) -> FleetRecord:
+        """A record from what EC2 shows of a run of which no instance lives."""
+        stored = [found for found in self._ec2.stored(deployment=self._deployment) if found.tags.get(RUN_TAG) == run]
+        volumes = [found.id for found in stored if found.kind == fleet_record.VOLUME]
+        only = self._ec2.volume(volumes[0]) if len(volumes) == 1 else None
+        return rebuilt(
+            run=run,
+            resources=[Resource(found.kind, found.id, operation_of(found.tags), found.attached) for found in stored],
+            volume=None if only is None else fleet_record.CurrentVolume(only.id, only.zone, only.size_gb),
+        )
+
+    def _charges(self, history: FleetHistory, record: FleetRecord | None, *, until: datetime) -> Charges | None:
         if not history.lives:
             return None
         spot = [life for life in history.lives if life.spot]
@@ -312,7 +358,7 @@ class FleetJobs:
             )
         job = self._records.job(history.run)
         storage = None
-        if record.volume is not None and job is not None:
+        if record is not None and record.volume is not None and job is not None:
             spec, known = job.volume, self._storage_prices()
             storage = Storage(
                 size_gb=record.volume.size_gb,
@@ -331,11 +377,13 @@ class FleetJobs:
             storage=storage,
         )
 
-    def _record(self, run: str) -> FleetRecord | None:
+    def _record(self, run: str) -> tuple[FleetRecord | None, str | None]:
+        """The fleet record, or None and what is wrong with it."""
         try:
-            return self._records.record(run)
+            record = self._records.record(run)
         except DocumentError as error:
-            raise _busy("GetItem", str(error)) from error
+            return None, f"{error}\n{_WRITTEN_BY_OTHERS}"
+        return record, f"the fleet record is missing. {_WRITTEN_BY_OTHERS}" if record is None else None
 
 
 class NoFleets:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from botocore.exceptions import ClientError
 
 from spotkeep_fleet.instance_job import InstanceJob, decode_job, encode_job, fleet_job_key
-from spotkeep_fleet.record import FleetRecord, decode, encode, fleet_key
+from spotkeep_fleet.record import FleetRecord, encode, fleet_key, record_of
 from spotkeep_jobs.aws.table_items import CANCELLED_CODES
 from spotkeep_jobs.errors import RunTableError
 from spotkeep_jobs.facts.record import format_time
@@ -107,7 +107,7 @@ class DynamoFleetRecords:
     def record(self, run: str, /) -> FleetRecord | None:
         """Read the fleet record; see `FleetRecords.record`."""
         item = self._get(*fleet_key(run))
-        return None if item is None else decode(item["record"]["S"])
+        return None if item is None else record_of(item, run=run)
 
     def write_record(self, record: FleetRecord, /, *, now: datetime) -> FleetRecord:
         """Write the fleet record; see `FleetRecords.write_record`."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from spotkeep_agent.errors import AwsRefusedError
 from spotkeep_fleet.instance_job import InstanceJob, decode_job, fleet_job_key
-from spotkeep_fleet.record import FleetRecord, decode, encode, fleet_key
+from spotkeep_fleet.record import FleetRecord, encode, fleet_key, record_of
 
 from .calls import AwsCalls
 
@@ -30,6 +30,7 @@ class FleetRecords:
     def __init__(self, calls: AwsCalls, *, table: str, run: str) -> None:
         self._calls = calls
         self._table = table
+        self._run = run
         self._key = _key(fleet_key(run))
         self._job_key = _key(fleet_job_key(run))
 
@@ -49,7 +50,7 @@ class FleetRecords:
             DocumentError: If it cannot be understood.
         """
         item = self._get(self._key)
-        return None if item is None else decode(item["record"]["S"])
+        return None if item is None else record_of(item, run=self._run)
 
     def write(self, record: FleetRecord) -> None:
         """Write it over the version it was read with.

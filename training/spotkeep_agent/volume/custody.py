@@ -115,7 +115,7 @@ class Custody:
             change: Gives the changed record; called again when somebody else wrote meanwhile.
 
         Raises:
-            LeaseLostError: If the lease is not ours any more.
+            LeaseLostError: If the lease is not ours any more, or nobody can tell because the record is unreadable.
             ConnectionError: If the record cannot be reached now.
         """
         with self._lock:
@@ -157,6 +157,9 @@ class Custody:
     def _read(self) -> FleetRecord:
         action = do.ReadRecord()
         result = self._carrier.perform(action, None)
+        if isinstance(result, Refused) and result.code == "Record":
+            self.situation = absorb(self.situation, action, result)
+            raise LeaseLostError(result.message)
         if not isinstance(result, Done):
             raise ConnectionError(result.message)
         self.situation = absorb(self.situation, action, result)
