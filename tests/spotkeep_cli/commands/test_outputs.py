@@ -11,6 +11,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from spotkeep_cli.errors import ExitCode
+from spotkeep_jobs.facts.caller import Caller
 from spotkeep_jobs.facts.states import AttemptState, EndReason, RunState
 
 
@@ -132,6 +133,18 @@ def test_a_run_that_waits_on_ec2_says_why_until_it_ends(deployment: Any, spotkee
     deployment.runs.add(waits.model_copy(update={"run": "ended-1", "state": RunState.STOPPED}))
     assert f"waits, says EC2  {because}" in spotkeep("describe", "waits-1", columns=120).stdout
     assert because not in spotkeep("describe", "ended-1", columns=120).stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "verified", "shown"), [("ada", True, []), ("op", True, ["op"]), ("op", False, ["op, not verified"])]
+)
+def test_who_launched_a_run_is_shown_where_it_is_not_its_owner(
+    deployment: Any, spotkeep: Any, make: Any, name: str, verified: bool, shown: list[str]
+) -> None:
+    caller = Caller(arn=f"arn:aws:sts::111122223333:assumed-role/People/{name}", name=name, verified=verified)
+    deployment.runs.add(make.run("hers-1", launched_by=caller))
+    lines = spotkeep("describe", "hers-1").stdout.splitlines()
+    assert [line.partition("launched by")[2].strip() for line in lines if "launched by" in line] == shown
 
 
 @pytest.mark.parametrize("command", ["ps", "describe digits", "savings", "stop digits", "stop resnet -y"])
