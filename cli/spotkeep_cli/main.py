@@ -4,6 +4,7 @@ Nothing heavy is imported here, so that `spotkeep --help` is instant: each comma
 """
 
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib import metadata
 from typing import Annotated, Any
@@ -74,7 +75,7 @@ app = typer.Typer(
     name="spotkeep",
     cls=SpotkeepGroup,
     no_args_is_help=True,
-    pretty_exceptions_show_locals=False,
+    pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
@@ -137,7 +138,11 @@ app.add_typer(local_commands.app, name="local", rich_help_panel=_LOCAL)
 
 def main() -> None:
     """The console script."""
-    app(prog_name="spotkeep")
+    try:
+        app(prog_name="spotkeep")
+    except Exception:  # noqa: BLE001 - Python would print the error as it is, with what it quotes of a job's
+        Terminal().remark(traceback.format_exc().rstrip())
+        sys.exit(ExitCode.UNEXPECTED)
 
 
 def _usage_error(error: typer.TyperException) -> UsageError:

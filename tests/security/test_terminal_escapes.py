@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from rich.table import Table
 from rich.text import Text
 
+from spotkeep_cli import main
 from spotkeep_cli.deployment import LogLine
 from spotkeep_cli.errors import LocalFailureError
 from spotkeep_cli.following import Wrote
@@ -184,6 +185,22 @@ def test_all_output_passes_the_one_place() -> None:
             calls = [ast.unparse(node.func) for node in ast.walk(ast.parse(path.read_text())) if type(node) is ast.Call]
             found |= {(name, by.rpartition(".")[2]) for by in calls if by in OTHER_WAYS or by.endswith("stdout.write")}
     assert found <= known
+
+
+def test_an_error_that_nobody_expected_steers_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError(f"the record says {CLIPBOARD}")
+
+    monkeypatch.setattr(main.sys, "argv", ["spotkeep", "schema"])
+    monkeypatch.setattr("spotkeep_cli.job_schema.job_file_schema", fail)
+    with pytest.raises(SystemExit) as left:
+        main.main()
+    printed = capsys.readouterr().err
+    assert left.value.code == 1
+    assert "the record says \\x1b]52" in printed
+    assert not steering_in(printed)
 
 
 class Sns:
