@@ -510,8 +510,8 @@ class Agent:
         self._event("uploaded", step=step)
 
     def _event(self, name: str, **fields: Any) -> None:
-        record = self._custody.situation.record
-        launch = None if record is None else record.job.launch
+        job = self._custody.situation.job
+        launch = None if job is None else job.launch
         self._on_line(event_line(name, time_seconds=time.time(), fields=fields, launch=launch).rstrip("\n"))
 
     def _put(self, event: str, **fields: Any) -> None:
