@@ -24,6 +24,12 @@ def test_an_event_is_one_line_with_its_name_and_time(job_events, monkeypatch):
     assert job_events() == [{"event": "saved", "time": 1234.568, "step": 3, "bytes": 10}]
 
 
+def test_in_a_job_that_was_launched_an_event_carries_the_id_of_the_launch(job_events, monkeypatch):
+    monkeypatch.setenv("SPOTKEEP_LAUNCH", "feed")
+    events.emit("saved", step=3, launch="another")
+    assert job_events()[0]["launch"] == "feed"
+
+
 @given(text=st.text(), number=st.floats())
 def test_an_event_is_one_line_of_json_whatever_it_says(text, number):
     line = events.event_line("fallback", time_seconds=1.0, fields={"problem": text, "number": number})

@@ -85,6 +85,16 @@ def one_volume(cloud: Cloud) -> None:
     assert not cloud.record.retired
 
 
+def test_every_event_of_an_instance_carries_the_id_of_the_launch(cloud: Cloud, launch: Callable[..., None]) -> None:
+    """The agent's own and those of the library in the training: lines without it are read by no function."""
+    launch(launch="feed" * 8)
+    instance = cloud.boot("us-east-1a")
+    assert instance.finish() == 0
+    told = [json.loads(line.partition("spotkeep-event: ")[2]) for line in instance.lines if "spotkeep-event: " in line]
+    assert {"start", "finish", "instance-training", "instance-left"} <= {event["event"] for event in told}
+    assert {event.get("launch") for event in told} == {"feed" * 8}
+
+
 def test_a_run_from_its_first_boot_to_its_end(cloud: Cloud, launch: Callable[..., None]) -> None:
     launch()
     assert cloud.boot("us-east-1a").finish() == 0

@@ -29,6 +29,11 @@ def environment(**changes: Any) -> dict[str, str]:
     )
 
 
+def test_the_training_knows_the_id_of_its_launch_whatever_its_job_says() -> None:
+    found = environment(environment={"SPOTKEEP_LAUNCH": "another"}, launch="feed")
+    assert found["SPOTKEEP_LAUNCH"] == "feed"
+
+
 def test_the_training_gets_its_job_and_not_what_is_the_agents() -> None:
     found = environment(environment={"EPOCHS": "3", "SPOTKEEP_EVENTS": "off"}, attempt=2)
     assert found["EPOCHS"] == "3"
@@ -85,6 +90,17 @@ sys.exit(9)
     assert process.wait(30) == 9
     assert sorted(lines)[:2] == ["error", "hello"]
     assert events == [{"event": "saved", "step": 3}]
+
+
+def test_a_line_that_is_nested_deep_does_not_end_the_reading(tmp_path: Path) -> None:
+    events: list[Mapping[str, Any]] = []
+    program = """
+print('spotkeep-event: ' + '[' * 100_000)
+print('spotkeep-event: {"event": "saved", "step": 4}')
+"""
+    process = start(tmp_path, program, [], events)
+    assert process.wait(30) == 0
+    assert events == [{"event": "saved", "step": 4}]
 
 
 def test_all_that_it_started_is_ended_with_it(tmp_path: Path) -> None:
