@@ -8,27 +8,31 @@ from aws_cdk import CfnOutput, Environment, Fn, PermissionsBoundary, Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from spotkeep_constructs.dependency_layer import LayerBuilder
 from spotkeep_constructs.fleets import Fleets
+from spotkeep_constructs.instance_credentials import InstanceCredentials
 from spotkeep_constructs.instance_log import InstanceLog, group_name
 from spotkeep_constructs.instance_role import InstanceRole
 from spotkeep_constructs.job_function import JobFunction
 from spotkeep_constructs.network import ExistingNetwork, Network
+from spotkeep_constructs.run_role import RunRole
 from spotkeep_constructs.spot_launch_template import SpotLaunchTemplate
 from spotkeep_constructs.training_bundle import TrainingBundle
 from spotkeep_constructs.volume_key import VolumeKey
 from spotkeep_fleet.user_data import BootInputs
-from stacks.function_platform import log_retention
+from stacks.function_platform import function_platform, log_retention
 from stacks.project import Project
 from stacks.settings import Settings
 from stacks.storage_stack import StorageStack
 
 
 class ComputeStack(Stack):
-    """The network, the instances' role and log, and the launch template.
+    """The network, the instances' roles and log, the function that gives credentials, and the launch template.
 
     Attributes:
         network: The network.
-        role: The instances' role.
+        role: What instances are launched with.
+        credentials: The function that gives them the credentials of their run.
         log: Where trainings on instances print to.
         template: The launch template.
         launch_template_id: Its id.
@@ -41,6 +45,7 @@ class ComputeStack(Stack):
         *,
         settings: Settings,
         project: Project,
+        build_layer: LayerBuilder,
         storage: StorageStack,
         env: Environment,
         permissions_boundary: PermissionsBoundary | None,
@@ -52,6 +57,7 @@ class ComputeStack(Stack):
             id: Stack id.
             settings: The deployment's settings.
             project: Where code is found and kept.
+            build_layer: Builds the dependency layer.
             storage: The stack of bucket and table.
             env: Account and region.
             permissions_boundary: Bounds every role of the stack.
@@ -88,18 +94,29 @@ class ComputeStack(Stack):
         self.log = InstanceLog(
             self, "Log", deployment=settings.deployment, retention=log_retention(settings.log_retention_days)
         )
-        self.role = InstanceRole(
+        instances = InstanceRole(self, "Instance", checkpoints=storage.checkpoints, data=storage.data)
+        self.role = instances.role
+        self.credentials = InstanceCredentials(
             self,
-            "Instance",
+            "Credentials",
             deployment=settings.deployment,
+            platform=function_platform(self, settings=settings, project=project, build_layer=build_layer),
+            instances=instances,
+        )
+        run = RunRole(
+            self,
+            "Run",
+            deployment=settings.deployment,
+            assumed_by=self.credentials.role,
             checkpoints=storage.checkpoints,
             run_table=storage.run_table,
             log=self.log,
             data=storage.data,
-        ).role
+        )
+        self.credentials.give(run)
         key_arn = settings.volume_kms_key_arn
         if key_arn is not None:
-            VolumeKey(self, "VolumeKey", key_arn=key_arn, instance_role=self.role)
+            VolumeKey(self, "VolumeKey", key_arn=key_arn, run_role=run.role)
         self.template = SpotLaunchTemplate(
             self,
             "Spot",
@@ -112,6 +129,7 @@ class ComputeStack(Stack):
                 region=self.region,
                 run_table=storage.run_table.table.table_name,
                 deployment=settings.deployment,
+                credentials_function=self.credentials.function.function.function_name,
             ),
             ami=settings.instance_ami,
             volume_gb=settings.instance_volume_gb,

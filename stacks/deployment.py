@@ -57,6 +57,7 @@ class Deployment:
                 f"{prefix}-Compute",
                 settings=settings,
                 project=project,
+                build_layer=build,
                 storage=self.storage,
                 env=env,
                 permissions_boundary=boundary,

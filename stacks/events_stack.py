@@ -183,6 +183,8 @@ class EventsStack(Stack):
             needs=[self.tracker, self.warm_pools, self.topics, job_events, clock, watch, *follow_fleets],
         )
         functions = [jobs.launcher, self.tracker, self.warm_pools, self.reconciler]
+        if compute is not None:
+            functions.append(compute.credentials.function)
         if settings.slack_channel or settings.teams_channel:
             ChatChannels(
                 self,

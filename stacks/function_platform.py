@@ -25,6 +25,7 @@ AWS_SERVICES = (
     "secretsmanager",
     "sns",
     "sqs",
+    "sts",
 )
 """The services that functions make clients of; the layer describes no other to boto3.
 

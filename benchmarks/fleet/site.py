@@ -15,9 +15,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from benchmarks.fleet.credentials import place_credentials_function
 from spotkeep_constructs.training_bundle import bundle_bytes
 from spotkeep_fleet.record import FleetRecord, opened
-from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
+from spotkeep_fleet.tags import ATTEMPT_TAG, CHECKPOINTS_TAG, DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_fleet.user_data import BootInputs, user_data
 from spotkeep_jobs.fleets.records import DynamoFleetRecords
 from spotkeep_local.ec2.market import PoolChange
@@ -71,19 +72,28 @@ class Site:
         iam.create_role(RoleName=self.run, AssumeRolePolicyDocument=json.dumps(policy))
         iam.create_instance_profile(InstanceProfileName=self.run)
         iam.add_role_to_instance_profile(InstanceProfileName=self.run, RoleName=self.run)
+        function = f"{self.run}-instance_credentials"
+        place_credentials_function(local, name=function, instance_role=self.run, deployment="spotkeep")
         self._inputs = BootInputs(
             bundle_uri=f"s3://{self.bucket}/spotkeep.pyz",
             bundle_sha256=hashlib.sha256(bundle).hexdigest(),
             region="us-east-1",
             run_table=table,
             deployment="spotkeep",
+            credentials_function=function,
         )
 
     def launch(self, job: InstanceJob) -> str:
         """Open the run's record and create its fleet. Gives the fleet's id."""
         opening = opened(run=self.run)
         self._records.write_with_job(opening, job=job, over=None, now=datetime.now(tz=UTC))
-        tags = [{"Key": RUN_TAG, "Value": self.run}, {"Key": DEPLOYMENT_TAG, "Value": "spotkeep"}]
+        own = {
+            RUN_TAG: self.run,
+            DEPLOYMENT_TAG: "spotkeep",
+            ATTEMPT_TAG: str(job.attempt),
+            CHECKPOINTS_TAG: f"runs/{self.run}/checkpoints",
+        }
+        tags = [{"Key": key, "Value": value} for key, value in own.items()]
         made = self.ec2.create_launch_template(
             LaunchTemplateName=self.run,
             LaunchTemplateData={

@@ -168,7 +168,13 @@ class CheckpointBucket(Construct):
             grantee: The role jobs run with.
         """
         self.grant_read_runs(grantee)
-        self._allow_results(grantee)
+        # Not sources: no training changes what another one will execute.
+        allow(
+            grantee,
+            actions=["s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"],
+            resources=[self._objects(f"{RUNS_PREFIX}*/{part}/*") for part in ("checkpoints", "output")],
+            wildcard="Runs are named later: checkpoints and output of every run, and no other object of theirs.",
+        )
         # Encrypt: SageMaker asks for it where an output key is named.
         # Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_OutputDataConfig.html (KmsKeyId)
         self._allow_key(grantee, ["kms:Encrypt", "kms:GenerateDataKey"])
@@ -194,17 +200,40 @@ class CheckpointBucket(Construct):
         """
         allow(grantee, actions=["s3:DeleteObject"], resources=[self._objects(RUNS_PREFIX + "*")], wildcard=_EVERY_RUN)
 
-    def grant_train_on_instance(self, grantee: iam.IGrantable) -> None:
-        """Lets an EC2 instance read every run's objects, and write and delete results.
+    def grant_train_one_run(self, grantee: iam.IGrantable, *, runs: str, run: str, checkpoints: str) -> None:
+        """Lets a principal write the checkpoints and the output of one run, and read what its job may name.
+
+        A job names sources and channels below any run that its team may read, so reading is bound to these. A source is
+        not written: no training changes what another one, or its own next instance, will execute.
 
         Args:
-            grantee: The instances' role.
+            grantee: The role.
+            runs: The prefix of the runs that it reads; this one and the others may hold policy variables.
+            run: The run's id.
+            checkpoints: The prefix of its checkpoints.
         """
-        self.grant_read_runs(grantee)
-        self._allow_results(grantee)
+        allow(grantee, actions=["s3:GetBucketLocation"], resources=[self.bucket.bucket_arn])
+        allow(
+            grantee,
+            actions=["s3:ListBucket"],
+            resources=[self.bucket.bucket_arn],
+            conditions={"StringLike": {"s3:prefix": [f"{runs}/*"]}},
+        )
+        allow(
+            grantee,
+            actions=["s3:GetObject"],
+            resources=[self._objects(f"{runs}/*")],
+            wildcard="A job names sources and channels of other runs of its team.",
+        )
+        allow(
+            grantee,
+            actions=["s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"],
+            resources=[self._objects(f"{checkpoints}/*"), self._objects(f"{runs}/{run}/output/*")],
+            wildcard="Checkpoints and output of the one run that the session's tags name.",
+        )
         # What an interrupted upload left is found by it; S3 knows no prefix for it in IAM.
         allow(grantee, actions=["s3:ListBucketMultipartUploads"], resources=[self.bucket.bucket_arn])
-        self._allow_key(grantee, ["kms:GenerateDataKey"])
+        self._allow_key(grantee, ["kms:Decrypt", "kms:GenerateDataKey"])
 
     def grant_put_sources(self, grantee: iam.IGrantable) -> None:
         """Lets a principal upload the source archive of a run, and nothing else.
@@ -276,15 +305,6 @@ class CheckpointBucket(Construct):
             actions=["kms:CreateGrant"],
             resources=[self.key.key_arn],
             conditions={"Bool": {"kms:GrantIsForAWSResource": "true"}},
-        )
-
-    def _allow_results(self, grantee: iam.IGrantable) -> None:
-        """Checkpoints and output. Not sources: no training changes what another one will execute."""
-        allow(
-            grantee,
-            actions=["s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"],
-            resources=[self._objects(f"{RUNS_PREFIX}*/{part}/*") for part in ("checkpoints", "output")],
-            wildcard="Runs are named later: checkpoints and output of every run, and no other object of theirs.",
         )
 
     def _objects(self, pattern: str) -> str:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from aws_cdk import aws_events as events
 from constructs import Construct
 
-from spotkeep_constructs.instance_role import AGENT_DETAIL_TYPE, AGENT_EVENT_SOURCE
 from spotkeep_constructs.job_events import JobEvents
+from spotkeep_constructs.run_role import AGENT_DETAIL_TYPE, AGENT_EVENT_SOURCE
 
 DETAIL_TYPES = {
     "FleetChange": (

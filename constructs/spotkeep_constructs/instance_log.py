@@ -80,15 +80,17 @@ class InstanceLog(Construct):
             removal_policy=RemovalPolicy.DESTROY,
         )
 
-    def grant_write(self, grantee: iam.IGrantable) -> None:
-        """Lets a principal write streams of this group.
+    def grant_write(self, grantee: iam.IGrantable, *, stream: str) -> None:
+        """Lets a principal write one stream of this group, and make it.
+
+        CloudWatch Logs asks for both with the stream's ARN, and says so where it refuses.
 
         Args:
-            grantee: The instances' role.
+            grantee: The role.
+            stream: The stream's name; may hold policy variables.
         """
         allow(
             grantee,
             actions=["logs:CreateLogStream", "logs:PutLogEvents"],
-            resources=_arns(self, self._deployment),
-            wildcard=_EVERY_STREAM,
+            resources=[f"{_arns(self, self._deployment)[0]}:log-stream:{stream}"],
         )

@@ -61,14 +61,26 @@ def allow(
         acknowledge_wildcards(cast("Construct", grantee), resources=open_resources, reason=wildcard)
 
 
-def deny(grantee: iam.IGrantable, *, actions: Sequence[str], resources: Sequence[str]) -> None:
+def deny(
+    grantee: iam.IGrantable,
+    *,
+    actions: Sequence[str],
+    resources: Sequence[str] | None = None,
+    all_but: Sequence[str] | None = None,
+) -> None:
     """Keeps a principal from something, whatever else is ever attached to it.
 
     Args:
         grantee: A role or managed policy.
         actions: IAM actions; here a wildcard narrows.
-        resources: ARNs.
+        resources: ARNs; or, in their place:
+        all_but: ARNs that are not meant; all others are.
     """
     grantee.grant_principal.add_to_principal_policy(
-        iam.PolicyStatement(effect=iam.Effect.DENY, actions=list(actions), resources=list(resources))
+        iam.PolicyStatement(
+            effect=iam.Effect.DENY,
+            actions=list(actions),
+            resources=None if resources is None else list(resources),
+            not_resources=None if all_but is None else list(all_but),
+        )
     )

@@ -1,6 +1,6 @@
 """A customer's own KMS key for what EC2 instances store on, and who has to be allowed to use it.
 
-The key is the customer's, and so is its policy: nothing here changes it. The instances' role gets what IAM can give;
+The key is the customer's, and so is its policy: nothing here changes it. The run role gets what IAM can give;
 for EC2's service-linked roles, whose policies nobody can change, the key's policy has to say it. The statements for it
 are an output, ready to be put in.
 
@@ -36,22 +36,22 @@ class VolumeKey(Construct):
         key_arn: Its ARN.
     """
 
-    def __init__(self, scope: Construct, id: str, *, key_arn: str, instance_role: iam.IRole) -> None:  # noqa: A002
+    def __init__(self, scope: Construct, id: str, *, key_arn: str, run_role: iam.IRole) -> None:  # noqa: A002
         """Lets the instances use the key, and says what its policy needs.
 
         Args:
             scope: Parent construct.
             id: Construct id.
             key_arn: The key; of this account or of another one.
-            instance_role: The instances' role: its agent makes volumes and attaches them.
+            run_role: What instances make volumes and attach them with.
         """
         super().__init__(scope, id)
         self.key_arn = key_arn
         via_ec2 = {"kms:ViaService": f"ec2.{Stack.of(self).region}.{Aws.URL_SUFFIX}"}
         for_ec2 = {"StringEquals": via_ec2, "Bool": {"kms:GrantIsForAWSResource": "true"}}
-        allow(instance_role, actions=_USE, resources=[key_arn], conditions={"StringEquals": via_ec2})
-        allow(instance_role, actions=["kms:CreateGrant"], resources=[key_arn], conditions=for_ec2)
-        principals = {"AWS": [*service_role_arns(self, FLEET_SERVICE_ROLES), instance_role.role_arn]}
+        allow(run_role, actions=_USE, resources=[key_arn], conditions={"StringEquals": via_ec2})
+        allow(run_role, actions=["kms:CreateGrant"], resources=[key_arn], conditions=for_ec2)
+        principals = {"AWS": [*service_role_arns(self, FLEET_SERVICE_ROLES), run_role.role_arn]}
 
         def statement(sid: str, actions: tuple[str, ...], conditions: dict[str, Any]) -> dict[str, Any]:
             return {

@@ -18,7 +18,7 @@ from spotkeep_jobs.decisions.rules.access import may_read
 from .conftest import EVERYTHING_SET, Templates
 from .test_permissions import Statement, listed, statements_of, text_of
 
-TRAINING_ROLES = ("ExecutionRole", "InstanceRole")
+TRAINING_ROLES = ("ExecutionRole", "RunRole", "InstanceRole")
 
 
 def about_data(templates: Templates, principal: str) -> list[tuple[str, str, Any]]:
@@ -27,6 +27,7 @@ def about_data(templates: Templates, principal: str) -> list[tuple[str, str, Any
     return sorted(
         (action, text_of(resource), statement.get("Condition"))
         for statement in statements_of(templates, principal)
+        if statement["Effect"] == "Allow"
         for action in listed(statement["Action"])
         for resource in listed(statement["Resource"])
         if named.search(text_of(resource))
@@ -34,8 +35,8 @@ def about_data(templates: Templates, principal: str) -> list[tuple[str, str, Any
 
 
 def test_a_training_reads_the_same_data_whatever_it_runs_on(templates_with_everything: Templates) -> None:
-    on_sagemaker, on_ec2 = (about_data(templates_with_everything, role) for role in TRAINING_ROLES)
-    assert on_sagemaker == on_ec2
+    on_sagemaker, on_ec2, as_instance = (about_data(templates_with_everything, role) for role in TRAINING_ROLES)
+    assert on_sagemaker == on_ec2 == as_instance
     assert [action for action, _, _ in on_ec2] == ["kms:Decrypt", *["s3:GetObject"] * 2, *["s3:ListBucket"] * 2]
 
 

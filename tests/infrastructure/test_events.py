@@ -191,7 +191,7 @@ def test_every_function_has_an_alarm_for_errors_and_one_for_lost_events(template
     waiting = watched.pop(("AWS/SQS", "ApproximateAgeOfOldestMessage", "Events"))
     assert set(watched) == {
         (namespace, metric, function)
-        for function in ("Launch", "Tracke", "WarmPo", "Reconc")
+        for function in ("Launch", "Tracke", "WarmPo", "Reconc", "Instan")
         for namespace, metric in (
             ("AWS/Lambda", "Errors"),
             ("AWS/SQS", "ApproximateNumberOfMessagesVisible"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spotkeep_constructs.instance_role import NEVER
+from spotkeep_constructs.instance_role import INVOCATIONS, NEVER
 
 from .conftest import Templates
 from .test_permissions import Statement, identity_policies, listed, statement_with, statements_of, text_of
@@ -31,7 +31,8 @@ def allowed(templates: Templates, principal: str, action: str) -> dict[str, dict
 
 def kinds(statement: Statement) -> Iterator[str]:
     for resource in listed(statement["Resource"]):
-        yield text_of(resource).rpartition(":")[2].partition("/")[0]
+        found = re.search(r":([a-z-]+)/", text_of(resource))
+        yield found[1] if found else text_of(resource)
 
 
 def null(*keys: str) -> dict[str, str]:
@@ -61,31 +62,40 @@ def test_users_see_of_iam_whether_fleets_and_drills_can_begin(
     assert seen(templates_without_fleets) == set()
 
 
-class TestInstances:
-    def test_attach_volumes_of_runs_to_themselves_and_to_no_other_instance(self, templates: Templates) -> None:
-        found = allowed(templates, "InstanceRole", "ec2:AttachVolume")
-        assert found["volume"] == {
-            "StringEquals": OF_THE_DEPLOYMENT,
-            "Null": null("aws:ResourceTag/spotkeep:run"),
-        }
-        itself = text_of(found["instance"]["ArnEquals"]["ec2:SourceInstanceARN"])
-        assert itself.endswith(":<AWS::AccountId>:instance/${ec2:InstanceID}")
-        assert set(found) == {"volume", "instance"}
+RUN = "${aws:PrincipalTag/run}"
+OF_THE_RUN = {**OF_THE_DEPLOYMENT, "aws:ResourceTag/spotkeep:run": RUN}
+ASKED_FOR_THE_RUN = {**ASKED_FOR, "aws:RequestTag/spotkeep:run": RUN}
 
-    def test_detach_volumes_of_runs_from_instances_of_runs(self, templates: Templates) -> None:
-        of_a_run = {"StringEquals": OF_THE_DEPLOYMENT, "Null": null("aws:ResourceTag/spotkeep:run")}
-        assert allowed(templates, "InstanceRole", "ec2:DetachVolume") == {"volume": of_a_run, "instance": of_a_run}
+
+class TestInstances:
+    """What they may do with the credentials of their run; whether another run's is among it: tests/security."""
+
+    def test_attach_volumes_of_their_run_to_themselves_and_to_no_other_instance(self, templates: Templates) -> None:
+        assert allowed(templates, "RunRole", "ec2:AttachVolume") == {
+            "volume": {"StringEquals": OF_THE_RUN},
+            "instance": {"StringEquals": OF_THE_RUN},
+        }
+        (itself,) = [
+            text_of(each["Resource"])
+            for each in statements_of(templates, "RunRole")
+            if "ec2:AttachVolume" in listed(each["Action"]) and "instance" in kinds(each)
+        ]
+        assert itself.endswith(":<AWS::AccountId>:instance/${aws:PrincipalTag/instance}")
+
+    def test_detach_volumes_of_their_run_from_its_instances(self, templates: Templates) -> None:
+        of_the_run = {"StringEquals": OF_THE_RUN}
+        assert allowed(templates, "RunRole", "ec2:DetachVolume") == {"volume": of_the_run, "instance": of_the_run}
 
     @pytest.mark.parametrize(("action", "kind"), [("ec2:DeleteVolume", "volume"), ("ec2:DeleteSnapshot", "snapshot")])
-    @pytest.mark.parametrize("principal", ["InstanceRole", "Reconciler"])
-    def test_nobody_deletes_what_no_agent_made(
-        self, templates: Templates, action: str, kind: str, principal: str
-    ) -> None:
-        assert allowed(templates, principal, action) == {
+    def test_nobody_deletes_what_no_agent_made(self, templates: Templates, action: str, kind: str) -> None:
+        assert allowed(templates, "Reconciler", action) == {
             kind: {
                 "StringEquals": OF_THE_DEPLOYMENT,
                 "Null": null("aws:ResourceTag/spotkeep:run", "aws:ResourceTag/spotkeep:operation"),
             }
+        }
+        assert allowed(templates, "RunRole", action) == {
+            kind: {"StringEquals": OF_THE_RUN, "Null": null("aws:ResourceTag/spotkeep:operation")}
         }
 
     def test_nobody_else_deletes_volumes(self, templates_with_everything: Templates) -> None:
@@ -94,79 +104,85 @@ class TestInstances:
             for name, statement in identity_policies(templates_with_everything)
             if {"ec2:DeleteVolume", "ec2:DeleteSnapshot"} & set(listed(statement["Action"]))
         }
-        assert deleting == {"Instance", "Reconciler"}
+        assert deleting == {"Run", "Reconciler"}
 
     def test_make_volumes_and_snapshots_that_are_tagged_and_encrypted(self, templates: Templates) -> None:
-        tagged = null("aws:RequestTag/spotkeep:run", "aws:RequestTag/spotkeep:operation")
-        volumes = allowed(templates, "InstanceRole", "ec2:CreateVolume")
-        assert volumes["volume"] == {
-            "StringEquals": ASKED_FOR,
-            "Null": tagged,
-            "Bool": {"ec2:Encrypted": "true"},
+        tagged = {"StringEquals": ASKED_FOR_THE_RUN, "Null": null("aws:RequestTag/spotkeep:operation")}
+        making = [
+            (set(kinds(each)), each["Condition"])
+            for each in statements_of(templates, "RunRole")
+            if "ec2:CreateVolume" in listed(each["Action"])
+        ]
+        assert making == [
+            ({"volume"}, {**tagged, "Bool": {"ec2:Encrypted": "true"}}),
+            ({"snapshot"}, {"StringEquals": OF_THE_RUN}),
+            (
+                {"snapshot"},
+                {"StringEquals": OF_THE_DEPLOYMENT, "Null": {"aws:ResourceTag/spotkeep:run": "true"}},
+            ),
+        ]
+        assert allowed(templates, "RunRole", "ec2:CreateSnapshot") == {
+            "snapshot": tagged,
+            "volume": {"StringEquals": OF_THE_RUN},
         }
-        assert volumes["snapshot"] == {"StringEquals": OF_THE_DEPLOYMENT}
-        snapshots = allowed(templates, "InstanceRole", "ec2:CreateSnapshot")
-        assert snapshots["snapshot"] == {"StringEquals": ASKED_FOR, "Null": tagged}
-        assert snapshots["volume"]["Null"] == null("aws:ResourceTag/spotkeep:run")
 
     def test_tag_nothing_but_what_they_make(self, templates: Templates) -> None:
-        condition = statement_with(templates, "InstanceRole", "ec2:CreateTags")["Condition"]
+        condition = statement_with(templates, "RunRole", "ec2:CreateTags")["Condition"]
         assert condition == {
-            "StringEquals": {"ec2:CreateAction": ["CreateVolume", "CreateSnapshot"], **ASKED_FOR},
+            "StringEquals": {"ec2:CreateAction": ["CreateVolume", "CreateSnapshot"], **ASKED_FOR_THE_RUN},
             "ForAllValues:StringEquals": {
                 "aws:TagKeys": ["spotkeep:deployment", "spotkeep:run", "spotkeep:operation", "Name"]
             },
         }
 
-    def test_write_fleet_records_and_nothing_else_of_the_run_table(self, templates: Templates) -> None:
-        for action, partitions in (
-            ("dynamodb:PutItem", ["fleet#*"]),
-            ("dynamodb:GetItem", ["fleet-job#*", "fleet#*"]),
+    def test_write_the_record_of_their_run_and_nothing_else_of_the_run_table(self, templates: Templates) -> None:
+        for action, keys in (
+            ("dynamodb:PutItem", [f"fleet#{RUN}"]),
+            ("dynamodb:GetItem", [f"fleet-job#{RUN}", f"fleet#{RUN}"]),
         ):
-            statement = statement_with(templates, "InstanceRole", action)
-            assert statement["Condition"] == {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": partitions}}
+            statement = statement_with(templates, "RunRole", action)
+            assert statement["Condition"] == {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": keys}}
             assert statement["Action"] == action
 
     def test_write_checkpoints_and_models_and_no_source(self, templates: Templates) -> None:
         for action in ("s3:PutObject", "s3:DeleteObject"):
-            resources = listed(statement_with(templates, "InstanceRole", action)["Resource"])
+            resources = listed(statement_with(templates, "RunRole", action)["Resource"])
             assert {text_of(resource).partition("/")[2] for resource in resources} == {
-                "runs/*/checkpoints/*",
-                "runs/*/output/*",
+                "${aws:PrincipalTag/checkpoints}/*",
+                f"${{aws:PrincipalTag/runs}}/{RUN}/output/*",
             }
 
-    def test_read_runs_and_agents_and_list_by_prefix(self, templates: Templates) -> None:
+    def test_read_runs_of_their_team_and_list_by_prefix(self, templates: Templates) -> None:
         read = {
             text_of(resource).partition("/")[2]
-            for statement in statements_of(templates, "InstanceRole")
+            for statement in statements_of(templates, "RunRole")
             if "s3:GetObject" in listed(statement["Action"])
             for resource in listed(statement["Resource"])
         }
-        assert read == {"runs/*", "bundles/*"}
-        listing = statement_with(templates, "InstanceRole", "s3:ListBucket")
-        assert listing["Condition"] == {"StringLike": {"s3:prefix": ["runs/*"]}}
+        assert read == {"${aws:PrincipalTag/runs}/*"}
+        listing = statement_with(templates, "RunRole", "s3:ListBucket")
+        assert listing["Condition"] == {"StringLike": {"s3:prefix": ["${aws:PrincipalTag/runs}/*"]}}
+
+    def test_fetch_agents_before_they_have_these(self, templates: Templates) -> None:
+        statement = statement_with(templates, "InstanceRole", "s3:GetObject")
+        assert text_of(statement["Resource"]).endswith("/bundles/*")
 
     def test_speak_as_agents_alone(self, templates: Templates) -> None:
-        statement = statement_with(templates, "InstanceRole", "events:PutEvents")
+        statement = statement_with(templates, "RunRole", "events:PutEvents")
         assert text_of(statement["Resource"]).endswith(":event-bus/default")
         assert statement["Condition"] == {
             "StringEquals": {"events:source": "spotkeep.agent", "events:detail-type": "Spotkeep Instance Change"}
         }
 
-    def test_write_their_own_log_group(self, templates: Templates) -> None:
-        statement = statement_with(templates, "InstanceRole", "logs:PutLogEvents")
-        assert {text_of(resource).rpartition(":log-group:")[2] for resource in statement["Resource"]} == {
-            "/spotkeep/spotkeep/instances",
-            "/spotkeep/spotkeep/instances:*",
-        }
+    def test_write_one_stream_of_their_log_group(self, templates: Templates) -> None:
+        statement = statement_with(templates, "RunRole", "logs:PutLogEvents")
+        assert text_of(statement["Resource"]).rpartition(":log-group:")[2] == (
+            f"/spotkeep/spotkeep/instances:log-stream:{RUN}-${{aws:PrincipalTag/attempt}}/algo-1-ec2"
+        )
 
     def test_cancel_no_fleet_launch_nothing_and_become_nobody_else_whatever_is_attached(
         self, templates: Templates
     ) -> None:
-        (denied,) = [each for each in statements_of(templates, "InstanceRole") if each["Effect"] == "Deny"]
-        assert denied["Resource"] == "*"
-        assert "Condition" not in denied
-        assert set(denied["Action"]) == set(NEVER)
         assert {
             "ec2:DeleteFleets",
             "ec2:ModifyFleet",
@@ -176,6 +192,13 @@ class TestInstances:
             "iam:*",
             "sts:AssumeRole",
         } <= set(NEVER)
+        (denied,) = [each for each in statements_of(templates, "RunRole") if each["Effect"] == "Deny"]
+        assert (denied["Resource"], set(denied["Action"])) == ("*", {*NEVER, *INVOCATIONS})
+        everywhere, functions = [each for each in statements_of(templates, "InstanceRole") if each["Effect"] == "Deny"]
+        assert (everywhere["Resource"], set(everywhere["Action"])) == ("*", set(NEVER))
+        assert text_of(functions["NotResource"]).startswith("<CredentialsFunction")
+        assert set(functions["Action"]) == set(INVOCATIONS)
+        assert not [each for each in (denied, everywhere, functions) if "Condition" in each]
 
 
 class TestThoseThatLaunchFleets:

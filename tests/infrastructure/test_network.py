@@ -39,7 +39,13 @@ def test_one_custom_resource_and_no_function_beside_our_own(templates: Templates
     names = {
         function["Properties"]["FunctionName"] for function in templates.resources("AWS::Lambda::Function").values()
     }
-    assert names == {"spotkeep-launcher", "spotkeep-tracker", "spotkeep-warm_pools", "spotkeep-reconciler"}
+    assert names == {
+        "spotkeep-launcher",
+        "spotkeep-tracker",
+        "spotkeep-warm_pools",
+        "spotkeep-reconciler",
+        "spotkeep-instance_credentials",
+    }
 
 
 def test_an_existing_network_is_used_by_its_ids(templates_with_everything: Templates) -> None:

@@ -168,6 +168,23 @@ EXPECTED_ACTIONS = {
         "iam:PassRole",
     },
     "InstanceRole": {
+        "kms:Decrypt",
+        "lambda:InvokeFunction",
+        "s3:GetObject",
+        "ssm:UpdateInstanceInformation",
+        "ssmmessages:CreateControlChannel",
+        "ssmmessages:CreateDataChannel",
+        "ssmmessages:OpenControlChannel",
+        "ssmmessages:OpenDataChannel",
+    },
+    "CredentialsFunction": {
+        *OWN_LOG_AND_TRACES,
+        "sqs:SendMessage",
+        "ec2:DescribeInstances",
+        "sts:AssumeRole",
+        "sts:TagSession",
+    },
+    "RunRole": {
         *OBJECT_READING,
         "s3:AbortMultipartUpload",
         "s3:DeleteObject",
@@ -190,11 +207,6 @@ EXPECTED_ACTIONS = {
         "events:PutEvents",
         "logs:CreateLogStream",
         "logs:PutLogEvents",
-        "ssm:UpdateInstanceInformation",
-        "ssmmessages:CreateControlChannel",
-        "ssmmessages:CreateDataChannel",
-        "ssmmessages:OpenControlChannel",
-        "ssmmessages:OpenDataChannel",
     },
 }
 
@@ -281,7 +293,7 @@ def test_the_webhook_reads_its_two_secrets_and_no_more(templates_with_everything
 def test_no_action_holds_a_wildcard_and_nothing_is_allowed_by_exclusion(any_templates: Templates) -> None:
     for name, statement in identity_policies(any_templates):
         if statement["Effect"] == "Deny":
-            assert name.startswith(("UsersPolicy", "InstanceRole")), name
+            assert name.startswith(("UsersPolicy", "InstanceRole", "RunRole")), name
             continue
         assert "NotAction" not in statement, name
         assert "NotResource" not in statement, name
@@ -334,7 +346,7 @@ def test_roles_trust_one_service_and_where_aws_offers_it_one_account(any_templat
     for name, role in any_templates.resources("AWS::IAM::Role").items():
         (statement,) = role["Properties"]["AssumeRolePolicyDocument"]["Statement"]
         trusted[re.split(r"Role", name)[0]] = (
-            statement["Principal"]["Service"],
+            statement["Principal"].get("Service") or text_of(statement["Principal"]["AWS"]).partition("Role")[0],
             "aws:SourceAccount" in json.dumps(statement.get("Condition", {})),
         )
     by_setting = {
@@ -351,6 +363,8 @@ def test_roles_trust_one_service_and_where_aws_offers_it_one_account(any_templat
         "Tracker": ("lambda.amazonaws.com", False),
         "Reconciler": ("lambda.amazonaws.com", False),
         "Instance": ("ec2.amazonaws.com", False),
+        "CredentialsFunction": ("lambda.amazonaws.com", False),
+        "Run": ("<CredentialsFunction", False),
     }
     assert {**by_setting, **trusted} == {**trusted, **by_setting}
 
@@ -628,7 +642,7 @@ def test_every_role_is_bounded_when_the_setting_says_so(
     for role in templates.resources("AWS::IAM::Role").values():
         assert "PermissionsBoundary" not in role["Properties"]
     roles = templates_with_everything.resources("AWS::IAM::Role")
-    assert len(roles) == 13
+    assert len(roles) == 15
     for role in roles.values():
         assert role["Properties"]["PermissionsBoundary"] == "arn:aws:iam::111122223333:policy/boundary"
 

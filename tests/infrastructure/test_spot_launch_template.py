@@ -108,6 +108,7 @@ def test_its_user_data_are_the_agents_pinned_by_its_hash(templates: Templates) -
             region="<AWS::Region>",
             run_table="<run table>",
             deployment="spotkeep",
+            credentials_function="<instance_credentials>",
         )
     )
     # Tokens are quoted as one, whatever they turn out to be: quotes are all that may differ.
@@ -118,7 +119,7 @@ def test_its_user_data_are_the_agents_pinned_by_its_hash(templates: Templates) -
 def reference(value: dict[str, Any]) -> str:
     match value:
         case {"Ref": name}:
-            return f"<{name}>"
+            return "<instance_credentials>" if name.startswith("CredentialsFunction") else f"<{name}>"
         case {"Fn::GetStackOutput": {"StackName": "Spotkeep-Storage", "OutputName": name}}:
             return "<bucket>" if "Bucket" in name else "<run table>"
     raise AssertionError(value)
@@ -128,7 +129,7 @@ def test_instances_print_to_a_log_that_ends_and_leaves_with_the_stack(
     templates: Templates, templates_with_everything: Templates
 ) -> None:
     for found, name, days in ((templates, "spotkeep", 90), (templates_with_everything, "lab", 30)):
-        group = found.only("AWS::Logs::LogGroup", stack="Compute")
+        group = found.only("AWS::Logs::LogGroup", stack="Compute", named="Log")
         assert group["LogGroupName"] == f"/spotkeep/{name}/instances"
         assert group["RetentionInDays"] == days
 
@@ -159,6 +160,7 @@ def test_a_volume_too_small_for_a_system_is_refused(stack: Stack) -> None:
                 region="us-east-1",
                 run_table="runs",
                 deployment="lab",
+                credentials_function="lab-instance_credentials",
             ),
             ami="ami-0123456789abcdef0",
             volume_gb=4,

@@ -19,7 +19,7 @@ def on_the_key(templates: Templates) -> dict[str, dict[str, Any]]:
     """The conditions under which instances may use the key, by action."""
     return {
         action: statement["Condition"]
-        for statement in statements_of(templates, "InstanceRole")
+        for statement in statements_of(templates, "RunRole")
         if statement["Effect"] == "Allow" and KEY in listed(statement["Resource"])
         for action in listed(statement["Action"])
     }
@@ -56,7 +56,7 @@ def test_the_statements_for_its_policy_name_ec2s_roles_and_the_instances(templat
         fleet, spot, instances = statement["Principal"]["AWS"]
         assert fleet.endswith(":role/aws-service-role/ec2fleet.amazonaws.com/AWSServiceRoleForEC2Fleet")
         assert spot.endswith(":role/aws-service-role/spot.amazonaws.com/AWSServiceRoleForEC2Spot")
-        assert "InstanceRole" in instances
+        assert "RunRole" in instances
         assert statement["Condition"]["StringEquals"] == {"kms:ViaService": VIA_EC2}
     assert grant["Action"] == ["kms:CreateGrant"]
     assert grant["Condition"]["Bool"] == {"kms:GrantIsForAWSResource": "true"}

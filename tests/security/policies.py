@@ -81,9 +81,10 @@ class Policies:
         assert found, f"no role and no managed policy of this deployment is called {principal}*"
 
     def _covers(self, statement: Mapping[str, Any], resource: str, asked: Mapping[str, list[str]]) -> bool:
-        assert "NotResource" not in statement, "this evaluator knows no NotResource"
-        patterns = (_filled(self._text(pattern), asked) for pattern in _listed(statement["Resource"]))
-        return any(pattern is not None and _like(resource, pattern) for pattern in patterns)
+        listed = _listed(statement["NotResource" if "NotResource" in statement else "Resource"])
+        patterns = (_filled(self._text(pattern), asked) for pattern in listed)
+        named = any(pattern is not None and _like(resource, pattern) for pattern in patterns)
+        return named is ("Resource" in statement)
 
     def _holds(self, statement: Mapping[str, Any], asked: Mapping[str, list[str]]) -> bool:
         return all(

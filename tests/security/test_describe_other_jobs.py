@@ -51,6 +51,6 @@ def test_nothing_of_ours_changes_a_job_that_is_not_the_deployments(
 
 def test_what_a_training_runs_with_looks_at_no_job(all_policies: dict[str, Policies]) -> None:
     for deployment, policies in all_policies.items():
-        for role in ("ExecutionRole", "InstanceRole"):
+        for role in ("ExecutionRole", "InstanceRole", "RunRole"):
             for action in (*ACTIONS, "sagemaker:Search", "sagemaker:ListTrainingJobs"):
                 assert not policies.allows(role, action, JOB, {**HERE, TAG: deployment})

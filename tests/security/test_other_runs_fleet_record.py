@@ -50,13 +50,14 @@ def run_table(policies: Policies) -> str:
 def test_no_instance_writes_what_is_executed_or_what_functions_keep(
     policies: Policies, action: str, partition: str
 ) -> None:
-    keys = {"dynamodb:LeadingKeys": [partition]}
-    assert not policies.allows("InstanceRole", action, run_table(policies), keys)
+    keys = {"dynamodb:LeadingKeys": [partition], "aws:PrincipalTag/run": "run"}
+    for role in ("InstanceRole", "RunRole"):
+        assert not policies.allows(role, action, run_table(policies), keys)
 
 
 def test_an_instance_reads_its_job(policies: Policies) -> None:
-    keys = {"dynamodb:LeadingKeys": ["fleet-job#run"]}
-    assert policies.allows("InstanceRole", "dynamodb:GetItem", run_table(policies), keys)
+    keys = {"dynamodb:LeadingKeys": ["fleet-job#run"], "aws:PrincipalTag/run": "run"}
+    assert policies.allows("RunRole", "dynamodb:GetItem", run_table(policies), keys)
 
 
 def test_a_job_that_is_written_into_a_record_is_not_executed(cloud: Cloud) -> None:

@@ -46,6 +46,15 @@ def test_a_denial_wins() -> None:
     assert not policies.allows("ReaderRole", "dynamodb:GetItem", TABLE_ARN)
 
 
+def test_a_denial_of_all_but_one_leaves_that_one() -> None:
+    policies = policies_with(
+        {"Effect": "Allow", "Action": "dynamodb:GetItem", "Resource": "*"},
+        {"Effect": "Deny", "Action": "dynamodb:*", "NotResource": TABLE},
+    )
+    assert policies.allows("ReaderRole", "dynamodb:GetItem", TABLE_ARN)
+    assert not policies.allows("ReaderRole", "dynamodb:GetItem", TABLE_ARN + "-other")
+
+
 def test_a_variable_is_filled_from_the_request_and_never_matches_without_it() -> None:
     policies = policies_with(
         reading(ForAllValues_StringEquals={"dynamodb:LeadingKeys": ["fleet#${aws:PrincipalTag/run}"]})
@@ -105,5 +114,5 @@ def test_what_it_does_not_know_fails_the_test_that_asks(statement: dict[str, Any
 
 def test_it_resolves_every_statement_of_a_whole_deployment(policies: Policies) -> None:
     table = policies.arn("AWS::DynamoDB::Table")
-    for principal in ("ExecutionRole", "InstanceRole", "LauncherRole", "UsersPolicy"):
+    for principal in ("ExecutionRole", "InstanceRole", "RunRole", "LauncherRole", "UsersPolicy"):
         assert not policies.allows(principal, "dynamodb:DeleteTable", table)

@@ -172,14 +172,17 @@ def test_every_instance_of_a_run_gets_the_recorded_hash() -> None:
     assert read_job(launch.job).source == JobSource(uri=URI, sha256=SHA256)
 
 
-@pytest.mark.parametrize("role", ["ExecutionRole", "InstanceRole"])
+@pytest.mark.parametrize("role", ["ExecutionRole", "RunRole"])
 @pytest.mark.parametrize("action", ["s3:PutObject", "s3:DeleteObject"])
 def test_a_script_writes_results_and_neither_sources_nor_bundles(policies: Policies, role: str, action: str) -> None:
     bucket = policies.arn("AWS::S3::Bucket", named="CheckpointsBucket")
-    assert policies.allows(role, action, f"{bucket}/runs/resnet/checkpoints/step-1/manifest.json")
-    assert policies.allows(role, action, f"{bucket}/runs/resnet/output/resnet-1/output/model.tar.gz")
+    tags = {"run": "resnet", "runs": "runs", "checkpoints": "runs/resnet/checkpoints"}
+    session = {f"aws:PrincipalTag/{name}": value for name, value in tags.items()}
+    assert policies.allows(role, action, f"{bucket}/runs/resnet/checkpoints/step-1/manifest.json", session)
+    assert policies.allows(role, action, f"{bucket}/runs/resnet/output/resnet-1/output/model.tar.gz", session)
     for key in (f"runs/resnet/source/{SHA256}.tar.gz", "bundles/0.pyz", "runs/resnet/other", "other"):
-        assert not policies.allows(role, action, f"{bucket}/{key}"), key
+        assert not policies.allows(role, action, f"{bucket}/{key}", session), key
+        assert not policies.allows("InstanceRole", action, f"{bucket}/{key}"), key
 
 
 def test_a_user_puts_sources_and_no_checkpoints_models_or_bundles(policies: Policies) -> None:

@@ -30,8 +30,17 @@ from spotkeep_fleet.record import FleetRecord, decode, encode
 
 SOURCES = Path(__file__).parents[2] / "training"
 DEPLOYMENT, RUN = "spotkeep", "run"
+CREDENTIALS_FUNCTION = "spotkeep-instance_credentials"
 REBALANCE = ("/latest/meta-data/events/recommendations/rebalance", (200, '{"noticeTime": "2026-11-22T00:00:00Z"}'))
 """Path and answer of the metadata service when EC2 recommends a rebalance."""
+
+
+CREDENTIALS_OF_THE_RUN = {
+    "AccessKeyId": "ASIAOFTHERUN",
+    "SecretAccessKey": "S",
+    "Token": "T",
+    "Expiration": "2036-01-01T00:00:00Z",
+}
 
 
 class RefusedError(Exception):
@@ -71,6 +80,7 @@ class Instance:
                 "TMPDIR": str(self.root),
                 "SPOTKEEP_RUN_TABLE": "runs",
                 "SPOTKEEP_DEPLOYMENT": DEPLOYMENT,
+                "SPOTKEEP_CREDENTIALS_FUNCTION": CREDENTIALS_FUNCTION,
                 "SPOTKEEP_LOCAL_INSTANCE_ROOT": str(self.root),
                 "SPOTKEEP_LINGER_SECONDS": "0",
                 "SPOTKEEP_LOCAL_TIME_SCALE": "20",
@@ -200,6 +210,7 @@ class Cloud:
         throttled: How often each call is still refused as one too many.
         held: Requests to S3 that get no answer: method and a part of the address.
         refusing: What no request to S3 may have in its address.
+        refused_credentials: Whether instances get no credentials of their run.
         snapshot_state: What new snapshots are.
         volume_state: What new volumes are.
         release_seconds: How long a volume hangs on to an instance that let it go.
@@ -222,6 +233,7 @@ class Cloud:
         self.throttled: Counter[str] = Counter()
         self.held: set[tuple[str, str]] = set()
         self.refusing: set[str] = set()
+        self.refused_credentials = False
         self.snapshot_state = "completed"
         self.volume_state = "available"
         self.release_seconds = 0.0
@@ -305,12 +317,26 @@ class Cloud:
     # HTTP
 
     def _answer(self, request: _Request) -> tuple[int, str | bytes]:
+        if request.path == f"/2015-03-31/functions/{CREDENTIALS_FUNCTION}/invocations":
+            return self._credentials(json.loads(request.body))
+        if CREDENTIALS_OF_THE_RUN["AccessKeyId"] not in request.headers["authorization"]:
+            return 403, json.dumps({"__type": "AccessDenied", "message": "these are not the credentials of the run"})
         target = request.headers.get("x-amz-target", "")
         if target:
             return self._json(target.rpartition(".")[2], json.loads(request.body))
         if request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
             return self._ec2(dict(parse_qsl(request.body.decode(), keep_blank_values=True)))
         return self._s3(request)
+
+    def _credentials(self, event: dict[str, Any]) -> tuple[int, str]:
+        with self._lock:
+            self.calls["Invoke"] += 1
+            if self.throttled["Invoke"] > 0:
+                self.throttled["Invoke"] -= 1
+                return 429, json.dumps({"Type": "User", "message": "Rate exceeded"})
+            if self.refused_credentials or "/sts/aws4_request" not in event["headers"]["authorization"]:
+                return 200, json.dumps({"ok": False, "error": "not-running", "problem": "i-1 is shutting-down"})
+            return 200, json.dumps({"ok": True, "credentials": CREDENTIALS_OF_THE_RUN})
 
     def _json(self, action: str, document: dict[str, Any]) -> tuple[int, str]:
         with self._lock:

@@ -13,7 +13,11 @@ from spotkeep_agent.errors import SettingsError
 from spotkeep_agent.identity import Identity, read_identity
 from spotkeep_agent.settings import read_settings
 
-ENVIRONMENT = {"SPOTKEEP_RUN_TABLE": "runs", "SPOTKEEP_DEPLOYMENT": "spotkeep"}
+ENVIRONMENT = {
+    "SPOTKEEP_RUN_TABLE": "runs",
+    "SPOTKEEP_CREDENTIALS_FUNCTION": "spotkeep-instance_credentials",
+    "SPOTKEEP_DEPLOYMENT": "spotkeep",
+}
 DOCUMENT = {"instanceId": "i-1", "availabilityZone": "us-east-1a", "region": "us-east-1", "instanceType": "g5.xlarge"}
 DOCUMENT_PATH = "/latest/dynamic/instance-identity/document"
 TAGS_PATH = "/latest/meta-data/tags/instance/"
@@ -36,7 +40,7 @@ def test_on_a_shared_machine_everything_is_below_one_folder() -> None:
 def test_all_that_is_missing_is_named() -> None:
     with pytest.raises(SettingsError) as caught:
         read_settings({"SPOTKEEP_LINGER_SECONDS": "soon", "SPOTKEEP_LOCAL_TIME_SCALE": "fast"})
-    assert len(caught.value.problems) == 4
+    assert len(caught.value.problems) == 5
 
 
 @pytest.mark.parametrize(("given", "scale"), [({}, 1.0), ({"SPOTKEEP_LOCAL_TIME_SCALE": "20"}, 20.0)])

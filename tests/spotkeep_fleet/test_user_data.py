@@ -19,6 +19,7 @@ INPUTS = BootInputs(
     region="us-east-1",
     run_table="runs",
     deployment="spotkeep",
+    credentials_function="spotkeep-instance_credentials",
 )
 
 
@@ -43,7 +44,7 @@ def test_the_fetch_in_it_is_the_tested_one() -> None:
 
 def test_what_is_put_in_cannot_break_out() -> None:
     evil = "s3://assets/'; rm -rf ~ #.pyz"
-    text = user_data(BootInputs(evil, "0" * 64, "us-east-1", "runs", "spotkeep"))
+    text = user_data(BootInputs(evil, "0" * 64, "us-east-1", "runs", "spotkeep", "credentials"))
     assert shlex.quote(evil) in text
 
 
@@ -82,6 +83,7 @@ code=$(head -n 1 {codes}); sed -i 1d {codes}; exit $code
     assert (home / "agent.env").read_text().splitlines() == [
         "SPOTKEEP_DEPLOYMENT=spotkeep",
         "SPOTKEEP_RUN_TABLE=runs",
+        "SPOTKEEP_CREDENTIALS_FUNCTION=spotkeep-instance_credentials",
         "AWS_REGION=us-east-1",
     ]
 

@@ -8,6 +8,7 @@ import sys
 from typing import NoReturn
 
 from spotkeep.notices.instance_metadata import InstanceMetadata
+from spotkeep_fleet.signed_fetch import tell
 
 from .agent import EXIT_FAILED, Agent
 from .errors import AgentError
@@ -29,7 +30,7 @@ def main() -> NoReturn:
         )
         sys.exit(agent.run())
     except AgentError as error:
-        sys.stderr.write(f"spotkeep: {error}\n")
+        tell(f"spotkeep: {error}")
         sys.exit(EXIT_FAILED)
 
 

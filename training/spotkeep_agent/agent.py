@@ -33,9 +33,11 @@ from .as_user.files import UserFiles
 from .as_user.process import Perform, UserProcess, perform_here
 from .aws.calls import AwsCalls
 from .aws.connections import Connections
+from .aws.credentials import CurrentCredentials
 from .aws.event_bus import EventBus
 from .aws.fleet_records import FleetRecords
 from .aws.log_stream import LogStream
+from .aws.run_credentials import RENEW_SECONDS, RunCredentials, wait_for
 from .aws.volumes import Volumes
 from .errors import SourceUnavailableError, VolumeError
 from .identity import Identity, read_identity
@@ -61,6 +63,8 @@ from .volume.volume_directory import DirectoryMachine
 EXIT_LEFT, EXIT_FAILED = 0, 3
 HEARTBEAT_SECONDS = 20.0
 """How often an instance renews its lease: one call each time."""
+_ASKING_ATTEMPTS = 2
+"""A call for credentials is sent so often before another try is a matter of who waits for them."""
 _LOOK_SECONDS = 0.5
 _RESTART_PAUSE_SECONDS = 5.0
 _LAST_COPY_SECONDS = 900.0
@@ -118,7 +122,12 @@ class Agent:
         self._board.start()
         identity = read_identity(self._metadata)
         region = self._settings.region or identity.region
-        self._calls = AwsCalls(region=region, environment=self._environment)
+        # With the instance's own credentials nothing is asked for but those of its run.
+        self._asking = AwsCalls(region=region, environment=self._environment, attempts=_ASKING_ATTEMPTS)
+        run_credentials = RunCredentials(self._asking, function=self._settings.credentials_function)
+        credentials = CurrentCredentials(run_credentials.fetch, renew_seconds=RENEW_SECONDS)
+        wait_for(credentials, sleep=self._pause)
+        self._calls = AwsCalls(region=region, environment=self._environment, credentials=credentials)
         fetching, self._copy_connections = Connections(), Connections()
         # What is fetched for a training is not waited for once a notice has come.
         self._board.when_seen(fetching.break_off)
@@ -501,7 +510,7 @@ class Agent:
         elif kind == "progress":
             self._stepped = True
             self._phase("first-step")
-            calls = self._calls.counted + self._fetching.counted + self._copying.counted
+            calls = self._asking.counted + self._calls.counted + self._fetching.counted + self._copying.counted
             self._event("instance-first-step", step=step, phases=self._phases, calls=dict(sorted(calls.items())))
 
     def _on_uploaded(self, step: int) -> None:

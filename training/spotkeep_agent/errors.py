@@ -3,6 +3,7 @@
 ```
 AgentError
 ├── SettingsError       the environment or the instance's tags do not say what is needed (all problems at once)
+├── CredentialsUnavailableError  this instance gets no credentials of its run
 ├── AwsRefusedError     AWS refused a call, and will until something changes
 ├── AwsUnavailableError AWS did not answer, or throttled for too long: whether a call took effect may not be known
 ├── VolumeError         a device or a file system is not what it should be
@@ -31,6 +32,10 @@ class SettingsError(AgentError):
         super().__init__(
             "this instance does not know what to do:\n" + "\n".join(f"  - {problem}" for problem in problems)
         )
+
+
+class CredentialsUnavailableError(AgentError):
+    """This instance gets no credentials of its run: the function that gives them refuses, or is out of reach."""
 
 
 class AwsRefusedError(AgentError):

@@ -1,4 +1,4 @@
-"""What the environment tells the agent. User data sets the first three; hosts and tests the others."""
+"""What the environment tells the agent. User data sets the first four; hosts and tests the others."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from .errors import SettingsError
 
 RUN_TABLE_VARIABLE = "SPOTKEEP_RUN_TABLE"
+CREDENTIALS_FUNCTION_VARIABLE = "SPOTKEEP_CREDENTIALS_FUNCTION"
 REGION_VARIABLE = "AWS_REGION"
 DEPLOYMENT_VARIABLE = "SPOTKEEP_DEPLOYMENT"
 ROOT_VARIABLE = "SPOTKEEP_LOCAL_INSTANCE_ROOT"
@@ -23,6 +24,7 @@ class AgentSettings:
 
     Attributes:
         run_table: Name of the run table.
+        credentials_function: Name of the function that gives this instance the credentials of its run.
         region: Of the deployment; empty for the instance's own.
         deployment: Its name.
         root: `/`, or below which all of this instance is on a machine that it shares with others. There its volumes
@@ -35,6 +37,7 @@ class AgentSettings:
     """
 
     run_table: str
+    credentials_function: str
     region: str
     deployment: str
     root: Path
@@ -69,7 +72,8 @@ def read_settings(environment: Mapping[str, str]) -> AgentSettings:
     Raises:
         SettingsError: If something is missing or makes no sense; names all of it.
     """
-    problems = [f"{name} is not set" for name in (RUN_TABLE_VARIABLE, DEPLOYMENT_VARIABLE) if not environment.get(name)]
+    needed = (RUN_TABLE_VARIABLE, CREDENTIALS_FUNCTION_VARIABLE, DEPLOYMENT_VARIABLE)
+    problems = [f"{name} is not set" for name in needed if not environment.get(name)]
     linger_seconds, time_scale = 0.0, 1.0
     try:
         linger_seconds = float(environment.get(LINGER_VARIABLE) or 600.0)
@@ -85,6 +89,7 @@ def read_settings(environment: Mapping[str, str]) -> AgentSettings:
         raise SettingsError(problems)
     return AgentSettings(
         run_table=environment[RUN_TABLE_VARIABLE],
+        credentials_function=environment[CREDENTIALS_FUNCTION_VARIABLE],
         region=environment.get(REGION_VARIABLE, ""),
         deployment=environment[DEPLOYMENT_VARIABLE],
         root=Path(environment.get(ROOT_VARIABLE) or "/").absolute(),

@@ -68,7 +68,7 @@ def signed_headers(
         method: Of HTTP.
         url: Percent-encoded, with its query's names in order.
         region: For example `us-east-1`.
-        service: Its signing name: `ec2`, `s3`, `dynamodb`, `logs`, `events`.
+        service: Its signing name: `ec2`, `s3`, `dynamodb`, `logs`, `events`, `lambda`, `sts`.
         headers: All that are to be signed; `host` is added.
         body: Of the request.
         credentials: Whose request it is.
@@ -121,11 +121,19 @@ def find_credentials(environment: Mapping[str, str]) -> Credentials:
     headers = {"X-aws-ec2-metadata-token": token}
     role = _metadata(root, "GET", _ROLE_PATH, headers).split("\n")[0].strip()
     try:
-        found = json.loads(_metadata(root, "GET", _ROLE_PATH + role, headers))
-        expires_at = calendar.timegm(time.strptime(found["Expiration"], "%Y-%m-%dT%H:%M:%SZ"))
-        return Credentials(found["AccessKeyId"], found["SecretAccessKey"], found["Token"], float(expires_at))
+        return read_credentials(json.loads(_metadata(root, "GET", _ROLE_PATH + role, headers)))
     except (ValueError, KeyError, TypeError) as error:
         raise FetchError(f"the credentials of role {role!r} cannot be read from the metadata: {error!r}") from error
+
+
+def read_credentials(found: Mapping[str, str]) -> Credentials:
+    """Read credentials as the metadata service writes them.
+
+    Raises:
+        ValueError, KeyError, TypeError: If they are not written so.
+    """
+    expires_at = calendar.timegm(time.strptime(found["Expiration"], "%Y-%m-%dT%H:%M:%SZ"))
+    return Credentials(found["AccessKeyId"], found["SecretAccessKey"], found["Token"], float(expires_at))
 
 
 def object_url(bucket: str, key: str, *, region: str, environment: Mapping[str, str]) -> str:
@@ -242,7 +250,7 @@ def unpack(content: bytes, folder: str) -> None:
     os.replace(draft, folder)  # noqa: PTH105 - no import for one line
 
 
-def _tell(line: str) -> None:
+def tell(line: str) -> None:
     """Say it where it can be read when nothing else of the instance can be reached: on its console, too."""
     print(line, file=sys.stderr, flush=True)
     if os.path.exists("/run/systemd/system"):  # noqa: PTH110 - there, what a service prints is in the journal only
@@ -259,7 +267,7 @@ def _main(arguments: list[str]) -> None:
         try:
             content = fetch(uri, sha256=sha256, region=region, environment=os.environ)
         except FetchError as error:
-            _tell(f"spotkeep: {error}")
+            tell(f"spotkeep: {error}")
             sys.exit(_EXIT_FAILED)  # Not started again here: the next instance tries, and the functions count them.
         unpack(content, folder)
         # Beside the wait for the volume: the training may not write there, and would compile at each of its starts.

@@ -1,9 +1,12 @@
-"""How an instance, a volume or a snapshot says whose it is. IAM binds an instance's permissions to these tags."""
+"""How an instance, a volume or a snapshot says whose it is. IAM binds what instances may do to these tags."""
 
 from __future__ import annotations
 
 DEPLOYMENT_TAG = "spotkeep:deployment"
 RUN_TAG = "spotkeep:run"
+ATTEMPT_TAG = "spotkeep:attempt"
+CHECKPOINTS_TAG = "spotkeep:checkpoints"
+"""On an instance: the prefix of its run's checkpoints in the deployment's bucket, without a slash at its end."""
 OPERATION_TAG = "spotkeep:operation"
 """On a volume or a snapshot: which operation of the run's volume protocol made it; see `FleetRecord.operations`."""
 

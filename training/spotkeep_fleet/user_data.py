@@ -97,6 +97,7 @@ class BootInputs:
         region: Of the deployment; may be a token.
         run_table: Name of the run table; may be a token.
         deployment: The deployment's name.
+        credentials_function: Name of the function that gives an instance the credentials of its run; may be a token.
     """
 
     bundle_uri: str
@@ -104,6 +105,7 @@ class BootInputs:
     region: str
     run_table: str
     deployment: str
+    credentials_function: str
 
 
 def user_data(inputs: BootInputs) -> str:
@@ -111,6 +113,7 @@ def user_data(inputs: BootInputs) -> str:
     environment = {
         "SPOTKEEP_DEPLOYMENT": inputs.deployment,
         "SPOTKEEP_RUN_TABLE": inputs.run_table,
+        "SPOTKEEP_CREDENTIALS_FUNCTION": inputs.credentials_function,
         "AWS_REGION": inputs.region,
     }
     boot = resources.files(__package__).joinpath("signed_fetch.py").read_text(encoding="utf-8")

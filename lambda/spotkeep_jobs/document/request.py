@@ -360,7 +360,7 @@ class JobRequest(_Document):
         TEXTS_SCHEMA,
     ] = Field(default_factory=dict, examples=[{"team": "vision"}])
     """AWS tags of the training job: at most 50 with Spotkeep's own four. With backend ec2, of the fleet and its
-    instances: at most 44, with keys of letters a to z, digits and + - = . , _ : @ alone."""
+    instances: at most 43, with keys of letters a to z, digits and + - = . , _ : @ alone."""
     token: Annotated[str, BeforeValidator(read_token)] | None = Field(
         default=None, examples=["6a1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"]
     )

@@ -233,6 +233,14 @@ def _snapshot(request: JobRequest, facts: MarketFacts, *, deployment: str) -> It
             problem="does not carry the tag that lets instances of this deployment make a volume of it",
             fix=f"Tag it: aws ec2 create-tags --resources {wanted} --tags Key={DEPLOYMENT_TAG},Value={deployment}",
         )
+    owner = found.tags.get(RUN_TAG)
+    if owner is not None and owner != request.run:
+        yield Problem(
+            field="volume.snapshot",
+            found=wanted,
+            problem=f"carries the tag of the run {owner}, so that no other run's instances make a volume of it",
+            fix=f"Take the tag away: aws ec2 delete-tags --resources {wanted} --tags Key={RUN_TAG}",
+        )
     if found.state == "error":
         yield Problem(
             field="volume.snapshot",

@@ -29,7 +29,7 @@ from spotkeep_fleet.errors import DocumentError
 from spotkeep_fleet.leftovers import Resource, rebuilt
 from spotkeep_fleet.record import FleetRecord
 from spotkeep_fleet.snapshot_storage import snapshot_gib_hours
-from spotkeep_fleet.tags import RUN_TAG, operation_of
+from spotkeep_fleet.tags import ATTEMPT_TAG, RUN_TAG, operation_of
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError, TrainingJobNotFoundError
 from spotkeep_jobs.facts.price_book import StoragePrices
 from spotkeep_jobs.facts.record import Charges
@@ -39,7 +39,7 @@ from spotkeep_jobs.fleets.charges import Storage, charges_of
 from spotkeep_jobs.fleets.ec2_api import Ec2Api
 from spotkeep_jobs.fleets.facts import Seen, SpotPrice
 from spotkeep_jobs.fleets.history import Ending, FleetHistory, Step, futile_lives, last_words
-from spotkeep_jobs.fleets.launch import ATTEMPT_TAG, FleetLaunch, brought, create_fleet_request, launch_of
+from spotkeep_jobs.fleets.launch import FleetLaunch, brought, create_fleet_request, launch_of
 from spotkeep_jobs.fleets.records import FleetRecordChangedError, FleetRecords
 
 _TRIES: Final = 6

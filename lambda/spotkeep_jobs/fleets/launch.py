@@ -15,12 +15,11 @@ from typing import Any
 
 from spotkeep_fleet.instance_job import InstanceJob, JobSource, VolumeSpec, read_job
 from spotkeep_fleet.record import CurrentVolume
-from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
+from spotkeep_fleet.tags import ATTEMPT_TAG, CHECKPOINTS_TAG, DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_jobs.decisions.ladder import NextJob
 from spotkeep_jobs.document.request import GitSource, JobRequest
 from spotkeep_jobs.facts.record import Capacity, Record, RunGroup
 
-ATTEMPT_TAG = "spotkeep:attempt"
 OWNER_TAG = "spotkeep:owner"
 
 
@@ -98,7 +97,13 @@ def fleet_launch(
         output_prefix: The S3 prefix of its outputs.
         group: Which of several runs it is; None for a run on its own.
     """
-    own = {DEPLOYMENT_TAG: deployment, RUN_TAG: run, ATTEMPT_TAG: str(attempt), "Name": f"{run}-{attempt}"}
+    own = {
+        DEPLOYMENT_TAG: deployment,
+        RUN_TAG: run,
+        ATTEMPT_TAG: str(attempt),
+        CHECKPOINTS_TAG: checkpoint_uri.removeprefix("s3://").partition("/")[2].rstrip("/"),
+        "Name": f"{run}-{attempt}",
+    }
     if request.owner:
         own[OWNER_TAG] = request.owner
     price = {"MaxPrice": f"{request.max_price:g}"} if request.max_price is not None else {}

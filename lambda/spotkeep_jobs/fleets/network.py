@@ -5,8 +5,8 @@ certain to be none: no such route and no endpoint, and an internet gateway for i
 (an egress-only one is for IPv6, which the services' names do not have).
 
 An endpoint is used without further ado where it is a route of the subnet's table (a gateway), or where the VPC gives it
-the service's own name (an interface with private DNS). AWS itself asks KMS on the instance's behalf; credentials come
-from the metadata service; a shell through Session Manager (ssm, ssmmessages) is no need of a run.
+the service's own name (an interface with private DNS). AWS itself asks KMS on the instance's behalf; the instance's own
+credentials come from the metadata service; a shell through Session Manager (ssm, ssmmessages) is no need of a run.
 
 Sources: "Gateway endpoints" and "Access an AWS service using an interface VPC endpoint" (AWS PrivateLink guide);
 "Connect to the internet using an internet gateway" (Amazon VPC user guide)
@@ -24,6 +24,7 @@ REQUIRED_SERVICES: Final = {
     "s3": "the agent itself, source, data and checkpoints",
     "dynamodb": "the run's fleet record",
     "ec2": "the run's volume",
+    "lambda": "the credentials of the run",
 }
 """Without them nothing trains: service, and what instances do with it."""
 

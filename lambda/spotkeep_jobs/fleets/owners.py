@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
+from spotkeep_fleet.tags import ATTEMPT_TAG, DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_jobs.fleets.ec2_api import Ec2Api
-from spotkeep_jobs.fleets.launch import ATTEMPT_TAG
 
 
 class FleetOwners(Protocol):

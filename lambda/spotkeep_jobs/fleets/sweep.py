@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from spotkeep_fleet.leftovers import Resource, leftovers
 from spotkeep_fleet.record import FleetRecord
-from spotkeep_fleet.tags import RUN_TAG, operation_of
+from spotkeep_fleet.tags import ATTEMPT_TAG, RUN_TAG, operation_of
 from spotkeep_jobs.facts.states import RunState
 from spotkeep_jobs.fleets.facts import Fleet, LeftOver
-from spotkeep_jobs.fleets.launch import ATTEMPT_TAG
 
 if TYPE_CHECKING:
     from spotkeep_jobs.aws.run_table import RunTable

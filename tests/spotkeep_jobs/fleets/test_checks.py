@@ -14,6 +14,7 @@ from spotkeep_jobs.fleets.facts import InstanceTypeFacts, Snapshot, SpotPrice, S
 
 NOON = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 OURS = {"spotkeep:deployment": "spotkeep", "spotkeep:run": "count"}
+GIVEN = {"spotkeep:deployment": "spotkeep"}
 
 
 def price(usd: float, *, zone: str = "us-east-1a", minutes_ago: float = 1) -> SpotPrice:
@@ -87,7 +88,7 @@ def test_a_price_below_the_market_is_warned_of_and_launched() -> None:
 
 
 def test_a_volume_below_its_snapshot_is_refused() -> None:
-    snapshot = Snapshot(id="snap-0123456789abcdef0", size_gb=200, state="completed", tags=OURS)
+    snapshot = Snapshot(id="snap-0123456789abcdef0", size_gb=200, state="completed", tags=GIVEN)
     facts = MarketFacts(prices=(price(0.5),), snapshot=snapshot)
     (problem,) = checked(facts, volume={"snapshot": snapshot.id, "size_gb": 100}).problems
     assert problem.field == "volume.size_gb"
@@ -97,7 +98,7 @@ def test_a_volume_below_its_snapshot_is_refused() -> None:
 
 @pytest.mark.parametrize("state", [None, "error"])
 def test_a_snapshot_that_is_not_there_or_damaged_is_refused(state: str | None) -> None:
-    snapshot = None if state is None else Snapshot(id="snap-0123456789abcdef0", size_gb=1, state=state, tags=OURS)
+    snapshot = None if state is None else Snapshot(id="snap-0123456789abcdef0", size_gb=1, state=state, tags=GIVEN)
     facts = MarketFacts(prices=(price(0.5),), snapshot=snapshot)
     (problem,) = checked(facts, volume={"snapshot": "snap-0123456789abcdef0"}).problems
     assert problem.field == "volume.snapshot"
@@ -113,6 +114,16 @@ def test_a_snapshot_without_the_deployments_tag_is_refused_with_the_command_that
         "aws ec2 create-tags --resources snap-0123456789abcdef0 --tags Key=spotkeep:deployment,Value=spotkeep"
     )
     assert too_small.field == "volume.size_gb"
+
+
+def test_a_snapshot_of_another_run_is_refused_with_the_command_that_gives_it_free() -> None:
+    tags = {"spotkeep:deployment": "spotkeep", "spotkeep:run": "earlier"}
+    snapshot = Snapshot(id="snap-0123456789abcdef0", size_gb=1, state="completed", tags=tags)
+    facts = MarketFacts(prices=(price(0.5),), snapshot=snapshot)
+    (problem,) = checked(facts, volume={"snapshot": snapshot.id}).problems
+    assert "the run earlier" in problem.problem
+    assert problem.fix.endswith("aws ec2 delete-tags --resources snap-0123456789abcdef0 --tags Key=spotkeep:run")
+    assert not checked(facts, volume={"snapshot": snapshot.id}, run="earlier").problems
 
 
 def test_a_volume_of_ones_own_must_be_free_and_tagged_and_the_refusal_says_the_command() -> None:

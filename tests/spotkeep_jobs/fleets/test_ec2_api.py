@@ -126,7 +126,14 @@ def test_whose_a_batch_of_fleets_is_is_one_call(region: Region) -> None:
 
 def deploy(region: Region, bundle_uri: str) -> str:
     """Make a version as a deployment does. Gives its number."""
-    boot = BootInputs(bundle_uri=bundle_uri, bundle_sha256="", region="us-east-1", run_table="", deployment="spotkeep")
+    boot = BootInputs(
+        bundle_uri=bundle_uri,
+        bundle_sha256="",
+        region="us-east-1",
+        run_table="",
+        deployment="spotkeep",
+        credentials_function="",
+    )
     made = region.client.create_launch_template_version(
         LaunchTemplateId=region.template,
         VersionDescription="deployed",

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.fleet.credentials import place_credentials_function
 from spotkeep_constructs.training_bundle import bundle_bytes
 from spotkeep_fleet.tags import RUN_TAG
 from spotkeep_fleet.user_data import BootInputs, user_data
@@ -82,6 +83,8 @@ class Region:
         iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": []}))
         iam.create_instance_profile(InstanceProfileName=name)
         iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
+        function = f"{name}-instance_credentials"
+        place_credentials_function(local, name=function, instance_role=name, deployment="spotkeep")
         boot = user_data(
             BootInputs(
                 bundle_uri=f"s3://{name}/spotkeep.pyz",
@@ -89,6 +92,7 @@ class Region:
                 region="us-east-1",
                 run_table=name,
                 deployment="spotkeep",
+                credentials_function=function,
             )
         )
         self.template = self.ec2.create_launch_template(

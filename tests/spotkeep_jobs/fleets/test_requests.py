@@ -77,10 +77,10 @@ def test_tags_that_instances_could_not_read_in_their_metadata_are_refused_on_ec2
 
 
 def test_tags_leave_room_for_our_own_and_that_of_a_drill() -> None:
-    tags = {f"t{number}": "" for number in range(45)}
+    tags = {f"t{number}": "" for number in range(44)}
     (problem,) = judged(tags=tags).problems
-    assert "the 44 that AWS leaves" in problem.problem
-    del tags["t44"]
+    assert "the 43 that AWS leaves" in problem.problem
+    del tags["t43"]
     request = judged(tags=tags, owner="ada@example.com").accepted()
     assert len(launched(tags=tags, owner=request.owner).tags) + len({"spotkeep:drill"}) == 50
 
@@ -142,6 +142,13 @@ def test_a_fleet_keeps_one_instance_of_any_type_in_any_zone_where_capacity_is_de
     assert places == [(t, s, "0.75") for t in ("g5.xlarge", "g6.xlarge") for s in ("subnet-a", "subnet-b")]
     # A fleet of this type takes no tags for its instances: they are in the version of the launch template.
     assert [each["ResourceType"] for each in asked["TagSpecifications"]] == ["fleet"]
+
+
+def test_the_tags_of_an_instance_say_what_its_credentials_are_for() -> None:
+    tags = launched().tags
+    assert tags["spotkeep:run"] == "count-1"
+    assert tags["spotkeep:attempt"] == "2"
+    assert tags["spotkeep:checkpoints"] == "runs/count-1/checkpoints"
 
 
 def test_the_deployments_key_encrypts_the_runs_volume() -> None:

@@ -16,7 +16,7 @@ from spotkeep_agent.errors import AwsRefusedError, AwsUnavailableError
 from spotkeep_fleet.signed_fetch import FetchError, object_url, signed_headers
 
 from .connections import Connections
-from .credentials import CurrentCredentials
+from .credentials import CurrentCredentials, instance_credentials
 
 _TIMEOUT_SECONDS = 20.0
 _ATTEMPTS = 6
@@ -65,7 +65,8 @@ class AwsCalls:
         transport: Sends one request; None for connections of its own.
         clock: Seconds since the epoch.
         sleep: Waits between attempts.
-        credentials: Those of other calls; None for its own.
+        credentials: What they are signed with; None for the instance's own.
+        attempts: How often a call is sent at most.
 
     Attributes:
         counted: How often each call was sent, by `service:Action`, attempts included.
@@ -81,6 +82,7 @@ class AwsCalls:
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
         credentials: CurrentCredentials | None = None,
+        attempts: int = _ATTEMPTS,
     ) -> None:
         self.region = region
         self.counted: Counter[str] = Counter()
@@ -88,7 +90,8 @@ class AwsCalls:
         self._transport = transport or Connections()
         self._clock = clock
         self._sleep = sleep
-        self.credentials = credentials or CurrentCredentials(environment, clock=clock)
+        self.credentials = credentials or instance_credentials(environment)
+        self._attempts = attempts
 
     def query(
         self, service: str, action: str, parameters: Mapping[str, str], *, version: str, retry: bool = True
@@ -148,13 +151,33 @@ class AwsCalls:
             body=json.dumps(document).encode(),
             retry=retry,
         )
-        try:
-            found = json.loads(answer.body or b"{}")
-        except (ValueError, RecursionError) as error:
-            raise AwsUnavailableError(f"{target} answered no JSON: {error}") from error
-        if not isinstance(found, dict):
-            raise AwsUnavailableError(f"{target} answered no JSON object")
-        return found
+        return _object(answer, what=target)
+
+    def invoke(self, function: str, event: Mapping[str, Any]) -> dict[str, Any]:
+        """Invoke a Lambda function, which may be done twice, and give the object that it answers.
+
+        Source: Invoke, Lambda API reference.
+
+        Args:
+            function: Its name.
+            event: What it is invoked with.
+
+        Raises:
+            AwsRefusedError: If the invocation is refused.
+            AwsUnavailableError: If there is no answer, or the function failed.
+        """
+        answer = self._call(
+            "lambda",
+            "Invoke",
+            method="POST",
+            url=f"{self.endpoint('lambda')}/2015-03-31/functions/{quote(function, safe='-_')}/invocations",
+            headers={"content-type": "application/json"},
+            body=json.dumps(event).encode(),
+            retry=True,
+        )
+        if "x-amz-function-error" in answer.headers:
+            raise AwsUnavailableError(f"{function} failed: {answer.body[:200].decode('utf-8', 'replace')}")
+        return _object(answer, what=function)
 
     def s3(
         self,
@@ -221,7 +244,7 @@ class AwsCalls:
     ) -> Answer:
         name = f"{service}:{action}"
         problem = ""
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(self._attempts):
             if attempt:
                 # A little of chance, so that many instances that were throttled together do not come back together.
                 pause = min(_FIRST_PAUSE_SECONDS * 2**attempt, _LONGEST_PAUSE_SECONDS)
@@ -272,6 +295,16 @@ class AwsCalls:
             else:
                 raise AwsRefusedError(call=name, code=code, message=message, status=answer.status)
         raise AwsUnavailableError(f"{name} has no answer: {problem}")
+
+
+def _object(answer: Answer, *, what: str) -> dict[str, Any]:
+    try:
+        found = json.loads(answer.body or b"{}")
+    except (ValueError, RecursionError) as error:
+        raise AwsUnavailableError(f"{what} answered no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise AwsUnavailableError(f"{what} answered no JSON object")
+    return found
 
 
 def _error_of(answer: Answer) -> tuple[str, str]:

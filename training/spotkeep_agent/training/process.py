@@ -27,7 +27,14 @@ from .user import TrainingUser
 _MAX_LINE_BYTES = 256 * 1024
 MOST_STEPS = 2**53
 """What a count of steps stays below, to be one: who follows the run counts no further."""
-_AGENTS_OWN = ("SPOTKEEP_RUN_TABLE", "SPOTKEEP_LINGER_SECONDS", "SPOTKEEP_USER", "SPOTKEEP_DEPLOYMENT", "PYTHONPATH")
+_AGENTS_OWN = (
+    "SPOTKEEP_RUN_TABLE",
+    "SPOTKEEP_CREDENTIALS_FUNCTION",
+    "SPOTKEEP_LINGER_SECONDS",
+    "SPOTKEEP_USER",
+    "SPOTKEEP_DEPLOYMENT",
+    "PYTHONPATH",
+)
 _DRAIN_SECONDS = 5.0
 _PR_SET_NO_NEW_PRIVS = 38
 

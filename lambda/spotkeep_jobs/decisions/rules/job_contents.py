@@ -17,7 +17,7 @@ from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.document.request import ArchiveSource, GitSource, JobRequest
 from spotkeep_jobs.errors import Problem
 
-OWN_TAGS: Final = {"sagemaker": 4, "ec2": 6}
+OWN_TAGS: Final = {"sagemaker": 4, "ec2": 7}
 """Deployment, run, attempt and owner; an instance has a Name besides, and may get the tag of a drill.
 
 What EC2 itself adds begins with `aws:`, and AWS does not count it.

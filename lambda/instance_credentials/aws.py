@@ -1,0 +1,137 @@
+"""STS and EC2 as this function needs them: the only module that calls them."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import ssl
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping
+from datetime import UTC
+from typing import TYPE_CHECKING, Final, Protocol
+from urllib.parse import urlsplit
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from instance_credentials.decisions import InstanceFacts
+from spotkeep_fleet.run_session import PROOF_BODY, SESSION_SECONDS, RunSession
+from spotkeep_jobs.aws.temporary_errors import is_temporary
+from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2 import EC2Client
+    from mypy_boto3_sts import STSClient
+
+_TIMEOUT_SECONDS: Final = 5
+_MOST_BYTES: Final = 2**16
+_OK: Final = 200
+_TOO_MANY: Final = 429
+_SERVER_ERROR: Final = 500
+_GONE: Final = re.compile(r"InvalidInstanceID\.(NotFound|Malformed)")
+
+
+class Aws(Protocol):
+    """The seam. Everything raises AwsCallError's kinds: refused, or busy."""
+
+    def caller(self, headers: Mapping[str, str], /) -> str | None:
+        """Send a signed request for sts:GetCallerIdentity. Gives the ARN of who signed it; None if STS refuses it."""
+        ...
+
+    def instance(self, instance: str, /) -> InstanceFacts | None:
+        """Describe an instance; None when EC2 does not know it (yet, or any more)."""
+        ...
+
+    def assume(self, session: RunSession, /) -> dict[str, str]:
+        """A session of the run role, as the metadata service writes an instance's credentials."""
+        ...
+
+
+class Boto3Aws:
+    """The seam over boto3.
+
+    Args:
+        ec2: EC2's client.
+        sts: STS's client; signed requests go to its endpoint, too.
+        run_role_arn: The role to assume.
+    """
+
+    def __init__(self, *, ec2: EC2Client, sts: STSClient, run_role_arn: str) -> None:
+        self._ec2 = ec2
+        self._sts = sts
+        self._run_role_arn = run_role_arn
+
+    def caller(self, headers: Mapping[str, str], /) -> str | None:
+        """See `Aws`."""
+        status, body = _post(self._sts.meta.endpoint_url, headers)
+        if status == _TOO_MANY or status >= _SERVER_ERROR:
+            raise AwsBusyError(operation="GetCallerIdentity", code=str(status), reason="STS did not answer")
+        if status != _OK:
+            return None
+        try:
+            # An answer of AWS's, over TLS; Python's expat bounds expansion.
+            arn = ET.fromstring(body).findtext(".//{*}Arn")  # noqa: S314
+        except ET.ParseError as error:
+            raise AwsBusyError(operation="GetCallerIdentity", code="NoXml", reason=str(error)) from error
+        return arn or None
+
+    def instance(self, instance: str, /) -> InstanceFacts | None:
+        """See `Aws`."""
+        try:
+            answer = self._ec2.describe_instances(InstanceIds=[instance])
+        except (ClientError, BotoCoreError) as error:
+            if isinstance(error, ClientError) and _GONE.fullmatch(error.response["Error"]["Code"]):
+                return None
+            raise _translated("DescribeInstances", error) from error
+        for reservation in answer["Reservations"]:
+            for found in reservation["Instances"]:
+                if found["InstanceId"] == instance:
+                    tags = {tag["Key"]: tag["Value"] for tag in found.get("Tags", [])}
+                    return InstanceFacts(instance=instance, state=found["State"]["Name"], tags=tags)
+        return None
+
+    def assume(self, session: RunSession, /) -> dict[str, str]:
+        """See `Aws`."""
+        try:
+            answer = self._sts.assume_role(
+                RoleArn=self._run_role_arn,
+                # CloudTrail then names the instance with each call.
+                RoleSessionName=session.instance,
+                DurationSeconds=SESSION_SECONDS,
+                Tags=[{"Key": name, "Value": value} for name, value in session.tags().items()],
+            )
+        except (ClientError, BotoCoreError) as error:
+            raise _translated("AssumeRole", error) from error
+        given = answer["Credentials"]
+        return {
+            "AccessKeyId": given["AccessKeyId"],
+            "SecretAccessKey": given["SecretAccessKey"],
+            "Token": given["SessionToken"],
+            "Expiration": given["Expiration"].astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+
+
+def _post(endpoint: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
+    """Sends the proof to STS: address, path and body are ours, and of the headers those that were judged."""
+    parts = urlsplit(endpoint)
+    connection: http.client.HTTPConnection
+    if parts.scheme == "https":
+        connection = http.client.HTTPSConnection(
+            parts.netloc, timeout=_TIMEOUT_SECONDS, context=ssl.create_default_context()
+        )
+    else:
+        connection = http.client.HTTPConnection(parts.netloc, timeout=_TIMEOUT_SECONDS)
+    try:
+        connection.request("POST", "/", PROOF_BODY, dict(headers))
+        answer = connection.getresponse()
+        return answer.status, answer.read(_MOST_BYTES)
+    except (OSError, http.client.HTTPException) as error:
+        raise AwsBusyError(operation="GetCallerIdentity", code=type(error).__name__, reason=str(error)) from error
+    finally:
+        connection.close()
+
+
+def _translated(operation: str, error: ClientError | BotoCoreError) -> AwsBusyError | AwsRefusedError:
+    if isinstance(error, ClientError) and not is_temporary(error.response):
+        code, reason = error.response["Error"]["Code"], error.response["Error"]["Message"]
+        return AwsRefusedError(operation=operation, code=code, reason=reason)
+    return AwsBusyError(operation=operation, code=type(error).__name__, reason=str(error))

@@ -1,0 +1,139 @@
+"""Who asks, and for which run: pure decisions over what STS and EC2 say. What the caller says decides nothing.
+
+The name of a session of an instance's role is the instance's id, which EC2 gives it: no other service and no principal
+may assume that role. EC2 knows the instance's tags, which the launcher wrote with the launch and which no permission of
+an instance changes.
+
+Sources:
+    https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_variables.html (Principal key values)
+    https://docs.aws.amazon.com/IAM/latest/UserGuide/id_session-tags.html (characters of session tags)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from spotkeep_fleet.run_session import AUDIENCE_HEADER, PROOF_CONTENT_TYPE, PROOF_HEADERS, RunSession
+from spotkeep_fleet.tags import ATTEMPT_TAG, CHECKPOINTS_TAG, DEPLOYMENT_TAG, RUN_TAG
+
+ALIVE: Final = frozenset({"pending", "running"})
+"""States of an instance that may have credentials. One that is ending keeps what it has, for an hour at most."""
+
+_LONGEST_HEADER: Final = 4_096
+"""Session tokens have some 1,500 characters; STS sets no limit."""
+_SIGNED: Final = re.compile(r"AWS4-HMAC-SHA256 Credential=[A-Z0-9]+/[0-9]{8}/[a-z0-9-]+/sts/aws4_request, ?"
+                            r"SignedHeaders=(?P<names>[a-z0-9;-]+), ?Signature=[0-9a-f]{64}")  # fmt: skip
+_INSTANCE: Final = re.compile(r"i-[0-9a-f]{8,17}")
+_NAME: Final = r"[a-zA-Z0-9](?:-*[a-zA-Z0-9])*"
+_RUN: Final = re.compile(rf"(?={_NAME}\Z).{{1,52}}", re.ASCII)
+_ATTEMPT: Final = re.compile(r"[1-9][0-9]{0,5}", re.ASCII)
+_CHECKPOINTS: Final = re.compile(rf"(?P<runs>(?:teams/{_NAME}/)?runs)/{_NAME}/checkpoints", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """Why an instance gets no credentials.
+
+    Attributes:
+        code: One word for it.
+        problem: What is wrong, and what was found.
+    """
+
+    code: str
+    problem: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstanceFacts:
+    """What EC2 says of an instance.
+
+    Attributes:
+        instance: Its id.
+        state: For example `running`.
+        tags: Its tags.
+    """
+
+    instance: str
+    state: str
+    tags: Mapping[str, str]
+
+
+def read_proof(event: object, *, audience: str) -> dict[str, str] | Refusal:
+    """The headers of a signed request for sts:GetCallerIdentity, as they are sent on to STS.
+
+    Args:
+        event: What the function was invoked with: anything at all.
+        audience: What the request must have been signed for.
+
+    Returns:
+        The headers; a refusal of what is no such request, or was signed for somebody else.
+    """
+    given = event.get("headers") if isinstance(event, Mapping) else None
+    if not isinstance(given, Mapping):
+        return Refusal(code="no-proof", problem="the event holds no object `headers`")
+    headers = {name: given[name] for name in PROOF_HEADERS if isinstance(given.get(name), str)}
+    if missing := [name for name in PROOF_HEADERS if name not in headers]:
+        return Refusal(code="no-proof", problem=f"the proof lacks {', '.join(missing)}")
+    if any(
+        len(value) > _LONGEST_HEADER or not value.isascii() or not value.isprintable() for value in headers.values()
+    ):
+        return Refusal(code="no-proof", problem="a header of the proof is no header's value")
+    signature = _SIGNED.fullmatch(headers["authorization"])
+    if signature is None:
+        return Refusal(code="no-proof", problem="the proof is not signed for STS with Signature Version 4")
+    if unsigned := sorted({*PROOF_HEADERS, "host"} - {"authorization"} - set(signature["names"].split(";"))):
+        return Refusal(code="no-proof", problem=f"the proof's signature does not cover {', '.join(unsigned)}")
+    if headers["content-type"] != PROOF_CONTENT_TYPE:
+        return Refusal(code="no-proof", problem="the proof is no request for sts:GetCallerIdentity")
+    if headers[AUDIENCE_HEADER] != audience:
+        return Refusal(code="foreign-proof", problem=f"the proof was not signed for {audience}")
+    return headers
+
+
+def instance_of(caller_arn: str, *, role_arn: str) -> str | Refusal:
+    """The instance that a principal is.
+
+    Args:
+        caller_arn: As sts:GetCallerIdentity answers: `arn:aws:sts::<account>:assumed-role/<role>/<session>`.
+        role_arn: The role of the deployment's instances, `arn:aws:iam::<account>:role/<role>`.
+
+    Returns:
+        Its id; a refusal of everybody else.
+    """
+    role, _, session = caller_arn.rpartition("/")
+    expected = role_arn.replace(":iam:", ":sts:", 1).replace(":role/", ":assumed-role/", 1)
+    if role != expected or not _INSTANCE.fullmatch(session):
+        return Refusal(code="no-instance", problem=f"{caller_arn} is no instance of this deployment")
+    return session
+
+
+def session_of(facts: InstanceFacts | None, *, deployment: str) -> RunSession | Refusal:
+    """What an instance's credentials are bound to.
+
+    Args:
+        facts: What EC2 says of it; None when it knows no such instance.
+        deployment: Of this function.
+    """
+    if facts is None:
+        return Refusal(code="unknown-instance", problem="EC2 knows no such instance")
+    if facts.state not in ALIVE:
+        return Refusal(code="not-running", problem=f"{facts.instance} is {facts.state}")
+    if facts.tags.get(DEPLOYMENT_TAG) != deployment:
+        return Refusal(code="foreign-instance", problem=f"{facts.instance} is not tagged {DEPLOYMENT_TAG}={deployment}")
+    run, attempt, checkpoints = (facts.tags.get(tag, "") for tag in (RUN_TAG, ATTEMPT_TAG, CHECKPOINTS_TAG))
+    place = _CHECKPOINTS.fullmatch(checkpoints)
+    problems = [
+        f"{tag} is {value[:80]!r}"
+        for tag, value, good in (
+            (RUN_TAG, run, _RUN.fullmatch(run)),
+            (ATTEMPT_TAG, attempt, _ATTEMPT.fullmatch(attempt)),
+            (CHECKPOINTS_TAG, checkpoints, place),
+        )
+        if not good
+    ]
+    if problems or place is None:
+        return Refusal(code="no-run", problem=f"the tags of {facts.instance} name no run: {', '.join(problems)}")
+    return RunSession(run=run, attempt=attempt, instance=facts.instance, runs=place["runs"], checkpoints=checkpoints)

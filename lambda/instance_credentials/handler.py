@@ -1,0 +1,83 @@
+"""The Lambda entry point: an instance proves which one it is, and gets the credentials of its run for an hour.
+
+It believes nothing of its event: STS says which instance signed the proof, EC2 says which run the instance belongs to.
+So another principal that invokes it, with whatever event, gets no credentials.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+import boto3
+from aws_lambda_powertools import Logger
+
+from instance_credentials.aws import Aws, Boto3Aws
+from instance_credentials.decisions import Refusal, instance_of, read_proof, session_of
+from spotkeep_jobs.aws.sagemaker_api import client_config
+from spotkeep_jobs.errors import AwsBusyError
+from spotkeep_jobs.functions.tracing import traced
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
+_SERVICE: Final = os.environ.get("POWERTOOLS_SERVICE_NAME", "instance_credentials")
+
+logger = Logger(service=_SERVICE)
+
+
+@functools.cache
+def _production_aws() -> Aws:
+    config = client_config()
+    return Boto3Aws(
+        ec2=boto3.client("ec2", config=config),
+        sts=boto3.client("sts", config=config),
+        run_role_arn=os.environ["SPOTKEEP_RUN_ROLE_ARN"],
+    )
+
+
+@traced
+@logger.inject_lambda_context(clear_state=True)
+def handler(event: object, context: LambdaContext) -> dict[str, Any]:
+    """Answer an instance.
+
+    Args:
+        event: `headers`: those of a signed request for sts:GetCallerIdentity, `PROOF_HEADERS`.
+        context: Lambda's.
+
+    Returns:
+        `{"ok": true, "credentials": {...}}`, as the metadata service writes an instance's credentials; or
+        `{"ok": false, "error": ..., "problem": ...}`, with the error `busy` where asking again may help.
+
+    Raises:
+        AwsRefusedError: A permission of this function is missing.
+    """
+    try:
+        return _answer(event, aws=_production_aws(), function=context.function_name)
+    except AwsBusyError as error:
+        logger.warning("AWS is busy", problem=str(error))
+        return {"ok": False, "error": "busy", "problem": str(error)}
+
+
+def _answer(event: object, *, aws: Aws, function: str) -> dict[str, Any]:
+    proof = read_proof(event, audience=function)
+    if isinstance(proof, Refusal):
+        return _refused(proof)
+    caller = aws.caller(proof)
+    if caller is None:
+        return _refused(Refusal(code="no-proof", problem="STS does not know who signed the proof, or it is too old"))
+    instance = instance_of(caller, role_arn=os.environ["SPOTKEEP_INSTANCE_ROLE_ARN"])
+    if isinstance(instance, Refusal):
+        return _refused(instance)
+    session = session_of(aws.instance(instance), deployment=os.environ["SPOTKEEP_DEPLOYMENT"])
+    if isinstance(session, Refusal):
+        return _refused(session)
+    credentials = aws.assume(session)
+    logger.info("gave credentials", session=session.tags())
+    return {"ok": True, "credentials": credentials}
+
+
+def _refused(refusal: Refusal) -> dict[str, Any]:
+    logger.warning("refused", error=refusal.code, problem=refusal.problem)
+    return {"ok": False, "error": refusal.code, "problem": refusal.problem}
