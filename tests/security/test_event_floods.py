@@ -31,12 +31,15 @@ from spotkeep_jobs.facts.job_log import MOST_RESUMES, LogAccount
 from spotkeep_jobs.facts.states import RunState, TimelineKind
 from tests.spotkeep_jobs.conftest import NOON, Make, World
 
+from .policies import ACCOUNT, REGION, Policies
+
 MEBIBYTE = 2**20
 MOST_MEMORY = 32 * MEBIBYTE
 """Beside what a function has before: of its 512 MB."""
 PAGES = 60
 RUN = "digits-1a2b3c4d"
 LAUNCH = f"launch of {RUN}-1"
+STREAMS = f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:/aws/sagemaker/TrainingJobs"
 make = Make()
 
 
@@ -110,6 +113,35 @@ def test_the_id_of_a_launch_is_not_among_what_is_shown_of_a_run() -> None:
     )
     assert LAUNCH not in json.dumps(without_launch_id(attempt))
     assert LAUNCH not in json.dumps(described(make.run(RUN)))
+
+
+@pytest.mark.parametrize(
+    ("action", "resource"),
+    [
+        ("logs:FilterLogEvents", STREAMS),
+        ("logs:GetLogEvents", f"{STREAMS}:log-stream:digits-1/algo-1-1"),
+        ("sagemaker:DescribeTrainingJob", f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:training-job/digits-1"),
+        ("dynamodb:GetItem", None),
+        ("dynamodb:Query", None),
+        ("ec2:DescribeFleets", "*"),
+        ("ec2:DescribeLaunchTemplateVersions", "*"),
+    ],
+)
+@pytest.mark.parametrize("role", ["ExecutionRole", "InstanceRole"])
+def test_no_job_can_learn_the_id_of_another_launch(
+    policies: Policies, role: str, action: str, resource: str | None
+) -> None:
+    """Not from a log, not from a job, and not from the run's partition of the run table."""
+    if resource is not None:
+        assert not policies.allows(role, action, resource)
+        return
+    table = policies.arn("AWS::DynamoDB::Table")
+    assert not policies.allows(role, action, table, {"dynamodb:LeadingKeys": ["run#digits-1"]})
+
+
+def test_training_jobs_may_write_into_each_others_streams_which_is_why_lines_carry_the_id(policies: Policies) -> None:
+    """They share a role, and SageMaker gives its sessions no name or tag of the job that a policy could use."""
+    assert policies.allows("ExecutionRole", "logs:PutLogEvents", f"{STREAMS}:log-stream:another-1/algo-1-1")
 
 
 @pytest.fixture
