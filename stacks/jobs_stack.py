@@ -29,7 +29,7 @@ class JobsStack(Stack):
 
     Attributes:
         launcher: The function users invoke.
-        launcher_url: Its address, where AWS says who calls.
+        launcher_url: Its address, where AWS says who calls; empty in a region without function URLs.
         execution_role: The role jobs run with.
         team_roles: The roles of teams that have one of their own, by team.
         bundle: What every job starts with.
@@ -140,7 +140,7 @@ class JobsStack(Stack):
             description="Validates a job, records its run and starts it",
             reserved_concurrency=settings.launcher_reserved_concurrency,
         )
-        self.launcher_url = self.launcher.serve_at_url().url
+        self.launcher_url = self.launcher.serve_at_url().url if settings.function_urls else ""
         storage.run_table.grant_read_write(self.launcher.role)
         self.bundle.grant_keep(self.launcher.role)
         if settings.encrypt_training_volumes:

@@ -66,6 +66,23 @@ LONGEST_KEEP_ALIVE_SECONDS = 3600
 ZONES_OF_SMALL_REGIONS = {"us-west-1": 2}
 """Regions whose accounts see fewer than three zones."""
 
+REGIONS_WITHOUT_FUNCTION_URLS = frozenset(
+    {
+        "ap-east-2",
+        "ap-south-2",
+        "ap-southeast-4",
+        "ap-southeast-5",
+        "ap-southeast-6",
+        "ap-southeast-7",
+        "ca-west-1",
+        "eu-central-2",
+        "eu-south-2",
+        "il-central-1",
+        "me-central-1",
+    }
+)
+"""Source: "Creating and managing Lambda function URLs", AWS Lambda developer guide, November 2026."""
+
 
 RESERVED_PREFIXES = {
     "aws": "Parameter Store",
@@ -661,6 +678,17 @@ class Settings(BaseModel):
             raise _refuse("needs ec2_fleets: a drill takes an EC2 instance away", "Set both, or leave drills out.")
         return value
 
+    @field_validator("verify_callers", "ec2_fleets")
+    @classmethod
+    def _where_functions_have_urls(cls, value: bool, info: ValidationInfo) -> bool:  # noqa: FBT001 - pydantic's signature
+        region = info.data.get("region")
+        if value and region in REGIONS_WITHOUT_FUNCTION_URLS:
+            raise _refuse(
+                f"needs a Lambda function URL, at which AWS says who calls, and AWS offers none in {region}",
+                "Set it to false, or deploy to another region.",
+            )
+        return value
+
     @field_validator("volume_kms_key_arn", "webhook_secret_arn")
     @classmethod
     def _in_the_region(cls, value: str | None, info: ValidationInfo) -> str | None:
@@ -759,6 +787,11 @@ class Settings(BaseModel):
         if not value:
             raise _refuse("names no instance type", "Name one or more, for example m5.xlarge,m6i.xlarge.")
         return value
+
+    @property
+    def function_urls(self) -> bool:
+        """Whether AWS offers Lambda function URLs where this is deployed; a region that is not named is taken to."""
+        return self.region not in REGIONS_WITHOUT_FUNCTION_URLS
 
     @property
     def stack_prefix(self) -> str:

@@ -198,6 +198,13 @@ def test_the_longest_settings_fit_into_every_functions_environment(tmp_path: Pat
         assert len(json.dumps(variables, separators=(",", ":"))) <= 4_096, function
 
 
+def test_where_aws_offers_no_function_urls_the_launcher_is_invoked(tmp_path: Path) -> None:
+    templates = synthesize(tmp_path, {"region": "eu-central-2", "ec2_fleets": False})
+    assert not templates.resources("AWS::Lambda::Url")
+    connection = json.dumps(templates.only("AWS::SSM::Parameter")["Value"]).replace("\\", "")
+    assert '"launcher_url":""' in connection
+
+
 def test_an_environment_that_lambda_would_refuse_is_refused_at_synth(stack: Stack) -> None:
     platform = cast("FunctionPlatform", SimpleNamespace(
         source_root=ROOT / "lambda", planner_root=ROOT / "planner", training_root=ROOT / "training",

@@ -217,6 +217,15 @@ def test_any_other_deployment_name_is_refused(name: str) -> None:
     assert set(problems_of(deployment=name)) == {"deployment"}
 
 
+@pytest.mark.parametrize("field", ["verify_callers", "ec2_fleets"])
+def test_what_needs_a_function_url_is_refused_where_aws_offers_none(field: str) -> None:
+    here = {"region": "eu-central-2", "verify_callers": "false", "ec2_fleets": "false"}
+    assert not Settings.from_context(here).function_urls
+    problem = problems_of(**(here | {field: "true"}))[field]
+    assert "function URL" in problem
+    assert "eu-central-2" in problem
+
+
 def test_a_region_without_aws_images_takes_an_image_of_its_own() -> None:
     image = "123456789012.dkr.ecr.{region}.amazonaws.com/lab:1"
     assert Settings.from_context({"region": "eu-north-9", "default_image": image}).default_image == image
