@@ -172,6 +172,7 @@ class EventsStack(Stack):
             schedule_group=watch.group_name,
             removes=settings.leftovers == "remove",
             orphaned_checkpoints_days=settings.orphaned_checkpoints_days,
+            isolated_teams=settings.isolated_teams,
         )
         job_events = JobEvents(self, "JobEvents", tracker=self.tracker)
         clock = Reconciliation(self, "Reconciliation", reconciler=self.reconciler)
@@ -259,6 +260,7 @@ class EventsStack(Stack):
                 "pool_schedule_group": watch.group_name,
                 "run_table": storage.run_table.table.table_name,
                 "checkpoint_bucket": storage.checkpoints.bucket.bucket_name,
+                "isolated_teams": " ".join(settings.isolated_teams),
                 "notification_topic_arn": self.topics.notifications.topic_arn,
                 "dead_notification_queue_url": dead_letters.dead.queue_url,
                 "undelivered_notification_queue_arn": dead_letters.undelivered.queue_arn,

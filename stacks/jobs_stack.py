@@ -34,6 +34,7 @@ class JobsStack(Stack):
         team_roles: The roles of teams that have one of their own, by team.
         bundle: What every job starts with.
         users: The users' managed policy.
+        team_users: The managed policies of isolated teams' users, by team.
         dead_notifications: The queue of notifications that SNS has refused, which users may replay.
         default_image: Image of jobs that name none.
     """
@@ -86,21 +87,22 @@ class JobsStack(Stack):
             checkpoints=storage.checkpoints,
         )
 
-        def execution_role(name: str) -> ExecutionRole:
+        def execution_role(name: str, team: str | None = None) -> ExecutionRole:
             return ExecutionRole(
                 self,
                 name,
                 checkpoints=storage.checkpoints,
                 jobs=jobs,
                 data=storage.data,
+                team=team,
                 encrypt_volumes=settings.encrypt_training_volumes,
                 subnet_ids=settings.training_subnet_ids,
                 security_group_ids=settings.training_security_group_ids,
             )
 
         self.execution_role = execution_role("ExecutionRole")
-        # A pool fits jobs of its role alone, so a team with a role of its own shares its pools with nobody else.
-        self.team_roles = {team: execution_role(f"ExecutionRole-{team}") for team in settings.isolated_teams}
+        # A team with a role of its own reaches its own runs alone, and a pool fits jobs of its role alone.
+        self.team_roles = {team: execution_role(f"ExecutionRole-{team}", team) for team in settings.isolated_teams}
         environment = {
             "SPOTKEEP_RUN_TABLE": storage.run_table.table.table_name,
             "SPOTKEEP_CHECKPOINT_BUCKET": storage.checkpoints.bucket.bucket_name,
@@ -152,19 +154,25 @@ class JobsStack(Stack):
             compute.let_launch([self.launcher], fleets)
 
         self.dead_notifications = notification_queue(self, "DeadNotifications")
-        self.users = UserPolicy(
-            self,
-            "Users",
-            deployment=settings.deployment,
-            launcher=self.launcher,
-            run_table=storage.run_table,
-            checkpoints=storage.checkpoints,
-            jobs=jobs,
-            dead_notifications=self.dead_notifications,
-            fleets=fleets,
-            drills=settings.drills,
-            verify_callers=settings.verify_callers,
-        )
+
+        def users(name: str, team: str | None = None) -> UserPolicy:
+            return UserPolicy(
+                self,
+                name,
+                deployment=settings.deployment,
+                launcher=self.launcher,
+                run_table=storage.run_table,
+                checkpoints=storage.checkpoints,
+                jobs=jobs,
+                dead_notifications=self.dead_notifications,
+                fleets=fleets,
+                drills=settings.drills,
+                verify_callers=settings.verify_callers,
+                team=team,
+            )
+
+        self.users = users("Users")
+        self.team_users = {team: users(f"Users-{team}", team) for team in settings.isolated_teams}
         CfnOutput(
             self,
             "UserPolicyArn",

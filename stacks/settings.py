@@ -409,7 +409,7 @@ class Settings(BaseModel):
         default=True, description="keep bucket, key and table when their stack is destroyed"
     )
     checkpoint_retention_days: Annotated[int | None, Unset] = Field(
-        default=None, ge=31, le=3650, description="days until objects under runs/ expire; never when left out"
+        default=None, ge=31, le=3650, description="days until the objects of runs expire; never when left out"
     )
     noncurrent_version_days: int = Field(
         default=7, ge=1, le=3650, description="days a replaced or deleted object version can be brought back"
@@ -513,7 +513,9 @@ class Settings(BaseModel):
         default=1.0, gt=0, description="what is left over and costs so much an hour, for hours, alarms the operators"
     )
     isolated_teams: Annotated[tuple[TeamName, ...], Listed] = Field(
-        default=(), max_length=20, description="teams with an execution role, and so with warm pools, of their own"
+        default=(),
+        max_length=20,
+        description="teams with an execution role, and so with warm pools and stored data, of their own",
     )
     verify_callers: bool = Field(
         default=False,

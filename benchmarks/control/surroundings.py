@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from benchmarks.control.dynamodb import client_error
-from spotkeep_jobs.leftovers.object_store import RUNS_PREFIX
+from spotkeep_fleet.run_prefixes import run_prefix
 
 BUCKET: Final = "checkpoints"
 _KEYS_A_PAGE: Final = 1_000
@@ -91,7 +91,7 @@ class Objects:
 
     def below(self, run: str) -> list[str]:
         """The keys of what is stored for a run."""
-        return [key for key in self.written if key.startswith(f"{RUNS_PREFIX}{run}/")]
+        return [key for key in self.written if key.startswith(run_prefix(run))]
 
     def get_paginator(self, operation: str) -> Objects:
         assert operation == "list_objects_v2"

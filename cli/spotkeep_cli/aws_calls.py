@@ -46,6 +46,8 @@ class Connection(BaseModel):
     """Where the launcher is called; empty in the connection of an older deployment, which is invoked directly."""
     run_table: str
     checkpoint_bucket: str
+    isolated_teams: str = ""
+    """The teams whose runs are stored apart, separated by spaces."""
     notification_topic_arn: str
     dead_notification_queue_url: str = ""
     """Where the notifications are that could not be sent; empty in the connection of an older deployment."""

@@ -66,6 +66,11 @@ class AwsDeployment:
         return self._connection.checkpoint_bucket
 
     @property
+    def isolated_teams(self) -> tuple[str, ...]:
+        """The teams whose runs are stored apart."""
+        return tuple(self._connection.isolated_teams.split())
+
+    @property
     def notification_topic_arn(self) -> str:
         """The SNS topic of its notifications."""
         return self._connection.notification_topic_arn

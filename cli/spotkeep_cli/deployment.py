@@ -186,6 +186,10 @@ class Deployment(Protocol):
         """The bucket of its runs."""
 
     @property
+    def isolated_teams(self) -> tuple[str, ...]:
+        """The teams whose runs are stored apart."""
+
+    @property
     def notification_topic_arn(self) -> str:
         """The SNS topic of its notifications."""
 

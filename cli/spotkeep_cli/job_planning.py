@@ -279,7 +279,12 @@ def _judge(
     deployment: Deployment | None = None
     try:
         deployment = invocation.deployment()
-        prepared = prepare(document, checkpoint_bucket=deployment.checkpoint_bucket, new_token=new_token)
+        prepared = prepare(
+            document,
+            checkpoint_bucket=deployment.checkpoint_bucket,
+            new_token=new_token,
+            isolated_teams=deployment.isolated_teams,
+        )
         judgement = judge_by_launcher(deployment, prepared)
     except NoConnectionError as error:
         deployment = None

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from spotkeep_cli.git_branch import pinned
 from spotkeep_cli.source_archive import SourceArchive, SourceError, pack_source
+from spotkeep_fleet.run_prefixes import run_prefix
 from spotkeep_jobs.decisions.training_job_request import run_id_for
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.errors import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from spotkeep_cli.job_file import JobDocument
 
@@ -40,7 +41,13 @@ class PreparedJob:
     warnings: tuple[Problem, ...] = ()
 
 
-def prepare(document: JobDocument, *, checkpoint_bucket: str, new_token: Callable[[], str]) -> PreparedJob:
+def prepare(
+    document: JobDocument,
+    *,
+    checkpoint_bucket: str,
+    new_token: Callable[[], str],
+    isolated_teams: Collection[str] = (),
+) -> PreparedJob:
     """Fills in what only this machine can know.
 
     The token is made once, here: however often the launch is repeated, it is the same launch. A source that cannot be
@@ -50,6 +57,7 @@ def prepare(document: JobDocument, *, checkpoint_bucket: str, new_token: Callabl
         document: The job file.
         checkpoint_bucket: Where a local source will be uploaded to.
         new_token: Makes an idempotency token, for a job file without one.
+        isolated_teams: Whose sources are stored apart.
     """
     payload = dict(document.fields)
     if payload.get("token") is None:
@@ -65,13 +73,14 @@ def prepare(document: JobDocument, *, checkpoint_bucket: str, new_token: Callabl
     run = str(payload.get("run") or "unnamed")
     if isinstance(payload.get("runs"), int) and payload["runs"] > 1:
         run += "-1"  # One source for all of them, kept where the first one's things are: their common id is no run's.
+    team = payload["team"] if payload.get("team") in isolated_teams else None
     try:
         archive = pack_source(local_source(document, source))
     except SourceError as error:
-        payload["source"] = f"s3://{checkpoint_bucket}/runs/{run}/source/{'0' * 64}.tar.gz"
+        payload["source"] = f"s3://{checkpoint_bucket}/{run_prefix(run, team=team)}source/{'0' * 64}.tar.gz"
         problem = Problem(field="source", found=shown(source), problem=error.problem, fix=error.hint)
         return PreparedJob(document=document, payload=payload, problems=(problem,))
-    key = archive.key(run=run)
+    key = archive.key(run=run, team=team)
     payload["source"] = f"s3://{checkpoint_bucket}/{key}"
     return PreparedJob(document=document, payload=payload, archive=archive, source_key=key)
 

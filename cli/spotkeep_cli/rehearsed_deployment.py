@@ -115,7 +115,12 @@ def _launch(deployment: Deployment, document: JobDocument, *, run: str, new_toke
     fields = {name: value for name, value in document.fields.items() if name not in _OF_ONE_RUN}
     environment = {**(fields.get("environment") or {}), "SPOTKEEP_PROGRESS_SECONDS": "0"}
     document = replace(document, fields={**fields, "run": run, "environment": environment})
-    prepared = prepare(document, checkpoint_bucket=deployment.checkpoint_bucket, new_token=new_token)
+    prepared = prepare(
+        document,
+        checkpoint_bucket=deployment.checkpoint_bucket,
+        new_token=new_token,
+        isolated_teams=deployment.isolated_teams,
+    )
     if prepared.archive is not None and prepared.source_key is not None:
         deployment.upload_source(key=prepared.source_key, content=prepared.archive.content)
     read_answer(deployment.invoke_launcher(prepared.payload), what="nothing was launched", document=document)

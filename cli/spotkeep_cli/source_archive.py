@@ -22,6 +22,7 @@ from pathlib import Path, PurePosixPath
 
 from spotkeep_cli.errors import UsageError
 from spotkeep_cli.git_settings import WITHOUT_PROGRAMS, environment_allowing
+from spotkeep_fleet.run_prefixes import run_prefix
 from spotkeep_local.bounded_reading import read_file
 
 NEVER_PACKED = frozenset(
@@ -71,9 +72,14 @@ class SourceArchive:
         """The hash of the content, which names the object in S3."""
         return hashlib.sha256(self.content).hexdigest()
 
-    def key(self, *, run: str) -> str:
-        """The object's key in the checkpoint bucket."""
-        return f"runs/{run}/source/{self.sha256}{self.suffix}"
+    def key(self, *, run: str, team: str | None = None) -> str:
+        """The object's key in the checkpoint bucket.
+
+        Args:
+            run: The run it is for.
+            team: The run's team, where that is isolated.
+        """
+        return f"{run_prefix(run, team=team)}source/{self.sha256}{self.suffix}"
 
 
 def pack_source(origin: Path) -> SourceArchive:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from spotkeep_cli.aws_calls import translated_aws_errors
 from spotkeep_cli.deployment import StoredObject
 from spotkeep_cli.run_storage import StoredVersion
-from spotkeep_jobs.leftovers.object_store import RUNS_PREFIX
+from spotkeep_fleet.run_prefixes import RUNS_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -66,7 +66,7 @@ class S3Objects:
 
 
 def versions_by_run(client: Any, *, bucket: str) -> Iterator[StoredVersion]:
-    """Every version below `runs/`, a thousand a call.
+    """Every version below `runs/`, a thousand a call; what isolated teams store is not among them.
 
     Args:
         client: Of S3.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aws_cdk import Aws, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
@@ -11,15 +13,13 @@ from constructs import Construct
 from spotkeep_constructs.acknowledgements import acknowledge
 from spotkeep_constructs.errors import PropertyError
 from spotkeep_constructs.statements import allow
-
-RUNS_PREFIX = "runs/"
-"""Every object of every run lies below it."""
+from spotkeep_fleet.run_prefixes import RUNS_PREFIX, TEAMS_PREFIX, runs_prefix
 
 BUNDLES_PREFIX = "bundles/"
 """What jobs and instances start with, each under the hash of its content; nothing removes it."""
 
 LONGEST_WAIT_AND_RUN_DAYS = 30
-_EVERY_RUN = "Runs are named later: everything below runs/ of this bucket, and nothing beside it."
+_EVERY_RUN = "Runs are named later: everything below the prefix of those that share a role, and nothing beside it."
 UNFINISHED_UPLOAD_DAYS = 7
 
 
@@ -53,7 +53,7 @@ class CheckpointBucket(Construct):
             id: Construct id.
             noncurrent_version_days: Days a replaced or deleted version can be brought back.
             access_log_retention_days: Days the access logs are kept.
-            retention_days: Days until objects below `runs/` expire. Default: they never do.
+            retention_days: Days until the objects of runs expire. Default: they never do.
             keep_on_destroy: Whether bucket, key and logs outlive their stack.
 
         Raises:
@@ -116,9 +116,10 @@ class CheckpointBucket(Construct):
             ),
         ]
         if retention_days is not None:
-            rules.append(
-                s3.LifecycleRule(id="expire-runs", prefix=RUNS_PREFIX, expiration=Duration.days(retention_days))
-            )
+            rules += [
+                s3.LifecycleRule(id=f"expire-{name}", prefix=prefix, expiration=Duration.days(retention_days))
+                for name, prefix in (("runs", RUNS_PREFIX), ("runs-of-teams", TEAMS_PREFIX))
+            ]
         self.bucket = s3.Bucket(
             self,
             "Bucket",
@@ -137,68 +138,80 @@ class CheckpointBucket(Construct):
             removal_policy=removal,
         )
 
-    def grant_list_runs(self, grantee: iam.IGrantable) -> None:
-        """Lets a principal list what lies below `runs/`, and nothing beside it.
+    def grant_list_runs(self, grantee: iam.IGrantable, *, teams: Sequence[str | None] = (None,)) -> None:
+        """Lets a principal list the objects of runs, and nothing beside them.
 
         Args:
             grantee: A role, user or managed policy.
+            teams: Whose runs: isolated teams, None for those of everybody else.
         """
         allow(grantee, actions=["s3:GetBucketLocation"], resources=[self.bucket.bucket_arn])
         allow(
             grantee,
             actions=["s3:ListBucket"],
             resources=[self.bucket.bucket_arn],
-            conditions={"StringLike": {"s3:prefix": [f"{RUNS_PREFIX}*"]}},
+            conditions={"StringLike": {"s3:prefix": [f"{runs_prefix(team)}*" for team in teams]}},
         )
 
-    def grant_read_runs(self, grantee: iam.IGrantable) -> None:
-        """Lets a principal list and read every run's objects.
+    def grant_read_runs(self, grantee: iam.IGrantable, *, team: str | None = None) -> None:
+        """Lets a principal list and read the objects of runs.
 
         Args:
             grantee: A role, user or managed policy.
+            team: The isolated team whose runs are meant; None for those of everybody else.
         """
-        self.grant_list_runs(grantee)
-        allow(grantee, actions=["s3:GetObject"], resources=[self._objects(RUNS_PREFIX + "*")], wildcard=_EVERY_RUN)
+        self.grant_list_runs(grantee, teams=[team])
+        allow(
+            grantee, actions=["s3:GetObject"], resources=[self._objects(runs_prefix(team) + "*")], wildcard=_EVERY_RUN
+        )
         self._allow_key(grantee, ["kms:Decrypt"])
 
-    def grant_train(self, grantee: iam.IGrantable) -> None:
-        """Lets a training job read below `runs/`, and write and delete results: SageMaker mirrors deletions, too.
+    def grant_train(self, grantee: iam.IGrantable, *, team: str | None = None) -> None:
+        """Lets a training job read what runs store, and write and delete results: SageMaker mirrors deletions, too.
 
         Args:
             grantee: The role jobs run with.
+            team: The isolated team whose runs are meant; None for those of everybody else.
         """
-        self.grant_read_runs(grantee)
+        self.grant_read_runs(grantee, team=team)
         # Not sources: no training changes what another one will execute.
         allow(
             grantee,
             actions=["s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"],
-            resources=[self._objects(f"{RUNS_PREFIX}*/{part}/*") for part in ("checkpoints", "output")],
+            resources=[self._objects(f"{runs_prefix(team)}*/{part}/*") for part in ("checkpoints", "output")],
             wildcard="Runs are named later: checkpoints and output of every run, and no other object of theirs.",
         )
         # Encrypt: SageMaker asks for it where an output key is named.
         # Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_OutputDataConfig.html (KmsKeyId)
         self._allow_key(grantee, ["kms:Encrypt", "kms:GenerateDataKey"])
 
-    def grant_list_versions(self, grantee: iam.IGrantable) -> None:
+    def grant_list_versions(self, grantee: iam.IGrantable, *, team: str | None = None) -> None:
         """Lets a principal see which versions of runs' objects the bucket holds, and so what they cost.
 
         Args:
             grantee: A role, user or managed policy.
+            team: The isolated team whose runs are meant; None for those of everybody else.
         """
         allow(
             grantee,
             actions=["s3:ListBucketVersions"],
             resources=[self.bucket.bucket_arn],
-            conditions={"StringLike": {"s3:prefix": [f"{RUNS_PREFIX}*"]}},
+            conditions={"StringLike": {"s3:prefix": [f"{runs_prefix(team)}*"]}},
         )
 
-    def grant_delete_runs(self, grantee: iam.IGrantable) -> None:
-        """Lets a principal delete what lies below `runs/`; the bucket keeps the versions for a while.
+    def grant_delete_runs(self, grantee: iam.IGrantable, *, teams: Sequence[str | None] = (None,)) -> None:
+        """Lets a principal delete the objects of runs; the bucket keeps the versions for a while.
 
         Args:
             grantee: A function's role.
+            teams: Whose runs: isolated teams, None for those of everybody else.
         """
-        allow(grantee, actions=["s3:DeleteObject"], resources=[self._objects(RUNS_PREFIX + "*")], wildcard=_EVERY_RUN)
+        allow(
+            grantee,
+            actions=["s3:DeleteObject"],
+            resources=[self._objects(runs_prefix(team) + "*") for team in teams],
+            wildcard=_EVERY_RUN,
+        )
 
     def grant_train_one_run(self, grantee: iam.IGrantable, *, runs: str, run: str, checkpoints: str) -> None:
         """Lets a principal write the checkpoints and the output of one run, and read what its job may name.
@@ -235,16 +248,17 @@ class CheckpointBucket(Construct):
         allow(grantee, actions=["s3:ListBucketMultipartUploads"], resources=[self.bucket.bucket_arn])
         self._allow_key(grantee, ["kms:Decrypt", "kms:GenerateDataKey"])
 
-    def grant_put_sources(self, grantee: iam.IGrantable) -> None:
+    def grant_put_sources(self, grantee: iam.IGrantable, *, team: str | None = None) -> None:
         """Lets a principal upload the source archive of a run, and nothing else.
 
         Args:
             grantee: A role, user or managed policy.
+            team: The isolated team whose runs are meant; None for those of everybody else.
         """
         allow(
             grantee,
             actions=["s3:PutObject", "s3:AbortMultipartUpload"],
-            resources=[self._objects(f"{RUNS_PREFIX}*/source/*")],
+            resources=[self._objects(f"{runs_prefix(team)}*/source/*")],
             wildcard="Runs are named later: the sources of every run, and no other object of theirs.",
         )
         self._allow_key(grantee, ["kms:GenerateDataKey"])

@@ -25,6 +25,7 @@ FIELDS = frozenset(
         "pool_schedule_group",
         "run_table",
         "checkpoint_bucket",
+        "isolated_teams",
         "notification_topic_arn",
         "dead_notification_queue_url",
         "undelivered_notification_queue_arn",

@@ -34,6 +34,7 @@ class ExecutionRole(Construct):
         checkpoints: CheckpointBucket,
         jobs: TrainingJobs,
         data: DataAccess,
+        team: str | None = None,
         encrypt_volumes: bool = False,
         subnet_ids: Sequence[str] = (),
         security_group_ids: Sequence[str] = (),
@@ -43,9 +44,11 @@ class ExecutionRole(Construct):
         Args:
             scope: Parent construct.
             id: Construct id.
-            checkpoints: The bucket whose `runs/` jobs work in, and whose `bundles/` they start with.
+            checkpoints: The bucket that jobs work in, below the prefix of their runs, and whose `bundles/` they start
+                with.
             jobs: The jobs that run with this role.
             data: What jobs may read besides.
+            team: The isolated team whose jobs run with it; None for everybody else's.
             encrypt_volumes: Whether jobs' storage volumes are encrypted with the bucket's key.
             subnet_ids: Subnets jobs run in; without them no network permission is given.
             security_group_ids: Security groups jobs run with.
@@ -60,7 +63,7 @@ class ExecutionRole(Construct):
             ),
             description="Spotkeep's training jobs run with it",
         )
-        checkpoints.grant_train(self.role)
+        checkpoints.grant_train(self.role, team=team)
         if encrypt_volumes:
             checkpoints.grant_encrypt_volumes(self.role)
         checkpoints.grant_read_bundles(self.role)

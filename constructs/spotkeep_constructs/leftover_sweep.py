@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+
 from aws_cdk import Aws, Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
@@ -55,6 +58,7 @@ class LeftoverSweep(Construct):
         schedule_group: str,
         removes: bool,
         orphaned_checkpoints_days: int | None,
+        isolated_teams: Sequence[str] = (),
     ) -> None:
         """Grants what the settings ask for, and tells the function of them.
 
@@ -68,16 +72,20 @@ class LeftoverSweep(Construct):
             removes: Whether it removes what it finds, by rule, or only reports it.
             orphaned_checkpoints_days: How long after its last use what is stored for a run that is in the table no more
                 is removed. Default: never.
+            isolated_teams: Whose runs are stored apart.
         """
         super().__init__(scope, id)
         grant_look(self, reconciler.role, jobs=jobs, schedule_group=schedule_group)
         jobs.grant_search(reconciler.role)
         jobs.grant_read_tags(reconciler.role)
-        checkpoints.grant_list_runs(reconciler.role)
+        teams = (None, *isolated_teams)
+        checkpoints.grant_list_runs(reconciler.role, teams=teams)
         environment = {
             "SPOTKEEP_CHECKPOINT_BUCKET": checkpoints.bucket.bucket_name,
             "SPOTKEEP_LEFTOVERS": "remove" if removes else "report",
         }
+        if isolated_teams:
+            environment["SPOTKEEP_ISOLATED_TEAMS"] = json.dumps(isolated_teams)
         if removes:
             allow(
                 reconciler.role,
@@ -88,7 +96,7 @@ class LeftoverSweep(Construct):
         if orphaned_checkpoints_days is not None:
             environment["SPOTKEEP_ORPHANED_CHECKPOINTS_DAYS"] = str(orphaned_checkpoints_days)
             if removes:
-                checkpoints.grant_delete_runs(reconciler.role)
+                checkpoints.grant_delete_runs(reconciler.role, teams=teams)
         allow(
             reconciler.role,
             actions=["pricing:GetProducts"],

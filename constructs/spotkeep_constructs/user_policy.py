@@ -42,13 +42,15 @@ class UserPolicy(Construct):
         fleets: Fleets | None = None,
         drills: bool = False,
         verify_callers: bool = False,
+        team: str | None = None,
     ) -> None:
         """Places the policy.
 
         Args:
             scope: Parent construct.
             id: Construct id.
-            deployment: Name of the deployment; the policy is named `<deployment>-users`.
+            deployment: Name of the deployment; the policy is named `<deployment>-users`, that of a team
+                `<deployment>-users-<team>`.
             launcher: The function users invoke.
             run_table: The runs they look at.
             checkpoints: Where their runs' objects are, and where they upload sources.
@@ -58,12 +60,13 @@ class UserPolicy(Construct):
             drills: Whether they may take an instance of a fleet away.
             verify_callers: Whether they reach the launcher by its URL alone, where AWS says who calls. Otherwise they
                 may invoke it directly as well, and name any caller.
+            team: The isolated team whose members it is for: they reach its objects instead of everybody else's.
         """
         super().__init__(scope, id)
         self.policy = iam.ManagedPolicy(
             self,
             "Policy",
-            managed_policy_name=f"{deployment}-users",
+            managed_policy_name=f"{deployment}-users" if team is None else f"{deployment}-users-{team}",
             description="May launch and follow Spotkeep runs",
         )
         launcher.grant_invoke_url(self.policy)
@@ -71,9 +74,9 @@ class UserPolicy(Construct):
             launcher.grant_invoke(self.policy)
         grant_read_connection(self, self.policy, deployment=deployment)
         run_table.grant_read(self.policy)
-        checkpoints.grant_read_runs(self.policy)
-        checkpoints.grant_list_versions(self.policy)
-        checkpoints.grant_put_sources(self.policy)
+        checkpoints.grant_read_runs(self.policy, team=team)
+        checkpoints.grant_list_versions(self.policy, team=team)
+        checkpoints.grant_put_sources(self.policy, team=team)
         jobs.grant_look_at_own(self.policy)
         jobs.grant_read_logs(self.policy)
         # What `spotkeep doctor --account` looks at, beside what there is a table of.

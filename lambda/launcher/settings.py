@@ -77,6 +77,7 @@ class LauncherSettings(FleetSettings, FunctionSettings):
             data_locations=self.data_locations,
             max_run_limit_seconds=self.max_run_limit_seconds,
             max_keep_alive_seconds=self.max_keep_alive_seconds,
+            isolated_teams=tuple(sorted(self.team_roles)),
             teams=tuple(sorted({*self.team_roles, *self.team_members})),
             limits=self.spending_limits,
             fleet_instance_types=None if self.launch_template_id is None else self.fleet_instance_types,

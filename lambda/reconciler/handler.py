@@ -161,6 +161,7 @@ def housekeeping_on(parts: Tracking, settings: ReconcilerSettings) -> Housekeepi
                 scheduler=boto3.client("scheduler", config=config),
                 s3=boto3.client("s3", config=config),
                 checkpoint_bucket=settings.checkpoint_bucket,
+                isolated_teams=settings.isolated_teams,
                 fleets=parts.fleet_sweep,
             ),
             removes=settings.leftovers == "remove",

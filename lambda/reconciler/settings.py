@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, Json
 
 from spotkeep_jobs.functions.tracking_functions import TrackingSettings
 
@@ -14,6 +14,8 @@ class ReconcilerSettings(TrackingSettings):
     """What a sweep needs to know beside what those who follow jobs do."""
 
     checkpoint_bucket: str
+    isolated_teams: Json[tuple[str, ...]] = ()
+    """Teams whose runs are stored apart."""
     leftovers: Literal["remove", "report"] = "remove"
     """Whether what belongs to no live run is removed by rule, or only reported."""
     orphaned_checkpoints_days: Annotated[int, Field(gt=0)] | None = None

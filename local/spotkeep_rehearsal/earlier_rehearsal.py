@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from spotkeep_fleet.run_prefixes import run_prefix
 from spotkeep_jobs.aws.training_logs import LOG_GROUP
-from spotkeep_jobs.leftovers.object_store import RUNS_PREFIX
 
 if TYPE_CHECKING:
     from spotkeep_jobs.facts.record import Run
@@ -46,7 +46,7 @@ def replace_earlier(local: LocalAws, runs: Runs, *, names: Sequence[str]) -> Non
 def _remove(local: LocalAws, run: Run, *, job_names: Sequence[str]) -> None:
     session = local.session()
     bucket = session.resource("s3").Bucket(urlsplit(run.output_prefix).netloc)
-    bucket.object_versions.filter(Prefix=f"{RUNS_PREFIX}{run.run}/").delete()
+    bucket.object_versions.filter(Prefix=run_prefix(run.run)).delete()
     logs = session.client("logs")
     with contextlib.suppress(logs.exceptions.ResourceNotFoundException):  # No job has written a log yet.
         for job_name in job_names:

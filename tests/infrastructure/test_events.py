@@ -243,6 +243,7 @@ def test_the_connection_names_everything_a_client_needs(templates: Templates) ->
         "pool_schedule_group": "spotkeep-pools",
         "run_table": "token",
         "checkpoint_bucket": "token",
+        "isolated_teams": "",
         "notification_topic_arn": "token",
         "dead_notification_queue_url": "token",
         "undelivered_notification_queue_arn": "token",

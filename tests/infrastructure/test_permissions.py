@@ -227,9 +227,9 @@ def identity_policies(templates: Templates) -> Iterator[tuple[str, Statement]]:
                 yield name, statement
 
 
-def team_roles(names: set[str]) -> set[str]:
-    """The policies of roles that teams have of their own; they are those of the execution role."""
-    return {name for name in names if re.match(r"ExecutionRole(vision|speech)Role", name)}
+def policies_of_teams(names: set[str]) -> set[str]:
+    """The policies of teams' roles and users; they are those of the execution role, and of everybody's users."""
+    return {name for name in names if re.match(r"ExecutionRole(vision|speech)Role|Users(vision|speech)Policy", name)}
 
 
 def statements_of(templates: Templates, principal: str) -> list[Statement]:
@@ -269,7 +269,7 @@ def any_templates(
 
 def test_every_policy_statement_is_looked_at(any_templates: Templates) -> None:
     names = {name for name, _ in identity_policies(any_templates)}
-    names -= team_roles(names)
+    names -= policies_of_teams(names)
     principals = {principal for principal in EXPECTED_ACTIONS if statements_of(any_templates, principal)}
     assert principals == set(EXPECTED_ACTIONS)
     by_setting = [name for name in names if name.startswith(("HookWebhookRole", "DrillRole"))]
@@ -293,7 +293,7 @@ def test_the_webhook_reads_its_two_secrets_and_no_more(templates_with_everything
 def test_no_action_holds_a_wildcard_and_nothing_is_allowed_by_exclusion(any_templates: Templates) -> None:
     for name, statement in identity_policies(any_templates):
         if statement["Effect"] == "Deny":
-            assert name.startswith(("UsersPolicy", "InstanceRole", "RunRole")), name
+            assert name.startswith(("Users", "InstanceRole", "RunRole")), name
             continue
         assert "NotAction" not in statement, name
         assert "NotResource" not in statement, name
@@ -465,7 +465,8 @@ class TestLeftovers:
 
     def test_checkpoints_of_no_run_are_deleted_only_by_setting(self, templates_with_everything: Templates) -> None:
         deleting = statement_with(templates_with_everything, "Reconciler", "s3:DeleteObject")
-        assert text_of(deleting["Resource"]).endswith("/runs/*")
+        places = [text_of(each).partition("/")[2] for each in listed(deleting["Resource"])]
+        assert places == ["runs/*", "teams/speech/runs/*", "teams/vision/runs/*"]
 
     @pytest.mark.parametrize("action", ["scheduler:GetSchedule", "scheduler:DeleteSchedule"])
     def test_schedules_are_those_of_the_deployments_group(self, templates: Templates, action: str) -> None:

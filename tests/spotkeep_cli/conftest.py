@@ -170,6 +170,7 @@ class FakeDeployment:
     runs: FakeRuns = field(default_factory=FakeRuns)
     region: str = "eu-central-1"
     checkpoint_bucket: str = BUCKET
+    isolated_teams: tuple[str, ...] = ()
     notification_topic_arn: str = "arn:aws:sns:eu-central-1:123456789012:spotkeep-notifications"
     dead_letters: FakeDeadLetters | None = field(default_factory=FakeDeadLetters)
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)

@@ -43,6 +43,7 @@ def test_the_archive_holds_the_files_and_is_named_by_its_content(tmp_path: Path)
     archive = pack_source(tree(tmp_path, files))
     assert members(archive.content) == files
     assert archive.key(run="digits-1") == f"runs/digits-1/source/{archive.sha256}.tar.gz"
+    assert archive.key(run="a", team="vision") == f"teams/vision/runs/a/source/{archive.sha256}.tar.gz"
     assert [str(path) for path in archive.files] == ["model/net.py", "train.py"]
 
 

@@ -64,7 +64,12 @@ def check_job_file(context: typer.Context, job_file: Path, *, overrides: list[st
     deployment: Deployment | None = None
     try:
         deployment = invocation.deployment()
-        prepared = prepare(document, checkpoint_bucket=deployment.checkpoint_bucket, new_token=new_token)
+        prepared = prepare(
+            document,
+            checkpoint_bucket=deployment.checkpoint_bucket,
+            new_token=new_token,
+            isolated_teams=deployment.isolated_teams,
+        )
         judgement = judge_by_launcher(deployment, prepared)
         judge = "the launcher"
         runs = deployment.runs.list(limit=LOOKED_AT) if judgement.request else []

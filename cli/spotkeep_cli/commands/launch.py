@@ -50,7 +50,12 @@ def launch(
     if like is not None:
         other = find_run(deployment.runs, like, command=invocation.options.command)
         document = document.with_fields(overrides_like(other, document))
-    prepared = prepare(document, checkpoint_bucket=deployment.checkpoint_bucket, new_token=invocation.seams.new_token)
+    prepared = prepare(
+        document,
+        checkpoint_bucket=deployment.checkpoint_bucket,
+        new_token=invocation.seams.new_token,
+        isolated_teams=deployment.isolated_teams,
+    )
     judgement = judge_by_launcher(deployment, prepared)
     if judgement.problems:
         raise refused(list(judgement.problems), what="nothing was launched", document=document)

@@ -57,7 +57,12 @@ def match(context: typer.Context, job_file: JobFile, *, overrides: Overrides = N
     terminal = Terminal(as_json=as_json)
     document = read_job_file(job_file, overrides=overrides or ())
     deployment = invocation.deployment()
-    prepared = prepare(document, checkpoint_bucket=deployment.checkpoint_bucket, new_token=invocation.seams.new_token)
+    prepared = prepare(
+        document,
+        checkpoint_bucket=deployment.checkpoint_bucket,
+        new_token=invocation.seams.new_token,
+        isolated_teams=deployment.isolated_teams,
+    )
     judgement = judge_by_launcher(deployment, prepared)
     if judgement.problems:
         raise refused(list(judgement.problems), what="nothing was matched", document=document)

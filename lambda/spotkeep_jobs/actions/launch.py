@@ -54,6 +54,7 @@ from spotkeep_jobs.decisions.ladder import NextJob, first_job, price_of, rungs_o
 from spotkeep_jobs.decisions.launch_refusals import (
     left_out,
     lineage_taken,
+    lives_elsewhere,
     no_fleets,
     refuse_other_document,
     refused_by_its_backend,
@@ -496,7 +497,7 @@ class Launcher:
             created_at=attempt.created_at,
             updated_at=attempt.created_at,
             checkpoint_uri=checkpoint_uri_for(request=request, run=run, platform=self._platform),
-            output_prefix=output_prefix_for(run=run, platform=self._platform),
+            output_prefix=output_prefix_for(request=request, run=run, platform=self._platform),
             notify=request.notify,
             deadline_at=deadline_at,
             steered=_steered(no_spot, at=now),
@@ -553,7 +554,7 @@ class Launcher:
             attempt=attempt,
             launch_id=launch_id,
             checkpoint_uri=checkpoint_uri_for(request=request, run=run, platform=self._platform),
-            output_prefix=output_prefix_for(run=run, platform=self._platform),
+            output_prefix=output_prefix_for(request=request, run=run, platform=self._platform),
             group=group,
         )
         return job_request_of(launch, marks=marks_of(run=run, attempt=attempt, launch_id=launch_id))
@@ -586,6 +587,9 @@ class Launcher:
         request = validate(run.request, defaults=self._defaults).accepted()
         spent = run.cost.billed_usd if run.cost is not None else 0.0
         now = self.now()
+        checkpoint_uri = checkpoint_uri_for(request=request, run=run.run, platform=self._platform)
+        if checkpoint_uri != run.checkpoint_uri:
+            raise RequestRefusedError([lives_elsewhere(run, checkpoint_uri=checkpoint_uri)])
         limits, prices = self.limits, self._deployment.prices
         above = list(
             cost_problems(request, limits=limits, prices=prices, now=now, spent_usd=spent, attempts=run.attempt)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from spotkeep_fleet.run_prefixes import runs_prefix
 from spotkeep_jobs.decisions.spending_limits import NO_LIMITS, SpendingLimits
 from spotkeep_jobs.decisions.training_image import default_image_for
 from spotkeep_jobs.document.limits import DAY_SECONDS, MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS
@@ -19,11 +20,12 @@ class DeploymentDefaults:
     Attributes:
         image: the container image of documents that name none; their instance types fill in `{processor}`.
         instance_type: the instance type of documents that name none.
-        checkpoint_bucket: the bucket that runs write and read, under `runs/`.
+        checkpoint_bucket: the bucket that runs write and read, each below its prefix.
         data_locations: where else runs may read, `s3://<bucket>/<prefix>/` each; None where that is not known.
         max_run_limit_seconds: the longest that a job may train, on SageMaker or on EC2, where it is known.
         prices: on-demand US dollars per instance and hour, by instance type.
         max_keep_alive_seconds: the longest a warm pool may be kept, where the deployment says so.
+        isolated_teams: the teams whose runs live apart, below a prefix of their own.
         teams: the teams that have a role of their own; None where that is not known.
         fleet_instance_types: the EC2 types of documents that name none; None where the deployment has no fleets.
         limits: what a run may spend.
@@ -36,9 +38,14 @@ class DeploymentDefaults:
     max_run_limit_seconds: int | None = None
     prices: Mapping[str, float] = field(default_factory=dict)
     max_keep_alive_seconds: int | None = None
+    isolated_teams: tuple[str, ...] = ()
     teams: tuple[str, ...] | None = None
     fleet_instance_types: tuple[str, ...] | None = None
     limits: SpendingLimits = NO_LIMITS
+
+    def runs_uri(self, team: str | None) -> str:
+        """What the addresses of all objects begin with that a run of a team may write, with a closing slash."""
+        return f"s3://{self.checkpoint_bucket}/{runs_prefix(team if team in self.isolated_teams else None)}"
 
 
 NO_DEFAULTS: Final = DeploymentDefaults()

@@ -111,6 +111,17 @@ def runs_in_flight(in_flight: int, *, limit: int, asked: int = 1) -> Problem:
     )
 
 
+def lives_elsewhere(run: Run, *, checkpoint_uri: str) -> Problem:
+    """A run's team was isolated, or is no more, since the run was launched."""
+    return Problem(
+        field="team",
+        found=shown(run.request.get("team")),
+        problem=f"trains below {checkpoint_uri} now, and the run's checkpoints are below {run.checkpoint_uri}: the "
+        "setting isolated_teams was changed since",
+        fix="Have an administrator copy them, and launch a new run there; or have the setting changed back.",
+    )
+
+
 def spent_already(request: JobRequest, *, spent_usd: float) -> Problem:
     """The run has cost what it may."""
     return Problem(

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from spotkeep_fleet.run_prefixes import run_prefix
 from spotkeep_jobs.decisions.ladder import NextJob, Rung
 from spotkeep_jobs.document.limits import MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS
 from spotkeep_jobs.document.request import ArchiveSource, GitSource, JobRequest
@@ -45,7 +46,7 @@ class JobPlatform:
 
     Attributes:
         deployment: the deployment's name.
-        checkpoint_bucket: holds checkpoints and outputs under `runs/<run>/`.
+        checkpoint_bucket: holds checkpoints and outputs, each run's below `run_prefix`.
         execution_role_arn: the role the job works with.
         training_bundle_uri: S3 URI of the copy of `spotkeep.pyz`, pinned by the hash in its key.
         volume_kms_key_arn: encrypts volumes and outputs; None for AWS's own key.
@@ -66,6 +67,11 @@ class JobPlatform:
     def role_arn_for(self, team: str | None) -> str:
         """The role that a team's jobs work with; everybody's for one without a role of its own, or for none."""
         return self.team_role_arns.get(team or "", self.execution_role_arn)
+
+    def run_uri(self, run: str, *, team: str | None) -> str:
+        """Where a run's objects are, with a closing slash: beside everybody's, or apart where its team is isolated."""
+        isolated = team if team in self.team_role_arns else None
+        return f"s3://{self.checkpoint_bucket}/{run_prefix(run, team=isolated)}"
 
 
 def run_id_for(*, name: str, token: str) -> str:
@@ -121,12 +127,12 @@ def without_launch_id(attempt: Attempt) -> dict[str, Any]:
 
 def checkpoint_uri_for(*, request: JobRequest, run: str, platform: JobPlatform) -> str:
     """The S3 prefix of the run's checkpoints, with its closing slash."""
-    return request.checkpoint_prefix or f"s3://{platform.checkpoint_bucket}/runs/{run}/checkpoints/"
+    return request.checkpoint_prefix or f"{platform.run_uri(run, team=request.team)}checkpoints/"
 
 
-def output_prefix_for(*, run: str, platform: JobPlatform) -> str:
+def output_prefix_for(*, request: JobRequest, run: str, platform: JobPlatform) -> str:
     """The S3 prefix of the run's outputs; SageMaker adds `<job>/output/model.tar.gz`."""
-    return f"s3://{platform.checkpoint_bucket}/runs/{run}/output/"
+    return f"{platform.run_uri(run, team=request.team)}output/"
 
 
 def has_local_disks(instance_type: str) -> bool:
@@ -161,7 +167,7 @@ def build_training_job_request(
         "HyperParameters": dict(request.hyperparameters),
         "Environment": _environment(request, run=run, attempt=attempt, launch_id=launch_id),
         "InputDataConfig": _channels(request, platform),
-        "OutputDataConfig": {"S3OutputPath": output_prefix_for(run=run, platform=platform)},
+        "OutputDataConfig": {"S3OutputPath": output_prefix_for(request=request, run=run, platform=platform)},
         **_place(request, job, kms_key_arn=platform.volume_kms_key_arn),
         "Tags": _tags(request, platform, run=run, attempt=attempt),
     }

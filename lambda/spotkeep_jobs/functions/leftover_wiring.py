@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_jobs.aws.scheduler_api import EventBridgeScheduleGroup
@@ -28,6 +29,7 @@ def sources_of(
     scheduler: Any,
     s3: Any,
     checkpoint_bucket: str,
+    isolated_teams: Sequence[str] = (),
     fleets: FleetSweep | None,
 ) -> tuple[LeftoverSource, ...]:
     """Everything that is looked at.
@@ -38,12 +40,13 @@ def sources_of(
         scheduler: A client of EventBridge Scheduler.
         s3: A client of it.
         checkpoint_bucket: Where runs' objects are.
+        isolated_teams: Those whose objects are looked at besides everybody's.
         fleets: What looks at EC2; None in a deployment without fleets.
     """
     return (
         TrainingJobLeftovers(jobs, around),
         WarmPoolLeftovers(jobs, around),
         ScheduleLeftovers(EventBridgeScheduleGroup(scheduler, group=around.schedule_group), around),
-        CheckpointLeftovers(S3RunObjects(s3, bucket=checkpoint_bucket), around),
+        CheckpointLeftovers(S3RunObjects(s3, bucket=checkpoint_bucket, isolated_teams=isolated_teams), around),
         *(() if fleets is None else (FleetLeftovers(fleets, around),)),
     )

@@ -87,7 +87,7 @@ class StoredPrefix:
     """What is stored below `runs/<run>/` of a run that is not in the table.
 
     Attributes:
-        uri: `s3://bucket/runs/<run>/`.
+        uri: `s3://bucket/runs/<run>/`, or below the prefix of an isolated team.
         stored_bytes: Of the objects that are there.
         objects: How many there are.
         newest_at: When the newest was written.

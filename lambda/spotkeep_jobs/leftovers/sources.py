@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from spotkeep_jobs.facts.training_job import JobSummary, TrainingJob
     from spotkeep_jobs.fleets.facts import LeftOver
     from spotkeep_jobs.fleets.sweep import FleetSweep
-    from spotkeep_jobs.leftovers.object_store import RunObjects
+    from spotkeep_jobs.leftovers.object_store import RunObjects, StoredRun
 
 MOST_DESCRIBED: Final = 50
 """Of the jobs and prefixes that need a closer look, so many are looked at; the next look takes up the rest."""
@@ -275,16 +275,16 @@ class CheckpointLeftovers:
     def __init__(self, objects: RunObjects, around: Surroundings) -> None:
         self._objects = objects
         self._around = around
-        self._of_uri: dict[str, str] = {}
+        self._of_uri: dict[str, StoredRun] = {}
 
     def findings(self) -> Sequence[Finding]:
-        """Look below `runs/`; see `LeftoverSource.findings`."""
+        """Look at what is stored; see `LeftoverSource.findings`."""
         stored = list(self._objects.runs())
         table, context = self._around.table, self._around.context()
         runs = table.list(limit=_EVERY_RUN)
         known = {run.run for run in runs}
         # The list of runs may lag behind, the table itself does not.
-        missing = [run for run in stored if run not in known and table.get(run) is None]
+        missing = [each for each in stored if each.run not in known and table.get(each.run) is None]
         found = []
         for run in missing[:MOST_DESCRIBED]:
             uri = self._objects.uri(run)
@@ -309,7 +309,7 @@ class CheckpointLeftovers:
         if not table.claim_for_removal(lineage, now=self._around.clock()):
             return
         try:
-            if table.get(run) is None:
+            if table.get(run.run) is None:
                 self._objects.remove(run)
         finally:
             table.release_after_removal(lineage)

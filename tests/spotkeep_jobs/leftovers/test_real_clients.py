@@ -13,7 +13,7 @@ import pytest
 from spotkeep_cli.stored_objects import versions_by_run
 from spotkeep_jobs.aws.sagemaker_api import SageMakerTrainingJobs
 from spotkeep_jobs.aws.scheduler_api import EventBridgeScheduleGroup
-from spotkeep_jobs.leftovers.object_store import S3RunObjects
+from spotkeep_jobs.leftovers.object_store import S3RunObjects, StoredRun
 
 
 @pytest.fixture
@@ -30,16 +30,31 @@ def bucket(local_aws: Any) -> Iterator[tuple[Any, str]]:
 def test_objects_are_found_measured_and_removed_by_run(bucket: tuple[Any, str]) -> None:
     client, name = bucket
     objects = S3RunObjects(client, bucket=name)
-    assert list(objects.runs()) == ["a", "ab"]
-    stored = objects.stored("a")
+    first, other = StoredRun(run="a"), StoredRun(run="ab")
+    assert list(objects.runs()) == [first, other]
+    stored = objects.stored(first)
     assert stored is not None
     assert (stored.stored_bytes, stored.objects) == (35, 2)
     assert abs(datetime.now(UTC) - stored.newest_at) < timedelta(minutes=1)
-    assert objects.uri("a") == f"s3://{name}/runs/a/"
-    objects.remove("a")
-    objects.remove("a")
-    assert objects.stored("a") is None
-    assert list(objects.runs()) == ["ab"], "a name that begins the same is another run"
+    assert objects.uri(first) == f"s3://{name}/runs/a/"
+    objects.remove(first)
+    objects.remove(first)
+    assert objects.stored(first) is None
+    assert list(objects.runs()) == [other], "a name that begins the same is another run"
+
+
+def test_what_isolated_teams_store_is_found_where_it_is_looked_for(bucket: tuple[Any, str]) -> None:
+    client, name = bucket
+    for team in ("vision", "speech"):
+        client.put_object(Bucket=name, Key=f"teams/{team}/runs/a/output/m", Body=b"x" * 11)
+    objects = S3RunObjects(client, bucket=name, isolated_teams=("vision",))
+    theirs = StoredRun(run="a", team="vision")
+    assert list(objects.runs()) == [StoredRun(run="a"), StoredRun(run="ab"), theirs]
+    assert objects.uri(theirs) == f"s3://{name}/teams/vision/runs/a/"
+    objects.remove(theirs)
+    assert objects.stored(theirs) is None
+    assert objects.stored(StoredRun(run="a")) is not None
+    assert objects.stored(StoredRun(run="a", team="speech")) is not None
 
 
 def test_what_was_deleted_is_still_stored_until_the_bucket_lets_it_go(bucket: tuple[Any, str]) -> None:

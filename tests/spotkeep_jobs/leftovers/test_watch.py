@@ -17,7 +17,7 @@ from spotkeep_jobs.facts.leftover_findings import Finding, Kind, LookReport, Out
 from spotkeep_jobs.facts.record import REMOVAL
 from spotkeep_jobs.facts.states import RunState
 from spotkeep_jobs.facts.training_job import JobSummary, TrainingJob, WarmPool
-from spotkeep_jobs.leftovers.object_store import Stored
+from spotkeep_jobs.leftovers.object_store import Stored, StoredRun
 from spotkeep_jobs.leftovers.sources import (
     CheckpointLeftovers,
     LeftoverSource,
@@ -85,17 +85,17 @@ class Account:
     def delete(self, name: str, /) -> None:
         self.done.append(f"delete {name}")
 
-    def runs(self) -> Iterator[str]:
-        return iter(self.stored_of)
+    def runs(self) -> Iterator[StoredRun]:
+        return (StoredRun(run=run) for run in self.stored_of)
 
-    def stored(self, run: str, /) -> Stored | None:
-        return self.stored_of[run]
+    def stored(self, run: StoredRun, /) -> Stored | None:
+        return self.stored_of[run.run]
 
-    def uri(self, run: str, /) -> str:
-        return f"s3://bucket/runs/{run}/"
+    def uri(self, run: StoredRun, /) -> str:
+        return f"s3://bucket/runs/{run.run}/"
 
-    def remove(self, run: str, /) -> None:
-        self.done.append(f"remove {run}")
+    def remove(self, run: StoredRun, /) -> None:
+        self.done.append(f"remove {run.run}")
 
 
 class Looking:
@@ -276,7 +276,7 @@ def test_nobody_launches_onto_checkpoints_that_are_being_removed(looking: Lookin
     uri = "s3://bucket/runs/digits/checkpoints/"
     refused: list[str] = []
 
-    def somebody_launches(run: str, /) -> None:
+    def somebody_launches(run: StoredRun, /) -> None:
         with pytest.raises(LineageTakenError) as error:
             looking.world.launch(looking.make.run("digits", checkpoint_uri=uri), looking.make.attempt("digits"))
         refused.append(error.value.owned_by)
@@ -297,12 +297,12 @@ def test_the_claim_of_a_removal_that_died_is_taken_over_and_a_live_runs_is_not(l
     uris = {run: f"s3://bucket/runs/{run}/checkpoints/" for run in ("gone", "taken")}
     assert looking.table.claim_for_removal(uris["gone"], now=looking.make.noon)
 
-    def launched_in_the_last_moment(run: str, /) -> str:
+    def launched_in_the_last_moment(run: StoredRun, /) -> str:
         if looking.table.get("digits") is None:
             looking.world.launch(
                 looking.make.run("digits", checkpoint_uri=uris["taken"]), looking.make.attempt("digits")
             )
-        return f"s3://bucket/runs/{run}/"
+        return f"s3://bucket/runs/{run.run}/"
 
     looking.account.uri = launched_in_the_last_moment  # type: ignore[method-assign]
     looking.later(days=40)

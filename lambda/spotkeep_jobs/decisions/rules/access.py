@@ -1,10 +1,10 @@
 """Rules about what a run may read and write in S3, as IAM will judge it: before anything is paid, not on an instance.
 
 The roles of both backends have the same permissions here: they read `runs/` of the deployment's bucket and the setting
-`data_locations`, and write checkpoints below `runs/<run>/checkpoints/`. A channel is listed by the prefix that its URI
-names, and every object found is read. IAM compares the prefix of the listing, and the key of each object, with what
-the policy names, letter by letter: s3://data/cifar10/ grants neither s3://data/cifar100/ nor s3://data/cifar10, since
-that lists both.
+`data_locations`, and write checkpoints below `runs/<run>/checkpoints/`; the role of an isolated team has
+`teams/<team>/runs/` in its place. A channel is listed by the prefix that its URI names, and every object found is read.
+IAM compares the prefix of the listing, and the key of each object, with what the policy names, letter by letter:
+s3://data/cifar10/ grants neither s3://data/cifar100/ nor s3://data/cifar10, since that lists both.
 
 What is not known here: the policy of the data's bucket or of its KMS key, a permissions boundary, a policy of AWS
 Organizations. They may deny what is accepted here. What a bucket policy alone allows is refused here.
@@ -42,11 +42,11 @@ def may_read(uri: str, *, locations: Sequence[str]) -> bool:
     return f"s3://{bucket}/{prefix}".startswith(tuple(locations))
 
 
-@rule("channels", "source")
+@rule("channels", "source", "team")
 def _data_can_be_read(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
     if defaults.data_locations is None or defaults.checkpoint_bucket is None:
         return
-    locations = (f"s3://{defaults.checkpoint_bucket}/runs/", *defaults.data_locations)
+    locations = (defaults.runs_uri(request.team), *defaults.data_locations)
     wanted = {f"channels.{channel.name}.uri": channel.uri for channel in request.channels}
     if isinstance(request.source, ArchiveSource):
         wanted = {"source": request.source.uri, **wanted}
@@ -67,13 +67,13 @@ def _data_can_be_read(request: JobRequest, defaults: DeploymentDefaults) -> Iter
         )
 
 
-@rule("checkpoint_prefix")
+@rule("checkpoint_prefix", "team")
 def _checkpoints_can_be_written(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
     """Prefixes have one shape, so that none lies inside another (I1)."""
     prefix = request.checkpoint_prefix
     if prefix is None or defaults.checkpoint_bucket is None:
         return
-    runs = f"s3://{defaults.checkpoint_bucket}/runs/"
+    runs = defaults.runs_uri(request.team)
     shape = rf"{re.escape(runs)}[a-zA-Z0-9][a-zA-Z0-9-]{{0,{MAX_RUN_ID_LENGTH - 1}}}/checkpoints/"
     if not re.fullmatch(shape, prefix, re.ASCII):
         yield Problem(

@@ -27,7 +27,7 @@ NOT_ON_EC2: Final[Mapping[str, str]] = {
     "deadline": "Remove it: runs on EC2 are not steered by a deadline.",
     "budget": "Remove it: runs on EC2 are not told of a budget.",
     "keep_alive": "Remove it: warm pools are SageMaker's.",
-    "team": "Remove it: a role a team is for SageMaker jobs.",
+    "team": "Remove it: what an isolated team stores is kept apart on SageMaker alone; instances work below runs/.",
 }
 """Fields of a training job that a run on EC2 does not take, and what to do instead."""
 
