@@ -13,7 +13,7 @@ from spotkeep_agent.agent import HEARTBEAT_SECONDS
 from spotkeep_rehearsal.evidence import Check
 from spotkeep_rehearsal.fleet_evidence import FleetEvidence, InstanceLife
 
-MOST_CALLS = 12
+MOST_CALLS = 13
 """Of a recovery without a move, those of user data among them: docs/volume-protocol.md."""
 _BY_USER_DATA = 1
 

@@ -71,7 +71,7 @@ def with_after(**changes: dict[str, str]) -> Callable[[FleetEvidence], FleetEvid
         (with_life(0, volume_id="vol-2"), "through a snapshot"),
         (with_life(2, volume_id="vol-3"), "took the same volume"),
         (with_life(2, calls=MOVING), "took the same volume"),
-        (with_life(2, calls={"ec2:DescribeVolumes": 12}), "at most 12 AWS calls"),
+        (with_life(2, calls={"ec2:DescribeVolumes": 13}), "at most 13 AWS calls"),
         (with_after(fleets={"fleet-1": "active"}), "the fleet is gone"),
         (with_after(instances={"i-2": "running"}), "the fleet is gone"),
         (with_after(volumes={"vol-1": "a", "vol-2": "b"}), "one volume is left"),
