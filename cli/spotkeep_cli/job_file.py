@@ -27,6 +27,13 @@ FieldPath = tuple[str | int, ...]
 
 MAX_JOB_FILE_BYTES = 256 * 1024
 """A job file is a page of text; more is a mistaken argument. (An invocation carries at most 6 MB.)"""
+MAX_VALUES = 20_000
+"""What a job file holds with every alias (`*name`) written out: a few lines of aliases of aliases make millions."""
+MAX_CHARACTERS = 4 * MAX_JOB_FILE_BYTES
+"""Of all its texts, with every alias written out."""
+MAX_DEPTH = 40
+"""Of lists and mappings inside each other."""
+_MOST_DIGITS = 400
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +171,7 @@ def _parse(text: str, *, path: Path) -> tuple[dict[str, Any], dict[FieldPath, in
                 hint="start with `name: my-job`",
             )
         lines: dict[FieldPath, int] = {}
-        _note_lines(root, (), lines, path=path, inside=frozenset())
+        _note_lines(root, (), lines, path=path, inside=frozenset(), expanded=_Expanded())
         fields = loader.construct_document(root)
     except yaml.MarkedYAMLError as error:
         raise JobFileError(
@@ -173,14 +180,48 @@ def _parse(text: str, *, path: Path) -> tuple[dict[str, Any], dict[FieldPath, in
         ) from error
     except yaml.YAMLError as error:
         raise JobFileError(f"{path}: not YAML: {_reason(error)}", hint="save it as plain UTF-8 text") from error
-    except RecursionError as error:
-        raise JobFileError(f"{path} is nested too deeply to be a job file") from error
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        # A constructor of PyYAML, of text that is not what its tag (`!!int`, `!!timestamp`) says.
+        raise JobFileError(
+            f"{path} holds a value that is not what its tag says",
+            hint="leave tags (`!!`) out: plain values say what they are",
+        ) from error
     return fields, lines
 
 
+@dataclass(kw_only=True)
+class _Expanded:
+    """How much a job file holds with every alias written out, as far as it was looked at."""
+
+    values: int = 0
+    characters: int = 0
+
+    def add(self, node: yaml.Node, *, depth: int) -> str | None:
+        """Count a value. Gives what there is too much of; None while there is not."""
+        self.values += 1
+        self.characters += len(node.value) if isinstance(node, yaml.ScalarNode) else 0
+        if depth > MAX_DEPTH:
+            return f"more than {MAX_DEPTH} lists and mappings inside each other"
+        if self.values > MAX_VALUES:
+            return f"more than {MAX_VALUES} values"
+        return f"more than {MAX_CHARACTERS} characters" if self.characters > MAX_CHARACTERS else None
+
+
 def _note_lines(
-    node: yaml.Node, at: FieldPath, lines: dict[FieldPath, int], *, path: Path, inside: frozenset[int]
+    node: yaml.Node,
+    at: FieldPath,
+    lines: dict[FieldPath, int],
+    *,
+    path: Path,
+    inside: frozenset[int],
+    expanded: _Expanded,
 ) -> None:
+    too_much = expanded.add(node, depth=len(inside))
+    if too_much is not None:
+        raise JobFileError(
+            f"{path}:{node.start_mark.line + 1}: with its aliases (*name) written out the file holds {too_much}",
+            hint="a job file is a page of text; put data into a file that the training reads",
+        )
     if id(node) in inside:
         raise JobFileError(
             f"{path}:{node.start_mark.line + 1}: the anchor used here contains itself",
@@ -197,11 +238,11 @@ def _note_lines(
                     hint="remove one of the two",
                 )
             lines[key] = line
-            _note_lines(value_node, key, lines, path=path, inside=inside)
+            _note_lines(value_node, key, lines, path=path, inside=inside, expanded=expanded)
     elif isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
             lines[*at, index] = item.start_mark.line + 1
-            _note_lines(item, (*at, index), lines, path=path, inside=inside)
+            _note_lines(item, (*at, index), lines, path=path, inside=inside, expanded=expanded)
 
 
 def _apply(fields: dict[str, Any], target: FieldPath, value: Any, *, override: str) -> None:
@@ -255,6 +296,19 @@ def _reason(error: yaml.YAMLError) -> str:
 class _JobFileLoader(yaml.SafeLoader):
     """A safe loader whose plain scalars follow YAML 1.2: `on` is text, `12:30` is text, `1e-3` is a number."""
 
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Read a value and what is in it, to a depth; PyYAML takes seconds until Python's own depth ends it."""
+        if self._depth > MAX_DEPTH and parent is not None:
+            problem = f"more than {MAX_DEPTH} lists and mappings inside each other"
+            raise yaml.composer.ComposerError(problem=problem, problem_mark=parent.start_mark)
+        self._depth += 1
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
+
 
 _JobFileLoader.yaml_implicit_resolvers = {}
 for _tag, _pattern, _first in (
@@ -273,7 +327,10 @@ for _tag, _pattern, _first in (
 
 def _construct_decimal(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
     # YAML 1.1 reads 010 as eight; people mean ten.
-    return int(str(loader.construct_scalar(node)))
+    text = str(loader.construct_scalar(node))
+    if len(text) > _MOST_DIGITS:
+        raise yaml.constructor.ConstructorError(problem=f"a number of {len(text)} digits", problem_mark=node.start_mark)
+    return int(text)
 
 
 _JobFileLoader.add_constructor("tag:yaml.org,2002:int", _construct_decimal)

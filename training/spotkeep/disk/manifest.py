@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,12 @@ MANIFEST_NAME = "manifest.json"
 FORMAT_VERSION = 2
 CHUNK_BYTES = 2**20
 MAX_MANIFEST_BYTES = 256 * 2**20
+LARGEST_NUMBER = 2**53 - 1
+"""Of steps, epochs, sizes: up to here every whole number is one that all readers of JSON agree on (RFC 8259)."""
+LATEST_SECONDS = 2**33
+"""Of a time in seconds since the epoch: in the year 2242."""
+_LARGEST_FLOAT = sys.float_info.max
+_LONGEST_LIBRARY = 80
 
 _HEAD = b'{"sha256":"'
 _NECK = b'","manifest":'
@@ -215,24 +222,27 @@ def parse_manifest(raw: bytes) -> Manifest:
     version = document.get("format")
     if type(version) is int and version > FORMAT_VERSION:
         raise NewerFormatError(
-            f"a checkpoint has format {version}, written by {document.get('library')}; this library knows formats up "
-            f"to {FORMAT_VERSION}. Resume with the newer library."
+            f"a checkpoint has format {str(version)[:_LONGEST_LIBRARY]}, written by "
+            f"{str(document.get('library'))[:_LONGEST_LIBRARY]}; this library knows formats up to {FORMAT_VERSION}. "
+            "Resume with the newer library."
         )
-    return _checked(document)
+    try:
+        return _checked(document)
+    except RecursionError as error:
+        raise MalformedManifestError("the manifest is nested too deeply") from error
 
 
 def _checked(document: dict[str, Any]) -> Manifest:
     _expect(document.get("format") == FORMAT_VERSION, "format", document.get("format"))
     _expect(document.get("checksum") == CHECKSUM_NAME, "checksum", document.get("checksum"))
     _expect(document.get("chunk_bytes") == CHUNK_BYTES, "chunk_bytes", document.get("chunk_bytes"))
-    step, epochs, created = document.get("step"), document.get("epochs_completed"), document.get("created")
-    _expect(type(step) is int and step >= 0, "step", step)
-    _expect(epochs is None or (type(epochs) is int and epochs >= 0), "epochs_completed", epochs)
-    _expect(type(created) in (int, float), "created", created)
+    step, epochs = document.get("step"), document.get("epochs_completed")
+    created: Any = document.get("created")
+    _expect(_is_count(step), "step", step)
+    _expect(epochs is None or _is_count(epochs), "epochs_completed", epochs)
+    _expect(type(created) in (int, float) and 0 <= created <= LATEST_SECONDS, "created", created)
     metrics = document.get("metrics")
-    _expect(
-        isinstance(metrics, dict) and all(type(value) in (int, float) for value in metrics.values()), "metrics", metrics
-    )
+    _expect(isinstance(metrics, dict) and all(_is_finite(value) for value in metrics.values()), "metrics", metrics)
     files = parse_files(document.get("files"))
     ranks = _ranks(document.get("ranks", []))
     _expect(sum(share.file_count for share in ranks) <= len(files), "ranks' files", document.get("ranks"))
@@ -240,7 +250,7 @@ def _checked(document: dict[str, Any]) -> Manifest:
         step=int(step or 0),
         epochs_completed=epochs,
         created=float(created or 0),
-        library=str(document.get("library")),
+        library=str(document.get("library"))[:_LONGEST_LIBRARY],
         files=files,
         state=document.get("state"),
         metrics=metrics or {},
@@ -254,7 +264,7 @@ def _ranks(document: Any) -> tuple[RankShare, ...]:
     for share in document:
         _expect(isinstance(share, dict), "ranks", share)
         count, state = share.get("files"), share.get("state")
-        _expect(type(count) is int and count >= 0, "ranks' files", count)
+        _expect(_is_count(count), "ranks' files", count)
         # A rank's own part has names that the others' common part has not; `decode_state` looks at the rest.
         _expect(isinstance(state, dict) and isinstance(state.get("dict"), list), "ranks' state", state)
         shares.append(RankShare(file_count=count, state=state))
@@ -266,11 +276,20 @@ def _data_file(index: int, file: Any) -> DataFile:
     name, size, chunks = file.get("name"), file.get("size"), file.get("chunks")
     _expect(isinstance(name, str) and _FILE_NAME.fullmatch(name), "file name", name)
     _expect(name == data_file_name(index), "file name", name)
-    _expect(type(size) is int and size >= 0, "file size", size)
+    _expect(_is_count(size), "file size", size)
     _expect(isinstance(chunks, list) and len(chunks) == -(-size // CHUNK_BYTES), "file's chunks", name)
     for chunk in chunks:
         _expect(isinstance(chunk, str) and _CHUNK_CHECKSUM.fullmatch(chunk), "chunk's checksum", chunk)
     return DataFile(name=name, size=size, chunks=tuple(chunks))
+
+
+def _is_count(found: Any) -> bool:
+    return type(found) is int and 0 <= found <= LARGEST_NUMBER
+
+
+def _is_finite(found: Any) -> bool:
+    """Whether something is a number that a float holds; neither NaN nor an integer of a thousand digits is."""
+    return type(found) in (int, float) and -_LARGEST_FLOAT <= found <= _LARGEST_FLOAT
 
 
 def _expect(sensible: object, field: str, found: Any) -> None:

@@ -290,7 +290,7 @@ class _Decoder:
             raise MalformedStateError(f"a value is of the unknown kind {kind[:80]!r}")
         try:
             return decode_kind(body)
-        except (ValueError, TypeError, struct.error, arrays.InvalidArrayError) as error:
+        except (ValueError, TypeError, OverflowError, LookupError, struct.error, arrays.InvalidArrayError) as error:
             raise MalformedStateError(f"a value of kind {kind!r} cannot be read: {error}") from error
 
     def _int(self, body: Json) -> int:

@@ -1,0 +1,66 @@
+"""Who: a script that may write a run's checkpoints. With what: a manifest whose digest is right, its numbers not.
+
+`created: 10**400` raised what the fall-back does not catch: the run could not resume, although the checkpoint before
+was whole. Whatever a manifest holds is a manifest or damage (I2): the reader says so, and takes the one before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spotkeep.checkpointer import Checkpointer
+from spotkeep.disk.manifest import MalformedManifestError, parse_manifest
+
+HUGE = "9" * 400
+NUMBERS = ["step", "epochs_completed", "created", "metrics.loss", "files.0.size"]
+BAD = [HUGE, "-" + HUGE, "1e999", "NaN", "-1e999", "[" * 500 + "]" * 500, "true", '"7"']
+
+
+def forged(raw: bytes, field: str, value: str) -> bytes:
+    """The same manifest with one value in other words, and its digest made right."""
+    document = json.loads(raw)["manifest"]
+    inner: Any = document
+    *path, last = field.split(".")
+    for name in path:
+        inner = inner[int(name)] if isinstance(inner, list) else inner[name]
+    inner[last] = "@"
+    body = json.dumps(document, separators=(",", ":")).replace('"@"', value).encode()
+    digest = hashlib.sha256(body).hexdigest().encode()
+    return b'{"sha256":"' + digest + b'","manifest":' + body + b"}\n"
+
+
+def save_twice(folder: Path) -> None:
+    """Checkpoints of the steps 1 and 2."""
+    state = {"weights": b"w" * 100}
+    with Checkpointer(state, directory=folder, every_steps=1) as checkpointer:
+        for _ in checkpointer.steps(2):
+            checkpointer.log(loss=0.5)
+
+
+@pytest.mark.parametrize("field", NUMBERS)
+@pytest.mark.parametrize("value", BAD, ids=lambda value: value[:12])
+def test_a_number_without_bounds_is_damage_and_the_one_before_is_taken(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, field: str, value: str
+) -> None:
+    save_twice(tmp_path)
+    manifest = tmp_path / "step-2/manifest.json"
+    manifest.write_bytes(forged(manifest.read_bytes(), field, value))
+    with pytest.raises(MalformedManifestError, match=r"makes no sense|is not JSON"):
+        parse_manifest(manifest.read_bytes())
+    state: dict[str, Any] = {"weights": b""}
+    with Checkpointer(state, directory=tmp_path, every_steps=1) as checkpointer:
+        assert checkpointer.step == 1
+    assert "passing over a damaged checkpoint: step-2/manifest.json" in caplog.text
+
+
+def test_a_metric_that_no_float_holds_is_not_saved(tmp_path: Path) -> None:
+    """Else a checkpoint would be written that is damage to whoever reads it."""
+    with Checkpointer({"weights": b"w"}, directory=tmp_path, every_steps=1) as checkpointer:
+        for _ in checkpointer.steps(1):
+            checkpointer.log(loss=10**400, accuracy=0.5)
+    assert parse_manifest((tmp_path / "step-1/manifest.json").read_bytes()).metrics == {"accuracy": 0.5}
