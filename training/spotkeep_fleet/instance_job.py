@@ -16,7 +16,7 @@ from .reading import Reader, read_text, read_whole
 
 FLEET_JOB_SORT_KEY = "fleet-job"
 FLEET_JOB_PARTITION_PREFIX = "fleet-job#"
-"""IAM binds what instances may read of the run table to this prefix and to that of the fleet record."""
+"""Of the run table IAM lets an instance read its own run's partition with this prefix, and that of its fleet record."""
 
 ARGUMENTS = ("hyperparameters", "none")
 REBALANCE_MODES = ("leave", "save", "ignore")

@@ -20,8 +20,8 @@ from .reading import Reader, read_text
 
 FLEET_SORT_KEY = "fleet"
 FLEET_PARTITION_PREFIX = "fleet#"
-"""IAM binds an instance's access to the run table to this prefix (`dynamodb:LeadingKeys`), and to no sort key: so the
-record has a partition of its own, and no instance can write what the functions keep of a run."""
+"""IAM binds an instance to the partition of its own run (`dynamodb:LeadingKeys`), and to no sort key: so the record has
+a partition of its own, and an instance writes neither what the functions keep of a run nor another run's record."""
 LEASE_SECONDS = 90.0
 """How long a lease lasts without being renewed. It guards the record; the data are guarded by the attachment."""
 
