@@ -69,8 +69,11 @@ test: setup ## Every test (no AWS account, no network, no Docker)
 	$(PYTEST) -m 'not torch'
 
 setup-torch: setup ## torch, Keras, Lightning and Hugging Face's Trainer, for their example and tests
-	@$(BIN)/python -c 'import torch' 2>/dev/null || { $(BIN)/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0'; }
 	@$(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/frameworks.txt
+	@$(BIN)/python -c 'import torch' 2>/dev/null || \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r locks/torch-cpu.txt 2>/dev/null || { \
+	  echo "setup-torch: no build without CUDA can be had here; installing the package index's"; \
+	  $(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/torch.txt; }
 
 # The models are tiny: threads that wait for each other take longer than they do. Each worker imports every file that it
 # is given, and a framework takes seconds to import.
@@ -125,6 +128,7 @@ lock: ## Resolve the locks again (hashes, no index address)
 	$(COMPILE) --extra lambda --extra cdk --extra cli --extra local --extra examples --extra planner --extra dev pyproject.toml -o locks/dev.txt
 	$(COMPILE) --extra lambda -c locks/dev.txt pyproject.toml -o locks/lambda.txt
 	$(COMPILE) --extra frameworks -c locks/dev.txt --override locks/without-torch.in pyproject.toml -o locks/frameworks.txt
+	$(COMPILE) --extra torch -c locks/dev.txt pyproject.toml -o locks/torch.txt
 
 clean: ## Remove what a run left behind (keeps .venv); ends a local AWS that is still up
 	@if [ -x $(BIN)/spotkeep ]; then $(BIN)/spotkeep local down >/dev/null 2>&1 || true; fi

@@ -96,7 +96,7 @@ def sha256(*parts: bytes | str) -> str:
 
 
 def keep(directory: Path, name: str, content: bytes) -> Path:
-    """Writes a file once; a file of that name is taken to hold that content.
+    """Writes a file, unless one of that name holds that very content.
 
     Args:
         directory: Where it is kept; created when missing.
@@ -104,10 +104,51 @@ def keep(directory: Path, name: str, content: bytes) -> Path:
         content: What to write.
     """
     path = directory / name
-    if not path.exists():
+    if not path.is_file() or path.read_bytes() != content:
         with _appearing_whole(path) as partial:
             partial.write_bytes(content)
     return path
+
+
+def seal(archive: Path) -> None:
+    """Writes an archive's hash beside it, for `is_sealed`, and takes from others the right to write either.
+
+    Args:
+        archive: In a folder of its own.
+    """
+    archive.parent.chmod(0o755)
+    archive.chmod(0o644)
+    with _appearing_whole(_seal_of(archive)) as partial:
+        partial.write_text(_file_sha256(archive))
+
+
+def is_sealed(archive: Path) -> bool:
+    """Tells whether an archive is what its user left there: its name says what it should hold, not what it holds.
+
+    Args:
+        archive: As given to `seal`. Only this user, or root, may be able to write it, its hash, or its folder: a hash
+            that others can write vouches for nothing.
+    """
+    try:
+        ours = all(_is_ours(path) for path in (archive.parent, archive, _seal_of(archive)))
+        return ours and _seal_of(archive).read_text() == _file_sha256(archive)
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _seal_of(archive: Path) -> Path:
+    return archive.with_name(archive.name + ".sha256")
+
+
+def _is_ours(path: Path) -> bool:
+    found = path.lstat()
+    owned = found.st_uid in (0, os.getuid())
+    return owned and not stat.S_ISLNK(found.st_mode) and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _file_sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def forget_oldest(directory: Path, *, keep: int) -> None:

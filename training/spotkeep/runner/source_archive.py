@@ -349,7 +349,7 @@ def _zip_members(archive: zipfile.ZipFile) -> Iterator[Member]:
         kind = OTHER if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR) else FILE
         yield Member(
             name=entry.filename,
-            kind=DIRECTORY if entry.is_dir() and kind == FILE else kind,
+            kind=DIRECTORY if entry.filename.endswith("/") and kind == FILE else kind,
             size=entry.file_size,
             executable=bool(mode & stat.S_IXUSR),
             found_at=entry,
