@@ -30,7 +30,7 @@ _INSTANCE: Final = re.compile(r"i-[0-9a-f]{8,17}")
 _NAME: Final = r"[a-zA-Z0-9](?:-*[a-zA-Z0-9])*"
 _RUN: Final = re.compile(rf"(?={_NAME}\Z).{{1,52}}", re.ASCII)
 _ATTEMPT: Final = re.compile(r"[1-9][0-9]{0,5}", re.ASCII)
-_CHECKPOINTS: Final = re.compile(rf"(?P<runs>(?:teams/{_NAME}/)?runs)/{_NAME}/checkpoints", re.ASCII)
+_CHECKPOINTS: Final = re.compile(rf"(?P<runs>(?:teams/[a-z][a-z0-9-]*/)?runs)/{_NAME}/checkpoints", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,9 +44,9 @@ def test_a_run_that_goes_on_from_an_earlier_one_writes_its_checkpoints_there() -
 
 
 def test_the_runs_of_an_isolated_team_lie_apart() -> None:
-    found = session(spotkeep_checkpoints="teams/vision/runs/digits-7/checkpoints")
+    found = session(spotkeep_checkpoints="teams/vision-/runs/digits-7/checkpoints")
     assert isinstance(found, RunSession)
-    assert found.runs == "teams/vision/runs"
+    assert found.runs == "teams/vision-/runs"
 
 
 def test_the_role_is_that_of_this_account_and_the_session_an_instance() -> None:
