@@ -680,7 +680,7 @@ class Settings(BaseModel):
             raise _refuse("needs ec2_fleets: a drill takes an EC2 instance away", "Set both, or leave drills out.")
         return value
 
-    @field_validator("verify_callers", "ec2_fleets")
+    @field_validator("verify_callers")
     @classmethod
     def _where_functions_have_urls(cls, value: bool, info: ValidationInfo) -> bool:  # noqa: FBT001 - pydantic's signature
         region = info.data.get("region")

@@ -199,7 +199,7 @@ def test_the_longest_settings_fit_into_every_functions_environment(tmp_path: Pat
 
 
 def test_where_aws_offers_no_function_urls_the_launcher_is_invoked(tmp_path: Path) -> None:
-    templates = synthesize(tmp_path, {"region": "eu-central-2", "ec2_fleets": False})
+    templates = synthesize(tmp_path, {"region": "eu-central-2"})
     assert not templates.resources("AWS::Lambda::Url")
     connection = json.dumps(templates.only("AWS::SSM::Parameter")["Value"]).replace("\\", "")
     assert '"launcher_url":""' in connection

@@ -217,11 +217,9 @@ def test_any_other_deployment_name_is_refused(name: str) -> None:
     assert set(problems_of(deployment=name)) == {"deployment"}
 
 
-@pytest.mark.parametrize("field", ["verify_callers", "ec2_fleets"])
-def test_what_needs_a_function_url_is_refused_where_aws_offers_none(field: str) -> None:
-    here = {"region": "eu-central-2", "verify_callers": "false", "ec2_fleets": "false"}
-    assert not Settings.from_context(here).function_urls
-    problem = problems_of(**(here | {field: "true"}))[field]
+def test_callers_are_verified_at_a_function_url_which_some_regions_lack() -> None:
+    assert not Settings.from_context({"region": "eu-central-2"}).function_urls
+    problem = problems_of(region="eu-central-2", verify_callers="true")["verify_callers"]
     assert "function URL" in problem
     assert "eu-central-2" in problem
 
