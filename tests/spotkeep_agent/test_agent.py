@@ -537,12 +537,12 @@ def test_a_lease_that_is_lost_ends_the_training_and_lets_the_volume_go(
     from spotkeep_fleet.record import Lease
 
     def steal(record: FleetRecord) -> FleetRecord:
-        return replace(record, fence=9, lease=Lease("i-9", 9, 9e9))
+        return replace(record, fence=9, lease=Lease("i-9", 9, 8e9))
 
     launch(steps=STEPS, pause=0.1)
     instance = cloud.boot("us-east-1a")
     instance.wait_for('"event":"saved"')
     cloud.change(steal)
     instance.finish()
-    assert cloud.record.lease == Lease("i-9", 9, 9e9)
+    assert cloud.record.lease == Lease("i-9", 9, 8e9)
     assert {volume.state for volume in cloud.volumes.values()} == {"available"}

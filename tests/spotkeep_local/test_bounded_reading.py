@@ -35,13 +35,13 @@ def test_a_named_pipe_is_what_its_writer_writes_and_empty_without_one(tmp_path: 
     # As a shell passes the output of a command: the pipe is open for writing, what is in it comes later.
     reading = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     writing = os.open(path, os.O_WRONLY)
-    os.close(reading)
     found: list[bytes] = []
     reader = threading.Thread(target=lambda: found.append(read_file(path, most_bytes=10)))
     reader.start()
     os.write(writing, b"name: x")
     os.close(writing)
     reader.join()
+    os.close(reading)
     assert found == [b"name: x"]
 
 
