@@ -83,8 +83,8 @@ class SpotLaunchTemplate(Construct):
             security_group=network.security_group,
             require_imdsv2=True,
             http_endpoint=True,
-            # Two hops, or a container on the instance's bridge network could not see an interruption coming.
-            http_put_response_hop_limit=2,
+            # No container on the instance's bridge network is handed the instance's role.
+            http_put_response_hop_limit=1,
             instance_metadata_tags=True,
             ebs_optimized=True,
             instance_initiated_shutdown_behavior=ec2.InstanceInitiatedShutdownBehavior.TERMINATE,

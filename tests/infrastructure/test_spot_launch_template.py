@@ -33,7 +33,7 @@ def test_metadata_needs_a_token_and_shows_tags(templates: Templates) -> None:
     assert data_of(templates)["MetadataOptions"] == {
         "HttpEndpoint": "enabled",
         "HttpTokens": "required",
-        "HttpPutResponseHopLimit": 2,
+        "HttpPutResponseHopLimit": 1,
         "InstanceMetadataTags": "enabled",
     }
 

@@ -432,7 +432,7 @@ def test_metadata_that_hang_hold_nothing_up_for_long(cloud: Cloud, launch: Calla
 def test_on_a_rebalance_recommendation_the_training_saves_and_goes_on(
     cloud: Cloud, launch: Callable[..., None]
 ) -> None:
-    launch(steps=10, pause=0.05)
+    launch(steps=STEPS, pause=0.03)
     instance = cloud.boot("us-east-1a", metadata=dict([REBALANCE]))
     assert instance.finish() == 0
     instance.wait_for('"reason":"rebalance"')

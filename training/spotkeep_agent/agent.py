@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, Callable
 
 from spotkeep.errors import CheckpointError, SourceError
@@ -39,13 +40,14 @@ from .aws.fleet_records import FleetRecords
 from .aws.log_stream import LogStream
 from .aws.run_credentials import RENEW_SECONDS, RunCredentials, wait_for
 from .aws.volumes import Volumes
-from .errors import SourceUnavailableError, VolumeError
+from .errors import MetadataOpenError, SourceUnavailableError, VolumeError
 from .identity import Identity, read_identity
 from .leaving import divide
 from .notices import NoticeBoard
 from .settings import AgentSettings
 from .training.checkpoint_copies import CheckpointCopies
 from .training.interpreter import search_path
+from .training.metadata_door import close_metadata
 from .training.process import MOST_STEPS, TrainingProcess, runner_command, training_environment
 from .training.script_files import SCAN_SECONDS
 from .training.supplies import Supplies, clear_failure, read_failure
@@ -253,6 +255,10 @@ class Agent:
             what = "the volume cannot be written: " if isinstance(error, OSError) else ""
             return Leaving(f"{what}{error}", failed=True)
         self._phase("supplies")
+        try:
+            self._close_metadata()
+        except MetadataOpenError as error:
+            return Leaving(str(error), failed=True)
         self._notices = self._new_notices()
         notice_file = self._notices.base / _NOTICE_NAME
         while True:
@@ -315,7 +321,11 @@ class Agent:
     def _watch(self, process: TrainingProcess) -> Leaving | None:
         """Wait for the end of a training. Gives why this instance goes; None when the process ended by itself."""
         beaten_at = confirmed_at = time.monotonic()
+        advised = False
         while process.exit_code is None:
+            if self._board.rebalance_recommended and not advised:
+                advised = True
+                self._advise_to_save()
             if self._board.notice is not None:
                 return self._end_in_time(process, self._board.notice)
             if time.monotonic() - beaten_at >= self._heartbeat_seconds():
@@ -330,12 +340,39 @@ class Agent:
                     _logger.warning("the record cannot be reached: %s", error)
                     if time.monotonic() - confirmed_at > _UNCONFIRMED_SECONDS:
                         return self._end_in_time(process, self._own_notice("the record is out of reach"))
+                try:
+                    self._close_metadata()
+                except MetadataOpenError as error:
+                    return self._end_in_time(process, self._own_notice(str(error)))
                 seen = self._custody.situation.record
                 if seen is not None and (seen.stop_requested or seen.ended):
                     return self._end_in_time(process, self._own_notice("the run is asked to stop"))
             if not self._custody.tend():
                 self._board.seen.wait(_LOOK_SECONDS)
         return None
+
+    def _advise_to_save(self) -> None:
+        """Pass on that EC2 recommends a rebalance; what the training makes of it is for SPOTKEEP_REBALANCE to say."""
+        try:
+            self._notices.write(save_advice_file(Path(_NOTICE_NAME)).name, b"")
+        except OSError as error:
+            _logger.warning("a recommendation to save cannot be passed on: %s", error)
+
+    def _close_metadata(self) -> None:
+        """Keep the metadata service closed to the training, unless the job opens it.
+
+        Where the agent shares user and network with others, there is nothing to close it with.
+
+        Raises:
+            MetadataOpenError: If it cannot be closed.
+        """
+        if self._settings.directories or self._custody.job.instance_metadata == "open":
+            return
+        if self._user.is_us:
+            raise MetadataOpenError(
+                f"the metadata service cannot be closed to {self._user.name}, who is the agent, too"
+            )
+        close_metadata(self._perform)
 
     def _end_training(self, process: TrainingProcess) -> None:
         """Leave nothing of the training behind, not even what has fled from its session."""

@@ -7,7 +7,8 @@ AgentError
 ├── AwsRefusedError     AWS refused a call, and will until something changes
 ├── AwsUnavailableError AWS did not answer, or throttled for too long: whether a call took effect may not be known
 ├── VolumeError         a device or a file system is not what it should be
-└── SourceUnavailableError  the source or the data could not be brought here
+├── SourceUnavailableError  the source or the data could not be brought here
+└── MetadataOpenError   the instance metadata service is not closed to the user that trains
 ```
 """
 
@@ -70,3 +71,7 @@ class BusyFilesystemError(VolumeError):
 
 class SourceUnavailableError(AgentError):
     """The source, or a channel's data, could not be brought here."""
+
+
+class MetadataOpenError(AgentError):
+    """The instance metadata service is not closed to the user that trains, or it is not known."""

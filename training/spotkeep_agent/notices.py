@@ -33,13 +33,14 @@ class NoticeBoard:
         from_ec2: Whether the metadata service is one of those who say so.
         taken_at: When EC2 takes this instance, seconds since the epoch; None while it has not announced that.
         signalled: Set with the first SIGTERM.
+        rebalance_recommended: Whether EC2 has recommended a rebalance.
     """
 
     def __init__(self, metadata: InstanceMetadata, *, time_scale: float = 1.0) -> None:
         self._metadata = metadata
         self._pause_seconds = _POLL_SECONDS / time_scale
         self._rebalance: str | None = None
-        self._rebalanced = False
+        self.rebalance_recommended = False
         self._on_first: list[Callable[[], None]] = []
         self._lock = threading.RLock()
         self._signals: queue.SimpleQueue[float] = queue.SimpleQueue()
@@ -58,7 +59,7 @@ class NoticeBoard:
     def follow_rebalance(self, mode: str) -> None:
         """Say what a rebalance recommendation means: `leave`, or anything else to leave it to others."""
         self._rebalance = mode
-        if self._rebalanced:
+        if self.rebalance_recommended:
             self._on_rebalance()
 
     def post(self, notice: Notice) -> None:
@@ -110,7 +111,7 @@ class NoticeBoard:
         self.post(Notice(source=f"EC2 {action.action}", deadline=self.taken_at))
 
     def _on_rebalance(self) -> None:
-        self._rebalanced = True
+        self.rebalance_recommended = True
         if self._rebalance == "leave":
             self.from_ec2 = True
             self.post(Notice(source="EC2 rebalance", deadline=time.time() + notice_seconds()))

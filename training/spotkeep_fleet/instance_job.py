@@ -20,6 +20,7 @@ FLEET_JOB_PARTITION_PREFIX = "fleet-job#"
 
 ARGUMENTS = ("hyperparameters", "none")
 REBALANCE_MODES = ("leave", "save", "ignore")
+METADATA_MODES = ("closed", "open")
 INITIALIZATION_RATES_MIB_S = (100, 300)
 """The bounds of VolumeInitializationRate: "Initialize Amazon EBS volumes", EBS user guide."""
 
@@ -86,6 +87,8 @@ class InstanceJob:
         event_bus: EventBridge bus of the agent's events; None for none.
         max_script_retries: How often a script that failed is started again, over the whole run.
         rebalance: What a rebalance recommendation means: `save` and go on, `leave` as on a notice, or `ignore`.
+        instance_metadata: Whether the training reaches the instance metadata service, and with it the instance's role:
+            `closed` or `open`.
         attempt: The run's attempt, for the script and the logs.
         launch: The id of its launch, which every event carries; None for events without.
     """
@@ -103,6 +106,7 @@ class InstanceJob:
     event_bus: str | None = None
     max_script_retries: int = 0
     rebalance: str = "save"
+    instance_metadata: str = "closed"
     attempt: int = 1
     launch: str | None = None
 
@@ -161,6 +165,7 @@ def job_from(reader: Reader) -> InstanceJob:
         event_bus=reader.optional_text("event_bus"),
         max_script_retries=reader.whole("max_script_retries", 0),
         rebalance=reader.choice("rebalance", REBALANCE_MODES, "save"),
+        instance_metadata=reader.choice("instance_metadata", METADATA_MODES, "closed"),
         attempt=reader.whole("attempt", 1, at_least=1),
         launch=reader.optional_text("launch"),
     )

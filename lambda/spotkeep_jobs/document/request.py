@@ -232,6 +232,8 @@ class JobRequest(_Document):
     """backend ec2 only: how many of the runs, the first ones, are on demand while the others are spot."""
     rebalance: Annotated[Literal["leave", "save", "ignore"], one_of("leave", "save", "ignore")] = "save"
     """backend ec2 only: what a rebalance recommendation means: save and go on, leave as on a notice, or ignore."""
+    instance_metadata: Annotated[Literal["closed", "open"], one_of("closed", "open")] = "closed"
+    """backend ec2 only: whether the script reaches the instance metadata service and with it the instance's role."""
     image: Annotated[str, BeforeValidator(read_image)] | None = Field(
         default=None, examples=["763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-gpu-py312"]
     )

@@ -135,6 +135,7 @@ def fleet_launch(
             event_bus=platform.event_bus,
             max_script_retries=request.script_retries,
             rebalance=request.rebalance,
+            instance_metadata=request.instance_metadata,
             attempt=attempt,
             launch=launch_id,
         ).document(),

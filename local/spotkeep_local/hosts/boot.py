@@ -2,7 +2,8 @@
 
 It makes network, mount, process, host name and message namespaces of its own. In them it
 
-- listens on 169.254.169.254:80 and on the port of the local AWS on 127.0.0.1, hands both sockets to the server, and
+- listens on 169.254.169.254:80, where its own routing rules are asked before its own addresses, as for an address that
+  lies outside, and on the port of the local AWS on 127.0.0.1, hands both sockets to the server, and
   brings up no other network: these two are all that can be reached;
 - covers the machine's files with an empty writable layer, so that whatever the user data installs, creates or deletes
   is gone with the instance and never was on the machine;
@@ -50,6 +51,8 @@ _DROPPED_CAPABILITIES = (16, 17, 25)
 _SIOCSIFADDR, _SIOCSIFNETMASK, _SIOCGIFFLAGS, _SIOCSIFFLAGS = 0x8916, 0x891C, 0x8913, 0x8914
 _IFF_UP = 0x1
 _METADATA_ADDRESS = "169.254.169.254"
+_LOCAL_RULE_PRIORITY = "1000"
+_SYSTEM_PATH = "/usr/sbin:/sbin:/usr/bin:/bin"
 _REAL_FILE_SYSTEMS = ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "overlay", "nfs", "nfs4", "9p", "virtiofs")
 _DEVICES = (("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0))
 _USER_DATA = Path("/var/lib/cloud/instance/scripts/part-001")
@@ -87,7 +90,16 @@ def _network_of_its_own(port: int) -> list[socket.socket]:
         listener.bind(address)
         listener.listen(64)
         listening.append(listener)
+    # The agent's rule about the metadata service has to be asked before the rule that finds it on this interface.
+    for change in (("add", "pref", _LOCAL_RULE_PRIORITY, "lookup", "local"), ("del", "pref", "0", "lookup", "local")):
+        _change_rules(*change)
     return listening
+
+
+def _change_rules(*change: str) -> None:
+    done = subprocess.run(["ip", "rule", *change], env={"PATH": _SYSTEM_PATH}, capture_output=True, check=False)
+    if done.returncode:
+        raise OSError(f"ip rule {' '.join(change)}: {done.stderr.decode(errors='replace').strip()}")
 
 
 def _bring_up(control: socket.socket, interface: str) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from spotkeep_local.hosts.host import Host, HostEnd
     from spotkeep_local.hosts.images import Images
 
-_TOOLS = ("mkfs.ext4", "mount", "blkid")
+_TOOLS = ("mkfs.ext4", "mount", "blkid", "ip")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ def _refusal(folder: Path) -> str | None:
     if os.geteuid() != 0:
         return "mounting volumes needs root: run `spotkeep local up` as root to have hosts with block devices"
     if missing := [tool for tool in _TOOLS if shutil.which(tool, path=f"/usr/sbin:/sbin:{os.defpath}") is None]:
-        return f"{', '.join(missing)} is not installed (package e2fsprogs, util-linux)"
+        return f"{', '.join(missing)} is not installed (package e2fsprogs, util-linux, iproute2)"
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="trial-", dir=folder) as trial:
         return _refusal_of_a_loop_device(Path(trial)) or _refusal_of_a_host(Path(trial))

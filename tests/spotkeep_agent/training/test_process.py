@@ -44,11 +44,13 @@ def test_the_training_gets_its_job_and_not_what_is_the_agents() -> None:
     assert "SPOTKEEP_RUN_TABLE" not in found
 
 
-def test_with_save_the_library_listens_for_recommendations_itself() -> None:
+def test_the_agent_listens_for_notices_and_the_sdks_find_no_metadata_service_unless_the_job_opens_it() -> None:
     found = environment()
-    assert (found["SPOTKEEP_INSTANCE_METADATA"], found["SPOTKEEP_REBALANCE"]) == ("on", "save")
-    found = environment(rebalance="leave")
+    assert (found["SPOTKEEP_INSTANCE_METADATA"], found["SPOTKEEP_REBALANCE"]) == ("off", "save")
+    assert found["AWS_EC2_METADATA_DISABLED"] == "true"
+    found = environment(rebalance="leave", instance_metadata="open")
     assert (found["SPOTKEEP_INSTANCE_METADATA"], found["SPOTKEEP_REBALANCE"]) == ("off", "leave")
+    assert "AWS_EC2_METADATA_DISABLED" not in found
 
 
 def test_a_commit_is_left_to_the_runner() -> None:

@@ -152,7 +152,7 @@ def _left_of(instance_id: str) -> list[str]:
     [
         (("sys.platform", "darwin"), "exist on Linux only, and this is darwin"),
         (("os.geteuid", lambda: 1000), "mounting volumes needs root"),
-        (("shutil.which", lambda *_, **__: None), "mkfs.ext4, mount, blkid is not installed"),
+        (("shutil.which", lambda *_, **__: None), "mkfs.ext4, mount, blkid, ip is not installed"),
     ],
 )
 def test_a_machine_that_cannot_says_why(

@@ -58,8 +58,9 @@ def training_environment(
         "HOME": user.home,
         "USER": user.name,
         "LOGNAME": user.name,
-        # `save`: the library asks the metadata service itself, and saves between two steps. Else the agent says it all.
-        "SPOTKEEP_INSTANCE_METADATA": "on" if job.rebalance == "save" else "off",
+        # What the metadata service announces, the agent passes on: the script need not reach it.
+        "SPOTKEEP_INSTANCE_METADATA": "off",
+        **({"AWS_EC2_METADATA_DISABLED": "true"} if job.instance_metadata == "closed" else {}),
         "SPOTKEEP_REBALANCE": job.rebalance,
         **job.environment,
         "SPOTKEEP_EVENTS": "stdout",

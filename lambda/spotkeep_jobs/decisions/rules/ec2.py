@@ -45,6 +45,7 @@ ONLY_ON_EC2: Final[Mapping[str, str]] = {
     "volume": _ADD_BACKEND,
     "max_price": _ADD_BACKEND,
     "rebalance": _ADD_BACKEND,
+    "instance_metadata": _ADD_BACKEND,
     "runs": "Add backend: ec2, or launch the file several times: what SageMaker's quotas leave room for is known only "
     "job by job, so several could not be launched all or none.",
     "on_demand_base": _ADD_BACKEND,
