@@ -31,16 +31,19 @@ class TooSlowError(AssertionError):
     """A parser has worked on one input for longer than SECONDS_FOR_ONE_INPUT."""
 
 
-def fed_by_strangers(test: _Test) -> _Test:
-    """Gives a Hypothesis test its number of inputs. It stands above `@given`."""
-    how = settings(
-        max_examples=INPUTS,
+def fed_by_strangers(*, share: float = 1.0) -> Callable[[_Test], _Test]:
+    """Gives a Hypothesis test its number of inputs. It stands above `@given`.
+
+    Args:
+        share: Of the parser's inputs, where several tests feed one parser.
+    """
+    return settings(
+        max_examples=round(INPUTS * share),
         deadline=None,
         # A hundred thousand inputs of one parser are not kept on disk, and are seldom small.
         database=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
     )
-    return how(test)
 
 
 @contextmanager

@@ -149,7 +149,7 @@ def _unpack(raw: bytes, *, name: str, around: Path) -> None:
         shutil.rmtree(target.parent)
 
 
-@fed_by_strangers
+@fed_by_strangers(share=0.4)
 @given(st.lists(_TAR_MEMBERS, max_size=6), st.booleans(), _DAMAGE, _CUTS)
 def test_tar_archives(
     around: Path,
@@ -164,7 +164,7 @@ def test_tar_archives(
     _unpack(_damaged(raw, flips, cut), name="source.tar.gz", around=around)
 
 
-@fed_by_strangers
+@fed_by_strangers(share=0.4)
 @given(st.lists(_ZIP_MEMBERS, max_size=6), _DAMAGE, _CUTS, st.none() | _SIZES)
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_zip_archives(
@@ -181,7 +181,7 @@ def test_zip_archives(
     _unpack(_damaged(bytes(raw), flips, cut), name="source.zip", around=around)
 
 
-@fed_by_strangers
+@fed_by_strangers(share=0.2)
 @given(st.binary(max_size=2048), st.sampled_from(["source.zip", "source.tar", "source.tar.gz", "source.tgz"]))
 def test_anything(around: Path, raw: bytes, name: str) -> None:
     _unpack(raw, name=name, around=around)

@@ -66,7 +66,7 @@ def lines(draw: st.DrawFn) -> str:
     return damaged(draw, f"{MARKER} {json.dumps(draw(events))}")
 
 
-@fed_by_strangers
+@fed_by_strangers()
 @given(line=lines())
 def test_a_line_is_an_event_within_bounds_or_none(line: str) -> None:
     with bounded():

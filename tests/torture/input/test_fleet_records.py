@@ -59,7 +59,7 @@ JOB = json.loads(
 )
 
 
-@fed_by_strangers
+@fed_by_strangers(share=0.4)
 @given(mutated(RECORD), NUMBERS)
 def test_a_record_with_anything_in_it_is_read_and_written_again_or_refused(document: Any, number: str) -> None:
     text = json.dumps(document).replace('"@"', number)
@@ -69,7 +69,7 @@ def test_a_record_with_anything_in_it_is_read_and_written_again_or_refused(docum
         encode(record).encode("utf-8")
 
 
-@fed_by_strangers
+@fed_by_strangers(share=0.2)
 @given(
     mutated({"record": {"S": json.dumps(RECORD)}, "version": {"N": "3"}})
     | ANYTHING.map(lambda found: {"record": found})
@@ -81,7 +81,7 @@ def test_an_item_of_the_run_table_is_a_record_or_refused(item: Any) -> None:
         assert record_of(item, run="count").version == 3
 
 
-@fed_by_strangers
+@fed_by_strangers(share=0.1)
 @given(st.text(max_size=200) | st.integers(0, 10**5).map(lambda depth: "[" * depth) | st.just("9" * 10**5))
 def test_text_that_is_no_record_and_no_job_is_refused(text: str) -> None:
     with bounded():
@@ -90,7 +90,7 @@ def test_text_that_is_no_record_and_no_job_is_refused(text: str) -> None:
                 parse(text)
 
 
-@fed_by_strangers
+@fed_by_strangers(share=0.3)
 @given(mutated(JOB), NUMBERS)
 def test_a_job_with_anything_in_it_is_read_or_refused(document: Any, number: str) -> None:
     with bounded(), contextlib.suppress(DocumentError):

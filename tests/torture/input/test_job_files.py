@@ -55,7 +55,7 @@ def read_page(text: str) -> Any:
     return None
 
 
-@fed_by_strangers
+@fed_by_strangers(share=0.4)
 @given(PAGES)
 def test_a_page_of_yaml_is_read_or_refused(text: str) -> None:
     with bounded():
@@ -64,7 +64,7 @@ def test_a_page_of_yaml_is_read_or_refused(text: str) -> None:
             read_document(fields)
 
 
-@fed_by_strangers
+@fed_by_strangers(share=0.6)
 @given(mutated(DOCUMENT), NUMBERS)
 def test_a_document_is_a_request_or_its_problems(document: Any, number: str) -> None:
     """As `aws lambda invoke` hands it over: JSON, with numbers that Python alone reads."""

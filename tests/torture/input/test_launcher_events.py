@@ -57,7 +57,7 @@ EVENTS = st.fixed_dictionaries(
 )
 
 
-@fed_by_strangers
+@fed_by_strangers(share=0.8)
 @given(event=EVENTS | JSON, verify=st.booleans())
 def test_an_event_is_read_or_refused(event: Any, verify: bool) -> None:
     with bounded():
@@ -71,7 +71,7 @@ def test_an_event_is_read_or_refused(event: Any, verify: bool) -> None:
         assert invocation.caller is None
 
 
-@fed_by_strangers
+@fed_by_strangers(share=0.2)
 @given(arn=ARNS)
 def test_a_caller_is_printable_and_has_a_name(arn: Any) -> None:
     with bounded():

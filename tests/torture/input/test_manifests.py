@@ -50,7 +50,7 @@ def read(raw: bytes) -> Any:
         return decode_state(parse_manifest(raw).state, no_bytes)
 
 
-@fed_by_strangers
+@fed_by_strangers(share=0.9)
 @given(mutated(DOCUMENT), NUMBERS)
 def test_a_manifest_with_anything_in_it_is_read_or_is_damage(document: Any, number: str) -> None:
     body = json.dumps(document).replace('"@"', number).encode()
@@ -58,7 +58,7 @@ def test_a_manifest_with_anything_in_it_is_read_or_is_damage(document: Any, numb
         read(framed(body))
 
 
-@fed_by_strangers
+@fed_by_strangers(share=0.1)
 @given(st.binary(max_size=300) | st.text(max_size=100).map(str.encode))
 def test_bytes_that_are_no_manifest_are_damage(raw: bytes) -> None:
     with bounded():
