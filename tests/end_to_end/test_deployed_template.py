@@ -14,7 +14,7 @@ import pytest
 
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.record import FleetRecord, opened
-from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
+from spotkeep_fleet.tags import ATTEMPT_TAG, CHECKPOINTS_TAG, DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_jobs.aws.training_bundle import TrainingBundleStore
 from spotkeep_jobs.fleets.records import DynamoFleetRecords
 
@@ -49,7 +49,13 @@ class Run:
         deployed = self._app.connection["launch_template_id"]
         found = self._ec2.describe_launch_template_versions(LaunchTemplateId=deployed)["LaunchTemplateVersions"]
         source = max(version["VersionNumber"] for version in found if version["VersionDescription"] == "deployed")
-        tags = [{"Key": DEPLOYMENT_TAG, "Value": "spotkeep"}, {"Key": RUN_TAG, "Value": self.id}]
+        of_the_attempt = {
+            DEPLOYMENT_TAG: "spotkeep",
+            RUN_TAG: self.id,
+            ATTEMPT_TAG: "1",
+            CHECKPOINTS_TAG: f"runs/{self.id}/checkpoints",
+        }
+        tags = [{"Key": name, "Value": value} for name, value in of_the_attempt.items()]
         made = self._ec2.create_launch_template_version(
             LaunchTemplateId=deployed,
             SourceVersion=str(source),

@@ -55,7 +55,7 @@ def read_identity(metadata: InstanceMetadata, *, sleep: Callable[[float], None] 
         try:
             document = json.loads(metadata.text(_DOCUMENT_PATH) or "null")
             tags = {name: metadata.text(_TAGS_PATH + name) for name in (RUN_TAG, DEPLOYMENT_TAG)}
-        except (MetadataUnavailableError, ValueError) as error:
+        except (MetadataUnavailableError, ValueError, RecursionError) as error:
             problem = str(error)
             continue
         return _identity(document, tags)

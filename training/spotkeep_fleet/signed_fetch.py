@@ -1,7 +1,6 @@
 """Signs requests to AWS (Signature Version 4), fetches one object of S3, and becomes it. User data carries this file.
 
-An instance that boots has Python and nothing of ours, and AWS's command line takes longer to start than all that the
-agent does. The agent signs its own requests with these lines, too.
+An instance that boots has Python and nothing of ours. The agent signs its own requests with these lines, too.
 
 Sources: "Create a signed AWS API request" (IAM user guide); "Retrieve security credentials from instance
 metadata" (EC2).
@@ -122,7 +121,7 @@ def find_credentials(environment: Mapping[str, str]) -> Credentials:
     role = _metadata(root, "GET", _ROLE_PATH, headers).split("\n")[0].strip()
     try:
         return read_credentials(json.loads(_metadata(root, "GET", _ROLE_PATH + role, headers)))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise FetchError(f"the credentials of role {role!r} cannot be read from the metadata: {error!r}") from error
 
 
@@ -133,7 +132,10 @@ def read_credentials(found: Mapping[str, str]) -> Credentials:
         ValueError, KeyError, TypeError: If they are not written so.
     """
     expires_at = calendar.timegm(time.strptime(found["Expiration"], "%Y-%m-%dT%H:%M:%SZ"))
-    return Credentials(found["AccessKeyId"], found["SecretAccessKey"], found["Token"], float(expires_at))
+    key, secret, token = parts = found["AccessKeyId"], found["SecretAccessKey"], found["Token"]
+    if not all(str.isascii(part) and str.isprintable(part) for part in parts):
+        raise ValueError("no header may hold them")
+    return Credentials(key, secret, token, float(expires_at))
 
 
 def object_url(bucket: str, key: str, *, region: str, environment: Mapping[str, str]) -> str:
@@ -159,7 +161,7 @@ def send(
     """Send one request, without proxies and redirects. Gives status, headers (lower case) and body.
 
     Raises:
-        OSError: If the network or the server fails, or the answer has no length or is larger than 64 MiB.
+        OSError: If network or server fail, or the answer has no length or more than 64 MiB.
     """
     parts = urlsplit(url)
     if parts.scheme == "https":
@@ -178,13 +180,13 @@ def send(
             raise OSError(f"{url} answers {answer.length} bytes, not at most {_MOST_BYTES}")
         return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
     except http.client.HTTPException as error:
-        raise OSError(f"{url} answered no HTTP: {error!r}") from error
+        raise OSError(f"{url}: {error!r}") from error
     finally:
         connection.close()
 
 
 def fetch(uri: str, *, sha256: str, region: str, environment: Mapping[str, str]) -> bytes:
-    """Fetch an object and check that it is the one that is meant.
+    """Fetch an object and check that it is the one meant.
 
     Args:
         uri: `s3://bucket/key`.
@@ -229,7 +231,7 @@ def fetch(uri: str, *, sha256: str, region: str, environment: Mapping[str, str])
 def _metadata(root: str, method: str, path: str, headers: Mapping[str, str]) -> str:
     try:
         status, _, body = send(method, root + path, headers=headers, body=b"", timeout_s=_METADATA_SECONDS)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise FetchError(f"the metadata service does not answer: {error}") from error
     if status != 200:
         raise FetchError(f"the metadata service answered {status} to {path}; does the instance have a role?")
@@ -237,7 +239,7 @@ def _metadata(root: str, method: str, path: str, headers: Mapping[str, str]) -> 
 
 
 def unpack(content: bytes, folder: str) -> None:
-    """Unpack the agent: from files, and not from the archive, Python keeps what it has compiled.
+    """Unpack the agent: of files, not of an archive, Python keeps what it has compiled.
 
     Args:
         content: A zipapp.
@@ -251,7 +253,7 @@ def unpack(content: bytes, folder: str) -> None:
 
 
 def tell(line: str) -> None:
-    """Say it where it can be read when nothing else of the instance can be reached: on its console, too."""
+    """Say it on the console, too, which can be read when nothing else can."""
     print(line, file=sys.stderr, flush=True)
     if os.path.exists("/run/systemd/system"):  # noqa: PTH110 - there, what a service prints is in the journal only
         try:
@@ -268,7 +270,7 @@ def _main(arguments: list[str]) -> None:
             content = fetch(uri, sha256=sha256, region=region, environment=os.environ)
         except FetchError as error:
             tell(f"spotkeep: {error}")
-            sys.exit(_EXIT_FAILED)  # Not started again here: the next instance tries, and the functions count them.
+            sys.exit(_EXIT_FAILED)  # Not again here: the next instance tries, and the functions count them.
         unpack(content, folder)
         # Beside the wait for the volume: the training may not write there, and would compile at each of its starts.
         subprocess.Popen([sys.executable, "-m", "compileall", "-q", os.path.join(folder, "spotkeep")])  # noqa: PTH118

@@ -19,7 +19,7 @@ from spotkeep_agent.volume.protocol import FORCE_SECONDS, LONGEST_WAIT_SECONDS, 
 from spotkeep_agent.volume.volume_directory import DirectoryMachine
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.record import FAILED, MOST_SETBACKS, opened
-from tests.spotkeep_agent.cloud import DEPLOYMENT, RUN, Cloud, Instance
+from tests.spotkeep_agent.cloud import CREDENTIALS_OF_THE_RUN, DEPLOYMENT, RUN, Cloud, Instance
 
 ZONE, OTHER_ZONE = "us-east-1a", "us-east-1b"
 
@@ -37,7 +37,11 @@ class Hands:
         self.waited: dict[str, float] = {}
         self.did: list[do.Action] = []
         self.when_waiting: Callable[[str], None] = lambda reason: None
-        environment = {"AWS_ENDPOINT_URL": cloud.url, "AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "S"}
+        environment = {
+            "AWS_ENDPOINT_URL": cloud.url,
+            "AWS_ACCESS_KEY_ID": CREDENTIALS_OF_THE_RUN["AccessKeyId"],
+            "AWS_SECRET_ACCESS_KEY": CREDENTIALS_OF_THE_RUN["SecretAccessKey"],
+        }
         calls = AwsCalls(region="us-east-1", environment=environment, sleep=lambda seconds: None)
         self.custody = Custody(
             instance=id_,

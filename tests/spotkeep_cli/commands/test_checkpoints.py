@@ -387,7 +387,9 @@ def forge(state: Any, *data: bytes | int, library: str = "spotkeep", metrics: An
             path.write_bytes(content)
             size = len(content)
         files.append(DataFile(path.name, size, ("00000000",) * -(-size // 2**22)))
-    manifest = Manifest(step=5, epochs_completed=None, created=1e300, library=library, files=tuple(files), state=state)
+    manifest = Manifest(
+        step=5, epochs_completed=None, created=1_795_262_400.0, library=library, files=tuple(files), state=state
+    )
     raw = manifest_bytes(manifest)
     # What the library would not write: numbers without end.
     told = b'"metrics":' + json.dumps(metrics or {}).encode()
@@ -496,13 +498,24 @@ def test_a_number_without_end_is_shown_as_what_it_is(
         assert result.exit_code == 0, result.output
 
 
-def test_metrics_of_any_size_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spotkeep: Any) -> None:
+def test_any_number_of_metrics_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spotkeep: Any) -> None:
     monkeypatch.chdir(tmp_path)
-    forge(mapping(w=1), metrics={"huge": 10**400, "none": float("1e400"), **{f"m{n}": n for n in range(99)}})
-    assert "m17 17" in spotkeep("checkpoints", "show", "hostile", columns=200).output
-    assert "m18" not in spotkeep("checkpoints", "show", "hostile", columns=200).output
+    forge(mapping(w=1), metrics={"huge": 1e308, **{f"m{n}": n for n in range(99)}})
+    assert "m18 18" in spotkeep("checkpoints", "show", "hostile", columns=200).output
+    assert "m19" not in spotkeep("checkpoints", "show", "hostile", columns=200).output
     metrics = json.loads(spotkeep("checkpoints", "show", "hostile", "--json").stdout)["metrics"]
-    assert (metrics["huge"], metrics["none"], metrics["m98"]) == (10**400, "inf", 98)
+    assert (metrics["huge"], metrics["m98"]) == (1e308, 98)
+
+
+@pytest.mark.parametrize("metric", [10**400, float("1e400")])
+def test_a_metric_that_no_float_holds_is_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spotkeep: Any, metric: float
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    forge(mapping(w=1), metrics={"huge": metric})
+    result = spotkeep("checkpoints", "verify", "hostile")
+    assert result.exit_code == 13
+    assert "damaged" in result.output
 
 
 def test_a_pipe_in_a_files_place_does_not_hang(saved: Path, spotkeep: Any) -> None:
