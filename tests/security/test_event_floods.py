@@ -197,6 +197,16 @@ def test_thousands_of_resumes_are_a_bounded_number_of_transactions(functions: Fu
     assert told[0].text == "The script had taken up its work 7,800 times before, which is not told"
 
 
+def test_a_number_too_small_for_dynamodb_keeps_no_run_from_ending(functions: Functions) -> None:
+    functions.launch()
+    functions.says(f'spotkeep-event: {{"launch": "{LAUNCH}", "event": "start", "time": 2.2250738585e-313}}')
+    for _ in range(2):
+        functions.world.runs.observe(RUN)
+    run = functions.world.table.get(RUN)
+    assert run is not None
+    assert run.state is RunState.COMPLETED
+
+
 @pytest.mark.parametrize(
     "fields",
     [

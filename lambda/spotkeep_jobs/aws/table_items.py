@@ -22,6 +22,8 @@ _KEYS: Final = ("pk", "sk", "listing", "in_flight", "expires_at")
 # Documents of users (or of SageMaker) keep their exact numbers and empty values as text.
 _TEXT_FIELDS: Final = ("request", "job_request", "facts", "table")
 CANCELLED_CODES: Final = ("TransactionCanceledException", "TransactionInProgressException")
+_LEAST_NUMBER = 1e-130
+"""Of DynamoDB, beside 0: "Supported data types and naming rules", DynamoDB developer guide."""
 _serializer: Final = TypeSerializer()
 _deserializer: Final = TypeDeserializer()
 
@@ -80,7 +82,8 @@ def from_dynamodb(item: Mapping[str, Any]) -> Item:
 
 def _with_decimals(value: Any) -> Any:
     if isinstance(value, float):
-        return Decimal(str(value))
+        # A job may have printed a number that DynamoDB has no digits for, and boto3 raises at such a one.
+        return Decimal(0) if abs(value) < _LEAST_NUMBER else Decimal(str(value))
     if isinstance(value, Mapping):
         return {key: _with_decimals(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
