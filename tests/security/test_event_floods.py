@@ -24,6 +24,7 @@ from spotkeep_jobs.actions.launch_completion import LAUNCH_SETTLES
 from spotkeep_jobs.actions.reconciliation import Reconciler
 from spotkeep_jobs.actions.run_observer import MOST_UNFINISHED_LOOKS
 from spotkeep_jobs.aws.metric_log import MetricLog
+from spotkeep_jobs.aws.table_items import to_dynamodb
 from spotkeep_jobs.aws.training_logs import CloudWatchJobLogs
 from spotkeep_jobs.decisions.pool_rules import PoolRules
 from spotkeep_jobs.decisions.training_job_request import without_launch_id
@@ -197,14 +198,12 @@ def test_thousands_of_resumes_are_a_bounded_number_of_transactions(functions: Fu
     assert told[0].text == "The script had taken up its work 7,800 times before, which is not told"
 
 
-def test_a_number_too_small_for_dynamodb_keeps_no_run_from_ending(functions: Functions) -> None:
-    functions.launch()
-    functions.says(f'spotkeep-event: {{"launch": "{LAUNCH}", "event": "start", "time": 2.2250738585e-313}}')
-    for _ in range(2):
-        functions.world.runs.observe(RUN)
-    run = functions.world.table.get(RUN)
-    assert run is not None
-    assert run.state is RunState.COMPLETED
+def test_a_number_too_small_for_dynamodb_is_stored_as_none_at_all() -> None:
+    """A job that printed it as a time, in a run with a deadline, had every look at its run raise."""
+    assert to_dynamodb({"at": 2.2250738585e-313, "more": [-1e-200, 0.5]}) == {
+        "at": {"N": "0"},
+        "more": {"L": [{"N": "0"}, {"N": "0.5"}]},
+    }
 
 
 @pytest.mark.parametrize(
