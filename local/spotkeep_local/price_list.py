@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from spotkeep_local.aws_service import AwsService, JsonProtocol, ServiceError
+
 REGION: Final = "us-east-1"
 AS_OF: Final = "August 2026"
 ORIGIN: Final = f"the local AWS's price list (AWS's of {AS_OF}), not your bill"
@@ -90,21 +92,9 @@ PRODUCTS: Final = (
 )
 
 
-async def handle_request(
-    method: str,  # noqa: ARG001 - the signature is the router's
-    path: str,  # noqa: ARG001
-    headers: Mapping[str, str],
-    body: bytes,
-    query_params: Mapping[str, list[str]],  # noqa: ARG001
-) -> tuple[int, dict[str, str], bytes]:
-    """Answers one request of JSON protocol 1.1."""
-    target = headers.get("x-amz-target", "")
-    if target != f"{TARGET}.GetProducts":
-        return _answer(400, {"__type": "UnknownOperationException", "message": f"the local AWS has no {target}"})
-    try:
-        return _answer(200, get_products(json.loads(body)))
-    except (KeyError, TypeError, ValueError) as error:
-        return _answer(400, {"__type": "InvalidParameterException", "message": f"cannot be read: {error}"})
+def pricing_service() -> AwsService:
+    """Makes the service: GetProducts alone."""
+    return AwsService(JsonProtocol("pricing", target=TARGET), {"GetProducts": get_products})
 
 
 def get_products(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,7 +104,7 @@ def get_products(request: Mapping[str, Any]) -> dict[str, Any]:
         request: As the API takes it; filters TERM_MATCH, EQUALS and CONTAINS.
 
     Raises:
-        ValueError: A filter or the token is not one that is answered here.
+        ServiceError: A filter is not one that is answered here.
     """
     filters = [(entry["Type"], entry["Field"], entry["Value"]) for entry in request.get("Filters", ())]
     found = [_document(each) for each in PRODUCTS if each.service == request["ServiceCode"]]
@@ -134,7 +124,7 @@ def _passes(attributes: Mapping[str, str], kind: str, name: str, value: str) -> 
         return attributes.get(name) == value
     if kind == "CONTAINS":
         return value in attributes.get(name, "")
-    raise ValueError(f"a filter of type {kind}")
+    raise ServiceError(f"the local AWS has no filter of type {kind}", code="InvalidParameterException")
 
 
 def _document(product: Product) -> dict[str, Any]:
@@ -167,7 +157,3 @@ def _dimensions(sku: str, product: Product) -> Iterator[tuple[str, dict[str, Any
                 "pricePerUnit": {"USD": product.tiers_usd[begin]},
             },
         )
-
-
-def _answer(status: int, document: Mapping[str, Any]) -> tuple[int, dict[str, str], bytes]:
-    return status, {"Content-Type": "application/x-amz-json-1.1"}, json.dumps(document).encode()

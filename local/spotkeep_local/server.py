@@ -236,8 +236,7 @@ async def _serve(
     from spotkeep_local.fis.cloudformation import ExperimentTemplateResource
     from spotkeep_local.fis.service import FisService
     from spotkeep_local.service_linked_roles import make_service_linked_roles
-    from spotkeep_local.service_quotas import LocalServiceQuotas
-    from spotkeep_local.training.service import TrainingService
+    from spotkeep_local.training import service as training_service
 
     ministack_seams.check()
     loop = asyncio.get_running_loop()
@@ -257,33 +256,30 @@ async def _serve(
         lambda arn, name, role: registry.of_role(role, session=name, holder=arn).environment()
     )
 
-    training = TrainingService(
+    training = training_service.TrainingService(
         state_dir=directory.training,
         credentials=registry,
         endpoint_url=record.endpoint_url,
         options=options,
         publish_event=functools.partial(publish_event, "aws.sagemaker"),
     )
-    ministack_seams.register_service(
-        "sagemaker",
-        handler=training.handle_request,
-        target_prefixes=["SageMaker.", "SpotkeepLocal."],
-        host_patterns=[r"api\.sagemaker\."],
-    )
-
-    ministack_seams.register_service(
-        "pricing",
-        handler=price_list.handle_request,
-        target_prefixes=[f"{price_list.TARGET}."],
-        host_patterns=[r"api\.pricing\."],
-    )
-
-    ministack_seams.register_service(
-        "servicequotas",
-        handler=LocalServiceQuotas(warm_pool_quota=lambda: training.warm_pool_quota).handle_request,
-        target_prefixes=[f"{service_quotas.TARGET}."],
-        host_patterns=[r"servicequotas\."],
-    )
+    for name, service, target, host in (
+        ("sagemaker", training.api, training_service.TARGET, r"api\.sagemaker\."),
+        ("spotkeep-control", training.control, training_service.CONTROL_TARGET, None),
+        ("pricing", price_list.pricing_service(), price_list.TARGET, r"api\.pricing\."),
+        (
+            "servicequotas",
+            service_quotas.service_quotas(lambda: training.warm_pool_quota),
+            service_quotas.TARGET,
+            r"servicequotas\.",
+        ),
+    ):
+        ministack_seams.register_service(
+            name,
+            handler=service.handle_request,
+            target_prefixes=[f"{target}."],
+            host_patterns=[] if host is None else [host],
+        )
 
     where = {"endpoint_url": record.endpoint_url, "region": options.region}
     iam = local_client("iam", **where, access_key=registry.own)

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import boto3
+import botocore.session
 from botocore.loaders import Loader
 
 if TYPE_CHECKING:
+    from botocore.model import ServiceModel
     from botocore.session import Session
 
 
@@ -38,3 +40,13 @@ def with_shared_models(session: Session) -> Session:
     """
     session.register_component("data_loader", _models())
     return session
+
+
+@functools.cache
+def service_model(service: str) -> ServiceModel:
+    """Returns a service's model in the installed botocore.
+
+    Args:
+        service: botocore's name, for example `sagemaker`.
+    """
+    return with_shared_models(botocore.session.Session()).get_service_model(service)

@@ -9,9 +9,10 @@ Source: https://docs.aws.amazon.com/servicequotas/2019-06-24/apireference/API_Li
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
+
+from spotkeep_local.aws_service import AwsService, JsonProtocol, ServiceError
 
 TARGET: Final = "ServiceQuotasV20190624"
 SERVICE: Final = "sagemaker"
@@ -29,74 +30,52 @@ _USAGES: Final = ("endpoint", "processing job", "spot training job", "training j
 _LONGEST_PAGE: Final = 100
 
 
-class LocalServiceQuotas:
-    """Answers ListServiceQuotas.
+def service_quotas(warm_pool_quota: Callable[[], int]) -> AwsService:
+    """Makes the service: ListServiceQuotas alone.
 
     Args:
         warm_pool_quota: How many instances may wait in warm pools, now.
     """
-
-    def __init__(self, *, warm_pool_quota: Callable[[], int]) -> None:
-        self._warm_pool_quota = warm_pool_quota
-
-    async def handle_request(
-        self,
-        method: str,  # noqa: ARG002 - the signature is the router's
-        path: str,  # noqa: ARG002
-        headers: Mapping[str, str],
-        body: bytes,
-        query_params: Mapping[str, list[str]],  # noqa: ARG002
-    ) -> tuple[int, dict[str, str], bytes]:
-        """Answers one request of JSON protocol 1.1."""
-        target = headers.get("x-amz-target", "")
-        if target != f"{TARGET}.ListServiceQuotas":
-            return _answer(400, {"__type": "UnknownOperationException", "message": f"the local AWS has no {target}"})
-        try:
-            request = json.loads(body)
-            service = request["ServiceCode"]
-            if service != SERVICE:
-                said = f"the local AWS knows the quotas of {SERVICE} alone, not of {service}"
-                return _answer(400, {"__type": "NoSuchResourceException", "message": said})
-            return _answer(200, self.list_service_quotas(request))
-        except (KeyError, TypeError, ValueError) as error:
-            return _answer(400, {"__type": "IllegalArgumentException", "message": f"cannot be read: {error}"})
-
-    def list_service_quotas(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer of ListServiceQuotas.
-
-        Args:
-            request: As the API takes it.
-
-        Raises:
-            ValueError: The token or the length of a page is not a number.
-        """
-        quotas = list(self._quotas())
-        first, size = (
-            int(request.get("NextToken", 0)),
-            min(int(request.get("MaxResults", _LONGEST_PAGE)), _LONGEST_PAGE),
-        )
-        answer: dict[str, Any] = {"Quotas": quotas[first : first + size]}
-        if first + size < len(quotas):
-            answer["NextToken"] = str(first + size)
-        return answer
-
-    def _quotas(self) -> Iterator[dict[str, Any]]:
-        waiting = self._warm_pool_quota()
-        for family, sizes in _TYPES.items():
-            for size in sizes:
-                for usage in _USAGES:
-                    name = f"ml.{family}.{size} for {usage} usage"
-                    yield {
-                        "ServiceCode": SERVICE,
-                        "ServiceName": "Amazon SageMaker",
-                        "QuotaName": name,
-                        "QuotaCode": f"L-{hashlib.sha256(name.encode()).hexdigest()[:8].upper()}",
-                        "Value": float(waiting if usage == WARM_POOLS else JOB_INSTANCES),
-                        "Unit": "None",
-                        "Adjustable": True,
-                        "GlobalQuota": False,
-                    }
+    return AwsService(
+        JsonProtocol("service-quotas", target=TARGET),
+        {"ListServiceQuotas": lambda request: list_service_quotas(request, warm_pool_quota=warm_pool_quota())},
+    )
 
 
-def _answer(status: int, document: Mapping[str, Any]) -> tuple[int, dict[str, str], bytes]:
-    return status, {"Content-Type": "application/x-amz-json-1.1"}, json.dumps(document).encode()
+def list_service_quotas(request: Mapping[str, Any], *, warm_pool_quota: int) -> dict[str, Any]:
+    """The answer of ListServiceQuotas.
+
+    Args:
+        request: As the API takes it.
+        warm_pool_quota: How many instances may wait in warm pools.
+
+    Raises:
+        ServiceError: It asks for another service's quotas.
+    """
+    if (service := request["ServiceCode"]) != SERVICE:
+        said = f"the local AWS knows the quotas of {SERVICE} alone, not of {service}"
+        raise ServiceError(said, code="NoSuchResourceException")
+    quotas = list(_quotas(warm_pool_quota))
+    first = int(request.get("NextToken", 0))
+    size = min(int(request.get("MaxResults", _LONGEST_PAGE)), _LONGEST_PAGE)
+    answer: dict[str, Any] = {"Quotas": quotas[first : first + size]}
+    if first + size < len(quotas):
+        answer["NextToken"] = str(first + size)
+    return answer
+
+
+def _quotas(warm_pool_quota: int) -> Iterator[dict[str, Any]]:
+    for family, sizes in _TYPES.items():
+        for size in sizes:
+            for usage in _USAGES:
+                name = f"ml.{family}.{size} for {usage} usage"
+                yield {
+                    "ServiceCode": SERVICE,
+                    "ServiceName": "Amazon SageMaker",
+                    "QuotaName": name,
+                    "QuotaCode": f"L-{hashlib.sha256(name.encode()).hexdigest()[:8].upper()}",
+                    "Value": float(warm_pool_quota if usage == WARM_POOLS else JOB_INSTANCES),
+                    "Unit": "None",
+                    "Adjustable": True,
+                    "GlobalQuota": False,
+                }

@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from spotkeep_cli.quotas import Usage, read_quotas
-from spotkeep_local.service_quotas import JOB_INSTANCES, LocalServiceQuotas
+from spotkeep_local.service_quotas import JOB_INSTANCES, list_service_quotas
 
 
 def test_what_doctor_asks_for_is_answered_to_its_own_client(local_aws: Any) -> None:
@@ -25,16 +25,16 @@ def test_a_type_that_is_not_listed_has_no_quota(local_aws: Any) -> None:
 
 
 def test_the_quota_of_warm_pools_is_the_one_that_is_kept() -> None:
-    quotas = LocalServiceQuotas(warm_pool_quota=lambda: 3).list_service_quotas({"ServiceCode": "sagemaker"})["Quotas"]
+    quotas = list_service_quotas({"ServiceCode": "sagemaker"}, warm_pool_quota=3)["Quotas"]
     pools = [quota for quota in quotas if "warm pool" in quota["QuotaName"]]
     assert {quota["Value"] for quota in pools} == {3.0}
 
 
 def test_pages_cover_everything_once() -> None:
-    local = LocalServiceQuotas(warm_pool_quota=lambda: 0)
     token, names = "0", []
     while token:
-        page = local.list_service_quotas({"ServiceCode": "sagemaker", "MaxResults": 50, "NextToken": token})
+        request = {"ServiceCode": "sagemaker", "MaxResults": 50, "NextToken": token}
+        page = list_service_quotas(request, warm_pool_quota=0)
         names += [quota["QuotaName"] for quota in page["Quotas"]]
         token = page.get("NextToken", "")
     assert len(names) == len(set(names)) > 100

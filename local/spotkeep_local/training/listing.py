@@ -7,8 +7,8 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
+from spotkeep_local.aws_service import ValidationError
 from spotkeep_local.training.description import summarize
-from spotkeep_local.training.errors import ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -8,8 +8,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from spotkeep_local.aws_service import ValidationError
 from spotkeep_local.training.description import describe
-from spotkeep_local.training.errors import ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

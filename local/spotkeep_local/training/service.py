@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import shutil
 import threading
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local.capacity import CapacityScript, CapacityScriptError, EventFaults, belongs_to_run
+from spotkeep_local.aws_service import (
+    AwsService,
+    JsonProtocol,
+    Operation,
+    ServiceError,
+    ValidationError,
+    control_service,
+)
+from spotkeep_local.capacity import CapacityScript, EventFaults, belongs_to_run
 from spotkeep_local.clients import local_client
 from spotkeep_local.state_change_events import PublishEvent, StateChangeEvents
-from spotkeep_local.training.api_model import parse_request, shape_answer
 from spotkeep_local.training.channels import no_objects_message
 from spotkeep_local.training.description import EVENT_DETAIL_TYPE, describe, event_detail
-from spotkeep_local.training.errors import (
-    ApiError,
-    JobFailedError,
-    ResourceInUseError,
-    SerializationError,
-    ValidationError,
-)
+from spotkeep_local.training.errors import JobFailedError, ResourceInUseError, not_found
 from spotkeep_local.training.facts import JobFacts
 from spotkeep_local.training.host import resolve_isolation
 from spotkeep_local.training.job import SecondaryStatus, Status, TrainingJob, advance
@@ -46,16 +45,14 @@ from spotkeep_local.training.warm_pools import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from spotkeep_local.issued_credentials import CredentialRegistry
     from spotkeep_local.options import ServerOptions
 
-Answer = tuple[int, dict[str, str], bytes]
-_CONTENT_TYPE = {"Content-Type": "application/x-amz-json-1.1"}
-_CONTROL_TARGET = "SpotkeepLocal"
-_TARGET = "SageMaker"
+TARGET = "SageMaker"
+CONTROL_TARGET = "SpotkeepLocal"
 _MAX_TAGS = 50
 _START_SECONDS = 20.0
 
@@ -93,7 +90,7 @@ class TrainingService:
         self._keeper = PoolKeeper(next_expiry=self._next_expiry, end_due=self._end_due_pools)
         self._platform: Platform | None = None
         self._started = threading.Event()
-        self._operations: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+        operations: dict[str, Operation] = {
             "CreateTrainingJob": self._create,
             "DescribeTrainingJob": lambda request: describe(self._job(request), now=time.time()),
             "ListTrainingJobs": self._list,
@@ -105,12 +102,14 @@ class TrainingService:
             "ListTags": self._list_tags,
             "DeleteTags": self._delete_tags,
         }
-        self._control: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+        control: dict[str, Operation] = {
             "ScriptCapacity": self._script_capacity,
             "EventFaults": self._set_event_faults,
             "JobFacts": self._job_facts,
             "WarmPoolQuota": self._set_warm_pool_quota,
         }
+        self.api = AwsService(JsonProtocol("sagemaker", target=TARGET), operations, admit=self._wait_until_started)
+        self.control = control_service(CONTROL_TARGET, control, admit=self._wait_until_started)
 
     def start(self) -> None:
         """Takes up the jobs of an earlier server. The endpoint must answer by now or within seconds."""
@@ -141,41 +140,10 @@ class TrainingService:
         self._keeper.stop()
         self._events.stop()
 
-    async def handle_request(
-        self,
-        method: str,  # noqa: ARG002 - the signature is the router's
-        path: str,  # noqa: ARG002
-        headers: Mapping[str, str],
-        body: bytes,
-        query_params: Mapping[str, list[str]],  # noqa: ARG002
-    ) -> Answer:
-        """Answers one request of JSON protocol 1.1. Works off the event loop: creating a job asks S3."""
-        return await asyncio.to_thread(self.answer, headers.get("x-amz-target", ""), body)
-
-    def answer(self, target: str, body: bytes) -> Answer:
-        """Answers one request.
-
-        Args:
-            target: The X-Amz-Target header: `SageMaker.<operation>` or `SpotkeepLocal.<operation>`.
-            body: The JSON document.
-        """
-        prefix, _, operation = target.rpartition(".")
+    def _wait_until_started(self, _operation: str) -> None:
         # The endpoint may answer before the jobs of an earlier server are read.
         if not self._started.wait(_START_SECONDS):
-            return _refusal("ServiceUnavailable", "the training service has not started", status=503)
-        try:
-            if prefix == _CONTROL_TARGET and operation in self._control:
-                return _ok(self._control[operation](_json_object(body)))
-            if prefix == _TARGET and operation in self._operations:
-                request = parse_request(operation, body)
-                return _ok(shape_answer(operation, self._operations[operation](request)))
-        except ApiError as error:
-            return _refusal(error.code, str(error))
-        except CapacityScriptError as error:
-            return _refusal("ValidationException", str(error))
-        return _refusal(
-            "UnknownOperationException", f"the local AWS has no {target or 'operation without X-Amz-Target'}"
-        )
+            raise ServiceError("the training service has not started", code="ServiceUnavailable", status=503)
 
     # SageMaker's operations.
 
@@ -433,7 +401,7 @@ class TrainingService:
     def _runner(self, name: str) -> JobRunner:
         with self._lock:
             if name not in self._runners:
-                raise ValidationError.not_found()
+                raise not_found()
             return self._runners[name]
 
     def _job(self, request: dict[str, Any]) -> TrainingJob:
@@ -445,22 +413,3 @@ class TrainingService:
 
 def _tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"Key": key, "Value": value} for key, value in tags.items()]
-
-
-def _json_object(body: bytes) -> dict[str, Any]:
-    try:
-        document = json.loads(body or b"{}")
-    except ValueError as error:
-        raise SerializationError(f"The request body is not JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise SerializationError("The request body must be a JSON object")
-    return document
-
-
-def _ok(document: Mapping[str, Any]) -> Answer:
-    return 200, dict(_CONTENT_TYPE), json.dumps(document).encode()
-
-
-def _refusal(code: str, message: str, *, status: int = 400) -> Answer:
-    body = json.dumps({"__type": code, "message": message}).encode()
-    return status, _CONTENT_TYPE | {"x-amzn-errortype": code}, body

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from spotkeep_local.aws_service import HttpRequest
 from spotkeep_local.capacity import CapacityScript
 from spotkeep_local.options import ServerOptions
 from spotkeep_local.training.facts import JobFacts
-from spotkeep_local.training.service import TrainingService
+from spotkeep_local.training.service import CONTROL_TARGET, TrainingService
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -119,7 +120,9 @@ class Training:
         self.service = self._start()
 
     def call(self, operation: str, target: str = "SageMaker", /, **request: Any) -> dict[str, Any]:
-        status, _, body = self.service.answer(f"{target}.{operation}", json.dumps(request).encode())
+        service = self.service.control if target == CONTROL_TARGET else self.service.api
+        asked = HttpRequest(headers={"x-amz-target": f"{target}.{operation}"}, body=json.dumps(request).encode())
+        status, _, body = service.answer(asked)
         answer: dict[str, Any] = json.loads(body)
         if status != 200:
             raise RefusedError(answer["__type"], answer["message"])

@@ -555,7 +555,7 @@ class TestTheRestOfTheApi:
     def test_an_unknown_operation_is_named(self, training):
         code, message = training.refusal("CreateEndpoint")
         assert code == "UnknownOperationException"
-        assert "SageMaker.CreateEndpoint" in message
+        assert "CreateEndpoint" in message
 
     def test_delete(self, training):
         training.create("done", "")

@@ -1,0 +1,350 @@
+"""What every service of the local AWS is built on: a table of operations behind one of AWS's protocols.
+
+`AwsService` takes a request from the router, finds its operation, reads and checks its parameters, calls the
+operation, and writes the answer or the error as AWS does. A `WireProtocol` does what differs between AWS's
+protocols; the two that are JSON are here, EC2's own is `ec2.query_protocol`.
+
+Reading and checking follow botocore's model of the service: a client checks types and minimum lengths before a request
+leaves it, the service also checks patterns, enumerations and maxima, and names every problem at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Protocol, Self
+from urllib.parse import unquote
+
+from spotkeep_local.errors import LocalAwsError
+from spotkeep_local.model_constraints import WrongTypeError, check
+from spotkeep_local.service_models import service_model
+
+if TYPE_CHECKING:
+    from botocore.model import OperationModel, Shape
+
+Answer = tuple[int, dict[str, str], bytes]
+Operation = Callable[[dict[str, Any]], Mapping[str, Any]]
+
+
+class ServiceError(Exception):
+    """A refused request, as the service answers it.
+
+    Args:
+        message: What is wrong.
+        code: AWS's error code; the class's own where none is given.
+        status: The HTTP status; the class's own where none is given.
+    """
+
+    code = "ValidationException"
+    status = 400
+
+    def __init__(self, message: str, *, code: str | None = None, status: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or self.code
+        self.status = status or self.status
+
+
+class ValidationError(ServiceError):
+    """The request is not valid, or names something that does not exist."""
+
+    @classmethod
+    def of(cls, problems: list[str]) -> Self:
+        """All problems of one request at once, worded and counted as AWS does."""
+        noun = "error" if len(problems) == 1 else "errors"
+        return cls(f"{len(problems)} validation {noun} detected: {'; '.join(problems)}")
+
+
+class SerializationError(ServiceError):
+    """The request body is not a JSON object, or a value has the wrong type."""
+
+    code = "SerializationException"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpRequest:
+    """A request as the router hands it on.
+
+    Attributes:
+        headers: With lower-case names.
+        query: The address's parameters, each with all of its values.
+    """
+
+    method: str = "POST"
+    path: str = "/"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    query: Mapping[str, list[str]] = field(default_factory=dict)
+
+
+class WireProtocol(Protocol):
+    """How requests and answers of a service are written."""
+
+    def operation(self, request: HttpRequest) -> str:
+        """The name of the operation that is asked for, whether the local AWS has it or not.
+
+        Raises:
+            ServiceError: The request names none.
+        """
+        ...
+
+    def parameters(self, operation: str, request: HttpRequest) -> dict[str, Any]:
+        """Reads and checks the parameters; timestamps become epoch seconds.
+
+        Raises:
+            ServiceError: They cannot be read, or break the model's constraints.
+        """
+        ...
+
+    def answer(self, operation: str, answer: Mapping[str, Any]) -> Answer:
+        """Writes an answer."""
+        ...
+
+    def error(self, error: ServiceError) -> Answer:
+        """Writes an error."""
+        ...
+
+
+class AwsService:
+    """One service: answers the operations in its table and refuses all others.
+
+    Args:
+        protocol: Of the service.
+        operations: By name; each takes the checked parameters and returns the answer, and may raise `ServiceError`.
+        admit: Called with the operation's name before its parameters are read; raises `ServiceError` to refuse it.
+    """
+
+    def __init__(
+        self,
+        protocol: WireProtocol,
+        operations: Mapping[str, Operation],
+        *,
+        admit: Callable[[str], None] = lambda _operation: None,
+    ) -> None:
+        self.protocol = protocol
+        self.operations = operations
+        self._admit = admit
+
+    async def handle_request(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes, query_params: Mapping[str, list[str]]
+    ) -> Answer:
+        """Answers one request of the router. Works off the event loop: an operation may ask S3, that is this server."""
+        request = HttpRequest(method=method, path=path, headers=headers, body=body, query=query_params)
+        return await asyncio.to_thread(self.answer, request)
+
+    def answer(self, request: HttpRequest) -> Answer:
+        """Answers one request."""
+        try:
+            operation = self.protocol.operation(request)
+            self._check_table(operation)
+            self._admit(operation)
+            parameters = self.protocol.parameters(operation, request)
+            return self.protocol.answer(operation, self.operations[operation](parameters))
+        except ServiceError as error:
+            return self.protocol.error(error)
+
+    def _check_table(self, operation: str) -> None:
+        if operation not in self.operations:
+            raise ServiceError(f"the local AWS has no {operation}", code="UnknownOperationException")
+
+
+class JsonProtocol:
+    """AWS's JSON protocol: the operation in a header, parameters and answer in JSON bodies.
+
+    Args:
+        service: botocore's name of the service.
+        target: What stands before the operation's name in the header X-Amz-Target.
+    """
+
+    _CONTENT_TYPE = "application/x-amz-json-1.1"
+
+    def __init__(self, service: str, *, target: str) -> None:
+        self._service = service
+        self.target = target
+
+    def operation(self, request: HttpRequest) -> str:
+        """Returns what the header X-Amz-Target names."""
+        return _target_operation(self.target, request)
+
+    def parameters(self, operation: str, request: HttpRequest) -> dict[str, Any]:
+        """Reads and checks the body."""
+        return self.check(operation, _json_object(request.body))
+
+    def check(self, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Checks parameters against the model, wherever they came from.
+
+        Raises:
+            SerializationError: A value has the wrong type.
+            ValidationError: Values break the model's constraints; names every one.
+        """
+        shape = self._model(operation).input_shape
+        if shape is None:
+            return {}
+        try:
+            checked, problems = check(parameters, shape)
+        except WrongTypeError as error:
+            raise SerializationError(str(error)) from error
+        if problems:
+            raise ValidationError.of(problems)
+        assert isinstance(checked, dict)  # noqa: S101 - an input shape is a structure
+        return checked
+
+    def answer(self, operation: str, answer: Mapping[str, Any]) -> Answer:
+        """Writes what the model's output knows, without what is None, timestamps as epoch seconds."""
+        shape = self._model(operation).output_shape
+        return _json_answer(200, {} if shape is None else _shaped(answer, shape), self._CONTENT_TYPE)
+
+    def error(self, error: ServiceError) -> Answer:
+        """Writes an error."""
+        return _json_error(error, self._CONTENT_TYPE)
+
+    def _model(self, operation: str) -> OperationModel:
+        return service_model(self._service).operation_model(operation)
+
+
+class RestJsonProtocol(JsonProtocol):
+    """AWS's REST protocol: the operation is the method and the path; parameters stand in path, query and JSON body.
+
+    Args:
+        service: botocore's name of the service.
+    """
+
+    _CONTENT_TYPE = "application/json"
+
+    def __init__(self, service: str) -> None:
+        super().__init__(service, target="")
+
+    def operation(self, request: HttpRequest) -> str:
+        """Finds the operation with this address."""
+        for name in service_model(self._service).operation_names:
+            http = self._model(name).http
+            if http["method"] == request.method and _address(http["requestUri"]).fullmatch(request.path):
+                return name
+        raise ServiceError(f"the local AWS has no {request.method} {request.path} of {self._service}")
+
+    def parameters(self, operation: str, request: HttpRequest) -> dict[str, Any]:
+        """Reads and checks path, query and body."""
+        given = _json_object(request.body)
+        model = self._model(operation)
+        match = _address(model.http["requestUri"]).fullmatch(request.path)
+        in_path = {} if match is None else match.groupdict()
+        for name, member in ({} if model.input_shape is None else model.input_shape.members).items():
+            location, key = member.serialization.get("location"), member.serialization.get("name", name)
+            if location == "uri":
+                given[name] = unquote(in_path[key])
+            elif location == "querystring" and key in request.query:
+                values = request.query[key]
+                given[name] = values if member.type_name == "list" else _scalar(values[0], member.type_name)
+        return self.check(operation, given)
+
+
+class ControlProtocol:
+    """How the local AWS is asked for what AWS lets no client decide: JSON, without a model.
+
+    Args:
+        target: What stands before the operation's name in the header X-Amz-Target.
+    """
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+
+    def operation(self, request: HttpRequest) -> str:
+        """Returns what the header X-Amz-Target names."""
+        return _target_operation(self.target, request)
+
+    def parameters(self, operation: str, request: HttpRequest) -> dict[str, Any]:  # noqa: ARG002 - the protocol's
+        """Reads the body."""
+        return _json_object(request.body)
+
+    def answer(self, operation: str, answer: Mapping[str, Any]) -> Answer:  # noqa: ARG002 - the protocol's
+        """Writes an answer."""
+        return _json_answer(200, answer, JsonProtocol._CONTENT_TYPE)
+
+    def error(self, error: ServiceError) -> Answer:
+        """Writes an error."""
+        return _json_error(error, JsonProtocol._CONTENT_TYPE)
+
+
+def control_service(
+    target: str, operations: Mapping[str, Operation], *, admit: Callable[[str], None] = lambda _operation: None
+) -> AwsService:
+    """Makes the control plane of one part of the local AWS; what its operations find wrong is a refusal.
+
+    Args:
+        target: What stands before the operation's name in the header X-Amz-Target.
+        operations: By name; each may raise `LocalAwsError`, `ServiceError` or ValueError.
+        admit: As for `AwsService`.
+    """
+
+    def refusing(operation: Operation) -> Operation:
+        def answer(request: dict[str, Any]) -> Mapping[str, Any]:
+            try:
+                return operation(request)
+            except (LocalAwsError, ValueError) as error:
+                raise ServiceError(str(error)) from error
+
+        return answer
+
+    return AwsService(
+        ControlProtocol(target), {name: refusing(operation) for name, operation in operations.items()}, admit=admit
+    )
+
+
+def _target_operation(target: str, request: HttpRequest) -> str:
+    named = request.headers.get("x-amz-target", "")
+    prefix, _, operation = named.rpartition(".")
+    if prefix != target or not operation:
+        raise ServiceError(
+            f"the local AWS has no {named or 'operation without X-Amz-Target'}", code="UnknownOperationException"
+        )
+    return operation
+
+
+def _json_object(body: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(body or b"{}")
+    except ValueError as error:
+        raise SerializationError(f"The request body is not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise SerializationError("The request body must be a JSON object")
+    return document
+
+
+def _json_answer(status: int, document: Any, content_type: str) -> Answer:
+    return status, {"Content-Type": content_type}, json.dumps(document).encode()
+
+
+def _json_error(error: ServiceError, content_type: str) -> Answer:
+    status, headers, body = _json_answer(error.status, {"__type": error.code, "message": error.message}, content_type)
+    return status, headers | {"x-amzn-errortype": error.code}, body
+
+
+def _shaped(value: Any, shape: Shape) -> Any:
+    if shape.type_name == "structure":
+        members = shape.members  # type: ignore[attr-defined]
+        return {
+            name: _shaped(item, members[name]) for name, item in value.items() if name in members and item is not None
+        }
+    if shape.type_name == "list":
+        return [_shaped(item, shape.member) for item in value]  # type: ignore[attr-defined]
+    if shape.type_name == "timestamp" and isinstance(value, datetime):
+        return value.astimezone(UTC).timestamp()
+    return value
+
+
+def _scalar(text: str, type_name: str) -> str | int:
+    return int(text) if type_name in ("integer", "long") and text.isdecimal() else text
+
+
+@functools.cache
+def _address(uri: str) -> re.Pattern[str]:
+    def placeholder(match: re.Match[str]) -> str:
+        # The router has decoded the path already: an ARN in it has its slash back.
+        return f"(?P<{match[1]}>{'.+' if match[1].endswith('Arn') else '[^/]+'})"
+
+    return re.compile(re.sub(r"\\\{(\w+)\\\}", placeholder, re.escape(uri)))
