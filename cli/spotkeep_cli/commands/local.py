@@ -1,7 +1,6 @@
-"""`spotkeep local up|down|status|env|dashboard`: the local AWS of this project, no account needed."""
+"""`spotkeep local up|down|status|env`: the local AWS of this project, no account needed."""
 
 import shlex
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -157,44 +156,6 @@ def env(context: typer.Context, *, as_json: AsJson = False) -> None:
         typer.echo(f"export {name}={shlex.quote(value)}")
     if terminal.results.is_terminal:
         terminal.remark('# Use it: eval "$(spotkeep local env)"')
-
-
-@app.command()
-def dashboard(
-    context: typer.Context,
-    *,
-    out: Annotated[Path, typer.Option(help="The file: .svg, .png or .pdf.")] = Path("dashboard.svg"),
-    since: Annotated[str, typer.Option(help="How far back, such as 30m or 2h.")] = "1h",
-    as_json: AsJson = False,
-) -> None:
-    """Draw the deployment's CloudWatch dashboard, with what was recorded in the local AWS."""
-    from spotkeep_cli.connection import running_local_aws
-    from spotkeep_cli.errors import UsageError
-    from spotkeep_cli.rendering.dashboard_picture import save_dashboard_picture
-    from spotkeep_cli.since import parse_since
-    from spotkeep_local.dashboard.reading import read_dashboard
-    from spotkeep_local.errors import LocalAwsError
-
-    terminal = Terminal(as_json=as_json)
-    try:
-        start = parse_since(since, now=datetime.now(UTC))
-        view = read_dashboard(running_local_aws(), invocation_of(context).options.deployment, since=start)
-    except LocalAwsError as error:
-        raise LocalFailureError.of(error) from error
-    try:
-        save_dashboard_picture(view, out)
-    except ImportError as error:
-        raise UsageError("a picture needs matplotlib", hint="install the extra that has it: planner") from error
-    except (OSError, ValueError) as error:
-        raise UsageError(f"the picture was not written to {out}: {error}") from error
-    ringing = [alarm.says for alarm in view.alarms if alarm.ringing]
-    if as_json:
-        terminal.give_json({"picture": str(out), "widgets": len(view.widgets), "ringing": ringing})
-        return
-    terminal.show(f"{out} shows the dashboard {view.name} of the last {since}.")
-    for says in ringing:
-        terminal.show(f"In alarm: {says}")
-    terminal.show_next(NextStep(command="spotkeep --local ps", what="the runs behind it"))
 
 
 def _deploy(local: "LocalAws", *, project: Path, deployment: str, on_progress: "Callable[[Progress], None]") -> None:
