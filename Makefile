@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 OFFLINE := Setting up needs a Python and an npm package index, once; later runs need no network. Connect, then run make again.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-torch rehearse rehearse-pool rehearse-fleet test test-torch check lint types contracts bench bench-checkpoint torture-checkpoint torture-control torture-input torture-volume bench-control bench-fleet bench-policy lock clean
+.PHONY: help setup setup-torch rehearse rehearse-pool rehearse-fleet test test-all test-torch check lint types contracts bench bench-checkpoint torture-checkpoint torture-control torture-input torture-volume bench-control bench-fleet bench-policy lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,9 +64,13 @@ rehearse-pool: setup ## A warm pool on a local AWS: reused, extended, reminded o
 rehearse-fleet: setup ## A run on a local spot fleet: interrupted, moved to another zone, interrupted again; a verdict
 	@$(BIN)/spotkeep rehearse-fleet examples/digits/fleet.yaml
 
-test: setup ## Every test (no AWS account, no network, no Docker)
+test: setup ## The tests of every change: under four minutes; no AWS account, no network, no Docker
 	@rm -rf $(STATE)/tests
-	$(PYTEST) -m 'not torch'
+	$(PYTEST) -m 'not long and not torch'
+
+test-all: test ## Every test: those of `make test`, the long ones, those that need torch
+	$(PYTEST) -m 'long and not torch'
+	@$(MAKE) test-torch
 
 setup-torch: setup ## torch, Keras, Lightning and Hugging Face's Trainer, for their example and tests
 	@$(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/frameworks.txt
@@ -90,7 +94,7 @@ lint: setup
 	$(BIN)/vermin --quiet --no-tips --violations -t=3.9- training
 
 types: setup
-	$(BIN)/mypy app.py hatch_build.py stacks constructs lambda training cli local planner benchmarks
+	$(BIN)/mypy app.py hatch_build.py stacks constructs lambda training cli local planner benchmarks tests/models
 
 contracts: setup
 	$(BIN)/lint-imports --cache-dir $(STATE)/cache/import-linter

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import sys
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from spotkeep_local.options import ServerOptions
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from _pytest.terminal import TerminalReporter
     from xdist.remote import Producer
 
 # How long an example takes says more about the machine's other work than about the code.
@@ -32,6 +34,7 @@ _STATE = Path(__file__).parent.parent / ".spotkeep"
 _CACHES = _STATE / "cache"
 _SCRATCH = _STATE / "tests"
 _MADE_ONCE = ("tests/infrastructure/",)
+_LONG_SECONDS = 3
 _LONGEST_FOR_SOCKETS = 64
 """A Unix socket's path has 104 bytes; what makes one in here adds up to 40."""
 
@@ -109,9 +112,27 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long units first: one that begins last keeps its worker busy while the others have nothing left to do."""
-    slow = Counter(_unit_of(item.nodeid) for item in items if item.get_closest_marker("slow"))
-    items.sort(key=lambda item: -slow[_unit_of(item.nodeid)])
+    """Sorts long units to the front: one that begins last keeps its worker busy while the others have nothing to do.
+
+    Tests that need a deployed app wait for its deployment, so they come before all others.
+    """
+    long = Counter(_unit_of(item.nodeid) for item in items if item.get_closest_marker("long"))
+    deployed = {_unit_of(item.nodeid) for item in items if "deployment" in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: ((unit := _unit_of(item.nodeid)) not in deployed, -long[unit]))
+
+
+def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
+    """Lists the tests that are not marked as long and took long, so that `make test` stays short."""
+    took: defaultdict[str, float] = defaultdict(float)
+    for report in itertools.chain.from_iterable(terminalreporter.stats.values()):
+        if isinstance(report, pytest.TestReport) and not report.keywords.keys() & {"long", "torch"}:
+            took[report.nodeid] += report.duration
+    found = {test: seconds for test, seconds in took.items() if seconds > _LONG_SECONDS}
+    if found:
+        terminalreporter.section(f"longer than {_LONG_SECONDS} s, and not marked as long")
+        terminalreporter.line("A fixture that tests share counts for the first of them on each worker.")
+        for test, seconds in sorted(found.items(), key=lambda one: -one[1]):
+            terminalreporter.line(f"{seconds:6.1f} s  {test}")
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ SOURCES = ("training", "lambda", "cli", "local", "planner")
 LIBRARIES = [f"spotkeep/native/copy_and_add-linux-{architecture}.so" for architecture in ("aarch64", "x86_64")]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_wheel_holds_the_libraries_that_this_checkout_has(tmp_path: Path) -> None:
     checkout, wheels = tmp_path / "elsewhere", tmp_path / "wheels"
     for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "NOTICE", ".gitignore"):

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from benchmarks.control.dynamodb import client_error
-from benchmarks.control.service import NOON, ModelJob
 from benchmarks.control.story import TIMEOUT_SECONDS, ControlPlaneStory
 from spotkeep_jobs.actions.outbox import STALE_AFTER
 from spotkeep_jobs.decisions.training_job_request import DEPLOYMENT_TAG, RUN_VARIABLE
 from spotkeep_jobs.facts.leftover_findings import Outcome
 from spotkeep_jobs.facts.record import Notification
 from spotkeep_jobs.facts.states import NotificationKind
+from tests.models.faults import client_error
+from tests.models.sagemaker import NOON, ModelJob
 from tracker import handler as tracker_handler
 from tracker.hints import batch_of
 from warm_pools import handler as warm_pools_handler
@@ -303,17 +303,15 @@ def told(*, notifications: int, failing: float) -> Measured:
     stage = Stage()
     service = stage.service
     chance = random.Random(1)  # noqa: S311 - reproducible, not secret
-    publish = service._publish
     failed = 0
 
-    def publish_or_fail(notification_id: str, message: dict[str, Any]) -> dict[str, str]:
+    def fail_now_and_then(_notification_id: str) -> None:
         nonlocal failed
         if chance.random() < failing:
             failed += 1
             raise client_error("Publish", "Throttled")
-        return publish(notification_id, message)
 
-    service._publish = publish_or_fail  # type: ignore[method-assign]
+    service.before_publish = fail_now_and_then
     ids = []
     for number in range(notifications):
         notification = _notification(number)

@@ -27,9 +27,6 @@ from botocore.exceptions import ClientError
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from benchmarks.control.processes import Process, Trouble
-from benchmarks.control.service import NOON, ModelJob, Service, is_waiting
-from benchmarks.control.surroundings import BUCKET
 from launcher import handler as launcher_handler
 from reconciler.handler import reconciler_on
 from spotkeep_jobs.actions.launch import Launcher, LaunchUnfinishedError
@@ -56,6 +53,10 @@ from spotkeep_jobs.functions.tracking_functions import Tracking
 from spotkeep_jobs.leftovers.sources import Surroundings
 from spotkeep_jobs.leftovers.watch import LeftoverWatch
 from spotkeep_jobs.prices.known import KnownPrices
+from tests.models.account import Account
+from tests.models.faults import Fault, Process
+from tests.models.s3 import BUCKET
+from tests.models.sagemaker import NOON, ModelJob, is_waiting
 from tracker import handler as tracker_handler
 from tracker.hints import batch_of
 from warm_pools import handler as warm_pools_handler
@@ -127,7 +128,7 @@ names = st.sampled_from((*sorted(DOCUMENTS), *_LEAVE_A_POOL))
 skews = st.integers(-LARGEST_SKEW_SECONDS, LARGEST_SKEW_SECONDS)
 pauses = st.none() | st.integers(0, 12)
 """Before which call a process is held; None lets it run to its end."""
-troubles = st.none() | st.tuples(st.integers(0, 10), st.sampled_from(sorted(Trouble)).map(Trouble))
+troubles = st.none() | st.tuples(st.integers(0, 10), st.sampled_from(sorted(Fault)).map(Fault))
 """Which call of a process meets trouble, and which."""
 
 
@@ -144,7 +145,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.service = Service()
+        self.service = Account()
         self.processes: list[Process] = []
         self.endings: dict[tuple[str, int], RunState] = {}
         self.steps_since_quiet = 0
@@ -211,13 +212,13 @@ class ControlPlaneStory(RuleBasedStateMachine):
             self.a_user_launches(name=name, skew=0, hold=None, trouble=None)
 
     @rule(name=names, skew=skews, hold=pauses, trouble=troubles)
-    def a_user_launches(self, name: str, skew: int, hold: int | None, trouble: tuple[int, Trouble] | None) -> None:
+    def a_user_launches(self, name: str, skew: int, hold: int | None, trouble: tuple[int, Fault] | None) -> None:
         document = {"name": name, "run": name, "token": name, "command": "x", "notify": _EVERYTHING, **DOCUMENTS[name]}
         self._invoke("launcher", functools.partial(self._answer, document), skew=skew, hold=hold, trouble=trouble)
 
     @rule(name=names, skew=skews, hold=pauses, trouble=troubles, action=st.sampled_from(["stop", "resume"]))
     def a_user_asks(
-        self, name: str, action: str, skew: int, hold: int | None, trouble: tuple[int, Trouble] | None
+        self, name: str, action: str, skew: int, hold: int | None, trouble: tuple[int, Fault] | None
     ) -> None:
         document = {"action": action, "run": name}
         self._invoke("launcher", functools.partial(self._answer, document), skew=skew, hold=hold, trouble=trouble)
@@ -230,7 +231,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         action=st.sampled_from([{"action": "pools"}, {"action": "stop-pool"}, {"action": "extend-pool", "for": "15m"}]),
     )
     def a_user_asks_of_a_pool(
-        self, name: str, action: dict[str, Any], skew: int, hold: int | None, trouble: tuple[int, Trouble] | None
+        self, name: str, action: dict[str, Any], skew: int, hold: int | None, trouble: tuple[int, Fault] | None
     ) -> None:
         document = action if action["action"] == "pools" else {**action, "run": name}
         self._invoke("launcher", functools.partial(self._answer, document), skew=skew, hold=hold, trouble=trouble)
@@ -238,7 +239,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
     @precondition(lambda self: any(job.pool == "Available" for job in self.service.launched))
     @rule(which=st.integers(0, 1), skew=skews, hold=pauses, trouble=troubles)
     def a_next_job_looks_for_a_pool(
-        self, which: int, skew: int, hold: int | None, trouble: tuple[int, Trouble] | None
+        self, which: int, skew: int, hold: int | None, trouble: tuple[int, Fault] | None
     ) -> None:
         heads = {name: self.record.get(name) for name in _LEAVE_A_POOL}
         free = [name for name, head in heads.items() if head is None or head.state.ended]
@@ -254,7 +255,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
 
     @rule(name=names, attempt=st.integers(1, 3), skew=skews, hold=pauses, trouble=troubles)
     def a_schedule_fires(
-        self, name: str, attempt: int, skew: int, hold: int | None, trouble: tuple[int, Trouble] | None
+        self, name: str, attempt: int, skew: int, hold: int | None, trouble: tuple[int, Fault] | None
     ) -> None:
         """Whether or not it is time, and however often."""
         firing = PoolFiring(run=name, attempt=attempt)
@@ -268,7 +269,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         hold=pauses,
         trouble=troubles,
     )
-    def events_arrive(self, which: list[int], skew: int, hold: int | None, trouble: tuple[int, Trouble] | None) -> None:
+    def events_arrive(self, which: list[int], skew: int, hold: int | None, trouble: tuple[int, Fault] | None) -> None:
         """Some of those sent so far, in any order, whether or not they have arrived before."""
         sent = self.service.events
         self._track([sent[-1 - number % len(sent)] for number in which], skew=skew, hold=hold, trouble=trouble)
@@ -279,11 +280,11 @@ class ControlPlaneStory(RuleBasedStateMachine):
         self._track([self.service.events[-1]], skew=skew, hold=None, trouble=None)
 
     @rule(skew=skews, hold=pauses, trouble=troubles)
-    def a_sweep_begins(self, skew: int, hold: int | None, trouble: tuple[int, Trouble] | None) -> None:
+    def a_sweep_begins(self, skew: int, hold: int | None, trouble: tuple[int, Fault] | None) -> None:
         self._invoke("reconciler", self._sweep, skew=skew, hold=hold, trouble=trouble)
 
     @rule(skew=skews, hold=pauses, trouble=troubles)
-    def a_look_for_leftovers_begins(self, skew: int, hold: int | None, trouble: tuple[int, Trouble] | None) -> None:
+    def a_look_for_leftovers_begins(self, skew: int, hold: int | None, trouble: tuple[int, Fault] | None) -> None:
         self._invoke(_LOOK, self._look, skew=skew, hold=hold, trouble=trouble)
 
     # What becomes of processes that are held
@@ -294,8 +295,8 @@ class ControlPlaneStory(RuleBasedStateMachine):
         self._held(which).go_on(calls)
 
     @precondition(lambda self: self.processes)
-    @rule(which=st.integers(0, 20), trouble=st.sampled_from(sorted(Trouble)).map(Trouble))
-    def a_process_meets_trouble(self, which: int, trouble: Trouble) -> None:
+    @rule(which=st.integers(0, 20), trouble=st.sampled_from(sorted(Fault)).map(Fault))
+    def a_process_meets_trouble(self, which: int, trouble: Fault) -> None:
         self._held(which).meet(trouble)
 
     # What happens to jobs
@@ -374,7 +375,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
 
     @rule(used_up=st.booleans())
     def the_quota_changes(self, used_up: bool) -> None:  # noqa: FBT001 - drawn
-        self.service.quota_is_used_up = used_up
+        self.service.quota = 0 if used_up else 1_000_000
 
     @rule(have=st.booleans())
     def the_quota_of_pools_changes(self, have: bool) -> None:  # noqa: FBT001 - drawn
@@ -610,7 +611,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         *,
         skew: int,
         hold: int | None,
-        trouble: tuple[int, Trouble] | None,
+        trouble: tuple[int, Fault] | None,
     ) -> None:
         process = Process(
             function,
@@ -628,7 +629,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         self._settle()
 
     def _track(
-        self, events: list[dict[str, Any]], *, skew: int, hold: int | None, trouble: tuple[int, Trouble] | None
+        self, events: list[dict[str, Any]], *, skew: int, hold: int | None, trouble: tuple[int, Fault] | None
     ) -> None:
         records = [{"messageId": f"m{number}", "body": event} for number, event in enumerate(events)]
         self._invoke("tracker", functools.partial(self._follow, records), skew=skew, hold=hold, trouble=trouble)

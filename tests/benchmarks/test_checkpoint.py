@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.torch
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_short_form_runs_and_writes_every_figure(tmp_path: Path) -> None:
     report = tmp_path / "checkpoint.json"
     command = [sys.executable, "-m", "benchmarks.checkpoint", "--quick"]

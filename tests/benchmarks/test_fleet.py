@@ -44,7 +44,7 @@ def test_the_recovery_that_called_most_is_counted_with_what_it_sent_afterwards()
     assert not figures(recovery(1.0, **{"ec2:DescribeVolumes": 9})).kept
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_short_form_runs_and_writes_every_figure(tmp_path: Path) -> None:
     report = tmp_path / "fleet.json"
     command = [sys.executable, "-m", "benchmarks.fleet", "--rounds", "1", "--state-mib", "1", "--output", str(report)]

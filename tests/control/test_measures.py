@@ -18,7 +18,7 @@ def test_an_event_that_tells_nothing_new_costs_three_calls_and_one_after_the_end
     by_event = calls.figures["by_event"]
     assert calls.kept
     assert sum(by_event["an event that tells nothing new"].values()) == 3
-    assert by_event["an event after the end"] == {"query": 1}
+    assert by_event["an event after the end"] == {"Query": 1}
     assert calls.figures["sagemaker_calls_to_those_of_a_bare_handler"] == 1
 
 

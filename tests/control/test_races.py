@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.control.processes import Process
 from benchmarks.control.story import ControlPlaneStory
 from spotkeep_jobs.facts.states import RunState
+from tests.models.faults import Process
 
 
 @pytest.fixture

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from spotkeep_jobs.facts.record import Run
 
-pytestmark = pytest.mark.slow
-
 _COUNT = """\
 import os, pathlib, sys, time
 from spotkeep import Checkpointer
@@ -70,6 +68,7 @@ def object_keys(app: DeployedApp, uri: str) -> tuple[str, list[str]]:
     return address.netloc, [entry["Key"] for page in pages for entry in page.get("Contents", [])]
 
 
+@pytest.mark.long
 def test_the_launcher_called_twice_at_once_launches_one_job(deployed_app: DeployedApp) -> None:
     job = counting(deployed_app, steps=5, token=uuid.uuid4().hex)
     with ThreadPoolExecutor(4) as pool:
@@ -82,6 +81,7 @@ def test_the_launcher_called_twice_at_once_launches_one_job(deployed_app: Deploy
     deployed_app.wait_until_ended(job["run"])
 
 
+@pytest.mark.long
 def test_lost_events_delay_a_notification_and_lose_nothing(deployed_app: DeployedApp) -> None:
     job = counting(deployed_app, steps=5)
     deployed_app.control.event_faults(EventFaults(drop=1.0))
@@ -121,6 +121,7 @@ def test_doubled_and_shuffled_events_tell_an_ending_once(deployed_app: DeployedA
     assert sorted(kinds) == ["completed", "interrupted", "resumed"]
 
 
+@pytest.mark.long
 def test_a_script_that_fails_is_told_with_its_reason(deployed_app: DeployedApp) -> None:
     job = counting(deployed_app, command=["python", "-c", "raise ValueError('the data is not what it was')"])
     deployed_app.launch(**job)
@@ -130,6 +131,7 @@ def test_a_script_that_fails_is_told_with_its_reason(deployed_app: DeployedApp) 
     assert ending_notifications(deployed_app, job["run"]) == ["failed"]
 
 
+@pytest.mark.long
 def test_a_stopped_run_saves_and_resumes_where_it_stopped(deployed_app: DeployedApp) -> None:
     job = counting(deployed_app, steps=200)
     deployed_app.launch(**job)
@@ -150,6 +152,7 @@ def last_step(app: DeployedApp, head: Run) -> int:
     return (lifetimes[-1].last_step_seen or 0) if lifetimes else 0
 
 
+@pytest.mark.long
 def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_and_says_so(deployed_app: DeployedApp) -> None:
     job = counting(deployed_app, steps=80)
     deployed_app.control.script_capacity(
@@ -178,6 +181,7 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_and_says_so(de
     assert any(f'"step":{newest_step}' in event["message"] for event in log["events"])
 
 
+@pytest.mark.long
 def test_a_killed_local_aws_takes_its_jobs_up_again_when_it_is_started(deployed_app: DeployedApp) -> None:
     job = counting(deployed_app, steps=60, holds_at=20)
     deployed_app.launch(**job)

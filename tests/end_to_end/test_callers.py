@@ -21,7 +21,7 @@ from .conftest import CONTEXT, PROJECT
 if TYPE_CHECKING:
     from .conftest import DeployedApp
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 def role_of_people(app: DeployedApp) -> str:

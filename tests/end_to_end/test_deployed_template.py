@@ -20,7 +20,7 @@ from spotkeep_jobs.fleets.records import DynamoFleetRecords
 
 from .conftest import DeployedApp
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 _PATIENCE_SECONDS = 90.0
 INSTANCE_TYPES = json.loads((Path(__file__).parents[2] / "cdk.json").read_text())["context"]["spotkeep"][
     "spot_instance_types"

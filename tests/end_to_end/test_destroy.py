@@ -14,7 +14,7 @@ from spotkeep_local import cdk
 from .conftest import CONTEXT, PROJECT, DeployedApp
 from .test_fleets import OnEc2
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
 
 def test_what_runs_is_stopped_before_the_functions_that_could(own_app: DeployedApp) -> None:

@@ -19,7 +19,7 @@ from spotkeep_jobs.facts.states import RunState
 if TYPE_CHECKING:
     from conftest import DeployedApp
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 _EVERY_STEPS = 5
 _COUNT = """\

@@ -16,8 +16,6 @@ from spotkeep_local.fleet_control import FleetControl
 if TYPE_CHECKING:
     from conftest import DeployedApp
 
-pytestmark = pytest.mark.slow
-
 # Slow until it is interrupted, so that there is time to do it.
 _COUNT = """\
 import os, pathlib, sys, time
@@ -111,6 +109,7 @@ def test_a_run_goes_through_an_interruption_by_events_alone_and_leaves_nothing(o
     on_ec2.until(lambda: app.invoke("reconciler", {}) and not on_ec2.volumes(run), lambda: "the volume's end")
 
 
+@pytest.mark.long
 def test_a_script_that_fails_fails_its_run_and_a_resume_goes_on_on_the_same_volume(on_ec2: OnEc2) -> None:
     app, run = on_ec2.app, on_ec2.launch("10 fail", script_retries=1)
     ended = app.wait_until_ended(run)
@@ -128,6 +127,7 @@ def test_a_script_that_fails_fails_its_run_and_a_resume_goes_on_on_the_same_volu
     assert set(steps[1:]) == {10}
 
 
+@pytest.mark.long
 def test_a_stop_saves_first(on_ec2: OnEc2) -> None:
     app, run = on_ec2.app, on_ec2.launch("2000")
     on_ec2.wait_for(run, '"event":"saved"')

@@ -15,7 +15,7 @@ from spotkeep_local.capacity import CapacityScript
 if TYPE_CHECKING:
     from conftest import DeployedApp
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 _COUNT = """\
 import os, pathlib, sys, time

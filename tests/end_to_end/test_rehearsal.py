@@ -16,7 +16,7 @@ from spotkeep_jobs.facts.states import RunState
 if TYPE_CHECKING:
     from conftest import DeployedApp
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 PROJECT = Path(__file__).parents[2]
 DEPLOYED = "--no-deploy"

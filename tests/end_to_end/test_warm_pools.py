@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from spotkeep_jobs.facts.record import Notification, Pool
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 _PATIENCE_SECONDS = 600.0
 _STEP = """\

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "pytorch-digits"
 
 torch = pytest.importorskip("torch")
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytestmark = [pytest.mark.torch, pytest.mark.long]
 
 EPOCHS, STEPS_AN_EPOCH = 2, 5
 STEPS = EPOCHS * STEPS_AN_EPOCH

@@ -19,7 +19,7 @@ SMALL = ["--width", "4", "--blocks", "1", "1", "1", "1", "--epochs", "3", "--bat
 SMALL += ["--checkpoint-every", "3"]
 
 torch = pytest.importorskip("torch")
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytestmark = [pytest.mark.torch, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

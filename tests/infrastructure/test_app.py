@@ -32,7 +32,7 @@ def run_app(directory: Path, **context: Any) -> subprocess.CompletedProcess[str]
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_it_synthesizes_four_stacks_without_an_account_or_a_look_up(tmp_path: Path) -> None:
     ended = run_app(tmp_path, deployment="lab", lambda_platform="host")
     assert ended.returncode == 0, ended.stderr
@@ -44,7 +44,7 @@ def test_it_synthesizes_four_stacks_without_an_account_or_a_look_up(tmp_path: Pa
     assert stacks == ["Lab-Storage", "Lab-Compute", "Lab-Jobs", "Lab-Events"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_wrong_settings_end_it_with_one_message_and_no_traceback(tmp_path: Path) -> None:
     ended = run_app(tmp_path, deployment="Lab!", network_zones="many", notify_email="a@example.com")
     assert ended.returncode == 1

@@ -198,7 +198,7 @@ def run_with(packages: Path, script: str) -> str:
     return ended.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_real_lock_is_bundled_for_this_machine_and_can_be_imported(unpacked: Path) -> None:
     names = {path.name for path in unpacked.iterdir()}
     assert {"boto3", "botocore", "pydantic", "pydantic_core", "aws_lambda_powertools", "aws_xray_sdk"} <= names
@@ -208,7 +208,7 @@ def test_the_real_lock_is_bundled_for_this_machine_and_can_be_imported(unpacked:
     assert found.startswith(str(unpacked))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_clients_of_the_services_called_can_be_made_with_it_and_no_others(unpacked: Path) -> None:
     described = {path.name for path in (unpacked / "botocore" / "data").iterdir() if path.is_dir()}
     assert described == set(AWS_SERVICES)
@@ -222,7 +222,7 @@ def test_clients_of_the_services_called_can_be_made_with_it_and_no_others(unpack
     assert made.endswith("True\n")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_layer_for_this_machine_brings_its_byte_code_and_each_build_gives_the_same_bytes(
     host_layer: Path, unpacked: Path, tmp_path: Path
 ) -> None:
@@ -234,13 +234,13 @@ def test_a_layer_for_this_machine_brings_its_byte_code_and_each_build_gives_the_
     assert again.read_bytes() == host_layer.read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_layer_for_lambda_brings_no_byte_code_of_another_python(tmp_path: Path) -> None:
     with zipfile.ZipFile(bundle(tmp_path / "layer.zip", target=LambdaTarget.aws("x86_64"))) as packed:
         assert not [name for name in packed.namelist() if name.endswith(".pyc")]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_service_that_botocore_does_not_know_is_named(tmp_path: Path) -> None:
     with pytest.raises(LayerBuildError, match=r"no service named sagemakr\. Name services as `boto3\.client` does"):
         bundle(tmp_path / "layers" / "layer.zip", target=LambdaTarget.host(), services=("sns", "sagemakr"))

@@ -176,7 +176,7 @@ def test_what_a_team_may_make_long_lies_with_the_code(templates_with_everything:
         assert packed["SPOTKEEP_SECURITY_GROUP_IDS"] == "sg-0aaaaaaaaaaaaaaa1"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_longest_settings_fit_into_every_functions_environment(tmp_path: Path) -> None:
     settings = {key: value for key, value in EVERYTHING_SET.items() if not key.startswith("vpc_")} | {
         "deployment": 20 * "d",

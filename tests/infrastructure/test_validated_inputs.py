@@ -181,7 +181,7 @@ def templates_of(assembly: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in assembly.glob("*.template.json")}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_passed_is_not_judged_again_and_what_fails_a_rule_fails_it_each_time(
     tmp_path: Path, checkout: Path, cdk_synth: Synth
 ) -> None:

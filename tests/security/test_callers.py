@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.control.dynamodb import InMemoryDynamoDb
 from launcher import handler as entry
 from launcher.invocation import MOST_BODY_BYTES
 from spotkeep_jobs.actions.launch import Launcher
@@ -31,6 +30,7 @@ from spotkeep_jobs.errors import AwsRefusedError
 from spotkeep_jobs.facts.caller import Caller
 from spotkeep_jobs.facts.record import Run
 from spotkeep_jobs.facts.training_job import TrainingJob
+from tests.models.dynamodb import InMemoryDynamoDb
 
 from .policies import Policies
 

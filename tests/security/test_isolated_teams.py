@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.control.dynamodb import InMemoryDynamoDb
 from spotkeep_fleet.run_prefixes import run_prefix
 from spotkeep_jobs.actions.launch import Launcher
 from spotkeep_jobs.aws.run_table import RunTable
@@ -33,6 +32,7 @@ from spotkeep_jobs.decisions.validation import validate
 from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.facts.record import RunChange
 from spotkeep_jobs.facts.states import AttemptState, EndReason, RunState
+from tests.models.dynamodb import InMemoryDynamoDb
 
 from .policies import REGION, Policies
 

@@ -80,7 +80,7 @@ def what_it_says(hosts: Site, **fields: Any) -> list[str]:
     return hosts.console(instance).splitlines()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_script_and_its_workers_are_refused_the_roles_credentials(hosts: Site) -> None:
     said = what_it_says(hosts)
     assert "the script was refused: PermissionError" in said
@@ -88,7 +88,7 @@ def test_the_script_and_its_workers_are_refused_the_roles_credentials(hosts: Sit
     assert "the SDKs are told: true" in said
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_job_that_asks_for_it_has_them(hosts: Site) -> None:
     said = what_it_says(hosts, instance_metadata="open")
     assert f"the script has the credentials of {hosts.run}" in said

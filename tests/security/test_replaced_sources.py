@@ -97,7 +97,7 @@ def cloud(tmp_path: Path) -> Iterator[Cloud]:
     cloud.close()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_instance_refuses_what_was_replaced_and_the_run_says_why(cloud: Cloud) -> None:
     cloud.objects["bucket/source.tar.gz"] = (REPLACED, {})
     source = JobSource(uri="s3://bucket/source.tar.gz", sha256=SHA256)

@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmarks.control.dynamodb import InMemoryDynamoDb
 from spotkeep_jobs.actions.launch import Launcher
 from spotkeep_jobs.aws.run_table import RunTable
 from spotkeep_jobs.decisions.deployment import Deployment
@@ -32,6 +31,7 @@ from spotkeep_jobs.facts.record import Cost, JobUsage, Run, RunChange
 from spotkeep_jobs.facts.states import AttemptState, EndReason, RunState
 from spotkeep_jobs.facts.training_job import TrainingJob
 from stacks.settings import Settings
+from tests.models.dynamodb import InMemoryDynamoDb
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

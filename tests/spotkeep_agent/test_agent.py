@@ -19,7 +19,7 @@ from spotkeep_fleet.record import FAILED, FINISHED, FleetRecord, opened
 
 from .cloud import REBALANCE, RUN, Cloud, Instance
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 STEPS = 150
 """So many that a training with pauses does not end before it is interrupted."""

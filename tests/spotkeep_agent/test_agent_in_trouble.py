@@ -19,7 +19,7 @@ from spotkeep_fleet.record import FAILED, FINISHED, MOST_SETBACKS, opened
 
 from .cloud import RUN, Cloud, Instance
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 MIB = 2**20
 STEPS = 150

@@ -23,7 +23,7 @@ from spotkeep_fleet.record import FINISHED, opened
 
 from .cloud import RUN, Cloud, Instance
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 ZONE, OTHER_ZONE = "us-east-1a", "us-east-1b"
 STEPS = 200

@@ -23,7 +23,7 @@ from spotkeep_local.ec2.market import PoolChange
 from spotkeep_local.fleet_control import FleetControl
 from spotkeep_local.options import Isolation, ServerOptions
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 # Slow until it was interrupted twice, so that there is time to do it.
 SCRIPT = """
 import getpass, os, sys, time

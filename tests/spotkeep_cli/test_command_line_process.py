@@ -146,12 +146,14 @@ def job(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_a_deployment_is_found_through_its_parameter(local: dict[str, str], tmp_path: Path) -> None:
     listed = run("ps", "--json", cwd=tmp_path, **local)
     assert listed.code == ExitCode.DONE, listed.stderr
     assert [entry["run"] for entry in json.loads(listed.stdout)] == [RUN]
 
 
+@pytest.mark.long
 def test_a_run_is_found_by_its_beginning(local: dict[str, str], tmp_path: Path) -> None:
     described = run("describe", "lett", "--json", cwd=tmp_path, **local)
     document = json.loads(described.stdout)
@@ -159,6 +161,7 @@ def test_a_run_is_found_by_its_beginning(local: dict[str, str], tmp_path: Path) 
     assert [entry["kind"] for entry in document["timeline"]] == ["run-opened"]
 
 
+@pytest.mark.long
 def test_the_log_is_read_from_cloudwatch(local: dict[str, str], tmp_path: Path) -> None:
     assert run("logs", RUN, "--raw", cwd=tmp_path, **local).stdout == "line 0\nline 1\nline 2\n"
 
@@ -191,6 +194,7 @@ def saved(local_aws: LocalAws, deployed: str, tmp_path: Path) -> Iterator[Any]:
         s3.delete_object(Bucket="cli-test-checkpoints", Key=found["Key"])
 
 
+@pytest.mark.long
 def test_a_runs_checkpoints_are_looked_at_in_s3(
     local: dict[str, str], saved: Any, tmp_path: Path, on_a_terminal: Any
 ) -> None:
@@ -225,6 +229,7 @@ def test_a_runs_checkpoints_are_looked_at_in_s3(
         (["doctor", "job.yaml", "--set", "name=broken"], ExitCode.LAUNCHER_FAILED, "the launcher fell over"),
     ],
 )
+@pytest.mark.long
 def test_exit_codes(local: dict[str, str], job: Path, arguments: list[str], code: ExitCode, words: str) -> None:
     outcome = run(*arguments, cwd=job, **local)
     assert (outcome.code, words in outcome.stderr) == (code, True), outcome.stderr
@@ -233,6 +238,7 @@ def test_exit_codes(local: dict[str, str], job: Path, arguments: list[str], code
     assert "Hint: " in outcome.stderr
 
 
+@pytest.mark.long
 def test_a_local_aws_that_is_not_up_says_how_to_start_it(tmp_path: Path) -> None:
     nowhere = {"SPOTKEEP_LOCAL_STATE": str(tmp_path / ".spotkeep" / "local")}
     outcome = run("--local", "ps", cwd=tmp_path, **nowhere)
@@ -244,6 +250,7 @@ def test_a_local_aws_that_is_not_up_says_how_to_start_it(tmp_path: Path) -> None
     assert (status.code, json.loads(status.stdout)) == (ExitCode.NO_CONNECTION, {"running": False})
 
 
+@pytest.mark.long
 def test_aws_out_of_reach_is_one_line(tmp_path: Path) -> None:
     # Nobody listens on port 1: what a laptop without a network sees.
     outcome = run("ps", cwd=tmp_path, AWS_ENDPOINT_URL="http://127.0.0.1:1", AWS_MAX_ATTEMPTS="1")
@@ -252,12 +259,14 @@ def test_aws_out_of_reach_is_one_line(tmp_path: Path) -> None:
     assert len(outcome.stderr.splitlines()) == 2
 
 
+@pytest.mark.long
 def test_no_credentials_is_one_line(tmp_path: Path) -> None:
     outcome = run("ps", cwd=tmp_path, AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="")
     assert outcome.code == ExitCode.NO_CONNECTION
     assert "no usable AWS credentials" in outcome.stderr
 
 
+@pytest.mark.long
 def test_the_environment_of_the_local_aws_is_for_a_shell(
     local: dict[str, str], local_aws: LocalAws, tmp_path: Path
 ) -> None:
@@ -281,6 +290,7 @@ def test_help_does_not_load_what_it_does_not_need(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.long
 def test_a_reader_that_leaves_early_is_no_error(local: dict[str, str], tmp_path: Path) -> None:
     done = subprocess.run(
         ["sh", "-c", f"'{SPOTKEEP}' schema | head -n 1"],
@@ -344,6 +354,7 @@ def on_a_terminal() -> Iterator[Any]:
         terminal.close()
 
 
+@pytest.mark.long
 def test_ctrl_c_detaches_and_the_run_goes_on(on_a_terminal: Any, local: dict[str, str], job: Path) -> None:
     terminal = on_a_terminal("launch", "job.yaml", "-y", cwd=job, **local)
     terminal.read_until("line 2")
@@ -359,6 +370,7 @@ def test_ctrl_c_detaches_and_the_run_goes_on(on_a_terminal: Any, local: dict[str
 @pytest.mark.parametrize(
     ("answer", "code"), [("n\n", ExitCode.NOT_CONFIRMED), ("\n", ExitCode.NOT_CONFIRMED), ("y\n", 0)]
 )
+@pytest.mark.long
 def test_it_asks_on_a_terminal(on_a_terminal: Any, local: dict[str, str], job: Path, answer: str, code: int) -> None:
     terminal = on_a_terminal("launch", "job.yaml", "--detach", cwd=job, **local)
     terminal.read_until(r"Launch it\? \[y/N\]")
@@ -368,6 +380,7 @@ def test_it_asks_on_a_terminal(on_a_terminal: Any, local: dict[str, str], job: P
     assert (f"{RUN} launched" in terminal.output) is (code == 0)
 
 
+@pytest.mark.long
 def test_colours_are_for_terminals_that_want_them(on_a_terminal: Any, local: dict[str, str], tmp_path: Path) -> None:
     assert "\x1b[" in on_a_terminal("ps", cwd=tmp_path, **local).read_until(None)
     plain = on_a_terminal("ps", cwd=tmp_path, NO_COLOR="1", **local).read_until(None)

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from benchmarks.control.dynamodb import InMemoryDynamoDb, client_error
 from spotkeep_jobs.actions.outbox import Outbox
 from spotkeep_jobs.actions.pool_watch import PoolWatch
 from spotkeep_jobs.actions.run_observer import RunObserver
@@ -24,6 +23,8 @@ from spotkeep_jobs.decisions.pool_schedules import PlannedSchedule
 from spotkeep_jobs.facts.job_log import Extent, JobLog, LogAccount
 from spotkeep_jobs.facts.record import Attempt, Notification, Pool, Run
 from spotkeep_jobs.facts.training_job import JobSummary, StatusTransition, TrainingJob, WarmPool
+from tests.models.dynamodb import InMemoryDynamoDb
+from tests.models.faults import client_error
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 TABLE = "runs"

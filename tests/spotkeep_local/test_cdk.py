@@ -141,7 +141,7 @@ def bootstrapped(local_aws: lifecycle.LocalAws, tmp_path: Path) -> lifecycle.Loc
     return local_aws
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_bootstrapping_is_done_once(local_aws: lifecycle.LocalAws, tmp_path: Path) -> None:
     cdk.bootstrap(local_aws, project_dir=tmp_path)
     assert not cdk.bootstrap(local_aws, project_dir=tmp_path)
@@ -149,7 +149,7 @@ def test_bootstrapping_is_done_once(local_aws: lifecycle.LocalAws, tmp_path: Pat
     assert [stack["StackStatus"] for stack in stacks] == ["CREATE_COMPLETE"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_app_is_deployed_and_destroyed(bootstrapped: lifecycle.LocalAws, project: Path) -> None:
     seen: list[Progress] = []
     outputs = cdk.deploy(bootstrapped, project_dir=project, context={"name": "There-And-Back"}, on_progress=seen.append)
@@ -170,7 +170,7 @@ def test_an_app_is_deployed_and_destroyed(bootstrapped: lifecycle.LocalAws, proj
     assert {path.name for path in project.iterdir()} == {".spotkeep", "app.py", "cdk.json"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_app_that_fails_is_quoted(bootstrapped: lifecycle.LocalAws, project: Path) -> None:
     (project / "app.py").write_text('raise ValueError("volume_gb must be positive, found -1")')
     with pytest.raises(ToolkitError) as failure:
@@ -179,7 +179,7 @@ def test_an_app_that_fails_is_quoted(bootstrapped: lifecycle.LocalAws, project: 
     assert str(failure.value).startswith("`cdk deploy` failed with exit code 1:\n  Traceback")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_stack_that_fails_is_quoted(bootstrapped: lifecycle.LocalAws, project: Path) -> None:
     (project / "app.py").write_text(
         APP.replace(
@@ -193,7 +193,7 @@ def test_a_stack_that_fails_is_quoted(bootstrapped: lifecycle.LocalAws, project:
     assert any("Bad" in line for line in failure.value.last_words)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_caller_that_gives_up_takes_the_toolkit_with_it(bootstrapped: lifecycle.LocalAws, project: Path) -> None:
     def give_up(progress: Progress) -> None:
         raise KeyboardInterrupt
@@ -206,7 +206,7 @@ def test_a_caller_that_gives_up_takes_the_toolkit_with_it(bootstrapped: lifecycl
     assert "Never" not in names
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_deployment_cut_off_by_a_kill_is_done_again(tmp_path: Path, project: Path) -> None:
     (project / "app.py").write_text(APP_OF_TWO_STACKS)
     (project / "greeter").mkdir()

@@ -52,7 +52,7 @@ def benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_it_writes_every_figure_that_has_a_target(folder: Path, tmp_path: Path) -> None:
     output = tmp_path / "policy.json"
     done = benchmark("--traces", str(folder), "--windows", "1", "--output", str(output), "--processes", "1")

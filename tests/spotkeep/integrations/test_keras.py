@@ -21,7 +21,7 @@ from spotkeep.notices.notice import left_file  # noqa: E402
 
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.slow,
+    pytest.mark.long,
     # Keras 3.15 and torch 2.13 do not know NumPy 2's way to ask for an array yet.
     pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"),
 ]

@@ -19,7 +19,7 @@ from spotkeep.integrations.lightning import fit_resumably  # noqa: E402
 
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.slow,
+    pytest.mark.long,
     # Lightning 2.6 asks torch 2.13 in an older way.
     pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning"),
     # Advice for large data.

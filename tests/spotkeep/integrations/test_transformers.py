@@ -19,7 +19,7 @@ from spotkeep.disk.chunked_files import read_file  # noqa: E402
 from spotkeep.integrations.transformers import train_resumably  # noqa: E402
 from spotkeep.notices.notice import left_file  # noqa: E402
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytestmark = [pytest.mark.torch, pytest.mark.long]
 
 IMAGES, BATCH, EPOCHS = 48, 8, 2
 STEPS = EPOCHS * IMAGES // BATCH

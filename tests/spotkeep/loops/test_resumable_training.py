@@ -116,7 +116,7 @@ def left_early(training, values, batch_done):
 BODIES = [one_loop, two_at_once, two_in_turn, made_in_each_epoch, the_same_twice, left_early]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("notice", [False, True], ids=["killed", "noticed"])
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: body.__name__)
 def test_interrupted_after_any_batch_it_ends_where_an_undisturbed_run_ends(tmp_path, body, notice):

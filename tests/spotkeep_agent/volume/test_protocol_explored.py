@@ -96,7 +96,7 @@ def test_one_instance_after_the_other(start: Callable[..., World], zone: str, bu
     assert explore(boot(start(ZONES, budget), zone)) > 5
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("start", "zone"), [SAME_ZONE, OTHER_ZONE])
 @pytest.mark.parametrize(
     "budget",

@@ -39,7 +39,7 @@ from spotkeep_jobs.fleets.records import DynamoFleetRecords
 from spotkeep_local.fleet_control import FleetControl
 from spotkeep_local.lifecycle import LocalAws
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[3]
 PRICES = {"m5.large": 0.096}
 # Slow until it is interrupted, so that there is time to do it.

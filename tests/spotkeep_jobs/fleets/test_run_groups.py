@@ -12,7 +12,6 @@ from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.control.dynamodb import InMemoryDynamoDb, client_error
 from spotkeep_jobs.actions.launch import Fleets, Launched, Launcher
 from spotkeep_jobs.actions.launch_completion import LAUNCH_SETTLES, complete_launch
 from spotkeep_jobs.aws.run_table import RunTable
@@ -27,6 +26,8 @@ from spotkeep_jobs.facts.record import Run
 from spotkeep_jobs.facts.states import EndReason, RunState
 from spotkeep_jobs.fleets.jobs import FleetJobs, NoFleets
 from spotkeep_jobs.fleets.launch import FleetPlatform, launch_of
+from tests.models.dynamodb import InMemoryDynamoDb
+from tests.models.faults import client_error
 from tests.spotkeep_jobs.fleets.world import NOON, FakeEc2, FakeRecords
 
 DEFAULTS = DeploymentDefaults(checkpoint_bucket="bucket", fleet_instance_types=("g5.xlarge",))

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.control.dynamodb import client_error
 from spotkeep_jobs.facts.price_book import PriceBook
 from spotkeep_jobs.prices.known import KnownPrices
 from spotkeep_jobs.prices.price_list import PricesNotReadError
+from tests.models.faults import client_error
 
 
 @dataclass

@@ -159,7 +159,7 @@ def private_opt_ml() -> bool:
         return False
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not private_opt_ml(), reason="the SDK's driver scripts name /opt/ml; no private one here")
 def test_the_sagemaker_python_sdk_trains_waits_and_shows_the_logs(local_aws, bucket, tmp_path):
     source = tmp_path / "source"

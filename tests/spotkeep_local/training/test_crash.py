@@ -49,7 +49,7 @@ def is_gone(pid: int) -> bool:
         return True
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc").exists(), reason="looks at processes through /proc")
 def test_a_job_outlives_the_server(state_dir):
     local = lifecycle.start(state_dir, port=lifecycle.free_port(), options=ServerOptions.fast())

@@ -1,7 +1,7 @@
-"""A model of what the functions talk to: SageMaker's training jobs, the notification topic, the jobs' logs, and time.
+"""SageMaker's training jobs and their logs, in memory, with a clock of their own.
 
-It keeps what really happened (who trained which step, what was billed), so that the record can be held against it. The
-methods that a boto3 client has are spelled as there, and raise what it raises.
+The model keeps what really happened (which job trained which step, what was billed), so that a record can be held
+against it. The methods of a boto3 client are spelled as there, and raise what it raises.
 
 Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DescribeTrainingJob.html
 """
@@ -9,19 +9,16 @@ Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DescribeTr
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from botocore.exceptions import ClientError
-
-from benchmarks.control.dynamodb import InMemoryDynamoDb, client_error
-from benchmarks.control.processes import Process, Trouble
-from benchmarks.control.surroundings import BUCKET, Objects, Schedules
 from spotkeep_jobs.decisions.training_job_request import DEPLOYMENT_TAG
 from spotkeep_jobs.facts.job_log import Extent
+from tests.models.faults import Called, Faults, client_error
 
 NOON: Final = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 SPOT_SHARE: Final = 0.3
@@ -61,7 +58,7 @@ class ModelJob:
     pool_over: float = 0.0
     pool_reused_by: str | None = None
     by_hand: bool = False
-    """Made by somebody who called AWS, and not by a launcher."""
+    """Made by a user who called AWS, and not by a launcher."""
 
     @property
     def pool_idle_seconds(self) -> int:
@@ -90,45 +87,65 @@ class ModelJob:
         return sum(entry["Status"] == "Interrupted" for entry in self.transitions)
 
 
-class Service:
-    """The AWS of a story."""
+class SageMaker:
+    """A client of SageMaker, the jobs behind it, and what happens to them.
 
-    def __init__(self) -> None:
+    Attributes:
+        seconds: The time, in seconds since noon.
+        jobs: The jobs, by name.
+        deleted: Jobs that SageMaker does not know any more.
+        requests: The requests for a job that were accepted, in their order.
+        stopped: The names of the jobs that were asked to stop, in the order of the calls.
+        events: The events that AWS sent, in their order.
+        refuses: The code and the message of the error that every CreateTrainingJob gets, or None.
+        quota: How many jobs may live.
+        without_quota: What the account may not use: an instance type (or "several"), and whether it is on spot.
+        pools_have_quota: Whether a job that ends leaves its warm pool.
+        replicas_lag: Whether answers are as old as they may be.
+        durable: The newest step in S3, by checkpoint prefix.
+        highest: The highest step that was trained, by run.
+        redone: How many steps were trained twice, by run.
+        before_removal: Called with what is removed and its name, before it is.
+    """
+
+    def __init__(self, called: Called | None = None) -> None:
         self.seconds = 0.0
-        self.dynamodb = InMemoryDynamoDb()
         self.jobs: dict[str, ModelJob] = {}
         self.deleted: list[ModelJob] = []
+        self.requests: list[Mapping[str, Any]] = []
+        self.stopped: list[str] = []
         self.events: list[dict[str, Any]] = []
-        self.published: Counter[str] = Counter()
-        self.excused: Counter[str] = Counter()
-        self.messages: list[dict[str, Any]] = []
-        self.before_removal: Callable[[str, str], None] = lambda _what, _name: None
-        self.schedules = Schedules(self._called, removing=self._removing, now=self.now)
-        self.objects = Objects(self._called, removing=self._removing)
-        self.dead_letters: list[dict[str, Any]] = []
-        self.calls: Counter[str] = Counter()
-        self.quota_is_used_up = False
+        self.refuses: tuple[str, str] | None = None
+        self.quota = 1_000_000
+        self.without_quota: set[tuple[str, bool]] = set()
         self.pools_have_quota = True
         self.replicas_lag = False
         self.durable: dict[str, int] = {}
         self.highest: dict[str, int] = {}
         self.redone: Counter[str] = Counter()
+        self.before_removal: Callable[[str, str], None] = lambda _what, _name: None
+        self._called: Called = called or Faults()
+        self._creating = threading.Lock()
 
     @property
     def launched(self) -> list[ModelJob]:
         """The jobs that a launcher made."""
         return [job for job in self.jobs.values() if not job.by_hand]
 
-    # What the functions see
-
-    def clock(self) -> datetime:
-        """The time, as the process that asks believes it to be."""
-        process = Process.current()
-        return self.now() + timedelta(seconds=process.skew if process else 0.0)
+    @property
+    def live(self) -> list[str]:
+        """The names of the jobs that run, or may run."""
+        return [job.name for job in self.jobs.values() if job.status == "InProgress"]
 
     def now(self) -> datetime:
         """The time."""
         return NOON + timedelta(seconds=self.seconds)
+
+    def passes(self, **delta: float) -> None:
+        """Lets time go by."""
+        self.seconds += timedelta(**delta).total_seconds()
+
+    # What a client sees
 
     def read(self, job_name: str, take: Callable[[str], None], /, *, launch: str, since: float | None = None) -> Extent:
         """The seam to the jobs' logs."""
@@ -158,21 +175,6 @@ class Service:
         seconds = ResourceConfig["KeepAlivePeriodInSeconds"]
         self._called("UpdateTrainingJob", lambda: self._keep_alive(TrainingJobName, seconds))
 
-    def publish(self, **message: Any) -> dict[str, str]:
-        notification_id = message["MessageAttributes"]["notification_id"]["StringValue"]
-        answer: dict[str, str] = self._called(
-            "Publish", lambda: self._publish(notification_id, message), hands=notification_id
-        )
-        return answer
-
-    def send_message(self, *, QueueUrl: str, MessageBody: str) -> None:  # noqa: N803
-        self._called("SendMessage", lambda: self.dead_letters.append(json.loads(MessageBody)))
-
-    def __getattr__(self, operation: str) -> Callable[..., Any]:
-        """Every other client method is DynamoDB's."""
-        act = getattr(self.dynamodb, operation)
-        return lambda **parameters: self._called(operation, lambda: act(**parameters))
-
     # What happens to jobs
 
     def gets_capacity(self, job: ModelJob) -> None:
@@ -196,8 +198,10 @@ class Service:
             self._log(job, "progress", step=job.position)
             if job.position % SAVE_EVERY_STEPS == 0:
                 self.durable[job.lineage] = job.position
-                folder = job.lineage.removeprefix(f"s3://{BUCKET}/")
-                self.objects.written[f"{folder}step-{job.position}/manifest.json"] = self.now()
+                self.saved(job)
+
+    def saved(self, job: ModelJob) -> None:
+        """Called when a job has a new checkpoint in S3."""
 
     def is_interrupted(self, job: ModelJob) -> None:
         job.on_instances = False
@@ -215,46 +219,49 @@ class Service:
     def is_deleted(self, job: ModelJob) -> None:
         self.deleted.append(self.jobs.pop(job.name))
 
-    def is_made_by_hand(self, name: str, *, tags: Mapping[str, str], environment: Mapping[str, str]) -> None:
-        """Somebody who knows nothing of the launcher creates a job, or the record of a launch is lost."""
+    def becomes(self, name: str, status: str, secondary: str | None = None) -> None:
+        """Gives a job another status."""
+        self.jobs[name].status = status
+        self._change(self.jobs[name], secondary or status, after=0)
+
+    def is_made_by_hand(
+        self, name: str, *, tags: Mapping[str, str] | None = None, environment: Mapping[str, str] | None = None
+    ) -> None:
+        """A user who knows nothing of the launcher creates a job, or the record of a launch is lost."""
         request = {
             "TrainingJobName": name,
-            "RoleArn": "arn:aws:iam::123456789012:role/somebody",
+            "RoleArn": "arn:aws:iam::123456789012:role/theirs",
             "ResourceConfig": {"InstanceType": "ml.m5.xlarge", "InstanceCount": 1, "VolumeSizeInGB": 30},
-            "Environment": environment,
-            "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
+            "Environment": environment or {},
+            "Tags": [{"Key": key, "Value": value} for key, value in (tags or {}).items()],
         }
-        lineage = f"s3://{BUCKET}/by-hand/{name}/"
+        lineage = f"s3://checkpoints/by-hand/{name}/"
         job = ModelJob(name=name, request=request, created=self.seconds, lineage=lineage, run=name, by_hand=True)
         self.jobs[name] = job
         self._change(job, "Training", after=0)
 
     # Within
 
-    def _called(self, operation: str, act: Callable[[], Any], *, hands: str | None = None) -> Any:
-        self.calls[operation] += 1
-        process = Process.current()
-        if process is None:
-            return act()
-        recording, process.in_hand = process.in_hand, None
-        try:
-            answer = process.call(operation, act, _throttled)
-        finally:
-            # SNS has no transaction with the record: a function that is hit in between sends the notification again.
-            if process.trouble_met in (Trouble.REFUSED, Trouble.DEATH) and recording:
-                self.excused[recording] += 1
-            if process.trouble_met is Trouble.ANSWER_LOST and hands:
-                self.excused[hands] += 1
-        process.in_hand = hands
-        return answer
-
     def _create(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        with self._creating:
+            return self._create_one(request)
+
+    def _create_one(self, request: Mapping[str, Any]) -> dict[str, Any]:
         name = str(request["TrainingJobName"])
+        if self.refuses is not None:
+            raise client_error("CreateTrainingJob", *self.refuses)
+        # The quota first: a second create of the same job then meets the quota that the first one used up.
+        several = "InstancePreferences" in request["ResourceConfig"]
+        spot = "EnableManagedSpotTraining" in request
+        place = "several" if several else request["ResourceConfig"]["InstanceType"]
+        if (place, spot) in self.without_quota:
+            raise client_error("CreateTrainingJob", "ResourceLimitExceeded", f"the limit of {place} is 0")
+        if len(self.live) >= self.quota:
+            limit = f"the account-level service limit is {self.quota} instances"
+            raise client_error("CreateTrainingJob", "ResourceLimitExceeded", limit)
         if name in self.jobs:
             raise client_error("CreateTrainingJob", "ResourceInUse")
-        if self.quota_is_used_up:
-            raise client_error("CreateTrainingJob", "ResourceLimitExceeded")
-        if "InstancePreferences" in request["ResourceConfig"] and "EnableManagedSpotTraining" in request:
+        if several and spot:
             raise client_error("CreateTrainingJob", "ValidationException")
         job = ModelJob(
             name=name,
@@ -269,6 +276,7 @@ class Service:
             fitting = [each for each in self.jobs.values() if each.pool == "Available" and _fits(each, job)]
             for taken in fitting[:1]:
                 taken.pool, taken.pool_over, taken.pool_reused_by = "Reused", self.seconds, name
+        self.requests.append(request)
         self.jobs[name] = job
         self._change(job, "Starting", after=0)
         return {"TrainingJobArn": job.arn}
@@ -278,10 +286,7 @@ class Service:
         until = self.seconds - (REPLICA_LAG_SECONDS if self.replicas_lag else 0)
         known = [] if job is None else [answer for at, answer in job.answers if at <= until]
         if not known:
-            raise ClientError(
-                {"Error": {"Code": "ValidationException", "Message": "Requested resource not found."}},
-                "DescribeTrainingJob",
-            )
+            raise client_error("DescribeTrainingJob", "ValidationException", "Requested resource not found.")
         return {**known[-1], **self._pool_of(job, known[-1])}
 
     def _pool_of(self, job: ModelJob | None, answer: Mapping[str, Any]) -> dict[str, Any]:
@@ -310,12 +315,12 @@ class Service:
         job = self.jobs.get(name)
         if job is None or job.pool != "Available":
             message = "KeepAlivePeriodInSeconds can only be updated while the pool is Available"
-            raise ClientError({"Error": {"Code": "ValidationException", "Message": message}}, "UpdateTrainingJob")
+            raise client_error("UpdateTrainingJob", "ValidationException", message)
         if seconds:
             job.keep_alive = seconds
             job.last_changed = self.seconds
         else:
-            self._removing("pool", name)
+            self.before_removal("pool", name)
             job.pool, job.pool_over = "Terminated", self.seconds
 
     def _search(self, query: Mapping[str, Any]) -> dict[str, Any]:
@@ -332,9 +337,6 @@ class Service:
         first, size = int(query.get("NextToken", 0)), query["MaxResults"]
         page: dict[str, Any] = {"Results": [{"TrainingJob": answer} for answer in found[first : first + size]]}
         return page | ({"NextToken": str(first + size)} if first + size < len(found) else {})
-
-    def _removing(self, what: str, name: str) -> None:
-        self.before_removal(what, name)
 
     def _list(self, query: Mapping[str, Any]) -> dict[str, Any]:
         """The list of jobs by the status of their pools, which lags like the replicas."""
@@ -364,23 +366,16 @@ class Service:
         return {"Tags": [] if job is None else job.request["Tags"]}
 
     def _stop(self, name: str) -> None:
-        self._removing("job", name)
+        self.before_removal("job", name)
+        self.stopped.append(name)
         job = self.jobs.get(name)
         if job is None:
-            raise ClientError(
-                {"Error": {"Code": "ValidationException", "Message": "Requested resource not found."}},
-                "StopTrainingJob",
-            )
+            raise client_error("StopTrainingJob", "ValidationException", "Requested resource not found.")
         if job.status != "InProgress":
             message = f"The request was rejected because the training job is in status {job.status}"
-            raise ClientError({"Error": {"Code": "ValidationException", "Message": message}}, "StopTrainingJob")
+            raise client_error("StopTrainingJob", "ValidationException", message)
         job.status = "Stopping"
         self._change(job, "Stopping", after=0)
-
-    def _publish(self, notification_id: str, message: dict[str, Any]) -> dict[str, str]:
-        self.published[notification_id] += 1
-        self.messages.append(message)
-        return {"MessageId": f"message-{len(self.messages)}"}
 
     def _change(self, job: ModelJob, secondary: str, *, after: float) -> None:
         self.seconds += after
@@ -458,7 +453,3 @@ def _type_of(request: Mapping[str, Any]) -> str:
     resources = request["ResourceConfig"]
     preferences = resources.get("InstancePreferences")
     return str(preferences[0]["InstanceType"] if preferences else resources["InstanceType"])
-
-
-def _throttled(operation: str) -> ClientError:
-    return client_error(operation, "ThrottlingException")

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from botocore.exceptions import ClientError
+from tests.models.faults import Called, Faults, client_error
 
 Item = dict[str, Any]
 Key = tuple[str, str]
@@ -19,23 +19,18 @@ Key = tuple[str, str]
 _SORT_KEYS = {"by-created": "created_at", "in-flight": "updated_at"}
 
 
-def client_error(operation: str, code: str, **more: Any) -> ClientError:
-    """An error as a boto3 client raises it."""
-    answer: Any = {"Error": {"Code": code, "Message": code}, **more}
-    return ClientError(answer, operation)
-
-
 class InMemoryDynamoDb:
     """A DynamoDB client, as far as the run table knows one.
 
     Attributes:
         items: What is stored, by partition and sort key.
-        before_call: Called with the operation's name; may raise.
+        before_call: Called with the operation before each call; may raise.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, called: Called | None = None) -> None:
         self.items: dict[Key, Item] = {}
-        self.before_call: Callable[[str], None] = lambda operation: None
+        self.before_call: Callable[[str], object] = lambda operation: None
+        self._called = called or Faults()
         self._partitions: dict[str, dict[str, Item]] = {}
         self._seen_by_indexes: dict[Key, Item] | None = None
 
@@ -47,27 +42,42 @@ class InMemoryDynamoDb:
         """Secondary indexes show what is stored."""
         self._seen_by_indexes = None
 
-    def get_item(self, *, TableName: str, Key: Item, ConsistentRead: bool) -> Item:  # noqa: N803
+    def get_item(self, **parameters: Any) -> Item:
+        return dict(self._call("GetItem", lambda: self._get_item(**parameters)))
+
+    def put_item(self, **parameters: Any) -> None:
+        self._call("PutItem", lambda: self._put_item(**parameters))
+
+    def delete_item(self, **parameters: Any) -> None:
+        self._call("DeleteItem", lambda: self._delete_item(**parameters))
+
+    def transact_write_items(self, **parameters: Any) -> None:
+        self._call("TransactWriteItems", lambda: self._transact_write_items(**parameters))
+
+    def query(self, **parameters: Any) -> Item:
+        return dict(self._call("Query", lambda: self._query(**parameters)))
+
+    def _call(self, operation: str, act: Callable[[], Any]) -> Any:
+        self.before_call(operation)
+        return self._called(operation, act)
+
+    def _get_item(self, *, TableName: str, Key: Item, ConsistentRead: bool) -> Item:  # noqa: N803
         """One item, or none."""
-        self.before_call("GetItem")
         item = self.items.get(_key(Key))
         return {} if item is None else {"Item": item}
 
-    def put_item(self, **write: Any) -> None:
+    def _put_item(self, **write: Any) -> None:
         """Write an item whole."""
-        self.before_call("PutItem")
         if not self._holds(_key(write["Item"]), write):
             raise client_error("PutItem", "ConditionalCheckFailedException")
         self._put(write["Item"])
 
-    def delete_item(self, *, TableName: str, Key: Item) -> None:  # noqa: N803
+    def _delete_item(self, *, TableName: str, Key: Item) -> None:  # noqa: N803
         """Remove an item, if it is there."""
-        self.before_call("DeleteItem")
         self._remove(_key(Key))
 
-    def transact_write_items(self, *, TransactItems: Sequence[Item]) -> None:  # noqa: N803
+    def _transact_write_items(self, *, TransactItems: Sequence[Item]) -> None:  # noqa: N803
         """Write all or nothing."""
-        self.before_call("TransactWriteItems")
         writes = [next(iter(item.items())) for item in TransactItems]
         keys = [_key(write["Item"] if kind == "Put" else write["Key"]) for kind, write in writes]
         assert len(keys) <= 100, "DynamoDB takes 100 writes in a transaction"
@@ -82,9 +92,8 @@ class InMemoryDynamoDb:
             else:
                 self._remove(key)
 
-    def query(self, **query: Any) -> Item:
+    def _query(self, **query: Any) -> Item:
         """The items of a partition, or of an index's, in the order of the sort key."""
-        self.before_call("Query")
         values = [next(iter(value.values())) for value in query["ExpressionAttributeValues"].values()]
         if "IndexName" in query:
             key, sort = query["ExpressionAttributeNames"]["#key"], _SORT_KEYS[query["IndexName"]]
