@@ -22,8 +22,6 @@ from spotkeep_cli.commands import (
     plan,
     ps,
     rehearse,
-    rehearse_fleet,
-    rehearse_pool,
     resume,
     savings,
     schema,
@@ -129,8 +127,8 @@ app.add_typer(checkpoint_commands.app, name="checkpoints", rich_help_panel=_RUNS
 app.command(rich_help_panel=_JOB_FILES)(doctor.doctor)
 app.command(rich_help_panel=_JOB_FILES)(plan.plan)
 app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse)
-app.command(rich_help_panel=_JOB_FILES)(rehearse_pool.rehearse_pool)
-app.command(rich_help_panel=_JOB_FILES)(rehearse_fleet.rehearse_fleet)
+app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse_pool)
+app.command(rich_help_panel=_JOB_FILES)(rehearse.rehearse_fleet)
 app.command(rich_help_panel=_JOB_FILES)(schema.schema)
 local_commands.app.add_typer(local_ec2_commands.app, name="ec2")
 app.add_typer(local_commands.app, name="local", rich_help_panel=_LOCAL)

@@ -1,13 +1,13 @@
-"""`spotkeep rehearse job.yaml`: the whole way on this machine, with interruptions, and a verdict."""
+"""`spotkeep rehearse`, `rehearse-pool`, `rehearse-fleet`: the whole way on this machine, with a verdict."""
 
-import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from spotkeep_cli.commands.parameters import AsJson, JobFile, Overrides, invocation_of
-from spotkeep_cli.terminal import NextStep, Terminal
+from spotkeep_cli.terminal import Terminal
+from spotkeep_local.options import Isolation
 
 InterruptAt = Annotated[
     list[str] | None,
@@ -19,17 +19,29 @@ InterruptAt = Annotated[
     ),
 ]
 Notice = Annotated[bool, typer.Option("--notice/--no-notice", help="Send SIGTERM before the capacity goes.")]
-Timeout = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="The longest the training may take.")]
 Deploy = Annotated[
     bool, typer.Option("--deploy/--no-deploy", help="Deploy first, or rehearse on what the running local AWS holds.")
 ]
-KeepRunning = Annotated[bool, typer.Option("--keep-running", help="Leave the local AWS up afterwards.")]
-ReportPath = Annotated[
-    Path | None,
+Faster = Annotated[float, typer.Option(min=1, metavar="FACTOR", help="How much faster the pool's periods run.")]
+Isolated = Annotated[
+    Isolation,
     typer.Option(
-        "--report", metavar="FILE", help="Where to write the report. Default: .spotkeep/rehearsal/report.json"
+        "--instances",
+        help="What instances are: hosts with block devices (namespace, needs root), process groups with directories"
+        " (relocated), or what this machine can (auto).",
     ),
 ]
+KeepRunning = Annotated[bool, typer.Option("--keep-running", help="Leave the local AWS up afterwards.")]
+
+
+def _timeout(what: str) -> Any:
+    return typer.Option(min=1, metavar="SECONDS", help=f"The longest {what} may take.")
+
+
+def _report(name: str) -> Any:
+    return typer.Option(
+        "--report", metavar="FILE", help=f"Where to write the report. Default: .spotkeep/rehearsal/{name}"
+    )
 
 
 def rehearse(
@@ -39,44 +51,79 @@ def rehearse(
     overrides: Overrides = None,
     interrupt_at: InterruptAt = None,
     notice: Notice = True,
-    timeout: Timeout = 900,
+    timeout: Annotated[float, _timeout("the training")] = 900,
     deploy: Deploy = True,
     keep_running: KeepRunning = False,
-    report_path: ReportPath = None,
+    report_path: Annotated[Path | None, _report("report.json")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Deploy to a local AWS, train, take the capacity away, and judge what came back."""
-    from spotkeep_cli.interruption_points import read_interruptions
-    from spotkeep_cli.job_file import read_job_file
-    from spotkeep_cli.rehearsed_deployment import RehearsedDeployment
-    from spotkeep_cli.rehearsing import Rehearsing, report_file
-    from spotkeep_cli.rendering.rehearsal_view import report_of
-    from spotkeep_rehearsal.rehearsal import RehearsalPlan
-    from spotkeep_rehearsal.rehearsal import rehearse as run_rehearsal
+    from spotkeep_cli.rehearsal.command import rehearse_job
+    from spotkeep_cli.rehearsal.interruption_points import read_interruptions
+    from spotkeep_cli.rehearsal.spot import spot_scenario
 
-    terminal, quoted = Terminal(as_json=as_json), shlex.quote(str(job_file))
-    rehearsing = Rehearsing(
-        invocation=invocation_of(context),
-        terminal=terminal,
-        document=read_job_file(job_file, overrides=overrides or ()),
-    )
-    plan = RehearsalPlan(
-        **rehearsing.plan_fields(),
-        interruptions=read_interruptions(interrupt_at or (), notice=notice),
+    rehearse_job(
+        job_file,
+        spot_scenario(read_interruptions(interrupt_at or (), notice=notice)),
+        overrides=overrides or (),
         timeout_seconds=timeout,
         deploy=deploy,
         keep_running=keep_running,
+        report_path=report_path,
+        invocation=invocation_of(context),
+        terminal=Terminal(as_json=as_json),
     )
-    terminal.show(f"Rehearsing {job_file} on this machine: the real app, no account, nothing billed.\n")
-    rehearsing.conduct(
-        run_rehearsal,
-        plan,
-        deployment=RehearsedDeployment,
-        parts=report_of,
-        report_path=report_file("report.json", given=report_path),
-        failed_hint="docs/training-scripts.md shows how to make a script resumable",
-        next_steps=[
-            NextStep(command=f"spotkeep doctor {quoted}", what="check the job for AWS"),
-            NextStep(command=f"spotkeep launch {quoted}", what="launch it, once the app is deployed"),
-        ],
+
+
+def rehearse_pool(
+    context: typer.Context,
+    job_file: JobFile,
+    *,
+    overrides: Overrides = None,
+    faster: Faster = 40.0,
+    timeout: Annotated[float, _timeout("a job")] = 300.0,
+    keep_running: KeepRunning = False,
+    report_path: Annotated[Path | None, _report("pool-report.json")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Deploy to a local AWS, leave a warm pool, reuse, extend and outlive it, and judge."""
+    from spotkeep_cli.rehearsal.command import rehearse_job
+    from spotkeep_cli.rehearsal.pool import pool_scenario
+
+    rehearse_job(
+        job_file,
+        pool_scenario(faster=faster),
+        overrides=overrides or (),
+        timeout_seconds=timeout,
+        keep_running=keep_running,
+        report_path=report_path,
+        invocation=invocation_of(context),
+        terminal=Terminal(as_json=as_json),
+    )
+
+
+def rehearse_fleet(
+    context: typer.Context,
+    job_file: JobFile,
+    *,
+    overrides: Overrides = None,
+    instances: Isolated = Isolation.AUTO,
+    timeout: Annotated[float, _timeout("each stage")] = 300.0,
+    keep_running: KeepRunning = False,
+    report_path: Annotated[Path | None, _report("fleet-report.json")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Deploy to a local AWS, train on a spot fleet, take two instances away, and judge."""
+    from spotkeep_cli.rehearsal.command import rehearse_job
+    from spotkeep_cli.rehearsal.fleet import fleet_scenario
+
+    rehearse_job(
+        job_file,
+        fleet_scenario(isolation=instances),
+        overrides=overrides or (),
+        timeout_seconds=timeout,
+        keep_running=keep_running,
+        report_path=report_path,
+        invocation=invocation_of(context),
+        terminal=Terminal(as_json=as_json),
     )

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from spotkeep_cli import connection, rehearsing
+from spotkeep_cli import connection
 from spotkeep_cli.errors import ExitCode
 from spotkeep_cli.job_file import read_job_file
-from spotkeep_cli.rehearsed_deployment import RehearsedDeployment
+from spotkeep_cli.rehearsal import command, engine
+from spotkeep_cli.rehearsal.deployment import RehearsedDeployment
+from spotkeep_cli.rehearsal.errors import RehearsalTimeoutError, RehearsedRunFailedError
+from spotkeep_cli.rehearsal.report import Report
 from spotkeep_local.errors import StartError
-from spotkeep_rehearsal import rehearsal
-from spotkeep_rehearsal.errors import RehearsalTimeoutError, RehearsedRunFailedError
-from spotkeep_rehearsal.report_file import WrittenReport
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def rehearsed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         plans.append(plan)
         raise RehearsalTimeoutError(seconds=1, states={"digits-1121": "TRAINING"})
 
-    monkeypatch.setattr(rehearsal, "rehearse", rehearse)
+    monkeypatch.setattr(engine, "rehearse", rehearse)
     return plans
 
 
@@ -48,19 +48,19 @@ def test_a_job_that_would_be_refused_is_refused_before_anything_is_started(
 def test_a_package_that_is_not_installed_has_an_outcome_of_its_own(
     spotkeep: Any, job_file: Path, monkeypatch: pytest.MonkeyPatch, *, in_the_report: bool
 ) -> None:
-    class Report(WrittenReport):
+    class NotJudged(Report):
         passed = False
         missing_module = "sklearn"
 
         def to_document(self) -> dict[str, Any]:
             return {"verdict": "not judged", "missing_module": self.missing_module}
 
-    def rehearse(_: Any, **__: Any) -> Report:
+    def rehearse(_: Any, **__: Any) -> NotJudged:
         if in_the_report:
-            return Report()
+            return NotJudged()
         raise RehearsedRunFailedError(run="digits-1", failure="ModuleNotFoundError: No module named 'sklearn'")
 
-    monkeypatch.setattr(rehearsal, "rehearse", rehearse)
+    monkeypatch.setattr(engine, "rehearse", rehearse)
     report = job_file.parent / "report.json"
     result = spotkeep("rehearse", str(job_file), "--json", "--report", str(report), columns=200)
     assert result.exit_code == ExitCode.MISSING_MODULE
@@ -71,13 +71,13 @@ def test_a_package_that_is_not_installed_has_an_outcome_of_its_own(
 
 
 def test_what_the_shipped_examples_need_is_installed_by_make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rehearsing, "INSTALLED_FROM", tmp_path)
+    monkeypatch.setattr(command, "INSTALLED_FROM", tmp_path)
     monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
     monkeypatch.chdir(tmp_path)
-    assert rehearsing.installation("torch") == "install it: make setup-torch"
+    assert command.installation("torch") == "install it: make setup-torch"
     monkeypatch.chdir("/")
-    assert rehearsing.installation("torch") == f"install it: make -C {tmp_path} setup-torch"
-    assert rehearsing.installation("rich").endswith(f"{tmp_path}/.venv/bin/python -m pip install rich")
+    assert command.installation("torch") == f"install it: make -C {tmp_path} setup-torch"
+    assert command.installation("rich").endswith(f"{tmp_path}/.venv/bin/python -m pip install rich")
 
 
 def test_it_deploys_the_app_of_the_checkout_it_is_installed_from_wherever_the_job_file_is(
@@ -126,7 +126,7 @@ def test_a_local_aws_that_does_not_start_is_one_line_too(
     def rehearse(*_: Any, **__: Any) -> None:
         raise StartError("it ended while it started", log_tail=["OSError: disk full"], log_path="server.log")
 
-    monkeypatch.setattr(rehearsal, "rehearse", rehearse)
+    monkeypatch.setattr(engine, "rehearse", rehearse)
     result = spotkeep("rehearse", str(job_file), columns=200)
     assert result.exit_code == ExitCode.LOCAL_AWS_FAILED
     error, hint = result.stderr.splitlines()
@@ -145,14 +145,14 @@ def test_sigterm_ends_it_as_ctrl_c_does_with_what_it_started(
         finally:
             cleaned_up.append("the local AWS")
 
-    monkeypatch.setattr(rehearsal, "rehearse", rehearse)
+    monkeypatch.setattr(engine, "rehearse", rehearse)
     before = signal.getsignal(signal.SIGTERM)
     result = spotkeep("rehearse", str(job_file))
     assert (result.exit_code, cleaned_up) == (143, ["the local AWS"])
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_each_of_the_two_runs_has_a_token_and_a_lineage_of_its_own(deployment: Any, job_file: Path) -> None:
+def test_each_of_the_two_runs_has_a_token_and_a_checkpoint_prefix_of_its_own(deployment: Any, job_file: Path) -> None:
     job_file.write_text(
         job_file.read_text() + "token: once\nrun: mine\ncheckpoint_prefix: s3://my-bucket/runs/mine/checkpoints/\n"
     )
@@ -170,5 +170,5 @@ def test_each_of_the_two_runs_has_a_token_and_a_lineage_of_its_own(deployment: A
 def test_a_run_is_stopped_by_the_launcher(deployment: Any, job_file: Path) -> None:
     deployment.answers["stop"] = {"ok": True}
     document = read_job_file(job_file)
-    RehearsedDeployment(deployment, document=document, new_token=lambda: "a").stop(run="digits-1")
+    RehearsedDeployment(deployment, document=document, new_token=lambda: "a").ask("stop", run="digits-1")
     assert deployment.invocations == [{"action": "stop", "run": "digits-1"}]

@@ -1,0 +1,154 @@
+"""What the three commands do around the engine: judge the job file, show, report, say what is next."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spotkeep_cli.connection import INSTALLED_FROM, app_directory, local_state_directory, project_directory
+from spotkeep_cli.errors import LocalFailureError, MissingModuleError, RehearsalFailedError, UsageError
+from spotkeep_cli.job_file import read_job_file
+from spotkeep_cli.judgement import PLACEHOLDER_BUCKET, judge_here
+from spotkeep_cli.launcher_answer import refused
+from spotkeep_cli.preparation import prepare
+from spotkeep_cli.rehearsal import engine
+from spotkeep_cli.rehearsal.deployment import RehearsedDeployment
+from spotkeep_cli.rehearsal.engine import RehearsalPlan
+from spotkeep_cli.rehearsal.errors import RehearsedRunFailedError
+from spotkeep_cli.rehearsal.verdict import missing_module
+from spotkeep_cli.rehearsal.view import RehearsalView
+from spotkeep_cli.shell_path import activation
+from spotkeep_cli.termination import unwinding_on_sigterm
+from spotkeep_local.errors import LocalAwsError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spotkeep_cli.job_file import JobDocument
+    from spotkeep_cli.rehearsal.engine import Scenario
+    from spotkeep_cli.seams import Invocation
+    from spotkeep_cli.terminal import Terminal
+
+_SET_UP_BY_MAKE = frozenset({"torch", "keras", "lightning", "transformers", "accelerate"})
+_PACKAGES = {"PIL": "pillow", "cv2": "opencv-python-headless", "sklearn": "scikit-learn", "yaml": "pyyaml"}
+"""Packages whose name is not that of their module."""
+
+
+def rehearse_job(
+    job_file: Path,
+    scenario: Scenario[Any],
+    *,
+    overrides: Sequence[str],
+    timeout_seconds: float,
+    keep_running: bool,
+    report_path: Path | None,
+    invocation: Invocation,
+    terminal: Terminal,
+    deploy: bool = True,
+) -> None:
+    """Judges the job file, rehearses it, shows and writes the report, and says what is next.
+
+    Args:
+        job_file: The job file.
+        scenario: What is launched and taken away.
+        overrides: `--set` values.
+        timeout_seconds: The longest that the scenario waits for anything.
+        keep_running: Whether the local AWS stays up afterwards.
+        report_path: Where the report is written; None for its place in the project's state.
+        invocation: How the command was called.
+        terminal: Where it shows what it does.
+        deploy: Whether the app is deployed first.
+
+    Raises:
+        JobFileError: The file cannot be read.
+        RefusedError: The job file has problems; carries every one that can be found here, with its line.
+        UsageError: There is no app to deploy.
+        LocalFailureError: The local AWS or the CDK CLI failed.
+        RehearsalNotJudgedError: There is no verdict.
+        MissingModuleError: The script needs a Python module that is not installed here.
+        RehearsalFailedError: It did not pass.
+    """
+    document = read_job_file(job_file, overrides=overrides).with_fields(scenario.job_fields)
+    plan = RehearsalPlan(
+        scenario=scenario,
+        project_dir=_judged(document, invocation=invocation),
+        state_dir=local_state_directory(),
+        name=str(document.fields["name"]),
+        deployment=invocation.options.deployment,
+        timeout_seconds=timeout_seconds,
+        deploy=deploy,
+        keep_running=keep_running,
+    )
+    terminal.show(scenario.introduction.format(job_file=job_file))
+    seams, options = invocation.seams, replace(invocation.options, local=True)
+
+    def connect() -> RehearsedDeployment:
+        return RehearsedDeployment(seams.connect(options), document=document, new_token=seams.new_token)
+
+    try:
+        with RehearsalView(terminal.people) as view, unwinding_on_sigterm():
+            report = engine.rehearse(plan, connect=connect, view=view)
+    except LocalAwsError as error:
+        raise LocalFailureError.of(error) from error
+    except RehearsedRunFailedError as error:
+        if module := missing_module(error.failure):
+            raise _not_installed(module) from error
+        raise
+    path = report_path or project_directory() / ".spotkeep" / "rehearsal" / scenario.report_name
+    report.write(path)
+    if terminal.as_json:
+        terminal.give_json(report.to_document())
+    else:
+        for part in (*scenario.view(report), "", f"Report: {_from_here(path)}"):
+            terminal.show(part)
+    if module := report.missing_module:
+        raise _not_installed(module)
+    if not report.passed:
+        raise RehearsalFailedError("the rehearsal did not pass", hint=scenario.failed_hint)
+    quoted = shlex.quote(str(job_file))
+    steps = [replace(step, command=step.command.format(job_file=quoted)) for step in scenario.next_steps]
+    terminal.show_next(*activation(), *steps)
+
+
+def _judged(document: JobDocument, *, invocation: Invocation) -> Path:
+    """Judges the job file as far as that can be done here, and returns the checkout whose app is deployed."""
+    prepared = prepare(document, checkpoint_bucket=PLACEHOLDER_BUCKET, new_token=invocation.seams.new_token)
+    if problems := judge_here(prepared).problems:
+        raise refused(list(problems), what="nothing was rehearsed", document=document)
+    app = app_directory()
+    if app is None:
+        raise UsageError(
+            "there is no app to deploy: no checkout of Spotkeep is here or above, and this spotkeep was not"
+            " installed from one",
+            hint="get a checkout, run `make setup` in it, and use its .venv/bin/spotkeep from any folder",
+        )
+    return app
+
+
+def installation(module: str) -> str:
+    """Says how to install a Python module where local jobs find it: in the environment that this command runs in.
+
+    Args:
+        module: As scripts import it.
+    """
+    if module in _SET_UP_BY_MAKE and Path(sys.prefix) == INSTALLED_FROM / ".venv":
+        where = "" if Path.cwd() == INSTALLED_FROM else f"-C {shlex.quote(str(INSTALLED_FROM))} "
+        return f"install it: make {where}setup-torch"
+    python = shlex.quote(str(Path(sys.prefix) / "bin" / "python"))
+    return (
+        f"install it for the Python that local jobs run with: {python} -m pip install {_PACKAGES.get(module, module)}"
+    )
+
+
+def _not_installed(module: str) -> MissingModuleError:
+    return MissingModuleError(
+        f"the rehearsal was not judged: the script imports {module!r}, which is not installed for local jobs",
+        hint=f"{installation(module)}\n(a module of your own must be in the job's `source`)",
+    )
+
+
+def _from_here(path: Path) -> Path:
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -1,0 +1,79 @@
+"""The deployed app as a rehearsal uses it: the same connection, the same preparation, the same launcher as `launch`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from spotkeep_cli.launcher_answer import read_answer
+from spotkeep_cli.preparation import prepare
+
+if TYPE_CHECKING:
+    from spotkeep_cli.deployment import Deployment, JobLog, RunReader
+    from spotkeep_cli.job_file import JobDocument
+
+_OF_ONE_RUN: Final = frozenset({"token", "checkpoint_prefix", "runs", "on_demand_base"})
+
+
+class RehearsedDeployment:
+    """Launches one job file under the run ids that a rehearsal gives, and acts on these runs.
+
+    Args:
+        deployment: The deployment on the local AWS.
+        document: The job file.
+        new_token: Makes an idempotency token for each launch.
+    """
+
+    def __init__(self, deployment: Deployment, *, document: JobDocument, new_token: Callable[[], str]) -> None:
+        self._deployment, self._document, self._new_token = deployment, document, new_token
+
+    @property
+    def runs(self) -> RunReader:
+        """The run table."""
+        return self._deployment.runs
+
+    @property
+    def notification_topic_arn(self) -> str:
+        """Where notifications are published."""
+        return self._deployment.notification_topic_arn
+
+    def job_log(self, job_name: str) -> JobLog:
+        """Returns the log of a training job, read forward."""
+        return self._deployment.job_log(job_name)
+
+    def launch(self, *, run: str, **fields: object) -> None:
+        """Launches the job as a run of this id, the way a user would.
+
+        Several runs of one file need a token and a checkpoint prefix each, so those that the file names are left out.
+
+        Args:
+            run: The id of the run.
+            fields: Fields of the job file that have another value in this run.
+
+        Raises:
+            RefusedError: The launcher refused the job file; carries every problem, with its line.
+        """
+        document = self._document.with_fields(fields) if fields else self._document
+        kept = {name: value for name, value in document.fields.items() if name not in _OF_ONE_RUN}
+        environment = {**(kept.get("environment") or {}), "SPOTKEEP_PROGRESS_SECONDS": "0"}
+        document = replace(document, fields={**kept, "run": run, "environment": environment})
+        deployment = self._deployment
+        prepared = prepare(
+            document,
+            checkpoint_bucket=deployment.checkpoint_bucket,
+            new_token=self._new_token,
+            isolated_teams=deployment.isolated_teams,
+        )
+        if prepared.archive is not None and prepared.source_key is not None:
+            deployment.upload_source(key=prepared.source_key, content=prepared.archive.content)
+        read_answer(deployment.invoke_launcher(prepared.payload), what="nothing was launched", document=document)
+
+    def ask(self, action: str, *, run: str, **fields: object) -> None:
+        """Asks the launcher for an action on a run: `stop`, `extend-pool`, `stop-pool`.
+
+        Raises:
+            RefusedError: There is no such run or pool, or a limit stands against it.
+        """
+        payload = {"action": action, "run": run, **fields}
+        read_answer(self._deployment.invoke_launcher(payload), what=f"{action} was refused for {run}")

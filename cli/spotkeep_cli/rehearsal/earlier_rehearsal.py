@@ -1,0 +1,55 @@
+"""What the rehearsal before left in S3 and in the logs is removed when the next one begins.
+
+It is hundreds of objects and log lines, and every start of the local AWS restores them: each would be slower than the
+one before. The records of the runs stay, with their stories and their bills.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from spotkeep_fleet.run_prefixes import run_prefix
+from spotkeep_jobs.aws.training_logs import LOG_GROUP
+
+if TYPE_CHECKING:
+    from spotkeep_cli.deployment import RunReader
+    from spotkeep_jobs.facts.record import Run
+    from spotkeep_local.lifecycle import LocalAws
+
+_NOTE = "rehearsed-runs"
+
+
+def replace_earlier(local: LocalAws, runs: RunReader, *, names: Sequence[str]) -> None:
+    """Remove what earlier rehearsals' runs left, and note this one's for the next.
+
+    A run that has not ended keeps everything, and is noted again.
+
+    Args:
+        local: Where they ran.
+        runs: The run table.
+        names: The run ids of the rehearsal that begins.
+    """
+    note = local.state_dir / _NOTE
+    alive = []
+    for name in note.read_text().split() if note.exists() else ():
+        run = runs.get(name)
+        if run is not None and run.state.ended:
+            _remove(local, run, job_names=[attempt.job_name for attempt in runs.attempts(name)])
+        elif run is not None:
+            alive.append(name)
+    note.write_text("\n".join([*alive, *names]) + "\n")
+
+
+def _remove(local: LocalAws, run: Run, *, job_names: Sequence[str]) -> None:
+    session = local.session()
+    bucket = session.resource("s3").Bucket(urlsplit(run.output_prefix).netloc)
+    bucket.object_versions.filter(Prefix=run_prefix(run.run)).delete()
+    logs = session.client("logs")
+    with contextlib.suppress(logs.exceptions.ResourceNotFoundException):  # No job has written a log yet.
+        for job_name in job_names:
+            found = logs.describe_log_streams(logGroupName=LOG_GROUP, logStreamNamePrefix=f"{job_name}/")
+            for stream in found["logStreams"]:
+                logs.delete_log_stream(logGroupName=LOG_GROUP, logStreamName=stream["logStreamName"])

@@ -1,0 +1,266 @@
+"""One engine for every rehearsal: from an empty machine to a report.
+
+The order is the user's own: a local AWS, `cdk bootstrap`, `cdk deploy`, a subscriber. Then a scenario launches its two
+runs, takes their capacity away, waits for what follows, and reports what it found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from spotkeep_cli.rehearsal.earlier_rehearsal import replace_earlier
+from spotkeep_cli.rehearsal.errors import RehearsalTimeoutError
+from spotkeep_cli.rehearsal.staging import QUICK_SYNC, Staging
+from spotkeep_cli.rehearsal.subscriber import Subscriber
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from spotkeep_cli.rehearsal.deployment import RehearsedDeployment
+    from spotkeep_cli.rehearsal.evidence import ReceivedNotification
+    from spotkeep_cli.rehearsal.report import Report
+    from spotkeep_cli.rehearsal.view import RehearsalView, Stage
+    from spotkeep_cli.terminal import NextStep
+    from spotkeep_jobs.facts.record import Run
+    from spotkeep_local.lifecycle import LocalAws
+    from spotkeep_local.options import ServerOptions
+
+ENDINGS: Final = frozenset({"completed", "failed", "stopped"})
+"""The statuses of notifications that say that a run has ended."""
+_POLL_SECONDS = 0.2
+_QUIET_SECONDS = 3.0
+"""How long to listen on for what should not come: a second notification, from an event that was delivered twice."""
+_ENDING_SECONDS = 60.0
+ReportT = TypeVar("ReportT", bound="Report")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario(Generic[ReportT]):
+    """What one kind of rehearsal does that the others do not.
+
+    Attributes:
+        introduction: What is rehearsed, as the command prints it; `{job_file}` stands for the job file.
+        job_fields: The fields of the job file that it replaces; None takes a field away.
+        suffixes: What the ids of its two runs end with.
+        settings: Settings of the deployment, besides its name.
+        server: Options of the local AWS, where the rehearsal starts one.
+        perform: Launches the runs, takes their capacity away, and judges what came back.
+        view: What a person reads of the report, part by part.
+        report_name: The report's file name.
+        failed_hint: Where to read on when the rehearsal did not pass.
+        next_steps: What to do when it did, as commands with `{job_file}` and what they are for.
+    """
+
+    introduction: str
+    job_fields: Mapping[str, Any] = field(default_factory=dict)
+    suffixes: tuple[str, str] = ("", "-untouched")
+    settings: Mapping[str, str] = field(default_factory=dict)
+    server: ServerOptions = QUICK_SYNC
+    perform: Callable[[Rehearsal], ReportT]
+    view: Callable[[ReportT], Iterable[RenderableType]]
+    report_name: str
+    failed_hint: str
+    next_steps: tuple[NextStep, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RehearsalPlan(Generic[ReportT]):
+    """What to rehearse, and where.
+
+    Attributes:
+        scenario: What is launched and taken away.
+        project_dir: The checkout whose app is deployed.
+        state_dir: Where the local AWS lives; it is started there unless it already runs.
+        deployment: The name that the app is deployed under.
+        name: The job's name; run ids are made from it.
+        timeout_seconds: The longest that a scenario waits for anything.
+        deploy: Whether the app is deployed first. Otherwise what was deployed there before is rehearsed.
+        keep_running: Whether the local AWS stays up afterwards, even if the rehearsal started it.
+    """
+
+    scenario: Scenario[ReportT]
+    project_dir: Path
+    state_dir: Path
+    name: str
+    deployment: str = "spotkeep"
+    timeout_seconds: float
+    deploy: bool = True
+    keep_running: bool = False
+
+
+def rehearse(
+    plan: RehearsalPlan[ReportT], *, connect: Callable[[], RehearsedDeployment], view: RehearsalView
+) -> ReportT:
+    """Deploys the app, performs the scenario, and returns its report.
+
+    Args:
+        plan: What to rehearse.
+        connect: Finds the deployed app on the local AWS.
+        view: Shows what goes on.
+
+    Raises:
+        RehearsalTimeoutError: Something did not happen in time, so there is no verdict. The runs are stopped.
+        spotkeep_local.errors.LocalAwsError: The local AWS or the CDK CLI failed.
+    """
+    started = time.monotonic()
+    staging = Staging(plan, view=view)
+    stamp = time.strftime("%m%d-%H%M%S")
+    runs = tuple(f"{plan.name[:28].rstrip('-')}-{stamp}{suffix}" for suffix in plan.scenario.suffixes)
+    with staging.local_aws() as local:
+        if plan.deploy:
+            staging.deploy(local)
+        deployment = connect()
+        replace_earlier(local, deployment.runs, names=runs)
+        session = local.session()
+        subscriber = Subscriber.subscribe(
+            sns=session.client("sns"),
+            sqs=session.client("sqs"),
+            topic_arn=deployment.notification_topic_arn,
+            queue_name=f"{runs[0]}-notifications",
+        )
+        with contextlib.closing(subscriber):
+            rehearsal = Rehearsal(
+                *runs,
+                local=local,
+                deployment=deployment,
+                subscriber=subscriber,
+                staging=staging,
+                view=view,
+                timeout_seconds=plan.timeout_seconds,
+            )
+            with rehearsal.none_left_running():
+                report = plan.scenario.perform(rehearsal)
+    return replace(report, seconds={**staging.seconds, "total": time.monotonic() - started})
+
+
+class Rehearsal:
+    """A rehearsal under way: its two runs in the deployed app, and what is known of them.
+
+    Args:
+        first: The id of its first run.
+        second: The id of its second run.
+        local: The local AWS.
+        deployment: The deployed app, as a user of it sees it.
+        subscriber: Receives the notifications of the deployment.
+        staging: Times the stages.
+        view: Shows what goes on.
+        timeout_seconds: The longest that it waits for anything.
+    """
+
+    def __init__(
+        self,
+        first: str,
+        second: str,
+        *,
+        local: LocalAws,
+        deployment: RehearsedDeployment,
+        subscriber: Subscriber,
+        staging: Staging,
+        view: RehearsalView,
+        timeout_seconds: float,
+    ) -> None:
+        self.first, self.second = first, second
+        self.local, self.session = local, local.session()
+        self.deployment, self.view = deployment, view
+        self.timeout_seconds = timeout_seconds
+        self.notifications: list[ReceivedNotification] = []
+        """What the subscriber received of the two runs, in the order of arrival."""
+        self.stage: Callable[[Stage], contextlib.AbstractContextManager[list[str]]] = staging.stage
+        self._subscriber = subscriber
+
+    def run(self, name: str) -> Run:
+        """Returns the record of a run that was launched.
+
+        Raises:
+            KeyError: It is not in the run table.
+        """
+        run = self.deployment.runs.get(name)
+        if run is None:
+            raise KeyError(f"run {name} was launched and is not in the run table")
+        return run
+
+    def follow(
+        self,
+        *names: str,
+        until: Callable[[], object] = lambda: False,
+        meanwhile: Callable[[Mapping[str, Run]], None] = lambda _: None,
+        standing: Callable[[Run], str] = lambda run: run.state.value,
+    ) -> dict[str, Run]:
+        """Waits until all of these runs have ended, or something else has happened, and returns their records.
+
+        Args:
+            names: The ids of the runs.
+            until: Whether it has happened.
+            meanwhile: Called with the records each time that they were read.
+            standing: Says where a run stands, for the error.
+
+        Raises:
+            RehearsalTimeoutError: Neither happened in time.
+        """
+        deadline = time.monotonic() + self.timeout_seconds
+        while True:
+            runs = {name: self.run(name) for name in names}
+            meanwhile(runs)
+            if all(run.state.ended for run in runs.values()) or until():
+                return runs
+            if time.monotonic() > deadline:
+                states = {name: standing(run) for name, run in runs.items()}
+                raise RehearsalTimeoutError(seconds=self.timeout_seconds, states=states)
+            time.sleep(_POLL_SECONDS)
+
+    def received(self, run: str, statuses: Iterable[str], *, within_seconds: float) -> bool:
+        """Waits for a notification of a run with one of these statuses, and says whether it came in time."""
+        deadline = time.monotonic() + within_seconds
+        while not any(each.run == run and each.status in statuses for each in self.notifications):
+            if time.monotonic() > deadline:
+                return False
+            self._listen()
+        return True
+
+    def listen_on(self) -> None:
+        """Takes notifications until none has arrived for some seconds."""
+        quiet_since = time.monotonic()
+        while time.monotonic() - quiet_since < _QUIET_SECONDS:
+            if self._listen():
+                quiet_since = time.monotonic()
+
+    def collect_endings(self, stage: Stage) -> None:
+        """Listens until the ending of each run was notified, and a little longer for what should not come."""
+        with self.stage(stage) as outcome:
+            deadline = time.monotonic() + _ENDING_SECONDS
+            for run in (self.first, self.second):
+                self.received(run, ENDINGS, within_seconds=deadline - time.monotonic())
+            self.listen_on()
+            outcome.append(f"{len(self.notifications)} received")
+
+    def _listen(self) -> bool:
+        """Takes what has arrived, waiting up to a second for the first; says whether anything came of our runs."""
+        arrived = [each for each in self._subscriber.receive(wait_seconds=1) if each.run in (self.first, self.second)]
+        self.notifications += arrived
+        for notification in arrived:
+            self.view.notification_received(notification)
+        return bool(arrived)
+
+    @contextlib.contextmanager
+    def none_left_running(self) -> Iterator[None]:
+        """Stops the runs of a rehearsal that ends early: the local AWS would train them on, now or when it is up again.
+
+        They are stopped by their record, which outlives the local AWS, and not by their processes.
+        """
+        try:
+            yield
+        except BaseException:
+            for name in (self.first, self.second):
+                try:
+                    run = self.deployment.runs.get(name)
+                    if run is not None and not run.state.ended:
+                        self.view.note(f"stopping {name}")
+                        self.deployment.ask("stop", run=name)
+                except Exception as problem:  # noqa: BLE001 - what ended the rehearsal is what its user must hear of
+                    self.view.note(f"{name} could not be stopped: {problem}")
+            raise

@@ -1,0 +1,151 @@
+"""What became of a run on a fleet: its instances, by EC2's account and their own, and what was alive around them. Pure.
+
+An instance prints the steps of its training on its console; when it came, why it went, and where it was is EC2's word.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spotkeep_cli.rehearsal.evidence import Ending, ProcessLife
+from spotkeep_jobs.facts.job_events import MARKER
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstanceLife:
+    """One instance of the run's fleet.
+
+    Attributes:
+        instance_id: Of EC2.
+        zone: Where it was.
+        running_at: When its user data began, seconds since the epoch.
+        ended_at: When it was gone.
+        ending: How it lost its capacity, or that it ended by itself.
+        volume_id: The run's volume while it trained.
+        phases_s: Seconds from its boot to the first step of the training, by phase.
+        calls: AWS calls of the agent until then, by name.
+        process: Its training.
+    """
+
+    instance_id: str
+    zone: str
+    running_at: float
+    ended_at: float
+    ending: Ending
+    volume_id: str | None
+    phases_s: Mapping[str, float]
+    calls: Mapping[str, int]
+    process: ProcessLife
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResourcesOfRun:
+    """What of a run is alive in EC2.
+
+    Attributes:
+        fleets: States of its fleets by id, deleted ones left out.
+        instances: Its instances that are not gone, with their states.
+        volumes: Its volumes, with the zone of each.
+        snapshots: Its snapshots, with their states.
+    """
+
+    fleets: Mapping[str, str]
+    instances: Mapping[str, str]
+    volumes: Mapping[str, str]
+    snapshots: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetEvidence:
+    """What a rehearsal on a fleet gathered beside the evidence of any run.
+
+    Attributes:
+        lives: The run's instances, oldest first.
+        before: What was alive of the run before it was launched.
+        trained: What was, while its last instance trained.
+        after: What was, when it had ended.
+        isolation: What instances are on this machine: `namespace` or `relocated`.
+    """
+
+    lives: Sequence[InstanceLife]
+    before: ResourcesOfRun
+    trained: ResourcesOfRun
+    after: ResourcesOfRun
+    isolation: str
+
+
+def printed_events(console: str) -> list[Mapping[str, Any]]:
+    """Returns the job events of a console."""
+    found: list[Mapping[str, Any]] = []
+    for line in console.splitlines():
+        if line.startswith(MARKER):
+            try:
+                event = json.loads(line[len(MARKER) :])
+            except ValueError:
+                continue  # the power went in the middle of a line
+            if isinstance(event, dict):
+                found.append(event)
+    return found
+
+
+def instance_life(
+    *,
+    instance_id: str,
+    zone: str,
+    running_at: float,
+    ended_at: float,
+    taken: bool,
+    noticed: bool,
+    volume_id: str | None,
+    events: Iterable[Mapping[str, Any]],
+) -> InstanceLife:
+    """Joins what EC2 saw of an instance with what the instance printed.
+
+    Args:
+        instance_id: Of EC2.
+        zone: Where it was.
+        running_at: When its user data began.
+        ended_at: When it was gone.
+        taken: Whether EC2 says that it took the capacity.
+        noticed: Whether an interruption was announced.
+        volume_id: The run's volume while it trained.
+        events: What it printed, oldest first.
+    """
+    events = list(events)
+    # After a notice it shuts itself down, the sooner the better: EC2's reason is not the interruption then.
+    ending = Ending.NOTICE if noticed else Ending.NO_NOTICE if taken else Ending.EXITED
+    first = next((event for event in events if event["event"] == "instance-first-step"), None)
+    phases = dict(first["phases"]) if first else {}
+    boot = {"boot": round(first["time"] - sum(phases.values()) - running_at, 3)} if first else {}
+    process = ProcessLife(
+        started_at=first["time"] if first else running_at,
+        ended_at=ended_at,
+        ending=ending,
+        resumed_from_step=_first(events, "resume", 0 if first else None),
+        last_step=max(_steps(events, "progress"), default=None),
+        saved_steps=tuple(_steps(events, "saved")),
+        # What was saved is durable: it is on the volume, which outlives the instance.
+        durable_step=max(_steps(events, "saved"), default=0),
+    )
+    return InstanceLife(
+        instance_id=instance_id,
+        zone=zone,
+        running_at=running_at,
+        ended_at=ended_at,
+        ending=ending,
+        volume_id=volume_id,
+        phases_s={**boot, **phases},
+        calls=dict(first.get("calls", {})) if first else {},
+        process=process,
+    )
+
+
+def _steps(events: Iterable[Mapping[str, Any]], kind: str) -> list[int]:
+    return [event["step"] for event in events if event["event"] == kind and isinstance(event.get("step"), int)]
+
+
+def _first(events: Iterable[Mapping[str, Any]], kind: str, otherwise: int | None) -> int | None:
+    return next(iter(_steps(events, kind)), otherwise)

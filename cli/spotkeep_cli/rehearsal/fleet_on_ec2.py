@@ -1,0 +1,174 @@
+"""The fleet of a rehearsed run, as EC2 and the consoles of its instances show it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from spotkeep_cli.rehearsal.fleet_evidence import InstanceLife, ResourcesOfRun, instance_life, printed_events
+from spotkeep_fleet.tags import RUN_TAG
+from spotkeep_jobs.facts.record import Run
+from spotkeep_local.bounded_reading import read_end
+from spotkeep_local.ec2.instances import INTERRUPTED
+from spotkeep_local.ec2.market import PoolChange
+from spotkeep_local.fleet_control import FleetControl
+
+NOTICE_SECONDS = 20.0
+"""What is left of two minutes where an agent still asks the metadata every five seconds."""
+_MOST_CONSOLE_BYTES = 8 * 1024 * 1024
+
+
+class FleetOnEc2:
+    """The fleet of a run.
+
+    Args:
+        run: The run's id.
+        ec2: A boto3 client.
+        control: Of the local EC2, which takes instances away.
+    """
+
+    def __init__(self, run: str, *, ec2: Any, control: FleetControl) -> None:
+        self.run = run
+        self._ec2, self._control = ec2, control
+        self._volumes: dict[str, str] = {}
+
+    def _instances(self) -> list[dict[str, Any]]:
+        filters = [{"Name": f"tag:{RUN_TAG}", "Values": [self.run]}]
+        pages = self._ec2.get_paginator("describe_instances").paginate(Filters=filters)
+        found = [instance for page in pages for group in page["Reservations"] for instance in group["Instances"]]
+        return sorted(found, key=lambda instance: (instance["LaunchTime"], instance["InstanceId"]))
+
+    def id(self, number: int) -> str:
+        """Returns the id of its first, second, ... instance."""
+        return str(self._instances()[number - 1]["InstanceId"])
+
+    def zone(self, number: int) -> str:
+        """Returns where its first, second, ... instance is."""
+        return str(self._instances()[number - 1]["Placement"]["AvailabilityZone"])
+
+    def _events(self, instance_id: str) -> list[Mapping[str, Any]]:
+        console = Path(self._control.instance_facts(instance_id).console)
+        return printed_events(_end_of(console))
+
+    def trains(self, *, number: int) -> bool:
+        """Whether so many instances have come, and the last of them trains."""
+        instances = self._instances()
+        if len(instances) < number:
+            return False
+        instance_id = instances[-1]["InstanceId"]
+        if not any(event["event"] == "instance-first-step" for event in self._events(instance_id)):
+            return False
+        self._note_volume(instance_id)
+        return True
+
+    def _note_volume(self, instance_id: str) -> None:
+        for volume in self._described_volumes():
+            if any(attachment["InstanceId"] == instance_id for attachment in volume["Attachments"]):
+                self._volumes[instance_id] = volume["VolumeId"]
+
+    def resumed(self, number: int) -> int | None:
+        """Returns the step from which its first, second, ... instance went on."""
+        return self.lives()[number - 1].process.resumed_from_step
+
+    def steps(self) -> tuple[int, int | None]:
+        """Returns how many steps are done, and of how many (None where that is unknown)."""
+        instances = self._instances()
+        if not instances:
+            return 0, None
+        reports = [event for event in self._events(instances[-1]["InstanceId"]) if event["event"] == "progress"]
+        return (reports[-1]["step"], reports[-1].get("total_steps")) if reports else (0, None)
+
+    def share(self) -> float:
+        """Returns which share of its steps is done."""
+        done, total = self.steps()
+        return done / total if total else 0.0
+
+    def take(self, *, notice: bool) -> None:
+        """Takes the instance away; with a notice there is room in the other zones only, else in its own only."""
+        instance = self._instances()[-1]
+        here = instance["Placement"]["AvailabilityZone"]
+        if notice:
+            self._control.interrupt(instance["InstanceId"], notice_seconds=NOTICE_SECONDS)
+            self._room({zone: 0 if zone == here else -1 for zone in self._zones()})
+        else:
+            self._room({zone: -1 if zone == here else 0 for zone in self._zones()})
+            self._control.interrupt(instance["InstanceId"], notice=False)
+
+    @contextlib.contextmanager
+    def market_as_it_was(self) -> Iterator[None]:
+        """Gives every zone its room back afterwards."""
+        try:
+            yield
+        finally:
+            self._room(dict.fromkeys(self._zones(), -1))
+
+    def _zones(self) -> list[str]:
+        return [zone["ZoneName"] for zone in self._ec2.describe_availability_zones()["AvailabilityZones"]]
+
+    def _room(self, by_zone: Mapping[str, int]) -> None:
+        for zone, capacity in by_zone.items():
+            self._control.change_pool(PoolChange(zone=zone, capacity=capacity))
+
+    def lives(self) -> list[InstanceLife]:
+        """Returns its instances, oldest first; those that never booted are left out."""
+        found = []
+        for instance in self._instances():
+            facts = self._control.instance_facts(instance["InstanceId"])
+            if facts.running_at is None:
+                continue
+            life = instance_life(
+                instance_id=facts.instance_id,
+                zone=facts.zone,
+                running_at=facts.running_at,
+                ended_at=facts.ended_at or time.time(),
+                taken=facts.reason_code == INTERRUPTED[0],
+                noticed=facts.interruption is not None and facts.interruption.get("notice_at") is not None,
+                volume_id=self._volumes.get(facts.instance_id),
+                events=self._events(facts.instance_id),
+            )
+            found.append(life)
+        return found
+
+    def resources(self) -> ResourcesOfRun:
+        """Returns what of the run is alive in EC2."""
+        owned = {"Filters": [{"Name": f"tag:{RUN_TAG}", "Values": [self.run]}]}
+        fleets = {
+            fleet["FleetId"]: fleet["FleetState"]
+            for fleet in self._ec2.describe_fleets()["Fleets"]
+            if fleet["FleetState"] != "deleted"
+            and any(tag["Key"] == RUN_TAG and tag["Value"] == self.run for tag in fleet.get("Tags", []))
+        }
+        states = {instance["InstanceId"]: instance["State"]["Name"] for instance in self._instances()}
+        return ResourcesOfRun(
+            fleets=fleets,
+            instances={id_: state for id_, state in states.items() if state != "terminated"},
+            volumes={volume["VolumeId"]: volume["AvailabilityZone"] for volume in self._described_volumes()},
+            snapshots={
+                snapshot["SnapshotId"]: snapshot["State"]
+                for snapshot in self._ec2.describe_snapshots(OwnerIds=["self"], **owned)["Snapshots"]
+            },
+        )
+
+    def _described_volumes(self) -> list[dict[str, Any]]:
+        filters = [{"Name": f"tag:{RUN_TAG}", "Values": [self.run]}]
+        return list(self._ec2.describe_volumes(Filters=filters)["Volumes"])
+
+    def standing(self, run: Run) -> str:
+        """Says where the run stands, for the error of a run that does not go on."""
+        instances = self._instances()
+        if not instances:
+            return f"{run.state.value}, without an instance"
+        console = Path(self._control.instance_facts(instances[-1]["InstanceId"]).console)
+        lines = _end_of(console).splitlines()
+        last = f", its last instance said {lines[-1]!r}" if lines else ""
+        return f"{run.state.value} with {len(instances)} instances{last}"
+
+
+def _end_of(console: Path) -> str:
+    """Returns the last megabytes that an instance printed: thousands of lines, whatever its script prints."""
+    if not console.is_file():
+        return ""
+    return read_end(console, most_bytes=_MOST_CONSOLE_BYTES).decode("utf-8", errors="replace")

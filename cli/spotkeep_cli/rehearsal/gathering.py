@@ -1,0 +1,117 @@
+"""Gathers the evidence of a run: what the local training service saw, what the job logged, what it left in S3.
+
+Where a fact comes from matters for a fair verdict. When and why a process ended is the service's word, which
+saw it. Which step it had reached is the script's word. What was durable is read off the files that were in S3.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from spotkeep_cli.rehearsal.evidence import Ending, ProcessLife, RunEvidence
+from spotkeep_cli.rehearsal.model_files import model_files_of
+from spotkeep_jobs.aws.training_logs import JobLogs
+from spotkeep_jobs.decisions.training_job_request import launch_id_of
+from spotkeep_jobs.facts.job_events import JobEvent, JobEventKind, lines_of, parse_line
+from spotkeep_jobs.facts.record import Attempt, Run
+from spotkeep_local.training.facts import JobFacts, ProcessLifetime
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+UPLOAD_LAG_SECONDS = 2.0
+"""How long a checkpoint file may take to reach S3 in a rehearsal before its loss counts as the script's."""
+
+_MANIFEST = re.compile(r"(?:.*/)?step-0*(\d+)/manifest\.json")
+
+
+def gather_evidence(
+    *,
+    run: Run,
+    attempts: Sequence[Attempt],
+    events: Iterable[JobEvent],
+    facts_of: Callable[[str], JobFacts],
+    s3: S3Client,
+) -> RunEvidence:
+    """Put together what became of an ended run.
+
+    Args:
+        run: Its record.
+        attempts: Its attempts, oldest first.
+        events: What its jobs logged about themselves.
+        facts_of: What the local training service saw of a job, by its name.
+        s3: Where its model archive lies.
+    """
+    logged = sorted(events, key=lambda event: event.at)
+    lifetimes = [life for attempt in attempts for life in facts_of(attempt.job_name).lifetimes]
+    return RunEvidence(
+        run=run.run,
+        state=run.state.value,
+        failure=run.failure_reason,
+        attempts=len(attempts),
+        lives=tuple(process_life(life, logged) for life in lifetimes),
+        model_files=model_files_of(run.output_uri, s3),
+    )
+
+
+def events_of(attempts: Iterable[Attempt], logs: JobLogs) -> list[JobEvent]:
+    """What the jobs of a run logged about themselves, in order of time.
+
+    Args:
+        attempts: The run's.
+        logs: Where their logs are.
+    """
+    found: list[JobEvent] = []
+    for attempt in attempts:
+        messages: list[str] = []
+        logs.read(attempt.job_name, messages.append, launch=launch_id_of(attempt) or "")
+        lines = (line for message in messages for line in lines_of(message))
+        found += [event for line in lines if (event := parse_line(line)) is not None]
+    return sorted(found, key=lambda event: event.at)
+
+
+def process_life(lifetime: ProcessLifetime, events: Iterable[JobEvent]) -> ProcessLife:
+    """Join what the service saw of a process with what the process logged while it lived."""
+    ended_at = lifetime.ended_at if lifetime.ended_at is not None else lifetime.started_at
+    own = [event for event in events if lifetime.started_at <= event.at <= ended_at]
+    saved = [(event.at, event.step) for event in own if event.kind is JobEventKind.SAVED and event.step is not None]
+    whole = durable_step(stored_files=lifetime.stored_files, unsent_files=lifetime.unsent_files)
+    if not whole and lifetime.uploads:
+        # Checkpoints of the script's own format: what it said it saved is taken for uploaded once there was time to.
+        whole = max((step for at, step in saved if at <= ended_at - UPLOAD_LAG_SECONDS), default=0)
+    return ProcessLife(
+        started_at=lifetime.started_at,
+        ended_at=ended_at,
+        ending=_ending(lifetime),
+        resumed_from_step=lifetime.resumed_step,
+        last_step=lifetime.last_step_seen,
+        saved_steps=tuple(step for _, step in saved),
+        durable_step=whole,
+    )
+
+
+def durable_step(*, stored_files: Iterable[str], unsent_files: Iterable[str]) -> int:
+    """Return the step of the newest checkpoint of which every file is in S3, 0 for none.
+
+    Args:
+        stored_files: Checkpoint files in S3.
+        unsent_files: Checkpoint files that only the lost disk had: what they belong to is not whole.
+    """
+    broken = {PurePosixPath(name).parent for name in unsent_files}
+    whole = (name for name in stored_files if PurePosixPath(name).parent not in broken)
+    return max((step_of_manifest(name) for name in whole), default=0)
+
+
+def step_of_manifest(name: str) -> int:
+    """Return the step whose checkpoint a file makes whole, 0 for every other file."""
+    manifest = _MANIFEST.fullmatch(name)
+    return int(manifest[1]) if manifest else 0
+
+
+def _ending(lifetime: ProcessLifetime) -> Ending:
+    if lifetime.interrupted:
+        return Ending.NOTICE if lifetime.notice else Ending.NO_NOTICE
+    return Ending.EXITED if lifetime.signal is None else Ending.STOPPED

@@ -1,0 +1,142 @@
+"""Compares by value what differs in its bytes: a `torch.save` holds ids that differ from process to process.
+
+The files are those of a stranger's job. They are read by a child process (`value_comparison`) with the Python that the
+job ran with, within bounds of size and time; what it answers is data.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from spotkeep_cli.rehearsal import value_comparison
+from spotkeep_cli.rehearsal.evidence import FileComparison, RunEvidence, ValueDifference
+from spotkeep_local.bounded_reading import read_end, read_file
+from spotkeep_local.training.process_environment import job_path
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+    from spotkeep_jobs.facts.record import Run
+
+MOST_FILE_BYTES: Final = 4 << 30
+MOST_FILES: Final = 200
+MOST_SECONDS: Final = 300.0
+_MOST_ANSWER_BYTES: Final = 8 << 20
+_MOST_COMPLAINT_BYTES: Final = 2_000
+
+
+def compare_models(
+    run: RunEvidence, reference: RunEvidence, *, records: Mapping[str, Run], s3: S3Client
+) -> tuple[FileComparison, ...]:
+    """Compares the files that both models have and whose bytes differ.
+
+    Args:
+        run: The run that was interrupted.
+        reference: The run that was left alone.
+        records: The records of both, by run: where their models are, and what command trained them.
+        s3: Where they are.
+    """
+    names = [
+        name
+        for name, file in sorted(run.model_files.items())
+        if name in reference.model_files and file.sha256 != reference.model_files[name].sha256
+    ]
+    if not names:
+        return ()
+    with tempfile.TemporaryDirectory(prefix="spotkeep-comparison-") as folder:
+        extracted = [
+            _extract(records[each.run].output_uri or "", names[:MOST_FILES], Path(folder) / side, s3)
+            for side, each in (("run", run), ("reference", reference))
+        ]
+        return compare_files(
+            {name: [files[name] for files in extracted if name in files] for name in names},
+            interpreter=interpreter_of(records[reference.run].request.get("command") or ()),
+        )
+
+
+def interpreter_of(command: Sequence[str]) -> str:
+    """The Python that a job's command runs with: the one it names, or what a local job finds as `python3`."""
+    named = command[0] if command and PurePosixPath(command[0]).name.startswith("python") else "python3"
+    return shutil.which(named, path=job_path()) or named
+
+
+def compare_files(
+    pairs: Mapping[str, Sequence[Path]], *, interpreter: str, most_seconds: float = MOST_SECONDS
+) -> tuple[FileComparison, ...]:
+    """Compares files by what they hold, in a child process.
+
+    Args:
+        pairs: By name, the file of the interrupted run and that of the other; fewer where it could not be taken out.
+        interpreter: The Python of the child.
+        most_seconds: How long the child may take for all of them.
+    """
+    asked = [[name, *map(str, files)] for name, files in pairs.items() if len(files) == 2]
+    answers, complaint = _asked(asked, interpreter=interpreter, most_seconds=most_seconds)
+    found = {answer["name"]: _comparison(answer) for answer in answers}
+    too_large = f"it is larger than {MOST_FILE_BYTES:,} bytes, or one of more than {MOST_FILES} files"
+    return tuple(
+        found.get(name) or FileComparison(name=name, incomparable=complaint if len(files) == 2 else too_large)
+        for name, files in pairs.items()
+    )
+
+
+def _asked(asked: list[list[str]], *, interpreter: str, most_seconds: float) -> tuple[list[dict[str, Any]], str]:
+    """What the child answered until it ended, and why it did not answer the rest."""
+    with tempfile.TemporaryDirectory(prefix="spotkeep-comparison-") as folder:
+        answers, complaints = Path(folder) / "answers", Path(folder) / "complaints"
+        environment = {"PATH": job_path(), "HOME": folder, "TMPDIR": folder, "OMP_NUM_THREADS": "2"}
+        with answers.open("wb") as stdout, complaints.open("wb") as stderr:
+            try:
+                subprocess.run(
+                    [interpreter, "-I", value_comparison.__file__],
+                    input=json.dumps({"most_bytes": MOST_FILE_BYTES, "pairs": asked}).encode(),
+                    stdout=stdout,
+                    stderr=stderr,
+                    cwd=folder,
+                    env=environment,
+                    timeout=most_seconds,
+                    check=False,
+                )
+                complaint = ""
+            except subprocess.TimeoutExpired:
+                complaint = f"the comparison took more than {most_seconds:g} s"
+            except OSError as error:
+                complaint = f"{interpreter} cannot be started: {error.strerror}"
+        last = read_end(complaints, most_bytes=_MOST_COMPLAINT_BYTES).decode("utf-8", "replace").strip().splitlines()
+        complaint = complaint or f"the comparison broke off: {last[-1] if last else 'without a word'}"
+        return _whole_lines(read_file(answers, most_bytes=_MOST_ANSWER_BYTES)), complaint
+
+
+def _whole_lines(content: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in content.split(b"\n")[:-1]]
+
+
+def _comparison(answer: Mapping[str, Any]) -> FileComparison:
+    differences = tuple(ValueDifference(**each) for each in answer.get("differences", ()))
+    return FileComparison(**{**answer, "differences": differences})
+
+
+def _extract(output_uri: str, names: Iterable[str], folder: Path, s3: S3Client) -> dict[str, Path]:
+    """Take files out of a model archive, under names of our own."""
+    folder.mkdir()
+    wanted = {name: folder / str(number) for number, name in enumerate(names)}
+    address = urlsplit(output_uri)
+    body = s3.get_object(Bucket=address.netloc, Key=address.path.lstrip("/"))["Body"]
+    found: dict[str, Path] = {}
+    with tarfile.open(fileobj=body, mode="r|gz") as tar:
+        for member in tar:
+            name = member.name.removeprefix("./")
+            content = tar.extractfile(member) if name in wanted and member.isreg() else None
+            if content is not None and member.size <= MOST_FILE_BYTES:
+                with wanted[name].open("wb") as file:
+                    shutil.copyfileobj(content, file)
+                found[name] = wanted[name]
+    return found

@@ -1,0 +1,170 @@
+"""Draws what a person reads at the end of a rehearsal: losses, notification, bill, checks, verdict."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from spotkeep_cli.rehearsal.engine import ENDINGS
+from spotkeep_cli.rendering import quantities
+from spotkeep_cli.rendering.bill import bill
+from spotkeep_local import price_list
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.console import RenderableType
+
+    from spotkeep_cli.rehearsal.evidence import Check, Interruption, ReceivedNotification
+    from spotkeep_cli.rehearsal.fleet import FleetReport
+    from spotkeep_cli.rehearsal.fleet_evidence import InstanceLife
+    from spotkeep_cli.rehearsal.pool import PoolReport
+    from spotkeep_cli.rehearsal.report import InterruptionReport
+
+
+def spot_report(report: InterruptionReport) -> Iterator[RenderableType]:
+    """Draws the report of a rehearsal on managed spot."""
+    if not report.missing_module:
+        yield from _findings(report, notice="SIGTERM", durable="durable in S3")
+    yield ""
+    yield from _verdict(report)
+
+
+def fleet_report(report: FleetReport) -> Iterator[RenderableType]:
+    """Draws the report of a rehearsal on a spot fleet."""
+    if report.missing_module:
+        yield from _verdict(report)
+        return
+    yield from _findings(report, notice="EC2", durable="durable")
+    yield _heading("\nFrom boot to the first step, in seconds")
+    yield _recoveries(report.evidence.lives)
+    yield _heading("\nWhat a fleet is for")
+    yield from map(_checked, report.checks)
+    yield Text()
+    yield from _verdict(report)
+    failed = sum(not check.passed for check in report.checks)
+    if failed:
+        yield _failed(f"{failed} of {len(report.checks)} things that a fleet is for did not hold.")
+    elif report.passed:
+        yield _passed("Two instances were lost and nothing else; one volume is left to pay for.")
+
+
+def pool_report(report: PoolReport) -> Iterator[RenderableType]:
+    """Draws the report of a rehearsal of a warm pool."""
+    evidence = report.evidence
+    for notification in evidence.notifications:
+        if notification.run == evidence.first.run and notification.status == "completed":
+            yield _heading("\nThe notification of the first job, as the subscriber got it")
+            yield _received(notification)
+            yield Text(f"Its dollars are of {price_list.ORIGIN}.", style="dim")
+    yield _heading("\nWhat a warm pool is for")
+    yield from map(_checked, report.checks)
+    yield Text()
+    if report.passed:
+        gain = evidence.first.seconds - evidence.second.seconds
+        yield _passed(f"The second job started {gain:.1f} s sooner, and each ending was notified once.")
+    else:
+        failed = sum(not check.passed for check in report.checks)
+        yield _failed(f"{failed} of {len(report.checks)} did not hold.")
+
+
+def _findings(report: InterruptionReport, *, notice: str, durable: str) -> Iterator[RenderableType]:
+    """Draws what a rehearsal found of any run: what was taken, the notification, the bill.
+
+    Args:
+        report: What it found.
+        notice: How an interruption is announced there.
+        durable: Where a checkpoint survives its machine.
+    """
+    yield ""
+    yield _heading("What was taken, and what it cost")
+    yield _losses(report.verdict.interruptions, announced=notice, durable=durable)
+    ending = next((n for n in report.notifications if n.run == report.run.run and n.status in ENDINGS), None)
+    if ending is not None:
+        yield from ("", _heading("The notification, as the subscriber got it"), _received(ending))
+    yield from ("", _heading("The bill"), bill(report.record, prices=f"of {price_list.ORIGIN}"))
+
+
+def _losses(interruptions: Sequence[Interruption], *, announced: str, durable: str) -> RenderableType:
+    if not interruptions:
+        return Text("nothing was taken", style="dim")
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for title in ("at step", "notice", durable, "resumed from", "done twice", "back after"):
+        table.add_column(title, justify="right")
+    for loss in interruptions:
+        table.add_row(
+            "?" if loss.at_step is None else str(loss.at_step),
+            announced if loss.notice else "none",
+            f"step {loss.durable_step}",
+            "?" if loss.resumed_from_step is None else f"step {loss.resumed_from_step}",
+            "?" if loss.steps_repeated is None else quantities.counted(loss.steps_repeated, "step"),
+            "never" if loss.seconds_to_resume is None else f"{loss.seconds_to_resume:.1f} s",
+        )
+    return table
+
+
+def _received(notification: ReceivedNotification) -> RenderableType:
+    """Draws a notification as its subscriber got it.
+
+    A bar at the left instead of a box: addresses stay whole, so that they can be copied.
+    """
+    lines = [
+        Text.assemble(("Subject: ", "dim"), (notification.subject, "bold")),
+        Text(),
+        *map(Text, notification.body.splitlines()),
+    ]
+    # A group: printed one by one, texts are joined to a new one that wraps.
+    return Group(*(Text.assemble(("  │ ", "dim"), line, no_wrap=True, overflow="ignore") for line in lines))
+
+
+def _recoveries(lives: Sequence[InstanceLife]) -> Table:
+    """One column for each instance: phases are many, and instances are few."""
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+    table.add_column("")
+    for life in lives:
+        table.add_column(life.zone, justify="right")
+    for phase in dict.fromkeys(phase for life in lives for phase in life.phases_s):
+        table.add_row(phase, *(f"{life.phases_s[phase]:.1f}" if phase in life.phases_s else "" for life in lives))
+    table.add_row("all", *(f"{sum(life.phases_s.values()):.1f}" for life in lives))
+    table.add_row("AWS calls", *(str(sum(life.calls.values())) for life in lives))
+    return table
+
+
+def _checked(check: Check) -> RenderableType:
+    """A mark, what should be, and below it what was."""
+    row = Table.grid(padding=(0, 1))
+    mark = Text("  ✓", style="green") if check.passed else Text("  ✗", style="red")
+    row.add_row(mark, Group(Text(check.expected), Text(check.found, style="dim")))
+    return row
+
+
+def _verdict(report: InterruptionReport) -> Iterator[RenderableType]:
+    """Whether the run kept what it had, and if not, why."""
+    verdict = report.verdict
+    if verdict.passed:
+        how = "bit for bit" if verdict.identical_to_uninterrupted else "value for value"
+        yield _passed(f"The final model equals, {how}, that of a run that was left alone.")
+        yield from (Text.assemble(("  ! ", "yellow"), remark) for remark in verdict.remarks)
+        return
+    if report.missing_module:
+        yield Text.assemble(("NOT JUDGED  ", "bold yellow"), "This job could not begin on this machine:")
+    elif verdict.unproven:
+        yield _failed("Nothing shows that this job survives on spot capacity:")
+    else:
+        yield _failed("This job would not survive on spot capacity:")
+    yield from (Text.assemble(("  - ", "red"), reason) for reason in verdict.reasons)
+
+
+def _heading(text: str) -> Text:
+    return Text(text, style="bold")
+
+
+def _passed(text: str) -> Text:
+    return Text.assemble(("PASS  ", "bold green"), text)
+
+
+def _failed(text: str) -> Text:
+    return Text.assemble(("FAIL  ", "bold red"), text)

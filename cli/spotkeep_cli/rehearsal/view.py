@@ -1,0 +1,113 @@
+"""Shows a rehearsal while it goes on: a line a stage, and a bar for the one at work."""
+
+from __future__ import annotations
+
+import enum
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from rich.console import Console
+
+    from spotkeep_cli.rehearsal.evidence import ReceivedNotification
+
+
+class Stage(enum.StrEnum):
+    """The stages of rehearsals, by the words a person reads."""
+
+    LOCAL_AWS = "local AWS"
+    BOOTSTRAP = "cdk bootstrap"
+    DEPLOY = "cdk deploy"
+    LAUNCH = "launch"
+    TRAINING = "training"
+    NOTIFICATIONS = "notifications"
+    FIRST_JOB = "first job"
+    NEXT_JOB = "next job"
+    EXTENSION = "extension"
+    REMINDER = "reminder"
+    EXPIRY = "expiry"
+    LEFT_ALONE = "left alone"
+    MOVE = "other zone"
+    RETURN = "same zone"
+    COMPLETION = "completion"
+
+
+_STAGE_WIDTH = max(len(stage.value) for stage in Stage)
+_LONGEST_TEXT = 44
+
+
+class RehearsalView(AbstractContextManager["RehearsalView"]):
+    """Shows a rehearsal at a terminal; without one, a plain line for each thing that happened.
+
+    Args:
+        console: Where it is shown.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+        if console.is_terminal and not console.is_dumb_terminal:
+            self._progress = Progress(
+                SpinnerColumn(),
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=None),
+                TextColumn("{task.fields[count]}"),
+                TextColumn("{task.fields[text]}"),
+                console=console,
+                transient=True,
+                expand=True,
+            )
+
+    def __enter__(self) -> RehearsalView:
+        if self._progress is not None:
+            self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def stage_started(self, stage: Stage) -> None:
+        """Shows that a stage begins."""
+        if self._progress is not None:
+            self._task = self._progress.add_task(stage.value.ljust(_STAGE_WIDTH), total=None, count="", text="")
+
+    def progress(self, *, done: int, total: int | None, text: str) -> None:
+        """Shows how far the stage at work is: `done` of `total` (None where that is unknown), and what it is at."""
+        if self._progress is not None and self._task is not None:
+            count = f"{done}/{total}" if total else ""
+            self._progress.update(self._task, completed=done, total=total, count=count, text=text[:_LONGEST_TEXT])
+
+    def stage_finished(self, stage: Stage, *, seconds: float, text: str) -> None:
+        """Shows that a stage ended, and what came of it."""
+        if self._progress is not None and self._task is not None:
+            self._progress.remove_task(self._task)
+            self._task = None
+        name = stage.value.ljust(_STAGE_WIDTH)
+        self._line(Text.assemble(("✓ ", "green"), (name, "bold"), f"  {seconds:5.1f} s  ", (text, "dim")))
+
+    def note(self, text: str) -> None:
+        """Shows something that happened within a stage."""
+        self._below(text, style="yellow")
+
+    def job_said(self, line: str) -> None:
+        """Shows a line that the training script printed."""
+        self._below(line, style="dim")
+
+    def notification_received(self, notification: ReceivedNotification) -> None:
+        """Shows that the subscriber got a notification."""
+        self._below(notification.subject, style="dim")
+
+    def _below(self, text: str, *, style: str) -> None:
+        self._line(Text.assemble("  ", " " * _STAGE_WIDTH, "  ", (text, style)))
+
+    def _line(self, line: Text) -> None:
+        self._console.print(line, highlight=False, soft_wrap=True)

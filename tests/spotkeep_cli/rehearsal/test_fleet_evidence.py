@@ -1,0 +1,66 @@
+"""An instance's life: EC2's word on when and why, its own on the steps."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from spotkeep_cli.rehearsal.evidence import Ending
+from spotkeep_cli.rehearsal.fleet_evidence import InstanceLife, instance_life, printed_events
+
+
+def line(event: str, time: float, **fields: Any) -> str:
+    return "spotkeep-event: " + json.dumps({"event": event, "time": time, **fields})
+
+
+PHASES = {"volume": 2.0, "restore": 1.5}
+CONSOLE = "\n".join(
+    [
+        "volume: Ready(volume=vol-1)",
+        line("resume", 104.5, step=50),
+        line(
+            "instance-first-step", 105.0, step=51, phases={"volume": 2.0, "restore": 1.5}, calls={"ec2:AttachVolume": 1}
+        ),
+        line("progress", 105.0, step=51, total_steps=200),
+        line("saved", 106.0, step=75),
+        line("progress", 107.0, step=80, total_steps=200),
+        'spotkeep-event: {"event": "progr',
+    ]
+)
+
+
+def life(console: str = CONSOLE, *, taken: bool = False, noticed: bool = False) -> InstanceLife:
+    return instance_life(
+        instance_id="i-1", zone="a", running_at=100.0, ended_at=110.0, taken=taken, noticed=noticed,
+        volume_id="vol-1", events=printed_events(console),
+    )  # fmt: skip
+
+
+def test_a_line_that_a_power_cut_cut_off_is_no_event() -> None:
+    assert [event["event"] for event in printed_events(CONSOLE)] == [
+        "resume", "instance-first-step", "progress", "saved", "progress",
+    ]  # fmt: skip
+
+
+def test_the_steps_are_those_that_it_told() -> None:
+    process = life().process
+    assert (process.resumed_from_step, process.last_step, process.saved_steps) == (50, 80, (75,))
+    assert process.durable_step == 75, "what is saved is on the volume, which outlives the instance"
+    assert process.started_at == 105.0
+
+
+def test_the_boot_is_what_is_left_of_the_time_until_the_first_step() -> None:
+    assert life().phases_s == {"boot": 1.5, "volume": 2.0, "restore": 1.5}
+    assert life().calls == {"ec2:AttachVolume": 1}
+
+
+def test_how_it_lost_its_capacity_is_ec2s_word() -> None:
+    assert life().ending is Ending.EXITED
+    assert life(noticed=True).ending is Ending.NOTICE
+    assert life(taken=True).ending is Ending.NO_NOTICE
+
+
+def test_an_instance_that_never_trained_has_no_phases() -> None:
+    silent = life("hello\n")
+    assert (silent.phases_s, silent.calls) == ({}, {})
+    assert silent.process.resumed_from_step is None

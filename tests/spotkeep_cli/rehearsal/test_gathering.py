@@ -1,0 +1,91 @@
+"""Evidence joins what the training service saw of a process with what the process logged while it lived."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+
+import pytest
+
+from spotkeep_cli.rehearsal.evidence import Ending
+from spotkeep_cli.rehearsal.gathering import durable_step, model_files_of, process_life, step_of_manifest
+from spotkeep_jobs.facts.job_events import JobEvent, JobEventKind
+from spotkeep_local.lifecycle import LocalAws
+from spotkeep_local.training.facts import ProcessLifetime
+
+
+def lifetime(**fields: object) -> ProcessLifetime:
+    return ProcessLifetime(**{"pid": 1, "identity": "now", "started_at": 100.0, "ended_at": 110.0, **fields})  # type: ignore[arg-type]
+
+
+def saved(step: int, *, at: float) -> JobEvent:
+    return JobEvent(kind=JobEventKind.SAVED, at=at, step=step)
+
+
+@pytest.mark.parametrize(
+    ("fields", "ending"),
+    [
+        ({"interrupted": True, "notice": True, "signal": "SIGTERM"}, Ending.NOTICE),
+        ({"interrupted": True, "notice": False, "signal": "SIGKILL"}, Ending.NO_NOTICE),
+        ({"signal": "SIGTERM"}, Ending.STOPPED),
+        ({"exit_code": 1}, Ending.EXITED),
+    ],
+)
+def test_the_service_says_how_a_process_ended(fields: dict[str, object], ending: Ending) -> None:
+    assert process_life(lifetime(**fields), []).ending is ending
+
+
+def test_a_life_keeps_only_the_checkpoints_that_were_saved_while_it_lived() -> None:
+    events = [saved(20, at=99.0), saved(40, at=101.0), saved(60, at=110.0), saved(80, at=111.0)]
+    assert process_life(lifetime(), events).saved_steps == (40, 60)
+
+
+def test_the_newest_manifest_in_s3_is_what_was_durable() -> None:
+    files = (
+        "step-20/manifest.json",
+        "step-40/manifest.json",
+        "step-60/tensors.bin",
+        "step-60/notes/manifest.json.part",
+    )
+    assert process_life(lifetime(stored_files=files), []).durable_step == 40
+    assert process_life(lifetime(stored_files=("model.pth",)), []).durable_step == 0
+
+
+def test_a_checkpoint_with_a_file_that_was_not_sent_was_not_durable() -> None:
+    stored = ("step-20/manifest.json", "step-20/data.bin", "step-40/manifest.json")
+    assert durable_step(stored_files=stored, unsent_files=("step-40/data.bin",)) == 20
+
+
+def test_checkpoints_of_the_scripts_own_format_were_durable_once_there_was_time_to_upload_them() -> None:
+    events = [saved(20, at=103.0), saved(40, at=107.9), saved(60, at=108.1)]
+    own_format = {"stored_files": ("model.pth",), "unsent_files": ("model.pth",)}
+    assert process_life(lifetime(uploads=3, **own_format), events).durable_step == 40
+    assert process_life(lifetime(uploads=0, **own_format), events).durable_step == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("step-7/manifest.json", 7),
+        ("step-0000120/manifest.json", 120),
+        ("rank-0/step-9/manifest.json", 9),
+        ("step-7/manifest.json.sagemaker-uploading", 0),
+        ("step-x/manifest.json", 0),
+    ],
+)
+def test_a_manifest_names_its_step(name: str, step: int) -> None:
+    assert step_of_manifest(name) == step
+
+
+def test_the_files_of_a_model_are_those_of_its_archive(local_aws: LocalAws) -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        entry = tarfile.TarInfo("./weights.npy")
+        entry.size = 3
+        archive.addfile(entry, io.BytesIO(b"abc"))
+    s3 = local_aws.session().client("s3")
+    s3.create_bucket(Bucket="models")
+    s3.put_object(Bucket="models", Key="run/model.tar.gz", Body=packed.getvalue())
+    (name, file), *others = model_files_of("s3://models/run/model.tar.gz", s3).items()
+    assert (name, file.size_bytes, others) == ("weights.npy", 3, [])
+    assert model_files_of(None, s3) == {}

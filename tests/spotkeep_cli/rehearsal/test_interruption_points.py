@@ -1,0 +1,29 @@
+"""`--interrupt-at` understands a share, a step and a time, and says so when it does not understand."""
+
+from __future__ import annotations
+
+import pytest
+
+from spotkeep_cli.errors import UsageError
+from spotkeep_cli.rehearsal.interruption_points import read_interruptions
+
+
+def test_a_share_a_step_and_a_time() -> None:
+    share, step, time = read_interruptions(["40%", "120", "1.5s"], notice=False)
+    assert share.at_fraction == pytest.approx(0.4)
+    assert step.at_step == 120
+    assert time.at_seconds == pytest.approx(1.5)
+    assert not any(point.notice for point in (share, step, time))
+
+
+def test_with_no_points_both_kinds_of_loss_are_rehearsed() -> None:
+    first, second = read_interruptions([], notice=True)
+    assert (first.notice, second.notice) == (True, False)
+    assert (first.at_fraction or 0) < (second.at_fraction or 0)
+
+
+@pytest.mark.parametrize("point", ["", "forty", "0%", "100%", "-1", "12.5", "0", "40 %%"])
+def test_anything_else_is_refused_with_an_example(point: str) -> None:
+    with pytest.raises(UsageError, match="takes a share of the steps") as refused:
+        read_interruptions([point], notice=True)
+    assert "--interrupt-at 25%" in refused.value.hint

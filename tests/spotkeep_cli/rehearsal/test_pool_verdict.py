@@ -1,0 +1,85 @@
+"""What speaks against a rehearsed pool: each check fails for its own reason and no other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from spotkeep_cli.rehearsal.evidence import ReceivedNotification
+from spotkeep_cli.rehearsal.pool_verdict import JobStart, PoolEvidence, judge_pool
+from spotkeep_jobs.facts.record import Cost, Pool, PoolTraits, Run
+from spotkeep_jobs.facts.states import PoolEndReason, PoolState
+
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def a_pool(run: str, **fields: Any) -> Pool:
+    traits = PoolTraits(role_arn="role", instance_type="ml.m5.large", instance_count=1, volume_size_gb=30)
+    facts: dict[str, Any] = {
+        "run": run, "attempt": 1, "name": "digits", "job_name": f"{run}-1", "traits": traits, "kept_since": NOON,
+        "keep_alive_seconds": 30, "kept_until": NOON + timedelta(seconds=30), "chain_since": NOON,
+    }  # fmt: skip
+    return Pool(**facts | fields)
+
+
+def a_head(run: str, *, idle_seconds: float = 5.0) -> Run:
+    cost = Cost(
+        billed_seconds=10, training_seconds=10, waited_seconds=0, redone_steps=0, redone_seconds=0,
+        restart_overhead_seconds=0, clean_on_demand_seconds=10, saved_seconds=0, saved_percent=0, aws_saved_percent=0,
+        idle_pool_seconds=idle_seconds,
+    )  # fmt: skip
+    return Run(
+        run=run, name="digits", capacity="on-demand", instance_type="ml.m5.large", job_name=f"{run}-1",
+        created_at=NOON, updated_at=NOON, checkpoint_uri="s3://b/c/", output_prefix="s3://b/o/", token="t", request={},
+        cost=cost,
+    )  # fmt: skip
+
+
+def a_notification(run: str, status: str, body: str = "") -> ReceivedNotification:
+    return ReceivedNotification(run=run, status=status, subject=status, body=body, received_at="")
+
+
+COMPLETED = a_notification("first", "completed", "Warm pool\n spotkeep launch job.yaml --like first")
+REMINDER = a_notification("next", "pool-expiring")
+EXPIRY = a_notification("next", "pool-expired")
+GOOD = PoolEvidence(
+    first=JobStart(run="first", job_name="first-1", took_over=None, seconds=4.0),
+    second=JobStart(run="next", job_name="next-1", took_over="first-1", seconds=2.0),
+    first_pool=a_pool("first", state=PoolState.REUSED, reused_by="next-1"),
+    second_pool=a_pool("next", state=PoolState.ENDED, end_reason=PoolEndReason.EXPIRED),
+    first_run=a_head("first"),
+    second_run=a_head("next"),
+    extended_seconds=10.0,
+    asked_seconds=10.0,
+    notifications=[COMPLETED, a_notification("next", "completed"), REMINDER, EXPIRY],
+)
+
+
+def test_a_pool_that_did_all_it_is_for_passes() -> None:
+    assert all(check.passed for check in judge_pool(GOOD))
+
+
+@pytest.mark.parametrize(
+    ("changes", "failing"),
+    [
+        ({"notifications": [a_notification("first", "completed"), REMINDER, EXPIRY]}, {0}),
+        ({"notifications": [COMPLETED, COMPLETED, REMINDER, EXPIRY]}, {0}),
+        ({"first_pool": a_pool("first", state=PoolState.REUSED, reused_by="stranger")}, {1}),
+        ({"second": JobStart(run="next", job_name="next-1", took_over=None, seconds=2.0)}, {1}),
+        ({"second": JobStart(run="next", job_name="next-1", took_over="first-1", seconds=4.0)}, {2}),
+        ({"extended_seconds": 0.0}, {3}),
+        ({"notifications": [COMPLETED, EXPIRY]}, {4}),
+        ({"notifications": [COMPLETED, EXPIRY, REMINDER]}, {4}),
+        ({"notifications": [COMPLETED, REMINDER, REMINDER, EXPIRY]}, {4}),
+        ({"notifications": [COMPLETED, REMINDER, EXPIRY, EXPIRY]}, {5}),
+        ({"notifications": [COMPLETED, REMINDER]}, {5}),
+        ({"notifications": [COMPLETED, REMINDER, EXPIRY, a_notification("first", "pool-expired")]}, {5}),
+        ({"first_run": a_head("first", idle_seconds=0)}, {6}),
+    ],
+)
+def test_what_did_not_hold_is_named(changes: dict[str, Any], failing: set[int]) -> None:
+    checks = judge_pool(replace(GOOD, **changes))
+    assert {number for number, check in enumerate(checks) if not check.passed} == failing

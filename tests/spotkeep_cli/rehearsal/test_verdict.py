@@ -1,0 +1,252 @@
+"""The verdict is measured: each way a run can fall short is a reason, and a run that kept everything has none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeep_cli.rehearsal.evidence import (
+    Ending,
+    FileComparison,
+    ModelFile,
+    ProcessLife,
+    ReceivedNotification,
+    RunEvidence,
+    ValueDifference,
+)
+from spotkeep_cli.rehearsal.verdict import Verdict, checkpoint_interval_steps, interruptions_of, judge
+
+MODEL = {"weights.npy": ModelFile(sha256="aa", size_bytes=400), "bias.npy": ModelFile(sha256="bb", size_bytes=100)}
+OTHER = ModelFile(sha256="cc", size_bytes=100)
+
+
+def life(
+    *,
+    ending: Ending = Ending.EXITED,
+    resumed_from: int | None = 0,
+    last: int | None = 100,
+    saved: tuple[int, ...] = (),
+    durable: int = 0,
+    started_at: float = 0.0,
+) -> ProcessLife:
+    return ProcessLife(
+        started_at=started_at,
+        ended_at=started_at + 10,
+        ending=ending,
+        resumed_from_step=resumed_from,
+        last_step=last,
+        saved_steps=saved,
+        durable_step=durable,
+    )
+
+
+def run_of(*lives: ProcessLife, name: str = "digits-1", state: str = "COMPLETED") -> RunEvidence:
+    return RunEvidence(run=name, state=state, failure=None, attempts=1, lives=lives, model_files=MODEL)
+
+
+def ending_of(run: str, status: str = "completed") -> ReceivedNotification:
+    return ReceivedNotification(run=run, status=status, subject="done", body="", received_at="2026-11-21T00:00:00Z")
+
+
+REFERENCE = run_of(life(saved=(20, 40, 60, 80, 100)), name="digits-reference")
+NOTIFICATIONS = [ending_of("digits-1"), ending_of("digits-reference")]
+KEPT = run_of(
+    life(ending=Ending.NO_NOTICE, last=47, saved=(20, 40), durable=40),
+    life(ending=Ending.NOTICE, resumed_from=40, last=71, saved=(60, 71), durable=71, started_at=15),
+    life(resumed_from=71, saved=(80, 100), durable=100, started_at=30),
+)
+
+
+def reasons(
+    run: RunEvidence,
+    *,
+    planned: int = 2,
+    notifications: list[ReceivedNotification] = NOTIFICATIONS,
+    compared: tuple[FileComparison, ...] = (),
+) -> str:
+    verdict = judge(
+        planned_interruptions=planned, run=run, reference=REFERENCE, notifications=notifications, compared=compared
+    )
+    assert verdict.passed == (not verdict.reasons)
+    return "\n".join(verdict.reasons)
+
+
+def test_a_run_that_kept_everything_passes() -> None:
+    verdict = judge(planned_interruptions=2, run=KEPT, reference=REFERENCE, notifications=NOTIFICATIONS)
+    assert verdict.reasons == ()
+    assert verdict.identical_to_uninterrupted
+    assert [(i.at_step, i.notice, i.resumed_from_step, i.steps_repeated) for i in verdict.interruptions] == [
+        (47, False, 40, 7),
+        (71, True, 71, 0),
+    ]
+    assert verdict.interruptions[0].seconds_to_resume == 5
+
+
+def test_a_script_that_ignores_its_checkpoints_fails_though_its_model_is_the_same() -> None:
+    forgetful = run_of(
+        life(ending=Ending.NO_NOTICE, last=47, saved=(20, 40), durable=40),
+        life(resumed_from=0, saved=(20, 40, 100)),
+    )
+    assert "does not load what it saved" in reasons(forgetful, planned=1)
+
+
+def test_a_script_that_never_saves_fails() -> None:
+    careless = run_of(life(ending=Ending.NO_NOTICE, last=47), life(resumed_from=0))
+    assert "no checkpoint was ever saved" in reasons(careless, planned=1)
+
+
+def test_a_script_that_says_nothing_of_its_steps_fails() -> None:
+    silent = run_of(life(ending=Ending.NO_NOTICE, resumed_from=None, last=None), life(resumed_from=None, last=None))
+    assert "nothing shows that it resumed" in reasons(silent, planned=1)
+
+
+def test_an_interruption_that_never_happened_fails() -> None:
+    assert "2 interruption(s) were planned and 0 happened" in reasons(run_of(life()))
+
+
+def test_a_different_model_names_the_files_and_values_that_differ() -> None:
+    drifted = replace(KEPT, model_files={**MODEL, "bias.npy": OTHER})
+    drift = ValueDifference(
+        name="fc.bias", what=None, values=1_200, changed=1_100, largest=0.0123, largest_relative=0.25, not_finite=2
+    )
+    worse = replace(drift, name="fc.weight", what="has the shape 2x3, not 3x2")
+    found = reasons(
+        drifted,
+        compared=(FileComparison(name="bias.npy", compared=9, differing=7, differences=(worse, drift)),),
+    )
+    assert (
+        "differs from the uninterrupted run's in bias.npy (7 of 9 tensors and values: fc.weight has the shape 2x3, not"
+        " 3x2, fc.bias in 1,100 of 1,200 values by at most 0.0123, relatively 0.25, 2 by NaN or infinity, and 5"
+        " more): something that training depends on is not in the checkpoint" in found
+    )
+
+
+def judged(ours: dict[str, ModelFile], theirs: dict[str, ModelFile], *compared: FileComparison) -> Verdict:
+    return judge(
+        planned_interruptions=2,
+        run=replace(KEPT, model_files=ours),
+        reference=replace(REFERENCE, model_files=theirs),
+        notifications=NOTIFICATIONS,
+        compared=compared,
+    )
+
+
+def test_other_bytes_that_hold_the_same_values_pass() -> None:
+    verdict = judged({**MODEL, "bias.npy": OTHER}, MODEL, FileComparison(name="bias.npy", compared=1))
+    assert verdict.passed
+    assert (verdict.identical_to_uninterrupted, verdict.equal_to_uninterrupted) == (False, True)
+    assert verdict.remarks == ()
+
+
+def test_a_file_that_cannot_be_compared_is_a_remark_and_no_reproach() -> None:
+    verdict = judged(
+        {**MODEL, "bias.npy": OTHER}, MODEL, FileComparison(name="bias.npy", incomparable="it is a secret")
+    )
+    assert verdict.passed
+    assert verdict.remarks == ("bias.npy differs and cannot be compared by value: it is a secret",)
+
+
+def test_a_model_of_which_most_cannot_be_compared_does_not_pass_and_is_not_accused() -> None:
+    verdict = judged({**MODEL, "weights.npy": OTHER}, {**MODEL, "weights.npy": OTHER}, FileComparison(name="a"))
+    assert verdict.passed
+    for ours in ({"model.pkl": OTHER}, {"model.pkl": OTHER, "labels.npy": MODEL["bias.npy"]}):
+        verdict = judged(ours, {**ours, "model.pkl": MODEL["weights.npy"]})
+        (reason,) = verdict.reasons
+        assert reason.startswith(
+            "whether the final model equals the uninterrupted run's is not shown: model.pkl differs"
+        )
+        assert "not in the checkpoint" not in reason
+        assert not verdict.equal_to_uninterrupted
+        assert verdict.unproven
+
+
+def test_a_file_that_only_one_run_has_is_lost_unless_a_number_in_its_name_is_all() -> None:
+    verdict = judged(MODEL, {**MODEL, "best.npy": OTHER})
+    assert "only digits-reference has best.npy in its model" in verdict.reasons[0]
+    verdict = judged({**MODEL, "events.17.9": OTHER}, {**MODEL, "events.18.11": OTHER})
+    assert verdict.passed
+    assert [remark.split(" ")[0] for remark in verdict.remarks] == ["events.17.9", "events.18.11"]
+
+
+def test_a_missing_model_fails() -> None:
+    assert "no model was uploaded by digits-1" in reasons(replace(KEPT, model_files={}))
+
+
+def test_a_run_that_did_not_complete_says_why() -> None:
+    failed = replace(KEPT, state="FAILED", failure="AlgorithmError: exit code 1")
+    assert "ended as FAILED, not COMPLETED: AlgorithmError: exit code 1" in reasons(failed)
+
+
+@pytest.mark.parametrize("times", [0, 2])
+def test_an_ending_not_told_exactly_once_fails(times: int) -> None:
+    notifications = [ending_of("digits-1")] * times + [ending_of("digits-reference")]
+    assert f"the ending of digits-1 was told {times} times" in reasons(KEPT, notifications=notifications)
+
+
+@given(at=st.integers(1, 10_000), repeated=st.integers(0, 500))
+def test_with_notice_one_repeated_step_is_the_most(at: int, repeated: int) -> None:
+    resumed = max(0, at - repeated)
+    noticed = run_of(life(ending=Ending.NOTICE, last=at, saved=(resumed,), durable=resumed), life(resumed_from=resumed))
+    assert ("where one is the most" in reasons(noticed, planned=1)) == (at - resumed > 1)
+
+
+@given(interval=st.integers(1, 200), into=st.integers(0, 600))
+def test_without_notice_one_interval_is_the_most(interval: int, into: int) -> None:
+    killed = run_of(
+        life(ending=Ending.NO_NOTICE, last=interval + into, saved=(interval,), durable=interval),
+        life(resumed_from=interval),
+    )
+    assert ("more than the checkpoint interval" in reasons(killed, planned=1)) == (into > interval)
+
+
+def test_what_was_saved_but_not_uploaded_is_not_held_against_the_script() -> None:
+    uploading = run_of(
+        life(ending=Ending.NO_NOTICE, last=41, saved=(20, 40), durable=20),
+        life(resumed_from=20, saved=(40, 60, 80, 100)),
+    )
+    assert reasons(uploading, planned=1) == ""
+
+
+def test_the_interval_is_the_longest_distance_between_checkpoints() -> None:
+    assert checkpoint_interval_steps(KEPT) == 20
+    assert checkpoint_interval_steps(run_of(life())) is None
+
+
+def test_a_loss_without_a_next_life_has_no_resume() -> None:
+    (only,) = interruptions_of(run_of(life(ending=Ending.NO_NOTICE)))
+    assert only.resumed_from_step is None
+    assert only.steps_repeated is None
+    assert only.seconds_to_resume is None
+
+
+WITHOUT_TORCH = (
+    "AlgorithmError: python train.py exited with code 1:\nTraceback (most recent call last):\n"
+    "    import torch.nn\nModuleNotFoundError: No module named 'torch.nn', exit code: 1"
+)
+
+
+def failed(run: RunEvidence, failure: str = WITHOUT_TORCH) -> RunEvidence:
+    return replace(run, state="FAILED", failure=failure, model_files={})
+
+
+def test_a_package_that_is_not_installed_is_no_verdict_on_the_script() -> None:
+    verdict = judge(planned_interruptions=2, run=failed(KEPT), reference=failed(REFERENCE), notifications=NOTIFICATIONS)
+    assert (verdict.missing_module, verdict.passed) == ("torch", False)
+    (reason,) = verdict.reasons
+    assert "the script imports 'torch'" in reason
+
+
+def test_a_module_that_only_the_interrupted_run_lacks_is_one() -> None:
+    verdict = judge(planned_interruptions=2, run=failed(KEPT), reference=REFERENCE, notifications=NOTIFICATIONS)
+    assert verdict.missing_module is None
+    assert "ended as FAILED" in verdict.reasons[0]
+
+
+def test_so_is_every_other_failure() -> None:
+    both = [failed(run, "AlgorithmError: KeyError: 'model'") for run in (KEPT, REFERENCE)]
+    verdict = judge(planned_interruptions=2, run=both[0], reference=both[1], notifications=NOTIFICATIONS)
+    assert verdict.missing_module is None
+    assert len(verdict.reasons) > 1
