@@ -18,10 +18,10 @@ from spotkeep_constructs.instance_log import grant_read_instance_log, group_name
 from spotkeep_constructs.interruption_drill import InterruptionDrill
 from spotkeep_constructs.job_events import JobEvents
 from spotkeep_constructs.job_function import JobFunction
-from spotkeep_constructs.leftover_alarms import LeftoverAlarms
-from spotkeep_constructs.leftover_sweep import LeftoverSweep
 from spotkeep_constructs.notification_dead_letters import NotificationDeadLetters
 from spotkeep_constructs.notification_topics import NotificationTopics
+from spotkeep_constructs.orphan_alarms import OrphanAlarms
+from spotkeep_constructs.orphan_sweep import OrphanSweep
 from spotkeep_constructs.reconciliation import Reconciliation
 from spotkeep_constructs.run_shutdown import RunShutdown
 from spotkeep_constructs.training_jobs import TrainingJobs
@@ -156,21 +156,21 @@ class EventsStack(Stack):
             training_jobs.grant_track(function.role)
             self.topics.grant_publish_notifications(function.role)
             dead_letters.grant_put(function.role)
-            # The next rung of a ladder; launches and stops that the launcher could not finish.
+            # The next fallback of a ladder; launches and stops that the launcher could not finish.
             training_jobs.grant_launch(function.role, execution_roles=jobs.execution_roles)
             jobs.bundle.grant_keep(function.role)
             training_jobs.grant_keep_alive(function.role)
             watch.let_schedule(function)
             if settings.encrypt_training_volumes:
                 storage.checkpoints.grant_encrypt_volumes(function.role)
-        LeftoverSweep(
+        OrphanSweep(
             self,
-            "LeftoverSweep",
+            "OrphanSweep",
             reconciler=self.reconciler,
             jobs=training_jobs,
             checkpoints=storage.checkpoints,
             schedule_group=watch.group_name,
-            removes=settings.leftovers == "remove",
+            removes=settings.orphans == "remove",
             orphaned_checkpoints_days=settings.orphaned_checkpoints_days,
             isolated_teams=settings.isolated_teams,
         )
@@ -213,13 +213,13 @@ class EventsStack(Stack):
             events=job_events.queue,
             dead_letters=dead_letters,
         )
-        leftover_alarms = LeftoverAlarms(
+        orphan_alarms = OrphanAlarms(
             self,
-            "LeftoverAlarms",
+            "OrphanAlarms",
             topic=self.topics.operations,
             reconciler=self.reconciler,
-            most_found=settings.leftovers_alarm_count,
-            most_usd_per_hour=settings.leftovers_alarm_usd_per_hour,
+            most_found=settings.orphans_alarm_count,
+            most_usd_per_hour=settings.orphans_alarm_usd_per_hour,
         )
         drill = (
             InterruptionDrill(
@@ -243,7 +243,7 @@ class EventsStack(Stack):
                 deliverers=[self.tracker, self.warm_pools, self.reconciler],
                 functions=functions,
                 dead_letters=dead_letters,
-                alarms=[*alarms.alarms, *leftover_alarms.alarms],
+                alarms=[*alarms.alarms, *orphan_alarms.alarms],
             )
         self.connection = Connection(
             self,

@@ -496,7 +496,7 @@ class Settings(BaseModel):
     pool_idle_limit_usd: Annotated[float | None, Unset] = Field(
         default=None, gt=0, description="a warm pool whose idle time has cost more is ended; never when left out"
     )
-    leftovers: Literal["remove", "report"] = Field(
+    orphans: Literal["remove", "report"] = Field(
         default="remove",
         description="whether what belongs to no live run is removed by rule (remove), or only reported (report)",
     )
@@ -506,10 +506,10 @@ class Settings(BaseModel):
         description="days after its last use when what is stored for a run that is in the table no more is removed; "
         "never when left out",
     )
-    leftovers_alarm_count: int = Field(
+    orphans_alarm_count: int = Field(
         default=20, ge=0, description="more findings than so many, for hours, alarm the operators"
     )
-    leftovers_alarm_usd_per_hour: float = Field(
+    orphans_alarm_usd_per_hour: float = Field(
         default=1.0, gt=0, description="what is left over and costs so much an hour, for hours, alarms the operators"
     )
     isolated_teams: Annotated[tuple[TeamName, ...], Listed] = Field(

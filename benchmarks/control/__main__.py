@@ -30,7 +30,7 @@ def main() -> int:
         status.update(f"reconciling {options.runs:,} runs and {options.pools:,} warm pools")
         results["reconciled"] = measures.reconciled(runs=options.runs, pools=options.pools)
         results["reconciled_late"] = measures.reconciled(runs=options.runs, pools=options.pools, unseen=True)
-        status.update(f"looking for leftovers beside {options.runs:,} runs")
+        status.update(f"looking for orphans beside {options.runs:,} runs")
         results["looked"] = measures.looked(runs=options.runs, pools=options.pools)
         status.update(f"sending {options.notifications:,} notifications")
         results["told"] = measures.told(notifications=options.notifications, failing=options.failing)
@@ -75,7 +75,7 @@ def _targets(results: dict[str, Measured]) -> Table:
         },
         "looked": ", ".join(
             f"{sum(look['calls'].values())} calls in {look['seconds']:,} s"
-            for look in (results["looked"].figures["in_order"], results["looked"].figures["much_left_over"])
+            for look in (results["looked"].figures["in_order"], results["looked"].figures["much_orphaned"])
         ),
         "told": "{lost} lost, {doubled} doubled, {sends_that_failed} sends failed, {sweeps} sweeps".format(
             **results["told"].figures

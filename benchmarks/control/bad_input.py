@@ -25,7 +25,7 @@ from launcher import handler as launcher_handler
 from reconciler import handler as reconciler_handler
 from reconciler.housekeeping import Housekept
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.facts.states import NotificationKind
+from spotkeep_jobs.record.states import NotificationKind
 from tracker import handler as tracker_handler
 from tracker.hints import TRAINING_JOB_CHANGED, TUNING_JOB_CHANGED
 from warm_pools import handler as warm_pools_handler

@@ -18,11 +18,11 @@ from datetime import timedelta
 from typing import Any, Final
 
 from benchmarks.control.story import TIMEOUT_SECONDS, ControlPlaneStory
-from spotkeep_jobs.actions.outbox import STALE_AFTER
-from spotkeep_jobs.decisions.training_job_request import DEPLOYMENT_TAG, RUN_VARIABLE
-from spotkeep_jobs.facts.leftover_findings import Outcome
-from spotkeep_jobs.facts.record import Notification
-from spotkeep_jobs.facts.states import NotificationKind
+from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_VARIABLE
+from spotkeep_jobs.notifications.outbox import STALE_AFTER
+from spotkeep_jobs.record.orphan_findings import Outcome
+from spotkeep_jobs.record.record import Notification
+from spotkeep_jobs.record.states import NotificationKind
 from tests.models.faults import client_error
 from tests.models.sagemaker import NOON, ModelJob
 from tracker import handler as tracker_handler
@@ -215,7 +215,7 @@ def reconciled(*, runs: int, pools: int = 0, unseen: bool = False) -> Measured:
 
 
 def looked(*, runs: int, pools: int = 0) -> Measured:
-    """A look for leftovers in an account that is in order, and in one where much is not, under a slow SageMaker.
+    """A look for orphans in an account that is in order, and in one where much is not, under a slow SageMaker.
 
     Args:
         runs: How many runs are in flight.
@@ -241,9 +241,9 @@ def looked(*, runs: int, pools: int = 0) -> Measured:
     much = _looked(stage)
     limit = TIMEOUT_SECONDS["reconciler"]
     return Measured(
-        figures={"runs": runs, "pools": pools, "in_order": in_order, "left_over": LEFT_OVER, "much_left_over": much},
+        figures={"runs": runs, "pools": pools, "in_order": in_order, "orphaned": LEFT_OVER, "much_orphaned": much},
         kept=in_order["seconds"] < limit / 2 and much["seconds"] < limit,
-        target=f"a look for leftovers beside {runs:,} runs in flight and {pools:,} warm pools: half an invocation of "
+        target=f"a look for orphans beside {runs:,} runs in flight and {pools:,} warm pools: half an invocation of "
         f"{limit} s when nothing is left over, one when {LEFT_OVER} jobs and {LEFT_OVER} prefixes are",
     )
 

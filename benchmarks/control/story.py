@@ -4,10 +4,10 @@ A step is something a user asks for, something that happens to a job, an event t
 or never), a sweep, time that passes, or one of the functions' processes that is held between two calls, meets a
 throttle, or dies. What must hold (the promises of the project's design):
 
-I1  At most one live job writes a lineage, and it is the current attempt of a run that has not ended.
+I1  At most one live job writes a checkpoint prefix, and it is the current attempt of a run that has not ended.
 I4  Each ending is told once; nothing is told twice, but where a deliverer was hit between publishing and recording.
-I6  No job lives whose run has ended; no run that has ended holds a lineage. A look for leftovers removes nothing that a
-    live run has, and nobody else's.
+I6  No job lives whose run has ended; no run that has ended holds a checkpoint lock. The search for orphans removes
+    nothing that a live run has, and nobody else's.
 I8  What an ended run was billed, and which steps it trained twice, is what happened.
 
 After one quiet reconciliation and a quiet look the record equals what happened, nothing is left to tell, and nothing is
@@ -29,30 +29,30 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from launcher import handler as launcher_handler
 from reconciler.handler import reconciler_on
-from spotkeep_jobs.actions.launch import Launcher, LaunchUnfinishedError
-from spotkeep_jobs.actions.outbox import Outbox
-from spotkeep_jobs.actions.pool_watch import PoolWatch
-from spotkeep_jobs.actions.run_observer import RunObserver
-from spotkeep_jobs.actions.tuning_jobs import SageMakerTuningJobs, TuningObserver
-from spotkeep_jobs.aws.dead_notification_queue import SqsDeadNotificationQueue
-from spotkeep_jobs.aws.metric_log import MetricLog
-from spotkeep_jobs.aws.notification_topic import SnsNotificationTopic
-from spotkeep_jobs.aws.run_table import RunTable
-from spotkeep_jobs.aws.run_table_errors import RunChangedError
-from spotkeep_jobs.aws.sagemaker_api import SageMakerTrainingJobs
-from spotkeep_jobs.aws.scheduler_api import EventBridgeSchedules, ScheduleTarget
-from spotkeep_jobs.decisions.deployment import Deployment
-from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.decisions.training_job_request import DEPLOYMENT_TAG, RUN_VARIABLE, JobPlatform
+from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
+from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG, RUN_VARIABLE, JobPlatform
+from spotkeep_jobs.cost.known_prices import KnownPrices
+from spotkeep_jobs.document.deployment import Deployment
+from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.errors import AwsBusyError, RequestRefusedError
-from spotkeep_jobs.facts.leftover_findings import GRACE, Kind, LookReport
-from spotkeep_jobs.facts.record import Attempt, JobUsage, Run
-from spotkeep_jobs.facts.states import EndReason, NotificationKind, NotificationState, PoolState, RunState
-from spotkeep_jobs.functions.leftover_wiring import sources_of
+from spotkeep_jobs.functions.orphan_wiring import sources_of
 from spotkeep_jobs.functions.tracking_functions import Tracking
-from spotkeep_jobs.leftovers.sources import Surroundings
-from spotkeep_jobs.leftovers.watch import LeftoverWatch
-from spotkeep_jobs.prices.known import KnownPrices
+from spotkeep_jobs.notifications.dead_notification_queue import SqsDeadNotificationQueue
+from spotkeep_jobs.notifications.notification_topic import SnsNotificationTopic
+from spotkeep_jobs.notifications.outbox import Outbox
+from spotkeep_jobs.orphans.sources import Surroundings
+from spotkeep_jobs.orphans.watch import OrphanWatch
+from spotkeep_jobs.pools.pool_watch import PoolWatch
+from spotkeep_jobs.pools.scheduler_api import EventBridgeSchedules, ScheduleTarget
+from spotkeep_jobs.record.orphan_findings import GRACE, Kind, LookReport
+from spotkeep_jobs.record.record import Attempt, JobUsage, Run
+from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.record.run_table_errors import RunChangedError
+from spotkeep_jobs.record.states import EndReason, NotificationKind, NotificationState, PoolState, RunState
+from spotkeep_jobs.runs.launch import Launcher, LaunchUnfinishedError
+from spotkeep_jobs.runs.metric_log import MetricLog
+from spotkeep_jobs.runs.reconcile import RunObserver
+from spotkeep_jobs.runs.tuning_jobs import SageMakerTuningJobs, TuningObserver
 from tests.models.account import Account
 from tests.models.faults import Fault, Process
 from tests.models.s3 import BUCKET
@@ -284,7 +284,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         self._invoke("reconciler", self._sweep, skew=skew, hold=hold, trouble=trouble)
 
     @rule(skew=skews, hold=pauses, trouble=troubles)
-    def a_look_for_leftovers_begins(self, skew: int, hold: int | None, trouble: tuple[int, Fault] | None) -> None:
+    def a_look_for_orphans_begins(self, skew: int, hold: int | None, trouble: tuple[int, Fault] | None) -> None:
         self._invoke(_LOOK, self._look, skew=skew, hold=hold, trouble=trouble)
 
     # What becomes of processes that are held
@@ -407,7 +407,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
         self.happenings["quiet reconciliations"] += 1
         self.steps_since_quiet = 0
         self._record_equals_what_happened()
-        self._nothing_is_left_over()
+        self._nothing_is_orphaned()
 
     def teardown(self) -> None:
         """Every story ends quietly."""
@@ -440,8 +440,8 @@ class ControlPlaneStory(RuleBasedStateMachine):
 
     def _i1_one_writer(self, runs: dict[str, Run]) -> None:
         live = [job for job in self.service.launched if job.live]
-        lineages = [job.lineage for job in live]
-        assert len(set(lineages)) == len(lineages), f"two live jobs write one lineage: {[job.name for job in live]}"
+        prefixes = [job.checkpoint_uri for job in live]
+        assert len(set(prefixes)) == len(prefixes), f"two live jobs write one prefix: {[job.name for job in live]}"
         for job in live:
             head = runs[job.run]
             assert head.job_name == job.name, f"{job.name} lives, but the run's job is {head.job_name}"
@@ -465,8 +465,8 @@ class ControlPlaneStory(RuleBasedStateMachine):
             if job.live:
                 assert not runs[job.run].state.ended, f"{job.name} lives, but its run is {runs[job.run].state}"
         for run in runs.values():
-            owner = self.record.lineage_owner(run.checkpoint_uri)
-            assert (owner == run.run) == (not run.state.ended), f"{run.run} is {run.state}; its lineage is {owner}'s"
+            owner = self.record.checkpoint_lock_owner(run.checkpoint_uri)
+            assert (owner == run.run) == (not run.state.ended), f"{run.run} is {run.state}; the lock is {owner}'s"
 
     def _i8_honest_bill(self, run: Run) -> None:
         jobs = self._jobs_of(run)
@@ -513,7 +513,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             notification_id = f"{name}/{_ENDINGS[state]}/{attempt}"
             assert self.service.published[notification_id] >= 1, f"never told: {notification_id}"
 
-    def _nothing_is_left_over(self) -> None:
+    def _nothing_is_orphaned(self) -> None:
         """What no live run has is gone, once it has been so for its grace."""
         now = self.service.now()
         for name, job in self.service.jobs.items():
@@ -666,7 +666,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
             checkpoint_bucket=BUCKET,
             fleets=None,
         )
-        watch = LeftoverWatch(
+        watch = OrphanWatch(
             table=self.table, sources=sources, removes=True, clock=self.service.clock, every=BETWEEN_LOOKS
         )
         return watch.look_if_due()
@@ -690,7 +690,7 @@ class ControlPlaneStory(RuleBasedStateMachine):
                 raise process.error
             failures = getattr(process.answer, "failures", None) or {}
             if isinstance(process.answer, LookReport):
-                self.happenings["looks for leftovers"] += 1
+                self.happenings["looks for orphans"] += 1
                 failures = process.answer.unreadable | {
                     each.finding.subject: each.problem for each in process.answer.handled if each.problem is not None
                 }

@@ -20,7 +20,7 @@ from spotkeep_constructs.training_bundle import bundle_bytes
 from spotkeep_fleet.record import FleetRecord, opened
 from spotkeep_fleet.tags import ATTEMPT_TAG, CHECKPOINTS_TAG, DEPLOYMENT_TAG, RUN_TAG
 from spotkeep_fleet.user_data import BootInputs, user_data
-from spotkeep_jobs.fleets.records import DynamoFleetRecords
+from spotkeep_jobs.backends.ec2.records import DynamoFleetRecords
 from spotkeep_local.ec2.market import PoolChange
 from spotkeep_local.fleet_control import FleetControl
 

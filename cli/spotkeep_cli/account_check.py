@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from spotkeep_cli.quotas import Quota
     from spotkeep_cli.service_roles import ServiceRole
-    from spotkeep_jobs.facts.leftover_findings import Finding, LookReport
-    from spotkeep_jobs.facts.record import Run
+    from spotkeep_jobs.record.orphan_findings import Finding, LookReport
+    from spotkeep_jobs.record.record import Run
 
 RUNS_LOOKED_AT: Final = 50
 """Of so many of the newest runs the instance types matter."""

@@ -13,19 +13,19 @@ from spotkeep_cli.own_training_jobs import OwnTrainingJobs
 from spotkeep_cli.quotas import read_quotas
 from spotkeep_cli.service_roles import read_service_roles
 from spotkeep_fleet.service_roles import DRILL_SERVICE_ROLES, FLEET_SERVICE_ROLES
-from spotkeep_jobs.fleets.ec2_api import BotoEc2Api
-from spotkeep_jobs.fleets.records import DynamoFleetRecords
-from spotkeep_jobs.fleets.sweep import FleetSweep, Retention
-from spotkeep_jobs.functions.leftover_wiring import sources_of
-from spotkeep_jobs.leftovers.sources import Surroundings
-from spotkeep_jobs.leftovers.watch import look_at
-from spotkeep_jobs.prices.known import KnownPrices
+from spotkeep_jobs.backends.ec2.ec2_api import BotoEc2Api
+from spotkeep_jobs.backends.ec2.records import DynamoFleetRecords
+from spotkeep_jobs.backends.ec2.sweep import FleetSweep, Retention
+from spotkeep_jobs.cost.known_prices import KnownPrices
+from spotkeep_jobs.functions.orphan_wiring import sources_of
+from spotkeep_jobs.orphans.sources import Surroundings
+from spotkeep_jobs.orphans.watch import look_at
 
 if TYPE_CHECKING:
     from spotkeep_cli.aws_calls import ClientFactory, Connection
     from spotkeep_cli.quotas import Quota
-    from spotkeep_jobs.aws.run_table import RunTable
-    from spotkeep_jobs.facts.leftover_findings import Finding
+    from spotkeep_jobs.record.orphan_findings import Finding
+    from spotkeep_jobs.record.run_table import RunTable
 
 
 def check_account(

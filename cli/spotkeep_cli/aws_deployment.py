@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from spotkeep_cli.aws_calls import ClientFactory, Connection, translated_aws_errors
 from spotkeep_cli.deployment import ConnectionOptions, LogLine
 from spotkeep_cli.launcher_calls import DirectInvocation, LauncherCall, UrlCall, ask_until_answered
-from spotkeep_jobs.aws.run_table import RunTable
-from spotkeep_jobs.aws.training_logs import LOG_GROUP
+from spotkeep_jobs.progress.training_logs import LOG_GROUP
+from spotkeep_jobs.record.run_table import RunTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from spotkeep_cli.deployment import DeadLetters, Drill, RunReader, StoredObjects
     from spotkeep_cli.launcher_calls import FunctionUrl
     from spotkeep_cli.run_storage import StoredVersion
-    from spotkeep_jobs.facts.record import Backend
+    from spotkeep_jobs.record.record import Backend
 
 
 class AwsDeployment:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from spotkeep_cli.dead_letters import DeadLetter
     from spotkeep_cli.drill.recovery import Look
     from spotkeep_cli.run_storage import StoredVersion
-    from spotkeep_jobs.facts.price_book import PriceBook
-    from spotkeep_jobs.facts.record import Attempt, Backend, Notification, Plan, Pool, Run, TimelineEntry
-    from spotkeep_jobs.facts.states import RunState
+    from spotkeep_jobs.record.price_book import PriceBook
+    from spotkeep_jobs.record.record import Attempt, Backend, Notification, Plan, Pool, Run, TimelineEntry
+    from spotkeep_jobs.record.states import RunState
 
     # Named here because `RunReader.list` hides the builtin within its class.
     Runs = list[Run]
@@ -128,7 +128,7 @@ class Drill(Protocol):
 
 
 class RunReader(Protocol):
-    """The run table, as far as the commands read it. `spotkeep_jobs.aws.run_table.RunTable` is one."""
+    """The run table, as far as the commands read it. `spotkeep_jobs.record.run_table.RunTable` is one."""
 
     def get(self, run: str) -> Run | None:
         """One run's head."""

@@ -17,7 +17,7 @@ CommandLineError          1  something unexpected
 ├── RehearsalFailedError 11  a rehearsal was judged, and did not pass
 ├── RehearsalNotJudgedError 12  a rehearsal could not be carried out to its verdict
 ├── DamagedCheckpointsError 13  a checkpoint is damaged
-├── LeftOverError        14  the account holds what belongs to no live run
+├── OrphanError        14  the account holds what belongs to no live run
 ├── DrillFailedError     15  a run whose instance was taken away on purpose did not come back
 └── MissingModuleError   16  a rehearsed script needs a Python module that is not installed here
 ```
@@ -173,7 +173,7 @@ class DamagedCheckpointsError(CommandLineError):
     exit_code = ExitCode.DAMAGED_CHECKPOINT
 
 
-class LeftOverError(CommandLineError):
+class OrphanError(CommandLineError):
     """The account holds what should not be there; what was found has been shown."""
 
     exit_code = ExitCode.LEFT_OVER

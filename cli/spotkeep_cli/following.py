@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from spotkeep_cli.errors import NoConnectionError, RunNotFoundError
-from spotkeep_jobs.facts.job_events import JobEvent, parse_line
+from spotkeep_jobs.progress.job_events import JobEvent, parse_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from spotkeep_cli.deployment import Deployment, JobLog, LogLine
-    from spotkeep_jobs.facts.record import Run, TimelineEntry
+    from spotkeep_jobs.record.record import Run, TimelineEntry
 
 LOST_CONNECTION_TRIES = 10
 """So many polls in a row may fail before following gives up; the run does not care."""

@@ -13,13 +13,13 @@ from spotkeep_cli.rendering.facts import facts
 from spotkeep_cli.rendering.follow_view import FollowView
 from spotkeep_cli.rendering.run_list import reason_text, state_text
 from spotkeep_cli.terminal import NextStep
-from spotkeep_jobs.facts.states import RunState
+from spotkeep_jobs.record.states import RunState
 
 if TYPE_CHECKING:
     from spotkeep_cli.deployment import Deployment
     from spotkeep_cli.seams import Invocation
     from spotkeep_cli.terminal import Terminal
-    from spotkeep_jobs.facts.record import Run
+    from spotkeep_jobs.record.record import Run
 
 
 def follow_to_the_end(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from spotkeep_cli.deployment import Deployment
     from spotkeep_cli.judgement import Judgement
     from spotkeep_cli.seams import Invocation
-    from spotkeep_jobs.facts.record import Attempt, Run
+    from spotkeep_jobs.record.record import Attempt, Run
     from spotkeep_planner.capacity_model import Spells
     from spotkeep_planner.planning import Knowledge, Plan
 
@@ -244,9 +244,13 @@ def types_of(request: Mapping[str, Any]) -> list[str]:
     """
     if not request.get("ladder"):
         return list(request.get("instance_types") or [request["instance_type"]])
-    rungs = request["ladder"]
-    spot = [rung for rung in rungs if rung.get("capacity", "spot") == "spot"] or rungs
-    return list(dict.fromkeys(each for rung in spot for each in rung.get("instance_types") or [rung["instance_type"]]))
+    fallbacks = request["ladder"]
+    spot = [fallback for fallback in fallbacks if fallback.get("capacity", "spot") == "spot"] or fallbacks
+    return list(
+        dict.fromkeys(
+            each for fallback in spot for each in fallback.get("instance_types") or [fallback["instance_type"]]
+        )
+    )
 
 
 def _deadline_s(request: Mapping[str, Any], *, now: datetime) -> float | None:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from spotkeep_cli.deployment import Deployment
     from spotkeep_cli.preparation import PreparedJob
-    from spotkeep_jobs.decisions.pool_matching import PoolMatch
     from spotkeep_jobs.errors import Problem
+    from spotkeep_jobs.pools.matching import PoolMatch
 
 PLACEHOLDER_BUCKET = "spotkeep-checkpoints"
 """Stands for the deployment's bucket while there is no deployment."""
@@ -75,8 +75,8 @@ def judge_by_launcher(deployment: Deployment, prepared: PreparedJob) -> Judgemen
 
 def judge_here(prepared: PreparedJob) -> Judgement:
     """Applies the launcher's rules without a deployment; what only a deployment knows is taken for granted."""
-    from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
-    from spotkeep_jobs.decisions.validation import validate
+    from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+    from spotkeep_jobs.document.validation import validate
 
     defaults = DeploymentDefaults(
         image=_SOME_IMAGE, instance_type=_SOME_INSTANCE_TYPE, fleet_instance_types=(_SOME_EC2_TYPE,)

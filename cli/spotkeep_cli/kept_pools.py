@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_jobs.decisions.pool_matching import Difference, PoolMatch
-from spotkeep_jobs.facts.record import Pool
+from spotkeep_jobs.pools.matching import Difference, PoolMatch
+from spotkeep_jobs.record.record import Pool
 
 if TYPE_CHECKING:
     from spotkeep_cli.job_file import JobDocument
-    from spotkeep_jobs.facts.record import Run
+    from spotkeep_jobs.record.record import Run
 
 LIKE_KEEP_ALIVE_SECONDS = 1800
 """What `--like` keeps the next pool for, when neither the job file nor the other run says."""

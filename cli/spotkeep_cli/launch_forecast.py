@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from spotkeep_cli.errors import CommandLineError
 from spotkeep_cli.rendering import quantities
-from spotkeep_jobs.decisions.steering import on_demand_at_the_latest
 from spotkeep_jobs.document.request import JobRequest
 from spotkeep_jobs.errors import Problem
+from spotkeep_jobs.runs.steering import on_demand_at_the_latest
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spotkeep_cli.terminal import NextStep
-from spotkeep_jobs.facts.states import RunState
+from spotkeep_jobs.record.states import RunState
 
 if TYPE_CHECKING:
     from spotkeep_cli.seams import Invocation
-    from spotkeep_jobs.facts.record import Run
+    from spotkeep_jobs.record.record import Run
 
 
 def steps_for_run(run: Run, *, invocation: Invocation, after: str) -> list[NextStep]:

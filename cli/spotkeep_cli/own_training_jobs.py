@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_jobs.aws.sagemaker_api import SageMakerTrainingJobs
-from spotkeep_jobs.decisions.training_job_request import DEPLOYMENT_TAG
+from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
+from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG
 from spotkeep_jobs.document.limits import MAX_WAIT_SECONDS
 from spotkeep_jobs.errors import AwsRefusedError
 
 if TYPE_CHECKING:
     from mypy_boto3_sagemaker.client import SageMakerClient
 
-    from spotkeep_jobs.facts.training_job import TrainingJob
+    from spotkeep_jobs.backends.job_view import TrainingJob
 
 _DENIED: Final = "AccessDeniedException"
 _LONGEST_JOB: Final = timedelta(seconds=MAX_WAIT_SECONDS)

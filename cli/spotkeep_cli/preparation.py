@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from spotkeep_cli.git_branch import pinned
 from spotkeep_cli.source_archive import SourceArchive, SourceError, pack_source
 from spotkeep_fleet.run_prefixes import run_prefix
-from spotkeep_jobs.decisions.training_job_request import run_id_for
+from spotkeep_jobs.backends.sagemaker.request import run_id_for
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.errors import Problem
 

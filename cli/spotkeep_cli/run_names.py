@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from spotkeep_cli.deployment import RunReader
-    from spotkeep_jobs.facts.record import Run
+    from spotkeep_jobs.record.record import Run
 
 LOOKED_AT = 500
 """Abbreviations are looked up among so many of the newest runs."""

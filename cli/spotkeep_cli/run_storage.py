@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from spotkeep_jobs.prices.storage_cost import storage_usd
+from spotkeep_jobs.cost.storage_cost import storage_usd
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from spotkeep_cli.run_storage import RunStorage
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from spotkeep_jobs.facts.record import Cost, Run
+    from spotkeep_jobs.record.record import Cost, Run
 
 NOBODY: Final = "(nobody)"
 """The owner of runs whose document names none."""

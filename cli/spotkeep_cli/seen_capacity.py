@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from spotkeep_jobs.facts.states import TimelineKind
+from spotkeep_jobs.record.states import TimelineKind
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.facts.record import TimelineEntry
+    from spotkeep_jobs.record.record import TimelineEntry
     from spotkeep_planner.history.own_runs import SeenSpell
 
 _GOT_CAPACITY = (TimelineKind.DOWNLOADING, TimelineKind.TRAINING, TimelineKind.RESUMED)

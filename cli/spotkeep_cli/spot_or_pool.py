@@ -18,7 +18,7 @@ from spotkeep_cli.rendering import quantities
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spotkeep_jobs.facts.record import Run
+    from spotkeep_jobs.record.record import Run
 
 NEW_HOST_START_SECONDS: Final = 176.0
 KEPT_HOST_START_SECONDS: Final = 70.0

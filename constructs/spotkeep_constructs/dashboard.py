@@ -167,13 +167,13 @@ class Dashboard(Construct):
             cloudwatch.GraphWidget(
                 title="Left over: what belongs to no live run",
                 left=[
-                    _of_function(reconciler, "LeftoversFound", "found", _ORANGE, statistic="Maximum"),
-                    _of_function(reconciler, "LeftoversRemoved", "removed", _GREEN, statistic="Maximum"),
+                    _of_function(reconciler, "OrphansFound", "found", _ORANGE, statistic="Maximum"),
+                    _of_function(reconciler, "OrphansRemoved", "removed", _GREEN, statistic="Maximum"),
                     _of_function(
-                        reconciler, "LeftoversNotRemoved", "could not be removed or read", _RED, statistic="Maximum"
+                        reconciler, "OrphansNotRemoved", "could not be removed or read", _RED, statistic="Maximum"
                     ),
                 ],
-                right=[_of_function(reconciler, "LeftoversUsdPerHour", "USD an hour", _BLUE, statistic="Maximum")],
+                right=[_of_function(reconciler, "OrphansUsdPerHour", "USD an hour", _BLUE, statistic="Maximum")],
                 left_y_axis=_FROM_ZERO,
                 right_y_axis=_FROM_ZERO,
                 width=24,

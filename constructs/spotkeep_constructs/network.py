@@ -18,7 +18,7 @@ class ExistingNetwork:
 
     Attributes:
         vpc_id: Its VPC.
-        subnet_ids: Subnets with a way to what instances call (`spotkeep_jobs.fleets.network`), one a zone.
+        subnet_ids: Subnets with a way to what instances call (`spotkeep_jobs.backends.ec2.network`), one a zone.
         availability_zones: The zones of the subnets, in the same order.
         security_group_id: Group for instances; one without ingress is created when left out.
     """

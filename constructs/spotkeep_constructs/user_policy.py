@@ -12,7 +12,7 @@ from spotkeep_constructs.connection import grant_read_connection
 from spotkeep_constructs.fleets import Fleets
 from spotkeep_constructs.instance_log import grant_read_instance_log
 from spotkeep_constructs.job_function import JobFunction
-from spotkeep_constructs.leftover_sweep import grant_look
+from spotkeep_constructs.orphan_sweep import grant_look
 from spotkeep_constructs.run_table import RunTable
 from spotkeep_constructs.statements import allow
 from spotkeep_constructs.training_jobs import TrainingJobs

@@ -15,8 +15,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from instance_credentials.decisions import InstanceFacts
 from spotkeep_fleet.run_session import PROOF_BODY, SESSION_SECONDS, RunSession
-from spotkeep_jobs.aws.temporary_errors import is_temporary
 from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
+from spotkeep_jobs.temporary_errors import is_temporary
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client

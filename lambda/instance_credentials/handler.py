@@ -15,7 +15,7 @@ from aws_lambda_powertools import Logger
 
 from instance_credentials.aws import Aws, Boto3Aws
 from instance_credentials.decisions import Refusal, instance_of, read_proof, session_of
-from spotkeep_jobs.aws.sagemaker_api import client_config
+from spotkeep_jobs.backends.sagemaker.api import client_config
 from spotkeep_jobs.errors import AwsBusyError
 from spotkeep_jobs.functions.tracing import traced
 

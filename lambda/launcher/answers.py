@@ -7,17 +7,17 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_jobs.decisions.warm_pool import idle_seconds, idle_usd
-from spotkeep_jobs.fleets.checks import as_documents
+from spotkeep_jobs.backends.ec2.checks import as_documents
+from spotkeep_jobs.pools.warm_pool import idle_seconds, idle_usd
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.actions.launch import Launched
-    from spotkeep_jobs.decisions.pool_matching import PoolMatch
-    from spotkeep_jobs.decisions.spending_limits import SpendingLimits
+    from spotkeep_jobs.backends.ec2.checks import Offer
     from spotkeep_jobs.document.request import JobRequest
+    from spotkeep_jobs.document.spending_limits import SpendingLimits
     from spotkeep_jobs.errors import RequestRefusedError
-    from spotkeep_jobs.facts.record import Pool, Run
-    from spotkeep_jobs.fleets.checks import Offer
+    from spotkeep_jobs.pools.matching import PoolMatch
+    from spotkeep_jobs.record.record import Pool, Run
+    from spotkeep_jobs.runs.launch import Launched
 
 Answer = dict[str, Any]
 

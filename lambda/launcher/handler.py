@@ -29,25 +29,25 @@ from launcher import answers
 from launcher.invocation import came_by_url, http_answer, read_invocation
 from launcher.plan import plan_of
 from launcher.settings import LauncherSettings
-from spotkeep_jobs.actions.launch import Fleets, Launcher, LaunchUnfinishedError
-from spotkeep_jobs.aws.run_table import RunTable
-from spotkeep_jobs.aws.run_table_errors import RunChangedError
-from spotkeep_jobs.aws.sagemaker_api import SageMakerTrainingJobs, client_config
-from spotkeep_jobs.aws.temporary_errors import is_temporary
-from spotkeep_jobs.aws.training_bundle import TrainingBundleStore
+from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs, client_config
+from spotkeep_jobs.backends.training_bundle import TrainingBundleStore
+from spotkeep_jobs.cost.known_prices import KnownPrices
 from spotkeep_jobs.document.durations import parse_duration
 from spotkeep_jobs.document.reading import nearest, shown
 from spotkeep_jobs.errors import AwsCallError, DurationError, Problem, RequestRefusedError
 from spotkeep_jobs.functions.fleet_wiring import fleet_parts
 from spotkeep_jobs.functions.tracing import traced
-from spotkeep_jobs.prices.known import KnownPrices
+from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.record.run_table_errors import RunChangedError
+from spotkeep_jobs.runs.launch import Fleets, Launcher, LaunchUnfinishedError
+from spotkeep_jobs.temporary_errors import is_temporary
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
-    from spotkeep_jobs.decisions.pool_matching import PoolMatch
     from spotkeep_jobs.document.request import JobRequest
-    from spotkeep_jobs.facts.caller import Caller
+    from spotkeep_jobs.pools.matching import PoolMatch
+    from spotkeep_jobs.record.caller import Caller
 
 logger = Logger(service=os.environ.get("POWERTOOLS_SERVICE_NAME", "launcher"))
 metrics = Metrics(

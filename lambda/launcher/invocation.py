@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from spotkeep_jobs.decisions.callers import unknown_caller
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.errors import Problem, RequestRefusedError
-from spotkeep_jobs.facts.caller import Caller
+from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.runs.callers import unknown_caller
 
 MOST_BODY_BYTES: Final = 1_048_576
 """More than any document that a run's record could hold: DynamoDB takes 400 kB an item."""

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from spotkeep_jobs.document.reading import shown
 from spotkeep_jobs.errors import Problem
-from spotkeep_jobs.facts.record import Plan
+from spotkeep_jobs.record.record import Plan
 from spotkeep_planner.steering.decision_table import DecisionTable
 
 MAX_PLAN_BYTES: Final = 65_536

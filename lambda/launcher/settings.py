@@ -6,11 +6,11 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, Json
 
-from spotkeep_jobs.decisions.callers import CallerRules
-from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.decisions.training_job_request import JobPlatform
+from spotkeep_jobs.backends.sagemaker.request import JobPlatform
+from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.functions.fleet_wiring import FleetSettings
 from spotkeep_jobs.functions.function_settings import FunctionSettings
+from spotkeep_jobs.runs.callers import CallerRules
 
 
 def _split(value: object) -> object:

@@ -18,24 +18,24 @@ from aws_lambda_powertools.metrics import MetricUnit
 
 from reconciler.housekeeping import Housekeeping, Housekept
 from reconciler.settings import ReconcilerSettings
-from spotkeep_jobs.actions.launch_completion import complete_launch
-from spotkeep_jobs.actions.reconciliation import (
+from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs, client_config
+from spotkeep_jobs.cost.price_list import AwsPriceList, endpoint_region
+from spotkeep_jobs.functions.orphan_wiring import sources_of
+from spotkeep_jobs.functions.tracing import traced
+from spotkeep_jobs.functions.tracking_functions import Tracking, wired
+from spotkeep_jobs.orphans.sources import Surroundings
+from spotkeep_jobs.orphans.watch import OrphanWatch
+from spotkeep_jobs.record.orphan_findings import LookReport, Outcome
+from spotkeep_jobs.runs.launch_completion import complete_launch
+from spotkeep_jobs.runs.reconciliation import (
     SEARCH_FROM,
     LaunchCompleter,
     Reconciler,
     Sweep,
     SweepFailedError,
 )
-from spotkeep_jobs.actions.shutdown import Alive, Shutdown
-from spotkeep_jobs.aws.sagemaker_api import SageMakerTrainingJobs, client_config
-from spotkeep_jobs.aws.stack_requests import CloudFormationStacks, stack_request
-from spotkeep_jobs.facts.leftover_findings import LookReport, Outcome
-from spotkeep_jobs.functions.leftover_wiring import sources_of
-from spotkeep_jobs.functions.tracing import traced
-from spotkeep_jobs.functions.tracking_functions import Tracking, wired
-from spotkeep_jobs.leftovers.sources import Surroundings
-from spotkeep_jobs.leftovers.watch import LeftoverWatch
-from spotkeep_jobs.prices.price_list import AwsPriceList, endpoint_region
+from spotkeep_jobs.stack_deletion.shutdown import Alive, Shutdown
+from spotkeep_jobs.stack_deletion.stack_requests import CloudFormationStacks, stack_request
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -55,7 +55,7 @@ def made_once() -> tuple[Tracking, Reconciler, Housekeeping, Shutdown]:
     settings = ReconcilerSettings.from_environment()
     parts = wired(settings)
     # The fleets' sweep does not only look: a deployment that removes nothing goes without, and is told once an hour.
-    sweeping = replace(parts, fleet_sweep=None) if settings.leftovers == "report" else parts
+    sweeping = replace(parts, fleet_sweep=None) if settings.orphans == "report" else parts
     return parts, reconciler_on(sweeping), housekeeping_on(parts, settings), shutdown_on(parts)
 
 
@@ -153,7 +153,7 @@ def housekeeping_on(parts: Tracking, settings: ReconcilerSettings) -> Housekeepi
         table=parts.table,
         prices=parts.prices,
         price_list=AwsPriceList(pricing),
-        leftovers=LeftoverWatch(
+        orphans=OrphanWatch(
             table=parts.table,
             sources=sources_of(
                 around=around,
@@ -164,7 +164,7 @@ def housekeeping_on(parts: Tracking, settings: ReconcilerSettings) -> Housekeepi
                 isolated_teams=settings.isolated_teams,
                 fleets=parts.fleet_sweep,
             ),
-            removes=settings.leftovers == "remove",
+            removes=settings.orphans == "remove",
             clock=parts.clock,
         ),
         clock=parts.clock,
@@ -213,7 +213,7 @@ def handler(event: object, context: LambdaContext) -> dict[str, Any]:
     _report(sweep)
     _report_prices(kept)
     if kept.look is not None:
-        _report_leftovers(kept.look)
+        _report_orphans(kept.look)
     if sweep.failures:
         raise SweepFailedError(sweep.failures)
     return {
@@ -225,7 +225,7 @@ def handler(event: object, context: LambdaContext) -> dict[str, Any]:
         "tuning_jobs": sweep.tuning_jobs,
         "notifications_sent": sweep.notifications_sent,
         "left": sweep.left,
-        "leftovers": None if kept.look is None else _counts(kept.look),
+        "orphans": None if kept.look is None else _counts(kept.look),
     }
 
 
@@ -248,7 +248,7 @@ def _report(sweep: Sweep) -> None:
         "NotificationDead": sweep.notifications_dead,
         "SweepFailures": len(sweep.failures),
         "SweepLeft": sweep.left,
-        "FleetLeftoversDeleted": sweep.swept_away,
+        "FleetOrphansDeleted": sweep.swept_away,
     }
     for name, count in counts.items():
         if not count and name != "RunsInFlight":
@@ -264,7 +264,7 @@ def _counts(look: LookReport) -> dict[str, int]:
     }
 
 
-def _report_leftovers(look: LookReport) -> None:
+def _report_orphans(look: LookReport) -> None:
     for each in look.handled:
         finding = each.finding
         say = logger.warning if finding.wrong else logger.info
@@ -279,17 +279,17 @@ def _report_leftovers(look: LookReport) -> None:
     for what, why in look.unreadable.items():
         logger.error("not looked at", what=what, problem=why)
     counts = {
-        "LeftoversFound": sum(each.finding.wrong for each in look.handled),
-        "LeftoversRemoved": look.count(Outcome.REMOVED),
-        "LeftoversUnreadable": len(look.unreadable),
+        "OrphansFound": sum(each.finding.wrong for each in look.handled),
+        "OrphansRemoved": look.count(Outcome.REMOVED),
+        "OrphansUnreadable": len(look.unreadable),
     }
     for name, count in counts.items():
         metrics.add_metric(name=name, unit=MetricUnit.Count, value=count)
     # These are seldom more than nothing, and each metric that has a value in an hour is billed for it.
     if not_removed := look.count(Outcome.FAILED) + len(look.unreadable):
-        metrics.add_metric(name="LeftoversNotRemoved", unit=MetricUnit.Count, value=not_removed)
+        metrics.add_metric(name="OrphansNotRemoved", unit=MetricUnit.Count, value=not_removed)
     if usd_per_hour := look.wrong_usd_per_hour:
-        metrics.add_metric(name="LeftoversUsdPerHour", unit=MetricUnit.NoUnit, value=usd_per_hour)
+        metrics.add_metric(name="OrphansUsdPerHour", unit=MetricUnit.NoUnit, value=usd_per_hour)
 
 
 if "AWS_LAMBDA_INITIALIZATION_TYPE" in os.environ:

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from spotkeep_jobs.prices.price_list import PricesNotReadError
+from spotkeep_jobs.cost.price_list import PricesNotReadError
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.aws.run_table import RunTable
-    from spotkeep_jobs.facts.leftover_findings import LookReport
-    from spotkeep_jobs.leftovers.watch import LeftoverWatch
-    from spotkeep_jobs.prices.known import KnownPrices
-    from spotkeep_jobs.prices.price_list import PriceList
+    from spotkeep_jobs.cost.known_prices import KnownPrices
+    from spotkeep_jobs.cost.price_list import PriceList
+    from spotkeep_jobs.orphans.watch import OrphanWatch
+    from spotkeep_jobs.record.orphan_findings import LookReport
+    from spotkeep_jobs.record.run_table import RunTable
 
 
 @dataclass(kw_only=True)
@@ -28,7 +28,7 @@ class Housekept:
     Attributes:
         prices_read: Whether AWS was asked for its prices.
         prices_unread: Why it could not answer; bills then say that a price is not known.
-        look: The look for leftovers; None when it was not due.
+        look: The look for orphans; None when it was not due.
         failures: What failed, and why.
     """
 
@@ -39,7 +39,7 @@ class Housekept:
 
 
 class Housekeeping:
-    """Prices and leftovers."""
+    """Prices and orphans."""
 
     def __init__(
         self,
@@ -47,13 +47,13 @@ class Housekeeping:
         table: RunTable,
         prices: KnownPrices,
         price_list: PriceList,
-        leftovers: LeftoverWatch,
+        orphans: OrphanWatch,
         clock: Callable[[], datetime],
     ) -> None:
         self._table = table
         self._prices = prices
         self._price_list = price_list
-        self._leftovers = leftovers
+        self._orphans = orphans
         self._clock = clock
 
     def keep_house(self, *, has_time: Callable[[], bool]) -> Housekept:
@@ -65,9 +65,9 @@ class Housekeeping:
         done = self.read_prices() if has_time() else Housekept()
         if has_time():
             try:
-                done.look = self._leftovers.look_if_due(has_time=has_time)
+                done.look = self._orphans.look_if_due(has_time=has_time)
             except Exception as error:  # noqa: BLE001 - told by the caller
-                done.failures["leftovers"] = f"{type(error).__name__}: {error}"
+                done.failures["orphans"] = f"{type(error).__name__}: {error}"
         return done
 
     def read_prices(self) -> Housekept:

@@ -16,7 +16,7 @@ class ReconcilerSettings(TrackingSettings):
     checkpoint_bucket: str
     isolated_teams: Json[tuple[str, ...]] = ()
     """Teams whose runs are stored apart."""
-    leftovers: Literal["remove", "report"] = "remove"
+    orphans: Literal["remove", "report"] = "remove"
     """Whether what belongs to no live run is removed by rule, or only reported."""
     orphaned_checkpoints_days: Annotated[int, Field(gt=0)] | None = None
     """How long after its last use what is stored for a run that is in the table no more is removed; None for never."""

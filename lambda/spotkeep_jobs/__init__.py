@@ -8,6 +8,6 @@
     functions  how a Lambda function is put together from all of it
 
 Three capabilities keep theirs together, each with its own facts, decisions and seam: `fleets` (EC2), `prices`,
-`leftovers`. The import contracts in pyproject.toml hold the arrows: each folder knows those above it in this list, and
+`orphans`. The import contracts in pyproject.toml hold the arrows: each folder knows those above it in this list, and
 no decision knows boto3.
 """

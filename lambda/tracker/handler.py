@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
-from spotkeep_jobs.actions.delivery_report import report_delivery
 from spotkeep_jobs.functions.tracing import traced
 from spotkeep_jobs.functions.tracking_functions import Tracking, TrackingSettings, wired
+from spotkeep_jobs.notifications.delivery_report import report_delivery
 from tracker.hints import Batch, Hint, NotAHintError, Subject, batch_of, hint_of
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
-    from spotkeep_jobs.actions.run_observer import Observation
+    from spotkeep_jobs.runs.reconcile import Observation
 
 _SERVICE: Final = os.environ.get("POWERTOOLS_SERVICE_NAME", "tracker")
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
-from spotkeep_jobs.actions.delivery_report import report_delivery
-from spotkeep_jobs.facts.states import PoolState
 from spotkeep_jobs.functions.tracing import traced
 from spotkeep_jobs.functions.tracking_functions import Tracking, TrackingSettings, wired
+from spotkeep_jobs.notifications.delivery_report import report_delivery
+from spotkeep_jobs.record.states import PoolState
 from warm_pools.firings import NotAFiringError, PoolFiring, firing_of
 
 if TYPE_CHECKING:

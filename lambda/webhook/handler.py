@@ -19,10 +19,10 @@ from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 from pydantic import SecretStr
 
-from spotkeep_jobs.aws.sagemaker_api import client_config
+from spotkeep_jobs.backends.sagemaker.api import client_config
 from spotkeep_jobs.errors import SpotkeepJobsError
-from spotkeep_jobs.facts.chat_text import chat_text
 from spotkeep_jobs.functions.tracing import traced
+from spotkeep_jobs.notifications.chat_text import chat_text
 from webhook.poster import NotDeliveredError, post
 from webhook.signature import HEADER, NOTIFICATION_HEADER, signature
 

@@ -48,7 +48,7 @@ def test_of_many_pools_a_sweep_describes_those_that_are_over() -> None:
 def test_a_look_at_an_account_in_order_describes_nothing() -> None:
     with measures.quiet():
         looked = measures.looked(runs=60, pools=5)
-    in_order, much = looked.figures["in_order"], looked.figures["much_left_over"]
+    in_order, much = looked.figures["in_order"], looked.figures["much_orphaned"]
     assert looked.kept
     assert (in_order["found"], in_order["unreadable"]) == (0, 0)
     calls = in_order["calls"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.control.story import ControlPlaneStory
-from spotkeep_jobs.facts.states import RunState
+from spotkeep_jobs.record.states import RunState
 from tests.models.faults import Process
 
 

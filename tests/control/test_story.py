@@ -21,14 +21,14 @@ from hypothesis.stateful import get_state_machine_test
 
 from benchmarks.control import story
 from benchmarks.control.story import ControlPlaneStory
-from spotkeep_jobs.actions import launch, launch_completion, run_observer
-from spotkeep_jobs.actions.reconciliation import Reconciler
-from spotkeep_jobs.aws import run_table
-from spotkeep_jobs.aws.run_table import RunTable
-from spotkeep_jobs.decisions import cost, ending, tracking, warm_pool
-from spotkeep_jobs.facts import leftover_findings
-from spotkeep_jobs.facts.states import RunState
-from spotkeep_jobs.leftovers import sources
+from spotkeep_jobs.cost import run_cost
+from spotkeep_jobs.orphans import sources
+from spotkeep_jobs.pools import warm_pool
+from spotkeep_jobs.record import orphan_findings, run_table
+from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.record.states import RunState
+from spotkeep_jobs.runs import ending, launch, launch_completion, reconcile, transition
+from spotkeep_jobs.runs.reconciliation import Reconciler
 
 ROOT = Path(__file__).parents[2]
 
@@ -66,26 +66,26 @@ def sent_notifications_are_offered_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RunTable, "mark_sent", lambda self, notification, **how: self.release_notification(notification))
 
 
-def endings_keep_their_lineage(patch: pytest.MonkeyPatch) -> None:
+def endings_keep_their_checkpoint_prefix(patch: pytest.MonkeyPatch) -> None:
     """A run that has ended goes on owning its checkpoints."""
     patch.setattr(run_table.RunChange, "ends_run", property(lambda change: False))
 
 
 def stops_are_only_recorded(patch: pytest.MonkeyPatch) -> None:
     """A user's stop whose launcher died is never told to SageMaker."""
-    patch.setattr(run_observer, "_asks_for_action", lambda run, attempt, job: False)
+    patch.setattr(reconcile, "_asks_for_action", lambda run, attempt, job: False)
     patch.setattr(launch_completion._Completion, "_stop", lambda self, head, attempt: head)
 
 
 def only_the_last_attempt_is_billed(patch: pytest.MonkeyPatch) -> None:
     """What earlier attempts cost is forgotten."""
-    patch.setattr(ending, "bill", lambda attempts, **how: cost.bill(attempts[-1:], **how))
+    patch.setattr(ending, "bill", lambda attempts, **how: run_cost.bill(attempts[-1:], **how))
 
 
 def idle_pools_cost_nothing(patch: pytest.MonkeyPatch) -> None:
     """How long a pool waited does not come onto the bill."""
     patch.setattr(warm_pool, "with_idle_time", lambda attempt, pool: attempt)
-    patch.setattr(tracking, "with_idle_time", lambda attempt, pool: attempt)
+    patch.setattr(transition, "with_idle_time", lambda attempt, pool: attempt)
 
 
 def sweeps_pass_pools_over(patch: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ def looks_do_not_read_the_record(patch: pytest.MonkeyPatch) -> None:
     """A job that is in progress belongs to no run, however young it is."""
     patch.setattr(RunTable, "heads_in_flight", lambda self: iter(()))
     patch.setattr(sources, "run_of_job", lambda job_name: None)
-    patch.setitem(leftover_findings.GRACE, leftover_findings.Kind.UNRECORDED_JOB, timedelta(0))
+    patch.setitem(orphan_findings.GRACE, orphan_findings.Kind.UNRECORDED_JOB, timedelta(0))
 
 
 def looks_do_not_ask_whose_objects_are(patch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def looks_do_not_ask_whose_objects_are(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sources, "_uses", lambda run, uri: False)
     patch.setattr(RunTable, "claim_for_removal", lambda self, uri, **how: True)
     patch.setattr(RunTable, "release_after_removal", lambda self, uri: None)
-    patch.setattr(sources.CheckpointLeftovers, "remove", lambda self, finding: self._objects.remove(
+    patch.setattr(sources.CheckpointOrphans, "remove", lambda self, finding: self._objects.remove(
         self._of_uri[finding.subject]))  # fmt: skip
 
 
@@ -126,8 +126,8 @@ def a_resume_does_not_look(patch: pytest.MonkeyPatch) -> None:
         return BEGIN_ATTEMPT(self, run=run.model_copy(update={"state": RunState.STOPPED}), **what)
 
     patch.setattr(RunTable, "begin_attempt", begin)
-    patch.setattr(RunTable, "_claim_lineage", lambda self, run: self._put({"pk": f"lineage#{run.checkpoint_uri}",
-                                                                           "sk": "claim", "run": run.run}))  # fmt: skip
+    patch.setattr(RunTable, "_take_checkpoint_lock", lambda self, run: self._put(
+        {"pk": f"checkpoint-lock#{run.checkpoint_uri}", "sk": "claim", "run": run.run}))  # fmt: skip
 
 
 BEGIN_ATTEMPT = RunTable.begin_attempt
@@ -137,7 +137,7 @@ BEGIN_ATTEMPT = RunTable.begin_attempt
     ("fault", "soon_found_from"),
     [
         (sent_notifications_are_offered_again, 1),
-        (endings_keep_their_lineage, 1),
+        (endings_keep_their_checkpoint_prefix, 1),
         (stops_are_only_recorded, 3),
         (only_the_last_attempt_is_billed, 4),
         (a_resume_does_not_look, 1),

@@ -21,8 +21,8 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.aws.run_table import RunTable
-from spotkeep_jobs.facts.record import Run
+from spotkeep_jobs.record.record import Run
+from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_local import cdk, lifecycle
 from spotkeep_local.control import LocalControl
 from spotkeep_local.options import ServerOptions

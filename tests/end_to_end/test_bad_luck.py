@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from spotkeep_jobs.facts.states import EndReason, RunState
+from spotkeep_jobs.record.states import EndReason, RunState
 from spotkeep_local.capacity import CapacityScript, EventFaults, Interruption
 
 if TYPE_CHECKING:
     from conftest import DeployedApp
 
-    from spotkeep_jobs.facts.record import Run
+    from spotkeep_jobs.record.record import Run
 
 _COUNT = """\
 import os, pathlib, sys, time

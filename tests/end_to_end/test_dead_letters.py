@@ -14,8 +14,8 @@ from spotkeep_cli.aws_deployment import AwsDeployment
 from spotkeep_cli.deployment import ConnectionOptions
 from spotkeep_cli.main import app
 from spotkeep_cli.seams import Seams
-from spotkeep_jobs.facts.record import Notification
-from spotkeep_jobs.facts.states import NotificationKind, NotificationState
+from spotkeep_jobs.record.record import Notification
+from spotkeep_jobs.record.states import NotificationKind, NotificationState
 
 if TYPE_CHECKING:
     from .conftest import DeployedApp

@@ -15,8 +15,8 @@ import pytest
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.record import FleetRecord, opened
 from spotkeep_fleet.tags import ATTEMPT_TAG, CHECKPOINTS_TAG, DEPLOYMENT_TAG, RUN_TAG
-from spotkeep_jobs.aws.training_bundle import TrainingBundleStore
-from spotkeep_jobs.fleets.records import DynamoFleetRecords
+from spotkeep_jobs.backends.ec2.records import DynamoFleetRecords
+from spotkeep_jobs.backends.training_bundle import TrainingBundleStore
 
 from .conftest import DeployedApp
 

@@ -8,7 +8,7 @@ import time
 import pytest
 from botocore.exceptions import ClientError
 
-from spotkeep_jobs.facts.states import EndReason, NotificationKind, RunState
+from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState
 from spotkeep_local import cdk
 
 from .conftest import CONTEXT, PROJECT, DeployedApp

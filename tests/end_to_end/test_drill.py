@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spotkeep_fleet.record import decode, fleet_key
-from spotkeep_jobs.facts.states import RunState
+from spotkeep_jobs.record.states import RunState
 
 if TYPE_CHECKING:
     from conftest import DeployedApp

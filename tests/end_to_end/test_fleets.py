@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spotkeep_fleet.tags import RUN_TAG
-from spotkeep_jobs.facts.states import EndReason, NotificationKind, RunState, TimelineKind
+from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, TimelineKind
 from spotkeep_local.fleet_control import FleetControl
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spotkeep_jobs.facts.states import EndReason, RunState, TimelineKind
+from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
 from spotkeep_local.capacity import CapacityScript
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def resumed_from(app: DeployedApp, run: str) -> list[int | None]:
 def test_no_capacity_on_spot_and_the_run_completes_on_demand(deployed_app: DeployedApp) -> None:
     job = counting(
         deployed_app, "10", capacity="auto", instance_types=["ml.m5.large", "ml.m5.xlarge"],
-        notify=["next-rung", "completed"],
+        notify=["next-fallback", "completed"],
     )  # fmt: skip
     scarce = CapacityScript(initial_wait_seconds=600, gives_up_after_seconds=0.5)
     deployed_app.control.script_capacity(run=job["run"], script=scarce)
@@ -63,7 +63,7 @@ def test_no_capacity_on_spot_and_the_run_completes_on_demand(deployed_app: Deplo
     assert [attempt.end_reason for attempt in attempts] == [EndReason.CAPACITY, EndReason.COMPLETED]
     assert [attempt.instance_type for attempt in attempts] == ["ml.m5.large", "ml.m5.xlarge"]
     assert [notification.kind.value for notification in deployed_app.runs.notifications(job["run"])] == [
-        "next-rung",
+        "next-fallback",
         "completed",
     ]
 

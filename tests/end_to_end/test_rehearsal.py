@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spotkeep_jobs.facts.states import RunState
+from spotkeep_jobs.record.states import RunState
 
 if TYPE_CHECKING:
     from conftest import DeployedApp

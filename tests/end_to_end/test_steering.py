@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spotkeep_jobs.decisions.steering import DECISION_INTERVAL_SECONDS, HANDOVER_SECONDS
-from spotkeep_jobs.facts.record import Run
-from spotkeep_jobs.facts.states import EndReason, RunState, TimelineKind
+from spotkeep_jobs.record.record import Run
+from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
+from spotkeep_jobs.runs.steering import DECISION_INTERVAL_SECONDS, HANDOVER_SECONDS
 from spotkeep_local.capacity import CapacityScript, Interruption
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def counting(app: DeployedApp, **fields: Any) -> dict[str, Any]:
         "name": "steered", "run": run, "command": "python count.py 30",
         "source": app.upload_source(run, {"count.py": _COUNT}), "environment": {"SPOTKEEP_PROGRESS_SECONDS": "0"},
         "instance_type": "ml.m5.large", "max_run": "10m", "work": f"{WORK_SECONDS}s", "restart": f"{RESTART_SECONDS}s",
-        "notify": ["completed", "next-rung"], **fields,
+        "notify": ["completed", "next-fallback"], **fields,
     }  # fmt: skip
 
 
@@ -80,7 +80,7 @@ def test_spot_that_never_comes_is_left_at_the_last_safe_moment(deployed_app: Dep
     texts = [entry.text for entry in deployed_app.runs.timeline(job["run"])]
     assert any(text.startswith("Attempt 2 looks for on-demand ml.m5.large: the last safe moment") for text in texts)
     assert [notification.kind.value for notification in deployed_app.runs.notifications(job["run"])] == [
-        "next-rung",
+        "next-fallback",
         "completed",
     ]
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spotkeep_jobs.facts.states import NotificationKind, NotificationState, PoolEndReason, PoolState
+from spotkeep_jobs.record.states import NotificationKind, NotificationState, PoolEndReason, PoolState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from conftest import DeployedApp
 
-    from spotkeep_jobs.facts.record import Notification, Pool
+    from spotkeep_jobs.record.record import Notification, Pool
 
 pytestmark = pytest.mark.long
 

@@ -36,10 +36,10 @@ EVERYTHING_SET: dict[str, Any] = {
     "pool_reminder_seconds": 300,
     "pool_idle_limit_seconds": 1200,
     "pool_idle_limit_usd": 2.5,
-    "leftovers": "remove",
+    "orphans": "remove",
     "orphaned_checkpoints_days": 400,
-    "leftovers_alarm_count": 5,
-    "leftovers_alarm_usd_per_hour": 0.25,
+    "orphans_alarm_count": 5,
+    "orphans_alarm_usd_per_hour": 0.25,
     "isolated_teams": ["vision", "speech"],
     "verify_callers": True,
     "team_members": {

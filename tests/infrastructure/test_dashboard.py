@@ -6,7 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_jobs.decisions.run_metrics import RunMetric
+from spotkeep_jobs.record.run_metrics import RunMetric
 
 from .conftest import ROOT
 

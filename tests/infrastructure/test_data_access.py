@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spotkeep_constructs.data_access import DataAccess
-from spotkeep_jobs.decisions.rules.access import may_read
+from spotkeep_jobs.document.rules.access import may_read
 
 from .conftest import EVERYTHING_SET, Templates
 from .test_permissions import Statement, listed, statements_of, text_of

@@ -186,7 +186,7 @@ def test_every_function_has_an_alarm_for_errors_and_one_for_lost_events(template
     watched = {
         (alarm["Properties"]["Namespace"], alarm["Properties"]["MetricName"], name[6:12]): alarm["Properties"]
         for name, alarm in alarms.items()
-        if not name.startswith(("AlarmsNotifications", "LeftoverAlarms"))
+        if not name.startswith(("AlarmsNotifications", "OrphanAlarms"))
     }
     waiting = watched.pop(("AWS/SQS", "ApproximateAgeOfOldestMessage", "Events"))
     assert set(watched) == {

@@ -21,8 +21,8 @@ from benchmarks.control.story import LARGEST_SKEW_SECONDS, TIMEOUT_SECONDS
 from spotkeep_constructs.errors import PropertyError
 from spotkeep_constructs.job_function import FunctionPlatform, JobFunction, code_bytes
 from spotkeep_constructs.training_bundle import bundle_bytes
-from spotkeep_jobs.actions.launch_completion import LAUNCH_SETTLES
-from spotkeep_jobs.actions.outbox import STALE_AFTER
+from spotkeep_jobs.notifications.outbox import STALE_AFTER
+from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
 
 from .conftest import EVERYTHING_SET, ROOT, synthesize
 
@@ -232,7 +232,7 @@ def test_the_environment_of_those_that_follow_jobs(templates: Templates, functio
         "SPOTKEEP_POOL_SCHEDULE_ROLE_ARN",
         "SPOTKEEP_POOL_SCHEDULE_DEAD_LETTER_ARN",
         "SPOTKEEP_WARM_POOLS_FUNCTION_ARN",
-        *(("SPOTKEEP_CHECKPOINT_BUCKET", "SPOTKEEP_LEFTOVERS") if function == "Reconciler" else ()),
+        *(("SPOTKEEP_CHECKPOINT_BUCKET", "SPOTKEEP_ORPHANS") if function == "Reconciler" else ()),
         *BUNDLE_VARIABLES,
         *FLEET_VARIABLES,
     }

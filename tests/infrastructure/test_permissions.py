@@ -16,7 +16,7 @@ from aws_cdk.assertions import Template
 
 from spotkeep_constructs.checkpoint_bucket import CheckpointBucket
 from spotkeep_constructs.errors import PropertyError
-from spotkeep_constructs.leftover_sweep import LeftoverSweep
+from spotkeep_constructs.orphan_sweep import OrphanSweep
 from spotkeep_constructs.statements import allow
 from spotkeep_constructs.training_jobs import TrainingJobs
 
@@ -71,7 +71,7 @@ TRACKING = {
     "scheduler:CreateSchedule",
     "sqs:SendMessage",
 }
-LOOKING_FOR_LEFTOVERS = {
+LOOKING_FOR_ORPHANS = {
     "sagemaker:Search",
     "sagemaker:ListTrainingJobs",
     "sagemaker:ListTags",
@@ -106,7 +106,7 @@ EXPECTED_ACTIONS = {
     "Reconciler": {
         *TRACKING,
         *LAUNCHING,
-        *LOOKING_FOR_LEFTOVERS,
+        *LOOKING_FOR_ORPHANS,
         "s3:GetBucketLocation",
         "s3:ListBucket",
         "scheduler:DeleteSchedule",
@@ -119,7 +119,7 @@ EXPECTED_ACTIONS = {
         *RUN_READING,
         *OBJECT_READING,
         *LOG_READING,
-        *(LOOKING_FOR_LEFTOVERS - {"sagemaker:Search"}),
+        *(LOOKING_FOR_ORPHANS - {"sagemaker:Search"}),
         "sqs:ChangeMessageVisibility",
         "sqs:DeleteMessage",
         "sqs:ReceiveMessage",
@@ -452,7 +452,7 @@ def test_a_function_that_acts_on_runs_touches_no_object_but_the_bundle(
     assert objects == {"s3:GetObject": ["<hash>.pyz", "bundles/*"], "s3:PutObject": ["bundles/<hash>/spotkeep.pyz"]}
 
 
-class TestLeftovers:
+class TestOrphans:
     def test_are_looked_for_by_their_names(self, templates: Templates) -> None:
         assert object_actions(templates, "Reconciler") == {
             "s3:GetBucketLocation",
@@ -483,7 +483,7 @@ class TestLeftovers:
         app = App(context=context_of_checkout(), outdir=str(tmp_path / "cdk.out"))
         stack = Stack(app, "Test")
         role = iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
-        LeftoverSweep(
+        OrphanSweep(
             stack,
             "Sweep",
             reconciler=SimpleNamespace(role=role, function=SimpleNamespace(add_environment=told.__setitem__)),  # type: ignore[arg-type]
@@ -501,7 +501,7 @@ class TestLeftovers:
             for action in listed(statement["Action"])
         }
         assert {action for action in actions if "Delete" in action} == deletes
-        assert told["SPOTKEEP_LEFTOVERS"] == ("remove" if removes else "report")
+        assert told["SPOTKEEP_ORPHANS"] == ("remove" if removes else "report")
         assert told["SPOTKEEP_ORPHANED_CHECKPOINTS_DAYS"] == "400"
 
     def test_prices_are_read_where_the_price_list_is(self, templates: Templates) -> None:

@@ -20,14 +20,14 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from launcher import handler as entry
-from spotkeep_jobs.actions.launch import Launched, LaunchUnfinishedError
-from spotkeep_jobs.decisions.pool_matching import PoolMatch
-from spotkeep_jobs.decisions.spending_limits import SpendingLimits
 from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.spending_limits import SpendingLimits
 from spotkeep_jobs.errors import AwsBusyError, Problem, RequestRefusedError
-from spotkeep_jobs.facts.caller import Caller
-from spotkeep_jobs.facts.record import Plan, Pool, PoolTraits, Run, RunGroup
-from spotkeep_jobs.facts.states import RunState
+from spotkeep_jobs.pools.matching import PoolMatch
+from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.record.record import Plan, Pool, PoolTraits, Run, RunGroup
+from spotkeep_jobs.record.states import RunState
+from spotkeep_jobs.runs.launch import Launched, LaunchUnfinishedError
 
 if TYPE_CHECKING:
     from mypy_boto3_sagemaker import SageMakerClient

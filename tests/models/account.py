@@ -61,7 +61,7 @@ class Account(SageMaker):
 
     def saved(self, job: ModelJob) -> None:
         """Writes the manifest of a job's checkpoint."""
-        folder = job.lineage.removeprefix(f"s3://{BUCKET}/")
+        folder = job.checkpoint_uri.removeprefix(f"s3://{BUCKET}/")
         self.objects.written[f"{folder}step-{job.position}/manifest.json"] = self.now()
 
     def __getattr__(self, method: str) -> Callable[..., Any]:

@@ -1,6 +1,6 @@
 """DynamoDB in memory: the five calls that the run table makes, with the conditions it uses.
 
-`tests/spotkeep_jobs/aws/test_run_table.py` runs every test against this and against the local AWS, so that it stays
+`tests/spotkeep_jobs/record/test_run_table.py` runs every test against this and against the local AWS, so that it stays
 true.
 """
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from spotkeep_jobs.decisions.training_job_request import DEPLOYMENT_TAG
-from spotkeep_jobs.facts.job_log import Extent
+from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG
+from spotkeep_jobs.progress.job_log import Extent
 from tests.models.faults import Called, Faults, client_error
 
 NOON: Final = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -38,7 +38,7 @@ class ModelJob:
     name: str
     request: Mapping[str, Any]
     created: float
-    lineage: str
+    checkpoint_uri: str
     run: str
     status: str = "InProgress"
     secondary: str = "Starting"
@@ -102,7 +102,7 @@ class SageMaker:
         without_quota: What the account may not use: an instance type (or "several"), and whether it is on spot.
         pools_have_quota: Whether a job that ends leaves its warm pool.
         replicas_lag: Whether answers are as old as they may be.
-        durable: The newest step in S3, by checkpoint prefix.
+        durable: The newest step in S3, by checkpoint_uri.
         highest: The highest step that was trained, by run.
         redone: How many steps were trained twice, by run.
         before_removal: Called with what is removed and its name, before it is.
@@ -182,7 +182,7 @@ class SageMaker:
         job.on_instances = True
         self._change(job, "Training", after=10)
         job.trained_seconds += 10
-        job.position = self.durable.get(job.lineage, 0)
+        job.position = self.durable.get(job.checkpoint_uri, 0)
         self.highest[job.run] = max(self.highest.get(job.run, job.position), job.position)
         self._log(job, "start")
         self._log(job, "resume", step=job.position)
@@ -197,7 +197,7 @@ class SageMaker:
             self.highest[job.run] = max(self.highest[job.run], job.position)
             self._log(job, "progress", step=job.position)
             if job.position % SAVE_EVERY_STEPS == 0:
-                self.durable[job.lineage] = job.position
+                self.durable[job.checkpoint_uri] = job.position
                 self.saved(job)
 
     def saved(self, job: ModelJob) -> None:
@@ -235,8 +235,10 @@ class SageMaker:
             "Environment": environment or {},
             "Tags": [{"Key": key, "Value": value} for key, value in (tags or {}).items()],
         }
-        lineage = f"s3://checkpoints/by-hand/{name}/"
-        job = ModelJob(name=name, request=request, created=self.seconds, lineage=lineage, run=name, by_hand=True)
+        checkpoint_uri = f"s3://checkpoints/by-hand/{name}/"
+        job = ModelJob(
+            name=name, request=request, created=self.seconds, checkpoint_uri=checkpoint_uri, run=name, by_hand=True
+        )
         self.jobs[name] = job
         self._change(job, "Training", after=0)
 
@@ -267,7 +269,7 @@ class SageMaker:
             name=name,
             request=request,
             created=self.seconds,
-            lineage=request["CheckpointConfig"]["S3Uri"],
+            checkpoint_uri=request["CheckpointConfig"]["S3Uri"],
             run=request["Environment"]["SPOTKEEP_RUN"],
         )
         job.keep_alive = request["ResourceConfig"].get("KeepAlivePeriodInSeconds", 0)

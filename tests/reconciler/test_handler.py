@@ -11,11 +11,11 @@ import pytest
 
 from reconciler import handler as entry
 from reconciler.housekeeping import Housekept
-from spotkeep_jobs.actions.reconciliation import Sweep, SweepFailedError
-from spotkeep_jobs.actions.shutdown import Alive
-from spotkeep_jobs.aws.stack_requests import stack_request
-from spotkeep_jobs.facts.leftover_findings import Finding, Handled, Kind, LookReport, Outcome, Rule
-from spotkeep_jobs.facts.stack_request import StackRequest
+from spotkeep_jobs.record.orphan_findings import Finding, Handled, Kind, LookReport, Outcome, Rule
+from spotkeep_jobs.record.stack_request import StackRequest
+from spotkeep_jobs.runs.reconciliation import Sweep, SweepFailedError
+from spotkeep_jobs.stack_deletion.shutdown import Alive
+from spotkeep_jobs.stack_deletion.stack_requests import stack_request
 
 
 @dataclass
@@ -101,7 +101,7 @@ def test_a_sweep_is_answered_with_what_it_did(monkeypatch: pytest.MonkeyPatch) -
     answer, reconciler = call(monkeypatch, Sweep(runs=3, changes=2, completed=1, pools=4, notifications_sent=1))
     assert answer == {
         "ok": True, "runs": 3, "changes": 2, "completed": 1, "pools": 4, "tuning_jobs": 0, "notifications_sent": 1,
-        "left": 0, "leftovers": None,
+        "left": 0, "orphans": None,
     }  # fmt: skip
     assert reconciler.had_time
 
@@ -179,7 +179,7 @@ def handled(outcome: Outcome, *, kind: Kind = Kind.UNRECORDED_JOB) -> Handled:
     return Handled(finding=finding, outcome=outcome)
 
 
-def test_what_was_left_over_is_counted_logged_and_measured(
+def test_what_was_orphaned_is_counted_logged_and_measured(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     look = LookReport(
@@ -189,12 +189,12 @@ def test_what_was_left_over_is_counted_logged_and_measured(
         unreadable={"schedules": "AccessDenied"},
     )
     answer, _ = call(monkeypatch, Sweep(), kept=Housekept(look=look))
-    assert answer["leftovers"] == {"found": 2, "wrong": 1, "removed": 1, "reported": 1}
+    assert answer["orphans"] == {"found": 2, "wrong": 1, "removed": 1, "reported": 1}
     said = capsys.readouterr().out.replace(" ", "")
-    assert '"LeftoversFound":[1.0]' in said
-    assert '"LeftoversRemoved":[1.0]' in said
-    assert '"LeftoversNotRemoved":[1.0]' in said, "what could not be looked at may hold anything"
-    assert '"LeftoversUsdPerHour":[0.23]' in said, "a pool that waits as it was asked to is not left over"
+    assert '"OrphansFound":[1.0]' in said
+    assert '"OrphansRemoved":[1.0]' in said
+    assert '"OrphansNotRemoved":[1.0]' in said, "what could not be looked at may hold anything"
+    assert '"OrphansUsdPerHour":[0.23]' in said, "a pool that waits as it was asked to is not left over"
     logged = [(record.levelname, record.msg) for record in caplog.records if "stray-1" in record.msg]
     assert logged == [
         ("WARNING", "training job stray-1 belongs to no run"),
@@ -208,9 +208,9 @@ def test_an_account_in_order_writes_no_metric_that_would_be_billed_for_nothing(
 ) -> None:
     call(monkeypatch, Sweep(), kept=Housekept(look=LookReport(begun_at=NOON, removes=True)))
     said = capsys.readouterr().out
-    assert "LeftoversFound" in said
-    assert "LeftoversNotRemoved" not in said
-    assert "LeftoversUsdPerHour" not in said
+    assert "OrphansFound" in said
+    assert "OrphansNotRemoved" not in said
+    assert "OrphansUsdPerHour" not in said
 
 
 def test_what_could_not_be_removed_is_counted_until_it_is(
@@ -218,7 +218,7 @@ def test_what_could_not_be_removed_is_counted_until_it_is(
 ) -> None:
     look = LookReport(begun_at=NOON, removes=True, handled=(handled(Outcome.FAILED), handled(Outcome.FAILED)))
     call(monkeypatch, Sweep(), kept=Housekept(look=look))
-    assert '"LeftoversNotRemoved":[2.0]' in capsys.readouterr().out.replace(" ", "")
+    assert '"OrphansNotRemoved":[2.0]' in capsys.readouterr().out.replace(" ", "")
 
 
 def test_prices_that_aws_does_not_tell_are_no_failure(
@@ -230,5 +230,5 @@ def test_prices_that_aws_does_not_tell_are_no_failure(
 
 
 def test_housekeeping_that_fails_fails_the_sweep_after_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SweepFailedError, match="leftovers: ClientError"):
-        call(monkeypatch, Sweep(), kept=Housekept(failures={"leftovers": "ClientError: no"}))
+    with pytest.raises(SweepFailedError, match="orphans: ClientError"):
+        call(monkeypatch, Sweep(), kept=Housekept(failures={"orphans": "ClientError: no"}))

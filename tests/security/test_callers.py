@@ -21,15 +21,15 @@ import pytest
 
 from launcher import handler as entry
 from launcher.invocation import MOST_BODY_BYTES
-from spotkeep_jobs.actions.launch import Launcher
-from spotkeep_jobs.aws.run_table import RunTable
-from spotkeep_jobs.decisions.callers import CallerRules
-from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.decisions.training_job_request import JobPlatform
+from spotkeep_jobs.backends.job_view import TrainingJob
+from spotkeep_jobs.backends.sagemaker.request import JobPlatform
+from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.errors import AwsRefusedError
-from spotkeep_jobs.facts.caller import Caller
-from spotkeep_jobs.facts.record import Run
-from spotkeep_jobs.facts.training_job import TrainingJob
+from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.record.record import Run
+from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.runs.callers import CallerRules
+from spotkeep_jobs.runs.launch import Launcher
 from tests.models.dynamodb import InMemoryDynamoDb
 
 from .policies import Policies

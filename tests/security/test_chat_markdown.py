@@ -19,12 +19,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_jobs.aws.notification_topic import chat_message_of, document_of
-from spotkeep_jobs.decisions.notifications.redaction import REDACTED, without_secrets
-from spotkeep_jobs.decisions.notifications.wording import quoted_reason
-from spotkeep_jobs.facts.chat_text import chat_text
-from spotkeep_jobs.facts.record import Notification
-from spotkeep_jobs.facts.states import NotificationKind
+from spotkeep_jobs.notifications.chat_text import chat_text
+from spotkeep_jobs.notifications.notification_topic import chat_message_of, document_of
+from spotkeep_jobs.notifications.texts.redaction import REDACTED, without_secrets
+from spotkeep_jobs.notifications.texts.wording import quoted_reason
+from spotkeep_jobs.record.record import Notification
+from spotkeep_jobs.record.states import NotificationKind
 from webhook.handler import notifications_of
 
 AT = datetime(2026, 11, 23, tzinfo=UTC)

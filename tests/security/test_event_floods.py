@@ -20,16 +20,16 @@ from typing import Any
 import pytest
 
 from launcher.answers import described
-from spotkeep_jobs.actions.launch_completion import LAUNCH_SETTLES
-from spotkeep_jobs.actions.reconciliation import Reconciler
-from spotkeep_jobs.actions.run_observer import MOST_UNFINISHED_LOOKS
-from spotkeep_jobs.aws.metric_log import MetricLog
-from spotkeep_jobs.aws.table_items import to_dynamodb
-from spotkeep_jobs.aws.training_logs import CloudWatchJobLogs
-from spotkeep_jobs.decisions.pool_rules import PoolRules
-from spotkeep_jobs.decisions.training_job_request import without_launch_id
-from spotkeep_jobs.facts.job_log import MOST_RESUMES, LogAccount
-from spotkeep_jobs.facts.states import RunState, TimelineKind
+from spotkeep_jobs.backends.sagemaker.request import without_launch_id
+from spotkeep_jobs.document.pool_rules import PoolRules
+from spotkeep_jobs.progress.job_log import MOST_RESUMES, LogAccount
+from spotkeep_jobs.progress.training_logs import CloudWatchJobLogs
+from spotkeep_jobs.record.states import RunState, TimelineKind
+from spotkeep_jobs.record.table_items import to_dynamodb
+from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
+from spotkeep_jobs.runs.metric_log import MetricLog
+from spotkeep_jobs.runs.reconcile import MOST_UNFINISHED_LOOKS
+from spotkeep_jobs.runs.reconciliation import Reconciler
 from tests.spotkeep_jobs.conftest import NOON, Make, World
 
 from .policies import ACCOUNT, REGION, Policies

@@ -18,20 +18,20 @@ from typing import Any
 import pytest
 
 from spotkeep_fleet.run_prefixes import run_prefix
-from spotkeep_jobs.actions.launch import Launcher
-from spotkeep_jobs.aws.run_table import RunTable
-from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.decisions.ladder import first_job
-from spotkeep_jobs.decisions.training_job_request import (
+from spotkeep_jobs.backends.sagemaker.request import (
     JobPlatform,
     build_training_job_request,
     checkpoint_uri_for,
     output_prefix_for,
 )
-from spotkeep_jobs.decisions.validation import validate
+from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.fallbacks import first_job
+from spotkeep_jobs.document.validation import validate
 from spotkeep_jobs.errors import Problem, RequestRefusedError
-from spotkeep_jobs.facts.record import RunChange
-from spotkeep_jobs.facts.states import AttemptState, EndReason, RunState
+from spotkeep_jobs.record.record import RunChange
+from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.record.states import AttemptState, EndReason, RunState
+from spotkeep_jobs.runs.launch import Launcher
 from tests.models.dynamodb import InMemoryDynamoDb
 
 from .policies import REGION, Policies

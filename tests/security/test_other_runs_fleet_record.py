@@ -17,11 +17,11 @@ import pytest
 
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.record import FINISHED, SNAPSHOT, VOLUME, CurrentVolume, Move, Retired, opened
-from spotkeep_jobs.facts.states import RunState
-from spotkeep_jobs.fleets.facts import Stored
-from spotkeep_jobs.fleets.sweep import FleetSweep
+from spotkeep_jobs.backends.ec2.facts import Stored
+from spotkeep_jobs.backends.ec2.sweep import FleetSweep
+from spotkeep_jobs.record.states import RunState
 from tests.spotkeep_agent.cloud import RUN, Cloud
-from tests.spotkeep_jobs.fleets.world import NOON, OURS, WEEK, OneRun, World, asked, head
+from tests.spotkeep_jobs.backends.ec2.world import NOON, OURS, WEEK, OneRun, World, asked, head
 
 from .policies import Policies
 
@@ -46,7 +46,7 @@ def run_table(policies: Policies) -> str:
 
 
 @pytest.mark.parametrize("action", ["dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem"])
-@pytest.mark.parametrize("partition", ["fleet-job#victim", "run#victim", "lineage#s3://b/c/", "token#t"])
+@pytest.mark.parametrize("partition", ["fleet-job#victim", "run#victim", "checkpoint-lock#s3://b/c/", "token#t"])
 def test_no_instance_writes_what_is_executed_or_what_functions_keep(
     policies: Policies, action: str, partition: str
 ) -> None:

@@ -22,17 +22,17 @@ import pytest
 
 from spotkeep_fleet.instance_job import InstanceJob, JobSource, VolumeSpec, read_job
 from spotkeep_fleet.record import FAILED, opened
-from spotkeep_jobs.decisions.ladder import first_job
-from spotkeep_jobs.decisions.training_job_request import (
+from spotkeep_jobs.backends.ec2.launch import FleetPlatform, fleet_launch
+from spotkeep_jobs.backends.sagemaker.request import (
     JobPlatform,
     build_training_job_request,
     follow_up_request,
 )
-from spotkeep_jobs.decisions.validation import validate
+from spotkeep_jobs.document.fallbacks import first_job
 from spotkeep_jobs.document.request import ArchiveSource, JobRequest
-from spotkeep_jobs.fleets.launch import FleetPlatform, fleet_launch
+from spotkeep_jobs.document.validation import validate
 from tests.spotkeep_agent.cloud import RUN, Cloud
-from tests.spotkeep_jobs.decisions.test_training_job_request import DEFAULTS
+from tests.spotkeep_jobs.backends.sagemaker.test_request import DEFAULTS
 
 from .policies import Policies
 

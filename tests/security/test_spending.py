@@ -18,18 +18,18 @@ from typing import Any
 import pytest
 import yaml
 
-from spotkeep_jobs.actions.launch import Launcher
-from spotkeep_jobs.aws.run_table import RunTable
-from spotkeep_jobs.decisions.deployment import Deployment
-from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.decisions.ending import close_attempt
-from spotkeep_jobs.decisions.spending_limits import SpendingLimits
-from spotkeep_jobs.decisions.training_job_request import JobPlatform
-from spotkeep_jobs.decisions.validation import validate
+from spotkeep_jobs.backends.job_view import TrainingJob
+from spotkeep_jobs.backends.sagemaker.request import JobPlatform
+from spotkeep_jobs.document.deployment import Deployment
+from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.spending_limits import SpendingLimits
+from spotkeep_jobs.document.validation import validate
 from spotkeep_jobs.errors import Problem, RequestRefusedError
-from spotkeep_jobs.facts.record import Cost, JobUsage, Run, RunChange
-from spotkeep_jobs.facts.states import AttemptState, EndReason, RunState
-from spotkeep_jobs.facts.training_job import TrainingJob
+from spotkeep_jobs.record.record import Cost, JobUsage, Run, RunChange
+from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.record.states import AttemptState, EndReason, RunState
+from spotkeep_jobs.runs.ending import close_attempt
+from spotkeep_jobs.runs.launch import Launcher
 from stacks.settings import Settings
 from tests.models.dynamodb import InMemoryDynamoDb
 

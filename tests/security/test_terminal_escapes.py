@@ -30,9 +30,9 @@ from spotkeep_cli.following import Wrote
 from spotkeep_cli.rendering.log_lines import LogPrinter
 from spotkeep_cli.rendering.printable_console import PrintableConsole
 from spotkeep_cli.terminal import NextStep, Terminal
-from spotkeep_jobs.aws.notification_topic import SnsNotificationTopic
-from spotkeep_jobs.facts.printable_text import printable
-from spotkeep_jobs.facts.record import Notification, NotificationKind
+from spotkeep_jobs.notifications.notification_topic import SnsNotificationTopic
+from spotkeep_jobs.printable_text import printable
+from spotkeep_jobs.record.record import Notification, NotificationKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,11 +20,11 @@ from spotkeep_agent.volume.facts import Here, Refused
 from spotkeep_agent.volume.protocol import Situation, absorb, decide
 from spotkeep_fleet.errors import DocumentError
 from spotkeep_fleet.record import TRAINING, VOLUME, CurrentVolume, FleetRecord, Lease, encode, opened, record_of
-from spotkeep_jobs.facts.states import RunState
-from spotkeep_jobs.fleets.facts import Stored, Volume
-from spotkeep_jobs.fleets.records import FleetRecordChangedError
-from spotkeep_jobs.fleets.sweep import FleetSweep
-from tests.spotkeep_jobs.fleets.world import NOON, OURS, WEEK, FakeEc2, FakeRecords, OneRun, World, asked, head
+from spotkeep_jobs.backends.ec2.facts import Stored, Volume
+from spotkeep_jobs.backends.ec2.records import FleetRecordChangedError
+from spotkeep_jobs.backends.ec2.sweep import FleetSweep
+from spotkeep_jobs.record.states import RunState
+from tests.spotkeep_jobs.backends.ec2.world import NOON, OURS, WEEK, FakeEc2, FakeRecords, OneRun, World, asked, head
 
 GOOD = json.loads(encode(opened(run="count", volume=CurrentVolume("vol-1", "us-east-1a", 8))))
 FIELDS = [

@@ -20,9 +20,9 @@ from spotkeep_cli.errors import NoConnectionError
 from spotkeep_cli.main import app
 from spotkeep_cli.run_storage import StoredVersion
 from spotkeep_cli.seams import Seams
-from spotkeep_jobs.facts.price_book import PriceBook
-from spotkeep_jobs.facts.record import Attempt, Cost, Notification, Plan, Run, TimelineEntry
-from spotkeep_jobs.facts.states import AttemptState, EndReason, NotificationState, RunState, TimelineKind
+from spotkeep_jobs.record.price_book import PriceBook
+from spotkeep_jobs.record.record import Attempt, Cost, Notification, Plan, Run, TimelineEntry
+from spotkeep_jobs.record.states import AttemptState, EndReason, NotificationState, RunState, TimelineKind
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 BUCKET = "spotkeep-checkpoints-123456789012"

@@ -25,8 +25,8 @@ import pytest
 from spotkeep.disk.checkpoint_directory import CheckpointDirectory
 from spotkeep.state.encoding import encode_state
 from spotkeep_cli.errors import ExitCode
-from spotkeep_jobs.aws.run_table import RunTable
-from spotkeep_jobs.facts.record import Attempt, Run
+from spotkeep_jobs.record.record import Attempt, Run
+from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_local.lifecycle import LocalAws
 
 SPOTKEEP = str(Path(sys.prefix) / "bin" / "spotkeep")

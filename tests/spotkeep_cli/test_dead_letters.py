@@ -11,8 +11,8 @@ from botocore.exceptions import ClientError
 from spotkeep_cli.dead_letters import SqsDeadLetters
 from spotkeep_cli.deployment import ConnectionOptions
 from spotkeep_cli.errors import NoConnectionError
-from spotkeep_jobs.aws.dead_notification_queue import SqsDeadNotificationQueue
-from spotkeep_jobs.decisions.notifications.endings import ending_notification
+from spotkeep_jobs.notifications.dead_notification_queue import SqsDeadNotificationQueue
+from spotkeep_jobs.notifications.texts.endings import ending_notification
 
 OPTIONS = ConnectionOptions()
 

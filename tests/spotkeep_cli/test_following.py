@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from spotkeep_cli.errors import NoConnectionError, RunNotFoundError
 from spotkeep_cli.following import LOST_CONNECTION_TRIES, Happened, Reported, Stands, Unreachable, Wrote, follow
-from spotkeep_jobs.facts.states import RunState
+from spotkeep_jobs.record.states import RunState
 
 RUN = "digits-1a2b3c4d"
 

@@ -20,11 +20,11 @@ def on_demand(*types: str) -> dict[str, Any]:
     [
         pytest.param({"instance_type": "ml.a"}, ["ml.a"], id="one type"),
         pytest.param({"instance_type": "ml.a", "instance_types": ["ml.b", "ml.a"]}, ["ml.b", "ml.a"], id="several"),
-        pytest.param({"ladder": [{"instance_type": "ml.a"}]}, ["ml.a"], id="a rung that says nothing is spot"),
+        pytest.param({"ladder": [{"instance_type": "ml.a"}]}, ["ml.a"], id="a fallback that says nothing is spot"),
         pytest.param(
             {"ladder": [on_spot("ml.a", "ml.b"), on_spot("ml.b", "ml.c"), on_demand("ml.d")]},
             ["ml.a", "ml.b", "ml.c"],
-            id="a ladder: its rungs on spot, each type once",
+            id="a ladder: its fallbacks on spot, each type once",
         ),
         pytest.param({"ladder": [on_demand("ml.d", "ml.e")]}, ["ml.d", "ml.e"], id="a ladder without spot"),
     ],

@@ -16,10 +16,10 @@ import spotkeep_planner
 from spotkeep_cli.errors import ExitCode, NoConnectionError
 from spotkeep_cli.main import app
 from spotkeep_cli.seams import Seams
-from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.decisions.validation import validate
-from spotkeep_jobs.facts.record import Plan, Progress, Spread, Steered, TimelineEntry
-from spotkeep_jobs.facts.states import TimelineKind
+from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.validation import validate
+from spotkeep_jobs.record.record import Plan, Progress, Spread, Steered, TimelineEntry
+from spotkeep_jobs.record.states import TimelineKind
 from spotkeep_planner.history.spot_market import PricePoint
 from spotkeep_planner.steering.decision_table import DecisionTable
 

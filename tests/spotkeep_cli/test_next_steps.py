@@ -8,7 +8,7 @@ import pytest
 
 from spotkeep_cli.next_steps import steps_for_run
 from spotkeep_cli.seams import Invocation
-from spotkeep_jobs.facts.states import EndReason, RunState
+from spotkeep_jobs.record.states import EndReason, RunState
 
 
 def commands_after_failure(make: Any, **changes: Any) -> list[str]:

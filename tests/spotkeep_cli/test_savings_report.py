@@ -57,7 +57,7 @@ seconds = st.floats(min_value=0, max_value=1e7)
 @given(st.lists(st.tuples(seconds, seconds), min_size=1, max_size=8))
 def test_saved_is_always_clean_minus_billed(figures: list[tuple[float, float]]) -> None:
     from spotkeep_cli.savings_report import SavingsLine, _total
-    from spotkeep_jobs.facts.record import Cost
+    from spotkeep_jobs.record.record import Cost
 
     lines = [
         SavingsLine(

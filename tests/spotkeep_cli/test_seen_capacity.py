@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 from spotkeep_cli.seen_capacity import seen_spells
-from spotkeep_jobs.facts.record import TimelineEntry
-from spotkeep_jobs.facts.states import TimelineKind
+from spotkeep_jobs.record.record import TimelineEntry
+from spotkeep_jobs.record.states import TimelineKind
 
 MINUTE_S = 60.0
 

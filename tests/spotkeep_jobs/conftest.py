@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from spotkeep_jobs.actions.outbox import Outbox
-from spotkeep_jobs.actions.pool_watch import PoolWatch
-from spotkeep_jobs.actions.run_observer import RunObserver
-from spotkeep_jobs.aws.run_table import RunTable
-from spotkeep_jobs.decisions.deployment import Deployment
-from spotkeep_jobs.decisions.pool_matching import traits_of
-from spotkeep_jobs.decisions.pool_rules import PoolRules
-from spotkeep_jobs.decisions.pool_schedules import PlannedSchedule
-from spotkeep_jobs.facts.job_log import Extent, JobLog, LogAccount
-from spotkeep_jobs.facts.record import Attempt, Notification, Pool, Run
-from spotkeep_jobs.facts.training_job import JobSummary, StatusTransition, TrainingJob, WarmPool
+from spotkeep_jobs.backends.job_view import JobSummary, StatusTransition, TrainingJob, WarmPool
+from spotkeep_jobs.backends.pool_traits import traits_of
+from spotkeep_jobs.document.deployment import Deployment
+from spotkeep_jobs.document.pool_rules import PoolRules
+from spotkeep_jobs.notifications.outbox import Outbox
+from spotkeep_jobs.pools.pool_schedules import PlannedSchedule
+from spotkeep_jobs.pools.pool_watch import PoolWatch
+from spotkeep_jobs.progress.job_log import Extent, JobLog, LogAccount
+from spotkeep_jobs.record.record import Attempt, Notification, Pool, Run
+from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.runs.reconcile import RunObserver
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.faults import client_error
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from spotkeep_jobs.prices.price_list import AwsPriceList
+from spotkeep_jobs.cost.price_list import AwsPriceList
 from spotkeep_local.price_list import get_products
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -14,14 +14,14 @@ from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spotkeep_jobs.actions.run_observer import RunObserver
-from spotkeep_jobs.actions.tuning_jobs import TuningJob, TuningObserver
-from spotkeep_jobs.aws.training_logs import CloudWatchJobLogs
+from spotkeep_jobs.backends.job_view import StatusTransition, TrainingJob
 from spotkeep_jobs.errors import AwsBusyError
-from spotkeep_jobs.facts.record import Attempt, Run
-from spotkeep_jobs.facts.states import RunState
-from spotkeep_jobs.facts.training_job import StatusTransition, TrainingJob
 from spotkeep_jobs.functions.tracking_functions import Tracking, TrackingSettings, wired
+from spotkeep_jobs.progress.training_logs import CloudWatchJobLogs
+from spotkeep_jobs.record.record import Attempt, Run
+from spotkeep_jobs.record.states import RunState
+from spotkeep_jobs.runs.reconcile import RunObserver
+from spotkeep_jobs.runs.tuning_jobs import TuningJob, TuningObserver
 from tracker import handler as entry
 from tracker.hints import TRAINING_JOB_CHANGED, TUNING_JOB_CHANGED, Hint
 

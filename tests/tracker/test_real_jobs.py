@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.decisions.training_job_request import marks_of
-from spotkeep_jobs.facts.record import Attempt, Run
-from spotkeep_jobs.facts.states import EndReason, NotificationKind, RunState, TimelineKind
+from spotkeep_jobs.backends.sagemaker.request import marks_of
 from spotkeep_jobs.functions.tracking_functions import Tracking, TrackingSettings, wired
+from spotkeep_jobs.record.record import Attempt, Run
+from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, TimelineKind
 from spotkeep_local.capacity import CapacityScript, Interruption
 from spotkeep_local.control import LocalControl
 

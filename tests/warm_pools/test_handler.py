@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from spotkeep_jobs.actions.outbox import Delivery
-from spotkeep_jobs.actions.pool_watch import PoolLook
-from spotkeep_jobs.decisions.run_metrics import RunMetric, RunMetrics
-from spotkeep_jobs.facts.record import Pool, PoolTraits
-from spotkeep_jobs.facts.states import PoolState
+from spotkeep_jobs.notifications.outbox import Delivery
+from spotkeep_jobs.pools.pool_watch import PoolLook
+from spotkeep_jobs.record.record import Pool, PoolTraits
+from spotkeep_jobs.record.run_metrics import RunMetric, RunMetrics
+from spotkeep_jobs.record.states import PoolState
 from warm_pools import handler as entry
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

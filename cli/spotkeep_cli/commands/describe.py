@@ -11,7 +11,7 @@ def describe(context: typer.Context, run_name: RunName, *, as_json: AsJson = Fal
     """Show one run: state, attempts, timeline, checkpoints, model, cost."""
     from spotkeep_cli.next_steps import steps_for_run
     from spotkeep_cli.rendering.run_description import run_description
-    from spotkeep_jobs.decisions.training_job_request import without_launch_id
+    from spotkeep_jobs.backends.sagemaker.request import without_launch_id
 
     invocation = invocation_of(context)
     runs = invocation.deployment().runs

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from spotkeep_cli.errors import LeftOverError, NoConnectionError
+from spotkeep_cli.errors import NoConnectionError, OrphanError
 from spotkeep_cli.terminal import NextStep, Terminal
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ def check_account(invocation: "Invocation", *, as_json: bool) -> None:
     """Look at the account, read-only, and show what was found.
 
     Raises:
-        LeftOverError: Something should not be there.
+        OrphanError: Something should not be there.
         NoConnectionError: Something could not be looked at.
     """
     from spotkeep_cli.rendering.account_report import Command, account_report
@@ -39,7 +39,7 @@ def check_account(invocation: "Invocation", *, as_json: bool) -> None:
             NextStep(command=invocation.command("pool ls"), what="warm pools, and who left them"),
         )
     if check.wrong:
-        raise LeftOverError(
+        raise OrphanError(
             f"{counted(check.wrong, 'thing')} in the account should not be there",
             hint="the reconciler removes by rule, once an hour; the commands above do it now",
         )

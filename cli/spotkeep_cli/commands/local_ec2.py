@@ -60,7 +60,7 @@ def console(instance: Annotated[str, typer.Argument(help="An instance's id.", me
     """Print what an instance's user data printed."""
     from pathlib import Path
 
-    from spotkeep_jobs.facts.printable_text import printable
+    from spotkeep_jobs.printable_text import printable
     from spotkeep_local.bounded_reading import read_end
 
     with _telling_failures():

@@ -28,7 +28,7 @@ def list_notifications(
 ) -> None:
     """List a run's notifications; without a run, those that have not gone out yet, and those that could not."""
     from spotkeep_cli.rendering.notification_list import notification_list
-    from spotkeep_jobs.facts.states import NotificationState
+    from spotkeep_jobs.record.states import NotificationState
 
     invocation = invocation_of(context)
     runs = invocation.deployment().runs

@@ -130,8 +130,8 @@ def stop(context: typer.Context, run_name: RunName, *, yes: AssumeYes = False, a
     from spotkeep_cli.rendering.pool_list import machines
     from spotkeep_cli.rendering.quantities import dollars
     from spotkeep_cli.run_names import find_run
-    from spotkeep_jobs.decisions.warm_pool import idle_usd
-    from spotkeep_jobs.facts.states import PoolState
+    from spotkeep_jobs.pools.warm_pool import idle_usd
+    from spotkeep_jobs.record.states import PoolState
 
     invocation = invocation_of(context)
     terminal = Terminal(as_json=as_json)

@@ -20,7 +20,7 @@ def resume(
     from spotkeep_cli.following_to_the_end import follow_to_the_end
     from spotkeep_cli.launcher_answer import read_answer
     from spotkeep_cli.rendering.run_list import where
-    from spotkeep_jobs.facts.states import RunState
+    from spotkeep_jobs.record.states import RunState
 
     invocation = invocation_of(context)
     deployment = invocation.deployment()

@@ -12,7 +12,7 @@ from spotkeep_cli.drill.recovery import Look
 from spotkeep_cli.errors import RefusedError
 from spotkeep_fleet.record import FAILED
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
-from spotkeep_jobs.fleets.records import DynamoFleetRecords
+from spotkeep_jobs.backends.ec2.records import DynamoFleetRecords
 
 if TYPE_CHECKING:
     from spotkeep_cli.aws_calls import ClientFactory, Connection

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from spotkeep_fleet.run_prefixes import run_prefix
-from spotkeep_jobs.aws.training_logs import LOG_GROUP
+from spotkeep_jobs.progress.training_logs import LOG_GROUP
 
 if TYPE_CHECKING:
     from spotkeep_cli.deployment import RunReader
-    from spotkeep_jobs.facts.record import Run
+    from spotkeep_jobs.record.record import Run
     from spotkeep_local.lifecycle import LocalAws
 
 _NOTE = "rehearsed-runs"

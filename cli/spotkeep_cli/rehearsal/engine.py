@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from spotkeep_cli.rehearsal.report import Report
     from spotkeep_cli.rehearsal.view import RehearsalView, Stage
     from spotkeep_cli.terminal import NextStep
-    from spotkeep_jobs.facts.record import Run
+    from spotkeep_jobs.record.record import Run
     from spotkeep_local.lifecycle import LocalAws
     from spotkeep_local.options import ServerOptions
 

@@ -28,7 +28,7 @@ from spotkeep_local.fleet_control import FleetControl
 from spotkeep_local.options import Isolation
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.facts.record import Run
+    from spotkeep_jobs.record.record import Run
 
 TIME_SCALE = 20.0
 _FIRST, _SECOND = 0.35, 0.70

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spotkeep_cli.rehearsal.evidence import Ending, ProcessLife
-from spotkeep_jobs.facts.job_events import MARKER
+from spotkeep_jobs.progress.job_events import MARKER
 
 
 @dataclass(frozen=True, kw_only=True)

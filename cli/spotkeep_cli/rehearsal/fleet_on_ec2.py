@@ -10,7 +10,7 @@ from typing import Any
 
 from spotkeep_cli.rehearsal.fleet_evidence import InstanceLife, ResourcesOfRun, instance_life, printed_events
 from spotkeep_fleet.tags import RUN_TAG
-from spotkeep_jobs.facts.record import Run
+from spotkeep_jobs.record.record import Run
 from spotkeep_local.bounded_reading import read_end
 from spotkeep_local.ec2.instances import INTERRUPTED
 from spotkeep_local.ec2.market import PoolChange

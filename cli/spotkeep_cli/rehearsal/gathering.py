@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from spotkeep_cli.rehearsal.evidence import Ending, ProcessLife, RunEvidence
 from spotkeep_cli.rehearsal.model_files import model_files_of
-from spotkeep_jobs.aws.training_logs import JobLogs
-from spotkeep_jobs.decisions.training_job_request import launch_id_of
-from spotkeep_jobs.facts.job_events import JobEvent, JobEventKind, lines_of, parse_line
-from spotkeep_jobs.facts.record import Attempt, Run
+from spotkeep_jobs.backends.sagemaker.request import launch_id_of
+from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind, lines_of, parse_line
+from spotkeep_jobs.progress.training_logs import JobLogs
+from spotkeep_jobs.record.record import Attempt, Run
 from spotkeep_local.training.facts import JobFacts, ProcessLifetime
 
 if TYPE_CHECKING:

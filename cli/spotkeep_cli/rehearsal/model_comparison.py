@@ -24,7 +24,7 @@ from spotkeep_local.training.process_environment import job_path
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-    from spotkeep_jobs.facts.record import Run
+    from spotkeep_jobs.record.record import Run
 
 MOST_FILE_BYTES: Final = 4 << 30
 MOST_FILES: Final = 200

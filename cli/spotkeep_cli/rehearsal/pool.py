@@ -22,10 +22,10 @@ from spotkeep_cli.rehearsal.report import Report
 from spotkeep_cli.rehearsal.report_view import pool_report
 from spotkeep_cli.rehearsal.view import Stage
 from spotkeep_cli.terminal import NextStep
-from spotkeep_jobs.aws.training_logs import CloudWatchJobLogs
-from spotkeep_jobs.facts.job_events import JobEventKind
-from spotkeep_jobs.facts.record import Pool
-from spotkeep_jobs.facts.states import NotificationKind, PoolState, RunState
+from spotkeep_jobs.progress.job_events import JobEventKind
+from spotkeep_jobs.progress.training_logs import CloudWatchJobLogs
+from spotkeep_jobs.record.record import Pool
+from spotkeep_jobs.record.states import NotificationKind, PoolState, RunState
 from spotkeep_local.control import LocalControl
 
 KEEP_ALIVE_SECONDS = 1800

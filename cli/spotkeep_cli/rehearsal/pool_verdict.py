@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from spotkeep_cli.rehearsal.evidence import Check, ReceivedNotification
-from spotkeep_jobs.facts.record import Pool, Run
-from spotkeep_jobs.facts.states import NotificationKind, PoolEndReason, PoolState
+from spotkeep_jobs.record.record import Pool, Run
+from spotkeep_jobs.record.states import NotificationKind, PoolEndReason, PoolState
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import Any
 from spotkeep_cli.rehearsal.evidence import FileComparison, ReceivedNotification, RunEvidence
 from spotkeep_cli.rehearsal.model_files import hash_of_hashes
 from spotkeep_cli.rehearsal.verdict import Verdict
-from spotkeep_jobs.facts.record import Run
+from spotkeep_jobs.record.record import Run
 from spotkeep_local import price_list
 
 

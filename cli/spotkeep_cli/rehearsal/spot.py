@@ -15,15 +15,15 @@ from spotkeep_cli.rehearsal.report_view import spot_report
 from spotkeep_cli.rehearsal.verdict import judge
 from spotkeep_cli.rehearsal.view import RehearsalView, Stage
 from spotkeep_cli.terminal import NextStep
-from spotkeep_jobs.aws.training_logs import CloudWatchJobLogs
-from spotkeep_jobs.facts.job_events import MARKER
+from spotkeep_jobs.progress.job_events import MARKER
+from spotkeep_jobs.progress.training_logs import CloudWatchJobLogs
 from spotkeep_local.capacity import CapacityScript, EventFaults, Interruption
 from spotkeep_local.control import LocalControl
 from spotkeep_local.training.facts import JobFacts, ProcessLifetime
 
 if TYPE_CHECKING:
     from spotkeep_cli.rehearsal.evidence import RunEvidence
-    from spotkeep_jobs.facts.record import Run
+    from spotkeep_jobs.record.record import Run
 
 CHECK_AND_LAUNCH = (
     NextStep(command="spotkeep doctor {job_file}", what="check the job for AWS"),

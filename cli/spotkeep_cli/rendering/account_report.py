@@ -10,7 +10,7 @@ from rich.text import Text
 from spotkeep_cli.quotas import Usage
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.columns import Column, table_that_fits
-from spotkeep_jobs.facts.leftover_findings import Outcome, Rule
+from spotkeep_jobs.record.orphan_findings import Outcome, Rule
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from spotkeep_cli.account_check import AccountCheck
     from spotkeep_cli.quotas import Quota
-    from spotkeep_jobs.facts.leftover_findings import Finding, LookReport
+    from spotkeep_jobs.record.orphan_findings import Finding, LookReport
 
 _DOES = {Rule.REPORT: "reports it", Rule.REMOVE: "removes it", Rule.SWEEP: "puts it right"}
 _FIRST_USES = {
@@ -108,7 +108,7 @@ def last_look(look: LookReport | None, *, now: datetime) -> str:
     removed, would = look.count(Outcome.REMOVED), look.count(Outcome.WOULD_REMOVE)
     did = f"removed {removed}"
     if not look.removes:
-        did = f"would have removed {would} (the setting leftovers is report)"
+        did = f"would have removed {would} (the setting orphans is report)"
     failed = f", failed to remove {look.count(Outcome.FAILED)}" if look.count(Outcome.FAILED) else ""
     found = quantities.counted(len(look.handled) + look.left_out, "finding")
     return f"The reconciler looked {quantities.age(look.begun_at, now=now)} ago: {found}, {did}{failed}."

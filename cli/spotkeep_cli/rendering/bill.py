@@ -12,7 +12,7 @@ from spotkeep_cli.rendering.facts import Fact, facts
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from spotkeep_jobs.facts.record import Cost, Run
+    from spotkeep_jobs.record.record import Cost, Run
 
 
 def bill(run: Run, *, prices: str | None = None) -> RenderableType:

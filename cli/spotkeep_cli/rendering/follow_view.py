@@ -14,8 +14,8 @@ from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.job_event import event_text, progress_text, total_steps
 from spotkeep_cli.rendering.run_description import timeline_cells
 from spotkeep_cli.rendering.sparse_progress import SparseProgress
-from spotkeep_jobs.facts.job_events import JobEventKind
-from spotkeep_jobs.facts.states import TimelineKind
+from spotkeep_jobs.progress.job_events import JobEventKind
+from spotkeep_jobs.record.states import TimelineKind
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from spotkeep_cli.following import Update
-    from spotkeep_jobs.facts.job_events import JobEvent
+    from spotkeep_jobs.progress.job_events import JobEvent
 
 _QUIET = frozenset(
     {

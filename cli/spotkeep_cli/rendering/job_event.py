@@ -6,12 +6,12 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_cli.rendering import quantities
-from spotkeep_jobs.facts.job_events import JobEventKind
+from spotkeep_jobs.progress.job_events import JobEventKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spotkeep_jobs.facts.job_events import JobEvent
+    from spotkeep_jobs.progress.job_events import JobEvent
 
 _LARGEST_FIGURE = 10**15
 _VERSIONS = (("Python", "python"), ("spotkeep", "spotkeep"))

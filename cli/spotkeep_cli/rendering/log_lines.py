@@ -11,7 +11,7 @@ from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.job_event import event_text
 from spotkeep_cli.rendering.printable_console import coloured
 from spotkeep_cli.rendering.sparse_progress import SparseProgress
-from spotkeep_jobs.facts.job_events import JobEventKind
+from spotkeep_jobs.progress.job_events import JobEventKind
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from spotkeep_cli.rendering.columns import Column, table_that_fits
-from spotkeep_jobs.facts.states import NotificationState
+from spotkeep_jobs.record.states import NotificationState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.table import Table
 
-    from spotkeep_jobs.facts.record import Notification
+    from spotkeep_jobs.record.record import Notification
 
 _STATES = {
     NotificationState.PENDING: Text("waits to go out", style="yellow"),

@@ -10,7 +10,7 @@ from rich.text import Text
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.facts import Fact, facts
 from spotkeep_cli.rendering.pool_list import match_in_a_plan
-from spotkeep_jobs.decisions.ladder import Rung, rungs_of
+from spotkeep_jobs.document.fallbacks import Fallback, fallbacks_of
 from spotkeep_jobs.document.request import JobRequest
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _seconds_to_deadline(request: Mapping[str, Any], *, now: datetime) -> float:
 
 
 def places(request: Mapping[str, Any]) -> list[str]:
-    """Where a run looks for capacity, one line a rung.
+    """Where a run looks for capacity, one line a fallback.
 
     Args:
         request: The validated job document.
@@ -83,9 +83,9 @@ def places(request: Mapping[str, Any]) -> list[str]:
         types = request.get("instance_types") or [request.get("instance_type") or "the default type"]
         return [f"{counted}{' or '.join(types)}, {request.get('capacity', 'spot')}, {storage}"]
     return [
-        f"{'' if not number else 'then '}{counted}{' or '.join(rung.instance_types)}, {rung.capacity}, "
-        f"{storage}{_how_long(rung)}"
-        for number, rung in enumerate(rungs_of(JobRequest.model_validate(dict(request))))
+        f"{'' if not number else 'then '}{counted}{' or '.join(fallback.instance_types)}, {fallback.capacity}, "
+        f"{storage}{_how_long(fallback)}"
+        for number, fallback in enumerate(fallbacks_of(JobRequest.model_validate(dict(request))))
     ]
 
 
@@ -118,13 +118,13 @@ def first_type(request: Mapping[str, Any]) -> str:
     Args:
         request: The validated job document.
     """
-    return rungs_of(JobRequest.model_validate(dict(request)))[0].instance_types[0]
+    return fallbacks_of(JobRequest.model_validate(dict(request)))[0].instance_types[0]
 
 
-def _how_long(rung: Rung) -> str:
-    if rung.longest_wait_seconds is not None:
-        return f", for up to {quantities.duration(rung.longest_wait_seconds)} of waiting"
-    return ", as long as the deadline allows" if rung.capacity == "spot" else ""
+def _how_long(fallback: Fallback) -> str:
+    if fallback.longest_wait_seconds is not None:
+        return f", for up to {quantities.duration(fallback.longest_wait_seconds)} of waiting"
+    return ", as long as the deadline allows" if fallback.capacity == "spot" else ""
 
 
 def _rows(

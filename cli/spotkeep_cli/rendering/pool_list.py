@@ -10,7 +10,7 @@ from rich.text import Text
 
 from spotkeep_cli.rendering import quantities
 from spotkeep_cli.rendering.columns import Column, table_that_fits
-from spotkeep_jobs.decisions.warm_pool import idle_usd
+from spotkeep_jobs.pools.warm_pool import idle_usd
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from spotkeep_jobs.decisions.pool_matching import Difference, PoolMatch
-    from spotkeep_jobs.facts.record import Pool
+    from spotkeep_jobs.pools.matching import Difference, PoolMatch
+    from spotkeep_jobs.record.record import Pool
 
 
 def pool_list(pools: Sequence[Pool], *, now: datetime, width: int) -> Table:

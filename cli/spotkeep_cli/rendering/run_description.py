@@ -15,10 +15,10 @@ from spotkeep_cli.rendering.bill import bill
 from spotkeep_cli.rendering.columns import Column, table_that_fits
 from spotkeep_cli.rendering.facts import Fact, facts
 from spotkeep_cli.rendering.run_list import reason_text, state_text, where
-from spotkeep_jobs.decisions.steering import on_demand_at_the_latest
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.facts.progress import work_left
-from spotkeep_jobs.facts.states import RunState, TimelineKind
+from spotkeep_jobs.progress.progress import work_left
+from spotkeep_jobs.record.states import RunState, TimelineKind
+from spotkeep_jobs.runs.steering import on_demand_at_the_latest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from spotkeep_jobs.facts.record import Attempt, Plan, Run, TimelineEntry
+    from spotkeep_jobs.record.record import Attempt, Plan, Run, TimelineEntry
 
 _MARKS = {
     TimelineKind.INTERRUPTED: ("!", "bold yellow"),
@@ -35,7 +35,7 @@ _MARKS = {
     TimelineKind.TRAINING: ("▶", "green"),
     TimelineKind.STOP_REQUESTED: ("■", "yellow"),
     TimelineKind.STOPPING: ("■", "yellow"),
-    TimelineKind.RUNG_LEFT: ("↓", "yellow"),
+    TimelineKind.FALLBACK_LEFT: ("↓", "yellow"),
     TimelineKind.ATTEMPT_ENDED: ("■", "yellow"),
     TimelineKind.ATTEMPT_BEGUN: ("↓", "yellow"),
     TimelineKind.STEERED: ("◇", "cyan"),

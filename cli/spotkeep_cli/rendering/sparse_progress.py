@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from spotkeep_cli.rendering.job_event import total_steps
 
 if TYPE_CHECKING:
-    from spotkeep_jobs.facts.job_events import JobEvent
+    from spotkeep_jobs.progress.job_events import JobEvent
 
 _SHARES = 10
 

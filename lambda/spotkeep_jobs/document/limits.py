@@ -21,7 +21,7 @@ MAX_INSTANCES: Final = 20
 MAX_INSTANCE_TYPES: Final = 5
 MAX_FLEET_TYPES: Final = 40
 BACKENDS: Final = ("sagemaker", "ec2")
-MAX_RUNGS: Final = 10
+MAX_FALLBACKS: Final = 10
 MAX_ATTEMPTS: Final = 100
 MAX_RUNS: Final = 16
 """They are recorded in one DynamoDB transaction, of at most 100 items, and created one by one within a minute."""
@@ -98,3 +98,4 @@ RESERVED_VARIABLES: Final = (
 
 RESERVED_VARIABLE_PREFIX: Final = "SM_"
 RESERVED_TAG_PREFIXES: Final = ("aws:", "spotkeep:")
+RUN_ID_HEX_DIGITS: Final = 8

@@ -18,9 +18,9 @@ from spotkeep_jobs.document.request import (
     ArchiveSource,
     Channel,
     ChannelData,
+    FallbackRequest,
     GitSource,
     JobRequest,
-    RungRequest,
     VolumeRequest,
 )
 from spotkeep_jobs.errors import Problem
@@ -215,7 +215,7 @@ def _printable(part: object) -> str:
 
 def _fields_at(location: list[Any]) -> Mapping[str, Any]:
     models: dict[Any, type[BaseModel]] = {
-        "channels": Channel, "ladder": RungRequest, "volume": VolumeRequest
+        "channels": Channel, "ladder": FallbackRequest, "volume": VolumeRequest
     }  # fmt: skip
     if location[0] == "source" and len(location) > 1:
         return {**GitSource.model_fields, **ArchiveSource.model_fields}

@@ -57,6 +57,7 @@ from spotkeep_jobs.document.values import (
     read_command,
     read_commit,
     read_deadline,
+    read_fallbacks,
     read_git_url,
     read_hyperparameter,
     read_hyperparameter_name,
@@ -64,7 +65,6 @@ from spotkeep_jobs.document.values import (
     read_list,
     read_owner,
     read_prefix,
-    read_rungs,
     read_sha256,
     read_source,
     read_tag_key,
@@ -76,7 +76,7 @@ from spotkeep_jobs.document.values import (
     read_variable_name,
     whole_number,
 )
-from spotkeep_jobs.facts.record import DEFAULT_NOTIFY
+from spotkeep_jobs.record.record import DEFAULT_NOTIFY
 
 
 class _Document(BaseModel):
@@ -123,8 +123,8 @@ InstanceTypes = Annotated[tuple[InstanceType, ...], AfterValidator(each_once), B
 LongestWait = Annotated[int, duration_of(lowest=SHORTEST_WAIT_SECONDS, highest=MAX_RUN_SECONDS), DURATION_SCHEMA]
 
 
-class RungRequest(_Document):
-    """One rung of a capacity ladder: where to look for capacity, and for how long."""
+class FallbackRequest(_Document):
+    """One fallback of a capacity ladder: where to look for capacity, and for how long."""
 
     capacity: Annotated[Literal["spot", "on-demand"], one_of("spot", "on-demand")] = "spot"
     """spot or on-demand."""
@@ -133,7 +133,7 @@ class RungRequest(_Document):
     instance_type: InstanceType | None = Field(default=None, examples=["ml.g5.xlarge"])
     """The same for a single type."""
     longest_wait: LongestWait | None = Field(default=None, examples=["30m"])
-    """How long to wait for capacity before the next rung. Default: the document's longest_wait."""
+    """How long to wait for capacity before the next fallback. Default: the document's longest_wait."""
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -253,7 +253,7 @@ class JobRequest(_Document):
     capacity: Annotated[Literal["spot", "on-demand", "auto"], one_of("spot", "on-demand", "auto")] = "spot"
     """spot: cheaper, can be interrupted. on-demand: dearer, never interrupted, may keep a warm pool. auto: spot with
     each instance type, then on demand."""
-    ladder: Annotated[tuple[RungRequest, ...], BeforeValidator(read_rungs)] | None = Field(
+    ladder: Annotated[tuple[FallbackRequest, ...], BeforeValidator(read_fallbacks)] | None = Field(
         default=None,
         examples=[
             [
@@ -262,10 +262,11 @@ class JobRequest(_Document):
             ]
         ],
     )
-    """With capacity auto: where to look for capacity, rung by rung, at most 10. Default: made of instance_types."""
+    """With capacity auto: where to look for capacity, in this order, at most 10 places. Default: made of
+    instance_types."""
     longest_wait: LongestWait | None = Field(default=None, examples=["30m"])
-    """With capacity auto: how long a rung waits for capacity, at the start and after an interruption, before the next
-    one is tried, 5m to 28d. Default: 1h."""
+    """With capacity auto: how long a fallback waits for capacity, at the start and after an interruption, before the
+    next one is tried, 5m to 28d. Default: 1h."""
     spot_only: bool = Field(default=False, strict=True)
     """Whether on-demand capacity is forbidden, whatever else the document or its ladder says."""
     max_attempts: Annotated[int, whole_number(lowest=1, highest=MAX_ATTEMPTS, unit="attempts")] = Field(

@@ -23,7 +23,7 @@ from spotkeep_jobs.document.limits import (
     MAX_COMMAND_WORDS,
     MAX_COST_USD,
     MAX_DEADLINE_SECONDS,
-    MAX_RUNGS,
+    MAX_FALLBACKS,
     MAX_WAIT_SECONDS,
     RESERVED_CHANNELS,
     RESERVED_TAG_PREFIXES,
@@ -31,7 +31,7 @@ from spotkeep_jobs.document.limits import (
     RESERVED_VARIABLES,
 )
 from spotkeep_jobs.errors import DurationError
-from spotkeep_jobs.facts.states import NotificationKind
+from spotkeep_jobs.record.states import NotificationKind
 
 _TEAM: Final = re.compile(r"[a-z][a-z0-9-]{0,19}", re.ASCII)
 HYPHENATED: Final = r"[a-zA-Z0-9](-*[a-zA-Z0-9])*"
@@ -494,13 +494,13 @@ def read_list(value: object) -> object:
     raise wrong("is not a list", "Write a list, even of one")
 
 
-def read_rungs(value: object) -> object:
-    """The rungs of a ladder, not empty and not too many."""
+def read_fallbacks(value: object) -> object:
+    """The fallbacks of a ladder, not empty and not too many."""
     listed = read_list(value)
     if isinstance(listed, list) and not listed:
-        raise wrong("is empty", "Give at least one rung, or leave it out")
-    if isinstance(listed, list) and len(listed) > MAX_RUNGS:
-        raise wrong(f"has {len(listed)} rungs; {MAX_RUNGS} are allowed", f"Keep the best {MAX_RUNGS}")
+        raise wrong("is empty", "Give at least one fallback, or leave it out")
+    if isinstance(listed, list) and len(listed) > MAX_FALLBACKS:
+        raise wrong(f"has {len(listed)} fallbacks; {MAX_FALLBACKS} are allowed", f"Keep the best {MAX_FALLBACKS}")
     return listed
 
 

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 import boto3
 from pydantic import BaseModel, ConfigDict, Field, Json
 
-from spotkeep_jobs.aws.sagemaker_api import TrainingJobs, client_config
-from spotkeep_jobs.fleets.checks import FleetChecks
-from spotkeep_jobs.fleets.ec2_api import BotoEc2Api, Ec2Api
-from spotkeep_jobs.fleets.jobs import FleetJobs, NoFleets
-from spotkeep_jobs.fleets.launch import FleetPlatform
-from spotkeep_jobs.fleets.owners import FleetOwners, NoFleetOwners, TaggedFleetOwners
-from spotkeep_jobs.fleets.records import DynamoFleetRecords, FleetRecords
-from spotkeep_jobs.fleets.sweep import FleetSweep, Retention
+from spotkeep_jobs.backends.ec2.checks import FleetChecks
+from spotkeep_jobs.backends.ec2.ec2_api import BotoEc2Api, Ec2Api
+from spotkeep_jobs.backends.ec2.jobs import FleetJobs, NoFleets
+from spotkeep_jobs.backends.ec2.launch import FleetPlatform
+from spotkeep_jobs.backends.ec2.owners import FleetOwners, NoFleetOwners, TaggedFleetOwners
+from spotkeep_jobs.backends.ec2.records import DynamoFleetRecords, FleetRecords
+from spotkeep_jobs.backends.ec2.sweep import FleetSweep, Retention
+from spotkeep_jobs.backends.sagemaker.api import TrainingJobs, client_config
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-    from spotkeep_jobs.aws.run_table import RunTable
+    from spotkeep_jobs.cost.known_prices import KnownPrices
     from spotkeep_jobs.functions.function_settings import FunctionSettings
-    from spotkeep_jobs.prices.known import KnownPrices
+    from spotkeep_jobs.record.run_table import RunTable
 
 
 class FleetSettings(BaseModel):
@@ -132,7 +132,7 @@ def fleet_parts(
 def fleet_sweep_of(
     settings: _SweepSettings, *, parts: FleetParts, table: RunTable, now: Callable[[], datetime]
 ) -> FleetSweep | None:
-    """What removes leftovers of fleets; None in a deployment without.
+    """What removes orphans of fleets; None in a deployment without.
 
     Args:
         settings: The function's settings.

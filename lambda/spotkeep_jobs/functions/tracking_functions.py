@@ -12,26 +12,31 @@ from typing import Annotated
 import boto3
 from pydantic import Field
 
-from spotkeep_jobs.actions.outbox import Outbox
-from spotkeep_jobs.actions.pool_watch import PoolWatch
-from spotkeep_jobs.actions.run_observer import RunObserver
-from spotkeep_jobs.actions.tuning_jobs import SageMakerTuningJobs, TuningObserver
-from spotkeep_jobs.aws.dead_notification_queue import SqsDeadNotificationQueue
-from spotkeep_jobs.aws.metric_log import MetricLog
-from spotkeep_jobs.aws.notification_topic import SnsNotificationTopic
-from spotkeep_jobs.aws.run_table import RunTable
-from spotkeep_jobs.aws.sagemaker_api import SageMakerTrainingJobs, SearchableTrainingJobs, TrainingJobs, client_config
-from spotkeep_jobs.aws.scheduler_api import EventBridgeSchedules, ScheduleTarget
-from spotkeep_jobs.aws.training_bundle import TrainingBundleStore
-from spotkeep_jobs.aws.training_logs import CloudWatchJobLogs
-from spotkeep_jobs.decisions.deployment import DEFAULT_LONG_WAIT, Deployment
-from spotkeep_jobs.decisions.pool_rules import PoolRules
-from spotkeep_jobs.fleets.jobs import NoFleets
-from spotkeep_jobs.fleets.owners import FleetOwners, NoFleetOwners
-from spotkeep_jobs.fleets.sweep import FleetSweep
+from spotkeep_jobs.backends.ec2.jobs import NoFleets
+from spotkeep_jobs.backends.ec2.owners import FleetOwners, NoFleetOwners
+from spotkeep_jobs.backends.ec2.sweep import FleetSweep
+from spotkeep_jobs.backends.sagemaker.api import (
+    SageMakerTrainingJobs,
+    SearchableTrainingJobs,
+    TrainingJobs,
+    client_config,
+)
+from spotkeep_jobs.backends.training_bundle import TrainingBundleStore
+from spotkeep_jobs.cost.known_prices import KnownPrices
+from spotkeep_jobs.document.deployment import DEFAULT_LONG_WAIT, Deployment
+from spotkeep_jobs.document.pool_rules import PoolRules
 from spotkeep_jobs.functions.fleet_wiring import FleetSettings, fleet_parts, fleet_sweep_of
 from spotkeep_jobs.functions.function_settings import FunctionSettings
-from spotkeep_jobs.prices.known import KnownPrices
+from spotkeep_jobs.notifications.dead_notification_queue import SqsDeadNotificationQueue
+from spotkeep_jobs.notifications.notification_topic import SnsNotificationTopic
+from spotkeep_jobs.notifications.outbox import Outbox
+from spotkeep_jobs.pools.pool_watch import PoolWatch
+from spotkeep_jobs.pools.scheduler_api import EventBridgeSchedules, ScheduleTarget
+from spotkeep_jobs.progress.training_logs import CloudWatchJobLogs
+from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.runs.metric_log import MetricLog
+from spotkeep_jobs.runs.reconcile import RunObserver
+from spotkeep_jobs.runs.tuning_jobs import SageMakerTuningJobs, TuningObserver
 
 
 class TrackingSettings(FleetSettings, FunctionSettings):

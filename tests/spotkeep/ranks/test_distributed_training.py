@@ -126,7 +126,7 @@ def steps_in(directory):
     return CheckpointDirectory(directory).steps()
 
 
-def test_the_ranks_of_a_training_left_alone_write_one_lineage(train, tmp_path, undisturbed):
+def test_the_ranks_of_a_training_left_alone_write_one_checkpoint_prefix(train, tmp_path, undisturbed):
     run = train(tmp_path / "c", world_size=3)
     assert run.codes == [0, 0, 0], run.output
     assert run.state == undisturbed[3]
@@ -150,7 +150,9 @@ def test_the_ranks_of_a_training_left_alone_write_one_lineage(train, tmp_path, u
         ("killed after the commit", 0, 8),
     ],
 )
-def test_a_rank_that_is_killed_in_a_save_leaves_the_lineage_whole(train, tmp_path, undisturbed, kind, rank, resumes_at):
+def test_a_rank_that_is_killed_in_a_save_leaves_the_checkpoints_whole(
+    train, tmp_path, undisturbed, kind, rank, resumes_at
+):
     run = train(tmp_path / "c", trap={"rank": rank, "step": 8, "kind": kind})
     assert run.codes[rank] == -signal.SIGKILL
     assert run.codes[1 - rank] == 1, run.output[1 - rank]

@@ -59,12 +59,12 @@ def test_one_manifest_vouches_for_what_all_have_written(world, tmp_path):
 
 
 def test_a_step_that_was_begun_before_is_written_anew(world, tmp_path):
-    leftover = tmp_path / "step-7"
-    leftover.mkdir()
+    orphan = tmp_path / "step-7"
+    orphan.mkdir()
     for index in range(9):
-        (leftover / f"data-{index:05d}.bin").write_bytes(b"of an earlier attempt")
+        (orphan / f"data-{index:05d}.bin").write_bytes(b"of an earlier attempt")
     world(2).run(lambda ranks: write(SharedDirectory(tmp_path, ranks=ranks), ranks, 7))
-    assert sorted(path.name for path in leftover.iterdir()) == [
+    assert sorted(path.name for path in orphan.iterdir()) == [
         *(f"data-{n:05d}.bin" for n in range(3)),
         "manifest.json",
     ]

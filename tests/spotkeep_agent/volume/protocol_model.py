@@ -15,7 +15,7 @@ from spotkeep_agent.volume import actions as do
 from spotkeep_agent.volume.facts import Attachment, Done, Here, Refused, Result, Snapshot, Unavailable, Volume
 from spotkeep_agent.volume.protocol import Situation, absorb, decide, leave
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
-from spotkeep_fleet.leftovers import Resource, leftovers
+from spotkeep_fleet.orphans import Resource, orphans
 from spotkeep_fleet.record import LEASE_SECONDS, SNAPSHOT, CurrentVolume, FleetRecord, opened
 
 JOB = InstanceJob(command=("python", "train.py"), volume=VolumeSpec(size_gb=8))
@@ -427,7 +427,7 @@ def sweep(world: World) -> World:
     resources = tuple(
         Resource("volume", disk.id, disk.operation, disk.attachment is not None) for disk in world.disks
     ) + tuple(Resource("snapshot", snap.id, snap.operation) for snap in world.snaps)
-    gone = {found.id for found in leftovers(world.record, resources)}
+    gone = {found.id for found in orphans(world.record, resources)}
     return replace(
         world,
         disks=tuple(disk for disk in world.disks if disk.id not in gone),

@@ -173,7 +173,7 @@ def test_without_the_lease_being_ours_after_attaching_two_instances_train(monkey
     assert fails(boot(world_with_volume(ZONES, Budget(boots=1, expiries=1)), "a"))
 
 
-def test_without_its_operation_in_the_record_a_volume_is_left_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_operation_in_the_record_a_volume_is_orphaned(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a random token would do: a crash between making and recording makes a second one (trap 12)."""
     from . import protocol_model
 

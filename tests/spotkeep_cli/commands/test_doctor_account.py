@@ -16,7 +16,7 @@ from spotkeep_cli.account_check import AccountCheck, in_order, wanted_quotas
 from spotkeep_cli.errors import ExitCode
 from spotkeep_cli.quotas import Quota, Usage, read_quotas
 from spotkeep_cli.service_roles import ServiceRole
-from spotkeep_jobs.facts.leftover_findings import RULES, Finding, Handled, Kind, LookReport, Outcome
+from spotkeep_jobs.record.orphan_findings import RULES, Finding, Handled, Kind, LookReport, Outcome
 
 
 def a_finding(make: Any, kind: Kind, **fields: Any) -> Finding:

@@ -10,7 +10,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from spotkeep_cli.errors import ExitCode
-from spotkeep_jobs.facts.states import EndReason, RunState, TimelineKind
+from spotkeep_jobs.record.states import EndReason, RunState, TimelineKind
 
 RUN = "digits-9f9f5111"
 
@@ -72,7 +72,7 @@ def test_the_source_travels_to_where_the_document_says(launchable: Any, spotkeep
 
 
 def test_the_run_id_is_the_one_the_launcher_would_choose(launchable: Any, spotkeep: Any, job_file: Path) -> None:
-    from spotkeep_jobs.decisions.training_job_request import run_id_for
+    from spotkeep_jobs.backends.sagemaker.request import run_id_for
 
     spotkeep("launch", str(job_file), "-y", "--detach")
     assert launchable.invocations[-1]["run"] == run_id_for(name="digits", token="0123456789abcdef")

@@ -9,8 +9,8 @@ import pytest
 
 from spotkeep_cli.dead_letters import DeadLetter
 from spotkeep_cli.errors import ExitCode
-from spotkeep_jobs.decisions.notifications.endings import ending_notification
-from spotkeep_jobs.facts.states import NotificationState
+from spotkeep_jobs.notifications.texts.endings import ending_notification
+from spotkeep_jobs.record.states import NotificationState
 
 
 def letter(run: str, receipt: str = "1") -> DeadLetter:

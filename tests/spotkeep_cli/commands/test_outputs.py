@@ -11,8 +11,8 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from spotkeep_cli.errors import ExitCode
-from spotkeep_jobs.facts.caller import Caller
-from spotkeep_jobs.facts.states import AttemptState, EndReason, RunState
+from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.record.states import AttemptState, EndReason, RunState
 
 
 def event(kind: str, **fields: object) -> str:

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from spotkeep_cli.errors import ExitCode, NoConnectionError
 from spotkeep_cli.main import app
 from spotkeep_cli.seams import Seams
-from spotkeep_jobs.facts.states import TimelineKind
+from spotkeep_jobs.record.states import TimelineKind
 from spotkeep_planner.errors import HistoryError
 from spotkeep_planner.history.spot_market import PricePoint
 from spotkeep_planner.traces.capacity_trace import CapacityTrace

@@ -10,7 +10,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from spotkeep_cli.run_storage import StoredVersion
-from spotkeep_jobs.facts.price_book import PriceBook, StoragePrices
+from spotkeep_jobs.record.price_book import PriceBook, StoragePrices
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from spotkeep_cli.errors import NoConnectionError, RefusedError
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.record import FleetRecord, Lease, opened
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
-from spotkeep_jobs.fleets.records import DynamoFleetRecords
+from spotkeep_jobs.backends.ec2.records import DynamoFleetRecords
 from spotkeep_local.lifecycle import LocalAws
 
 LOOKS = 1000

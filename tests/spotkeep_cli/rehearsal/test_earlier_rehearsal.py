@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from spotkeep_cli.rehearsal.earlier_rehearsal import replace_earlier
-from spotkeep_jobs.aws.training_logs import LOG_GROUP
-from spotkeep_jobs.facts.states import RunState
+from spotkeep_jobs.progress.training_logs import LOG_GROUP
+from spotkeep_jobs.record.states import RunState
 from spotkeep_local.lifecycle import LocalAws
 
 BUCKET = "checkpoints-of-rehearsals"

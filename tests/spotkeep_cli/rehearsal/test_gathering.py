@@ -9,7 +9,7 @@ import pytest
 
 from spotkeep_cli.rehearsal.evidence import Ending
 from spotkeep_cli.rehearsal.gathering import durable_step, model_files_of, process_life, step_of_manifest
-from spotkeep_jobs.facts.job_events import JobEvent, JobEventKind
+from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind
 from spotkeep_local.lifecycle import LocalAws
 from spotkeep_local.training.facts import ProcessLifetime
 

@@ -10,8 +10,8 @@ import pytest
 
 from spotkeep_cli.rehearsal.evidence import ReceivedNotification
 from spotkeep_cli.rehearsal.pool_verdict import JobStart, PoolEvidence, judge_pool
-from spotkeep_jobs.facts.record import Cost, Pool, PoolTraits, Run
-from spotkeep_jobs.facts.states import PoolEndReason, PoolState
+from spotkeep_jobs.record.record import Cost, Pool, PoolTraits, Run
+from spotkeep_jobs.record.states import PoolEndReason, PoolState
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from spotkeep_cli.rendering.job_event import event_text
 from spotkeep_cli.rendering.sparse_progress import SparseProgress
-from spotkeep_jobs.facts.job_events import JobEvent, JobEventKind, parse_line
+from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind, parse_line
 
 
 def event(kind: str, **fields: object) -> JobEvent:

@@ -9,8 +9,8 @@ import pytest
 
 from spotkeep_cli.judgement import Judgement
 from spotkeep_cli.rendering.plan import allowed, cost_ceiling_usd, places
-from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.decisions.validation import validate
+from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.validation import validate
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -25,7 +25,7 @@ def test_one_place_is_one_line() -> None:
     assert places(accepted(instance_type="ml.g5.xlarge", instance_count=2)) == ["2 x ml.g5.xlarge, spot, 30 GB each"]
 
 
-def test_a_ladder_is_a_line_a_rung() -> None:
+def test_a_ladder_is_a_line_a_fallback() -> None:
     document = accepted(capacity="auto", instance_types=["ml.g5.xlarge", "ml.g5.2xlarge"], longest_wait="30m")
     assert places(document) == [
         "ml.g5.xlarge, spot, 30 GB each, for up to 30m of waiting",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from spotkeep_jobs.decisions.pool_rules import PoolRules
+from spotkeep_jobs.document.pool_rules import PoolRules
 from spotkeep_jobs.functions.tracking_functions import TrackingSettings
 
 ENVIRONMENT = {

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from botocore.exceptions import ClientError
 
-from spotkeep_jobs.fleets.ec2_api import BotoEc2Api
-from spotkeep_jobs.fleets.facts import InstanceTypeFacts
+from spotkeep_jobs.backends.ec2.ec2_api import BotoEc2Api
+from spotkeep_jobs.backends.ec2.facts import InstanceTypeFacts
 from spotkeep_local.ec2.instance_types import described
 from stacks.settings import Settings
 

@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spotkeep_jobs.decisions.ending import request_of
-from spotkeep_jobs.facts.job_events import LATEST_TIME, MARKER, MOST, JobEvent, JobEventKind, read_line
-from spotkeep_jobs.facts.job_log import MOST_RESUMES, LogAccount
+from spotkeep_jobs.progress.job_events import LATEST_TIME, MARKER, MOST, JobEvent, JobEventKind, read_line
+from spotkeep_jobs.progress.job_log import MOST_RESUMES, LogAccount
+from spotkeep_jobs.runs.ending import request_of
 from tests.spotkeep_jobs.conftest import NOON, Make, World
 
 from .bounds import INPUTS, bounded, fed_by_strangers

@@ -1,7 +1,7 @@
 """A directory of checkpoints: write one whole, read one verified, list them, prune old ones.
 
 One checkpoint is a directory `step-<n>` that holds data files and, written last, a manifest. Other names in the
-directory (SageMaker's marker files, leftovers, strangers) are passed over. Its files are written once: who has one open
+directory (SageMaker's marker files, orphans, strangers) are passed over. Its files are written once: who has one open
 reads what it held, also when the checkpoint is removed or saved again.
 """
 

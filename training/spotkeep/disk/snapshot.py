@@ -22,7 +22,7 @@ from spotkeep.state.encoding import Blob
 
 from .checksum_copy import FileCopy, file_copy
 from .manifest import CHUNK_BYTES
-from .page_lock import lock_pages
+from .pinned_memory import lock_pages
 from .shared_work import Piece, memory_threads, share
 from .storage import ALIGNMENT_BYTES
 

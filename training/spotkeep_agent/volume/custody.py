@@ -100,7 +100,7 @@ class Custody:
                 return Leaving(action.why, action.failed)
 
     def tend(self) -> bool:
-        """Do one thing of what can be done beside the training: delete leftovers. Says whether there is more."""
+        """Do one thing of what can be done beside the training: delete orphans. Says whether there is more."""
         action = decide(self.situation, now=self._clock())
         beside = (do.DeleteVolume, do.DeleteSnapshot, do.Detach, do.LookAtVolumes, do.LookAtInstances, do.WriteRecord)
         if isinstance(action, (*beside, do.ReadRecord, do.Wait)):

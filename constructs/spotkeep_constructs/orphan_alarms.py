@@ -1,0 +1,87 @@
+"""Alarms for what belongs to no live run: much of it for hours, what it costs, and what could not be removed."""
+
+from __future__ import annotations
+
+from aws_cdk import Duration
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_sns as sns
+from constructs import Construct
+
+from spotkeep_constructs.alarms import alarm_at
+from spotkeep_constructs.job_function import JobFunction
+
+PERIOD = Duration.hours(1)
+"""The reconciler looks once an hour: a little less often, so that an hour may be without a value."""
+
+
+class OrphanAlarms(Construct):
+    """Two alarms on what three of the last four looks found, and one on what two of the last three could not remove.
+
+    Attributes:
+        alarms: All of them.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,  # noqa: A002
+        *,
+        topic: sns.ITopic,
+        reconciler: JobFunction,
+        most_found: int,
+        most_usd_per_hour: float,
+    ) -> None:
+        """Places the alarms.
+
+        Args:
+            scope: Parent construct.
+            id: Construct id.
+            topic: Where they report.
+            reconciler: The function that looks.
+            most_found: More findings than so many are too many; warm pools that wait as they should are none.
+            most_usd_per_hour: More than so much an hour is too much, as far as prices are known.
+        """
+        super().__init__(scope, id)
+
+        def metric(name: str) -> cloudwatch.Metric:
+            return cloudwatch.Metric(
+                namespace="Spotkeep",
+                metric_name=name,
+                dimensions_map={"service": reconciler.function.function_name},
+                statistic="Maximum",
+                period=PERIOD,
+            )
+
+        look = "spotkeep doctor --account names each, and the command that mends it."
+        self.alarms = [
+            alarm_at(
+                self,
+                "Found",
+                metric=metric("OrphansFound"),
+                threshold=most_found + 1,
+                description=f"More than {most_found} things belong to no live run, for hours: {look}",
+                topic=topic,
+                periods=3,
+                of_last=4,
+            ),
+            alarm_at(
+                self,
+                "Cost",
+                metric=metric("OrphansUsdPerHour"),
+                threshold=most_usd_per_hour,
+                description=f"What belongs to no live run costs {most_usd_per_hour:g} USD an hour or more: {look}",
+                topic=topic,
+                periods=3,
+                of_last=4,
+            ),
+            alarm_at(
+                self,
+                "NotRemoved",
+                metric=metric("OrphansNotRemoved"),
+                threshold=1,
+                description=f"What belongs to no live run could not be removed, or not be looked for: {look}",
+                topic=topic,
+                periods=2,
+                of_last=3,
+            ),
+        ]

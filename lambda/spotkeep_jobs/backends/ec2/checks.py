@@ -1,0 +1,315 @@
+"""What only EC2 knows of a request: whether the agent can work on its types, prices, volumes, what its subnets reach.
+
+`judge` is pure; `FleetChecks` asks. What EC2 could not be asked stops no launch: EC2 itself refuses what it must, and
+an instance that the agent cannot work on says so and leaves.
+
+Source: https://docs.aws.amazon.com/ebs/latest/userguide/nvme-ebs-volumes.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
+from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
+from spotkeep_jobs.backends.ec2.facts import InstanceTypeFacts, Snapshot, SpotPrice, Volume
+from spotkeep_jobs.backends.ec2.network import network_problems, network_warnings
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.errors import AwsCallError, Problem
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """A place where the run may find capacity.
+
+    Attributes:
+        instance_type: Which.
+        zone: Where.
+        spot_usd_per_hour: What it costs there now, on spot.
+    """
+
+    instance_type: str
+    zone: str
+    spot_usd_per_hour: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarketFacts:
+    """What EC2 says about a request.
+
+    Attributes:
+        prices: The spot prices of its types in the deployment's zones.
+        types: Those of its types that the region has.
+        ami_architecture: The processor architecture that the deployment's AMI is for; None where that is not known.
+        snapshot: The one it begins from; None where it names none, or EC2 knows none.
+        volume: The one it brings; None as above.
+    """
+
+    prices: tuple[SpotPrice, ...]
+    types: tuple[InstanceTypeFacts, ...] = ()
+    ami_architecture: str | None = None
+    snapshot: Snapshot | None = None
+    volume: Volume | None = None
+
+    @property
+    def offers(self) -> tuple[Offer, ...]:
+        """The newest price of each type and zone, the cheapest first."""
+        newest: dict[tuple[str, str], SpotPrice] = {}
+        for price in self.prices:
+            place = (price.instance_type, price.zone)
+            if place not in newest or newest[place].since < price.since:
+                newest[place] = price
+        return tuple(
+            sorted(
+                (Offer(instance_type=p.instance_type, zone=p.zone, spot_usd_per_hour=p.usd_per_hour)
+                 for p in newest.values()),
+                key=lambda offer: (offer.spot_usd_per_hour, offer.instance_type, offer.zone),
+            )
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """What became of the checks.
+
+    Attributes:
+        problems: Why the request is refused.
+        warnings: What is allowed and probably not meant.
+        offers: Where it may find capacity.
+    """
+
+    problems: tuple[Problem, ...] = ()
+    warnings: tuple[str, ...] = ()
+    offers: tuple[Offer, ...] = ()
+
+
+class FleetChecks:
+    """Asks EC2 about a request, and judges it."""
+
+    def __init__(
+        self,
+        ec2: Ec2Api,
+        *,
+        template_id: str,
+        subnets: Mapping[str, str],
+        deployment: str,
+        now: Callable[[], datetime],
+    ) -> None:
+        """Bind the parts.
+
+        Args:
+            ec2: Whom to ask.
+            template_id: The deployed launch template, which names the AMI.
+            subnets: Zones by subnet id: where instances may be.
+            deployment: Its name.
+            now: The time, aware.
+        """
+        self._ec2 = ec2
+        self._template_id = template_id
+        self._subnets = tuple(subnets)
+        self._zones = tuple(dict.fromkeys(subnets.values()))
+        self._deployment = deployment
+        self._now = now
+
+    def check(self, request: JobRequest) -> Checked:
+        """Judge a request with `backend: ec2`.
+
+        Args:
+            request: Read, but perhaps refused for other reasons already.
+        """
+        market, network = self._market(request), self._network()
+        return Checked(
+            problems=(*market.problems, *network.problems),
+            warnings=(*market.warnings, *network.warnings),
+            offers=market.offers,
+        )
+
+    def _network(self) -> Checked:
+        try:
+            subnets = self._ec2.subnets(self._subnets)
+        except AwsCallError as error:
+            return Checked(
+                warnings=(f"EC2 could not be asked what leads out of the deployment's subnets ({error.code}).",)
+            )
+        return Checked(problems=tuple(network_problems(subnets)), warnings=tuple(network_warnings(subnets)))
+
+    def _market(self, request: JobRequest) -> Checked:
+        volume = request.volume
+        now = self._now()
+        try:
+            facts = MarketFacts(
+                prices=self._ec2.spot_prices(instance_types=request.types, zones=self._zones, start=now, end=now)
+                if request.types
+                else (),
+                types=self._ec2.instance_types(request.types) if request.types else (),
+                ami_architecture=self._ec2.ami_architecture(self._template_id) if request.types else None,
+                snapshot=self._ec2.snapshot(volume.snapshot) if volume and volume.snapshot else None,
+                volume=self._ec2.volume(volume.volume) if volume and volume.volume else None,
+            )
+        except AwsCallError as error:
+            return Checked(warnings=(f"EC2 could not be asked about types, prices and volumes ({error.code}).",))
+        return judge(request, facts, zones=self._zones, deployment=self._deployment)
+
+
+def judge(request: JobRequest, facts: MarketFacts, *, zones: Sequence[str], deployment: str) -> Checked:
+    """Judge a request by what EC2 says.
+
+    Args:
+        request: With `backend: ec2`.
+        facts: What EC2 says about it.
+        zones: Where the deployment has subnets.
+        deployment: Its name.
+    """
+    problems = [
+        *_types(request, facts, zones=zones),
+        *_snapshot(request, facts, deployment=deployment),
+        *_brought_volume(request, facts, deployment=deployment),
+    ]
+    return Checked(problems=tuple(problems), warnings=tuple(_warnings(request, facts)), offers=facts.offers)
+
+
+def _types(request: JobRequest, facts: MarketFacts, *, zones: Sequence[str]) -> Iterator[Problem]:
+    priced = {offer.instance_type for offer in facts.offers}
+    described = {each.name: each for each in facts.types}
+    for instance_type in request.types:
+        found = described.get(instance_type)
+        # A price is a place where spot is sold; on demand, there are types that never have one.
+        if instance_type not in priced and (found is None or (found.spot and request.capacity == "spot")):
+            yield Problem(
+                field="instance_types",
+                found=instance_type,
+                problem=f"is not offered in {' or '.join(sorted(set(zones))) or 'any zone of the deployment'}",
+                fix="Correct the name, choose another type, or deploy to a region that has it.",
+            )
+        elif found is not None:
+            yield from _can_work(found, request, facts)
+
+
+def _can_work(found: InstanceTypeFacts, request: JobRequest, facts: MarketFacts) -> Iterator[Problem]:
+    if not found.nvme_volumes:
+        yield Problem(
+            field="instance_types",
+            found=found.name,
+            problem="is not built on the Nitro system: its devices do not carry their volume's id, so the run's volume "
+            "could not be told from another",
+            fix="Choose a type whose volumes are NVMe devices: those of the current generations.",
+        )
+    if request.capacity == "spot" and not found.spot:
+        yield Problem(
+            field="instance_types",
+            found=found.name,
+            problem="is not sold on spot",
+            fix="Choose another type, or capacity: on-demand.",
+        )
+    image = facts.ami_architecture
+    if image is not None and found.architectures and image not in found.architectures:
+        yield Problem(
+            field="instance_types",
+            found=found.name,
+            problem=f"has {' or '.join(found.architectures)} processors, and the deployment's AMI is for {image}",
+            fix=f"Choose a type for {image}, or deploy with an AMI for this one (the setting instance_ami).",
+        )
+
+
+def _snapshot(request: JobRequest, facts: MarketFacts, *, deployment: str) -> Iterator[Problem]:
+    wanted = request.volume.snapshot if request.volume is not None else None
+    if wanted is None or request.volume is None:
+        return
+    found = facts.snapshot
+    if found is None:
+        yield Problem(
+            field="volume.snapshot",
+            found=wanted,
+            problem="is no snapshot of this account and region",
+            fix="See them: aws ec2 describe-snapshots --owner-ids self",
+        )
+        return
+    if found.tags.get(DEPLOYMENT_TAG) != deployment:
+        yield Problem(
+            field="volume.snapshot",
+            found=wanted,
+            problem="does not carry the tag that lets instances of this deployment make a volume of it",
+            fix=f"Tag it: aws ec2 create-tags --resources {wanted} --tags Key={DEPLOYMENT_TAG},Value={deployment}",
+        )
+    owner = found.tags.get(RUN_TAG)
+    if owner is not None and owner != request.run:
+        yield Problem(
+            field="volume.snapshot",
+            found=wanted,
+            problem=f"carries the tag of the run {owner}, so that no other run's instances make a volume of it",
+            fix=f"Take the tag away: aws ec2 delete-tags --resources {wanted} --tags Key={RUN_TAG}",
+        )
+    if found.state == "error":
+        yield Problem(
+            field="volume.snapshot",
+            found=wanted,
+            problem="ended in an error when it was made",
+            fix="Make another one of the volume.",
+        )
+    elif found.size_gb > request.volume.size_gb:
+        yield Problem(
+            field="volume.size_gb",
+            found=str(request.volume.size_gb),
+            problem=f"is smaller than {wanted}, which holds a volume of {found.size_gb:,} GiB",
+            fix=f"Give {found.size_gb:,} or more: EBS makes no volume smaller than its snapshot.",
+        )
+
+
+def _brought_volume(request: JobRequest, facts: MarketFacts, *, deployment: str) -> Iterator[Problem]:
+    wanted = request.volume.volume if request.volume is not None else None
+    if wanted is None:
+        return
+    found = facts.volume
+    if found is None:
+        yield Problem(
+            field="volume.volume",
+            found=wanted,
+            problem="is no volume of this account and region",
+            fix="See them: aws ec2 describe-volumes",
+        )
+        return
+    if request.run is None:
+        yield Problem(
+            field="run",
+            found="nothing",
+            problem="is required with a volume of your own, which must carry the run's tag",
+            fix="Choose an id for the run, and tag the volume with it.",
+        )
+    elif found.tags.get(RUN_TAG) != request.run or found.tags.get(DEPLOYMENT_TAG) != deployment:
+        yield Problem(
+            field="volume.volume",
+            found=wanted,
+            problem="does not carry the tags that let the run's instances use it",
+            fix=f"Keep the run's id in the job file (run: {request.run}), and tag the volume with it: "
+            f"aws ec2 create-tags --resources {wanted} --tags "
+            f"Key={DEPLOYMENT_TAG},Value={deployment} Key={RUN_TAG},Value={request.run}",
+        )
+    if found.state != "available":
+        yield Problem(
+            field="volume.volume",
+            found=f"{wanted}, {found.state}",
+            problem="is not free: a volume is attached to one instance at a time",
+            fix="Detach it, and launch again when it is available.",
+        )
+
+
+def _warnings(request: JobRequest, facts: MarketFacts) -> Iterator[str]:
+    if request.capacity != "spot" or request.max_price is None or not facts.offers:
+        return
+    cheapest = facts.offers[0]
+    if request.max_price < cheapest.spot_usd_per_hour:
+        yield (
+            f"max_price {request.max_price:g} USD is below every spot price there is now; the lowest is "
+            f"{cheapest.spot_usd_per_hour:g} USD, {cheapest.instance_type} in {cheapest.zone}. The run waits until a "
+            "price falls, or max_wait ends it."
+        )
+
+
+def as_documents(offers: Sequence[Offer]) -> list[Mapping[str, object]]:
+    """Offers as they stand in an answer."""
+    return [
+        {"instance_type": each.instance_type, "zone": each.zone, "spot_usd_per_hour": each.spot_usd_per_hour}
+        for each in offers
+    ]

@@ -1,0 +1,529 @@
+"""EC2's API: the only module of the functions that calls its client, and the seam the rest works with.
+
+Every call is safe to make twice: what is created has a token that is the same for the same attempt.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
+
+from spotkeep_fleet.record import SNAPSHOT, VOLUME
+from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
+from spotkeep_jobs.backends.ec2.facts import (
+    Fleet,
+    FleetEvent,
+    FleetEventKind,
+    Instance,
+    InstanceTypeFacts,
+    Snapshot,
+    SpotPrice,
+    Stored,
+    Subnet,
+    Volume,
+)
+from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
+from spotkeep_jobs.temporary_errors import is_temporary
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2 import EC2Client
+
+_PRODUCT: Final = "Linux/UNIX"
+_RUN_VERSION: Final = "run "
+"""How the description of a run's own version of the launch template begins."""
+_TIME_IN_REASON: Final = re.compile(r"\((\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}) GMT\)")
+_BUSY: Final = frozenset({"InternalError", "InternalFailure", "ServiceUnavailable", "Unavailable"})
+_GONE: Final = re.compile(r"NotFound|NotExist")
+_EVENT_KINDS: Final = {
+    "instancechange": FleetEventKind.INSTANCE,
+    "fleetchange": FleetEventKind.FLEET,
+    "fleetrequestchange": FleetEventKind.FLEET,
+    "serviceerror": FleetEventKind.ERROR,
+    "error": FleetEventKind.ERROR,
+}
+"""Event types without their hyphens, in small letters. The API reference says `instance-change`, `fleet-change` and
+`service-error`; the example answer on the page of the command `describe-fleet-history`, and the list of sub-types in
+API_EventInformation.html, say `instanceChange`, `fleetRequestChange` and `error`."""
+
+
+class Ec2Api(Protocol):
+    """The seam: what Spotkeep asks of EC2. Everything raises AwsCallError's kinds: refused, or busy."""
+
+    def make_template_version(self, template_id: str, /, *, run: str, token: str, tags: Mapping[str, str]) -> str:
+        """Make the version of the deployed launch template that tags instances with their run. Gives its number."""
+        ...
+
+    def delete_template_version(self, template_id: str, version: str, /) -> None:
+        """Delete such a version; one that is gone is fine."""
+        ...
+
+    def create_fleet(self, request: Mapping[str, Any], /) -> str:
+        """Create a fleet, or find the one that the request's ClientToken made. Gives its id."""
+        ...
+
+    def find_fleet(self, client_token: str, /) -> str | None:
+        """The id of the fleet that a token made, or None."""
+        ...
+
+    def fleet(self, fleet_id: str, /) -> Fleet | None:
+        """Describe a fleet; None when EC2 does not know it (any more)."""
+        ...
+
+    def fleets_by_id(self, fleet_ids: Sequence[str], /) -> tuple[Fleet, ...]:
+        """Describe fleets; those that EC2 does not know (any more) are left out."""
+        ...
+
+    def instances(self, *, deployment: str, run: str) -> tuple[Instance, ...]:
+        """The instances that carry the run's tag, ended ones among them for an hour."""
+        ...
+
+    def events(self, fleet_id: str, /, *, since: datetime) -> tuple[FleetEvent, ...]:
+        """A fleet's history, oldest first; empty when EC2 does not know the fleet."""
+        ...
+
+    def delete_fleet(self, fleet_id: str, /) -> None:
+        """Delete a fleet and leave its instance running; one that is gone is fine."""
+        ...
+
+    def terminate(self, instance_ids: Sequence[str], /) -> None:
+        """Terminate instances; those that are gone are fine."""
+        ...
+
+    def console(self, instance_id: str, /) -> str:
+        """What an instance printed on its console, the last of it; empty when EC2 has nothing."""
+        ...
+
+    def spot_prices(
+        self, *, instance_types: Sequence[str], zones: Sequence[str], start: datetime, end: datetime
+    ) -> tuple[SpotPrice, ...]:
+        """The prices of types in zones (of every zone when none is named), the one that held at the start included."""
+        ...
+
+    def instance_types(self, names: Sequence[str], /) -> tuple[InstanceTypeFacts, ...]:
+        """Describe instance types; those that the region does not have are left out."""
+        ...
+
+    def ami_architecture(self, template_id: str, /) -> str | None:
+        """The processor architecture of the AMI in the deployed launch template; None where EC2 does not say."""
+        ...
+
+    def subnets(self, ids: Sequence[str], /) -> tuple[Subnet, ...]:
+        """Describe subnets, and what leads out of each."""
+        ...
+
+    def volume(self, volume_id: str, /) -> Volume | None:
+        """Describe a volume, or None."""
+        ...
+
+    def snapshot(self, snapshot_id: str, /) -> Snapshot | None:
+        """Describe a snapshot, or None."""
+        ...
+
+    def fleets(self, *, deployment: str) -> tuple[Fleet, ...]:
+        """The deployment's fleets that may launch instances."""
+        ...
+
+    def stored(self, *, deployment: str) -> tuple[Stored, ...]:
+        """The volumes and snapshots that carry the deployment's tag."""
+        ...
+
+    def delete_stored(self, stored: Stored, /) -> None:
+        """Delete a volume or a snapshot; one that is gone is fine."""
+        ...
+
+
+class BotoEc2Api:
+    """The seam, on a boto3 client that is made when it is first needed: it is the largest there is."""
+
+    def __init__(self, make_client: Callable[[], EC2Client], *, bundle_uri: str | None = None) -> None:
+        """Bind the client.
+
+        Args:
+            make_client: Makes it.
+            bundle_uri: What the instances of a run have to start with, which its launch makes sure is there. A launch
+                between the updates of two stacks would else take the new template, of which nothing is there yet.
+                None for a caller that launches nothing.
+        """
+        self._make_client = make_client
+        self._bundle_uri = bundle_uri
+        self._client: EC2Client | None = None
+
+    def make_template_version(self, template_id: str, /, *, run: str, token: str, tags: Mapping[str, str]) -> str:
+        """Make a run's version; see `Ec2Api.make_template_version`."""
+        versions = list(
+            self._pages("describe_launch_template_versions", "LaunchTemplateVersions", LaunchTemplateId=template_id)
+        )
+        own = _RUN_VERSION + token
+        for version in versions:
+            if version.get("VersionDescription") == own:
+                return str(version["VersionNumber"])  # Of a call whose answer was lost.
+        source = self._deployed(versions)
+        if source is None:
+            raise AwsRefusedError(
+                operation="DescribeLaunchTemplateVersions",
+                code="NoDeployedVersion",
+                reason=f"launch template {template_id} has no version that a deployment made for "
+                f"{self._bundle_uri or 'any bundle'}; deploy the whole app again",
+            )
+        deployment = {DEPLOYMENT_TAG: tags[DEPLOYMENT_TAG]}
+        template = source.get("LaunchTemplateData", {})
+        made = self._call(
+            "create_launch_template_version",
+            LaunchTemplateId=template_id,
+            SourceVersion=str(source["VersionNumber"]),
+            ClientToken=token,
+            VersionDescription=own,
+            LaunchTemplateData={
+                **root_volume(template, image=self._image(template.get("ImageId"))),
+                "TagSpecifications": [
+                    {"ResourceType": "instance", "Tags": tag_list(tags)},
+                    # Without the run's tag: the root volume is not the run's.
+                    {"ResourceType": "volume", "Tags": tag_list(deployment | {"Name": f"{run} (root)"})},
+                ],
+            },
+        )
+        return str(made["LaunchTemplateVersion"]["VersionNumber"])
+
+    def delete_template_version(self, template_id: str, version: str, /) -> None:
+        """Delete a version; see `Ec2Api.delete_template_version`. What cannot be deleted is told in the answer."""
+        try:
+            self._call("delete_launch_template_versions", LaunchTemplateId=template_id, Versions=[version])
+        except AwsRefusedError as error:
+            if not _GONE.search(error.code):
+                raise
+
+    def create_fleet(self, request: Mapping[str, Any], /) -> str:
+        """Create a fleet; see `Ec2Api.create_fleet`."""
+        return str(self._call("create_fleet", **request)["FleetId"])
+
+    def find_fleet(self, client_token: str, /) -> str | None:
+        """Find a fleet by its token; see `Ec2Api.find_fleet`. DescribeFleets has no filter for it."""
+        for fleet in self._pages("describe_fleets", "Fleets"):
+            if fleet.get("ClientToken") == client_token:
+                return str(fleet["FleetId"])
+        return None
+
+    def fleet(self, fleet_id: str, /) -> Fleet | None:
+        """Describe a fleet; see `Ec2Api.fleet`."""
+        return next(iter(self.fleets_by_id([fleet_id])), None)
+
+    def fleets_by_id(self, fleet_ids: Sequence[str], /) -> tuple[Fleet, ...]:
+        """Describe fleets; see `Ec2Api.fleets_by_id`. One call, unless EC2 does not know one: then one for each."""
+        try:
+            return tuple(map(_fleet, self._pages("describe_fleets", "Fleets", FleetIds=list(fleet_ids))))
+        except AwsRefusedError as error:
+            if not _GONE.search(error.code):
+                raise
+        if len(fleet_ids) == 1:
+            return ()
+        return tuple(fleet for fleet_id in fleet_ids for fleet in self.fleets_by_id([fleet_id]))
+
+    def instances(self, *, deployment: str, run: str) -> tuple[Instance, ...]:
+        """List a run's instances; see `Ec2Api.instances`."""
+        wanted = {f"tag:{RUN_TAG}": run, f"tag:{DEPLOYMENT_TAG}": deployment}
+        filters = [{"Name": name, "Values": [value]} for name, value in wanted.items()]
+        reservations = self._pages("describe_instances", "Reservations", Filters=filters)
+        return tuple(_instance(entry) for reservation in reservations for entry in reservation["Instances"])
+
+    def events(self, fleet_id: str, /, *, since: datetime) -> tuple[FleetEvent, ...]:
+        """Read a fleet's history; see `Ec2Api.events`."""
+        found: list[FleetEvent] = []
+        query: dict[str, Any] = {"FleetId": fleet_id, "StartTime": since}
+        while True:
+            try:
+                page = self._call("describe_fleet_history", **query)
+            except AwsRefusedError as error:
+                if _GONE.search(error.code):
+                    return ()
+                raise
+            for entry in page.get("HistoryRecords", ()):
+                about = entry.get("EventInformation", {})
+                found.append(
+                    FleetEvent(
+                        at=entry["Timestamp"].astimezone(UTC),
+                        kind=_EVENT_KINDS.get(entry["EventType"].replace("-", "").lower(), FleetEventKind.INFORMATION),
+                        sub_type=about.get("EventSubType", ""),
+                        instance_id=about.get("InstanceId"),
+                        description=_said(about.get("EventDescription") or ""),
+                    )
+                )
+            if not page.get("NextToken"):
+                return tuple(sorted(found, key=lambda event: event.at))
+            query["NextToken"] = page["NextToken"]
+
+    def delete_fleet(self, fleet_id: str, /) -> None:
+        """Delete a fleet; see `Ec2Api.delete_fleet`."""
+        answer = self._call("delete_fleets", FleetIds=[fleet_id], TerminateInstances=False)
+        for failed in answer.get("UnsuccessfulFleetDeletions", ()):
+            code, message = failed["Error"].get("Code", ""), failed["Error"].get("Message", "")
+            if code in ("fleetIdDoesNotExist", "fleetNotInDeletableState"):
+                continue  # Gone, or on its way.
+            raise AwsBusyError(operation="DeleteFleets", code=code, reason=message)
+
+    def terminate(self, instance_ids: Sequence[str], /) -> None:
+        """Terminate instances; see `Ec2Api.terminate`. One by one: an unknown id would spare the others."""
+        for instance_id in instance_ids:
+            try:
+                self._call("terminate_instances", InstanceIds=[instance_id])
+            except AwsRefusedError as error:
+                if not _GONE.search(error.code):
+                    raise
+
+    def console(self, instance_id: str, /) -> str:
+        """Read a console; see `Ec2Api.console`. It explains a failure, and is never needed to end one."""
+        try:
+            return str(self._call("get_console_output", InstanceId=instance_id).get("Output") or "")
+        except (AwsRefusedError, AwsBusyError):
+            return ""
+
+    def spot_prices(
+        self, *, instance_types: Sequence[str], zones: Sequence[str], start: datetime, end: datetime
+    ) -> tuple[SpotPrice, ...]:
+        """Read spot prices; see `Ec2Api.spot_prices`."""
+        query: dict[str, Any] = {
+            "InstanceTypes": list(instance_types),
+            "ProductDescriptions": [_PRODUCT],
+            "StartTime": start,
+            "EndTime": end,
+        }
+        if zones:
+            query["Filters"] = [{"Name": "availability-zone", "Values": list(zones)}]
+        found = self._pages("describe_spot_price_history", "SpotPriceHistory", **query)
+        return tuple(
+            SpotPrice(
+                instance_type=entry["InstanceType"],
+                zone=entry["AvailabilityZone"],
+                since=entry["Timestamp"].astimezone(UTC),
+                usd_per_hour=float(entry["SpotPrice"]),
+            )
+            for entry in found
+        )
+
+    def instance_types(self, names: Sequence[str], /) -> tuple[InstanceTypeFacts, ...]:
+        """Describe instance types; see `Ec2Api.instance_types`. As a filter, an unknown name is no error."""
+        wanted = [{"Name": "instance-type", "Values": list(names)}]
+        return tuple(
+            InstanceTypeFacts(
+                name=found["InstanceType"],
+                nvme_volumes=found.get("EbsInfo", {}).get("NvmeSupport") != "unsupported",
+                spot="spot" in found.get("SupportedUsageClasses", ()),
+                architectures=tuple(found.get("ProcessorInfo", {}).get("SupportedArchitectures", ())),
+            )
+            for found in self._pages("describe_instance_types", "InstanceTypes", Filters=wanted)
+        )
+
+    def ami_architecture(self, template_id: str, /) -> str | None:
+        """Look at the deployed AMI; see `Ec2Api.ami_architecture`."""
+        versions = self._pages(
+            "describe_launch_template_versions", "LaunchTemplateVersions", LaunchTemplateId=template_id
+        )
+        deployed = self._deployed(versions)
+        return (
+            None if deployed is None else self._image(deployed["LaunchTemplateData"].get("ImageId")).get("Architecture")
+        )
+
+    def subnets(self, ids: Sequence[str], /) -> tuple[Subnet, ...]:
+        """Describe subnets; see `Ec2Api.subnets`."""
+        found = list(self._pages("describe_subnets", "Subnets", SubnetIds=list(ids)))
+        of_vpcs = [{"Name": "vpc-id", "Values": sorted({each["VpcId"] for each in found})}]
+        tables = list(self._pages("describe_route_tables", "RouteTables", Filters=of_vpcs))
+        endpoints = list(self._pages("describe_vpc_endpoints", "VpcEndpoints", Filters=of_vpcs))
+        return tuple(_subnet(each, tables=tables, endpoints=endpoints) for each in found)
+
+    def volume(self, volume_id: str, /) -> Volume | None:
+        """Describe a volume; see `Ec2Api.volume`. As a filter, an unknown id is no error."""
+        found = next(self._pages("describe_volumes", "Volumes", Filters=_ids("volume-id", volume_id)), None)
+        if found is None:
+            return None
+        return Volume(
+            id=volume_id,
+            zone=found["AvailabilityZone"],
+            size_gb=found["Size"],
+            state=found["State"],
+            tags=_tags(found),
+        )
+
+    def snapshot(self, snapshot_id: str, /) -> Snapshot | None:
+        """Describe a snapshot; see `Ec2Api.snapshot`."""
+        found = next(self._pages("describe_snapshots", "Snapshots", Filters=_ids("snapshot-id", snapshot_id)), None)
+        if found is None:
+            return None
+        return Snapshot(id=snapshot_id, size_gb=found["VolumeSize"], state=found["State"], tags=_tags(found))
+
+    def fleets(self, *, deployment: str) -> tuple[Fleet, ...]:
+        """List the deployment's fleets; see `Ec2Api.fleets`. DescribeFleets has no filter for tags."""
+        wanted = [{"Name": "fleet-state", "Values": ["submitted", "active", "modifying"]}]
+        found = map(_fleet, self._pages("describe_fleets", "Fleets", Filters=wanted))
+        return tuple(fleet for fleet in found if fleet.tags.get(DEPLOYMENT_TAG) == deployment)
+
+    def stored(self, *, deployment: str) -> tuple[Stored, ...]:
+        """List volumes and snapshots; see `Ec2Api.stored`."""
+        ours = [{"Name": f"tag:{DEPLOYMENT_TAG}", "Values": [deployment]}]
+        volumes = [
+            Stored(kind=VOLUME, id=each["VolumeId"], attached=each["State"] != "available", tags=_tags(each))
+            for each in self._pages("describe_volumes", "Volumes", Filters=ours)
+        ]
+        snapshots = [
+            Stored(kind=SNAPSHOT, id=each["SnapshotId"], attached=False, tags=_tags(each))
+            for each in self._pages("describe_snapshots", "Snapshots", Filters=ours, OwnerIds=["self"])
+        ]
+        return (*volumes, *snapshots)
+
+    def delete_stored(self, stored: Stored, /) -> None:
+        """Delete a volume or a snapshot; see `Ec2Api.delete_stored`."""
+        try:
+            if stored.kind == VOLUME:
+                self._call("delete_volume", VolumeId=stored.id)
+            else:
+                self._call("delete_snapshot", SnapshotId=stored.id)
+        except AwsRefusedError as error:
+            if not _GONE.search(error.code):
+                raise
+
+    def _image(self, image_id: str | None) -> Mapping[str, Any]:
+        """An AMI as EC2 describes it; nothing of one that is not there."""
+        if image_id is None:
+            return {}
+        return next(self._pages("describe_images", "Images", Filters=_ids("image-id", image_id)), {})
+
+    def _pages(self, operation: str, name: str, **query: Any) -> Iterator[Mapping[str, Any]]:
+        while True:
+            page = self._call(operation, **query)
+            yield from page.get(name, ())
+            if not page.get("NextToken"):
+                return
+            query["NextToken"] = page["NextToken"]
+
+    def _deployed(self, versions: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+        """The newest version of a launch template that a deployment made, and no launch, and that names the bundle."""
+        of_deployments = [
+            version
+            for version in versions
+            if not (version.get("VersionDescription") or "").startswith(_RUN_VERSION)
+            and (self._bundle_uri or "").encode() in base64.b64decode(version["LaunchTemplateData"].get("UserData", ""))
+        ]
+        return max(of_deployments, key=lambda version: int(version["VersionNumber"]), default=None)
+
+    def _call(self, operation: str, **parameters: Any) -> Mapping[str, Any]:
+        if self._client is None:
+            self._client = self._make_client()
+        name = "".join(word.capitalize() for word in operation.split("_"))
+        try:
+            answer: Mapping[str, Any] = getattr(self._client, operation)(**parameters)
+        except ClientError as error:
+            found = error.response.get("Error", {})
+            code, reason = str(found.get("Code", "Unknown")), str(found.get("Message", ""))
+            kind = AwsBusyError if is_temporary(error.response) or code in _BUSY else AwsRefusedError
+            raise kind(operation=name, code=code, reason=reason) from error
+        except ParamValidationError as error:
+            raise AwsRefusedError(operation=name, code="ParamValidation", reason=str(error)) from error
+        except BotoCoreError as error:
+            raise AwsBusyError(operation=name, code=type(error).__name__, reason=str(error)) from error
+        return answer
+
+
+def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
+    """Tags as EC2 takes them."""
+    return [{"Key": key, "Value": value} for key, value in tags.items()]
+
+
+def root_volume(template: Mapping[str, Any], *, image: Mapping[str, Any]) -> dict[str, Any]:
+    """The deployed template's volume as the root volume of the image: under its device name, and no smaller than it.
+
+    Families of images differ in both, and under another name it would be a second volume, beside a root volume that
+    nothing encrypts. Source: "Block device mappings", EC2 user guide.
+
+    Args:
+        template: Launch template data; its one mapping is what the deployment wants of the root volume.
+        image: As EC2 describes it; empty where it does not.
+    """
+    device, mappings = image.get("RootDeviceName"), template.get("BlockDeviceMappings", ())
+    if device is None or len(mappings) != 1:
+        return {}
+    sizes = [
+        int(mapping.get("Ebs", {}).get("VolumeSize", 0))
+        for mapping in (*mappings, *image.get("BlockDeviceMappings", ()))
+        if mapping is mappings[0] or mapping.get("DeviceName") == device
+    ]
+    return {"BlockDeviceMappings": [{"DeviceName": device, "Ebs": {**mappings[0]["Ebs"], "VolumeSize": max(sizes)}}]}
+
+
+def _fleet(entry: Mapping[str, Any]) -> Fleet:
+    return Fleet(
+        id=entry["FleetId"],
+        state=entry["FleetState"],
+        tags=_tags(entry),
+        created_at=entry["CreateTime"].astimezone(UTC),
+    )
+
+
+def _ids(name: str, value: str) -> list[dict[str, Any]]:
+    return [{"Name": name, "Values": [value]}]
+
+
+def _tags(entry: Mapping[str, Any]) -> dict[str, str]:
+    return {tag["Key"]: tag["Value"] for tag in entry.get("Tags", ())}
+
+
+def _instance(entry: Mapping[str, Any]) -> Instance:
+    ended = _TIME_IN_REASON.search(entry.get("StateTransitionReason") or "")
+    return Instance(
+        id=entry["InstanceId"],
+        type=entry["InstanceType"],
+        zone=entry.get("Placement", {}).get("AvailabilityZone", ""),
+        spot=entry.get("InstanceLifecycle") == "spot",
+        state=entry["State"]["Name"],
+        launched_at=entry["LaunchTime"].astimezone(UTC),
+        ended_at=None if ended is None else datetime.fromisoformat(f"{ended[1]}+00:00"),
+        reason=(entry.get("StateReason") or {}).get("Code") or None,
+        tags=_tags(entry),
+    )
+
+
+def _subnet(
+    entry: Mapping[str, Any], *, tables: Sequence[Mapping[str, Any]], endpoints: Sequence[Mapping[str, Any]]
+) -> Subnet:
+    """Of a subnet without a route table of its own, the VPC's main one holds."""
+    subnet_id, vpc_id = entry["SubnetId"], entry["VpcId"]
+    associated = [(table, each) for table in tables for each in table.get("Associations", ())]
+    own = [table for table, each in associated if each.get("SubnetId") == subnet_id]
+    main = [table for table, each in associated if each.get("Main") and table["VpcId"] == vpc_id]
+    table = next(iter(own + main), {})
+    targets = [_target(route) for route in table.get("Routes", ()) if route.get("State") != "blackhole"]
+    return Subnet(
+        id=subnet_id,
+        public_addresses=bool(entry.get("MapPublicIpOnLaunch")),
+        targets=tuple(target for target in targets if target != "local" and not target.startswith("vpce-")),
+        endpoints=frozenset(
+            each["ServiceName"].rpartition(".")[2]
+            for each in endpoints
+            if each["VpcId"] == vpc_id and each.get("State", "").lower() == "available"
+            # A gateway is a route; an interface is found by its name, where the VPC gives it the service's own.
+            if each.get("PrivateDnsEnabled") or table.get("RouteTableId") in each.get("RouteTableIds", ())
+        ),
+    )
+
+
+def _target(route: Mapping[str, Any]) -> str:
+    """What a route leads to: the one field that names neither its destination nor where it comes from."""
+    named = (
+        value
+        for field, value in route.items()
+        if field.endswith(("Id", "Arn")) and not field.startswith("Destination") and field != "InstanceOwnerId"
+    )
+    return str(next(named, "local"))
+
+
+def _said(description: str) -> str:
+    """A description of an error is a sentence, of an instance JSON: only the first is for people."""
+    try:
+        json.loads(description)
+    except ValueError:
+        return description
+    return ""

@@ -1,0 +1,241 @@
+"""What EC2 says of a fleet and its instances, as far as Spotkeep needs it. Times are aware, in UTC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+ENDED_STATES: Final = frozenset({"shutting-down", "terminated", "stopping", "stopped"})
+"""States of an instance in which nothing trains and nothing but storage is billed: "Instance lifecycle", EC2 guide."""
+
+_ACTIVE_FLEET_STATES: Final = frozenset({"submitted", "active", "modifying"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instance:
+    """An instance, as DescribeInstances says.
+
+    Attributes:
+        id: Its id.
+        type: Its instance type.
+        zone: Its availability zone.
+        spot: Whether it is a spot instance.
+        state: `pending`, `running`, `shutting-down`, `terminated`, ...
+        launched_at: When it was launched.
+        ended_at: When it ended, where EC2 says so.
+        reason: The code of why it ended: `Server.SpotInstanceTermination`, `Client.InstanceInitiatedShutdown`, ...
+        tags: Its tags.
+    """
+
+    id: str
+    type: str
+    zone: str
+    spot: bool
+    state: str
+    launched_at: datetime
+    ended_at: datetime | None = None
+    reason: str | None = None
+    tags: dict[str, str]
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is over, or as good as that."""
+        return self.state in ENDED_STATES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fleet:
+    """A fleet, as DescribeFleets says.
+
+    Attributes:
+        id: Its id.
+        state: `submitted`, `active`, `deleted_running`, `deleted_terminating`, `deleted`, `failed`.
+        tags: Its tags.
+        created_at: When it was created.
+    """
+
+    id: str
+    state: str
+    tags: dict[str, str]
+    created_at: datetime | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether it launches and replaces instances."""
+        return self.state in _ACTIVE_FLEET_STATES
+
+
+class FleetEventKind(StrEnum):
+    """What a line of DescribeFleetHistory is about."""
+
+    FLEET = "FLEET"
+    INSTANCE = "INSTANCE"
+    ERROR = "ERROR"
+    """The fleet cannot launch what is missing."""
+    INFORMATION = "INFORMATION"
+    """Something is wrong with a part of what it may launch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetEvent:
+    """A line of DescribeFleetHistory.
+
+    Attributes:
+        at: When.
+        kind: What it is about.
+        sub_type: What of that: `launched`, `terminated`, `allLaunchSpecsTemporarilyBlacklisted`, ...
+        instance_id: Which instance, if one.
+        description: More, if there is more.
+    """
+
+    at: datetime
+    kind: FleetEventKind
+    sub_type: str
+    instance_id: str | None = None
+    description: str = ""
+
+    @property
+    def says_ended(self) -> bool:
+        """Whether it says that its instance is gone."""
+        return self.kind is FleetEventKind.INSTANCE and self.sub_type.lower() == "terminated"
+
+    @property
+    def launches_nothing(self) -> bool:
+        """Whether it says why no instance can be launched, of whatever type, wherever."""
+        return self.kind is FleetEventKind.ERROR or self.sub_type.lower() == "fleetprogresshalted"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """One look at an attempt's fleet.
+
+    Attributes:
+        fleet: The fleet; None when EC2 does not know it (any more).
+        instances: Its instances, those that ended within the last hour among them.
+        events: Its history since the last look.
+    """
+
+    fleet: Fleet | None
+    instances: tuple[Instance, ...]
+    events: tuple[FleetEvent, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Volume:
+    """A volume, as DescribeVolumes says.
+
+    Attributes:
+        id: Its id.
+        zone: Where it is.
+        size_gb: GiB.
+        state: `available`, `in-use`, ...
+        tags: Its tags.
+    """
+
+    id: str
+    zone: str
+    size_gb: int
+    state: str
+    tags: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """A snapshot, as DescribeSnapshots says.
+
+    Attributes:
+        id: Its id.
+        size_gb: Of the volume it was taken of, in GiB.
+        state: `pending`, `completed`, `error`, ...
+        tags: Its tags.
+    """
+
+    id: str
+    size_gb: int
+    state: str
+    tags: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """A volume or a snapshot that carries the deployment's tag.
+
+    Attributes:
+        kind: `volume` or `snapshot`, as the fleet record calls them.
+        id: Its id.
+        attached: Whether it is attached to an instance.
+        tags: Its tags.
+    """
+
+    kind: str
+    id: str
+    attached: bool
+    tags: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstanceTypeFacts:
+    """An instance type, as DescribeInstanceTypes says.
+
+    Attributes:
+        name: Of the type.
+        nvme_volumes: Whether EBS volumes are NVMe devices on it, as on the Nitro system; on Xen they are not.
+        spot: Whether it is sold on spot.
+        architectures: Of its processors: `x86_64`, `arm64`, ...
+    """
+
+    name: str
+    nvme_volumes: bool
+    spot: bool
+    architectures: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subnet:
+    """A subnet and what leads out of it, as DescribeSubnets, DescribeRouteTables and DescribeVpcEndpoints say.
+
+    Attributes:
+        id: Its id.
+        public_addresses: Whether instances get public addresses there.
+        targets: Where its routes lead, beside its own VPC and gateway endpoints: `igw-...`, `nat-...`, `tgw-...`.
+        endpoints: Services with an endpoint that its instances use without being told: `s3`, `dynamodb`, ...
+    """
+
+    id: str
+    public_addresses: bool
+    targets: tuple[str, ...]
+    endpoints: frozenset[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpotPrice:
+    """A line of DescribeSpotPriceHistory: from this time on, until the next line of the same type and zone.
+
+    Attributes:
+        instance_type: Which.
+        zone: Where.
+        since: From when.
+        usd_per_hour: Of one instance.
+    """
+
+    instance_type: str
+    zone: str
+    since: datetime
+    usd_per_hour: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Orphan:
+    """A fleet, a volume or a snapshot that nobody needs.
+
+    Attributes:
+        thing: What EC2 says of it.
+        run: Whose it was.
+        since: Since when nobody needs it; None where that is not known.
+    """
+
+    thing: Fleet | Stored
+    run: str
+    since: datetime | None

@@ -1,0 +1,425 @@
+"""Attempts on fleets behind the seam of training jobs, so that the code that follows runs knows one kind of job.
+
+A fleet asks for more than a training job does: it replaces instances for ever. When the training is over, the fleet has
+to be deleted, its last instance saves and lets go of its volume, and is terminated if it does not. `reconcile` does
+what is due (`history.steps`); each step may be done twice, and a function that dies in between leaves it to the next
+one. `describe` asks and changes nothing.
+
+- create: the job and the fleet record, then the history, then the template's version, then the fleet, each with the
+  launch's token.
+- a stop: written into the history, then into the fleet record, which the instance reads every few seconds; the fleet is
+  deleted, the instance saves, leaves and shuts itself down.
+- an end: the fleet is deleted first, so that nothing follows; the instance is terminated when it has let go of lease
+  and volume. Only when nothing runs any more is the job over.
+
+Instances write the fleet record, so it may be missing, unreadable, or another one each time it is looked at. None of
+this stands before a stop, a limit or the end: these follow from EC2 and from the history, which functions alone write.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from spotkeep_fleet import record as fleet_record
+from spotkeep_fleet.errors import DocumentError
+from spotkeep_fleet.orphans import Resource, rebuilt
+from spotkeep_fleet.record import FleetRecord
+from spotkeep_fleet.snapshot_storage import snapshot_gib_hours
+from spotkeep_fleet.tags import ATTEMPT_TAG, RUN_TAG, operation_of
+from spotkeep_jobs.backends.ec2 import history as histories
+from spotkeep_jobs.backends.ec2.charges import Storage, charges_of
+from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
+from spotkeep_jobs.backends.ec2.facts import Seen, SpotPrice
+from spotkeep_jobs.backends.ec2.history import Ending, FleetHistory, Step, futile_lives, last_words
+from spotkeep_jobs.backends.ec2.launch import FleetLaunch, brought, create_fleet_request, launch_of
+from spotkeep_jobs.backends.ec2.records import FleetRecordChangedError, FleetRecords
+from spotkeep_jobs.backends.job_view import TrainingJob
+from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError, TrainingJobNotFoundError
+from spotkeep_jobs.record.price_book import StoragePrices
+from spotkeep_jobs.record.record import Charges
+
+_TRIES: Final = 6
+_JOB_NAME: Final = re.compile(r"(?P<run>.+)-(?P<attempt>[1-9][0-9]{0,5})")
+_WRITTEN_BY_OTHERS: Final = (
+    "Spotkeep writes no such thing, but a training script with its instance's role can: look at the script. "
+    "`spotkeep stop` ends the run; resumed, it goes on from its volume, or from S3"
+)
+_TEMPLATE_NOT_FOUND: Final = re.compile(r"LaunchTemplate.*NotFound")
+_EVENTS_ARE_LATE: Final = timedelta(minutes=2)
+"""A fleet's events can be described up to half a minute after they happened: "EC2 Fleet events", EC2 guide."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Observed:
+    """An attempt as it is now, not written yet.
+
+    Attributes:
+        history: What is known of it.
+        record: What its instances say; None when it is missing or unreadable.
+        seen: What EC2 says; None of an attempt that is over.
+        at: When.
+    """
+
+    history: FleetHistory
+    record: FleetRecord | None
+    seen: Seen | None
+    at: datetime
+
+
+class FleetJobs:
+    """Attempts on fleets, through the seam `TrainingJobs`."""
+
+    def __init__(
+        self,
+        *,
+        ec2: Ec2Api,
+        records: FleetRecords,
+        deployment: str,
+        prices: Mapping[str, float],
+        storage_prices: Callable[[], StoragePrices] = StoragePrices,
+        now: Callable[[], datetime],
+    ) -> None:
+        """Bind the parts.
+
+        Args:
+            ec2: Where fleets are.
+            records: Where they are recorded.
+            deployment: Value of the tag `spotkeep:deployment`.
+            prices: On-demand US dollars per instance and hour, by instance type.
+            storage_prices: What storage costs, as far as it is known by then.
+            now: The time, aware.
+        """
+        self._ec2 = ec2
+        self._records = records
+        self._deployment = deployment
+        self._prices = prices
+        self._storage_prices = storage_prices
+        self._now = now
+
+    def create(self, request: Mapping[str, Any], /) -> str:
+        """Create an attempt's fleet; see `TrainingJobs.create`. Gives the fleet's id, the same each time."""
+        launch = launch_of(request)
+        self._open_record(launch)
+        history = self._open_history(launch, marks=request["Environment"])
+        if history.fleet_id is not None:
+            return history.fleet_id
+        version = history.template_version
+        if version is None:
+            version = self._ec2.make_template_version(
+                launch.template_id, run=launch.run, token=launch.token, tags=launch.tags
+            )
+            # Recorded before the fleet: the end of this attempt deletes it, whatever becomes of the next call.
+            history = self._change_history(history, template_version=version, made_at=self._now())
+        try:
+            fleet_id = self._ec2.create_fleet(create_fleet_request(launch, template_version=version))
+        except AwsRefusedError as error:
+            if _TEMPLATE_NOT_FOUND.search(error.code) and histories.just_made(history, now=self._now()):
+                raise _busy("CreateFleet", f"{error.reason} It was made a moment ago; EC2 knows it soon") from error
+            self._ec2.delete_template_version(launch.template_id, version)
+            self._change_history(history, template_version=None)
+            raise
+        self._change_history(history, fleet_id=fleet_id, made_at=self._now())
+        return fleet_id
+
+    def describe(self, job_name: str, /) -> TrainingJob | None:
+        """Describe an attempt by its record and by what EC2 says now; see `TrainingJobs.describe`."""
+        history = self._records.history(*_named(job_name))
+        if history is None:
+            return None
+        observed = self._observe(history)
+        return None if observed is None else histories.as_training_job(observed.history, observed.record)
+
+    def reconcile(self, job_name: str, /) -> TrainingJob | None:
+        """Compare an attempt's record with what EC2 says, act on the difference; see `TrainingJobs.reconcile`."""
+        run, attempt = _named(job_name)
+        for _ in range(_TRIES):
+            history = self._records.history(run, attempt)
+            if history is None:
+                return None
+            try:
+                return self._reconcile(history)
+            except FleetRecordChangedError:
+                continue
+        raise _busy("DescribeFleets", "the fleet record kept changing under every try")
+
+    def stop(self, job_name: str, /) -> bool:
+        """Ask an attempt to save and leave; see `TrainingJobs.stop`."""
+        run, attempt = _named(job_name)
+        for _ in range(_TRIES):
+            history = self._records.history(run, attempt)
+            if history is None:
+                raise TrainingJobNotFoundError(
+                    operation="DeleteFleets", code="NotFound", reason=f"{job_name} is no fleet"
+                )
+            if history.over_at is not None:
+                return False
+            record, _ = self._record(run)
+            done = record is not None and record.training.over
+            try:
+                if history.ending is None and not done:
+                    stopped = {"ending": Ending.STOPPED, "ending_at": self._now()}
+                    history = self._records.write_history(history.model_copy(update=stopped))
+                self._reconcile(history)
+            except FleetRecordChangedError:
+                continue
+            return True
+        raise _busy("DeleteFleets", "the fleet record kept changing under every try")
+
+    def keep_alive(self, job_name: str, seconds: int, /) -> None:
+        """Refuse: a fleet leaves no warm pool; see `TrainingJobs.keep_alive`."""
+        raise AwsRefusedError(
+            operation="keep_alive",
+            code="Unsupported",
+            reason=f"{job_name} is a fleet, which leaves no pool ({seconds} s)",
+        )
+
+    def _open_record(self, launch: FleetLaunch) -> None:
+        """Open the fleet record of a new run, or open it again for its next attempt, once."""
+        for _ in range(_TRIES):
+            job = self._records.job(launch.run)
+            if job is not None and job.attempt == launch.attempt:
+                return
+            if job is None:
+                following = fleet_record.opened(run=launch.run, volume=self._brought_volume(launch))
+            else:
+                record, _ = self._record(launch.run)
+                following = fleet_record.reopened(record or self._rebuilt(launch.run))
+            over = None if job is None else job.attempt
+            try:
+                self._records.write_with_job(following, job=launch.instance_job, over=over, now=self._now())
+            except FleetRecordChangedError:
+                continue
+            return
+        raise _busy("CreateFleet", "the fleet record kept changing under every try")
+
+    def _brought_volume(self, launch: FleetLaunch) -> fleet_record.CurrentVolume | None:
+        if launch.brought_volume is None:
+            return None
+        found = self._ec2.volume(launch.brought_volume)
+        if found is None:
+            raise AwsRefusedError(
+                operation="DescribeVolumes",
+                code="InvalidVolume.NotFound",
+                reason=f"the volume {launch.brought_volume} is gone",
+            )
+        return brought(launch, zone=found.zone, size_gb=found.size_gb)
+
+    def _open_history(self, launch: FleetLaunch, *, marks: Mapping[str, str]) -> FleetHistory:
+        history = self._records.history(launch.run, launch.attempt)
+        if history is not None:
+            return history
+        new = histories.opened(
+            run=launch.run,
+            attempt=launch.attempt,
+            job_name=f"{launch.run}-{launch.attempt}",
+            marks=dict(marks),
+            capacity=launch.capacity,
+            template_id=launch.template_id,
+            output_uri=launch.instance_job.output_uri,
+            max_run_seconds=launch.max_run_seconds,
+            max_wait_seconds=launch.max_wait_seconds,
+            now=self._now(),
+        )
+        try:
+            return self._records.write_history(new, new=True)
+        except FleetRecordChangedError:
+            return self._open_history(launch, marks=marks)
+
+    def _change_history(self, history: FleetHistory, **changes: Any) -> FleetHistory:
+        for _ in range(_TRIES):
+            try:
+                return self._records.write_history(history.model_copy(update=changes))
+            except FleetRecordChangedError:
+                read = self._records.history(history.run, history.attempt)
+                history = read or history
+        raise _busy("CreateFleet", "the fleet's history kept changing under every try")
+
+    def _reconcile(self, history: FleetHistory) -> TrainingJob | None:
+        observed = self._observe(history)
+        if observed is None:
+            return None
+        following, record = observed.history, observed.record
+        if observed.seen is None:
+            return histories.as_training_job(following, record)
+        if following != history:
+            following = self._records.write_history(following)
+        for step in histories.steps(following, seen=observed.seen, record=record, now=observed.at):
+            following, record = self._do(step, following, record, now=observed.at)
+        return histories.as_training_job(following, record)
+
+    def _observe(self, history: FleetHistory) -> _Observed | None:
+        """Read what EC2 and the record say, and add it to the history. None for an attempt that has no fleet."""
+        now = self._now()
+        if history.over_at is not None:
+            return _Observed(history=history, record=self._record(history.run)[0], seen=None, at=now)
+        following = history
+        if history.fleet_id is None:
+            found = self._ec2.find_fleet(history.marks["SPOTKEEP_LAUNCH"])
+            if found is None:
+                return None
+            following = history.model_copy(update={"fleet_id": found})
+        seen = self._seen(following)
+        # Read after EC2 was asked: what it says of an instance that EC2 did not show yet is told next time.
+        record, problem = self._record(history.run)
+        following = histories.absorb(following, seen=seen, record=record, now=now, unreadable=problem)
+        says_why = record is None or record.problem is not None
+        if following.ending is Ending.FUTILE and history.ending is None and not says_why:
+            following = self._with_last_words(following)
+        return _Observed(history=following, record=record, seen=seen, at=now)
+
+    def _with_last_words(self, history: FleetHistory) -> FleetHistory:
+        """An instance without an agent cannot write into the record; its console says why, if anything does."""
+        for life in reversed(futile_lives(history.lives)):
+            words = last_words(self._ec2.console(life.instance_id))
+            if words is not None:
+                return history.model_copy(update={"problem": words})
+        return history
+
+    def _seen(self, history: FleetHistory) -> Seen:
+        fleet_id = history.fleet_id or ""
+        since = max((life.launched_at for life in history.lives), default=history.created_at) - _EVENTS_ARE_LATE
+        instances = self._ec2.instances(deployment=self._deployment, run=history.run)
+        fleet = self._ec2.fleet(fleet_id)
+        events = self._ec2.events(fleet_id, since=since) if fleet is not None else ()
+        own = tuple(each for each in instances if each.tags.get(ATTEMPT_TAG) == str(history.attempt))
+        return Seen(fleet=fleet, instances=own, events=events)
+
+    def _do(
+        self, step: Step, history: FleetHistory, record: FleetRecord | None, *, now: datetime
+    ) -> tuple[FleetHistory, FleetRecord | None]:
+        match step:
+            case Step.ASK_TO_STOP:
+                record = self._ask_to_stop(record, now=now)
+            case Step.DELETE_FLEET:
+                self._ec2.delete_fleet(history.fleet_id or "")
+            case Step.TERMINATE:
+                self._ec2.terminate(histories.to_terminate(history, record=record, now=now))
+            case Step.CLOSE:
+                record = self._end_record(history, record, now=now)
+                if history.template_version is not None:
+                    self._ec2.delete_template_version(history.template_id, history.template_version)
+                charges = self._charges(history, record, until=now)
+                history = histories.closed(history, record=record, charges=charges, now=now)
+                history = self._records.write_history(history)
+        return history, record
+
+    def _ask_to_stop(self, record: FleetRecord | None, *, now: datetime) -> FleetRecord | None:
+        """A few times: an instance that never stops writing is terminated in time all the same."""
+        for _ in range(_TRIES):
+            if record is None or record.stop_requested:
+                return record
+            try:
+                return self._records.write_record(replace(record, stop_requested=True), now=now)
+            except FleetRecordChangedError:
+                record, _problem = self._record(record.run)
+        return record
+
+    def _end_record(self, history: FleetHistory, record: FleetRecord | None, *, now: datetime) -> FleetRecord | None:
+        """Over whatever is there: no instance of the attempt lives. The record of a later attempt is left alone."""
+        if record is not None and record.ended:
+            return record
+        job = self._records.job(history.run)
+        if job is None or job.attempt != history.attempt:
+            return record
+        ended = replace(record or self._rebuilt(history.run), ended=True, lease=None)
+        for _ in range(_TRIES):
+            try:
+                return self._records.write_with_job(ended, job=job, over=job.attempt, now=now)
+            except FleetRecordChangedError:
+                continue
+        return record
+
+    def _rebuilt(self, run: str) -> FleetRecord:
+        """A record from what EC2 shows of a run of which no instance lives."""
+        stored = [found for found in self._ec2.stored(deployment=self._deployment) if found.tags.get(RUN_TAG) == run]
+        volumes = [found.id for found in stored if found.kind == fleet_record.VOLUME]
+        only = self._ec2.volume(volumes[0]) if len(volumes) == 1 else None
+        return rebuilt(
+            run=run,
+            resources=[Resource(found.kind, found.id, operation_of(found.tags), found.attached) for found in stored],
+            volume=None if only is None else fleet_record.CurrentVolume(only.id, only.zone, only.size_gb),
+        )
+
+    def _charges(self, history: FleetHistory, record: FleetRecord | None, *, until: datetime) -> Charges | None:
+        if not history.lives:
+            return None
+        spot = [life for life in history.lives if life.spot]
+        prices: tuple[SpotPrice, ...] = ()
+        if spot:
+            prices = self._ec2.spot_prices(
+                instance_types=sorted({life.instance_type for life in spot}),
+                zones=sorted({life.zone for life in spot}),
+                start=min(life.launched_at for life in spot),
+                end=until,
+            )
+        job = self._records.job(history.run)
+        storage = None
+        if record is not None and record.volume is not None and job is not None:
+            spec, known = job.volume, self._storage_prices()
+            storage = Storage(
+                size_gb=record.volume.size_gb,
+                type=spec.type,
+                usd_per_gb_month=known.ebs_gp3 if spec.type == "gp3" else None,
+                snapshot_gb_hours=snapshot_gib_hours(
+                    record, since=history.created_at.timestamp(), until=until.timestamp()
+                ),
+                snapshot_usd_per_gb_month=known.ebs_snapshot,
+            )
+        return charges_of(
+            history.lives,
+            spot_prices=prices,
+            on_demand_usd_per_hour=self._prices,
+            until=until,
+            storage=storage,
+        )
+
+    def _record(self, run: str) -> tuple[FleetRecord | None, str | None]:
+        """The fleet record, or None and what is wrong with it."""
+        try:
+            record = self._records.record(run)
+        except DocumentError as error:
+            return None, f"{error}\n{_WRITTEN_BY_OTHERS}"
+        return record, f"the fleet record is missing. {_WRITTEN_BY_OTHERS}" if record is None else None
+
+
+class NoFleets:
+    """The seam of a deployment without EC2: it has no fleets, and creates none."""
+
+    def create(self, request: Mapping[str, Any], /) -> str:
+        """Refuse; see `TrainingJobs.create`."""
+        raise AwsRefusedError(
+            operation="CreateFleet",
+            code="NoFleets",
+            reason=f"this deployment has no EC2 fleets ({launch_of(request).run}); set ec2_fleets and deploy again",
+        )
+
+    def describe(self, job_name: str, /) -> TrainingJob | None:
+        """Refuse to say; see `TrainingJobs.describe`."""
+        raise _busy("DescribeFleets", f"{job_name} is on a fleet, and the setting ec2_fleets was turned off since")
+
+    def reconcile(self, job_name: str, /) -> TrainingJob | None:
+        """Refuse to say; see `TrainingJobs.reconcile`."""
+        return self.describe(job_name)
+
+    def stop(self, job_name: str, /) -> bool:
+        """Refuse; see `TrainingJobs.stop`."""
+        raise _busy("DeleteFleets", f"{job_name} is on a fleet, and the setting ec2_fleets was turned off since")
+
+    def keep_alive(self, job_name: str, seconds: int, /) -> None:
+        """Refuse; see `TrainingJobs.keep_alive`."""
+        raise _busy("keep_alive", f"{job_name} is on a fleet ({seconds} s)")
+
+
+def _named(job_name: str) -> tuple[str, int]:
+    match = _JOB_NAME.fullmatch(job_name)
+    if match is None:
+        raise TrainingJobNotFoundError(operation="DescribeFleets", code="NotFound", reason=f"{job_name} is no attempt")
+    return match["run"], int(match["attempt"])
+
+
+def _busy(operation: str, reason: str) -> AwsBusyError:
+    return AwsBusyError(operation=operation, code="Conflict", reason=reason)

@@ -1,0 +1,227 @@
+"""What one attempt asks of EC2 and of its instances: a pure function of the run's request and the deployment.
+
+It is recorded with the attempt before anything is created, so that a launch cut short is completed with the very same.
+
+Sources:
+    https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateFleet.html
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-fleet-allocation-strategy.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from spotkeep_fleet.instance_job import InstanceJob, JobSource, VolumeSpec, read_job
+from spotkeep_fleet.record import CurrentVolume
+from spotkeep_fleet.tags import ATTEMPT_TAG, CHECKPOINTS_TAG, DEPLOYMENT_TAG, RUN_TAG
+from spotkeep_jobs.document.fallbacks import NextJob
+from spotkeep_jobs.document.request import GitSource, JobRequest
+from spotkeep_jobs.record.record import Capacity, Record, RunGroup
+
+OWNER_TAG = "spotkeep:owner"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetPlatform:
+    """What a deployment gives every fleet.
+
+    Attributes:
+        launch_template_id: The deployed launch template.
+        subnets: Zones by subnet id: where instances may be.
+        instance_types: The types of jobs that name none, the preferred first.
+        log_group: Where instances write their logs.
+        event_bus: Where instances send their events.
+        volume_kms_key_arn: What encrypts the runs' volumes; None for the account's own EBS key.
+    """
+
+    launch_template_id: str
+    subnets: Mapping[str, str]
+    instance_types: tuple[str, ...] = ()
+    log_group: str | None = None
+    event_bus: str | None = "default"
+    volume_kms_key_arn: str | None = None
+
+
+class FleetLaunch(Record):
+    """Everything that creates one attempt's fleet, as it is recorded."""
+
+    run: str
+    attempt: int
+    token: str
+    """Of this launch: the idempotency token of what is created."""
+    capacity: Capacity
+    template_id: str
+    tags: dict[str, str]
+    """Of the fleet and its instances."""
+    overrides: tuple[dict[str, str], ...]
+    """Each type in each subnet, with the highest price, if there is one."""
+    max_run_seconds: int
+    max_wait_seconds: int | None = None
+    job: dict[str, Any]
+    """As `InstanceJob.document` writes it."""
+    brought_volume: str | None = None
+    """A volume of the user's own."""
+
+    @property
+    def instance_job(self) -> InstanceJob:
+        """What the instances do."""
+        return read_job(self.job)
+
+
+def fleet_launch(
+    *,
+    request: JobRequest,
+    job: NextJob,
+    platform: FleetPlatform,
+    deployment: str,
+    run: str,
+    attempt: int,
+    launch_id: str,
+    checkpoint_uri: str,
+    output_prefix: str,
+    group: RunGroup | None = None,
+) -> FleetLaunch:
+    """Say what an attempt asks for.
+
+    Args:
+        request: The validated request, defaults filled in.
+        job: Where it looks for capacity, and how long it may train.
+        platform: What the deployment gives every fleet.
+        deployment: Its name.
+        run: The run's id.
+        attempt: From 1.
+        launch_id: The id of this launch.
+        checkpoint_uri: The S3 prefix of the run's checkpoints.
+        output_prefix: The S3 prefix of its outputs.
+        group: Which of several runs it is; None for a run on its own.
+    """
+    own = {
+        DEPLOYMENT_TAG: deployment,
+        RUN_TAG: run,
+        ATTEMPT_TAG: str(attempt),
+        CHECKPOINTS_TAG: checkpoint_uri.removeprefix("s3://").partition("/")[2].rstrip("/"),
+        "Name": f"{run}-{attempt}",
+    }
+    if request.owner:
+        own[OWNER_TAG] = request.owner
+    price = {"MaxPrice": f"{request.max_price:g}"} if request.max_price is not None else {}
+    return FleetLaunch(
+        run=run,
+        attempt=attempt,
+        token=launch_id,
+        capacity=job.fallback.capacity,
+        template_id=platform.launch_template_id,
+        tags={**request.tags, **own},
+        overrides=tuple(
+            {"InstanceType": instance_type, "SubnetId": subnet_id, **price}
+            for instance_type in job.fallback.instance_types
+            for subnet_id in platform.subnets
+        ),
+        max_run_seconds=job.max_run_seconds,
+        max_wait_seconds=request.max_wait,
+        job=InstanceJob(
+            command=request.command,
+            volume=_volume(request, kms_key_arn=platform.volume_kms_key_arn),
+            environment={**request.environment, **number_variables(group)},
+            hyperparameters=dict(request.hyperparameters),
+            arguments=request.arguments,
+            source=_source(request),
+            channels={channel.name: channel.uri for channel in request.channels},
+            checkpoint_uri=checkpoint_uri if request.checkpoints else None,
+            output_uri=f"{output_prefix}{run}-{attempt}/output/",
+            log_group=platform.log_group,
+            event_bus=platform.event_bus,
+            max_script_retries=request.script_retries,
+            rebalance=request.rebalance,
+            instance_metadata=request.instance_metadata,
+            attempt=attempt,
+            launch=launch_id,
+        ).document(),
+        brought_volume=request.volume.volume if request.volume is not None else None,
+    )
+
+
+def number_variables(group: RunGroup | None) -> dict[str, str]:
+    """What tells a training which of the runs it is; the first and only one where there is no group."""
+    index, size = (1, 1) if group is None else (group.index, group.size)
+    return {"SPOTKEEP_RUN_INDEX": str(index), "SPOTKEEP_RUN_COUNT": str(size)}
+
+
+def create_fleet_request(launch: FleetLaunch, *, template_version: str) -> dict[str, Any]:
+    """The parameters of CreateFleet.
+
+    `maintain` replaces an instance that is lost until the fleet is deleted; its default strategy is the lowest price,
+    which is interrupted the most. It takes no tags for instances: those are in the version of the launch template.
+
+    Args:
+        launch: What is asked for.
+        template_version: The version of the launch template that tags the run's instances.
+    """
+    spot = launch.capacity == "spot"
+    return {
+        "ClientToken": launch.token,
+        "Type": "maintain",
+        "TargetCapacitySpecification": {
+            "TotalTargetCapacity": 1,
+            "OnDemandTargetCapacity": 0 if spot else 1,
+            "SpotTargetCapacity": 1 if spot else 0,
+            "DefaultTargetCapacityType": launch.capacity,
+        },
+        "SpotOptions": {
+            "AllocationStrategy": "price-capacity-optimized",
+            "InstanceInterruptionBehavior": "terminate",
+        },
+        "OnDemandOptions": {"AllocationStrategy": "lowest-price"},
+        "ExcessCapacityTerminationPolicy": "termination",
+        "TerminateInstancesWithExpiration": True,
+        "ReplaceUnhealthyInstances": False,
+        "LaunchTemplateConfigs": [
+            {
+                "LaunchTemplateSpecification": {"LaunchTemplateId": launch.template_id, "Version": template_version},
+                "Overrides": [dict(override) for override in launch.overrides],
+            }
+        ],
+        "TagSpecifications": [
+            {"ResourceType": "fleet", "Tags": [{"Key": key, "Value": value} for key, value in launch.tags.items()]}
+        ],
+    }
+
+
+def job_request_of(launch: FleetLaunch, *, marks: Mapping[str, str]) -> dict[str, Any]:
+    """What is recorded with the attempt: the launch, and the marks that tell its job from any other."""
+    return {"Environment": dict(marks), "Fleet": launch.model_dump(mode="json")}
+
+
+def launch_of(job_request: Mapping[str, Any]) -> FleetLaunch:
+    """Read what `job_request_of` gave."""
+    return FleetLaunch.model_validate(job_request["Fleet"])
+
+
+def brought(launch: FleetLaunch, *, zone: str, size_gb: int) -> CurrentVolume | None:
+    """The volume that a user brought, as the fleet record names it; None when the run makes its own."""
+    if launch.brought_volume is None:
+        return None
+    return CurrentVolume(id=launch.brought_volume, zone=zone, size_gb=size_gb)
+
+
+def _source(request: JobRequest) -> JobSource | None:
+    if isinstance(request.source, GitSource):
+        return JobSource(git_url=request.source.git, git_commit=request.source.commit)
+    if request.source is None:
+        return None
+    return JobSource(uri=request.source.uri, sha256=request.source.sha256)
+
+
+def _volume(request: JobRequest, *, kms_key_arn: str | None) -> VolumeSpec:
+    volume = request.volume_or_default
+    return VolumeSpec(
+        size_gb=volume.size_gb,
+        type=volume.type,
+        iops=volume.iops,
+        throughput_mib_s=volume.throughput,
+        initialization_rate_mib_s=volume.initialization_rate,
+        snapshot_id=volume.snapshot,
+        kms_key_id=kms_key_arn,
+    )

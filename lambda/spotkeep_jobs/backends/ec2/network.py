@@ -1,0 +1,83 @@
+"""Whether instances reach what they call from the deployment's subnets: the one list of it, and a pure judgement.
+
+Where a route leads beyond the VPC is not known: NAT, a transit gateway, a firewall all count as a way to AWS. Two are
+certain to be none: no such route and no endpoint, and an internet gateway for instances without public addresses
+(an egress-only one is for IPv6, which the services' names do not have).
+
+An endpoint is used without further ado where it is a route of the subnet's table (a gateway), or where the VPC gives it
+the service's own name (an interface with private DNS). AWS itself asks KMS on the instance's behalf; the instance's own
+credentials come from the metadata service; a shell through Session Manager (ssm, ssmmessages) is no need of a run.
+
+Sources: "Gateway endpoints" and "Access an AWS service using an interface VPC endpoint" (AWS PrivateLink guide);
+"Connect to the internet using an internet gateway" (Amazon VPC user guide)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from spotkeep_jobs.backends.ec2.facts import Subnet
+from spotkeep_jobs.errors import Problem
+
+REQUIRED_SERVICES: Final = {
+    "s3": "the agent itself, source, data and checkpoints",
+    "dynamodb": "the run's fleet record",
+    "ec2": "the run's volume",
+    "lambda": "the credentials of the run",
+}
+"""Without them nothing trains: service, and what instances do with it."""
+
+WANTED_SERVICES: Final = {
+    "events": "what happens on instances is known five minutes later",
+    "logs": "spotkeep logs shows nothing",
+}
+"""Without them a run goes on: service, and what is missing then."""
+
+
+def network_problems(subnets: Sequence[Subnet]) -> Iterator[Problem]:
+    """Subnets where nothing could train.
+
+    Args:
+        subnets: Where instances may be.
+    """
+    for subnet in subnets:
+        missing = _missing(subnet, REQUIRED_SERVICES)
+        if not missing:
+            continue
+        purposes = " or ".join(f"{service} ({REQUIRED_SERVICES[service]})" for service in missing)
+        without_address = any(target.startswith("igw-") for target in subnet.targets)
+        why = ", since instances get no public address for its internet gateway" if without_address else ""
+        ways = [
+            *(["let the subnet give public addresses"] if without_address else []),
+            "route it to a NAT gateway",
+            f"give its VPC endpoints of {', '.join(missing)} (gateways for s3 and dynamodb, interfaces with private "
+            "DNS names for others)",
+            "leave it out of the setting vpc_subnet_ids",
+        ]
+        yield Problem(
+            field="backend",
+            found="ec2",
+            problem=f"cannot train in {subnet.id}, where fleets may launch: nothing leads from it to {purposes}{why}",
+            fix=f"One of these: {'; '.join(ways)}.",
+        )
+
+
+def network_warnings(subnets: Sequence[Subnet]) -> Iterator[str]:
+    """What a run would do without.
+
+    Args:
+        subnets: Where instances may be.
+    """
+    for service, without in WANTED_SERVICES.items():
+        cut_off = [subnet.id for subnet in subnets if _missing(subnet, (service,))]
+        if cut_off:
+            yield f"Nothing leads from {' and '.join(cut_off)} to {service}: {without}."
+
+
+def _missing(subnet: Subnet, services: Iterable[str]) -> list[str]:
+    leaves = any(
+        not target.startswith("eigw-") and (subnet.public_addresses or not target.startswith("igw-"))
+        for target in subnet.targets
+    )
+    return [] if leaves else [service for service in services if service not in subnet.endpoints]

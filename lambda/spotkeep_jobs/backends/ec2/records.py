@@ -1,0 +1,205 @@
+"""What the run table holds of a fleet: the record that the instances write too, and what functions alone write.
+
+Items (`pk` / `sk`):
+    as `fleet_key(run)` says                                  the fleet record; see `spotkeep_fleet.record`
+    as `fleet_job_key(run)` says                              what the instances of the newest attempt do
+    run#<run>              fleet-history#0001                 what became of one attempt's fleet
+
+Every write names the version that was read; whoever comes second reads again. A write that begins or ends an attempt
+names the attempt in the job instead, in one transaction with the record: instances cannot write the job, so nothing
+that they write into the record stands before it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from botocore.exceptions import ClientError
+
+from spotkeep_fleet.instance_job import InstanceJob, decode_job, encode_job, fleet_job_key
+from spotkeep_fleet.record import FleetRecord, encode, fleet_key, record_of
+from spotkeep_jobs.backends.ec2.history import FleetHistory
+from spotkeep_jobs.errors import RunTableError
+from spotkeep_jobs.record.record import format_time
+from spotkeep_jobs.record.table_items import CANCELLED_CODES
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+_KEPT: Final = timedelta(days=56)
+"""The longest run, before what becomes of it is kept for as long as the deployment says."""
+
+
+class FleetRecordChangedError(RunTableError):
+    """Somebody else wrote the fleet record or its history since it was read: read it again, decide again."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__(f"the fleet record of run {run!r} was changed by somebody else meanwhile. Read it again")
+        self.run = run
+
+
+class FleetRecords(Protocol):
+    """The seam: what is kept of fleets."""
+
+    def job(self, run: str, /) -> InstanceJob | None:
+        """What the instances of a run's newest attempt do (strongly consistent), or None."""
+        ...
+
+    def record(self, run: str, /) -> FleetRecord | None:
+        """The fleet record of a run (strongly consistent), or None.
+
+        Raises:
+            spotkeep_fleet.errors.DocumentError: It cannot be understood.
+        """
+        ...
+
+    def write_record(self, record: FleetRecord, /, *, now: datetime) -> FleetRecord:
+        """Write the fleet record over the version it was read with. Gives it as written.
+
+        Raises:
+            FleetRecordChangedError: There is another version by now.
+        """
+        ...
+
+    def write_with_job(
+        self, record: FleetRecord, /, *, job: InstanceJob, over: int | None, now: datetime
+    ) -> FleetRecord:
+        """Write job and fleet record in one transaction, over whatever record is there. Gives the record as written.
+
+        Args:
+            record: What to write.
+            job: What the instances do.
+            over: The attempt of the job that was read; None where there must be none yet.
+            now: The time.
+
+        Raises:
+            FleetRecordChangedError: The job is of another attempt by now, or the record is just being written.
+        """
+        ...
+
+    def history(self, run: str, attempt: int, /) -> FleetHistory | None:
+        """The history of one attempt's fleet (strongly consistent), or None."""
+        ...
+
+    def write_history(self, history: FleetHistory, /, *, new: bool = False) -> FleetHistory:
+        """Write a history over the version it was read with. Gives it as written.
+
+        Raises:
+            FleetRecordChangedError: There is another version by now.
+        """
+        ...
+
+
+class DynamoFleetRecords:
+    """The seam, on a boto3 client."""
+
+    def __init__(self, client: DynamoDBClient, *, table_name: str, retention_days: int) -> None:
+        self._client = client
+        self._table = table_name
+        self._kept = _KEPT + timedelta(days=retention_days)
+
+    def job(self, run: str, /) -> InstanceJob | None:
+        """Read the job; see `FleetRecords.job`."""
+        item = self._get(*fleet_job_key(run))
+        return None if item is None else decode_job(item["job"]["S"])
+
+    def record(self, run: str, /) -> FleetRecord | None:
+        """Read the fleet record; see `FleetRecords.record`."""
+        item = self._get(*fleet_key(run))
+        return None if item is None else record_of(item, run=run)
+
+    def write_record(self, record: FleetRecord, /, *, now: datetime) -> FleetRecord:
+        """Write the fleet record; see `FleetRecords.write_record`."""
+        following = record.next_version()
+        self._put(self._record_item(following, now=now), read=record.version, run=record.run)
+        return following
+
+    def write_with_job(
+        self, record: FleetRecord, /, *, job: InstanceJob, over: int | None, now: datetime
+    ) -> FleetRecord:
+        """Write job and fleet record; see `FleetRecords.write_with_job`."""
+        following = record.next_version()
+        pk, sk = fleet_job_key(record.run)
+        job_item = {
+            "pk": {"S": pk},
+            "sk": {"S": sk},
+            "attempt": {"N": str(job.attempt)},
+            "job": {"S": encode_job(job)},
+            "updated_at": {"S": format_time(now)},
+            **self._expiry(following, now=now),
+        }
+        puts: list[Any] = [
+            {"Put": {"TableName": self._table, "Item": job_item, **_condition("attempt", over)}},
+            {"Put": {"TableName": self._table, "Item": self._record_item(following, now=now)}},
+        ]
+        try:
+            self._client.transact_write_items(TransactItems=puts)
+        except ClientError as error:
+            if error.response["Error"]["Code"] in CANCELLED_CODES:
+                raise FleetRecordChangedError(record.run) from error
+            raise
+        return following
+
+    def history(self, run: str, attempt: int, /) -> FleetHistory | None:
+        """Read a history; see `FleetRecords.history`."""
+        item = self._get(f"run#{run}", _history_sort_key(attempt))
+        return None if item is None else FleetHistory.model_validate_json(item["history"]["S"])
+
+    def write_history(self, history: FleetHistory, /, *, new: bool = False) -> FleetHistory:
+        """Write a history; see `FleetRecords.write_history`."""
+        following = history.model_copy(update={"version": history.version + 1})
+        item = {
+            "pk": {"S": f"run#{history.run}"},
+            "sk": {"S": _history_sort_key(history.attempt)},
+            "version": {"N": str(following.version)},
+            "history": {"S": following.model_dump_json()},
+            "expires_at": {"N": str(int((history.created_at + self._kept).timestamp()))},
+        }
+        self._put(item, read=None if new else history.version, run=history.run)
+        return following
+
+    def _get(self, pk: str, sk: str) -> dict[str, Any] | None:
+        found = self._client.get_item(
+            TableName=self._table, Key={"pk": {"S": pk}, "sk": {"S": sk}}, ConsistentRead=True
+        )
+        item: dict[str, Any] | None = found.get("Item")
+        return item
+
+    def _record_item(self, record: FleetRecord, *, now: datetime) -> dict[str, Any]:
+        pk, sk = fleet_key(record.run)
+        return {
+            "pk": {"S": pk},
+            "sk": {"S": sk},
+            "version": {"N": str(record.version)},
+            "record": {"S": encode(record)},
+            "updated_at": {"S": format_time(now)},
+            **self._expiry(record, now=now),
+        }
+
+    def _expiry(self, record: FleetRecord, *, now: datetime) -> dict[str, Any]:
+        # Not before the end: instances write the record whole, and a live run outlasts any date set at its launch.
+        return {"expires_at": {"N": str(int((now + self._kept).timestamp()))}} if record.ended else {}
+
+    def _put(self, item: dict[str, Any], *, read: int | None, run: str) -> None:
+        try:
+            self._client.put_item(TableName=self._table, Item=item, **_condition("version", read))
+        except ClientError as error:
+            if error.response["Error"]["Code"] == "ConditionalCheckFailedException":
+                raise FleetRecordChangedError(run) from error
+            raise
+
+
+def _condition(attribute: str, read: int | None) -> dict[str, Any]:
+    """That an item is as it was read; None for one that must not be there yet."""
+    if read is None:
+        return {"ConditionExpression": "attribute_not_exists(pk)"}
+    return {
+        "ConditionExpression": "#v = :read",
+        "ExpressionAttributeNames": {"#v": attribute},
+        "ExpressionAttributeValues": {":read": {"N": str(read)}},
+    }
+
+
+def _history_sort_key(attempt: int) -> str:
+    return f"fleet-history#{attempt:04d}"

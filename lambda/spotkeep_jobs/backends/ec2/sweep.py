@@ -1,0 +1,190 @@
+"""Finds and removes what a crash, or the end of a run, left of fleets: volumes, snapshots, fleets that nobody follows.
+
+What is deleted was made by an instance or a launcher of this deployment (its tags say so), and the record says that
+nobody needs it: `spotkeep_fleet.orphans` decides about storage, `is_orphaned` about fleets. Storage that no record
+knows is left to a person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from spotkeep_fleet.orphans import Resource, orphans
+from spotkeep_fleet.record import FleetRecord
+from spotkeep_fleet.tags import ATTEMPT_TAG, RUN_TAG, operation_of
+from spotkeep_jobs.backends.ec2.facts import Fleet, Orphan
+from spotkeep_jobs.record.states import RunState
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.backends.ec2.ec2_api import Ec2Api
+    from spotkeep_jobs.backends.ec2.facts import Stored
+    from spotkeep_jobs.backends.ec2.records import FleetRecords
+    from spotkeep_jobs.record.record import Run
+    from spotkeep_jobs.record.run_table import RunTable
+
+UNKNOWN_AFTER: Final = timedelta(hours=1)
+"""A fleet whose run is not in the table is somebody's mistake, once it is older than any launch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retention:
+    """What becomes of volumes when their runs are over.
+
+    Attributes:
+        volumes: How long a volume is kept; None for ever.
+        runs: How long an ended run stays in the table: what is known of it is known so long.
+    """
+
+    volumes: timedelta | None
+    runs: timedelta
+
+
+@dataclass(kw_only=True)
+class Swept:
+    """What one sweep removed.
+
+    Attributes:
+        deleted: Ids of volumes and snapshots.
+        fleets: Ids of fleets.
+        failures: What could not be removed, and why.
+    """
+
+    deleted: list[str] = field(default_factory=list)
+    fleets: list[str] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
+
+
+class FleetSweep:
+    """Sweeps one deployment."""
+
+    def __init__(
+        self,
+        *,
+        ec2: Ec2Api,
+        records: FleetRecords,
+        table: RunTable,
+        deployment: str,
+        retention: Retention,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._ec2 = ec2
+        self._records = records
+        self._table = table
+        self._deployment = deployment
+        self._retention = retention
+        self._now = now
+
+    def sweep(self) -> Swept:
+        """Look at all that carries the deployment's tag, and remove what nobody needs. One failure stops nothing."""
+        swept = Swept()
+
+        def failed(what: str, error: Exception) -> None:
+            swept.failures[what] = f"{type(error).__name__}: {error}"
+
+        for left in self.orphaned(failed=failed):
+            try:
+                self.remove(left)
+            except Exception as error:  # noqa: BLE001 - told with the rest of the sweep, and tried again by the next
+                failed(left.thing.id, error)
+                continue
+            (swept.fleets if isinstance(left.thing, Fleet) else swept.deleted).append(left.thing.id)
+        return swept
+
+    def orphaned(self, *, failed: Callable[[str, Exception], None]) -> Iterator[Orphan]:
+        """Look at all that carries the deployment's tag. Changes nothing.
+
+        Each is decided about when it is asked for, so that who removes it at once does so on what was just read.
+
+        Args:
+            failed: Told what could not be looked at, and why; the rest is looked at if it returns.
+        """
+        by_run: dict[str, list[Stored]] = {}
+        for found in self._ec2.stored(deployment=self._deployment):
+            if (run := found.tags.get(RUN_TAG)) is not None:
+                by_run.setdefault(run, []).append(found)
+        for run, resources in by_run.items():
+            try:
+                yield from self._storage(run, resources)
+            except Exception as error:  # noqa: BLE001 - told by the caller
+                failed(f"storage of {run}", error)
+        for fleet in self._ec2.fleets(deployment=self._deployment):
+            run = fleet.tags.get(RUN_TAG)
+            if run is None:
+                continue
+            try:
+                head = self._table.get(run)
+            except Exception as error:  # noqa: BLE001 - told by the caller
+                failed(fleet.id, error)
+                continue
+            if is_orphaned(fleet, head, now=self._now()):
+                yield Orphan(thing=fleet, run=run, since=_over_since(head) or fleet.created_at)
+
+    def remove(self, left: Orphan) -> None:
+        """Remove one; a fleet with the instances it launched."""
+        if not isinstance(left.thing, Fleet):
+            self._ec2.delete_stored(left.thing)
+            return
+        self._ec2.delete_fleet(left.thing.id)
+        attempt = left.thing.tags.get(ATTEMPT_TAG)
+        instances = self._ec2.instances(deployment=self._deployment, run=left.run)
+        self._ec2.terminate([each.id for each in instances if not each.ended and each.tags.get(ATTEMPT_TAG) == attempt])
+
+    def _storage(self, run: str, resources: list[Stored]) -> Iterator[Orphan]:
+        # Read after the resources were listed: what is recorded in between is never taken for left over.
+        record = self._records.record(run)
+        if record is None:
+            return
+        head = self._table.get(run)
+        keep = keeps_volume(record, head, retention=self._retention, now=self._now())
+        described = tuple(
+            Resource(kind=found.kind, id=found.id, operation=operation_of(found.tags), attached=found.attached)
+            for found in resources
+        )
+        by_id = {found.id: found for found in resources}
+        for left in orphans(record, described, keep_volume=keep):
+            yield Orphan(thing=by_id[left.id], run=run, since=_over_since(head))
+
+
+def _over_since(head: Run | None) -> datetime | None:
+    return head.ended_at if head is not None and head.state.ended else None
+
+
+def keeps_volume(record: FleetRecord, head: Run | None, *, retention: Retention, now: datetime) -> bool:
+    """Whether the volume of a run stays. That of a run that lives always does.
+
+    Args:
+        record: The fleet record.
+        head: The run; None when it was so long ago that the table has forgotten it.
+        retention: The deployment's rule.
+        now: The time.
+    """
+    if not record.ended or (head is not None and not head.state.ended):
+        return True
+    if head is None:
+        return retention.volumes is None or retention.volumes > retention.runs
+    if head.state is RunState.COMPLETED and _asked_to_delete(head.request):
+        return False
+    return retention.volumes is None or now < (head.ended_at or head.updated_at) + retention.volumes
+
+
+def is_orphaned(fleet: Fleet, head: Run | None, *, now: datetime) -> bool:
+    """Whether a fleet that may launch instances belongs to no run that lives.
+
+    Args:
+        fleet: The fleet.
+        head: Its run; None when there is none (any more).
+        now: The time.
+    """
+    if head is None:
+        return fleet.created_at is not None and now - fleet.created_at >= UNKNOWN_AFTER
+    attempt = fleet.tags.get(ATTEMPT_TAG, "")
+    earlier = attempt.isascii() and attempt.isdigit() and int(attempt) < head.attempt
+    return head.state.ended or earlier
+
+
+def _asked_to_delete(request: Mapping[str, object]) -> bool:
+    volume = request.get("volume")
+    return isinstance(volume, Mapping) and volume.get("when_done") == "delete"

@@ -1,0 +1,323 @@
+"""SageMaker's training API: the only module that calls its client.
+
+Every call is safe to make twice: a job's name is fixed before it is created, so a call that was lost after it took
+effect shows up as `TrainingJobNameTakenError` and can be told from a stranger's job by describing it. Throttles and
+lost connections are retried by botocore (`client_config`); what still fails after that is `AwsBusyError`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Protocol
+
+from spotkeep_jobs.backends.job_view import JobSummary, StatusTransition, TrainingJob, WarmPool
+from spotkeep_jobs.backends.pool_traits import traits_of
+from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG
+from spotkeep_jobs.errors import (
+    AwsBusyError,
+    AwsCallError,
+    AwsRefusedError,
+    TrainingJobNameTakenError,
+    TrainingJobNotFoundError,
+)
+from spotkeep_jobs.temporary_errors import is_temporary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from botocore.config import Config
+    from mypy_boto3_sagemaker import SageMakerClient
+
+
+_METHODS = {
+    "CreateTrainingJob": "create_training_job",
+    "DescribeTrainingJob": "describe_training_job",
+    "ListTags": "list_tags",
+    "ListTrainingJobs": "list_training_jobs",
+    "Search": "search",
+    "StopTrainingJob": "stop_training_job",
+    "UpdateTrainingJob": "update_training_job",
+}
+
+CREATE_ATTEMPTS = 5
+_JOBS_A_PAGE = 100
+_CONNECT_TIMEOUT_SECONDS = 3
+_READ_TIMEOUT_SECONDS = 8
+
+_SAYS_NOT_FOUND = re.compile(r"not found|could not find|does not exist", re.IGNORECASE)
+_SAYS_ENDED = re.compile(r"\b(?:completed|failed|stopped|stopping)\b", re.IGNORECASE)
+
+
+class TrainingJobs(Protocol):
+    """The seam: what Spotkeep asks of the service that runs an attempt."""
+
+    def create(self, request: Mapping[str, Any], /) -> str:
+        """Create a training job and return its ARN.
+
+        Raises:
+            TrainingJobNameTakenError: a job of that name exists.
+            AwsRefusedError: the request will never be accepted; nothing was created.
+            AwsBusyError: it may or may not have been created.
+        """
+        ...
+
+    def describe(self, job_name: str, /) -> TrainingJob | None:
+        """Describe a job; None if there is none of that name. Changes nothing, neither in AWS nor in a record.
+
+        Raises:
+            AwsCallError: SageMaker refused or could not answer.
+        """
+        ...
+
+    def reconcile(self, job_name: str, /) -> TrainingJob | None:
+        """Describe a job, and first do what is due about what it runs on, whose end its service leaves to us.
+
+        Raises:
+            AwsCallError: SageMaker refused or could not answer.
+        """
+        ...
+
+    def stop(self, job_name: str, /) -> bool:
+        """Ask a job to stop: SIGTERM, then 120 s later SIGKILL.
+
+        Returns:
+            False if there was nothing to stop any more.
+
+        Raises:
+            TrainingJobNotFoundError: no job has that name.
+            AwsCallError: SageMaker refused or could not answer.
+        """
+        ...
+
+    def keep_alive(self, job_name: str, seconds: int, /) -> None:
+        """Change the keep-alive period of the warm pool that an ended job left; 0 ends the pool.
+
+        Raises:
+            AwsRefusedError: the pool is not there any more, or the period is above a limit.
+            AwsCallError: SageMaker refused or could not answer.
+        """
+        ...
+
+
+class SearchableTrainingJobs(TrainingJobs, Protocol):
+    """The seam to SageMaker, which can also be asked for many jobs at once."""
+
+    def search_in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
+        """Every job of a deployment that is InProgress, as far as the index knows: it is a little behind.
+
+        Args:
+            deployment: The value of its jobs' tag `spotkeep:deployment`.
+
+        Raises:
+            AwsCallError: SageMaker refused or could not answer.
+        """
+        ...
+
+    def with_waiting_pool(self, *, since: datetime) -> Iterator[JobSummary]:
+        """The ended jobs whose warm pool waits for a next one, whosever they are.
+
+        Args:
+            since: When they were changed at the earliest, which bounds the history that is gone through.
+
+        Raises:
+            AwsCallError: SageMaker refused or could not answer.
+        """
+        ...
+
+
+class SageMakerTrainingJobs:
+    """The seam, on a boto3 client. Make the client with `client_config`."""
+
+    def __init__(self, client: SageMakerClient) -> None:
+        self._client = client
+
+    def create(self, request: Mapping[str, Any], /) -> str:
+        """Create a training job; see `TrainingJobs.create`."""
+        return str(self._call("CreateTrainingJob", request)["TrainingJobArn"])
+
+    def describe(self, job_name: str, /) -> TrainingJob | None:
+        """Describe a job; see `TrainingJobs.describe`."""
+        try:
+            return training_job_of(self._call("DescribeTrainingJob", {"TrainingJobName": job_name}))
+        except TrainingJobNotFoundError:
+            return None
+
+    def reconcile(self, job_name: str, /) -> TrainingJob | None:
+        """Describe a job, whose instances SageMaker ends by itself; see `TrainingJobs.reconcile`."""
+        return self.describe(job_name)
+
+    def with_waiting_pool(self, *, since: datetime) -> Iterator[JobSummary]:
+        """List what waits; see `SearchableTrainingJobs.with_waiting_pool`."""
+        return self.listed({"WarmPoolStatusEquals": "Available", "LastModifiedTimeAfter": since})
+
+    def tags(self, arn: str, /) -> Mapping[str, str]:
+        """A job's tags, which are 50 at most: one page.
+
+        Raises:
+            AwsCallError: SageMaker refused or could not answer.
+        """
+        entries: Sequence[Mapping[str, str]] = self._call("ListTags", {"ResourceArn": arn, "MaxResults": 50})["Tags"]
+        return {entry["Key"]: entry["Value"] for entry in entries}
+
+    def listed(self, wanted: Mapping[str, Any]) -> Iterator[JobSummary]:
+        """List jobs of the account, whosever they are.
+
+        Args:
+            wanted: Filters, as ListTrainingJobs takes them.
+
+        Raises:
+            AwsCallError: SageMaker refused or could not answer.
+        """
+        query: dict[str, Any] = {**wanted, "MaxResults": _JOBS_A_PAGE}
+        while True:
+            page = self._call("ListTrainingJobs", query)
+            for entry in page["TrainingJobSummaries"]:
+                yield JobSummary(
+                    name=entry["TrainingJobName"],
+                    arn=entry["TrainingJobArn"],
+                    ended_at=entry.get("TrainingEndTime"),
+                    last_modified_at=entry.get("LastModifiedTime"),
+                )
+            if not page.get("NextToken"):
+                return
+            query["NextToken"] = page["NextToken"]
+
+    def search_in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
+        """Search the jobs in progress; see `SearchableTrainingJobs.search_in_progress`.
+
+        Not ListTrainingJobs: that takes a page of the account's whole history and leaves out of it what has ended, so
+        its calls grow with every job there ever was, and it says no more than a status of each.
+        Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ListTrainingJobs.html (Note),
+        https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_Search.html
+        """
+        wanted = {"TrainingJobStatus": "InProgress", f"Tags.{DEPLOYMENT_TAG}": deployment}
+        query: dict[str, Any] = {
+            "Resource": "TrainingJob",
+            "SearchExpression": {
+                "Filters": [{"Name": name, "Operator": "Equals", "Value": value} for name, value in wanted.items()]
+            },
+            "MaxResults": _JOBS_A_PAGE,
+        }
+        while True:
+            page = self._call("Search", query)
+            for record in page["Results"]:
+                yield training_job_of(record["TrainingJob"])
+            if not page.get("NextToken"):
+                return
+            query["NextToken"] = page["NextToken"]
+
+    def stop(self, job_name: str, /) -> bool:
+        """Ask a job to stop; see `TrainingJobs.stop`."""
+        try:
+            self._call("StopTrainingJob", {"TrainingJobName": job_name})
+        except AwsRefusedError as error:
+            if _SAYS_ENDED.search(error.reason):
+                return False
+            raise
+        return True
+
+    def keep_alive(self, job_name: str, seconds: int, /) -> None:
+        """Change a pool's keep-alive period; see `TrainingJobs.keep_alive`."""
+        self._call(
+            "UpdateTrainingJob",
+            {"TrainingJobName": job_name, "ResourceConfig": {"KeepAlivePeriodInSeconds": seconds}},
+        )
+
+    def _call(self, operation: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+        from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
+
+        try:
+            answer: Mapping[str, Any] = getattr(self._client, _METHODS[operation])(**parameters)
+        except ClientError as error:
+            raise _typed(operation, error.response) from error
+        except ParamValidationError as error:
+            raise AwsRefusedError(operation=operation, code="ParamValidation", reason=str(error)) from error
+        except BotoCoreError as error:
+            raise AwsBusyError(operation=operation, code=type(error).__name__, reason=str(error)) from error
+        return answer
+
+
+def client_config() -> Config:
+    """How a client must be set up: a few patient retries that end within the function's minute.
+
+    CreateTrainingJob is limited to one call a second per account and region, so a burst of launches is throttled as
+    a matter of course. Standard mode retries throttles, server errors and lost connections with jittered backoff.
+    Source: https://docs.aws.amazon.com/boto3/latest/guide/retries.html
+    """
+    from botocore.config import Config
+
+    return Config(
+        retries={"mode": "standard", "total_max_attempts": CREATE_ATTEMPTS},
+        connect_timeout=_CONNECT_TIMEOUT_SECONDS,
+        read_timeout=_READ_TIMEOUT_SECONDS,
+    )
+
+
+def training_job_of(answer: Mapping[str, Any]) -> TrainingJob:
+    """Read an answer of DescribeTrainingJob.
+
+    Args:
+        answer: the answer as boto3 gives it.
+    """
+    resources: Mapping[str, Any] = answer.get("ResourceConfig", {})
+    return TrainingJob(
+        name=answer["TrainingJobName"],
+        arn=answer["TrainingJobArn"],
+        status=answer["TrainingJobStatus"],
+        secondary_status=answer["SecondaryStatus"],
+        created_at=answer["CreationTime"],
+        last_modified_at=answer.get("LastModifiedTime"),
+        training_started_at=answer.get("TrainingStartTime"),
+        training_ended_at=answer.get("TrainingEndTime"),
+        training_seconds=answer.get("TrainingTimeInSeconds"),
+        billable_seconds=answer.get("BillableTimeInSeconds"),
+        failure_reason=answer.get("FailureReason"),
+        instance_type=resources.get("SelectedInstanceType") or resources.get("InstanceType"),
+        instance_count=resources.get("SelectedInstanceCount") or resources.get("InstanceCount") or 1,
+        model_uri=answer.get("ModelArtifacts", {}).get("S3ModelArtifacts"),
+        transitions=tuple(
+            StatusTransition(
+                status=entry["Status"],
+                started_at=entry["StartTime"],
+                ended_at=entry.get("EndTime"),
+                message=entry.get("StatusMessage", ""),
+            )
+            for entry in _entries(answer)
+        ),
+        environment=dict(answer.get("Environment", {})),
+        keep_alive_seconds=resources.get("KeepAlivePeriodInSeconds") or 0,
+        warm_pool=_warm_pool_of(answer),
+        pool_traits=traits_of(answer),
+        tuning_job_arn=answer.get("TuningJobArn"),
+    )
+
+
+def _warm_pool_of(answer: Mapping[str, Any]) -> WarmPool | None:
+    status: Mapping[str, Any] | None = answer.get("WarmPoolStatus")
+    if not status:
+        return None
+    return WarmPool(
+        status=status["Status"],
+        idle_seconds=status.get("ResourceRetainedBillableTimeInSeconds"),
+        reused_by=status.get("ReusedByJob"),
+    )
+
+
+def _entries(answer: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    entries: Sequence[Mapping[str, Any]] = answer.get("SecondaryStatusTransitions", ())
+    return entries
+
+
+def _typed(operation: str, response: Mapping[str, Any]) -> AwsCallError:
+    error: Mapping[str, Any] = response.get("Error", {})
+    code, reason = str(error.get("Code", "Unknown")), str(error.get("Message", ""))
+    kind: type[AwsCallError] = AwsRefusedError
+    if code == "ResourceInUse" and operation == "CreateTrainingJob":
+        kind = TrainingJobNameTakenError
+    elif code == "ResourceNotFound" or (code == "ValidationException" and _SAYS_NOT_FOUND.search(reason)):
+        # DescribeTrainingJob answers "Requested resource not found." as a ValidationException.
+        kind = AwsRefusedError if operation == "CreateTrainingJob" else TrainingJobNotFoundError
+    elif is_temporary(response):
+        kind = AwsBusyError
+    return kind(operation=operation, code=code, reason=reason)

@@ -1,0 +1,300 @@
+"""The CreateTrainingJob request of one attempt: a pure function of the run's request and the deployment.
+
+The container runs `spotkeep.pyz` from an input channel, so any image with `python3` will do:
+`python3 /opt/ml/input/data/spotkeep/<file>.pyz run -- <command>`.
+
+Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from spotkeep_fleet.run_prefixes import run_prefix
+from spotkeep_jobs.document.fallbacks import Fallback, NextJob
+from spotkeep_jobs.document.limits import MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS, RUN_ID_HEX_DIGITS
+from spotkeep_jobs.document.request import ArchiveSource, GitSource, JobRequest
+from spotkeep_jobs.record.record import Attempt
+
+DEPLOYMENT_TAG: Final = "spotkeep:deployment"
+"""By this tag of a job, its deployment is known."""
+CHECKPOINT_DIRECTORY: Final = "/opt/ml/checkpoints"
+INPUT_DIRECTORY: Final = "/opt/ml/input/data"
+BUNDLE_CHANNEL: Final = "spotkeep"
+SOURCE_CHANNEL: Final = "source"
+RUN_VARIABLE: Final = "SPOTKEEP_RUN"
+"""The environment variable by which a job that a launcher made names its run."""
+LAUNCH_VARIABLE: Final = "SPOTKEEP_LAUNCH"
+"""The environment variable by which it knows the id of its launch."""
+LAUNCH_ID_HEX_DIGITS: Final = 32
+
+# Types with local NVMe disks: SageMaker refuses a volume key for them (their disks encrypt in hardware).
+# A `d` among the attributes (g4dn, p4d, r5d) says so, and these families have them without saying.
+# Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ResourceConfig.html (VolumeKmsKeyId)
+_LOCAL_DISK_TYPE: Final = re.compile(r"ml\.(?:[a-z]+\d+[a-z]*d[a-z]*|g[5-9]\w*|gr6\w*|p[5-9][\w-]*|trn\w+|i\d\w*)\.\w+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobPlatform:
+    """What a deployment gives every training job.
+
+    Attributes:
+        deployment: the deployment's name.
+        checkpoint_bucket: holds checkpoints and outputs, each run's below `run_prefix`.
+        execution_role_arn: the role the job works with.
+        training_bundle_uri: S3 URI of the copy of `spotkeep.pyz`, pinned by the hash in its key.
+        volume_kms_key_arn: encrypts volumes and outputs; None for AWS's own key.
+        subnet_ids: the subnets of the job, empty for SageMaker's own network.
+        security_group_ids: the security groups that go with them.
+        team_role_arns: the roles of teams that have one of their own, by team: their warm pools fit nobody else's jobs.
+    """
+
+    deployment: str
+    checkpoint_bucket: str
+    execution_role_arn: str
+    training_bundle_uri: str
+    volume_kms_key_arn: str | None = None
+    subnet_ids: tuple[str, ...] = ()
+    security_group_ids: tuple[str, ...] = ()
+    team_role_arns: Mapping[str, str] = field(default_factory=dict)
+
+    def role_arn_for(self, team: str | None) -> str:
+        """The role that a team's jobs work with; everybody's for one without a role of its own, or for none."""
+        return self.team_role_arns.get(team or "", self.execution_role_arn)
+
+    def run_uri(self, run: str, *, team: str | None) -> str:
+        """Where a run's objects are, with a closing slash: beside everybody's, or apart where its team is isolated."""
+        isolated = team if team in self.team_role_arns else None
+        return f"s3://{self.checkpoint_bucket}/{run_prefix(run, team=isolated)}"
+
+
+def run_id_for(*, name: str, token: str) -> str:
+    """The run id of a request that names none: the same token gives the same id."""
+    return f"{name}-{hashlib.sha256(token.encode()).hexdigest()[:RUN_ID_HEX_DIGITS]}"
+
+
+def job_name_for(*, run: str, attempt: int) -> str:
+    """The name of an attempt's training job: deterministic, so that a retried launch finds its own job."""
+    return f"{run}-{attempt}"
+
+
+def following_launch_id(launch_id: str, *, attempt: int) -> str:
+    """The id of a run's next launch, from its last one's: the same for all who decide that it follows.
+
+    Args:
+        launch_id: The last launch's.
+        attempt: The next one's number.
+    """
+    return hashlib.sha256(f"{launch_id}\n{attempt}".encode()).hexdigest()[:LAUNCH_ID_HEX_DIGITS]
+
+
+def marks_of(*, run: str, attempt: int, launch_id: str) -> dict[str, str]:
+    """What tells a launch from any other, in the job's environment.
+
+    A job that holds the launch's id is ours; one of the same name without it is somebody else's, or an earlier run's
+    whose record has expired. The job prints it with each event: a line without it is not this job's.
+
+    Args:
+        run: the run's id.
+        attempt: from 1.
+        launch_id: random, 32 hexadecimal digits: no other job can know it.
+    """
+    return {RUN_VARIABLE: run, "SPOTKEEP_ATTEMPT": str(attempt), LAUNCH_VARIABLE: launch_id}
+
+
+def launch_id_of(attempt: Attempt) -> str | None:
+    """The id of an attempt's launch; None of one without a recorded request."""
+    if attempt.job_request is None:
+        return None
+    launch_id: str | None = attempt.job_request["Environment"].get(LAUNCH_VARIABLE)
+    return launch_id
+
+
+def without_launch_id(attempt: Attempt) -> dict[str, Any]:
+    """An attempt as JSON values to show: who has the id of its launch can print events that count as its job's."""
+    document: dict[str, Any] = attempt.model_dump(mode="json")
+    launch_id = launch_id_of(attempt)
+    if launch_id:
+        document["job_request"] = json.loads(json.dumps(document["job_request"]).replace(launch_id, "(not shown)"))
+    return document
+
+
+def checkpoint_uri_for(*, request: JobRequest, run: str, platform: JobPlatform) -> str:
+    """The S3 prefix of the run's checkpoints, with its closing slash."""
+    return request.checkpoint_prefix or f"{platform.run_uri(run, team=request.team)}checkpoints/"
+
+
+def output_prefix_for(*, request: JobRequest, run: str, platform: JobPlatform) -> str:
+    """The S3 prefix of the run's outputs; SageMaker adds `<job>/output/model.tar.gz`."""
+    return f"{platform.run_uri(run, team=request.team)}output/"
+
+
+def has_local_disks(instance_type: str) -> bool:
+    """Whether a type brings NVMe disks of its own, which no volume key may be named for."""
+    return _LOCAL_DISK_TYPE.fullmatch(instance_type) is not None
+
+
+def build_training_job_request(
+    *, request: JobRequest, job: NextJob, platform: JobPlatform, run: str, attempt: int, launch_id: str
+) -> dict[str, Any]:
+    """The parameters of CreateTrainingJob.
+
+    Args:
+        request: the validated request, defaults filled in: its image and at least one instance type are set.
+        job: where the job looks for capacity, and how long it may train.
+        platform: what the deployment gives every job.
+        run: the run's id, at most 52 characters.
+        attempt: from 1.
+        launch_id: see `marks_of`.
+    """
+    bundle = platform.training_bundle_uri.rsplit("/", 1)[-1]
+    runner = ["python3", f"{INPUT_DIRECTORY}/{BUNDLE_CHANNEL}/{bundle}", "run"]
+    parameters: dict[str, Any] = {
+        "TrainingJobName": job_name_for(run=run, attempt=attempt),
+        "RoleArn": platform.role_arn_for(request.team),
+        "AlgorithmSpecification": {
+            "TrainingImage": request.image,
+            "TrainingInputMode": "File",
+            "ContainerEntrypoint": runner if request.arguments != "none" else [*runner, "--arguments", "none"],
+            "ContainerArguments": ["--", *request.command],
+        },
+        "HyperParameters": dict(request.hyperparameters),
+        "Environment": _environment(request, run=run, attempt=attempt, launch_id=launch_id),
+        "InputDataConfig": _channels(request, platform),
+        "OutputDataConfig": {"S3OutputPath": output_prefix_for(request=request, run=run, platform=platform)},
+        **_place(request, job, kms_key_arn=platform.volume_kms_key_arn),
+        "Tags": _tags(request, platform, run=run, attempt=attempt),
+    }
+    if request.checkpoints:
+        parameters["CheckpointConfig"] = {
+            "S3Uri": checkpoint_uri_for(request=request, run=run, platform=platform),
+            "LocalPath": CHECKPOINT_DIRECTORY,
+        }
+    if platform.volume_kms_key_arn:
+        parameters["OutputDataConfig"]["KmsKeyId"] = platform.volume_kms_key_arn
+    if platform.subnet_ids:
+        parameters["VpcConfig"] = {
+            "Subnets": list(platform.subnet_ids),
+            "SecurityGroupIds": list(platform.security_group_ids),
+        }
+    return parameters
+
+
+def follow_up_request(
+    *, previous: Mapping[str, Any], request: JobRequest, job: NextJob, run: str, attempt: int, launch_id: str
+) -> dict[str, Any]:
+    """The parameters of a run's next job: the same work, with the same code and role, in another place.
+
+    Args:
+        previous: the parameters of the run's last job.
+        request: the run's validated request.
+        job: where the next one looks for capacity, and how long it may train.
+        run: the run's id.
+        attempt: the next job's number.
+        launch_id: see `following_launch_id`.
+    """
+    marks = {"SPOTKEEP_ATTEMPT": str(attempt), LAUNCH_VARIABLE: launch_id}
+    work = {name: value for name, value in previous.items() if name not in _PLACE}
+    return {
+        **work,
+        **_place(request, job, kms_key_arn=previous["OutputDataConfig"].get("KmsKeyId")),
+        "TrainingJobName": job_name_for(run=run, attempt=attempt),
+        "Environment": {**previous["Environment"], **marks},
+        "Tags": [
+            {**tag, "Value": str(attempt)} if tag["Key"] == "spotkeep:attempt" else tag for tag in previous["Tags"]
+        ],
+    }
+
+
+def is_same_launch(*, environment: Mapping[str, str], parameters: Mapping[str, Any]) -> bool:
+    """Whether a job that SageMaker describes is the one these parameters ask for.
+
+    Args:
+        environment: the described job's environment.
+        parameters: what `build_training_job_request` made.
+    """
+    ours: Mapping[str, str] = parameters["Environment"]
+    marks = (RUN_VARIABLE, "SPOTKEEP_ATTEMPT", LAUNCH_VARIABLE)
+    return all(environment.get(mark) == ours[mark] for mark in marks)
+
+
+def _environment(request: JobRequest, *, run: str, attempt: int, launch_id: str) -> dict[str, str]:
+    own = marks_of(run=run, attempt=attempt, launch_id=launch_id)
+    if isinstance(request.source, GitSource):
+        own |= {"SPOTKEEP_SOURCE_GIT_URL": request.source.git, "SPOTKEEP_SOURCE_GIT_COMMIT": request.source.commit}
+    if isinstance(request.source, ArchiveSource):
+        own["SPOTKEEP_SOURCE_SHA256"] = request.source.sha256
+    return {**request.environment, **own}
+
+
+def _channels(request: JobRequest, platform: JobPlatform) -> list[dict[str, Any]]:
+    channels = [_channel(BUNDLE_CHANNEL, platform.training_bundle_uri)]
+    if isinstance(request.source, ArchiveSource):
+        channels.append(_channel(SOURCE_CHANNEL, request.source.uri))
+    return channels + [_channel(channel.name, channel.uri, channel.input_mode) for channel in request.channels]
+
+
+def _channel(name: str, uri: str, input_mode: str = "File") -> dict[str, Any]:
+    return {
+        "ChannelName": name,
+        "InputMode": input_mode,
+        "DataSource": {
+            "S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": uri, "S3DataDistributionType": "FullyReplicated"}
+        },
+    }
+
+
+_PLACE: Final = frozenset({"ResourceConfig", "StoppingCondition", "EnableManagedSpotTraining"})
+"""The parameters that say where a job looks for capacity, and for how long."""
+
+
+def _place(request: JobRequest, job: NextJob, *, kms_key_arn: str | None) -> dict[str, Any]:
+    """The parameters that `_PLACE` names; the last of them on spot only."""
+    place: dict[str, Any] = {
+        "ResourceConfig": _resources(request, job.fallback, kms_key_arn=kms_key_arn),
+        "StoppingCondition": {"MaxRuntimeInSeconds": job.max_run_seconds},
+    }
+    if job.fallback.capacity == "spot":
+        # On demand it is left out: beside InstancePreferences, the API reference excludes the field, not only `true`.
+        place["EnableManagedSpotTraining"] = True
+        place["StoppingCondition"]["MaxWaitTimeInSeconds"] = _max_wait_seconds(request, job)
+    return place
+
+
+def _max_wait_seconds(request: JobRequest, job: NextJob) -> int:
+    if request.max_wait is not None:
+        # What is cut from max_run (by a budget, by earlier jobs) is not to be waited for instead.
+        return request.max_wait - (request.max_run - job.max_run_seconds)
+    # On a ladder each fallback's own rule ends the wait; AWS's limit, which counts all of them, is out of the way.
+    return MAX_WAIT_SECONDS if request.checkpoints else NO_CHECKPOINTS_SPOT_SECONDS
+
+
+def _resources(request: JobRequest, fallback: Fallback, *, kms_key_arn: str | None) -> dict[str, Any]:
+    resources: dict[str, Any] = {"InstanceCount": request.instance_count, "VolumeSizeInGB": request.volume_size_gb}
+    if len(fallback.instance_types) == 1:
+        resources["InstanceType"] = fallback.instance_types[0]
+    else:
+        # One count for the job: AWS refuses it in the preferences and beside them at once.
+        resources["InstancePreferences"] = [
+            {"InstanceType": instance_type} for instance_type in fallback.instance_types
+        ]
+    if request.keep_alive:
+        resources["KeepAlivePeriodInSeconds"] = request.keep_alive
+    if kms_key_arn and not any(map(has_local_disks, fallback.instance_types)):
+        resources["VolumeKmsKeyId"] = kms_key_arn
+    return resources
+
+
+def _tags(request: JobRequest, platform: JobPlatform, *, run: str, attempt: int) -> list[dict[str, str]]:
+    own = {
+        DEPLOYMENT_TAG: platform.deployment,
+        "spotkeep:run": run,
+        "spotkeep:attempt": str(attempt),
+        **({"spotkeep:owner": request.owner} if request.owner else {}),
+    }
+    return [{"Key": key, "Value": value} for key, value in {**request.tags, **own}.items()]

@@ -1,0 +1,87 @@
+"""The copy of `spotkeep.pyz` that jobs and instances fetch at each start, in the deployment's own bucket.
+
+They do not fetch what `cdk deploy` uploads: `cdk gc` deletes that once no template names it, while runs still need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
+from spotkeep_jobs.temporary_errors import is_temporary
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+_NOT_THERE: Final = frozenset({"403", "404"})
+"""S3 answers 403 for a key that does not exist to a caller that may not list the bucket.
+Source: https://docs.aws.amazon.com/AmazonS3/latest/API/API_HeadObject.html"""
+
+
+class TrainingBundleStore:
+    """Keeps the copy, on a boto3 client that is made when it is first needed."""
+
+    def __init__(self, make_client: Callable[[], S3Client], *, asset_uri: str, uri: str) -> None:
+        """Bind the two addresses.
+
+        Args:
+            make_client: Makes a client of S3.
+            asset_uri: `s3://` address of what `cdk deploy` uploaded.
+            uri: `s3://` address of the copy; the content's hash is part of its key.
+        """
+        self._make_client = make_client
+        self._asset_uri = asset_uri
+        self._uri = uri
+        self._kept = False
+
+    def keep(self) -> None:
+        """Make sure that the copy is there. Asks S3 once in a process.
+
+        Raises:
+            AwsRefusedError: S3 will not copy it; what was uploaded is gone, or may not be read.
+            AwsBusyError: S3 could not answer; ask again.
+        """
+        if self._kept:
+            return
+        try:
+            client = self._make_client()
+            bucket, key = _bucket_and_key(self._uri)
+            if not _is_there(client, bucket=bucket, key=key):
+                source_bucket, source_key = _bucket_and_key(self._asset_uri)
+                client.copy_object(
+                    Bucket=bucket,
+                    Key=key,
+                    CopySource={"Bucket": source_bucket, "Key": source_key},
+                    # `cdk gc` tags what it will delete. To copy tags would need two more permissions.
+                    TaggingDirective="REPLACE",
+                )
+        except ClientError as error:
+            kind = AwsBusyError if is_temporary(error.response) else AwsRefusedError
+            found = error.response["Error"]
+            raise kind(
+                operation=error.operation_name,
+                code=str(found.get("Code", "Unknown")),
+                reason=f"{self._asset_uri} could not be copied to {self._uri}, where runs fetch it: "
+                f"{found.get('Message', '')} If it is gone, deploy the app again",
+            ) from error
+        except BotoCoreError as error:
+            raise AwsBusyError(operation="CopyObject", code=type(error).__name__, reason=str(error)) from error
+        self._kept = True
+
+
+def _is_there(client: S3Client, *, bucket: str, key: str) -> bool:
+    try:
+        client.head_object(Bucket=bucket, Key=key)
+    except ClientError as error:
+        if error.response["Error"].get("Code") in _NOT_THERE:
+            return False
+        raise
+    return True
+
+
+def _bucket_and_key(uri: str) -> tuple[str, str]:
+    bucket, _, key = uri.removeprefix("s3://").partition("/")
+    return bucket, key

@@ -1,0 +1,114 @@
+"""The prices that a function works with: a mapping by instance type, in memory, that its owner brings up to date.
+
+Decisions are pure and take a mapping. This one changes between two invocations and never while one decides: `refresh`
+is called where an invocation begins, reads at most one item of the run table an hour, and nothing else does any I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from spotkeep_jobs.cost.price_list import PricesNotReadError
+from spotkeep_jobs.record.price_book import StoragePrices
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.cost.price_list import PriceList
+    from spotkeep_jobs.record.price_book import PriceBook
+    from spotkeep_jobs.record.run_table import RunTable
+
+READ_AGAIN_AFTER: Final = timedelta(hours=1)
+"""How old what one function's memory holds may be."""
+LOOKED_FOR_AGAIN_AFTER: Final = timedelta(minutes=5)
+"""The same, while there is no book: a deployment reads it as it is made, and each sweep tries again."""
+TRIED_AGAIN_AFTER: Final = timedelta(hours=1)
+"""After AWS could not answer. Where it never does (no permission, no network), only the settings' prices are known."""
+FETCH_AGAIN_AFTER: Final = timedelta(days=1)
+"""How old the book may be before AWS is asked again; it changes its prices a few times a year."""
+
+
+class KnownPrices(Mapping[str, float]):
+    """On-demand US dollars per hour of an instance, by type: the settings' first, then AWS's."""
+
+    def __init__(self, settings: Mapping[str, float], *, region: str) -> None:
+        """Begin with what the settings say.
+
+        Args:
+            settings: The deployment's own prices, which go before AWS's.
+            region: The deployment's region.
+        """
+        self._settings = dict(settings)
+        self.region = region
+        self._prices: dict[str, float] = dict(settings)
+        self._looked_at: datetime | None = None
+        self._asked_at: datetime | None = None
+        self.book: PriceBook | None = None
+
+    def __getitem__(self, instance_type: str) -> float:
+        return self._prices[instance_type]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._prices)
+
+    def __len__(self) -> int:
+        return len(self._prices)
+
+    @property
+    def storage(self) -> StoragePrices:
+        """What storage costs, as far as AWS's list says."""
+        return StoragePrices() if self.book is None else self.book.storage
+
+    def refresh(self, table: RunTable, *, now: datetime) -> None:
+        """Take over the book that the run table holds, unless that was done a short while ago.
+
+        A table that cannot be read leaves what was known: prices keep nobody from working.
+
+        Args:
+            table: Where the book is kept.
+            now: The time.
+        """
+        fresh_for = LOOKED_FOR_AGAIN_AFTER if self.book is None else READ_AGAIN_AFTER
+        if self._looked_at is not None and now - self._looked_at < fresh_for:
+            return
+        self._looked_at = now
+        try:
+            book = table.price_book(self.region)
+        except (BotoCoreError, ClientError):
+            return
+        if book is not None:
+            self._take(book)
+
+    def fetch(self, price_list: PriceList, table: RunTable, *, now: datetime) -> bool:
+        """Ask AWS and keep its book in the run table, unless the one there is of the last day, or AWS was just asked.
+
+        Args:
+            price_list: AWS's.
+            table: Where the book is kept.
+            now: The time.
+
+        Returns:
+            Whether AWS was asked.
+
+        Raises:
+            PricesNotReadError: AWS could not answer, or knows no price of this region; the old book stays.
+        """
+        if self._asked_at is not None and now - self._asked_at < TRIED_AGAIN_AFTER:
+            return False
+        known = table.price_book(self.region)
+        if known is not None and now - known.fetched_at < FETCH_AGAIN_AFTER:
+            self._take(known)
+            return False
+        self._asked_at = now
+        book = price_list.read(self.region, now=now)
+        if not book.instance_usd_per_hour:
+            raise PricesNotReadError(region=self.region, reason="the price list has no instance of it")
+        table.keep_price_book(book)
+        self._take(book)
+        return True
+
+    def _take(self, book: PriceBook) -> None:
+        self.book = book
+        self._prices = {**book.instance_usd_per_hour, **self._settings}

@@ -1,0 +1,182 @@
+"""AWS's price list, and how its products are read: the only module that calls the Pricing API's client.
+
+Products are told apart by their usage type, which names what is billed and nothing else: `USE1-Train:ml.m5.xlarge` is
+an hour of that instance at training, `EU-BoxUsage:g5.xlarge` one of an EC2 instance. The region's short name before it
+is missing in us-east-1 for older services. Of EC2 the usage type is the same for Linux, Windows and what is licensed on
+top, which is told by the operation: `RunInstances` alone is Linux with nothing on it.
+Sources:
+    https://docs.aws.amazon.com/awsaccountbilling/latest/aboutv2/using-price-list-query-api.html
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/billing-info-fields.html (Platform details and usage operation)
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from spotkeep_jobs.errors import SpotkeepJobsError
+from spotkeep_jobs.record.price_book import PriceBook, StoragePrices
+
+_ENDPOINT_REGIONS: Final = {"ap": "ap-south-1", "eu": "eu-central-1"}
+"""The Pricing API answers for every region, and lives in three.
+Source: https://docs.aws.amazon.com/general/latest/gr/billing.html (AWS Price List Service)"""
+
+_REGION_MARK: Final = r"(?:[A-Z0-9]{2,5}-)?"
+TRAINING_HOURS: Final = re.compile(_REGION_MARK + r"Train:(ml\.[a-z0-9-]+\.[a-z0-9]+)")
+EC2_HOURS: Final = re.compile(_REGION_MARK + r"BoxUsage:([a-z0-9-]+\.[a-z0-9-]+)")
+_S3_STANDARD: Final = re.compile(_REGION_MARK + r"TimedStorage-ByteHrs")
+_EBS_GP3: Final = re.compile(_REGION_MARK + r"EBS:VolumeUsage\.gp3")
+_EBS_SNAPSHOT: Final = re.compile(_REGION_MARK + r"EBS:SnapshotUsage")
+
+
+class PricesNotReadError(SpotkeepJobsError):
+    """AWS's price list could not be read: what was known before stays, and the next sweep asks again."""
+
+    def __init__(self, *, region: str, reason: str) -> None:
+        super().__init__(f"the prices of {region} could not be read: {reason}. Those known before stay")
+
+
+class PriceList(Protocol):
+    """The seam: where prices come from."""
+
+    def read(self, region: str, /, *, now: datetime) -> PriceBook:
+        """Read a region's prices.
+
+        Raises:
+            PricesNotReadError: AWS refused or could not answer.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Wanted:
+    service: str
+    usage_type_holds: str
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+_LINUX_ON_DEMAND: Final = {
+    "operatingSystem": "Linux",
+    "tenancy": "Shared",
+    "preInstalledSw": "NA",
+    "capacitystatus": "Used",
+    "operation": "RunInstances",
+}
+"""What of AmazonEC2's products is an instance as a fleet launches it: not dedicated, not reserved, nothing licensed."""
+MOST_PAGES: Final = 40
+"""Of one question, of 100 products each: EC2's Linux instances of a region are some ten."""
+_TRAINING_INSTANCES: Final = _Wanted(service="AmazonSageMaker", usage_type_holds="Train:ml.")
+_EC2_INSTANCES: Final = _Wanted(service="AmazonEC2", usage_type_holds="BoxUsage:", attributes=_LINUX_ON_DEMAND)
+_OBJECTS: Final = _Wanted(service="AmazonS3", usage_type_holds="TimedStorage-ByteHrs")
+_VOLUMES: Final = _Wanted(service="AmazonEC2", usage_type_holds="EBS:VolumeUsage.gp3")
+_SNAPSHOTS: Final = _Wanted(service="AmazonEC2", usage_type_holds="EBS:SnapshotUsage")
+
+
+def endpoint_region(region: str) -> str:
+    """Which of the Pricing API's own regions to ask for another's prices: one on the same side of the world.
+
+    Args:
+        region: The region whose prices are wanted.
+    """
+    return _ENDPOINT_REGIONS.get(region.partition("-")[0], "us-east-1")
+
+
+class AwsPriceList:
+    """The seam, on a boto3 client of `pricing` in `endpoint_region`."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def read(self, region: str, /, *, now: datetime) -> PriceBook:
+        """Read a region's prices; see `PriceList.read`."""
+        try:
+            return PriceBook(
+                region=region,
+                fetched_at=now,
+                instance_usd_per_hour={
+                    **instance_prices(self._products(_EC2_INSTANCES, region), EC2_HOURS),
+                    **instance_prices(self._products(_TRAINING_INSTANCES, region), TRAINING_HOURS),
+                },
+                storage=StoragePrices(
+                    s3_standard=storage_price(self._products(_OBJECTS, region), _S3_STANDARD),
+                    ebs_gp3=storage_price(self._products(_VOLUMES, region), _EBS_GP3),
+                    ebs_snapshot=storage_price(self._products(_SNAPSHOTS, region), _EBS_SNAPSHOT),
+                ),
+            )
+        except (BotoCoreError, ClientError) as error:
+            raise PricesNotReadError(region=region, reason=str(error)) from error
+
+    def _products(self, wanted: _Wanted, region: str) -> Iterator[Mapping[str, Any]]:
+        pages = self._client.get_paginator("get_products").paginate(
+            ServiceCode=wanted.service,
+            Filters=[
+                {"Type": "TERM_MATCH", "Field": "regionCode", "Value": region},
+                {"Type": "CONTAINS", "Field": "usagetype", "Value": wanted.usage_type_holds},
+                *({"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in wanted.attributes.items()),
+            ],
+        )
+        for number, page in enumerate(pages):
+            if number == MOST_PAGES:
+                # Cut off, a second price of a type could be missing: rather none than perhaps a wrong one.
+                raise PricesNotReadError(region=region, reason=f"{wanted.service} has more than {MOST_PAGES} pages")
+            for product in page["PriceList"]:
+                yield json.loads(product)
+
+
+def instance_prices(products: Iterable[Mapping[str, Any]], usage_type: re.Pattern[str]) -> dict[str, float]:
+    """On-demand dollars per hour of instances, by type, from products of AWS's price list.
+
+    A type with two different prices is left out: which of them is billed is not known.
+
+    Args:
+        products: As the price list gives them.
+        usage_type: Of what is wanted; its group is the instance type.
+    """
+    found: dict[str, set[float]] = {}
+    for product in products:
+        named = usage_type.fullmatch(_usage_type(product))
+        price = _first_tier_usd(product, unit="Hrs")
+        if named is not None and price is not None:
+            found.setdefault(named[1], set()).add(price)
+    return {name: prices.pop() for name, prices in sorted(found.items()) if len(prices) == 1}
+
+
+def storage_price(products: Iterable[Mapping[str, Any]], usage_type: re.Pattern[str]) -> float | None:
+    """Dollars per gigabyte and month from products of AWS's price list, in the first tier.
+
+    Args:
+        products: As the price list gives them.
+        usage_type: Of what is wanted.
+
+    Returns:
+        None when there is no such product, or several with different prices.
+    """
+    found = {
+        price
+        for product in products
+        if usage_type.fullmatch(_usage_type(product)) and (price := _first_tier_usd(product, unit="GB-Mo")) is not None
+    }
+    return found.pop() if len(found) == 1 else None
+
+
+def _usage_type(product: Mapping[str, Any]) -> str:
+    return str(product.get("product", {}).get("attributes", {}).get("usagetype", ""))
+
+
+def _first_tier_usd(product: Mapping[str, Any], *, unit: str) -> float | None:
+    tiers = [
+        dimension
+        for term in product.get("terms", {}).get("OnDemand", {}).values()
+        for dimension in term.get("priceDimensions", {}).values()
+        if dimension.get("unit") == unit and float(dimension.get("beginRange") or 0) == 0
+    ]
+    prices = {float(tier["pricePerUnit"]["USD"]) for tier in tiers if "USD" in tier.get("pricePerUnit", {})}
+    # A price of nothing is a free tier or a placeholder, and no price.
+    prices.discard(0.0)
+    return prices.pop() if len(prices) == 1 else None

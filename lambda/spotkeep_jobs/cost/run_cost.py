@@ -1,0 +1,279 @@
+"""The honest bill (I8): what a run cost against a clean on-demand run of the same work. Pure.
+
+SageMaker's own figure, (1 - billable / training) x 100, counts work done twice as useful. Here the comparison is a run
+on demand that is never interrupted: from the training time are taken away the steps that were trained again, and the
+downloading and loading that each restart repeats.
+Source: https://docs.aws.amazon.com/sagemaker/latest/dg/model-managed-spot-training.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from spotkeep_jobs.progress.steps_trained import trained_before
+from spotkeep_jobs.record.record import Attempt, Cost, JobUsage
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.backends.job_view import StatusTransition, TrainingJob
+    from spotkeep_jobs.progress.job_log import JobLog
+
+WAITING_STATUSES: Final = frozenset(
+    {"Pending", "Starting", "LaunchingMLInstances", "PreparingTrainingStack", "Interrupted", "Restarting"}
+)
+DOWNLOADING_STATUSES: Final = frozenset({"Downloading", "DownloadingTrainingImage"})
+ON_INSTANCES_STATUSES: Final = DOWNLOADING_STATUSES | {"Training", "Uploading"}
+
+_SECONDS_PER_HOUR: Final = 3600
+
+
+def usage_of(*, job: TrainingJob, log: JobLog, earlier: Sequence[Attempt], ended_at: datetime) -> JobUsage:
+    """What one attempt's job used and did.
+
+    What the job says of itself is its own word: what it claims to have done twice, and to have loaded again, is never
+    more than SageMaker says that it trained.
+
+    Args:
+        job: What SageMaker says of the ended job.
+        log: What the job says of itself.
+        earlier: The run's earlier attempts.
+        ended_at: When the job ended.
+    """
+    continues = trained_before(earlier)
+    steps = log.steps
+    interruptions = count_interruptions(job.transitions)
+    redone_steps: int | None = steps.redone_steps
+    redone_seconds: float | None = 0.0
+    restarted = bool(job.training_seconds and (interruptions or continues))
+    if restarted and (steps.last_step is None or not log.complete):
+        # The job never said where it was, or its log is not all here: what it repeated is not known.
+        redone_steps = redone_seconds = None
+    elif steps.redone_steps:
+        per_step = steps.seconds_per_step
+        redone_seconds = None if per_step is None else min(steps.redone_steps * per_step, job.training_seconds or 0.0)
+    return JobUsage(
+        instance_count=job.instance_count,
+        billable_seconds=job.billable_seconds,
+        training_seconds=job.training_seconds,
+        waited_seconds=_seconds_in(job.transitions, WAITING_STATUSES, ended_at=ended_at),
+        redone_steps=redone_steps,
+        redone_seconds=redone_seconds,
+        restart_overhead_seconds=min(steps.loading_again_seconds, job.training_seconds or 0.0)
+        + _seconds_in(_after_first_start(job.transitions, continues), DOWNLOADING_STATUSES, ended_at=ended_at),
+        last_step=steps.last_step,
+        log_complete=log.complete,
+        charges=job.charges,
+    )
+
+
+def bill(attempts: Sequence[Attempt], *, prices: Mapping[str, float]) -> Cost | None:
+    """Add up the attempts of a run.
+
+    Args:
+        attempts: All of the run's attempts, first to last.
+        prices: On-demand US dollars per instance and hour, by instance type.
+
+    Returns:
+        None when some attempt's usage is not known: an unknown bill is said, never guessed.
+    """
+    if [attempt.attempt for attempt in attempts] != list(range(1, len(attempts) + 1)):
+        return None  # The record of an attempt expired under a run that was resumed for months.
+    usages = []
+    for attempt in attempts:
+        usage = attempt.usage if attempt.job_arn is not None else _without_job(attempt)
+        if usage is None:
+            return None
+        usages.append(usage)
+    if not usages:
+        return None
+    worked = sum(_worked_seconds(usage) for usage in usages)
+    # SageMaker bills a pool's idle time as it bills work; its own percentage leaves it out.
+    idle = sum(usage.pool_idle_seconds * usage.instance_count for usage in usages)
+    billed = worked + idle
+    training = sum((usage.training_seconds or 0.0) * usage.instance_count for usage in usages)
+    clean = sum(_clean_seconds(usage) for usage in usages)
+    charges = [usage.charges for usage in usages if usage.charges is not None]
+    known_prices = [_on_demand_price(a, u, prices=prices) for a, u in zip(attempts, usages, strict=True)]
+    worked_usd = _worked_usd(usages, known_prices)
+    idle_usd = _priced([u.pool_idle_seconds * u.instance_count for u in usages], known_prices)
+    if charges and not any(usage.pool_idle_seconds for usage in usages):
+        idle_usd = 0.0
+    storage_usd = sum(each.storage_usd or 0.0 for each in charges)
+    snapshot_usd = sum(each.snapshot_usd or 0.0 for each in charges)
+    stored_usd = storage_usd + snapshot_usd
+    billed_usd = None if worked_usd is None or idle_usd is None else round(worked_usd + idle_usd + stored_usd, 6)
+    # Without an on-demand price a fleet's bill cannot be held against one.
+    comparable = all(each.billable_seconds is not None for each in charges)
+    clean_usd = _priced([_clean_seconds(usage) for usage in usages], known_prices)
+    return Cost(
+        billed_seconds=_rounded(billed),
+        training_seconds=_rounded(training),
+        waited_seconds=_rounded(sum(usage.waited_seconds for usage in usages)),
+        redone_steps=_total([usage.redone_steps for usage in usages]),
+        redone_seconds=_instance_seconds(usages),
+        restart_overhead_seconds=_rounded(
+            sum(usage.restart_overhead_seconds * usage.instance_count for usage in usages)
+        ),
+        clean_on_demand_seconds=_rounded(clean),
+        saved_seconds=_rounded(clean - billed) if comparable else 0.0,
+        saved_percent=(_fleet_saved_percent(clean_usd, billed_usd) if comparable else None)
+        if charges
+        else _percent(clean - billed, of=clean),
+        # A figure of SageMaker's console; EC2 shows none.
+        aws_saved_percent=None if charges else _percent(training - worked, of=training),
+        usd_per_hour=known_prices[-1],
+        billed_usd=billed_usd,
+        idle_pool_seconds=_rounded(idle),
+        idle_pool_usd=idle_usd,
+        clean_on_demand_usd=clean_usd,
+        saved_usd=None if billed_usd is None or clean_usd is None else round(clean_usd - billed_usd, 6),
+        storage_gb_hours=round(sum(each.storage_gb_hours for each in charges), 3),
+        storage_usd=round(storage_usd, 6) if any(each.storage_usd is not None for each in charges) else None,
+        snapshot_gb_hours=round(sum(each.snapshot_gb_hours for each in charges), 6),
+        snapshot_usd=round(snapshot_usd, 6) if any(each.snapshot_usd is not None for each in charges) else None,
+        unknown_prices=tuple(dict.fromkeys(name for each in charges for name in each.unknown)),
+    )
+
+
+def spent_so_far_usd(
+    *,
+    earlier: Sequence[Attempt],
+    attempt: Attempt,
+    job: TrainingJob,
+    prices: Mapping[str, float],
+    spot_usd_per_hour: float | None,
+    now: datetime,
+) -> float | None:
+    """What a run has cost, its live job included. SageMaker says what that is billed only when it is over.
+
+    Args:
+        earlier: The attempts before it.
+        attempt: The live attempt.
+        job: What SageMaker says of its job.
+        prices: On-demand US dollars per instance and hour, by instance type.
+        spot_usd_per_hour: What spot was planned to cost; None for the on-demand price, which is an upper bound.
+        now: The time.
+    """
+    before = bill(earlier, prices=prices) if earlier else None
+    price = prices.get(attempt.instance_type)
+    if attempt.capacity == "spot" and spot_usd_per_hour is not None:
+        price = spot_usd_per_hour
+    if price is None or (earlier and (before is None or before.billed_usd is None)):
+        return None
+    seconds = _seconds_in(job.transitions, ON_INSTANCES_STATUSES, ended_at=now) * attempt.instance_count
+    return (before.billed_usd or 0.0 if before is not None else 0.0) + seconds * price / _SECONDS_PER_HOUR
+
+
+def count_interruptions(transitions: Sequence[StatusTransition]) -> int:
+    """How often a job lost its capacity."""
+    return sum(transition.status == "Interrupted" for transition in transitions)
+
+
+def _worked_seconds(usage: JobUsage) -> float:
+    """What was billed, in instance seconds on demand; of a fleet without known prices, undiscounted."""
+    if usage.charges is None:
+        return (usage.billable_seconds or 0.0) * usage.instance_count
+    billable = usage.charges.billable_seconds
+    return usage.charges.instance_seconds if billable is None else billable
+
+
+def _on_demand_price(attempt: Attempt, usage: JobUsage, *, prices: Mapping[str, float]) -> float | None:
+    """Of one instance; of a fleet, whose instances may be of several types, the mean over their time."""
+    charges = usage.charges
+    if charges is None:
+        return prices.get(attempt.instance_type)
+    if charges.on_demand_usd is None or not charges.instance_seconds:
+        return None
+    return charges.on_demand_usd * _SECONDS_PER_HOUR / charges.instance_seconds
+
+
+def _worked_usd(usages: Sequence[JobUsage], usd_per_hour: Sequence[float | None]) -> float | None:
+    total = 0.0
+    for usage, price in zip(usages, usd_per_hour, strict=True):
+        charges = usage.charges
+        usd = _priced([_worked_seconds(usage)], [price]) if charges is None else charges.instances_usd
+        if usd is None:
+            return None
+        total += usd
+    return round(total, 6)
+
+
+def _fleet_saved_percent(clean_usd: float | None, billed_usd: float | None) -> float | None:
+    """In dollars: instances of several types and prices, and storage, have no common second."""
+    if not clean_usd or billed_usd is None:
+        return None
+    return _percent(clean_usd - billed_usd, of=clean_usd)
+
+
+def _without_job(attempt: Attempt) -> JobUsage:
+    """An attempt whose training job was never created used nothing."""
+    return JobUsage(
+        instance_count=attempt.instance_count,
+        billable_seconds=None,
+        training_seconds=None,
+        waited_seconds=0.0,
+        redone_steps=0,
+        redone_seconds=0.0,
+        restart_overhead_seconds=0.0,
+    )
+
+
+def _clean_seconds(usage: JobUsage) -> float:
+    worked = (usage.training_seconds or 0.0) - (usage.redone_seconds or 0.0) - usage.restart_overhead_seconds
+    return max(0.0, worked) * usage.instance_count
+
+
+def _seconds_in(transitions: Sequence[StatusTransition], statuses: frozenset[str], *, ended_at: datetime) -> float:
+    total = 0.0
+    for position, transition in enumerate(transitions):
+        if transition.status not in statuses:
+            continue
+        following = transitions[position + 1 : position + 2]
+        until = transition.ended_at or (following[0].started_at if following else ended_at)
+        total += max(0.0, (until - transition.started_at).total_seconds())
+    return _rounded(total)
+
+
+def _after_first_start(
+    transitions: Sequence[StatusTransition],
+    continues: bool,  # noqa: FBT001 - a fact, named at the call
+) -> Sequence[StatusTransition]:
+    if continues:
+        return transitions
+    first = next((i for i, entry in enumerate(transitions) if entry.status == "Interrupted"), len(transitions))
+    if any(entry.status in ON_INSTANCES_STATUSES for entry in transitions[:first]):
+        return transitions[first:]
+    return ()
+
+
+def _instance_seconds(usages: Sequence[JobUsage]) -> float | None:
+    redone = [None if usage.redone_seconds is None else usage.redone_seconds * usage.instance_count for usage in usages]
+    total = 0.0
+    for seconds in redone:
+        if seconds is None:
+            return None
+        total += seconds
+    return _rounded(total)
+
+
+def _total(steps: Sequence[int | None]) -> int | None:
+    known = [count for count in steps if count is not None]
+    return sum(known) if len(known) == len(steps) else None
+
+
+def _priced(seconds: Sequence[float], usd_per_hour: Sequence[float | None]) -> float | None:
+    total = 0.0
+    for used, price in zip(seconds, usd_per_hour, strict=True):
+        if price is None:
+            return None
+        total += used * price / _SECONDS_PER_HOUR
+    return round(total, 6)
+
+
+def _percent(part: float, *, of: float) -> float | None:
+    return round(100 * part / of, 1) if of > 0 else None
+
+
+def _rounded(seconds: float) -> float:
+    return round(seconds, 3)

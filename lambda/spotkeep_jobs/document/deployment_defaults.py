@@ -1,0 +1,81 @@
+"""What a deployment fills in and insists on, and what is derived from other fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from spotkeep_fleet.run_prefixes import runs_prefix
+from spotkeep_jobs.document.limits import DAY_SECONDS, MAX_WAIT_SECONDS, NO_CHECKPOINTS_SPOT_SECONDS
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.spending_limits import NO_LIMITS, SpendingLimits
+from spotkeep_jobs.document.training_image import default_image_for
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeploymentDefaults:
+    """What a deployment fills in and insists on.
+
+    Attributes:
+        image: the container image of documents that name none; their instance types fill in `{processor}`.
+        instance_type: the instance type of documents that name none.
+        checkpoint_bucket: the bucket that runs write and read, each below its prefix.
+        data_locations: where else runs may read, `s3://<bucket>/<prefix>/` each; None where that is not known.
+        max_run_limit_seconds: the longest that a job may train, on SageMaker or on EC2, where it is known.
+        prices: on-demand US dollars per instance and hour, by instance type.
+        max_keep_alive_seconds: the longest a warm pool may be kept, where the deployment says so.
+        isolated_teams: the teams whose runs live apart, below a prefix of their own.
+        teams: the teams that have a role of their own; None where that is not known.
+        fleet_instance_types: the EC2 types of documents that name none; None where the deployment has no fleets.
+        limits: what a run may spend.
+    """
+
+    image: str | None = None
+    instance_type: str | None = None
+    checkpoint_bucket: str | None = None
+    data_locations: tuple[str, ...] | None = None
+    max_run_limit_seconds: int | None = None
+    prices: Mapping[str, float] = field(default_factory=dict)
+    max_keep_alive_seconds: int | None = None
+    isolated_teams: tuple[str, ...] = ()
+    teams: tuple[str, ...] | None = None
+    fleet_instance_types: tuple[str, ...] | None = None
+    limits: SpendingLimits = NO_LIMITS
+
+    def runs_uri(self, team: str | None) -> str:
+        """What the addresses of all objects begin with that a run of a team may write, with a closing slash."""
+        return f"s3://{self.checkpoint_bucket}/{runs_prefix(team if team in self.isolated_teams else None)}"
+
+
+NO_DEFAULTS: Final = DeploymentDefaults()
+
+
+def with_defaults(request: JobRequest, *, given: set[Any], defaults: DeploymentDefaults) -> JobRequest:
+    """Fill in what depends on other fields or on the deployment, so that the record says all that was decided."""
+    on_ec2 = request.backend == "ec2"
+    limit = defaults.max_run_limit_seconds
+    default_types: tuple[str, ...] = (defaults.instance_type,) if defaults.instance_type else ()
+    if on_ec2:
+        default_types = defaults.fleet_instance_types or ()
+    types = request.types or (default_types if request.ladder is None else ())
+    max_run = request.max_run if "max_run" in given or limit is None else min(request.max_run, limit)
+    max_wait = request.max_wait
+    # A ladder says where to look; who writes one need not also say that it is to be used. A deadline needs one.
+    laddered = request.ladder is not None or (request.deadline is not None and not request.spot_only)
+    capacity = "auto" if laddered and "capacity" not in given else request.capacity
+    # A fleet on demand waits as one on spot does, and its instances bill while none of them trains.
+    if max_wait is None and (capacity == "spot" or on_ec2):
+        longest = MAX_WAIT_SECONDS if request.checkpoints or on_ec2 else NO_CHECKPOINTS_SPOT_SECONDS
+        max_wait = min(max_run + DAY_SECONDS, longest)
+    every_type = types or tuple(each for fallback in request.ladder or () for each in fallback.types)
+    image = None if on_ec2 else default_image_for(defaults.image, instance_types=every_type)
+    update: dict[str, Any] = {
+        "image": request.image or image,
+        "max_run": max_run,
+        "max_wait": max_wait,
+        "capacity": capacity,
+    }
+    if not (request.instance_types and request.instance_type):
+        update |= {"instance_types": types or None, "instance_type": None}
+    return request.model_copy(update=update)

@@ -1,0 +1,100 @@
+"""Rules about what a run may read and write in S3, as IAM will judge it: before anything is paid, not on an instance.
+
+The roles of both backends have the same permissions here: they read `runs/` of the deployment's bucket and the setting
+`data_locations`, and write checkpoints below `runs/<run>/checkpoints/`; the role of an isolated team has
+`teams/<team>/runs/` in its place. A channel is listed by the prefix that its URI names, and every object found is read.
+IAM compares the prefix of the listing, and the key of each object, with what the policy names, letter by letter:
+s3://data/cifar10/ grants neither s3://data/cifar100/ nor s3://data/cifar10, since that lists both.
+
+What is not known here: the policy of the data's bucket or of its KMS key, a permissions boundary, a policy of AWS
+Organizations. They may deny what is accepted here. What a bucket policy alone allows is refused here.
+
+Sources:
+    https://docs.aws.amazon.com/AmazonS3/latest/userguide/amazon-s3-policy-keys.html (s3:prefix)
+    https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_S3DataSource.html (S3Prefix)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.limits import MAX_RUN_ID_LENGTH
+from spotkeep_jobs.document.reading import shown
+from spotkeep_jobs.document.request import ArchiveSource, JobRequest
+from spotkeep_jobs.document.rules.rule import Rule, rule
+from spotkeep_jobs.errors import Problem
+
+_NAMED_LOCATIONS: Final = 3
+"""So many are named in a refusal: a deployment may have fifty."""
+
+
+def may_read(uri: str, *, locations: Sequence[str]) -> bool:
+    """Whether a role lists and reads what a URI names.
+
+    Args:
+        uri: Of a bucket, a prefix or an object: `s3://<bucket>[/<prefix>]`.
+        locations: What it may read: `s3://<bucket>/<prefix>/` each.
+    """
+    bucket, _, prefix = uri.removeprefix("s3://").partition("/")
+    return f"s3://{bucket}/{prefix}".startswith(tuple(locations))
+
+
+@rule("channels", "source", "team")
+def _data_can_be_read(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if defaults.data_locations is None or defaults.checkpoint_bucket is None:
+        return
+    locations = (defaults.runs_uri(request.team), *defaults.data_locations)
+    wanted = {f"channels.{channel.name}.uri": channel.uri for channel in request.channels}
+    if isinstance(request.source, ArchiveSource):
+        wanted = {"source": request.source.uri, **wanted}
+    for field, uri in wanted.items():
+        if may_read(uri, locations=locations):
+            continue
+        fix = (
+            f"Name {_folder_of(uri)} in the deployment's setting data_locations (and its KMS key, if it has one, in "
+            "data_key_arns), and deploy again."
+        )
+        if may_read(f"{uri}/", locations=locations):
+            fix = f"Write {uri}/, with a slash at its end: without, other names that begin alike are meant, too."
+        yield Problem(
+            field=field,
+            found=shown(uri),
+            problem=f"is not among what the run's role may read: {_some(locations)}",
+            fix=fix,
+        )
+
+
+@rule("checkpoint_prefix", "team")
+def _checkpoints_can_be_written(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
+    """Prefixes have one shape, so that none lies inside another (I1)."""
+    prefix = request.checkpoint_prefix
+    if prefix is None or defaults.checkpoint_bucket is None:
+        return
+    runs = defaults.runs_uri(request.team)
+    shape = rf"{re.escape(runs)}[a-zA-Z0-9][a-zA-Z0-9-]{{0,{MAX_RUN_ID_LENGTH - 1}}}/checkpoints/"
+    if not re.fullmatch(shape, prefix, re.ASCII):
+        yield Problem(
+            field="checkpoint_prefix",
+            found=shown(prefix),
+            problem="is not where the run's role may write checkpoints",
+            fix=f"Give {runs}<run>/checkpoints/, or leave it out for one of the run's own.",
+        )
+
+
+def _some(locations: Sequence[str]) -> str:
+    more = len(locations) - _NAMED_LOCATIONS
+    return ", ".join(locations[:_NAMED_LOCATIONS]) + (f" and {more} more" if more > 0 else "")
+
+
+def _folder_of(uri: str) -> str:
+    bucket, _, key = uri.removeprefix("s3://").partition("/")
+    return f"s3://{bucket}/{''.join(key.rpartition('/')[:2])}"
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    _data_can_be_read,
+    _checkpoints_can_be_written,
+)

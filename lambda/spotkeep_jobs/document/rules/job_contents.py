@@ -1,0 +1,95 @@
+"""Rules about what is handed to a job: channels, hyperparameters, environment, tags."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sized
+from typing import Final
+
+from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.limits import (
+    MAX_CHANNELS,
+    MAX_ENVIRONMENT,
+    MAX_HYPERPARAMETERS,
+    MAX_TAGS,
+)
+from spotkeep_jobs.document.reading import shown
+from spotkeep_jobs.document.request import ArchiveSource, GitSource, JobRequest
+from spotkeep_jobs.document.rules.rule import Rule, rule
+from spotkeep_jobs.errors import Problem
+
+OWN_TAGS: Final = {"sagemaker": 4, "ec2": 7}
+"""Deployment, run, attempt and owner; an instance has a Name besides, and may get the tag of a drill.
+
+What EC2 itself adds begins with `aws:`, and AWS does not count it.
+Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html (Tag restrictions)
+"""
+OWN_VARIABLES: Final = 3
+_INTO_A_FILE: Final = "Put the rest into a file of the source or a channel."
+
+
+@rule("channels", "source")
+def _channels_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    names = [channel.name for channel in request.channels]
+    for name in sorted({name for name in names if names.count(name) > 1}) if len(names) <= MAX_CHANNELS else ():
+        yield Problem(
+            field="channels", found=shown(name), problem="is the name of more than one channel", fix="Rename one."
+        )
+    own = 2 if isinstance(request.source, ArchiveSource) else 1
+    fix = "Put data under a common prefix and use one channel for it."
+    yield from _more_than_fit("channels", request.channels, limit=MAX_CHANNELS, own=own, fix=fix)
+
+
+@rule("hyperparameters")
+def _hyperparameters_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    yield from _more_than_fit("hyperparameters", request.hyperparameters, limit=MAX_HYPERPARAMETERS, fix=_INTO_A_FILE)
+
+
+@rule("environment", "source")
+def _environment_fits(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    source = request.source
+    own = OWN_VARIABLES + (2 if isinstance(source, GitSource) else 0 if source is None else 1)
+    yield from _more_than_fit(
+        "environment", request.environment, limit=MAX_ENVIRONMENT, own=own, named="variables", fix=_INTO_A_FILE
+    )
+
+
+@rule("backend", "tags")
+def _tags_fit(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    own = OWN_TAGS[request.backend]
+    yield from _more_than_fit("tags", request.tags, limit=MAX_TAGS, own=own, fix="Remove some.")
+
+
+def _more_than_fit(
+    field: str, given: Sized, *, limit: int, own: int = 0, named: str = "", fix: str
+) -> Iterator[Problem]:
+    """Where more are given than AWS takes of a job, less what Spotkeep adds of its own."""
+    if len(given) > limit - own:
+        named = named or field
+        yield Problem(
+            field=field,
+            found=f"{len(given)} {named}",
+            problem=f"holds more {named} than the {limit - own} that AWS leaves beside Spotkeep's {own}"
+            if own
+            else f"holds more than {limit}",
+            fix=fix,
+        )
+
+
+@rule("checkpoints", "checkpoint_prefix")
+def _prefix_needs_checkpoints(request: JobRequest, _defaults: DeploymentDefaults) -> Iterator[Problem]:
+    if request.checkpoint_prefix is not None and not request.checkpoints:
+        yield Problem(
+            field="checkpoint_prefix",
+            found=shown(request.checkpoint_prefix),
+            problem="is given with checkpoints: false",
+            fix="Remove checkpoint_prefix, or set checkpoints: true.",
+        )
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    _channels_fit,
+    _hyperparameters_fit,
+    _environment_fits,
+    _tags_fit,
+    _prefix_needs_checkpoints,
+)

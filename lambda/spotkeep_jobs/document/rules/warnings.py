@@ -1,0 +1,78 @@
+"""What is allowed but probably not meant, in sentences."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.durations import format_duration
+from spotkeep_jobs.document.fallbacks import fallbacks_of, price_of
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.rules.ec2 import ec2_warnings
+from spotkeep_jobs.document.training_image import image_warnings
+
+DEFAULT_ACCOUNT_LIMIT_SECONDS: Final = 432_000
+"""A new account's quota for the longest training job: 5 days."""
+
+
+_LOOKS_SECRET: Final = re.compile(
+    r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|(API|ACCESS|PRIVATE)_?KEY)(_|$)", re.I
+)
+
+
+def warnings_of(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[str]:
+    """What is allowed but probably not meant, in sentences.
+
+    Args:
+        request: a request that was read whole, defaults filled in.
+        defaults: what the deployment fills in and insists on.
+    """
+    if request.max_run > DEFAULT_ACCOUNT_LIMIT_SECONDS and defaults.max_run_limit_seconds is None:
+        yield (
+            f"max_run {format_duration(request.max_run)} is above the {format_duration(DEFAULT_ACCOUNT_LIMIT_SECONDS)} "
+            "that AWS allows a new account; SageMaker refuses the job unless that quota was raised."
+        )
+    secrets = sorted(name for name in request.environment if _LOOKS_SECRET.search(name))
+    if secrets:
+        yield (
+            f"environment {', '.join(secrets)} looks like a secret; whoever may describe the job can read it. "
+            "Read secrets in the script from AWS Secrets Manager."
+        )
+    if request.capacity == "on-demand" and request.keep_alive:
+        yield (
+            f"keep_alive {format_duration(request.keep_alive)} is billed after the job ends, and a new account's "
+            "warm-pool quota is 0: the job then runs and no pool is kept."
+        )
+        if len(request.types) > 1:
+            yield (
+                "keep_alive with several instance types: AWS does not say whether such a job takes a warm pool. Name "
+                "the one type whose pools it shall take and leave."
+            )
+    if request.backend == "ec2":
+        yield from ec2_warnings(request)
+    if (
+        request.image is not None
+        and ".dkr.ecr." not in request.image
+        and not request.image.startswith("public.ecr.aws/")
+    ):
+        yield f"image {request.image} is not in Amazon ECR; SageMaker pulls from other registries only inside a VPC."
+    types = [each for fallback in fallbacks_of(request) for each in fallback.instance_types]
+    if request.image is not None:
+        yield from image_warnings(request.image, instance_types=types)
+    price = price_of(types, prices=defaults.prices)
+    if price is not None:
+        on_demand_usd = request.seconds_on_demand / 3_600 * price * request.instance_count
+        if request.deadline is not None and request.max_cost is not None and request.max_cost < on_demand_usd:
+            yield (
+                f"max_cost {request.max_cost:.2f} USD may end the run before its deadline is kept: all of its work on "
+                f"demand would cost {on_demand_usd:.2f} USD."
+            )
+        if request.capacity == "on-demand" and request.budget is not None and request.budget < on_demand_usd:
+            yield (
+                f"budget {request.budget:.2f} USD is below what the work costs on demand, which is "
+                f"{on_demand_usd:.2f} USD."
+            )
+    if request.capacity != "on-demand" and not request.checkpoints and request.backend == "sagemaker":
+        yield "spot without checkpoints starts over after an interruption."

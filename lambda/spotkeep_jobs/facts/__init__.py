@@ -1,1 +1,0 @@
-"""What is known: the records of runs, attempts and pools, and what SageMaker, a log and a price list say."""

@@ -1,0 +1,74 @@
+"""The dead-letter queue of notifications in SQS: where the outbox puts what it gives up on, for alarms and for people.
+
+The run table says what is dead; a message is the sign of it. It may come twice, and it may outlive what it tells of:
+whoever takes it asks the table, by the notification's id.
+
+Source: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from spotkeep_jobs.errors import SpotkeepJobsError
+from spotkeep_jobs.notifications.notification_topic import document_of
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
+
+    from spotkeep_jobs.record.record import Notification
+
+
+class NotificationNotQueuedError(SpotkeepJobsError):
+    """SQS did not take a dead notification; the table has it, and the next sweep puts it into the queue."""
+
+    def __init__(self, *, notification_id: str, reason: str) -> None:
+        super().__init__(
+            f"notification {notification_id} is put aside, and the dead-letter queue did not take it: {reason}. "
+            "The next sweep tries again"
+        )
+
+
+class DeadNotificationQueue(Protocol):
+    """The seam: where the notifications go that nobody tries to send any more."""
+
+    def put(self, notification: Notification, /) -> None:
+        """Put a dead notification into the queue.
+
+        Raises:
+            NotificationNotQueuedError: The queue did not take it, or nobody knows whether it did.
+        """
+        ...
+
+
+class SqsDeadNotificationQueue:
+    """The seam, on a boto3 client that is made when it is needed for the first time: seldom."""
+
+    def __init__(self, client: Callable[[], SQSClient], *, queue_url: str) -> None:
+        self._client = client
+        self._queue_url = queue_url
+
+    def put(self, notification: Notification, /) -> None:
+        """Send a message; see `DeadNotificationQueue.put`."""
+        try:
+            self._client().send_message(QueueUrl=self._queue_url, MessageBody=json.dumps(dead_letter_of(notification)))
+        except (ClientError, BotoCoreError) as error:
+            raise NotificationNotQueuedError(notification_id=notification.notification_id, reason=str(error)) from error
+
+
+def dead_letter_of(notification: Notification) -> dict[str, Any]:
+    """A notification that was given up on: what programs would have got, and why they did not.
+
+    Args:
+        notification: The notification, as it was put aside.
+    """
+    return {
+        **document_of(notification),
+        "subject_id": notification.subject_id,
+        "deliveries": notification.deliveries,
+        "problem": notification.problem,
+    }

@@ -1,0 +1,130 @@
+"""The notification topic in SNS: the only module that publishes.
+
+People get a notification as text, programs as JSON, chat channels as what Amazon Q Developer shows in them.
+
+Sources:
+    https://docs.aws.amazon.com/sns/latest/api/API_Publish.html
+    https://docs.aws.amazon.com/sns/latest/dg/sns-send-custom-platform-specific-payloads-mobile-devices.html
+    https://docs.aws.amazon.com/chatbot/latest/adminguide/custom-notifs.html
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Protocol
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from spotkeep_jobs.errors import SpotkeepJobsError
+from spotkeep_jobs.notifications.chat_text import chat_text
+from spotkeep_jobs.printable_text import printable
+from spotkeep_jobs.record.record import format_time
+
+if TYPE_CHECKING:
+    from mypy_boto3_sns import SNSClient
+
+    from spotkeep_jobs.record.record import Notification
+
+DOCUMENT_VERSION = 1
+_CHAT_DESCRIPTION_CHARACTERS = 6_000
+"""Amazon Q Developer shows 8,000 characters of a custom notification's description."""
+
+
+class NotificationNotSentError(SpotkeepJobsError):
+    """SNS did not take a notification; it stays in the outbox and is tried again."""
+
+    def __init__(self, *, notification_id: str, reason: str) -> None:
+        super().__init__(
+            f"notification {notification_id} was not sent: {reason}. It stays in the outbox; the reconciler tries again"
+        )
+        self.notification_id = notification_id
+        self.reason = reason
+
+
+class NotificationTopic(Protocol):
+    """The seam: where notifications go."""
+
+    def publish(self, notification: Notification, /) -> str:
+        """Hand a notification to every subscriber whose filter policy lets it through.
+
+        Returns:
+            The message id.
+
+        Raises:
+            NotificationNotSentError: The topic did not take it, or nobody knows whether it did.
+        """
+        ...
+
+
+class SnsNotificationTopic:
+    """The seam, on a boto3 client."""
+
+    def __init__(self, client: SNSClient, *, topic_arn: str) -> None:
+        self._client = client
+        self._topic_arn = topic_arn
+
+    def publish(self, notification: Notification, /) -> str:
+        """Publish a notification; see `NotificationTopic.publish`."""
+        attributes = notification.attributes | {"notification_id": notification.notification_id}
+        document = json.dumps(document_of(notification))
+        bodies = {
+            "default": printable(notification.body),
+            "sqs": document,
+            "lambda": document,
+            "https": json.dumps(chat_message_of(notification)),
+        }
+        try:
+            answer = self._client.publish(
+                TopicArn=self._topic_arn,
+                Subject=printable(notification.subject),
+                Message=json.dumps(bodies),
+                MessageStructure="json",
+                MessageAttributes={
+                    name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()
+                },
+            )
+        except (ClientError, BotoCoreError) as error:
+            raise NotificationNotSentError(notification_id=notification.notification_id, reason=str(error)) from error
+        return answer["MessageId"]
+
+
+def document_of(notification: Notification) -> dict[str, Any]:
+    """A notification for programs: what queues, functions and webhooks get.
+
+    Args:
+        notification: The notification.
+    """
+    return {
+        "version": DOCUMENT_VERSION,
+        "notification_id": notification.notification_id,
+        **notification.attributes,
+        "attempt": notification.attempt,
+        "happened_at": format_time(notification.happened_at),
+        "facts": notification.facts,
+        "subject": printable(notification.subject),
+        "text": printable(notification.body),
+    }
+
+
+def chat_message_of(notification: Notification) -> dict[str, Any]:
+    """A notification as a custom notification of Amazon Q Developer in chat applications.
+
+    Args:
+        notification: The notification.
+    """
+    return {
+        "version": "1.0",
+        "source": "custom",
+        "id": notification.notification_id,
+        "content": {
+            "textType": "client-markdown",
+            "title": chat_text(notification.subject),
+            "description": f"```\n{chat_text(notification.body)[:_CHAT_DESCRIPTION_CHARACTERS]}\n```",
+            "keywords": [notification.kind.value],
+        },
+        "metadata": {
+            "threadId": notification.subject_id,
+            "summary": chat_text(notification.subject),
+            "additionalContext": {name: chat_text(value) for name, value in notification.attributes.items()},
+        },
+    }

@@ -1,0 +1,142 @@
+"""Sends what the outbox holds, each notification once (I4).
+
+A notification is written in the transaction that moves its run, so none is ever forgotten. Whoever comes by claims it,
+publishes it, and marks it sent; one that is refused for hours is put aside as dead, and into the dead-letter queue. Two
+deliverers cannot hold one notification: the claim is conditional. One hole is left that no protocol over SNS can close:
+a deliverer that dies between publishing and marking. Its claim gets stale, the notification goes out again, and carries
+the same notification id, by which a subscriber can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from spotkeep_jobs.notifications.dead_notification_queue import NotificationNotQueuedError
+from spotkeep_jobs.notifications.notification_topic import NotificationNotSentError
+from spotkeep_jobs.record.states import NotificationState
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.notifications.dead_notification_queue import DeadNotificationQueue
+    from spotkeep_jobs.notifications.notification_topic import NotificationTopic
+    from spotkeep_jobs.record.record import Notification
+    from spotkeep_jobs.record.run_table import RunTable
+
+STALE_AFTER: Final = timedelta(minutes=15)
+"""Longer than a function can live: an older claim is a dead deliverer's."""
+FEWEST_TRIES: Final = 24
+LONGEST_TRIED: Final = timedelta(hours=2)
+"""A notification that the topic has refused so often, and is so old, is put aside: a sweep comes every five minutes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delivery:
+    """What a delivery did.
+
+    Attributes:
+        sent: Ids of the notifications that went out.
+        failures: Of those that did not, why: they stay in the outbox, or still belong into the dead-letter queue.
+        dead: Ids of the notifications that were refused for the last time.
+    """
+
+    sent: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
+    dead: tuple[str, ...] = ()
+
+
+class Outbox:
+    """Delivers notifications from the run table to the topic."""
+
+    def __init__(
+        self,
+        *,
+        table: RunTable,
+        topic: NotificationTopic,
+        dead_letters: DeadNotificationQueue,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._table = table
+        self._topic = topic
+        self._dead_letters = dead_letters
+        self._clock = clock
+
+    def deliver(self, notifications: Iterable[Notification]) -> Delivery:
+        """Send those notifications that are not sent yet, in the order they are given.
+
+        Args:
+            notifications: As they were read.
+        """
+        return self._deliver(notifications, has_time=lambda: True)
+
+    def deliver_run(self, run: str) -> Delivery:
+        """Send what one run has to tell, oldest first."""
+        return self.deliver(self._table.notifications(run))
+
+    def deliver_tuning_job(self, tuning_job: str) -> Delivery:
+        """Send what a tuning job has to tell."""
+        return self.deliver(self._table.tuning_notifications(tuning_job))
+
+    def deliver_all(self, *, has_time: Callable[[], bool] = lambda: True, limit: int = 10_000) -> Delivery:
+        """Send what anybody has to tell, stale claims included, oldest first.
+
+        What was put aside by somebody who did not come to put it into the dead-letter queue gets there, too.
+
+        Args:
+            has_time: Asked before each notification: who is ended between sending and recording tells it twice.
+            limit: At most so many notifications.
+        """
+        waiting = self._table.unsent_notifications(limit=limit)
+        oldest_first = sorted(
+            waiting, key=lambda notification: (notification.happened_at, notification.notification_id)
+        )
+        delivery = self._deliver(oldest_first, has_time=has_time)
+        unqueued = [
+            notification
+            for notification in self._table.dead_notifications(limit=limit)
+            if notification.queued_at is None
+        ]
+        failures = [why for notification in unqueued if has_time() and (why := self._queue(notification)) is not None]
+        return replace(delivery, failures=(*delivery.failures, *failures))
+
+    def _deliver(self, notifications: Iterable[Notification], *, has_time: Callable[[], bool]) -> Delivery:
+        sent: list[str] = []
+        failures: list[str] = []
+        dead: list[str] = []
+        for notification in notifications:
+            if notification.state in (NotificationState.SENT, NotificationState.DEAD):
+                continue
+            if not has_time():
+                break
+            claimed = self._table.claim_notification(notification, now=self._clock(), stale_after=STALE_AFTER)
+            if claimed is None:
+                continue
+            try:
+                message_id = self._topic.publish(claimed)
+            except NotificationNotSentError as error:
+                failures.append(str(error))
+                old = self._clock() - claimed.created_at >= LONGEST_TRIED
+                if not old or claimed.deliveries < FEWEST_TRIES:
+                    self._table.release_notification(claimed, problem=error.reason)
+                elif (given_up := self._table.give_up_notification(claimed, problem=error.reason)) is not None:
+                    dead.append(given_up.notification_id)
+                    if (why := self._queue(given_up)) is not None:
+                        failures.append(why)
+                continue
+            self._table.mark_sent(claimed, message_id=message_id, now=self._clock())
+            sent.append(claimed.notification_id)
+        return Delivery(sent=tuple(sent), failures=tuple(failures), dead=tuple(dead))
+
+    def _queue(self, dead: Notification) -> str | None:
+        """Put a dead notification into the dead-letter queue; who dies before that is recorded has it put there twice.
+
+        Returns:
+            Why the queue did not take it; None when it did.
+        """
+        try:
+            self._dead_letters.put(dead)
+        except NotificationNotQueuedError as error:
+            return str(error)
+        self._table.mark_queued(dead, now=self._clock())
+        return None

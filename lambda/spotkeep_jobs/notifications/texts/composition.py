@@ -1,0 +1,100 @@
+"""What every notification has in common: its id, its subject, its attributes, the facts for programs, its signature.
+
+A notification is composed from the record when the run moves, not when it is sent, so every delivery of it is the same.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+
+from spotkeep_jobs.record.record import Notification, Run
+from spotkeep_jobs.record.states import NotificationKind
+
+SUBJECT_CHARACTERS: Final = 99
+"""SNS: ASCII, no line break, less than 100 characters (https://docs.aws.amazon.com/sns/latest/api/API_Publish.html)."""
+UNKNOWN: Final = "unknown"
+
+
+def compose(
+    *,
+    run: Run,
+    deployment: str,
+    kind: NotificationKind,
+    attempt: int,
+    happened_at: datetime,
+    created_at: datetime,
+    subject: str,
+    paragraphs: list[str],
+    nth: int = 0,
+    reason: str | None = None,
+) -> Notification:
+    """Compose a notification of a run.
+
+    Args:
+        run: The head.
+        deployment: The deployment's name.
+        kind: What is told, and the last part but one of its id.
+        attempt: The attempt it is about.
+        happened_at: When.
+        created_at: When the notification is written.
+        subject: The end of the subject, after deployment and run.
+        paragraphs: The lines of the body.
+        nth: Which notification of this kind of the attempt, where there may be several.
+        reason: The end reason, for subscribers who filter by it.
+    """
+    notification_id = f"{run.run}/{kind}/{attempt}" + (f"-{nth}" if nth else "")
+    attributes = {
+        "deployment": deployment,
+        "run": run.run,
+        "name": run.name,
+        "owner": run.owner or UNKNOWN,
+        "status": kind.value,
+        "capacity": run.capacity,
+    }
+    return Notification(
+        notification_id=notification_id,
+        subject_id=run.run,
+        kind=kind,
+        attempt=attempt,
+        nth=nth,
+        subject=subject_line(deployment, run.run, subject),
+        body=signed(paragraphs, deployment=deployment, notification_id=notification_id),
+        attributes=attributes | ({"reason": reason} if reason else {}),
+        facts=_facts_for_programs(run),
+        happened_at=happened_at,
+        created_at=created_at,
+    )
+
+
+def _facts_for_programs(run: Run) -> dict[str, Any]:
+    facts: dict[str, Any] = {"job_name": run.job_name, "checkpoint_uri": run.checkpoint_uri}
+    if not run.state.ended:
+        # No more of a run that goes on: whoever composes the notification, and when, it says the same.
+        return facts
+    return facts | {
+        "state": run.state.value,
+        "instance_type": run.instance_type,
+        "instance_count": run.instance_count,
+        "interruptions": run.interruptions,
+        "output_uri": run.output_uri,
+        "cost": None if run.cost is None else run.cost.model_dump(mode="json"),
+    }
+
+
+def subject_line(deployment: str, what: str, words: str) -> str:
+    """Write a subject that SNS takes."""
+    text = " ".join(f"[{deployment}] {what} {words}".split())
+    printable = "".join(letter if " " <= letter <= "~" else "?" for letter in text)
+    return printable if len(printable) <= SUBJECT_CHARACTERS else printable[: SUBJECT_CHARACTERS - 3] + "..."
+
+
+def signed(lines: list[str], *, deployment: str, notification_id: str) -> str:
+    """Make a body of lines, with who sent it and the notification's id under them."""
+    signature = [
+        "",
+        "-- ",
+        f"Sent by Spotkeep, deployment {deployment}",
+        f"Notification {notification_id}",
+    ]
+    return "\n".join(lines + signature) + "\n"

@@ -1,0 +1,125 @@
+"""The notification of a run's end."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from spotkeep_jobs.notifications.texts.composition import compose
+from spotkeep_jobs.notifications.texts.pools import pool_left
+from spotkeep_jobs.notifications.texts.run_summary import facts_of, next_steps, places_of
+from spotkeep_jobs.notifications.texts.wording import Ending, quoted_reason, wrapped
+from spotkeep_jobs.record.record import Notification, Pool, Run
+from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState
+
+_ENDINGS: Final = {
+    EndReason.COMPLETED: Ending(subject="completed", sentence="is done: the training script finished."),
+    EndReason.SCRIPT_FAILED: Ending(
+        subject="failed in its script", sentence="failed: the training script ended with an error."
+    ),
+    EndReason.INPUT_ERROR: Ending(
+        subject="failed to start",
+        sentence="failed: SageMaker could not prepare it from what it was given (data, image or permissions).",
+    ),
+    EndReason.CAPACITY: Ending(
+        subject="failed: no capacity",
+        sentence="failed: AWS had no capacity of its instance type, and SageMaker gave up.",
+    ),
+    EndReason.PLATFORM_ERROR: Ending(
+        subject="failed in SageMaker", sentence="failed inside SageMaker, not in your script."
+    ),
+    EndReason.JOB_VANISHED: Ending(
+        subject="failed: its job is gone",
+        sentence="is lost: somebody deleted its training job before Spotkeep saw how it ended.",
+    ),
+    EndReason.QUOTA: Ending(
+        subject="has no quota",
+        sentence="was not launched: the account's SageMaker quota has no room for its training job.",
+    ),
+    EndReason.LAUNCH_REFUSED: Ending(
+        subject="could not be launched", sentence="was not launched: SageMaker refused its training job."
+    ),
+    EndReason.STOPPED_BY_USER: Ending(subject="was stopped", sentence="was stopped by a user."),
+    EndReason.MAX_RUNTIME_EXCEEDED: Ending(
+        subject="hit its time limit",
+        sentence="was ended at its time limit (max_run), before the script was done.",
+    ),
+    EndReason.MAX_WAIT_EXCEEDED: Ending(
+        subject="waited too long",
+        sentence="was ended: it waited for capacity longer than it may.",
+    ),
+    EndReason.DEADLINE: Ending(
+        subject="could not go on demand",
+        sentence="left spot capacity for its deadline, and was ended before it could go on demand.",
+    ),
+}
+
+
+_ENDINGS_ON_EC2: Final = {
+    EndReason.INPUT_ERROR: Ending(
+        subject="failed to start", sentence="failed: one instance after the other left before it trained."
+    ),
+    EndReason.PLATFORM_ERROR: Ending(subject="failed in EC2", sentence="failed in EC2, not in your script."),
+    EndReason.JOB_VANISHED: Ending(
+        subject="failed: its fleet is gone",
+        sentence="is lost: somebody deleted its fleet before Spotkeep saw how it ended.",
+    ),
+    EndReason.LAUNCH_REFUSED: Ending(
+        subject="could not be launched", sentence="was not launched: EC2 refused its fleet."
+    ),
+}
+
+
+_NOTIFICATION_OF_STATE: Final = {
+    RunState.COMPLETED: NotificationKind.COMPLETED,
+    RunState.FAILED: NotificationKind.FAILED,
+    RunState.STOPPED: NotificationKind.STOPPED,
+}
+
+
+def ending_notification(
+    *, run: Run, deployment: str, created_at: datetime, pool: Pool | None = None
+) -> Notification | None:
+    """Tell the end of a run.
+
+    Args:
+        run: The head, ended, with its cost.
+        deployment: The deployment's name.
+        created_at: When the notification is written.
+        pool: The warm pool that its last job left.
+
+    Returns:
+        None when the run asked for no notification of this kind.
+    """
+    kind = _NOTIFICATION_OF_STATE[run.state]
+    if kind not in run.notify or run.end_reason is None:
+        return None
+    ending = _ENDINGS[run.end_reason]
+    if run.backend == "ec2":
+        ending = _ENDINGS_ON_EC2.get(run.end_reason, ending)
+    saved = ""
+    cost = run.cost
+    if kind is NotificationKind.COMPLETED and cost is not None and cost.redone_seconds is not None:
+        saved = f", {cost.saved_percent:.0f} % saved" if (cost.saved_percent or 0) >= 1 else ""
+    return compose(
+        run=run,
+        deployment=deployment,
+        kind=kind,
+        attempt=run.attempt,
+        happened_at=run.ended_at or run.updated_at,
+        created_at=created_at,
+        subject=f"{ending.subject}{saved}",
+        paragraphs=[
+            *wrapped(f"Your run {run.name} {ending.sentence}"),
+            *quoted_reason(run.failure_reason),
+            *([] if run.no_more_jobs_because is None else wrapped(f"No job follows: {run.no_more_jobs_because}.")),
+            "",
+            *facts_of(run),
+            "",
+            *places_of(run),
+            *pool_left(pool),
+            "",
+            *next_steps(run),
+        ],
+        reason=run.end_reason.value,
+    )

@@ -1,0 +1,167 @@
+"""Notifications of warm pools, and what the notification of an end says of one."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from spotkeep_jobs.notifications.texts.composition import compose
+from spotkeep_jobs.notifications.texts.wording import (
+    COLUMNS,
+    Ending,
+    clock,
+    command_lines,
+    fact_line,
+    spoken_duration,
+    spoken_usd,
+    wrapped,
+)
+from spotkeep_jobs.record.record import Notification, Pool, Run
+from spotkeep_jobs.record.states import NotificationKind, PoolEndReason, PoolState
+
+_NOT_KEPT: Final = Ending(
+    subject="kept no warm pool: no quota",
+    sentence="was not kept: SageMaker ended the instances with the job. This is how an account without a quota for "
+    "warm pools looks; a new account has none.",
+)
+
+
+_POOL_ENDINGS: Final = {
+    PoolEndReason.EXPIRED: Ending(
+        subject="warm pool has expired", sentence="has expired: no matching job came, and its instances are gone."
+    ),
+    PoolEndReason.STOPPED_BY_USER: Ending(subject="warm pool was stopped", sentence="was stopped by a user."),
+    PoolEndReason.STOPPED_AT_LIMIT: Ending(
+        subject="warm pool was stopped: idle too long",
+        sentence="was stopped: it was idle for longer, or for more money, than this deployment allows.",
+    ),
+    PoolEndReason.ENDED_EARLY: Ending(
+        subject="warm pool ended early",
+        sentence="was ended by SageMaker before its time: for a patch, or because somebody asked SageMaker itself.",
+    ),
+    PoolEndReason.JOB_GONE: Ending(
+        subject="warm pool is lost from sight",
+        sentence="is lost from sight: somebody deleted its training job, which is all that is known of a pool.",
+    ),
+}
+
+
+def pool_expiring_notification(
+    *, run: Run, pool: Pool, idle_usd: float | None, deployment: str, created_at: datetime
+) -> Notification:
+    """Tell that a warm pool will be gone soon.
+
+    Args:
+        run: The head of its run.
+        pool: The pool, as it waits.
+        idle_usd: What its waiting has cost so far, if its price is known.
+        deployment: The deployment's name.
+        created_at: When the notification is written.
+    """
+    left = spoken_duration((pool.kept_until - created_at).total_seconds())
+    waited = spoken_duration((created_at - pool.kept_since).total_seconds())
+    so_far = "" if idle_usd is None else f" and has cost {spoken_usd(idle_usd)}"
+    return compose(
+        run=run,
+        deployment=deployment,
+        kind=NotificationKind.POOL_EXPIRING,
+        attempt=pool.attempt,
+        nth=pool.reminders + 1,
+        happened_at=created_at,
+        created_at=created_at,
+        subject=f"warm pool ends in {left}",
+        paragraphs=[
+            *wrapped(
+                f"The warm pool that your run {run.name} left ends at {clock(pool.kept_until)}, in {left}. "
+                f"It has waited {waited} for a next job{so_far} ({_machines(pool)})."
+            ),
+            "",
+            "Next",
+            *_pool_commands(pool),
+        ],
+    )
+
+
+def pool_over_notification(*, run: Run, pool: Pool, deployment: str, created_at: datetime) -> Notification:
+    """Tell that a warm pool is gone, or that there never was one.
+
+    Args:
+        run: The head of its run.
+        pool: The pool, ended or not kept.
+        deployment: The deployment's name.
+        created_at: When the notification is written.
+    """
+    if pool.state is PoolState.NOT_KEPT:
+        over, paragraphs, reason = _NOT_KEPT, _what_to_request(pool), PoolState.NOT_KEPT.value
+    else:
+        end = pool.end_reason or PoolEndReason.EXPIRED
+        over, paragraphs, reason = _POOL_ENDINGS[end], _waited_for_nothing(pool), end.value
+    return compose(
+        run=run,
+        deployment=deployment,
+        kind=NotificationKind.POOL_EXPIRED,
+        attempt=pool.attempt,
+        happened_at=created_at,
+        created_at=created_at,
+        subject=over.subject,
+        paragraphs=[*wrapped(f"The warm pool of your run {run.name} {over.sentence}"), "", *paragraphs],
+        reason=reason,
+    )
+
+
+def pool_left(pool: Pool | None) -> list[str]:
+    """What the end of a run says of the pool that its last job left."""
+    if pool is None or pool.state is not PoolState.AVAILABLE:
+        return []
+    kept = spoken_duration((pool.kept_until - pool.kept_since).total_seconds())
+    count, price = pool.traits.instance_count, pool.usd_per_hour
+    cost = f"what that costs is not known here: no price of {pool.traits.instance_type}"
+    if price is not None:
+        most = price * count * (pool.kept_until - pool.kept_since).total_seconds() / 3600
+        cost = f"{spoken_usd(price * count)} an hour, {spoken_usd(most)} at most"
+    until = f"until {clock(pool.kept_until)} ({kept})"
+    text = f"{_machines(pool)}, kept warm for the next job {until} and billed: {cost}."
+    return ["", "Warm pool", *(f"  {line}" for line in wrapped(text, columns=COLUMNS - 2)), "", *_pool_commands(pool)]
+
+
+def _machines(pool: Pool) -> str:
+    return f"{pool.traits.instance_count} x {pool.traits.instance_type}"
+
+
+def _pool_commands(pool: Pool) -> list[str]:
+    return command_lines(
+        (f"spotkeep launch job.yaml --like {pool.run}", "run the next job on it"),
+        (f"spotkeep pool extend {pool.run} 30m", "keep it longer"),
+        (f"spotkeep pool stop {pool.run}", "end it now"),
+    )
+
+
+def _waited_for_nothing(pool: Pool) -> list[str]:
+    waited = "not known" if pool.idle_seconds is None else spoken_duration(pool.idle_seconds)
+    cost = "the price of its instance type is not known here"
+    if pool.usd_per_hour is not None and pool.idle_seconds is not None:
+        cost = spoken_usd(pool.idle_seconds * pool.traits.instance_count * pool.usd_per_hour / 3600)
+    return [
+        *fact_line("Instances", _machines(pool)),
+        *fact_line("Idle", waited),
+        *fact_line("Idle cost", cost),
+        "",
+        "Next",
+        *command_lines((f"spotkeep describe {pool.run}", "the bill, with the pool on it")),
+    ]
+
+
+def _what_to_request(pool: Pool) -> list[str]:
+    quota = f"{pool.traits.instance_type} for training warm pool usage"
+    return [
+        "What to request",
+        f"  in Service Quotas, Amazon SageMaker, at least {pool.traits.instance_count} of",
+        f"  {quota}",
+        "",
+        "Next",
+        "  aws service-quotas list-service-quotas --service-code sagemaker \\",
+        f"    --query \"Quotas[?QuotaName=='{quota}'].[QuotaCode,Value]\"",
+        "  aws service-quotas request-service-quota-increase \\",
+        "    --service-code sagemaker --quota-code CODE \\",
+        f"    --desired-value {pool.traits.instance_count}",
+    ]

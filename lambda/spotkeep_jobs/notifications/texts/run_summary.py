@@ -1,0 +1,155 @@
+"""What a notification tells of a run: how long, how much, where its files are, and what to do next."""
+
+from __future__ import annotations
+
+from spotkeep_jobs.notifications.texts.wording import clock, command_lines, fact_line, spoken_duration, spoken_usd
+from spotkeep_jobs.record.record import Cost, Run
+from spotkeep_jobs.record.states import EndReason, RunState
+
+
+def facts_of(run: Run) -> list[str]:
+    """When it ended, what it ran on, how often it was interrupted, what it cost and saved."""
+    lines = fact_line("Run", run.run)
+    if run.ended_at is not None:
+        lines += fact_line("Ended", clock(run.ended_at))
+    cost = run.cost
+    if cost is None:
+        service = "EC2" if run.backend == "ec2" else "SageMaker"
+        return lines + fact_line("Cost", f"not known: {service} does not say any more what the job used.")
+    machines = f"{run.instance_count} x {run.instance_type}, {run.capacity}"
+    if cost.training_seconds:
+        trained = spoken_duration(cost.training_seconds / run.instance_count)
+        attempts = "" if run.attempt == 1 else f", in {run.attempt} attempts"
+        lines += fact_line("Ran", f"{trained} on {machines}{attempts}")
+    else:
+        lines += fact_line("Ran", f"never: it had no instances ({machines})")
+    if cost.waited_seconds >= 1:
+        lines += fact_line("Waited", f"{spoken_duration(cost.waited_seconds)} for capacity and start-up")
+    lines += fact_line("Interrupted", _interruptions(run, cost))
+    unit = "" if run.instance_count == 1 else " of instance time"
+    lines += fact_line("Cost", _paid_on_ec2(cost) if run.backend == "ec2" else paid_for(cost, unit=unit))
+    if cost.storage_gb_hours:
+        lines += fact_line("Storage", _storage(cost))
+    if cost.training_seconds and (run.capacity == "spot" or cost.saved_seconds):
+        lines += fact_line("Saved", saved_by(cost, unit=unit))
+    if run.volume_id is not None:
+        lines += fact_line("Volume", _volume(run))
+    return lines
+
+
+def _interruptions(run: Run, cost: Cost) -> str:
+    how_often = {0: "never", 1: "once"}.get(run.interruptions, f"{run.interruptions} times")
+    if cost.redone_steps is None:
+        return f"{how_often}; how many steps were trained twice is not known"
+    if not cost.redone_steps:
+        # A machine that is lost without a notice takes the last lines of its log with it.
+        return f"{how_often}; its log shows no step that was trained twice" if run.interruptions else how_often
+    steps = "1 step was" if cost.redone_steps == 1 else f"{cost.redone_steps:,} steps were"
+    took = "" if cost.redone_seconds is None else f" ({spoken_duration(cost.redone_seconds)})"
+    return f"{how_often}; {steps} trained twice{took}"
+
+
+def paid_for(cost: Cost, *, unit: str) -> str:
+    """What SageMaker bills for the run."""
+    billed = spoken_duration(cost.billed_seconds) + unit
+    if not cost.billed_seconds:
+        return "nothing"
+    if cost.billed_usd is None:
+        return f"{billed} billed; the price of this instance type is not known here"
+    return f"{spoken_usd(cost.billed_usd)} for {billed} billed"
+
+
+def _paid_on_ec2(cost: Cost) -> str:
+    """In the time of instances: of a market's price, seconds on demand mean little."""
+    if not cost.training_seconds:
+        return "nothing"
+    time = f"{spoken_duration(cost.training_seconds)} of instances"
+    if cost.billed_usd is None:
+        return f"{time}; not known here: the price of {', '.join(cost.unknown_prices)}"
+    return f"{spoken_usd(cost.billed_usd)} for {time}"
+
+
+def _volume(run: Run) -> str:
+    asked = run.request.get("volume") or {}
+    if run.state is RunState.COMPLETED and asked.get("when_done") == "delete" and run.volume_is_for_a_person:
+        return (
+            f"{run.volume_id}; it has what is not in S3 (`spotkeep logs` says what), so it is kept: delete it yourself"
+        )
+    if run.state is RunState.COMPLETED and asked.get("when_done") == "delete":
+        return f"{run.volume_id}; it is deleted within minutes, as the job asks"
+    return f"{run.volume_id}; it is kept, and billed until it is deleted"
+
+
+def _storage(cost: Cost) -> str:
+    parts = [_stored(cost.storage_gb_hours, cost.storage_usd, what="volume")]
+    if cost.snapshot_gb_hours:
+        parts.append(_stored(cost.snapshot_gb_hours, cost.snapshot_usd, what="snapshots, which moved it"))
+    return "; ".join(parts)
+
+
+def _stored(gb_hours: float, usd: float | None, *, what: str) -> str:
+    used = f"{gb_hours:,.1f} GiB hours of {what}"
+    return f"{used}, whose price is not known here" if usd is None else f"{spoken_usd(usd)} of it for {used}"
+
+
+def saved_by(cost: Cost, *, unit: str) -> str:
+    """What it saved against the same work on demand, and why SageMaker may show another percentage."""
+    if cost.saved_percent is None and cost.unknown_prices:
+        return f"not known: the price of {', '.join(cost.unknown_prices)} is not known here"
+    if cost.saved_percent is None:
+        return "nothing: the run did no work that lasted"
+    amount = spoken_duration(abs(cost.saved_seconds)) + unit
+    if cost.saved_usd is not None:
+        amount = spoken_usd(abs(cost.saved_usd))
+    at_most = "" if cost.redone_seconds is not None else "at most "
+    if cost.saved_seconds < 0:
+        text = f"nothing: it cost {amount} more than the same work on demand, uninterrupted."
+    else:
+        text = f"{at_most}{amount} ({cost.saved_percent:.0f} %) against the same work on demand, uninterrupted."
+    aws = cost.aws_saved_percent
+    if aws is not None and round(aws) != round(cost.saved_percent):
+        text += f" SageMaker shows {aws:.0f} %: it counts work done twice as useful."
+    return text
+
+
+def places_of(run: Run) -> list[str]:
+    """Where its model and its checkpoints are."""
+    lines = []
+    if run.output_uri is not None:
+        lines += ["Model", f"  {run.output_uri}", "  output.tar.gz beside it, where the script left other output"]
+    if resumable(run) and _has_trained(run):
+        lines += ["Checkpoints", f"  {run.checkpoint_uri}"]
+    return lines or ["There is no model and there are no checkpoints."]
+
+
+def next_steps(run: Run) -> list[str]:
+    """The commands that are of use after this end."""
+    story = (f"spotkeep describe {run.run}", "what happened, in order")
+    log = (f"spotkeep logs {run.run}", "what the script printed")
+    resume = f"spotkeep resume {run.run}"
+    again = (resume, "go on from the newest checkpoint" if resumable(run) and _has_trained(run) else "try again")
+    if run.end_reason is EndReason.COMPLETED:
+        fetch = [] if run.output_uri is None else [f"  aws s3 cp {run.output_uri} ."]
+        return ["Next", *fetch, *command_lines(story)]
+    if run.end_reason is EndReason.SCRIPT_FAILED:
+        return ["Next", *command_lines(log, again)]
+    if run.end_reason in {EndReason.LAUNCH_REFUSED, EndReason.INPUT_ERROR}:
+        return ["Next", *command_lines(story, (resume, "try again when that is put right"))]
+    return ["Next", *command_lines(again, story)]
+
+
+def goes_on(run: Run) -> str:
+    """Where the next job begins."""
+    if resumable(run):
+        return "goes on from its newest checkpoint"
+    return "starts from the beginning, for it has no checkpoints"
+
+
+def resumable(run: Run) -> bool:
+    """Whether it was asked to keep checkpoints."""
+    return bool(run.request.get("checkpoints", True))
+
+
+def _has_trained(run: Run) -> bool:
+    """Whether there may be checkpoints; a run whose usage is not known may have some."""
+    return run.cost is None or run.cost.training_seconds > 0

@@ -1,0 +1,129 @@
+"""What the checkpoint bucket holds of runs: the only module of orphans that calls S3's client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from spotkeep_fleet.run_prefixes import run_prefix, runs_prefix
+from spotkeep_jobs.errors import SpotkeepJobsError
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredRun:
+    """A run that something is stored for.
+
+    Attributes:
+        run: Its id.
+        team: The isolated team below whose prefix it is; None for any other run.
+    """
+
+    run: str
+    team: str | None = None
+
+
+class ObjectsNotRemovedError(SpotkeepJobsError):
+    """S3 kept some of the objects it was to delete; the next look finds them again."""
+
+    def __init__(self, *, uri: str, kept: int, reason: str) -> None:
+        super().__init__(f"{kept} objects below {uri} could not be deleted: {reason}. The next look tries again")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """What is stored below one run's prefix.
+
+    Attributes:
+        stored_bytes: Of the current versions.
+        objects: How many there are.
+        newest_at: When the newest was written.
+    """
+
+    stored_bytes: int
+    objects: int
+    newest_at: datetime
+
+
+class RunObjects(Protocol):
+    """The seam: objects by run."""
+
+    def runs(self) -> Iterator[StoredRun]:
+        """The runs that anything is stored for."""
+        ...
+
+    def stored(self, run: StoredRun, /) -> Stored | None:
+        """What is stored for a run; None when there is nothing."""
+        ...
+
+    def uri(self, run: StoredRun, /) -> str:
+        """Where a run's objects are: `s3://bucket/runs/<run>/`, or below its team's prefix."""
+        ...
+
+    def remove(self, run: StoredRun, /) -> None:
+        """Delete everything stored for a run. The bucket keeps the versions for some days.
+
+        Raises:
+            ObjectsNotRemovedError: S3 kept some of it.
+        """
+        ...
+
+
+class S3RunObjects:
+    """The seam, on a boto3 client of S3."""
+
+    def __init__(self, client: Any, *, bucket: str, isolated_teams: Sequence[str] = ()) -> None:
+        """Bind the bucket.
+
+        Args:
+            client: Of S3.
+            bucket: The checkpoint bucket.
+            isolated_teams: Those whose runs are looked at besides everybody's.
+        """
+        self._client = client
+        self._bucket = bucket
+        self._teams = (None, *isolated_teams)
+
+    def runs(self) -> Iterator[StoredRun]:
+        """The runs that anything is stored for; see `RunObjects.runs`."""
+        for team in self._teams:
+            prefix = runs_prefix(team)
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket, Prefix=prefix, Delimiter="/"
+            )
+            for page in pages:
+                for found in page.get("CommonPrefixes", ()):
+                    yield StoredRun(run=str(found["Prefix"]).removeprefix(prefix).rstrip("/"), team=team)
+
+    def stored(self, run: StoredRun, /) -> Stored | None:
+        """What is stored for a run; see `RunObjects.stored`."""
+        total, objects, newest_at = 0, 0, None
+        for page in self._pages(run):
+            for found in page.get("Contents", ()):
+                total += int(found["Size"])
+                objects += 1
+                newest_at = found["LastModified"] if newest_at is None else max(newest_at, found["LastModified"])
+        return None if newest_at is None else Stored(stored_bytes=total, objects=objects, newest_at=newest_at)
+
+    def uri(self, run: StoredRun, /) -> str:
+        """Where a run's objects are; see `RunObjects.uri`."""
+        return f"s3://{self._bucket}/{run_prefix(run.run, team=run.team)}"
+
+    def remove(self, run: StoredRun, /) -> None:
+        """Delete a run's objects; see `RunObjects.remove`."""
+        for page in self._pages(run):
+            keys = [{"Key": found["Key"]} for found in page.get("Contents", ())]
+            if not keys:
+                continue
+            answer = self._client.delete_objects(Bucket=self._bucket, Delete={"Objects": keys, "Quiet": True})
+            if errors := answer.get("Errors"):
+                raise ObjectsNotRemovedError(
+                    uri=self.uri(run), kept=len(errors), reason=str(errors[0].get("Message", "unknown"))
+                )
+
+    def _pages(self, run: StoredRun) -> Iterator[Any]:
+        pages: Iterator[Any] = self._client.get_paginator("list_objects_v2").paginate(
+            Bucket=self._bucket, Prefix=run_prefix(run.run, team=run.team)
+        )
+        return pages

@@ -1,0 +1,231 @@
+"""What users do with warm pools: see them, find the one a job would take, keep one longer, end one.
+
+Each action asks SageMaker first: the record of a pool may be minutes old, and a pool that is gone is no use to anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from spotkeep_jobs.backends.sagemaker.request import build_training_job_request
+from spotkeep_jobs.document.durations import format_duration
+from spotkeep_jobs.document.fallbacks import first_job
+from spotkeep_jobs.document.limits import MAX_KEEP_ALIVE_SECONDS
+from spotkeep_jobs.document.reading import shown
+from spotkeep_jobs.errors import AwsRefusedError, Problem, RequestRefusedError, TrainingJobNotFoundError
+from spotkeep_jobs.pools.matching import PoolMatch, match
+from spotkeep_jobs.pools.warm_pool import LONGEST_CHAIN, stop_requested
+from spotkeep_jobs.record.record import Pool
+from spotkeep_jobs.record.run_table_errors import RunChangedError
+from spotkeep_jobs.record.states import PoolEndReason, PoolState
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.backends.sagemaker.api import TrainingJobs
+    from spotkeep_jobs.backends.sagemaker.request import JobPlatform
+    from spotkeep_jobs.document.request import JobRequest
+    from spotkeep_jobs.pools.pool_watch import PoolWatch
+    from spotkeep_jobs.record.run_table import RunTable
+
+_TRIES: Final = 8
+_MOST_LOOKS: Final = 20
+"""A caller waits for the answer, and each look is a call of SageMaker's."""
+
+
+class PoolActions:
+    """Acts on warm pools, on the run table and the training jobs it is given."""
+
+    def __init__(
+        self,
+        *,
+        table: RunTable,
+        jobs: TrainingJobs,
+        watch: PoolWatch,
+        platform: JobPlatform,
+        longest_seconds: int,
+        now: Callable[[], datetime],
+    ) -> None:
+        """Bind the actions.
+
+        Args:
+            table: Where pools are recorded.
+            jobs: Where their jobs are.
+            watch: Brings their record up to date.
+            platform: What the deployment gives every job: its role, network and key decide what matches.
+            longest_seconds: The deployment's limit of a keep-alive period; SageMaker's hour bounds it anyway.
+            now: The time, aware.
+        """
+        self._table = table
+        self._jobs = jobs
+        self._watch = watch
+        self._platform = platform
+        self._longest_seconds = min(longest_seconds, MAX_KEEP_ALIVE_SECONDS)
+        self._now = now
+
+    def pools(self) -> list[Pool]:
+        """The pools there are, as SageMaker says now, first to expire first.
+
+        Raises:
+            AwsCallError: SageMaker could not answer.
+        """
+        known = list(self._table.kept_pools())
+        looked = [self._looked_at(pool) for pool in known[:_MOST_LOOKS]]
+        return [pool for pool in (*looked, *known[_MOST_LOOKS:]) if pool.state is PoolState.AVAILABLE]
+
+    def match(self, request: JobRequest) -> list[PoolMatch]:
+        """Hold a job against the pools there are.
+
+        Args:
+            request: A validated request, defaults filled in.
+
+        Returns:
+            Those it would take first; for each other one, every criterion that differs.
+
+        Raises:
+            AwsCallError: SageMaker could not answer.
+        """
+        job = first_job(request, prices={})
+        parameters = build_training_job_request(
+            request=request, job=job, platform=self._platform, run="match", attempt=1, launch_id="match"
+        )
+        return match(parameters, pools=self.pools(), now=self._now())
+
+    def extend(self, *, run: str, seconds: int) -> Pool:
+        """Keep a run's pool longer than it would be.
+
+        Args:
+            run: The run that left it.
+            seconds: How much longer.
+
+        Returns:
+            The pool, with its new expiry.
+
+        Raises:
+            RequestRefusedError: There is no such pool, or a limit stands against it.
+            RunChangedError: The run kept changing under every try.
+            AwsCallError: SageMaker could not answer.
+        """
+        pool = self._available(run)
+        longest = self._longest_seconds
+        wanted = pool.keep_alive_seconds + seconds
+        if wanted > longest:
+            raise RequestRefusedError([_too_long(pool, seconds=seconds, wanted=wanted, longest=longest)])
+        if pool.kept_since + timedelta(seconds=wanted) - pool.chain_since > LONGEST_CHAIN:
+            raise RequestRefusedError([_chain_too_long(pool, seconds=seconds)])
+        try:
+            self._jobs.keep_alive(pool.job_name, wanted)
+        except (AwsRefusedError, TrainingJobNotFoundError) as error:
+            pool = self._looked_at(pool)
+            if pool.state is not PoolState.AVAILABLE:
+                raise RequestRefusedError([_gone(pool)]) from error
+            raise RequestRefusedError([_refused(pool, seconds=seconds, words=error.reason)]) from error
+        return self._looked_at(pool)
+
+    def stop(self, *, run: str) -> Pool:
+        """End a run's pool now.
+
+        Returns:
+            The pool: over, or with the wish on its record for the next one who looks at it.
+
+        Raises:
+            RequestRefusedError: There is no such pool.
+            RunChangedError: The run kept changing under every try.
+            AwsCallError: SageMaker could not answer.
+        """
+        for _ in range(_TRIES):
+            pool = self._available(run)
+            head, attempt = self._table.get(run), self._table.attempt(run, pool.attempt)
+            if head is None or attempt is None:
+                break
+            if pool.stop_requested_at is not None:
+                return self._looked_at(pool)
+            try:
+                self._table.commit_pool(
+                    stop_requested(
+                        run=head,
+                        attempt=attempt,
+                        pool=pool,
+                        reason=PoolEndReason.STOPPED_BY_USER,
+                        now=self._now(),
+                    )
+                )
+            except RunChangedError:
+                continue
+            return self._looked_at(pool)
+        raise RunChangedError(run)
+
+    def _looked_at(self, pool: Pool) -> Pool:
+        look = self._watch.look(run=pool.run, attempt=pool.attempt)
+        return pool if look is None else look.pool
+
+    def _available(self, run: str) -> Pool:
+        """The run's pool, as SageMaker says now."""
+        pools: Sequence[Pool] = self._table.pools(run)
+        if not pools:
+            raise RequestRefusedError([_no_pool(run)])
+        pool = self._looked_at(pools[-1])
+        if pool.state is not PoolState.AVAILABLE:
+            raise RequestRefusedError([_gone(pool)])
+        return pool
+
+
+def _no_pool(run: str) -> Problem:
+    return Problem(
+        field="run",
+        found=shown(run),
+        problem="has left no warm pool",
+        fix="See the pools there are: spotkeep pool ls. A job leaves one with capacity: on-demand and keep_alive.",
+    )
+
+
+def _gone(pool: Pool) -> Problem:
+    became = {
+        PoolState.REUSED: f"went to training job {pool.reused_by}",
+        PoolState.NOT_KEPT: "was never kept: the account has no quota for it",
+    }.get(pool.state, "is over")
+    return Problem(
+        field="run",
+        found=shown(pool.run),
+        problem=f"has no warm pool any more: it {became}",
+        fix="See the pools there are: spotkeep pool ls",
+    )
+
+
+def _too_long(pool: Pool, *, seconds: int, wanted: int, longest: int) -> Problem:
+    limit = (
+        f"AWS documents {format_duration(longest)} as the longest"
+        if longest == MAX_KEEP_ALIVE_SECONDS
+        else f"this deployment allows {format_duration(longest)} (max_keep_alive_seconds)"
+    )
+    room = longest - pool.keep_alive_seconds
+    fix = (
+        f"Extend it by {format_duration(room)} at most, or run a job on it: its pool is kept anew."
+        if room > 0
+        else "Run a job on it: its pool is kept anew when that job ends."
+    )
+    return Problem(
+        field="for",
+        found=format_duration(seconds),
+        problem=f"would make the keep-alive period {format_duration(wanted)}; {limit}",
+        fix=fix,
+    )
+
+
+def _chain_too_long(pool: Pool, *, seconds: int) -> Problem:
+    return Problem(
+        field="for",
+        found=format_duration(seconds),
+        problem=f"would keep instances that run jobs since {pool.chain_since:%Y-%m-%d %H:%M} UTC for more than "
+        f"{LONGEST_CHAIN.days} days, which AWS documents as the longest",
+        fix="Let it end: the next job begins with new instances.",
+    )
+
+
+def _refused(pool: Pool, *, seconds: int, words: str) -> Problem:
+    return Problem(
+        field="for",
+        found=format_duration(seconds),
+        problem=f"was refused by SageMaker for the pool of {pool.job_name}: {words}",
+        fix="Choose a shorter time, or run a job on the pool.",
+    )

@@ -1,0 +1,92 @@
+"""When a warm pool is to be looked at: the plan of one-time schedules. Pure.
+
+Names are made of the pool's job and the time, so the same plan made twice, by whoever, is one set of schedules, and an
+extended pool has new ones beside the old, which find that it is not over yet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final
+
+from spotkeep_jobs.document.pool_rules import PoolRules
+from spotkeep_jobs.pools.warm_pool import reminder_due_at
+from spotkeep_jobs.record.record import Pool, format_time
+from spotkeep_jobs.record.states import PoolState
+
+SETTLES: Final = timedelta(seconds=5)
+"""SageMaker is given this long to end a pool whose time is over."""
+LOOKS_AGAIN_AFTER: Final = timedelta(seconds=30)
+
+_HASH_DIGITS: Final = 24
+
+
+class Firing(StrEnum):
+    """Why a pool is looked at. What is true of it is asked of SageMaker, whatever this says."""
+
+    REMINDER = "reminder"
+    EXPIRY = "expiry"
+    AGAIN = "again"
+    """Its time was over and it was still there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedSchedule:
+    """A one-time schedule.
+
+    Attributes:
+        name: At most 64 of `[0-9a-zA-Z-_.]`.
+        at: When it fires: a whole second in UTC.
+        payload: What the function `warm_pools` is given.
+    """
+
+    name: str
+    at: datetime
+    payload: dict[str, Any]
+
+    @property
+    def expression(self) -> str:
+        """The time as EventBridge Scheduler takes it: no zone, no fraction.
+
+        Source: https://docs.aws.amazon.com/scheduler/latest/UserGuide/schedule-types.html#one-time
+        """
+        return f"at({self.at.astimezone(UTC):%Y-%m-%dT%H:%M:%S})"
+
+
+def plan_schedules(pool: Pool, *, rules: PoolRules, deployment: str, now: datetime) -> tuple[PlannedSchedule, ...]:
+    """The looks that a pool still needs.
+
+    Args:
+        pool: The pool, as recorded.
+        rules: When users are reminded.
+        deployment: Prefix of the names.
+        now: The time: nothing is planned for the past.
+    """
+    if pool.state is not PoolState.AVAILABLE:
+        return ()
+    looks: list[tuple[Firing, datetime]] = []
+    reminder_at = reminder_due_at(pool, lead_seconds=rules.reminder_lead_seconds)
+    if reminder_at is not None and reminder_at > now and pool.reminded_for != pool.kept_until:
+        looks.append((Firing.REMINDER, reminder_at))
+    expiry_at = pool.kept_until + SETTLES
+    looks.append((Firing.EXPIRY, expiry_at) if expiry_at > now else (Firing.AGAIN, now + LOOKS_AGAIN_AFTER))
+    return tuple(_planned(pool, firing, at, deployment=deployment) for firing, at in looks)
+
+
+def _planned(pool: Pool, firing: Firing, at: datetime, *, deployment: str) -> PlannedSchedule:
+    at = _whole(at, seconds=LOOKS_AGAIN_AFTER.seconds if firing is Firing.AGAIN else 1)
+    mark = hashlib.sha256(f"{pool.job_name}\n{format_time(at)}".encode()).hexdigest()[:_HASH_DIGITS]
+    return PlannedSchedule(
+        name=f"{deployment}-{firing}-{mark}",
+        at=at,
+        payload={"run": pool.run, "attempt": pool.attempt, "firing": firing.value},
+    )
+
+
+def _whole(at: datetime, *, seconds: int) -> datetime:
+    """The time, rounded up: so that two who look again at nearly the same time plan one schedule."""
+    epoch = -(-at.timestamp() // seconds) * seconds
+    return datetime.fromtimestamp(epoch, tz=UTC)

@@ -1,0 +1,332 @@
+"""What a warm pool's record must become, given what SageMaker says of its job. Pure.
+
+No event says that a pool was reused, ended or expired: somebody has to look (`pool_watch`). Whoever looks, and however
+often, the same facts lead to the same record and to one set of notifications (I4); while a pool waits it is known and
+bounded (I6), and what it cost comes onto the bill of the run that left it (I8).
+
+Source: https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from spotkeep_jobs.backends.sagemaker.request import is_same_launch
+from spotkeep_jobs.cost.run_cost import bill
+from spotkeep_jobs.document.durations import format_duration
+from spotkeep_jobs.notifications.texts.pools import pool_expiring_notification, pool_over_notification
+from spotkeep_jobs.record.record import Attempt, Notification, Pool, PoolChange, Run, TimelineEntry
+from spotkeep_jobs.record.states import EndReason, NotificationKind, PoolEndReason, PoolState, TimelineKind
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.backends.job_view import TrainingJob
+    from spotkeep_jobs.document.deployment import Deployment
+
+LONGEST_CHAIN: Final = timedelta(days=28)
+"""How long instances may be handed on from job to job.
+Source: https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools.html (Maximum warm pool duration)"""
+_RETAINING: Final = frozenset({EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.SCRIPT_FAILED})
+"""The endings after which SageMaker keeps a pool. What Describe says goes before this list."""
+_CLOCKS_DIFFER: Final = timedelta(seconds=60)
+"""A pool that ended this shortly before the computed expiry has expired: SageMaker's clock is its own."""
+_SEEN_EVERYWHERE_AFTER: Final = timedelta(minutes=10)
+"""A job that ended this long ago and that SageMaker does not know is gone; before, the answer may be an old one."""
+_SECONDS_PER_HOUR: Final = 3600
+
+
+def pool_left_by(
+    *,
+    run: Run,
+    attempt: Attempt,
+    job: TrainingJob,
+    usd_per_hour: float | None,
+    chain_since: datetime | None,
+    now: datetime,
+) -> Pool | None:
+    """The pool that an ended job left, as SageMaker describes it.
+
+    Args:
+        run: The head of its run.
+        attempt: The job's attempt, with its end.
+        job: What SageMaker says of the job.
+        usd_per_hour: On-demand price of one of its instances, if it is known.
+        chain_since: When the first job was created whose instances were handed on until they came to this one; None
+            when this job began with new ones.
+        now: The time of the decision.
+
+    Returns:
+        None when the job asked for no pool, or ended in a way that leaves none.
+    """
+    if not job.keep_alive_seconds or job.pool_traits is None or job.training_seconds is None:
+        return None
+    if job.warm_pool is None and attempt.end_reason not in _RETAINING:
+        return None
+    since = attempt.ended_at or now
+    pool = Pool(
+        run=run.run,
+        attempt=attempt.attempt,
+        name=run.name,
+        owner=run.owner,
+        job_name=attempt.job_name,
+        traits=job.pool_traits,
+        kept_since=since,
+        keep_alive_seconds=job.keep_alive_seconds,
+        kept_until=since + timedelta(seconds=job.keep_alive_seconds),
+        chain_since=chain_since or job.created_at,
+        usd_per_hour=usd_per_hour,
+    )
+    return pool.model_copy(update=_found(pool, job, now=now))
+
+
+def decide_pool(
+    *,
+    run: Run,
+    attempts: Sequence[Attempt],
+    pool: Pool,
+    job: TrainingJob | None,
+    deployment: Deployment,
+    now: datetime,
+) -> PoolChange | None:
+    """Say what is missing in the record of a pool that was available when it was last looked at.
+
+    Args:
+        run: The head of the pool's run.
+        attempts: All attempts of the run, first to last.
+        pool: The pool.
+        job: What SageMaker says of its job; None when it knows no such job.
+        deployment: Names, prices and the rules for pools.
+        now: The time of the decision.
+
+    Returns:
+        The next change, or None when the record says it all.
+    """
+    attempt = next((each for each in attempts if each.attempt == pool.attempt), None)
+    if pool.state is not PoolState.AVAILABLE or attempt is None:
+        return None
+    if job is not None and not _is_of(attempt, job):
+        job = None
+    if job is not None and not job.ended:
+        return None  # An answer older than the record.
+    look = _Look(run=run, attempts=tuple(attempts), attempt=attempt, pool=pool, deployment=deployment, now=now)
+    if job is None and now - pool.kept_since < _SEEN_EVERYWHERE_AFTER:
+        return None
+    if job is None:
+        return look.over({"state": PoolState.ENDED, "end_reason": PoolEndReason.JOB_GONE, "ended_at": now})
+    found = _found(pool, job, now=now)
+    if found:
+        return look.over(found)
+    return look.still_there(keep_alive_seconds=job.keep_alive_seconds)
+
+
+def waits_as_recorded(
+    *, run: Run, attempts: Sequence[Attempt], pool: Pool, deployment: Deployment, now: datetime
+) -> bool:
+    """Say whether nothing is to be done about a pool, if SageMaker says that it is there and nobody has changed it.
+
+    Args:
+        run: The head of the pool's run.
+        attempts: All attempts of the run, first to last.
+        pool: The pool.
+        deployment: Names, prices and the rules for pools.
+        now: The time of the decision.
+    """
+    attempt = next((each for each in attempts if each.attempt == pool.attempt), None)
+    if pool.state is not PoolState.AVAILABLE or pool.stop_requested_at is not None or attempt is None:
+        return False
+    if now >= pool.kept_until - _CLOCKS_DIFFER:
+        return False  # It is over in a moment, or somebody has extended it.
+    look = _Look(run=run, attempts=tuple(attempts), attempt=attempt, pool=pool, deployment=deployment, now=now)
+    return look.still_there(keep_alive_seconds=pool.keep_alive_seconds) is None
+
+
+def stop_requested(*, run: Run, attempt: Attempt, pool: Pool, reason: PoolEndReason, now: datetime) -> PoolChange:
+    """Record that a pool is to end; whoever looks at it next ends it."""
+    because = "a user asked for it" if reason is PoolEndReason.STOPPED_BY_USER else "it has been idle too long"
+    return PoolChange(
+        run=run,
+        attempt=attempt,
+        pool=pool.model_copy(update={"stop_requested_at": now, "stop_reason": reason}),
+        timeline=(_entry(pool, TimelineKind.POOL_STOP_REQUESTED, f"Its warm pool is to end: {because}", at=now),),
+    )
+
+
+def idle_seconds(pool: Pool, *, now: datetime) -> float:
+    """How long a pool has waited, wall-clock, so far or in all."""
+    if pool.idle_seconds is not None:
+        return pool.idle_seconds
+    return max(0.0, ((pool.ended_at or now) - pool.kept_since).total_seconds())
+
+
+def idle_usd(pool: Pool, *, now: datetime) -> float | None:
+    """What a pool's waiting has cost so far or in all, over its instances; None where the price is not known."""
+    if pool.usd_per_hour is None:
+        return None
+    return idle_seconds(pool, now=now) * pool.traits.instance_count * pool.usd_per_hour / _SECONDS_PER_HOUR
+
+
+def kept_entry(pool: Pool) -> TimelineEntry:
+    """What the timeline says when a pool begins, or does not."""
+    if pool.state is PoolState.NOT_KEPT:
+        text = "SageMaker kept no warm pool: the account has no quota for one"
+        return _entry(pool, TimelineKind.POOL_NOT_KEPT, text, at=pool.kept_since)
+    text = f"Its instances stay warm for {format_duration(pool.keep_alive_seconds)}, until {_clock(pool.kept_until)}"
+    return _entry(pool, TimelineKind.POOL_KEPT, text, at=pool.kept_since)
+
+
+def with_idle_time(attempt: Attempt, pool: Pool) -> Attempt:
+    """The attempt with its pool's waiting on its account, when that is over."""
+    if pool.idle_seconds is None or attempt.usage is None:
+        return attempt
+    return attempt.model_copy(
+        update={"usage": attempt.usage.model_copy(update={"pool_idle_seconds": pool.idle_seconds})}
+    )
+
+
+def _found(pool: Pool, job: TrainingJob, *, now: datetime) -> dict[str, Any]:
+    """What SageMaker says of a pool that is over; empty for one that is there."""
+    warm = job.warm_pool
+    over: dict[str, Any] = {"ended_at": now, "idle_seconds": 0.0}
+    in_time = now < pool.kept_until - _CLOCKS_DIFFER
+    if warm is None or (warm.status == "Terminated" and not warm.idle_seconds and in_time and not pool.stop_reason):
+        return over | {"state": PoolState.NOT_KEPT}
+    if warm.status not in {"Reused", "Terminated"}:
+        return {}
+    until = min(now, pool.kept_until)
+    over["idle_seconds"] = (
+        float(warm.idle_seconds)
+        if warm.idle_seconds is not None
+        else max(0.0, (until - pool.kept_since).total_seconds())
+    )
+    if warm.status == "Reused":
+        return over | {"state": PoolState.REUSED, "reused_by": warm.reused_by}
+    reason = pool.stop_reason or (PoolEndReason.ENDED_EARLY if in_time else PoolEndReason.EXPIRED)
+    return over | {"state": PoolState.ENDED, "end_reason": reason}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Look:
+    run: Run
+    attempts: tuple[Attempt, ...]
+    attempt: Attempt
+    pool: Pool
+    deployment: Deployment
+    now: datetime
+
+    def over(self, found: dict[str, Any]) -> PoolChange:
+        """The pool is gone: who has it, or why; and what it cost."""
+        pool = self.pool.model_copy(update=found)
+        attempt = with_idle_time(self.attempt, pool)
+        attempts = [attempt if each.attempt == attempt.attempt else each for each in self.attempts]
+        run = self.run
+        if run.state.ended and run.cost is not None:
+            # The bill of a run that goes on is made when it ends, with this attempt's share in it.
+            run = run.model_copy(update={"cost": bill(attempts, prices=self.deployment.prices) or run.cost})
+        notification = None
+        if pool.state is not PoolState.REUSED and NotificationKind.POOL_EXPIRED in run.notify:
+            notification = pool_over_notification(
+                run=run, pool=pool, deployment=self.deployment.name, created_at=self.now
+            )
+        return PoolChange(
+            run=run,
+            attempt=attempt,
+            pool=pool,
+            timeline=(self._over_entry(pool),),
+            notifications=() if notification is None else (notification,),
+        )
+
+    def still_there(self, *, keep_alive_seconds: int) -> PoolChange | None:
+        """The pool waits: for how long now, whether that is too long, and whether its users must be reminded."""
+        pool, entries, told = self.pool, [], []
+        if keep_alive_seconds and keep_alive_seconds != pool.keep_alive_seconds:
+            until = pool.kept_since + timedelta(seconds=keep_alive_seconds)
+            pool = pool.model_copy(update={"keep_alive_seconds": keep_alive_seconds, "kept_until": until})
+            entries.append(
+                _entry(
+                    pool,
+                    TimelineKind.POOL_EXTENDED,
+                    f"Its warm pool is kept for {format_duration(keep_alive_seconds)} now, until {_clock(until)}",
+                    at=self.now,
+                )
+            )
+        if pool.stop_requested_at is None and self._too_long(pool):
+            asked = stop_requested(
+                run=self.run, attempt=self.attempt, pool=pool, reason=PoolEndReason.STOPPED_AT_LIMIT, now=self.now
+            )
+            pool = asked.pool
+            entries += asked.timeline
+        if notification := self._reminder(pool):
+            pool = pool.model_copy(update={"reminded_for": pool.kept_until, "reminders": pool.reminders + 1})
+            told.append(notification)
+        if pool == self.pool:
+            return None
+        return PoolChange(
+            run=self.run, attempt=self.attempt, pool=pool, timeline=tuple(entries), notifications=tuple(told)
+        )
+
+    def _reminder(self, pool: Pool) -> Notification | None:
+        lead = self.deployment.pool_rules.reminder_lead_seconds
+        due_at = reminder_due_at(pool, lead_seconds=lead)
+        if due_at is None or self.now < due_at or pool.reminded_for == pool.kept_until or self.now >= pool.kept_until:
+            return None
+        if pool.stop_requested_at is not None or NotificationKind.POOL_EXPIRING not in self.run.notify:
+            return None
+        return pool_expiring_notification(
+            run=self.run,
+            pool=pool,
+            idle_usd=idle_usd(pool, now=self.now),
+            deployment=self.deployment.name,
+            created_at=self.now,
+        )
+
+    def _too_long(self, pool: Pool) -> bool:
+        rules = self.deployment.pool_rules
+        cost = idle_usd(pool, now=self.now)
+        over_time = rules.idle_limit_seconds is not None and (
+            idle_seconds(pool, now=self.now) >= rules.idle_limit_seconds
+        )
+        return over_time or (rules.idle_limit_usd is not None and cost is not None and cost >= rules.idle_limit_usd)
+
+    def _over_entry(self, pool: Pool) -> TimelineEntry:
+        if pool.state is PoolState.NOT_KEPT:
+            return kept_entry(pool)
+        if pool.state is PoolState.REUSED:
+            text = f"Its warm pool went to training job {pool.reused_by}"
+            return _entry(pool, TimelineKind.POOL_REUSED, text, at=self.now)
+        text = _OVER_TEXT[pool.end_reason or PoolEndReason.EXPIRED]
+        return _entry(pool, TimelineKind.POOL_ENDED, text, at=self.now)
+
+
+def reminder_due_at(pool: Pool, *, lead_seconds: int) -> datetime | None:
+    """When users are to be reminded of a pool.
+
+    Returns:
+        None when there is no reminder: it would come with, or before, the notification that the run has ended.
+    """
+    at = pool.kept_until - timedelta(seconds=lead_seconds)
+    return at if lead_seconds > 0 and at > pool.kept_since else None
+
+
+_OVER_TEXT: Final = {
+    PoolEndReason.EXPIRED: "Its warm pool has expired",
+    PoolEndReason.STOPPED_BY_USER: "Its warm pool was ended by a user",
+    PoolEndReason.STOPPED_AT_LIMIT: "Its warm pool was ended: idle for longer than this deployment allows",
+    PoolEndReason.ENDED_EARLY: "SageMaker ended its warm pool before its time",
+    PoolEndReason.JOB_GONE: "Its training job was deleted, and with it what is known of its warm pool",
+}
+
+
+def _is_of(attempt: Attempt, job: TrainingJob) -> bool:
+    if attempt.job_arn is not None and job.arn != attempt.job_arn:
+        return False
+    return attempt.job_request is None or is_same_launch(environment=job.environment, parameters=attempt.job_request)
+
+
+def _entry(pool: Pool, kind: TimelineKind, text: str, *, at: datetime) -> TimelineEntry:
+    return TimelineEntry(run=pool.run, attempt=pool.attempt, at=at, kind=kind, text=text)
+
+
+def _clock(at: datetime) -> str:
+    return f"{at:%H:%M} UTC"

@@ -1,0 +1,79 @@
+"""Whether the newest checkpoint of a run that trains is older than it should be. Pure.
+
+What is due follows from how often the run saves: by its own schedule, or as its last two checkpoints lay apart. Three
+such intervals without a new one are too many; a run that nobody knows the interval of gets an hour. The job file's
+`checkpoint_stale` overrides both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.record.record import Progress
+
+MISSED_INTERVALS: Final = 3
+SHORTEST: Final = timedelta(minutes=15)
+"""A run that saves every few seconds may pause as long: for an evaluation, or an upload."""
+LONGEST: Final = timedelta(days=28)
+"""As long as a job may run: a log that says more says nothing."""
+UNKNOWN_INTERVAL: Final = timedelta(hours=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Freshness:
+    """How fresh the newest checkpoint of a run is.
+
+    Attributes:
+        newest_at: When it was saved (or had reached S3, where the script says so); None where none is known.
+        counted_from: Since when one has been due: then, or since the run has trained on this capacity.
+        stale_at: From when on it is too old.
+        interval_s: How often the run saves, in seconds; None where that is not known.
+        stuck_on_its_way: Whether newer ones are on the job's disk and do not reach S3.
+        read_at: When the job's log has to be read, to know more: early where nothing of this training was read yet.
+    """
+
+    newest_at: datetime | None
+    counted_from: datetime
+    stale_at: datetime
+    interval_s: float | None
+    stuck_on_its_way: bool
+    read_at: datetime
+
+
+def freshness_of(
+    progress: Progress | None, *, training_since: datetime, longest_age_seconds: int | None = None
+) -> Freshness:
+    """How fresh a run's newest checkpoint is, and until when that is fresh enough.
+
+    Args:
+        progress: What the run's jobs have said of themselves.
+        training_since: Since when it has had the capacity it trains on.
+        longest_age_seconds: The job file's `checkpoint_stale`.
+    """
+    newest = interval = None
+    stuck = False
+    if progress is not None:
+        newest = progress.uploaded_at if progress.tells_uploads else progress.saved_at
+        interval = progress.scheduled_seconds or progress.saves_every_seconds
+        stuck = progress.tells_uploads and (progress.saved_at or 0.0) > (progress.uploaded_at or 0.0)
+    newest_at = None if newest is None else datetime.fromtimestamp(newest, tz=UTC)
+    counted_from = training_since if newest_at is None else max(training_since, newest_at)
+    if longest_age_seconds is not None:
+        allowed = timedelta(seconds=longest_age_seconds)
+    elif interval is None:
+        allowed = UNKNOWN_INTERVAL
+    else:
+        allowed = max(SHORTEST, timedelta(seconds=min(MISSED_INTERVALS * interval, LONGEST.total_seconds())))
+    stale_at = counted_from + allowed
+    unread = progress is None or progress.read_to < training_since.timestamp()
+    return Freshness(
+        newest_at=newest_at,
+        counted_from=counted_from,
+        stale_at=stale_at,
+        interval_s=interval,
+        stuck_on_its_way=stuck,
+        read_at=min(stale_at, training_since + SHORTEST) if unread else stale_at,
+    )

@@ -1,0 +1,138 @@
+"""What decisions need of one job's log, added up line by line: memory does not grow with the log. Pure."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind, Refusal, lines_of, read_line
+from spotkeep_jobs.progress.progress import ProgressFollower
+from spotkeep_jobs.progress.steps_trained import StepCount, StepsTrained
+from spotkeep_jobs.record.record import Attempt, Progress
+
+MOST_RESUMES: Final = 200
+"""So many of an attempt's resumes are told one by one, the last of them: ten transactions of the timeline."""
+_OUT_OF_ORDER: Final = 256
+"""So many events are held back, to put those in order that several threads and processes printed at once."""
+
+
+class Extent(StrEnum):
+    """How much of a log was read."""
+
+    WHOLE = "whole"
+    CUT = "cut"
+    """It is longer than what one look may read."""
+    UNREAD = "unread"
+    """CloudWatch Logs did not answer."""
+    PASSED_OVER = "passed-over"
+    """Functions ended while they read it, so this look did not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resumed:
+    """The script took up its work.
+
+    Attributes:
+        at: When, in epoch seconds, by the job's clock.
+        step: The completed steps it went on from.
+    """
+
+    at: float
+    step: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobLog:
+    """What decisions need of a job's log.
+
+    Attributes:
+        steps: How far the job came, and what it trained twice.
+        progress: How far the run is by its jobs' word; None where nothing was read of it.
+        resumes: Where the script took up its work, in order of time, the last `MOST_RESUMES`.
+        resumes_left_out: How many there were before those.
+        refused: Lines that broke a bound, by what they broke.
+        extent: How much of the log this is.
+    """
+
+    steps: StepsTrained = field(default_factory=StepsTrained)
+    progress: Progress | None = None
+    resumes: tuple[Resumed, ...] = ()
+    resumes_left_out: int = 0
+    refused: Mapping[Refusal, int] = field(default_factory=dict)
+    extent: Extent = Extent.WHOLE
+
+    @property
+    def complete(self) -> bool:
+        """Whether it is all of the log."""
+        return self.extent is Extent.WHOLE
+
+
+class LogAccount:
+    """Adds up a log. Its messages come in about the order of time."""
+
+    def __init__(
+        self,
+        *,
+        launch: str | None,
+        earlier: Sequence[Attempt] = (),
+        progress: Progress | None = None,
+        follows_progress: bool = True,
+    ) -> None:
+        """Begin an account.
+
+        Args:
+            launch: The id that a line has to carry; None to take all lines.
+            earlier: The run's earlier attempts.
+            progress: What was known before of how far the run is.
+            follows_progress: Whether that is asked for.
+        """
+        self._launch = launch
+        self._steps = StepCount(earlier=earlier)
+        self._progress = ProgressFollower(progress)
+        self._follows = follows_progress
+        self._resumes: deque[Resumed] = deque(maxlen=MOST_RESUMES)
+        self._all_resumes = 0
+        self._refused: Counter[Refusal] = Counter()
+        self._waiting: list[tuple[float, int, JobEvent]] = []
+        self._taken = 0
+
+    def take(self, message: str) -> None:
+        """Add a message of the log, which may hold several lines."""
+        for line in lines_of(message):
+            event = read_line(line, launch=self._launch)
+            if isinstance(event, Refusal):
+                self._refused[event] += 1
+            elif event is not None:
+                self._taken += 1
+                heapq.heappush(self._waiting, (event.at, self._taken, event))
+                if len(self._waiting) > _OUT_OF_ORDER:
+                    self._add(heapq.heappop(self._waiting)[2])
+
+    def log(self, extent: Extent = Extent.WHOLE) -> JobLog:
+        """What was taken, added up.
+
+        Args:
+            extent: How much of the log that was.
+        """
+        while self._waiting:
+            self._add(heapq.heappop(self._waiting)[2])
+        return JobLog(
+            steps=self._steps.trained(),
+            progress=self._progress.progress,
+            resumes=tuple(self._resumes),
+            resumes_left_out=self._all_resumes - len(self._resumes),
+            refused=dict(self._refused),
+            extent=extent,
+        )
+
+    def _add(self, event: JobEvent) -> None:
+        self._steps.add(event)
+        if self._follows:
+            self._progress.add(event)
+        if event.kind is JobEventKind.RESUME and event.step is not None:
+            self._resumes.append(Resumed(at=event.at, step=event.step))
+            self._all_resumes += 1

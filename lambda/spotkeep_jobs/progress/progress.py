@@ -1,0 +1,154 @@
+"""How far a run is, from what its jobs say of themselves, and how much work that leaves. Pure.
+
+Jobs report completed steps every few seconds, checkpoints when they are on the disk, and, where the script sends them
+to S3 itself, when they have arrived. SageMaker's own upload says nothing: a checkpoint counts as arrived when the
+job has lived for ten minutes after it. What is not known counts as not done.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind
+from spotkeep_jobs.progress.steps_trained import REPORTS_A_STEP
+from spotkeep_jobs.record.record import Progress
+
+UPLOAD_SETTLES_SECONDS: Final = 600.0
+_TIMED_LONG_ENOUGH_SECONDS: Final = 60.0
+"""The first steps are slower than the rest: until then the declared work says how long a step takes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkLeft:
+    """The work that is left, in seconds of training.
+
+    Attributes:
+        seconds: If what works now goes on.
+        if_lost_seconds: If the capacity in use vanished now.
+        known: Whether the job has said how far it is; else all of the work counts as left.
+    """
+
+    seconds: float
+    if_lost_seconds: float
+    known: bool
+
+
+class ProgressFollower:
+    """Follows a run through some more of a log, event by event.
+
+    Attributes:
+        progress: What is known so far.
+    """
+
+    def __init__(self, progress: Progress | None) -> None:
+        """Begin with what was known before.
+
+        Args:
+            progress: It; events up to then are passed over.
+        """
+        self.progress = progress
+        self._read_to = -math.inf if progress is None else progress.read_to
+
+    def add(self, event: JobEvent) -> None:
+        """Take the next event, in order of time, by the job's clock."""
+        if event.at > self._read_to:
+            self.progress = _after(self.progress, event)
+
+
+def work_left(progress: Progress | None, *, work_seconds: float) -> WorkLeft:
+    """The work that is left.
+
+    Args:
+        progress: What the run's jobs have said.
+        work_seconds: All of the work, as the request says.
+    """
+    if progress is None or not progress.total_steps:
+        return WorkLeft(seconds=work_seconds, if_lost_seconds=work_seconds, known=False)
+    pace = work_seconds / progress.total_steps
+    if progress.timed_steps and progress.timed_seconds >= _TIMED_LONG_ENOUGH_SECONDS:
+        pace = progress.timed_seconds / progress.timed_steps
+    if_lost = max(0, progress.total_steps - progress.durable_step) * pace
+    left = max(0, progress.total_steps - progress.step) * pace if progress.at_work else if_lost
+    return WorkLeft(seconds=min(left, if_lost), if_lost_seconds=if_lost, known=True)
+
+
+def _after(progress: Progress | None, event: JobEvent) -> Progress:
+    at = datetime.fromtimestamp(event.at, tz=UTC)
+    if progress is None:
+        progress = Progress(step=0, reported_at=at, read_to=event.at, at_work=False)
+    update: dict[str, object] = {"read_to": event.at, **_settled(progress, event)}
+    match event.kind:
+        case JobEventKind.START:
+            update |= {"at_work": False, "unsettled_step": None, "unsettled_at": None}
+        case JobEventKind.SCHEDULE:
+            update |= _scheduled(event)
+        case JobEventKind.RESUME if event.step is not None:
+            # What it went on from is what had been durable.
+            update |= {"step": event.step, "durable_step": event.step, "at_work": True, "reported_at": at}
+        case JobEventKind.UPLOADED if event.step is not None:
+            update |= {
+                "durable_step": max(progress.durable_step, event.step), "tells_uploads": True,
+                "unsettled_step": None, "unsettled_at": None, "uploaded_at": event.at,
+            }  # fmt: skip
+        case kind if kind in REPORTS_A_STEP and event.step is not None:
+            update |= _reported(progress, event, step=event.step)
+            if kind is JobEventKind.SAVED:
+                update |= _saved(progress, event)
+            if kind is JobEventKind.SAVED and not progress.tells_uploads and _nothing_unsettled(progress, update):
+                update |= {"unsettled_step": event.step, "unsettled_at": event.at}
+        case _:
+            pass
+    return progress.model_copy(update=update)
+
+
+def _reported(progress: Progress, event: JobEvent, *, step: int) -> dict[str, object]:
+    update: dict[str, object] = {"at_work": True}
+    total = event.fields.get("total_steps")
+    if isinstance(total, int) and not isinstance(total, bool) and total > 0:
+        update["total_steps"] = total
+    elif isinstance(total, float) and math.isfinite(total) and total >= 1:
+        update["total_steps"] = math.ceil(total)
+    if progress.at_work and step <= progress.step:
+        return update  # A save that took a while tells of a step before the last one reported.
+    if progress.at_work:
+        seconds = max(0.0, event.at - progress.reported_at.timestamp())
+        update |= {
+            "timed_steps": progress.timed_steps + step - progress.step,
+            "timed_seconds": progress.timed_seconds + seconds,
+        }
+    return update | {"step": step, "reported_at": datetime.fromtimestamp(event.at, tz=UTC)}
+
+
+def _scheduled(event: JobEvent) -> dict[str, object]:
+    seconds = event.fields.get("seconds")
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not math.isfinite(seconds) or seconds <= 0:
+        return {}
+    return {"scheduled_seconds": float(seconds)}
+
+
+def _saved(progress: Progress, event: JobEvent) -> dict[str, object]:
+    """Two checkpoints of one process say how often it saves; between two processes lies a wait."""
+    update: dict[str, object] = {"saved_at": event.at}
+    if progress.at_work and progress.saved_at is not None:
+        update["saves_every_seconds"] = event.at - progress.saved_at
+    return update
+
+
+def _settled(progress: Progress, event: JobEvent) -> dict[str, object]:
+    """A checkpoint that the job has outlived long enough counts as arrived."""
+    if event.kind is JobEventKind.START or progress.unsettled_at is None or progress.unsettled_step is None:
+        return {}
+    if event.at < progress.unsettled_at + UPLOAD_SETTLES_SECONDS:
+        return {}
+    return {
+        "durable_step": max(progress.durable_step, progress.unsettled_step),
+        "unsettled_step": None,
+        "unsettled_at": None,
+    }
+
+
+def _nothing_unsettled(progress: Progress, update: dict[str, object]) -> bool:
+    return progress.unsettled_at is None or ("unsettled_at" in update and update["unsettled_at"] is None)

@@ -1,0 +1,103 @@
+"""What a job's events say about its steps: how far it came, and what it trained twice. Pure, event by event.
+
+Progress is reported every few seconds, not at every step, so of each interruption the steps after the last report stay
+uncounted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from spotkeep_jobs.progress.job_events import MOST, JobEvent, JobEventKind
+from spotkeep_jobs.record.record import Attempt
+
+REPORTS_A_STEP: Final = frozenset({JobEventKind.PROGRESS, JobEventKind.SAVED, JobEventKind.FINISH})
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepsTrained:
+    """What a job's own events say about its steps.
+
+    Attributes:
+        last_step: The highest count of completed steps; None when the job reported none.
+        redone_steps: Steps trained more than once.
+        seconds_per_step: Measured over all steps whose time is known; None when there are none.
+        loading_again_seconds: From the start of a process to its resumed step, for every start that repeats one.
+    """
+
+    last_step: int | None = None
+    redone_steps: int = 0
+    seconds_per_step: float | None = None
+    loading_again_seconds: float = 0.0
+
+
+def trained_before(earlier: Sequence[Attempt]) -> bool:
+    """Whether earlier attempts of a run had instances: then the first start of the next one repeats one."""
+    return any(attempt.usage is not None and attempt.usage.training_seconds for attempt in earlier)
+
+
+class StepCount:
+    """Follows a job's steps through its events, which come in order of time."""
+
+    def __init__(self, *, earlier: Sequence[Attempt] = ()) -> None:
+        """Begin where the attempts before ended.
+
+        Args:
+            earlier: The run's earlier attempts.
+        """
+        reached = [attempt.usage.last_step for attempt in earlier if attempt.usage is not None]
+        self._highest = max((step for step in reached if step is not None), default=None)
+        self._starts = 1 if trained_before(earlier) else 0
+        self._reported = False
+        self._position: int | None = None
+        self._position_at = 0.0
+        self._started_at: float | None = None
+        self._redone = 0
+        self._timed_steps = 0
+        self._timed_seconds = 0.0
+        self._loading_again = 0.0
+
+    def add(self, event: JobEvent) -> None:
+        """Take the next event."""
+        if event.kind is JobEventKind.START:
+            self._starts += 1
+            self._position, self._started_at = None, event.at
+        elif event.step is None:
+            return
+        elif event.kind is JobEventKind.RESUME:
+            if self._starts > 1 and self._started_at is not None:
+                self._loading_again += max(0.0, event.at - self._started_at)
+            self._started_at = None
+            self._reach(event.step, event.at)
+        elif event.kind in REPORTS_A_STEP:
+            self._report(event.step, event.at)
+
+    def trained(self) -> StepsTrained:
+        """What the events so far say."""
+        return StepsTrained(
+            last_step=self._highest if self._reported else None,
+            redone_steps=min(self._redone, MOST - 1),
+            seconds_per_step=self._timed_seconds / self._timed_steps if self._timed_steps else None,
+            loading_again_seconds=self._loading_again,
+        )
+
+    def _report(self, step: int, at: float) -> None:
+        self._reported = True
+        untimed = self._position is None
+        # No word of where it resumed: it was just before the first step it reports.
+        position = max(0, step - 1) if self._position is None else self._position
+        if step <= position and not untimed:
+            return
+        if self._highest is not None:
+            self._redone += max(0, min(step, self._highest) - position)
+        if not untimed and at >= self._position_at:
+            self._timed_steps += step - position
+            self._timed_seconds += at - self._position_at
+        self._reach(step, at)
+
+    def _reach(self, step: int, at: float) -> None:
+        self._reported = True
+        self._position, self._position_at = step, at
+        self._highest = step if self._highest is None else max(self._highest, step)

@@ -1,0 +1,130 @@
+"""The jobs' logs in CloudWatch: the only module that reads them.
+
+SageMaker writes every training job of an account into one log group, a stream for each host and each start:
+`<job>/algo-1-<epoch>`. Source: https://docs.aws.amazon.com/sagemaker/latest/dg/logging-cloudwatch.html
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from spotkeep_jobs.progress.job_log import Extent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mypy_boto3_logs import CloudWatchLogsClient
+
+LOG_GROUP: Final = "/aws/sagemaker/TrainingJobs"
+
+# FilterLogEvents takes at most 100 stream names, and answers at most 10,000 events or 1 MB at once.
+_STREAMS_AT_ONCE: Final = 100
+_MAX_STREAMS: Final = 500
+_MAX_PAGES: Final = 60
+_MAX_EMPTY_PAGES: Final = 600
+_MAX_SECONDS: Final = 20.0
+_CLOCKS_DIFFER_SECONDS: Final = 60
+
+
+class JobLogs(Protocol):
+    """The seam: what Spotkeep asks of the logs."""
+
+    def read(self, job_name: str, take: Callable[[str], None], /, *, launch: str, since: float | None = None) -> Extent:
+        """Give what a job wrote into its log with the id of its launch, message by message, in about the order of time.
+
+        Args:
+            job_name: The training job.
+            take: Takes a message.
+            launch: The id of the launch. What others write into the same streams is left out.
+            since: Epoch seconds; what was logged well before is left out. None: everything.
+
+        Returns:
+            How much of the log that was. An unreadable log is no error.
+        """
+        ...
+
+
+class CloudWatchJobLogs:
+    """The seam, on a boto3 client."""
+
+    def __init__(
+        self,
+        client: CloudWatchLogsClient,
+        *,
+        group: str = LOG_GROUP,
+        elapsed: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Bind the log group.
+
+        Args:
+            client: A CloudWatch Logs client.
+            group: The log group; SageMaker's, or that of the deployment's instances.
+            elapsed: Seconds since any fixed moment.
+        """
+        self._client = client
+        self._group = group
+        self._elapsed = elapsed
+
+    def read(self, job_name: str, take: Callable[[str], None], /, *, launch: str, since: float | None = None) -> Extent:
+        """Give the messages of a job's first host; see `JobLogs.read`.
+
+        Bounded: a log beyond 60 pages of 1 MB, 500 restarts or 20 seconds of reading is read in part. A page is
+        forgotten before the next is asked for.
+        """
+        try:
+            return self._give(take, job_name, launch=launch, since=since)
+        except (ClientError, BotoCoreError) as error:
+            return Extent.WHOLE if _says_no_such_log(error) else Extent.UNREAD
+
+    def _give(self, take: Callable[[str], None], job_name: str, *, launch: str, since: float | None) -> Extent:
+        until = self._elapsed() + _MAX_SECONDS
+        streams = list(self._streams(f"{job_name}/algo-1-"))
+        pages_left, empty_pages_left = _MAX_PAGES, _MAX_EMPTY_PAGES
+        for first in range(0, len(streams), _STREAMS_AT_ONCE):
+            query: dict[str, Any] = {
+                "logGroupName": self._group,
+                "logStreamNames": streams[first : first + _STREAMS_AT_ONCE],
+                # CloudWatch Logs leaves out all other lines, however many there are.
+                "filterPattern": f'"{launch}"',
+            }
+            if since is not None:
+                query["startTime"] = max(0, math.floor((since - _CLOCKS_DIFFER_SECONDS) * 1_000))
+            while True:
+                if not pages_left or not empty_pages_left or self._elapsed() >= until:
+                    return Extent.CUT
+                page = self._client.filter_log_events(**query)
+                if page["events"]:
+                    pages_left -= 1
+                else:
+                    empty_pages_left -= 1
+                for event in page["events"]:
+                    take(event.get("message", ""))
+                token = page.get("nextToken")
+                if token is None or token == query.get("nextToken"):
+                    break
+                query["nextToken"] = token
+        return Extent.WHOLE if len(streams) < _MAX_STREAMS else Extent.CUT
+
+    def _streams(self, prefix: str) -> Iterator[str]:
+        found = 0
+        query: dict[str, Any] = {"logGroupName": self._group, "logStreamNamePrefix": prefix}
+        while True:
+            page = self._client.describe_log_streams(**query)
+            for stream in page["logStreams"]:
+                yield stream["logStreamName"]
+                found += 1
+                if found == _MAX_STREAMS:
+                    return
+            if page.get("nextToken") is None:
+                return
+            query["nextToken"] = page["nextToken"]
+
+
+def _says_no_such_log(error: ClientError | BotoCoreError) -> bool:
+    """A job that never trained has no log; the first job of an account finds no log group either."""
+    return isinstance(error, ClientError) and error.response["Error"]["Code"] == "ResourceNotFoundException"

@@ -1,0 +1,1 @@
+"""The record of runs, attempts, pools and notifications, and the DynamoDB table that holds it."""

@@ -1,0 +1,145 @@
+"""What a look for orphans finds, and what is done about each kind of it. Pure."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import StrEnum
+from typing import Final
+
+from pydantic import Field
+
+from spotkeep_jobs.record.record import Record, UtcTime
+
+
+class Kind(StrEnum):
+    """What is wrong."""
+
+    UNRECORDED_JOB = "unrecorded-job"
+    """A training job with the deployment's tag runs, and no run knows it."""
+    OUTLIVING_JOB = "outliving-job"
+    """A training job runs although its run has ended, or works with another job by now."""
+    UNRECORDED_POOL = "unrecorded-pool"
+    """Instances wait for a next job, and no run knows them."""
+    IDLE_POOL = "idle-pool"
+    """A pool that a run left waits: known and bounded, and billed."""
+    SPENT_SCHEDULE = "spent-schedule"
+    """A schedule is to look at a pool that is over, or that nobody knows."""
+    LOST_SCHEDULE = "lost-schedule"
+    """A pool waits, and nothing is scheduled for its end."""
+    STALE_RECORD = "stale-record"
+    """The record says that something runs or waits, and SageMaker says it is over."""
+    ORPHANED_CHECKPOINTS = "orphaned-checkpoints"
+    """Objects of a run that is in the table no more, and that no other run uses."""
+
+    UNUSED_FLEET = "unused-fleet"
+    """A fleet may launch instances, and no live run has it."""
+    UNUSED_STORAGE = "unused-storage"
+    """A volume or a snapshot of a run that needs it no more."""
+
+
+class Rule(StrEnum):
+    """What the reconciler does about a kind of finding."""
+
+    REPORT = "report"
+    """Nothing: a person decides."""
+    REMOVE = "remove"
+    """It removes it, once it has been so for the kind's grace."""
+    SWEEP = "sweep"
+    """The next sweep puts it right."""
+
+
+RULES: Final = {
+    Kind.UNRECORDED_JOB: Rule.REMOVE,
+    Kind.OUTLIVING_JOB: Rule.REMOVE,
+    Kind.UNRECORDED_POOL: Rule.REMOVE,
+    Kind.IDLE_POOL: Rule.REPORT,
+    Kind.SPENT_SCHEDULE: Rule.REMOVE,
+    Kind.LOST_SCHEDULE: Rule.SWEEP,
+    Kind.STALE_RECORD: Rule.SWEEP,
+    Kind.ORPHANED_CHECKPOINTS: Rule.REPORT,
+    Kind.UNUSED_FLEET: Rule.SWEEP,
+    Kind.UNUSED_STORAGE: Rule.SWEEP,
+}
+"""What applies unless a setting says otherwise, or a finding has its own reason not to be removed."""
+
+GRACE: Final = {
+    Kind.UNRECORDED_JOB: timedelta(hours=1),
+    Kind.OUTLIVING_JOB: timedelta(minutes=15),
+    Kind.UNRECORDED_POOL: timedelta(minutes=15),
+    Kind.IDLE_POOL: timedelta(0),
+    Kind.SPENT_SCHEDULE: timedelta(minutes=15),
+    Kind.LOST_SCHEDULE: timedelta(minutes=15),
+    Kind.STALE_RECORD: timedelta(minutes=15),
+    Kind.ORPHANED_CHECKPOINTS: timedelta(days=1),
+    Kind.UNUSED_FLEET: timedelta(minutes=15),
+    Kind.UNUSED_STORAGE: timedelta(minutes=15),
+}
+"""How long something must have been so before it is found at all (removed, for a job that is not recorded): three
+sweeps, in which the ordinary work on a run puts most things right by itself."""
+
+
+class Finding(Record):
+    """One thing that should not be, or costs money unnoticed."""
+
+    kind: Kind
+    rule: Rule
+    subject: str
+    """What it is about: a training job, a schedule, an S3 prefix, a run, a fleet, a volume."""
+    since: UtcTime
+    """Since when it has been so, as far as it can be told."""
+    says: str
+    """What was found, in a sentence without a full stop."""
+    risk: str
+    """What comes of it, in a few words."""
+    usd_per_hour: float | None = None
+    """What it costs as it is; None where nothing is billed, or the price is not known."""
+    mend: str
+    """The command that puts it right."""
+    due: bool = False
+    """Whether its rule may be applied now: it has been so for long enough."""
+
+    @property
+    def wrong(self) -> bool:
+        """Whether it should not be; a pool that waits as it was asked to only costs money."""
+        return self.kind is not Kind.IDLE_POOL
+
+
+class Outcome(StrEnum):
+    """What was done about a finding."""
+
+    REPORTED = "reported"
+    REMOVED = "removed"
+    WOULD_REMOVE = "would-remove"
+    """It would have been removed; the deployment's setting says to report only."""
+    FAILED = "failed"
+
+
+class Handled(Record):
+    """A finding, and what became of it."""
+
+    finding: Finding
+    outcome: Outcome
+    problem: str | None = None
+    """Why it could not be removed."""
+
+
+class LookReport(Record):
+    """One look: what was found and done. The last one is kept in the run table."""
+
+    begun_at: UtcTime
+    removes: bool
+    """Whether it was to remove anything at all."""
+    handled: tuple[Handled, ...] = ()
+    left_out: int = 0
+    """How many more findings there were than are kept."""
+    unreadable: dict[str, str] = Field(default_factory=dict)
+    """What could not be looked at, and why."""
+
+    @property
+    def wrong_usd_per_hour(self) -> float:
+        """What the findings that should not be cost, as far as prices are known."""
+        return sum(each.finding.usd_per_hour or 0.0 for each in self.handled if each.finding.wrong)
+
+    def count(self, outcome: Outcome) -> int:
+        """How many findings came to this."""
+        return sum(each.outcome is outcome for each in self.handled)

@@ -1,0 +1,500 @@
+"""The run record: what is known of a run, its attempts, its timeline and its notifications.
+
+Pure types, read by every function, the command line and the rehearsal. How they lie in DynamoDB is the business of
+`run_table`; how they change is the business of `tracking` and `launch`.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, PlainSerializer
+
+from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.record.states import (
+    AttemptState,
+    EndReason,
+    NotificationKind,
+    NotificationState,
+    PoolEndReason,
+    PoolState,
+    RunState,
+    TimelineKind,
+)
+
+DEFAULT_NOTIFY: Final = (
+    NotificationKind.COMPLETED,
+    NotificationKind.FAILED,
+    NotificationKind.STOPPED,
+    NotificationKind.LOG_REFUSED,
+    NotificationKind.POOL_EXPIRING,
+    NotificationKind.POOL_EXPIRED,
+)
+
+
+def format_time(at: datetime) -> str:
+    """Write a time as the record does: ISO 8601, UTC, milliseconds, `Z`. Sorts as text."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _in_utc_milliseconds(at: datetime) -> datetime:
+    at = at.astimezone(UTC)
+    return at.replace(microsecond=at.microsecond // 1000 * 1000)
+
+
+UtcTime: TypeAlias = Annotated[
+    AwareDatetime, AfterValidator(_in_utc_milliseconds), PlainSerializer(format_time, when_used="json")
+]
+Capacity: TypeAlias = Literal["spot", "on-demand"]
+Backend: TypeAlias = Literal["sagemaker", "ec2"]
+"""What runs a job: a SageMaker training job, or an EC2 fleet of one instance."""
+
+
+class Record(BaseModel):
+    """Base of everything in the run table: frozen; a change is a copy (`model_copy(update=...)`).
+
+    Unknown fields are ignored, so that an older reader understands what a newer function wrote.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+
+class Cost(Record):
+    """The bill of a run or of one attempt, counted against a clean on-demand run of the same work (I8).
+
+    All seconds but `waited_seconds` are instance seconds: wall-clock seconds times the instance count, which is what
+    SageMaker bills. A US-dollar field is None when the price of the instance type is not known.
+    """
+
+    billed_seconds: float
+    """BillableTimeInSeconds x instances: on-demand-equivalent seconds, the spot discount is already in them. Idle warm
+    pools are in it too."""
+    training_seconds: float
+    """TrainingTimeInSeconds x instances: how long instances worked."""
+    waited_seconds: float
+    """Wall-clock seconds without capacity: before the first start and after each interruption."""
+    redone_steps: int | None
+    """Steps trained more than once. None: the job did not report its steps."""
+    redone_seconds: float | None
+    restart_overhead_seconds: float
+    """Downloading and loading again after each interruption; a clean run does it once."""
+    clean_on_demand_seconds: float
+    """What the same work takes on demand, uninterrupted. An upper bound when `redone_seconds` is None."""
+    saved_seconds: float
+    """`clean_on_demand_seconds - billed_seconds`; negative when interruptions cost more than the discount."""
+    saved_percent: float | None
+    aws_saved_percent: float | None
+    """As AWS prints it: (1 - billable / training) x 100. Counts work done twice as useful."""
+    usd_per_hour: float | None = None
+    """On-demand price of one instance."""
+    billed_usd: float | None = None
+    idle_pool_seconds: float = 0.0
+    """Of the billed seconds, those in which warm pools of the run's jobs waited for a next job."""
+    idle_pool_usd: float | None = None
+    clean_on_demand_usd: float | None = None
+    saved_usd: float | None = None
+    storage_gb_hours: float = 0.0
+    """Of the volume that followed the run, while it ran. 0 for training jobs, whose storage is in their price."""
+    storage_usd: float | None = None
+    """Of the same, in `billed_usd` as well; None where there is none, or its price is not known."""
+    snapshot_gb_hours: float = 0.0
+    """Of the snapshots by which the volume moved from zone to zone, while the run lasted."""
+    snapshot_usd: float | None = None
+    """Of the same, in `billed_usd` as well; None as above."""
+    unknown_prices: tuple[str, ...] = ()
+    """Of a run on EC2: which prices are missing in the figures."""
+
+
+class Charges(Record):
+    """What the instances of one attempt on a fleet cost, in the prices of the market; see `fleets.charges`."""
+
+    instance_seconds: float
+    """How long instances ran, a minute at least."""
+    instances_usd: float | None = None
+    """None where a price is not known."""
+    on_demand_usd: float | None = None
+    """The same instances for the same time, on demand."""
+    storage_gb_hours: float = 0.0
+    """Of the run's volume, while the attempt lasted."""
+    storage_usd: float | None = None
+    """Of the same; None where its price is not known."""
+    snapshot_gb_hours: float = 0.0
+    """Of the snapshots that moved the volume, while the attempt lasted."""
+    snapshot_usd: float | None = None
+    """Of the same; None where there were none, or their price is not known."""
+    unknown: tuple[str, ...] = ()
+    """Which prices are missing: `spot g5.xlarge in us-east-1a`, `on demand g5.xlarge`, `gp3 storage`."""
+
+    @property
+    def billable_seconds(self) -> float | None:
+        """The bill in seconds of an instance on demand, as SageMaker states it: the discount is in them."""
+        if self.instances_usd is None or not self.on_demand_usd:
+            return None
+        return self.instance_seconds * self.instances_usd / self.on_demand_usd
+
+
+class JobUsage(Record):
+    """What one attempt's job used and did, before prices: the part of the bill that sums over attempts.
+
+    Seconds are wall-clock seconds of the job; the instance count is beside them.
+    """
+
+    instance_count: int
+    billable_seconds: float | None
+    """None when SageMaker gives none: a job that never launched."""
+    training_seconds: float | None
+    waited_seconds: float
+    redone_steps: int | None
+    redone_seconds: float | None
+    restart_overhead_seconds: float
+    last_step: int | None = None
+    """The highest count of completed steps the job reported."""
+    log_complete: bool = True
+    """False when the job's log could not be read to its end: redone work may be undercounted."""
+    pool_idle_seconds: float = 0.0
+    """ResourceRetainedBillableTimeInSeconds: how long the job's warm pool waited; set when that is over."""
+    charges: Charges | None = None
+    """Of an attempt on a fleet, whose price is the market's."""
+
+
+class Progress(Record):
+    """How far a run is, by its own word; see `progress`."""
+
+    step: int
+    """Completed steps, at the last report."""
+    total_steps: int | None = None
+    """Steps of the whole training; None where the job does not say."""
+    durable_step: int = 0
+    """The step of the newest checkpoint that is taken to be in S3."""
+    reported_at: UtcTime
+    read_to: float
+    """Epoch seconds of the last event that is in here, by the job's clock."""
+    timed_steps: int = 0
+    timed_seconds: float = 0.0
+    """How long the steps took whose time is known."""
+    at_work: bool = True
+    """Whether the process that reported last is still the one that works."""
+    unsettled_step: int | None = None
+    unsettled_at: float | None = None
+    """A checkpoint on the job's disk that may not have reached S3."""
+    tells_uploads: bool = False
+    """Whether the job says when a checkpoint has reached S3."""
+    saved_at: float | None = None
+    uploaded_at: float | None = None
+    """Epoch seconds, by the job's clock: when the newest checkpoint was on its disk, and when one had reached S3."""
+    scheduled_seconds: float | None = None
+    """How often the script means to save, where it says so."""
+    saves_every_seconds: float | None = None
+    """How far apart its last two checkpoints were."""
+
+
+class Steered(Record):
+    """The decision a run is under: written when the choice changes."""
+
+    choice: Literal["wait", "spot", "on-demand"]
+    reason: str
+    decided_at: UtcTime
+
+
+class Spread(Record):
+    """A figure of a forecast: the middle, and the range that eight in ten futures fall into."""
+
+    p10: float
+    p50: float
+    p90: float
+
+
+class Plan(Record):
+    """What the run was forecast with, and is steered by: the solved policy as a table, beside the head."""
+
+    made_at: UtcTime
+    table: dict[str, Any]
+    """As `steering.decision_table` writes it."""
+    cost_usd: Spread | None = None
+    """Of all instances; None where no price was known."""
+    finish_seconds: Spread
+    """From the launch."""
+    chance_of_on_demand: float
+    spot_usd_per_hour: float | None = None
+    """Of one instance."""
+    rests_on: tuple[str, ...] = ()
+
+
+class RunGroup(Record):
+    """Independent runs that were launched as one; each is a run like any other afterwards."""
+
+    id: str
+    """What was launched; the runs are `<id>-1` to `<id>-<size>`."""
+    index: int
+    """Which of them this run is, from 1."""
+    size: int
+
+
+class LogLook(Record):
+    """A look at a run's log that has begun, and as far as is known has not ended."""
+
+    begun_at: UtcTime
+    unfinished: int
+    """How many looks have begun since one ended, this one included."""
+
+
+class Run(Record):
+    """The head of a run: what the user asked for and where it stands.
+
+    `version` counts the changes; every write names the version it was decided on (optimistic locking).
+    """
+
+    run: str
+    name: str
+    owner: str | None = None
+    launched_by: Caller | None = None
+    """Who called the launcher; None where it was invoked directly, which names no caller."""
+    group: RunGroup | None = None
+    """Of a run that was launched with others in one document."""
+    state: RunState = RunState.LAUNCHING
+    end_reason: EndReason | None = None
+    failure_reason: str | None = None
+    no_more_jobs_because: str | None = None
+    """Which bound (of the ladder, the budget, the retries) kept another job from following the last one."""
+    backend: Backend = "sagemaker"
+    capacity: Capacity
+    instance_type: str
+    instance_count: int = 1
+    job_name: str
+    """The current attempt's training job."""
+    job_arn: str | None = None
+    attempt: int = 1
+    created_at: UtcTime
+    started_at: UtcTime | None = None
+    """When the first attempt first had instances."""
+    ended_at: UtcTime | None = None
+    updated_at: UtcTime
+    stop_requested_at: UtcTime | None = None
+    checkpoint_uri: str
+    """The checkpoint prefix: one S3 prefix that at most one live run owns (I1)."""
+    output_prefix: str
+    """S3OutputPath of every attempt; lies in the deployment's bucket."""
+    output_uri: str | None = None
+    """The model archive, once it is known."""
+    notify: tuple[NotificationKind, ...] = DEFAULT_NOTIFY
+    deadline_at: UtcTime | None = None
+    progress: Progress | None = None
+    """Followed in runs with a deadline, and where a stale checkpoint is to be told."""
+    steered: Steered | None = None
+    budget_told_percent: int = 0
+    """Up to which share of its budget the timeline has told."""
+    volume_id: str | None = None
+    """Of a run on EC2: the volume that follows it, once there is one."""
+    volume_is_for_a_person: bool = False
+    """Of a run on EC2: only a person deletes that volume. It is the user's, or has something that is not in S3."""
+    waits_because: str | None = None
+    """Of a run on EC2: what EC2 says of why there is no instance; None while there is one."""
+    interruptions: int = 0
+    """Over all attempts."""
+    log_look: LogLook | None = None
+    """Written before the log is read: it outlives a function that ends while it reads."""
+    log_warning: str | None = None
+    """What of its jobs' logs was not taken, told once."""
+    cost: Cost | None = None
+    """Set when an attempt ends; sums all attempts so far."""
+    slot: int | None = None
+    """Which of the deployment's places for runs in flight it has, from 0; None when it has ended, or there are none."""
+    token: str
+    """The idempotency token the run was opened with."""
+    request: dict[str, Any]
+    """The validated job document."""
+    version: int = 0
+
+
+class Attempt(Record):
+    """One training job that works on a run."""
+
+    run: str
+    attempt: int
+    fallback: int = 0
+    """Which fallback of the run's ladder it is on, from 0."""
+    state: AttemptState = AttemptState.LAUNCHING
+    end_reason: EndReason | None = None
+    failure_reason: str | None = None
+    job_name: str
+    job_arn: str | None = None
+    """None until SageMaker confirmed the job. Of an attempt on a fleet the fleet's id."""
+    backend: Backend = "sagemaker"
+    capacity: Capacity
+    instance_type: str
+    instance_count: int = 1
+    created_at: UtcTime
+    create_begun_at: UtcTime | None = None
+    """When somebody other than its writer last set out to create its job."""
+    launched_at: UtcTime | None = None
+    """When the job's ARN was recorded."""
+    started_at: UtcTime | None = None
+    fallback_left_at: UtcTime | None = None
+    """When it had waited longer than its fallback may, or left spot for its deadline, and its job was asked to end."""
+    left_spot_because: str | None = None
+    """Why the policy (or the guard) sent the run on demand; None where it did not."""
+    ended_at: UtcTime | None = None
+    output_uri: str | None = None
+    interruptions: int = 0
+    long_wait_told: int | None = None
+    """After which interruption (0: before the first capacity) a long wait was told last."""
+    stale_told: int = 0
+    """How often a stale checkpoint was told."""
+    stale_told_of: UtcTime | None = None
+    """Which checkpoint was told to be stale last: when it was saved; the attempt's beginning where there was none."""
+    seen_modified_at: UtcTime | None = None
+    """SageMaker's LastModifiedTime of the job as it was described last: until it moves, nothing happened to the job."""
+    look_again_at: UtcTime | None = None
+    """When time alone makes a difference, although nothing happens to the job: a wait gets too long."""
+    recorded_transitions: int = 0
+    """How many of SageMaker's transitions are in the timeline."""
+    usage: JobUsage | None = None
+    job_request: dict[str, Any] | None = None
+    """The CreateTrainingJob request, exactly as it is sent: a launch cut short is completed with the same."""
+
+
+class TimelineEntry(Record):
+    """Something that happened to a run, in a person's words.
+
+    Time, attempt and kind together identify an entry: the same happening seen twice is one entry.
+    """
+
+    run: str
+    attempt: int
+    at: UtcTime
+    kind: TimelineKind
+    text: str
+    step: int | None = None
+    """Completed steps, where the entry is about a step."""
+
+
+REMOVAL: Final = "(removal of what is left over)"
+"""Who has a checkpoint prefix while the objects below it are removed, in the place of a run: none can be called so."""
+
+
+class Notification(Record):
+    """A message to the subscribers, in the outbox until it is sent (I4)."""
+
+    notification_id: str
+    """The same for every delivery of the same notification: `<run>/<kind>/<attempt>[-<nth>]`."""
+    subject_id: str
+    """The run, or the tuning job, it is about."""
+    kind: NotificationKind
+    attempt: int = 1
+    nth: int = 0
+    """Which interruption or resume of the attempt; 0 for endings, of which there is one."""
+    state: NotificationState = NotificationState.PENDING
+    subject: str
+    body: str
+    attributes: dict[str, str]
+    """SNS message attributes, for filter policies."""
+    facts: dict[str, Any] = {}
+    """What a program wants to know beside the text: where the checkpoints are; of an ending the bill and the model."""
+    happened_at: UtcTime
+    created_at: UtcTime
+    claimed_at: UtcTime | None = None
+    sent_at: UtcTime | None = None
+    message_id: str | None = None
+    """What SNS answered."""
+    deliveries: int = 0
+    """How often a deliverer claimed it."""
+    problem: str | None = None
+    """Why the topic refused it, last."""
+    queued_at: UtcTime | None = None
+    """When it was put into the dead-letter queue; None while it is not dead, or the queue has not taken it yet."""
+
+
+class PoolTraits(Record):
+    """What SageMaker compares to find a warm pool for a job, in the terms of CreateTrainingJob.
+
+    Source: https://docs.aws.amazon.com/sagemaker/latest/dg/train-warm-pools.html (Matching training jobs)
+    """
+
+    role_arn: str
+    instance_type: str
+    """One type; several, joined by `or`, in a job that names several."""
+    instance_count: int
+    volume_size_gb: int
+    volume_kms_key_id: str | None = None
+    subnets: tuple[str, ...] = ()
+    """Sorted."""
+    security_group_ids: tuple[str, ...] = ()
+    """Sorted."""
+    inter_container_encryption: bool = False
+    network_isolation: bool = False
+    session_tag_chaining: bool = False
+
+
+class Pool(Record):
+    """The warm pool that one attempt's job left: its instances wait, billed, for a job that matches.
+
+    SageMaker tells a pool's status, not its expiry: that is computed from the job's end and its keep-alive period.
+    """
+
+    run: str
+    attempt: int
+    name: str
+    """The run's name."""
+    owner: str | None = None
+    job_name: str
+    state: PoolState = PoolState.AVAILABLE
+    traits: PoolTraits
+    kept_since: UtcTime
+    """When the job ended."""
+    keep_alive_seconds: int
+    """The keep-alive period, as it was last changed."""
+    kept_until: UtcTime
+    """`kept_since` and the keep-alive period."""
+    chain_since: UtcTime
+    """When the first of the jobs that handed these instances on to one another was created."""
+    usd_per_hour: float | None = None
+    """On-demand price of one instance; None when it is not known."""
+    stop_requested_at: UtcTime | None = None
+    stop_reason: PoolEndReason | None = None
+    """Why it was asked to end."""
+    reminded_for: UtcTime | None = None
+    """The expiry that its users have been reminded of."""
+    reminders: int = 0
+    idle_seconds: float | None = None
+    """ResourceRetainedBillableTimeInSeconds, wall-clock, when the pool is over."""
+    reused_by: str | None = None
+    """The training job that took it over."""
+    ended_at: UtcTime | None = None
+    """When it was seen to be over."""
+    end_reason: PoolEndReason | None = None
+
+
+class RunChange(Record):
+    """One step of a run's record, written in one transaction, on the version it was decided on.
+
+    `run.version` is the version the decision saw; the table writes `version + 1`.
+    """
+
+    run: Run
+    attempt: Attempt
+    next_attempt: Attempt | None = None
+    """The attempt that follows in the same transaction: the run does not end, and keeps its checkpoint prefix."""
+    timeline: tuple[TimelineEntry, ...] = ()
+    notifications: tuple[Notification, ...] = ()
+    pool: Pool | None = None
+    """The warm pool that the attempt's job left."""
+
+    @property
+    def ends_run(self) -> bool:
+        """Whether the change ends the run (its checkpoint lock is then released)."""
+        return self.run.state.ended
+
+
+class PoolChange(Record):
+    """One step of a warm pool's record, written in one transaction, on the version of its run that it was decided on.
+
+    The pool's own life goes on after its run's: it changes only the run's bill, not its state or its checkpoint lock.
+    """
+
+    run: Run
+    attempt: Attempt
+    """The one whose job left the pool."""
+    pool: Pool
+    timeline: tuple[TimelineEntry, ...] = ()
+    notifications: tuple[Notification, ...] = ()

@@ -1,0 +1,1061 @@
+"""The run table: the record in DynamoDB, behind conditional writes.
+
+Every change of a run is one transaction on its head's `version`, so whoever decides on an old view is refused
+(`RunChangedError`), reads again and decides again. Claims make promises that outlive a process: a token claim answers
+a repeated launch with the first one's run, a checkpoint lock lets one live run at a time write to a prefix (I1).
+
+Items (`pk` / `sk`):
+    run#<run>              head                               the run; in both indexes
+    run#<run>              attempt#0001                       one training job
+    run#<run>              plan                               what it was forecast with, and is steered by
+    run#<run>              pool#0001                          the warm pool that a training job left
+    run#<run>              event#<time>#<attempt>#<kind>      the timeline
+    run#<run>              notification#<kind>#<attempt>[-<nth>]    the outbox
+    reuse#<job>            claim                              -> since when a pool was handed on to it
+    tuning#<job>           notification#<kind>#0001                 the outbox, for tuning jobs
+    tuning#<job>           watch                              while a tuning job runs
+    token#<token>          claim                              -> run
+    in-flight              slot#0001                          -> run, while it lives: one of so many as there may be
+    checkpoint-lock#<prefix>  claim                           -> run, while it lives; or the removal of its objects
+    prices#<region>        book                               what AWS charges there, as of a day
+    orphans              look                               the last look for what belongs to no live run
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from botocore.exceptions import ClientError
+
+from spotkeep_jobs.record.orphan_findings import LookReport
+from spotkeep_jobs.record.price_book import PriceBook
+from spotkeep_jobs.record.record import (
+    REMOVAL,
+    Attempt,
+    LogLook,
+    Notification,
+    Plan,
+    Pool,
+    PoolChange,
+    Run,
+    RunChange,
+    TimelineEntry,
+    format_time,
+)
+from spotkeep_jobs.record.run_table_errors import (
+    AttemptStillLiveError,
+    CheckpointPrefixTakenError,
+    RunChangedError,
+    RunExistsError,
+    RunNotFoundError,
+    RunsInFlightError,
+)
+from spotkeep_jobs.record.stack_request import StackRequest
+from spotkeep_jobs.record.states import AttemptState, NotificationState, PoolState, RunState, TimelineKind
+from spotkeep_jobs.record.table_items import (
+    CANCELLED_CODES,
+    Item,
+    RecordT,
+    TransactionCancelled,
+    epoch_seconds,
+    fields_of,
+    from_dynamodb,
+    is_refused,
+    record_of,
+    to_dynamodb,
+)
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+BY_CREATED_INDEX: Final = "by-created"
+IN_FLIGHT_INDEX: Final = "in-flight"
+DEFAULT_RETENTION_DAYS: Final = 90
+_LISTING: Final = "run"
+_RUN_IN_FLIGHT: Final = "1"
+_NOTIFICATION_IN_FLIGHT: Final = "notification"
+_NOTIFICATION_DEAD: Final = "dead-notification"
+_TUNING_IN_FLIGHT: Final = "tuning"
+_POOL_IN_FLIGHT: Final = "pool"
+
+
+_SLOTS: Final = "in-flight"
+_LONGEST_REMOVAL: Final = timedelta(minutes=15)
+"""Longer than a function lives: then DynamoDB may delete the claim of one that died."""
+# A run lives 28 days of training and as long a wait at most: what is written beside its head outlives the head.
+_LONGEST_RUN: Final = timedelta(days=56)
+_COMMON_RETRIES: Final = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewRun:
+    """A run that is to be opened.
+
+    Attributes:
+        run: The new head, state LAUNCHING.
+        attempt: Its first attempt, state LAUNCHING.
+        plan: What it was planned with, if it was.
+        timeline: What there is to tell beside that it was opened.
+    """
+
+    run: Run
+    attempt: Attempt
+    plan: Plan | None = None
+    timeline: Sequence[TimelineEntry] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened:
+    """What `open_run` found or made.
+
+    Attributes:
+        run: The run's head: the new one, or that of the first launch with the token.
+        attempt: Its current attempt.
+        replayed: Whether the token was used before (nothing was written).
+    """
+
+    run: Run
+    attempt: Attempt
+    replayed: bool
+
+
+class RunTable:
+    """Runs, attempts, timelines, notifications and claims in one DynamoDB table."""
+
+    def __init__(
+        self, *, client: DynamoDBClient, table_name: str, retention_days: int = DEFAULT_RETENTION_DAYS
+    ) -> None:
+        """Bind the table.
+
+        Args:
+            client: A DynamoDB client; its retries are the caller's choice.
+            table_name: The run table of the deployment.
+            retention_days: How long an ended run stays (TTL attribute `expires_at`).
+        """
+        self._client = client
+        self._table = table_name
+        self._retention = timedelta(days=retention_days)
+
+    # Launching
+
+    def open_run(
+        self, *, run: Run, attempt: Attempt, plan: Plan | None = None, timeline: Sequence[TimelineEntry] = ()
+    ) -> Opened:
+        """Record a new run with its first attempt, its token and its checkpoint prefix, all or nothing.
+
+        Args:
+            run: The new head, state LAUNCHING.
+            attempt: Its first attempt, state LAUNCHING.
+            plan: What it was planned with, if it was.
+            timeline: What there is to tell beside that it was opened.
+
+        Returns:
+            The run; with `replayed` set, the one that the same token opened before.
+
+        Raises:
+            RunExistsError: The run id is taken (by a request with another token).
+            CheckpointPrefixTakenError: Another live run owns the checkpoint prefix.
+        """
+        return self.open_runs([NewRun(run=run, attempt=attempt, plan=plan, timeline=timeline)])[0]
+
+    def open_runs(self, new: Sequence[NewRun], *, in_flight_limit: int | None = None) -> tuple[Opened, ...]:
+        """Record the runs of one launch, all or none: in one transaction, of six items a run at most.
+
+        Args:
+            new: The runs; the first one's token is the launch's.
+            in_flight_limit: How many runs may be in flight, these included; None for as many as there are.
+
+        Returns:
+            The runs, in the same order; with `replayed` set, those that the same token opened before, which may be more
+            or fewer.
+
+        Raises:
+            RunExistsError: A run id is taken (by a request with another token).
+            CheckpointPrefixTakenError: Another live run owns a checkpoint prefix.
+            RunsInFlightError: They would be more than there may be.
+            RunChangedError: Another launch took the same place meanwhile, or another transaction was under way.
+        """
+        if in_flight_limit is not None:
+            try:
+                slots = self._free_slots(len(new), limit=in_flight_limit)
+            except RunsInFlightError:
+                if self._get_item(f"token#{new[0].run.token}", "claim") is None:
+                    raise
+                return self._replay_all(new[0].run.token)
+            new = [
+                replace(each, run=each.run.model_copy(update={"slot": slot}))
+                for each, slot in zip(new, slots, strict=True)
+            ]
+        writes: list[_Write] = []
+        begins = []
+        for each in new:
+            begins.append(len(writes))
+            writes += self._opening_writes(each)
+        try:
+            self._transact(writes)
+        except TransactionCancelled as cancelled:
+            if cancelled.refused(0):
+                return self._replay_all(new[0].run.token)
+            for begin, each in zip(begins, new, strict=True):
+                if cancelled.refused(begin + 1):
+                    raise RunExistsError(each.run.run) from cancelled
+                if cancelled.refused(begin + 2):
+                    raise self._checkpoint_prefix_taken(each.run) from cancelled
+            raise RunChangedError(new[0].run.run) from cancelled
+        return tuple(Opened(run=each.run, attempt=each.attempt, replayed=False) for each in new)
+
+    def begin_attempt(
+        self, *, run: Run, attempt: Attempt, timeline: Sequence[TimelineEntry] = (), in_flight_limit: int | None = None
+    ) -> Run:
+        """Record the next attempt of an ended run on the same checkpoint prefix.
+
+        Args:
+            run: The head as it was read; it must have ended.
+            attempt: The new attempt, numbered `run.attempt + 1`, state LAUNCHING.
+            timeline: What there is to tell beside that it begins.
+            in_flight_limit: How many runs may be in flight, this one included; None for as many as there are.
+
+        Returns:
+            The new head.
+
+        Raises:
+            AttemptStillLiveError: The last attempt is not over (I1).
+            CheckpointPrefixTakenError: Another live run owns the checkpoint prefix meanwhile.
+            RunsInFlightError: It would be one more than there may be.
+            RunChangedError: Somebody else changed the run since it was read.
+        """
+        if not run.state.ended:
+            raise AttemptStillLiveError(run=run.run, attempt=run.attempt, state=run.state)
+        slot = None if in_flight_limit is None else self._free_slots(1, limit=in_flight_limit)[0]
+        head = run.model_copy(
+            update={
+                "state": RunState.LAUNCHING,
+                "slot": slot,
+                "end_reason": None,
+                "failure_reason": None,
+                "no_more_jobs_because": None,
+                "ended_at": None,
+                "stop_requested_at": None,
+                "log_look": None,
+                "attempt": attempt.attempt,
+                "job_name": attempt.job_name,
+                "job_arn": attempt.job_arn,
+                "capacity": attempt.capacity,
+                "instance_type": attempt.instance_type,
+                "instance_count": attempt.instance_count,
+                "updated_at": attempt.created_at,
+                "version": run.version + 1,
+            }
+        )
+        begun = TimelineEntry(
+            run=run.run,
+            attempt=attempt.attempt,
+            at=attempt.created_at,
+            kind=TimelineKind.ATTEMPT_BEGUN,
+            text=f"Attempt {attempt.attempt} begins, on the same checkpoints",
+        )
+        try:
+            self._transact(
+                [
+                    self._put_head(head, decided_on=run.version),
+                    self._take_checkpoint_lock(run),
+                    self._put(self._attempt_item(attempt), condition="attribute_not_exists(pk)"),
+                    self._put(self._timeline_item(begun)),
+                    *(self._put(self._timeline_item(entry)) for entry in timeline),
+                    *self._claim_slot(head),
+                ]
+            )
+        except TransactionCancelled as cancelled:
+            if not cancelled.refused(0) and cancelled.refused(1):
+                raise self._checkpoint_prefix_taken(run) from cancelled
+            raise RunChangedError(run.run) from cancelled
+        return head
+
+    def record_job_created(self, *, run: str, attempt: int, job_arn: str, now: datetime) -> Run:
+        """Record that SageMaker confirmed an attempt's training job. Recording it again changes nothing.
+
+        Returns:
+            The head. When its `stop_requested_at` is set, the user asked to stop while the job was being created:
+            the caller then stops the job. So it does when the run has ended or gone on, which leaves it unchanged.
+
+        Raises:
+            RunNotFoundError: No such run or attempt.
+            RunChangedError: The run kept changing under every try.
+        """
+        for _ in range(_COMMON_RETRIES):
+            head = self._require(run)
+            recorded = self.attempt(run, attempt)
+            if recorded is None:
+                raise RunNotFoundError(run, attempt=attempt)
+            if recorded.job_arn is not None or head.attempt != attempt or head.state.ended:
+                return head
+            change = RunChange(
+                run=head.model_copy(update={"job_arn": job_arn, "updated_at": now}),
+                attempt=recorded.model_copy(update={"job_arn": job_arn, "launched_at": now}),
+                timeline=(
+                    TimelineEntry(
+                        run=run,
+                        attempt=attempt,
+                        at=now,
+                        kind=TimelineKind.JOB_CREATED,
+                        text=f"EC2 accepted fleet {job_arn}"
+                        if recorded.backend == "ec2"
+                        else f"SageMaker accepted training job {recorded.job_name}",
+                    ),
+                ),
+            )
+            try:
+                return self.commit(change)
+            except RunChangedError:
+                continue
+        raise RunChangedError(run)
+
+    # Changing
+
+    def request_stop(self, *, run: str, now: datetime) -> Run:
+        """Record that the user wants the run to end. Asking again, or asking an ended run, changes nothing.
+
+        Returns:
+            The head; the caller stops the job when the head has a `job_arn` and has not ended.
+
+        Raises:
+            RunNotFoundError: No such run.
+            RunChangedError: The run kept changing under every try.
+        """
+        for _ in range(_COMMON_RETRIES):
+            head = self._require(run)
+            if head.state.ended or head.stop_requested_at is not None:
+                return head
+            recorded = self.attempt(run, head.attempt)
+            if recorded is None:
+                raise RunNotFoundError(run, attempt=head.attempt)
+            change = RunChange(
+                run=head.model_copy(update={"state": RunState.STOPPING, "stop_requested_at": now, "updated_at": now}),
+                attempt=recorded.model_copy(update={"state": AttemptState.STOPPING}),
+                timeline=(
+                    TimelineEntry(
+                        run=run,
+                        attempt=head.attempt,
+                        at=now,
+                        kind=TimelineKind.STOP_REQUESTED,
+                        text="A user asked to stop the run",
+                    ),
+                ),
+            )
+            try:
+                return self.commit(change)
+            except RunChangedError:
+                continue
+        raise RunChangedError(run)
+
+    def begin_log_look(self, run: Run, *, now: datetime) -> None:
+        """Record that a function sets out to read a run's log, before it does.
+
+        The run goes to the end of those in flight: a function that ends of the work finds all others first when it
+        comes again. The version stays, so whoever decides on this one may still write.
+
+        Args:
+            run: The head as it was read.
+            now: The time.
+
+        Raises:
+            RunChangedError: Somebody else changed the run since it was read.
+        """
+        unfinished = 1 if run.log_look is None else run.log_look.unfinished + 1
+        look = LogLook(begun_at=now, unfinished=unfinished)
+        self._mark(run.model_copy(update={"log_look": look, "updated_at": now}))
+
+    def end_log_look(self, run: Run) -> None:
+        """Record that a look at a run's log has ended and changed nothing; `commit` records it beside a change.
+
+        Args:
+            run: The head as it was read, before the look began.
+        """
+        with contextlib.suppress(RunChangedError):  # Who changed it had looked, too.
+            self._mark(run.model_copy(update={"log_look": None}))
+
+    def _mark(self, run: Run) -> None:
+        try:
+            self._client.put_item(
+                TableName=self._table,
+                Item=to_dynamodb(self._head_item(run)),
+                ConditionExpression="version = :seen",
+                ExpressionAttributeValues=to_dynamodb({":seen": run.version}),
+            )
+        except ClientError as error:
+            if is_refused(error):
+                raise RunChangedError(run.run) from error
+            raise
+
+    def commit(self, change: RunChange) -> Run:
+        """Write a change in one transaction; an ended run gives its checkpoint prefix back in the same one.
+
+        Args:
+            change: Its `run.version` is the version the decision was made on.
+
+        Returns:
+            The head as written.
+
+        Raises:
+            RunChangedError: Somebody else changed the run meanwhile; nothing was written.
+        """
+        slot = None if change.ends_run else change.run.slot
+        head = change.run.model_copy(update={"version": change.run.version + 1, "slot": slot})
+        writes = [
+            self._put_head(head, decided_on=change.run.version),
+            self._put(self._attempt_item(change.attempt)),
+            *self._next_attempt(change),
+            *(self._put(self._timeline_item(entry)) for entry in change.timeline),
+            *(
+                self._put(self._notification_item(notification), condition="attribute_not_exists(pk)")
+                for notification in change.notifications
+            ),
+        ]
+        if change.pool is not None:
+            writes += self._pool_writes(change.pool)
+        if change.ends_run:
+            writes += [self._release_checkpoint_lock(head), *self._release_slot(change.run)]
+        try:
+            self._transact(writes)
+        except TransactionCancelled as cancelled:
+            raise RunChangedError(head.run) from cancelled
+        return head
+
+    def commit_pool(self, change: PoolChange) -> Run:
+        """Write a change of a warm pool, and of its run's bill, in one transaction.
+
+        Args:
+            change: Its `run.version` is the version the decision was made on.
+
+        Returns:
+            The head as written.
+
+        Raises:
+            RunChangedError: Somebody else changed the run or its pool meanwhile; nothing was written.
+        """
+        head = change.run.model_copy(update={"version": change.run.version + 1})
+        writes = [
+            self._put_head(head, decided_on=change.run.version),
+            self._put(self._attempt_item(change.attempt)),
+            *self._pool_writes(change.pool),
+            *(self._put(self._timeline_item(entry)) for entry in change.timeline),
+            *(
+                self._put(self._notification_item(notification), condition="attribute_not_exists(pk)")
+                for notification in change.notifications
+            ),
+        ]
+        try:
+            self._transact(writes)
+        except TransactionCancelled as cancelled:
+            raise RunChangedError(head.run) from cancelled
+        return head
+
+    # The outbox
+
+    def add_notification(self, notification: Notification) -> bool:
+        """Put a notification that belongs to no run (a tuning job's) into the outbox, once.
+
+        Returns:
+            False when the same notification is there already; it is left as it is.
+        """
+        try:
+            self._client.put_item(
+                TableName=self._table,
+                Item=to_dynamodb(self._notification_item(notification, partition="tuning")),
+                ConditionExpression="attribute_not_exists(pk)",
+            )
+        except ClientError as error:
+            if is_refused(error):
+                return False
+            raise
+        return True
+
+    def claim_notification(
+        self, notification: Notification, *, now: datetime, stale_after: timedelta
+    ) -> Notification | None:
+        """Claim a notification for one delivery.
+
+        Args:
+            notification: As it was read.
+            now: The time of the claim.
+            stale_after: A claim older than this belongs to a deliverer that died.
+
+        Returns:
+            The claimed notification, or None when it is sent or in somebody else's hands.
+        """
+        claimed = notification.model_copy(
+            update={
+                "state": NotificationState.SENDING,
+                "claimed_at": now,
+                "deliveries": notification.deliveries + 1,
+            }
+        )
+        stale = (
+            notification.state is NotificationState.SENDING
+            and notification.claimed_at is not None
+            and notification.claimed_at + stale_after <= now
+        )
+        if notification.state is not NotificationState.PENDING and not stale:
+            return None
+        return claimed if self._replace_notification(claimed, seen=notification) else None
+
+    def mark_sent(self, notification: Notification, *, message_id: str, now: datetime) -> bool:
+        """Record that a claimed notification went out.
+
+        Returns:
+            False when somebody else claimed it meanwhile (the claim had become stale).
+        """
+        sent = notification.model_copy(
+            update={"state": NotificationState.SENT, "sent_at": now, "message_id": message_id}
+        )
+        return self._replace_notification(sent, seen=notification)
+
+    def release_notification(self, notification: Notification, *, problem: str | None = None) -> bool:
+        """Give a claimed notification back, because sending it failed: the next deliverer need not wait.
+
+        Args:
+            notification: As it was claimed.
+            problem: Why it failed.
+
+        Returns:
+            False when somebody else claimed it meanwhile.
+        """
+        given_back = notification.model_copy(update={"state": NotificationState.PENDING, "problem": problem})
+        return self._replace_notification(given_back, seen=notification)
+
+    def give_up_notification(self, notification: Notification, *, problem: str) -> Notification | None:
+        """Put a claimed notification aside: nobody tries to send it any more.
+
+        Args:
+            notification: As it was claimed.
+            problem: Why sending it failed.
+
+        Returns:
+            The dead notification, or None when somebody else claimed it meanwhile.
+        """
+        dead = notification.model_copy(update={"state": NotificationState.DEAD, "problem": problem})
+        return dead if self._replace_notification(dead, seen=notification) else None
+
+    def mark_queued(self, notification: Notification, *, now: datetime) -> bool:
+        """Record that a dead notification was put into the dead-letter queue.
+
+        Returns:
+            False when it is not dead any more: somebody has asked for it meanwhile.
+        """
+        return self._replace_notification(notification.model_copy(update={"queued_at": now}), seen=notification)
+
+    def revive_notification(self, notification: Notification) -> bool:
+        """Put a dead notification into the outbox again, as if it had never been tried.
+
+        Args:
+            notification: As it was read.
+
+        Returns:
+            False when it is not dead, or not any more: it is sent once, however many people ask.
+        """
+        if notification.state is not NotificationState.DEAD:
+            return False
+        again = notification.model_copy(
+            update={"state": NotificationState.PENDING, "deliveries": 0, "claimed_at": None, "queued_at": None}
+        )
+        return self._replace_notification(again, seen=notification)
+
+    def dead_notifications(self, *, limit: int = 500) -> list[Notification]:
+        """Notifications that nobody tries to send any more, oldest first (eventually consistent)."""
+        items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _NOTIFICATION_DEAD, forward=True)
+        return [
+            notification
+            for notification, _ in zip((record_of(Notification, item) for item in items), range(limit), strict=False)
+        ]
+
+    def unsent_notifications(self, *, limit: int = 100) -> list[Notification]:
+        """Notifications that are not sent yet, of all runs and tuning jobs, oldest first (eventually consistent)."""
+        items = self._query_index(IN_FLIGHT_INDEX, "in_flight", _NOTIFICATION_IN_FLIGHT, forward=True)
+        return [
+            notification
+            for notification, _ in zip((record_of(Notification, item) for item in items), range(limit), strict=False)
+        ]
+
+    # Warm pools
+
+    def pool(self, run: str, attempt: int) -> Pool | None:
+        """The warm pool that an attempt's job left (strongly consistent), or None."""
+        return self._read(Pool, f"run#{run}", f"pool#{attempt:04d}")
+
+    def pools(self, run: str) -> Sequence[Pool]:
+        """The warm pools that a run's jobs left, first to last."""
+        return [record_of(Pool, item) for item in self._query_run(f"run#{run}", "pool#")]
+
+    def kept_pools(self) -> Iterator[Pool]:
+        """Warm pools that were there when last looked at, first to expire first (eventually consistent)."""
+        for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _POOL_IN_FLIGHT, forward=True):
+            yield record_of(Pool, item)
+
+    def chain_of(self, job_name: str) -> datetime | None:
+        """Since when the instances that a training job took over have been handed on, or None."""
+        item = self._get_item(f"reuse#{job_name}", "claim")
+        return None if item is None else datetime.fromisoformat(str(item["chain_since"]))
+
+    # Tuning jobs
+
+    def watch_tuning_job(self, tuning_job: str, *, now: datetime) -> None:
+        """Put a tuning job on the watch list, until its end is told."""
+        item = {
+            "pk": f"tuning#{tuning_job}",
+            "sk": "watch",
+            "tuning_job": tuning_job,
+            "in_flight": _TUNING_IN_FLIGHT,
+            "updated_at": format_time(now),
+            "expires_at": self._outlives_head(now),
+        }
+        self._client.put_item(TableName=self._table, Item=to_dynamodb(item))
+
+    def unwatch_tuning_job(self, tuning_job: str) -> None:
+        """Take a tuning job off the watch list, if it is there."""
+        self._client.delete_item(TableName=self._table, Key=to_dynamodb({"pk": f"tuning#{tuning_job}", "sk": "watch"}))
+
+    def watched_tuning_jobs(self) -> Iterator[str]:
+        """Names of the tuning jobs whose end is not told yet (eventually consistent)."""
+        for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _TUNING_IN_FLIGHT, forward=True):
+            yield str(item["tuning_job"])
+
+    # Reading
+
+    def get(self, run: str) -> Run | None:
+        """The head of a run (strongly consistent), or None."""
+        return self._read(Run, f"run#{run}", "head")
+
+    def head_and_notifications(self, run: str) -> tuple[Run | None, list[Notification]]:
+        """The head of a run (strongly consistent), or None, and its notifications, in one call."""
+        found = self._query(
+            KeyConditionExpression="pk = :pk AND sk >= :first",
+            ExpressionAttributeValues=to_dynamodb({":pk": f"run#{run}", ":first": "head"}),
+            ConsistentRead=True,
+        )
+        head: Run | None = None
+        notifications: list[Notification] = []
+        for item in found:
+            if item["sk"] == "head":
+                head = record_of(Run, item)
+            elif str(item["sk"]).startswith("notification#"):
+                notifications.append(record_of(Notification, item))
+        return head, sorted(
+            notifications, key=lambda notification: (notification.happened_at, notification.notification_id)
+        )
+
+    def attempt(self, run: str, attempt: int) -> Attempt | None:
+        """One attempt of a run (strongly consistent), or None."""
+        return self._read(Attempt, f"run#{run}", f"attempt#{attempt:04d}")
+
+    def plan(self, run: str) -> Plan | None:
+        """What a run was planned with, or None."""
+        return self._read(Plan, f"run#{run}", "plan")
+
+    def attempts(self, run: str) -> list[Attempt]:
+        """Every attempt of a run, first to last."""
+        return [record_of(Attempt, item) for item in self._query_run(f"run#{run}", "attempt#")]
+
+    def timeline(self, run: str) -> list[TimelineEntry]:
+        """What happened to a run, in order of time."""
+        return [record_of(TimelineEntry, item) for item in self._query_run(f"run#{run}", "event#")]
+
+    def notifications(self, run: str) -> list[Notification]:
+        """The notifications of a run, sent or not, in the order of what they tell."""
+        found = [record_of(Notification, item) for item in self._query_run(f"run#{run}", "notification#")]
+        return sorted(found, key=lambda notification: (notification.happened_at, notification.notification_id))
+
+    def tuning_notifications(self, tuning_job: str) -> list[Notification]:
+        """The notifications of a tuning job."""
+        return [record_of(Notification, item) for item in self._query_run(f"tuning#{tuning_job}", "notification#")]
+
+    def list(
+        self, *, owner: str | None = None, states: Collection[RunState] | None = None, limit: int = 50
+    ) -> list[Run]:
+        """Runs, newest first (eventually consistent).
+
+        Args:
+            owner: Only this owner's.
+            states: Only runs in one of these states.
+            limit: At most so many.
+        """
+        found: list[Run] = []
+        for item in self._query_index(BY_CREATED_INDEX, "listing", _LISTING, forward=False):
+            run = record_of(Run, item)
+            if owner is not None and run.owner != owner:
+                continue
+            if states is not None and run.state not in states:
+                continue
+            found.append(run)
+            if len(found) >= limit:
+                break
+        return found
+
+    def in_flight(self) -> Iterator[str]:
+        """Ids of the runs that have not ended, longest untouched first (eventually consistent)."""
+        for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _RUN_IN_FLIGHT, forward=True):
+            yield str(item["run"])
+
+    def checkpoint_lock_owner(self, checkpoint_uri: str) -> str | None:
+        """The live run that owns a checkpoint prefix, `REMOVAL` while its objects are removed, or None."""
+        item = self._get_item(f"checkpoint-lock#{checkpoint_uri}", "claim")
+        return None if item is None else str(item["run"])
+
+    def heads_in_flight(self) -> Iterator[Run]:
+        """The heads of the runs that have not ended (eventually consistent)."""
+        for item in self._query_index(IN_FLIGHT_INDEX, "in_flight", _RUN_IN_FLIGHT, forward=True):
+            yield record_of(Run, item)
+
+    # What belongs to no run
+
+    def price_book(self, region: str) -> PriceBook | None:
+        """A region's prices as they were kept last, or None."""
+        item = self._get_item(f"prices#{region}", "book")
+        return None if item is None else PriceBook.model_validate_json(str(item["book"]))
+
+    def keep_price_book(self, book: PriceBook) -> None:
+        """Keep a region's prices in the place of those that were there."""
+        item = {"pk": f"prices#{book.region}", "sk": "book", "book": book.model_dump_json()}
+        self._client.put_item(TableName=self._table, Item=to_dynamodb(item))
+
+    def last_look(self) -> LookReport | None:
+        """The last look for orphans, or None when there has been none."""
+        item = self._get_item("orphans", "look")
+        return None if item is None else LookReport.model_validate_json(str(item["look"]))
+
+    def keep_look(self, look: LookReport, *, seen: LookReport | None) -> bool:
+        """Keep a look for orphans in the place of the one before it.
+
+        Args:
+            look: The look.
+            seen: The one before it, as it was read.
+
+        Returns:
+            False when somebody else has looked meanwhile.
+        """
+        item = {"pk": "orphans", "sk": "look", "look": look.model_dump_json(), "at": format_time(look.begun_at)}
+        condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(pk)"}
+        if seen is not None:
+            condition = {
+                "ConditionExpression": "#at = :seen",
+                "ExpressionAttributeNames": {"#at": "at"},
+                "ExpressionAttributeValues": to_dynamodb({":seen": format_time(seen.begun_at)}),
+            }
+        try:
+            self._client.put_item(TableName=self._table, Item=to_dynamodb(item), **condition)
+        except ClientError as error:
+            if is_refused(error):
+                return False
+            raise
+        return True
+
+    def claim_for_removal(self, checkpoint_uri: str, *, now: datetime) -> bool:
+        """Keep runs off a checkpoint prefix while its objects are removed.
+
+        Who dies before `release_after_removal` has the next removal take the claim over; and it expires.
+
+        Args:
+            checkpoint_uri: The prefix, as a run would claim it.
+            now: The time.
+
+        Returns:
+            False when a live run has it.
+        """
+        keys = {"pk": f"checkpoint-lock#{checkpoint_uri}", "sk": "claim"}
+        claim = keys | {"run": REMOVAL, "expires_at": epoch_seconds(now + _LONGEST_REMOVAL)}
+        mine = "attribute_not_exists(pk) OR run = :run"
+        try:
+            self._transact([self._put(claim, condition=mine, values={":run": REMOVAL})])
+        except TransactionCancelled:
+            return False
+        return True
+
+    def release_after_removal(self, checkpoint_uri: str) -> None:
+        """Let runs have a prefix again."""
+        self._transact([self._release_claim(checkpoint_uri, REMOVAL)])
+
+    # The end of the deployment
+
+    def deletion(self) -> StackRequest | None:
+        """CloudFormation's request to delete the deployment, while it waits for an answer; or None."""
+        item = self._get_item("deployment", "deletion")
+        return None if item is None else StackRequest.model_validate_json(str(item["request"]))
+
+    def keep_deletion(self, request: StackRequest) -> None:
+        """Keep CloudFormation's request; whoever finds that nothing runs any more answers it."""
+        item = {"pk": "deployment", "sk": "deletion", "request": request.model_dump_json()}
+        self._client.put_item(TableName=self._table, Item=to_dynamodb(item))
+
+    def forget_deletion(self) -> None:
+        """Forget the request: it was answered, or nobody waits for it any more."""
+        key = to_dynamodb({"pk": "deployment", "sk": "deletion"})
+        self._client.delete_item(TableName=self._table, Key=key)
+
+    # Items
+
+    def _head_item(self, run: Run) -> Item:
+        item = fields_of(run) | {"pk": f"run#{run.run}", "sk": "head", "listing": _LISTING}
+        if run.state.ended:
+            item["expires_at"] = epoch_seconds((run.ended_at or run.updated_at) + self._retention)
+        else:
+            item["in_flight"] = _RUN_IN_FLIGHT
+        return item
+
+    def _attempt_item(self, attempt: Attempt) -> Item:
+        return fields_of(attempt) | {
+            "pk": f"run#{attempt.run}",
+            "sk": f"attempt#{attempt.attempt:04d}",
+            "expires_at": self._outlives_head(attempt.created_at),
+        }
+
+    def _plan_writes(self, run: Run, plan: Plan | None) -> Iterator[_Write]:
+        if plan is not None:
+            keys = {"pk": f"run#{run.run}", "sk": "plan", "expires_at": self._outlives_head(run.created_at)}
+            yield self._put(fields_of(plan) | keys)
+
+    def _opening_writes(self, new: NewRun) -> Iterator[_Write]:
+        """What opens a run: token, run item and checkpoint lock first, in this order, each on its condition."""
+        run = new.run
+        opened = TimelineEntry(
+            run=run.run,
+            attempt=1,
+            at=run.created_at,
+            kind=TimelineKind.RUN_OPENED,
+            text=f"{run.owner or 'Somebody'} asked for the run",
+        )
+        yield self._claim(f"token#{run.token}", run=run.run, expires_at=self._outlives_head(run.created_at))
+        yield self._put(self._head_item(run), condition="attribute_not_exists(pk)")
+        yield self._take_checkpoint_lock(run)
+        yield self._put(self._attempt_item(new.attempt))
+        yield self._put(self._timeline_item(opened))
+        for entry in new.timeline:
+            yield self._put(self._timeline_item(entry))
+        yield from self._plan_writes(run, new.plan)
+        yield from self._claim_slot(run)
+
+    def _next_attempt(self, change: RunChange) -> Iterator[_Write]:
+        if change.next_attempt is not None:
+            yield self._put(self._attempt_item(change.next_attempt), condition="attribute_not_exists(pk)")
+
+    def _pool_writes(self, pool: Pool) -> Iterator[_Write]:
+        item = fields_of(pool) | {
+            "pk": f"run#{pool.run}",
+            "sk": f"pool#{pool.attempt:04d}",
+            "updated_at": format_time(pool.kept_until),
+            "expires_at": self._outlives_head(pool.kept_since),
+        }
+        if pool.state is PoolState.AVAILABLE:
+            item["in_flight"] = _POOL_IN_FLIGHT
+        yield self._put(item)
+        if pool.state is PoolState.REUSED and pool.reused_by is not None:
+            yield self._put(
+                {
+                    "pk": f"reuse#{pool.reused_by}",
+                    "sk": "claim",
+                    "chain_since": format_time(pool.chain_since),
+                    "expires_at": self._outlives_head(pool.kept_since),
+                }
+            )
+
+    def _timeline_item(self, entry: TimelineEntry) -> Item:
+        return fields_of(entry) | {
+            "pk": f"run#{entry.run}",
+            "sk": f"event#{format_time(entry.at)}#{entry.attempt:04d}#{entry.kind}",
+            "expires_at": self._outlives_head(entry.at),
+        }
+
+    def _notification_item(self, notification: Notification, *, partition: str = "run") -> Item:
+        item = fields_of(notification) | {
+            "pk": f"{partition}#{notification.subject_id}",
+            "sk": _notification_sort_key(notification),
+            "updated_at": format_time(notification.claimed_at or notification.created_at),
+            "expires_at": self._outlives_head(notification.created_at),
+        }
+        if notification.state is not NotificationState.SENT:
+            item["in_flight"] = (
+                _NOTIFICATION_DEAD if notification.state is NotificationState.DEAD else _NOTIFICATION_IN_FLIGHT
+            )
+        return item
+
+    def _outlives_head(self, at: datetime) -> int:
+        return epoch_seconds(at + self._retention + _LONGEST_RUN)
+
+    # Writes
+
+    def _put(self, item: Item, *, condition: str | None = None, values: Item | None = None) -> _Write:
+        put: dict[str, Any] = {"TableName": self._table, "Item": to_dynamodb(item)}
+        if condition is not None:
+            put["ConditionExpression"] = condition
+        if values:
+            put["ExpressionAttributeValues"] = to_dynamodb(values)
+        return {"Put": put}
+
+    def _put_head(self, head: Run, *, decided_on: int) -> _Write:
+        return self._put(self._head_item(head), condition="version = :seen", values={":seen": decided_on})
+
+    def _claim(self, partition: str, *, run: str, expires_at: int) -> _Write:
+        return self._put(
+            {"pk": partition, "sk": "claim", "run": run, "expires_at": expires_at},
+            condition="attribute_not_exists(pk)",
+        )
+
+    def _take_checkpoint_lock(self, run: Run) -> _Write:
+        return self._put(
+            {"pk": f"checkpoint-lock#{run.checkpoint_uri}", "sk": "claim", "run": run.run},
+            condition="attribute_not_exists(pk)",
+        )
+
+    def _release_checkpoint_lock(self, run: Run) -> _Write:
+        return self._release_claim(run.checkpoint_uri, run.run)
+
+    def _release_claim(self, checkpoint_uri: str, owner: str) -> _Write:
+        return self._delete_claim({"pk": f"checkpoint-lock#{checkpoint_uri}", "sk": "claim"}, owner)
+
+    def _claim_slot(self, run: Run) -> Iterator[_Write]:
+        if run.slot is not None:
+            claim = {"pk": _SLOTS, "sk": _slot_key(run.slot), "run": run.run}
+            yield self._put(claim, condition="attribute_not_exists(pk)")
+
+    def _release_slot(self, run: Run) -> Iterator[_Write]:
+        if run.slot is not None:
+            yield self._delete_claim({"pk": _SLOTS, "sk": _slot_key(run.slot)}, run.run)
+
+    def _delete_claim(self, key: Item, owner: str) -> _Write:
+        return {
+            "Delete": {
+                "TableName": self._table,
+                "Key": to_dynamodb(key),
+                "ConditionExpression": "attribute_not_exists(pk) OR run = :run",
+                "ExpressionAttributeValues": to_dynamodb({":run": owner}),
+            }
+        }
+
+    def _transact(self, writes: Sequence[_Write]) -> None:
+        items: Sequence[Any] = writes
+        try:
+            self._client.transact_write_items(TransactItems=items)
+        except ClientError as error:
+            if error.response["Error"]["Code"] not in CANCELLED_CODES:
+                raise
+            raise TransactionCancelled(error) from error
+
+    def _replace_notification(self, notification: Notification, *, seen: Notification) -> bool:
+        partition = "tuning" if notification.notification_id.startswith("tuning:") else "run"
+        try:
+            self._client.put_item(
+                TableName=self._table,
+                Item=to_dynamodb(self._notification_item(notification, partition=partition)),
+                ConditionExpression="#state = :state AND deliveries = :deliveries",
+                ExpressionAttributeNames={"#state": "state"},
+                ExpressionAttributeValues=to_dynamodb({":state": seen.state.value, ":deliveries": seen.deliveries}),
+            )
+        except ClientError as error:
+            if is_refused(error):
+                return False
+            raise
+        return True
+
+    # Reads
+
+    def runs_in_flight(self) -> int:
+        """How many places for runs in flight are taken (strongly consistent)."""
+        return sum(1 for _ in self._query_run(_SLOTS, "slot#"))
+
+    def _free_slots(self, count: int, *, limit: int) -> Sequence[int]:
+        """Places for runs, any of those that may be taken; the transaction that claims them sees who else does.
+
+        A place is claimed by one run at a time, so there are never more runs than places, however many launches race.
+        Of a deployment whose limit was lowered, runs hold places above it. They count: so many of the lowest are given
+        out fewer.
+
+        Raises:
+            RunsInFlightError: There are not so many.
+        """
+        taken = {int(str(item["sk"]).removeprefix("slot#")) for item in self._query_run(_SLOTS, "slot#")}
+        free = [slot for slot in range(limit) if slot not in taken][: max(0, limit - len(taken))]
+        if len(free) < count:
+            raise RunsInFlightError(in_flight=len(taken), limit=limit)
+        return random.sample(free, count)
+
+    def _replay(self, token: str) -> Opened:
+        claim = self._get_item(f"token#{token}", "claim")
+        if claim is None:
+            raise RunChangedError(token)
+        return self._recorded(str(claim["run"]))
+
+    def _replay_all(self, token: str) -> tuple[Opened, ...]:
+        first = self._replay(token)
+        group = first.run.group
+        if group is None:
+            return (first,)
+        others = [self._recorded(f"{group.id}-{index}") for index in range(2, group.size + 1)]
+        return (first, *others)
+
+    def _recorded(self, run: str) -> Opened:
+        head = self._require(run)
+        attempt = self.attempt(head.run, head.attempt)
+        if attempt is None:
+            raise RunNotFoundError(head.run, attempt=head.attempt)
+        return Opened(run=head, attempt=attempt, replayed=True)
+
+    def _require(self, run: str) -> Run:
+        head = self.get(run)
+        if head is None:
+            raise RunNotFoundError(run)
+        return head
+
+    def _checkpoint_prefix_taken(self, run: Run) -> CheckpointPrefixTakenError:
+        owner = self.checkpoint_lock_owner(run.checkpoint_uri)
+        return CheckpointPrefixTakenError(checkpoint_uri=run.checkpoint_uri, owned_by=owner or "another run")
+
+    def _read(self, record: type[RecordT], pk: str, sk: str) -> RecordT | None:
+        item = self._get_item(pk, sk)
+        return None if item is None else record_of(record, item)
+
+    def _get_item(self, pk: str, sk: str) -> Item | None:
+        answer = self._client.get_item(
+            TableName=self._table, Key=to_dynamodb({"pk": pk, "sk": sk}), ConsistentRead=True
+        )
+        item = answer.get("Item")
+        return None if item is None else from_dynamodb(item)
+
+    def _query_run(self, pk: str, prefix: str) -> Iterator[Item]:
+        return self._query(
+            KeyConditionExpression="pk = :pk AND begins_with(sk, :prefix)",
+            ExpressionAttributeValues=to_dynamodb({":pk": pk, ":prefix": prefix}),
+            ConsistentRead=True,
+        )
+
+    def _query_index(self, index: str, key: str, value: str, *, forward: bool) -> Iterator[Item]:
+        return self._query(
+            IndexName=index,
+            KeyConditionExpression="#key = :value",
+            ExpressionAttributeNames={"#key": key},
+            ExpressionAttributeValues=to_dynamodb({":value": value}),
+            ScanIndexForward=forward,
+        )
+
+    def _query(self, **query: Any) -> Iterator[Item]:
+        while True:
+            page = self._client.query(TableName=self._table, **query)
+            for item in page["Items"]:
+                yield from_dynamodb(item)
+            if "LastEvaluatedKey" not in page:
+                return
+            query["ExclusiveStartKey"] = page["LastEvaluatedKey"]
+
+
+_Write = dict[str, Any]
+
+
+def _slot_key(slot: int) -> str:
+    return f"slot#{slot:04d}"
+
+
+def _notification_sort_key(notification: Notification) -> str:
+    nth = f"-{notification.nth}" if notification.nth else ""
+    return f"notification#{notification.kind}#{notification.attempt:04d}{nth}"

@@ -1,0 +1,71 @@
+"""What the run table refuses, and what it does not know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spotkeep_jobs.errors import RunTableError
+
+if TYPE_CHECKING:
+    pass
+
+
+class RunNotFoundError(RunTableError):
+    """No such run, or no such attempt of it, is recorded."""
+
+    def __init__(self, run: str, *, attempt: int | None = None) -> None:
+        which = f"run {run!r}" if attempt is None else f"attempt {attempt} of run {run!r}"
+        super().__init__(f"{which} is not recorded. `spotkeep ps --all` lists the runs of this deployment")
+        self.run = run
+
+
+class RunExistsError(RunTableError):
+    """The run id is taken by a request with another token."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__(f"run {run!r} exists already, from another request. Leave `run` out or choose another id")
+        self.run = run
+
+
+class CheckpointPrefixTakenError(RunTableError):
+    """Another live run owns the checkpoint prefix (I1)."""
+
+    def __init__(self, *, checkpoint_uri: str, owned_by: str) -> None:
+        super().__init__(
+            f"the checkpoint prefix {checkpoint_uri} belongs to the live run {owned_by!r}. "
+            f"Wait for it, stop it (`spotkeep stop {owned_by}`), or name another prefix"
+        )
+        self.checkpoint_uri = checkpoint_uri
+        self.owned_by = owned_by
+
+
+class RunsInFlightError(RunTableError):
+    """As many runs as the deployment allows are under way."""
+
+    def __init__(self, *, in_flight: int, limit: int) -> None:
+        super().__init__(
+            f"{in_flight} runs are in flight, and the deployment allows {limit}. Wait for one, or stop one"
+        )
+        self.in_flight = in_flight
+        self.limit = limit
+
+
+class AttemptStillLiveError(RunTableError):
+    """A next attempt was asked for while the last one is not over (I1)."""
+
+    def __init__(self, *, run: str, attempt: int, state: str) -> None:
+        super().__init__(
+            f"attempt {attempt} of run {run!r} is not over (it is {state}). "
+            f"Wait for it or stop it first: `spotkeep stop {run}`"
+        )
+        self.run = run
+        self.attempt = attempt
+        self.state = state
+
+
+class RunChangedError(RunTableError):
+    """Somebody else changed the run since it was read: read it again and decide again."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__(f"run {run!r} was changed by somebody else meanwhile. Read it again, decide again")
+        self.run = run

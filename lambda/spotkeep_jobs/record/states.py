@@ -1,0 +1,216 @@
+"""Every state, reason and kind that is written into the run table, grouped by who sets it.
+
+One file, so that a reader sees the whole vocabulary at once. `docs/states.md` draws the diagrams.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+
+class RunState(StrEnum):
+    """Where a run is, as its user sees it."""
+
+    # Set by the launcher.
+    LAUNCHING = "LAUNCHING"
+    """Recorded; SageMaker has not confirmed the training job yet."""
+
+    # Set by the tracker, from what SageMaker says of the current attempt's job.
+    WAITING = "WAITING"
+    """The job exists and waits for capacity it never had."""
+    TRAINING = "TRAINING"
+    """The job has instances: it downloads, trains or uploads."""
+    INTERRUPTED = "INTERRUPTED"
+    """The job lost its capacity and waits for new."""
+
+    # Set by the launcher when the user asks, by the tracker when SageMaker says so.
+    STOPPING = "STOPPING"
+    """The job is asked to end; it may still be saving."""
+
+    # Set by the tracker when the job ended; by the launcher when there never was one.
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    STOPPED = "STOPPED"
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing runs, waits or bills for the run any more."""
+        return self in _ENDED_RUN_STATES
+
+
+_ENDED_RUN_STATES: Final = frozenset({RunState.COMPLETED, RunState.FAILED, RunState.STOPPED})
+
+
+class AttemptState(StrEnum):
+    """Where one attempt (one training job) of a run is. The current attempt's state is its run's state."""
+
+    # Set by the launcher.
+    LAUNCHING = "LAUNCHING"
+
+    # Set by the tracker.
+    WAITING = "WAITING"
+    TRAINING = "TRAINING"
+    INTERRUPTED = "INTERRUPTED"
+    STOPPING = "STOPPING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    STOPPED = "STOPPED"
+
+    @property
+    def ended(self) -> bool:
+        """Whether the attempt's job is over (or never was)."""
+        return RunState(self.value).ended
+
+
+class EndReason(StrEnum):
+    """Why an attempt, and with it its run, ended."""
+
+    # Set by the training script, through its exit code.
+    COMPLETED = "COMPLETED"
+    SCRIPT_FAILED = "SCRIPT_FAILED"
+    """SageMaker's AlgorithmError: the command ended with an error."""
+
+    # Set by a person.
+    STOPPED_BY_USER = "STOPPED_BY_USER"
+    """`spotkeep stop`, the console, or any StopTrainingJob call."""
+
+    # Set by a limit the request names.
+    MAX_RUNTIME_EXCEEDED = "MAX_RUNTIME_EXCEEDED"
+    MAX_WAIT_EXCEEDED = "MAX_WAIT_EXCEEDED"
+    """SageMaker's limit for waiting and running, or the longest wait of the attempt's fallback."""
+
+    # Set by the tracker, by the run's policy.
+    DEADLINE = "DEADLINE"
+    """The deadline asked for on-demand capacity: the job on spot was stopped so that one on demand can follow."""
+
+    # Set by SageMaker.
+    CAPACITY = "CAPACITY"
+    """CapacityError: no instances of the type, and SageMaker gave up."""
+    INPUT_ERROR = "INPUT_ERROR"
+    """ClientError: SageMaker could not prepare the job from what it was given (data, image, permissions)."""
+    PLATFORM_ERROR = "PLATFORM_ERROR"
+    """InternalServerError, or a failure that SageMaker does not put into a class."""
+    JOB_VANISHED = "JOB_VANISHED"
+    """The job was there and is not any more: somebody deleted it before its end was seen."""
+
+    # Set by the launcher.
+    QUOTA = "QUOTA"
+    """SageMaker refused CreateTrainingJob because the account's quota has no room for it (ResourceLimitExceeded)."""
+    LAUNCH_REFUSED = "LAUNCH_REFUSED"
+    """SageMaker refused CreateTrainingJob for good (a permission, an image, a value)."""
+
+
+class TimelineKind(StrEnum):
+    """What an entry of a run's timeline tells."""
+
+    # Set by the launcher.
+    RUN_OPENED = "run-opened"
+    ATTEMPT_BEGUN = "attempt-begun"
+    JOB_CREATED = "job-created"
+    STOP_REQUESTED = "stop-requested"
+
+    # Set by the tracker, by the ladder's rules.
+    FALLBACK_LEFT = "fallback-left"
+    """The job waited longer than its fallback may; it is stopped so that the next can be tried."""
+    ATTEMPT_ENDED = "attempt-ended"
+    """A job ended and another one follows it."""
+
+    # Set by the tracker, by the run's policy.
+    STEERED = "steered"
+    """Whether it stays on spot, waits for it or goes on demand has changed, and why."""
+    BUDGET = "budget"
+    """The run's budget is nearly spent, or spent."""
+
+    # Set by the tracker from SageMaker's transitions.
+    STARTING = "starting"
+    DOWNLOADING = "downloading"
+    TRAINING = "training"
+    INTERRUPTED = "interrupted"
+    RESUMED = "resumed"
+    UPLOADING = "uploading"
+    STOPPING = "stopping"
+
+    # Set by the tracker from what the job wrote into its log.
+    STEP_RESUMED = "step-resumed"
+    """The script took up a checkpoint (or found none), with the step it resumed from."""
+    LOG_REFUSED = "log-refused"
+    """Something in the job's log was not taken, or not all of it was read."""
+
+    # Set by whoever ended the run.
+    ENDED = "ended"
+
+    # Set by whoever looked at the warm pool of an ended job.
+    POOL_KEPT = "pool-kept"
+    POOL_NOT_KEPT = "pool-not-kept"
+    POOL_EXTENDED = "pool-extended"
+    """Its keep-alive period was changed: longer or shorter."""
+    POOL_STOP_REQUESTED = "pool-stop-requested"
+    POOL_REUSED = "pool-reused"
+    POOL_ENDED = "pool-ended"
+
+
+class NotificationKind(StrEnum):
+    """What a notification tells; also the words of a request's `notify` list."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    INTERRUPTED = "interrupted"
+    RESUMED = "resumed"
+    NEXT_FALLBACK = "next-fallback"
+    """No capacity where the run looked for it; it looks elsewhere."""
+    WAITING_TOO_LONG = "waiting-too-long"
+    """It has waited for capacity longer than the job file, or else the deployment, calls long; it waits on."""
+    ON_DEMAND = "on-demand"
+    """A run that looked for spot capacity trains on demand now, at the full price."""
+    CHECKPOINT_STALE = "checkpoint-stale"
+    """It trains, and has not saved for longer than it should."""
+    BUDGET_NEAR = "budget-near"
+    """Most of the run's max_cost is spent, and another job of it begins; or of its budget."""
+    LOG_REFUSED = "log-refused"
+    """Something in its job's log was not taken, or not all of it was read. Once for each run."""
+    POOL_EXPIRING = "pool-expiring"
+    """The warm pool of an ended job will be gone soon."""
+    POOL_EXPIRED = "pool-expired"
+    """The warm pool of an ended job is gone, or there never was one."""
+
+
+class NotificationState(StrEnum):
+    """Where a notification is on its way out. Set by whoever delivers the outbox (tracker or reconciler)."""
+
+    PENDING = "pending"
+    """Written in the transaction that moved the run; nobody has sent it yet."""
+    SENDING = "sending"
+    """One deliverer claimed it. Stale after a while: then the next deliverer claims it again."""
+    SENT = "sent"
+    DEAD = "dead"
+    """Refused so often that the controller gives up, until a person asks for it (`spotkeep notifications replay`); a
+    message in the dead-letter queue says so."""
+
+
+class PoolState(StrEnum):
+    """Where the warm pool of an ended job is. Set by whoever looks at it: tracker, warm_pools, reconciler, launcher."""
+
+    AVAILABLE = "AVAILABLE"
+    """Its instances wait for the next job, and are billed."""
+    REUSED = "REUSED"
+    """Another job has taken its instances over."""
+    ENDED = "ENDED"
+    NOT_KEPT = "NOT_KEPT"
+    """The job asked for a pool and SageMaker kept none: the account has no quota for it."""
+
+
+class PoolEndReason(StrEnum):
+    """Why a warm pool is no longer there."""
+
+    EXPIRED = "EXPIRED"
+    """Its keep-alive period is over."""
+    STOPPED_BY_USER = "STOPPED_BY_USER"
+    """`spotkeep pool stop`."""
+    STOPPED_AT_LIMIT = "STOPPED_AT_LIMIT"
+    """It was idle for longer, or for more money, than the deployment's settings allow."""
+    ENDED_EARLY = "ENDED_EARLY"
+    """SageMaker ended it before its time: for a patch, or because somebody asked SageMaker itself."""
+    JOB_GONE = "JOB_GONE"
+    """Somebody deleted its training job, which is all that is known of a pool."""

@@ -1,0 +1,131 @@
+"""What a caller may name and act on, where the deployment verifies who calls (the setting `verify_callers`).
+
+A caller is the owner of what they launch. A run is its owner's, its team's and the administrators'. Everybody may read
+every run: the users' policy lets them read the table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from spotkeep_jobs.document.reading import shown
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.errors import Problem
+from spotkeep_jobs.record.caller import Caller
+from spotkeep_jobs.record.record import Run
+
+_PREFIX_OF_A_RUN: Final = re.compile(r"s3://[^/]+/(?:.+/)?runs/([^/]+)/checkpoints/")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallerRules:
+    """Who belongs to which team, and who may act on everything. A team that is not in it has no members.
+
+    Attributes:
+        team_members: Patterns of principals' ARNs by team; `*` stands for anything but `:` and `/`.
+        administrators: Patterns of those who may act on every run, and launch for every owner and team.
+    """
+
+    team_members: Mapping[str, Sequence[str]]
+    administrators: Sequence[str] = ()
+
+    def administers(self, caller: Caller) -> bool:
+        """Whether a caller is an administrator."""
+        return _matches(caller, self.administrators)
+
+    def belongs_to(self, caller: Caller, team: str) -> bool:
+        """Whether a caller is a member of a team."""
+        return _matches(caller, self.team_members.get(team, ()))
+
+    def may_act_on(self, caller: Caller, run: Run) -> bool:
+        """Whether a caller may stop, resume or take over a run, or change its warm pool.
+
+        Args:
+            caller: Who calls.
+            run: The head; its owner was a verified caller's name when it was launched.
+        """
+        team = run.request.get("team")
+        return (
+            run.owner == caller.name
+            or (isinstance(team, str) and self.belongs_to(caller, team))
+            or self.administers(caller)
+        )
+
+    def names(self, request: JobRequest, *, caller: Caller) -> Iterator[Problem]:
+        """What a request names that is not its caller's to name: another's owner, a team of others.
+
+        Args:
+            request: Read, but perhaps refused for other reasons already.
+            caller: Who calls.
+        """
+        if self.administers(caller):
+            return
+        if request.owner is not None and request.owner != caller.name:
+            yield Problem(
+                field="owner",
+                found=shown(request.owner),
+                problem=f"is not who calls: AWS says {caller.name} ({caller.arn})",
+                fix="Remove owner: it is filled in. An administrator of the deployment may launch for others.",
+            )
+        if request.team is not None and not self.belongs_to(caller, request.team):
+            yield Problem(
+                field="team",
+                found=shown(request.team),
+                problem=f"is not a team of the caller {caller.arn}",
+                fix="Name a team of your own, or have this principal added to the setting team_members.",
+            )
+
+
+def with_owner(document: object, *, caller: Caller) -> object:
+    """A job document with its caller as the owner, where it names none."""
+    if not isinstance(document, Mapping) or document.get("owner") is not None:
+        return document
+    return {**document, "owner": caller.name}
+
+
+def run_of_prefix(checkpoint_prefix: str) -> str | None:
+    """The run that a checkpoint prefix names; None for one of another shape."""
+    found = _PREFIX_OF_A_RUN.fullmatch(checkpoint_prefix)
+    return None if found is None else found[1]
+
+
+def is_made_for(checkpoint_prefix: str, run: Run) -> bool:
+    """Whether a checkpoint prefix lies beside a run's output: another team may have a folder of the same name."""
+    return run.output_prefix == f"{checkpoint_prefix.removesuffix('checkpoints/')}output/"
+
+
+def not_the_callers(run: str, *, owner: str | None, caller: Caller) -> Problem:
+    """The run is another's."""
+    return Problem(
+        field="run",
+        found=shown(run),
+        problem=f"belongs to {owner or 'no owner'}, and {caller.name} is neither that nor of its team ({caller.arn})",
+        fix="Ask its owner, a member of its team or an administrator of the deployment.",
+    )
+
+
+def not_the_callers_prefix(checkpoint_prefix: str, *, caller: Caller) -> Problem:
+    """The checkpoints are another's."""
+    return Problem(
+        field="checkpoint_prefix",
+        found=shown(checkpoint_prefix),
+        problem=f"was not made for a run of {caller.name} or of a team of theirs ({caller.arn})",
+        fix="Ask the owner of that run or an administrator of the deployment to launch, or leave it out.",
+    )
+
+
+def unknown_caller() -> Problem:
+    """The invocation does not say who calls, and the deployment wants to know."""
+    return Problem(
+        field="(caller)",
+        found="an invocation that AWS names no caller of",
+        problem="is refused: this deployment verifies who calls",
+        fix="Call the launcher's URL, as spotkeep does: docs/launcher.md, Calling its URL.",
+    )
+
+
+def _matches(caller: Caller, patterns: Sequence[str]) -> bool:
+    return any(re.fullmatch("[^:/]*".join(map(re.escape, pattern.split("*"))), caller.arn) for pattern in patterns)

@@ -1,0 +1,343 @@
+"""The end of an attempt: why it ended, and what that means for its run. Pure.
+
+Either the run ends with it, or the next attempt follows; both are one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from pydantic import ValidationError
+
+from spotkeep_jobs.backends.sagemaker.request import (
+    LAUNCH_VARIABLE,
+    follow_up_request,
+    following_launch_id,
+    job_name_for,
+)
+from spotkeep_jobs.cost.run_cost import bill
+from spotkeep_jobs.document.deployment import Deployment
+from spotkeep_jobs.document.fallbacks import NextJob
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.rules.spending import another_job_problems
+from spotkeep_jobs.notifications.texts.endings import ending_notification
+from spotkeep_jobs.notifications.texts.on_the_way import next_rung_notification
+from spotkeep_jobs.notifications.texts.pools import pool_over_notification
+from spotkeep_jobs.notifications.texts.spending import max_cost_notification
+from spotkeep_jobs.record.record import Attempt, Notification, Pool, Run, RunChange, TimelineEntry
+from spotkeep_jobs.record.states import AttemptState, EndReason, NotificationKind, PoolState, RunState, TimelineKind
+from spotkeep_jobs.runs.next_job import NoMoreJobs, next_job
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.backends.job_view import TrainingJob
+
+BUDGET_NEAR: Final = 0.8
+"""The part of max_cost whose spending is worth a notification."""
+
+
+_LIMITS: Final = {
+    "MaxRuntimeExceeded": EndReason.MAX_RUNTIME_EXCEEDED,
+    "MaxWaitTimeExceeded": EndReason.MAX_WAIT_EXCEEDED,
+}
+
+
+_FAILURES: Final = (
+    # The class in front of FailureReason.
+    # Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DescribeTrainingJob.html
+    ("capacityerror", EndReason.CAPACITY),
+    ("algorithmerror", EndReason.SCRIPT_FAILED),
+    ("clienterror", EndReason.INPUT_ERROR),
+    ("internalservererror", EndReason.PLATFORM_ERROR),
+)
+
+
+_ENDED_TEXT: Final = {
+    EndReason.COMPLETED: "Completed",
+    EndReason.SCRIPT_FAILED: "Failed: the script ended with an error",
+    EndReason.STOPPED_BY_USER: "Stopped by a user",
+    EndReason.MAX_RUNTIME_EXCEEDED: "Ended at its time limit (max_run)",
+    EndReason.MAX_WAIT_EXCEEDED: "Ended: waited for capacity longer than it may",
+    EndReason.DEADLINE: "Ended: left spot to be done in time",
+    EndReason.CAPACITY: "Failed: no capacity of this instance type",
+    EndReason.INPUT_ERROR: "Failed: SageMaker could not prepare the job",
+    EndReason.PLATFORM_ERROR: "Failed inside SageMaker",
+    EndReason.JOB_VANISHED: "The training job is gone",
+    EndReason.QUOTA: "The account's quota has no room for the training job",
+    EndReason.LAUNCH_REFUSED: "SageMaker refused the training job",
+}
+
+
+_ENDED_TEXT_ON_EC2: Final = {
+    EndReason.INPUT_ERROR: "Failed: no instance came to train",
+    EndReason.PLATFORM_ERROR: "Failed in EC2",
+    EndReason.JOB_VANISHED: "The fleet is gone",
+    EndReason.LAUNCH_REFUSED: "EC2 refused the fleet",
+}
+
+
+_STATE_OF: Final = {
+    EndReason.COMPLETED: RunState.COMPLETED,
+    EndReason.STOPPED_BY_USER: RunState.STOPPED,
+    EndReason.MAX_RUNTIME_EXCEEDED: RunState.STOPPED,
+    EndReason.MAX_WAIT_EXCEEDED: RunState.STOPPED,
+    EndReason.DEADLINE: RunState.STOPPED,
+}
+
+
+def ended_without_job(
+    *,
+    run: Run,
+    attempt: Attempt,
+    earlier: Sequence[Attempt] = (),
+    reason: EndReason,
+    failure_reason: str | None = None,
+    deployment: Deployment,
+    now: datetime,
+) -> RunChange:
+    """End an attempt whose training job never was, or is gone; and with it the run, unless another job follows.
+
+    Args:
+        run: The head, not ended.
+        attempt: Its current attempt.
+        earlier: The attempts before it.
+        reason: Why it ends.
+        failure_reason: SageMaker's words, if it refused the job.
+        deployment: Names and prices.
+        now: The time of the decision.
+    """
+    ended = {
+        "state": AttemptState(state_after(reason).value),
+        "end_reason": reason,
+        "failure_reason": failure_reason,
+        "ended_at": now,
+    }
+    return close_attempt(
+        run=run, attempt=attempt.model_copy(update=ended), earlier=earlier, deployment=deployment, now=now
+    )
+
+
+def end_reason_of(job: TrainingJob) -> EndReason:
+    """Tell the endings of a job apart.
+
+    Args:
+        job: An ended job. MaxRuntimeExceeded and MaxWaitTimeExceeded come with status Stopped and are not a user's
+            stop; AWS puts them into the secondary status, some answers only into the transitions.
+    """
+    if job.status == "Completed" or job.secondary_status == "Completed":
+        return EndReason.COMPLETED
+    seen = (job.secondary_status, *(transition.status for transition in reversed(job.transitions)))
+    limit = next((_LIMITS[status] for status in seen if status in _LIMITS), None)
+    if limit is not None:
+        return limit
+    if job.status == "Failed" or job.secondary_status == "Failed":
+        words = (job.failure_reason or "").lstrip().replace(" ", "").lower()
+        return next((reason for prefix, reason in _FAILURES if words.startswith(prefix)), EndReason.PLATFORM_ERROR)
+    if job.status == "Deleting" and not any(status == "Stopped" for status in seen):
+        return EndReason.JOB_VANISHED
+    return EndReason.STOPPED_BY_USER
+
+
+def close_attempt(
+    *,
+    run: Run,
+    attempt: Attempt,
+    earlier: Sequence[Attempt],
+    deployment: Deployment,
+    now: datetime,
+    timeline: Sequence[TimelineEntry] = (),
+    told: Sequence[Notification] = (),
+    pool: Pool | None = None,
+) -> RunChange:
+    """End an attempt, and with it the run; or let the next one follow in the same transaction.
+
+    One transaction, so that the run never looks ended in between, and never lets go of its checkpoint prefix (I1).
+    """
+    attempts = (*earlier, attempt)
+    request = request_of(run)
+    after: NextJob | NoMoreJobs = NoMoreJobs()
+    # An instance starts a failed script again by itself, and a fleet looks for capacity everywhere at once.
+    may_follow = run.backend == "sagemaker" and run.stop_requested_at is None
+    if may_follow and request is not None and attempt.job_request is not None:
+        after = next_job(request=request, attempts=attempts, prices=deployment.prices, deadline_at=run.deadline_at)
+    if isinstance(after, NextJob) and request is not None:
+        above = another_job_problems(
+            request, limits=deployment.limits, prices=deployment.prices, begun_at=run.created_at
+        )
+        after = next((NoMoreJobs(because=f"{each.field} {each.found} {each.problem}") for each in above), after)
+    cost = bill(attempts, prices=deployment.prices)
+    if isinstance(after, NextJob) and request is not None:
+        return _followed(
+            run=run.model_copy(update={"cost": cost}),
+            attempt=attempt,
+            request=request,
+            job=after,
+            deployment=deployment,
+            now=now,
+            timeline=timeline,
+            told=told,
+            pool=pool,
+        )
+    reason = attempt.end_reason or EndReason.PLATFORM_ERROR
+    run = run.model_copy(
+        update={
+            "state": state_after(reason),
+            "end_reason": reason,
+            "failure_reason": attempt.failure_reason,
+            "no_more_jobs_because": after.because,
+            "ended_at": attempt.ended_at,
+            "updated_at": now,
+            "output_uri": attempt.output_uri or run.output_uri,
+            "cost": cost,
+        }
+    )
+    endings = [ending_notification(run=run, deployment=deployment.name, created_at=now, pool=pool)]
+    if pool is not None and NotificationKind.POOL_EXPIRED in run.notify and pool.state in _POOL_OVER:
+        endings.append(pool_over_notification(run=run, pool=pool, deployment=deployment.name, created_at=now))
+    return RunChange(
+        run=run,
+        attempt=attempt,
+        timeline=each_once([*timeline, _ended_entry(run)]),
+        notifications=(*told, *(notification for notification in endings if notification is not None)),
+        pool=pool,
+    )
+
+
+_POOL_OVER: Final = frozenset({PoolState.ENDED, PoolState.NOT_KEPT})
+
+
+def _followed(
+    *,
+    run: Run,
+    attempt: Attempt,
+    request: JobRequest,
+    job: NextJob,
+    deployment: Deployment,
+    now: datetime,
+    timeline: Sequence[TimelineEntry],
+    told: Sequence[Notification],
+    pool: Pool | None,
+) -> RunChange:
+    following = _following(run=run, attempt=attempt, request=request, job=job, now=now)
+    reason = attempt.end_reason or EndReason.PLATFORM_ERROR
+    told = list(told)
+    if job.position != attempt.fallback and NotificationKind.NEXT_FALLBACK in run.notify:
+        told.append(
+            next_rung_notification(
+                run=run, left=attempt, job=job, deployment=deployment.name, happened_at=now, created_at=now
+            )
+        )
+    spent = None if run.cost is None else run.cost.billed_usd
+    if (
+        request.max_cost
+        and spent
+        and NotificationKind.BUDGET_NEAR in run.notify
+        and spent >= BUDGET_NEAR * request.max_cost
+    ):
+        told.append(
+            max_cost_notification(
+                run=run,
+                attempt=attempt.attempt,
+                spent_usd=spent,
+                max_cost_usd=request.max_cost,
+                deployment=deployment.name,
+                now=now,
+            )
+        )
+    entries = [
+        *timeline,
+        TimelineEntry(
+            run=run.run,
+            attempt=attempt.attempt,
+            at=attempt.ended_at or now,
+            kind=TimelineKind.ATTEMPT_ENDED,
+            text=_ENDED_TEXT[reason],
+        ),
+        TimelineEntry(
+            run=run.run,
+            attempt=following.attempt,
+            at=now,
+            kind=TimelineKind.ATTEMPT_BEGUN,
+            text=f"Attempt {following.attempt} looks for {job.fallback}: {job.because}",
+        ),
+    ]
+    head = run.model_copy(
+        update={
+            "state": RunState.LAUNCHING,
+            "attempt": following.attempt,
+            "job_name": following.job_name,
+            "job_arn": None,
+            "capacity": following.capacity,
+            "instance_type": following.instance_type,
+            "log_look": None,
+            "updated_at": now,
+        }
+    )
+    return RunChange(
+        run=head,
+        attempt=attempt,
+        next_attempt=following,
+        timeline=each_once(entries),
+        notifications=tuple(told),
+        pool=pool,
+    )
+
+
+def _following(*, run: Run, attempt: Attempt, request: JobRequest, job: NextJob, now: datetime) -> Attempt:
+    number = attempt.attempt + 1
+    previous = attempt.job_request or {}
+    return Attempt(
+        run=run.run,
+        attempt=number,
+        fallback=job.position,
+        job_name=job_name_for(run=run.run, attempt=number),
+        capacity=job.fallback.capacity,
+        instance_type=job.fallback.instance_types[0],
+        instance_count=run.instance_count,
+        created_at=now,
+        job_request=follow_up_request(
+            previous=previous,
+            request=request,
+            job=job,
+            run=run.run,
+            attempt=number,
+            launch_id=following_launch_id(previous["Environment"][LAUNCH_VARIABLE], attempt=number),
+        ),
+    )
+
+
+def request_of(run: Run) -> JobRequest | None:
+    """The run's request; None when another version of Spotkeep wrote it with fields that this one does not know."""
+    try:
+        return JobRequest.model_validate(run.request)
+    except ValidationError:
+        return None
+
+
+def _ended_entry(run: Run) -> TimelineEntry:
+    reason = run.end_reason or EndReason.PLATFORM_ERROR
+    because = f"; no job follows, for {run.no_more_jobs_because}" if run.no_more_jobs_because else ""
+    return TimelineEntry(
+        run=run.run,
+        attempt=run.attempt,
+        at=run.ended_at or run.updated_at,
+        kind=TimelineKind.ENDED,
+        text=f"{_ended_text(run, reason)}{because}",
+    )
+
+
+def _ended_text(run: Run, reason: EndReason) -> str:
+    if run.backend == "ec2":
+        return _ENDED_TEXT_ON_EC2.get(reason, _ENDED_TEXT[reason])
+    return _ENDED_TEXT[reason]
+
+
+def state_after(reason: EndReason) -> RunState:
+    """The state of a run that ends for this reason."""
+    return _STATE_OF.get(reason, RunState.FAILED)
+
+
+def each_once(entries: Iterable[TimelineEntry]) -> tuple[TimelineEntry, ...]:
+    """Drop what is the same happening: two writes of one item in a transaction are refused."""
+    return tuple({(entry.at, entry.kind): entry for entry in entries}.values())

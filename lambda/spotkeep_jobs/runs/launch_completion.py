@@ -1,0 +1,211 @@
+"""Finishes what a launcher began: the job of a recorded run is created, or stopped if its user asked for that.
+
+Safe to call at any time, by anybody, any number of times.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from spotkeep_jobs.backends.ec2.jobs import NoFleets
+from spotkeep_jobs.backends.job_backends import JobBackends
+from spotkeep_jobs.backends.job_view import TrainingJob
+from spotkeep_jobs.backends.sagemaker.api import TrainingJobs
+from spotkeep_jobs.backends.sagemaker.request import is_same_launch
+from spotkeep_jobs.document.deployment import Deployment
+from spotkeep_jobs.document.limits import MAX_FALLBACKS
+from spotkeep_jobs.errors import (
+    AwsBusyError,
+    AwsCallError,
+    AwsRefusedError,
+    TrainingJobNameTakenError,
+    TrainingJobNotFoundError,
+)
+from spotkeep_jobs.record.record import Attempt, Run, RunChange
+from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.record.run_table_errors import RunChangedError, RunNotFoundError
+from spotkeep_jobs.record.states import EndReason
+from spotkeep_jobs.runs.ending import ended_without_job
+
+LAUNCH_SETTLES: Final = timedelta(minutes=5)
+"""Who set out to create a job this long ago is dead: longer than any function may run, by a minute for their clocks."""
+_QUOTA_CODE: Final = "ResourceLimitExceeded"
+TRIES: Final = 8
+_COMPLETION_TRIES: Final = TRIES + MAX_FALLBACKS
+"""A ladder may be refused at every fallback."""
+
+
+def complete_launch(
+    run: str,
+    *,
+    table: RunTable,
+    jobs: TrainingJobs,
+    deployment: Deployment,
+    keep_bundle: Callable[[], None],
+    now: Callable[[], datetime],
+    wrote: int | None = None,
+    fleets: TrainingJobs | None = None,
+) -> Run:
+    """Finish what a launcher began: create a recorded run's job, or stop it if its user asked for that.
+
+    Safe to call at any time, by anybody, any number of times: by a launch with a token used before, by the reconciler
+    on every run in LAUNCHING or STOPPING.
+
+    Args:
+        run: the run's id.
+        table: where it is recorded.
+        jobs: where its job is or will be.
+        deployment: its name and prices, for the record and the notification of a run that ends here.
+        keep_bundle: makes sure that what jobs and instances start with is where they fetch it; raises AwsCallError.
+        now: the time, aware.
+        wrote: the attempt that the caller has just recorded, if it has: its job is the caller's to create.
+        fleets: where attempts on EC2 are or will be; None for a deployment without.
+
+    Returns:
+        The head afterwards. A job that SageMaker refuses for good has ended the run with LAUNCH_REFUSED.
+
+    Raises:
+        RunNotFoundError: no such run.
+        RunChangedError: the run kept changing under every try.
+        AwsCallError: SageMaker did not answer for certain, or may not be asked; call again later.
+    """
+    backends = JobBackends(sagemaker=jobs, ec2=fleets or NoFleets())
+    completion = _Completion(table=table, backends=backends, deployment=deployment, keep_bundle=keep_bundle, now=now)
+    return completion.complete(run, wrote=wrote)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Completion:
+    table: RunTable
+    backends: JobBackends
+    deployment: Deployment
+    keep_bundle: Callable[[], None]
+    now: Callable[[], datetime]
+
+    def complete(self, run: str, *, wrote: int | None) -> Run:
+        for _ in range(_COMPLETION_TRIES):
+            head = self.table.get(run)
+            if head is None:
+                raise RunNotFoundError(run)
+            attempt = self.table.attempt(run, head.attempt)
+            if attempt is None:
+                raise RunNotFoundError(run, attempt=head.attempt)
+            if head.state.ended:
+                return head
+            if head.job_arn != attempt.job_arn:
+                continue  # Read before and after the same change.
+            try:
+                if head.stop_requested_at is not None or attempt.fallback_left_at is not None:
+                    return self._stop(head, attempt)
+                if attempt.job_arn is not None:
+                    return head
+                head = self._create(head, attempt, wrote_it=attempt.attempt == wrote)
+            except RunChangedError:
+                continue
+            if head.attempt == attempt.attempt or head.job_arn is not None:
+                return head
+            # Refused for its quota, and the ladder goes on: the next attempt's job is created in the next round.
+            wrote = head.attempt
+        raise RunChangedError(run)
+
+    def _create(self, head: Run, attempt: Attempt, *, wrote_it: bool) -> Run:
+        alone = attempt.create_begun_at is None if wrote_it else self._is_settled(attempt)
+        if not wrote_it:
+            begun = {"create_begun_at": self.now()}
+            attempt = attempt.model_copy(update=begun)
+            change = RunChange(run=head.model_copy(update={"updated_at": attempt.create_begun_at}), attempt=attempt)
+            head = self.table.commit(change)
+        jobs = self.backends.of(attempt)
+        try:
+            self.keep_bundle()
+            job_arn = jobs.create(_recorded_parameters(attempt))
+        except (TrainingJobNameTakenError, AwsRefusedError) as error:
+            # A refusal too may be our own doing: a lost first call has the job, and with it the last of the quota.
+            job = jobs.describe(attempt.job_name)
+            if job is not None and is_ours(job, attempt):
+                return self._created(head, attempt, job_arn=job.arn)
+            if not alone:
+                raise AwsBusyError(
+                    operation=error.operation,
+                    code=error.code,
+                    reason=f"refused ({error.reason}), while another call for the run may still be accepted",
+                ) from error
+            return self._refused(head, attempt, error=error, taken_by=job)
+        return self._created(head, attempt, job_arn=job_arn)
+
+    def _is_settled(self, attempt: Attempt) -> bool:
+        """Whether whoever set out to create the attempt's job is over: it exists by now, or nobody will create it."""
+        return self.now() - (attempt.create_begun_at or attempt.created_at) >= LAUNCH_SETTLES
+
+    def _created(self, head: Run, attempt: Attempt, *, job_arn: str) -> Run:
+        recorded = self.table.record_job_created(run=head.run, attempt=attempt.attempt, job_arn=job_arn, now=self.now())
+        if recorded.stop_requested_at is not None or recorded.state.ended or recorded.attempt != attempt.attempt:
+            self._stop_job(attempt)
+        if recorded.job_arn is None:
+            raise RunChangedError(head.run)  # Another launcher recorded the job while the head was read.
+        return recorded
+
+    def _refused(self, head: Run, attempt: Attempt, *, error: AwsCallError, taken_by: TrainingJob | None) -> Run:
+        reason = error.reason
+        if isinstance(error, TrainingJobNameTakenError):
+            if taken_by is None:
+                raise AwsBusyError(
+                    operation=error.operation, code=error.code, reason="the job of that name cannot be described yet"
+                ) from error
+            reason = (
+                f"a training job named {attempt.job_name} exists already in this account and is not this run's; "
+                "choose another run id"
+            )
+        return self.table.commit(
+            ended_without_job(
+                run=head,
+                attempt=attempt,
+                earlier=self._earlier(head),
+                reason=EndReason.QUOTA if error.code == _QUOTA_CODE else EndReason.LAUNCH_REFUSED,
+                failure_reason=reason,
+                deployment=self.deployment,
+                now=self.now(),
+            )
+        )
+
+    def _stop(self, head: Run, attempt: Attempt) -> Run:
+        if attempt.job_arn is not None:
+            self._stop_job(attempt)
+            return head
+        job = self.backends.of(attempt).describe(attempt.job_name)
+        if job is not None and is_ours(job, attempt):
+            return self._created(head, attempt, job_arn=job.arn)
+        if not self._is_settled(attempt):
+            return head  # A launcher may be about to create the job; it will see the stop and stop it.
+        return self.table.commit(
+            ended_without_job(
+                run=head,
+                attempt=attempt,
+                earlier=self._earlier(head),
+                reason=EndReason.STOPPED_BY_USER,
+                deployment=self.deployment,
+                now=self.now(),
+            )
+        )
+
+    def _stop_job(self, attempt: Attempt) -> None:
+        with contextlib.suppress(TrainingJobNotFoundError):  # Deleted by somebody; the tracker records the end.
+            self.backends.of(attempt).stop(attempt.job_name)
+
+    def _earlier(self, head: Run) -> list[Attempt]:
+        return [attempt for attempt in self.table.attempts(head.run) if attempt.attempt < head.attempt]
+
+
+def _recorded_parameters(attempt: Attempt) -> Mapping[str, Any]:
+    if attempt.job_request is None:
+        raise RunNotFoundError(attempt.run, attempt=attempt.attempt)
+    return attempt.job_request
+
+
+def is_ours(job: TrainingJob, attempt: Attempt) -> bool:
+    """Whether a job was created from the attempt's recorded request."""
+    return is_same_launch(environment=job.environment, parameters=_recorded_parameters(attempt))

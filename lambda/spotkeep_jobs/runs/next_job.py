@@ -1,0 +1,108 @@
+"""What follows a run's last job: another job on one of its fallbacks, or the end of the run. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from spotkeep_jobs.cost.run_cost import bill
+from spotkeep_jobs.document.durations import format_duration
+from spotkeep_jobs.document.fallbacks import (
+    NextJob,
+    affordable_seconds,
+    fallbacks_of,
+    on_demand_below,
+    shortest_job_seconds,
+)
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.record.record import Attempt
+from spotkeep_jobs.record.states import EndReason
+
+_NO_CAPACITY: Final = frozenset({EndReason.CAPACITY, EndReason.MAX_WAIT_EXCEEDED, EndReason.QUOTA})
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoMoreJobs:
+    """The run ends here.
+
+    Attributes:
+        because: Which bound stopped a job that could have followed, in a sentence; None when none could.
+    """
+
+    because: str | None = None
+
+
+def next_job(
+    *,
+    request: JobRequest,
+    attempts: Sequence[Attempt],
+    prices: Mapping[str, float],
+    deadline_at: datetime | None = None,
+) -> NextJob | NoMoreJobs:
+    """Say what follows the run's last job, which has ended.
+
+    Args:
+        request: The validated request.
+        attempts: All attempts of the run, first to last; the last one has its end and its usage.
+        prices: On-demand US dollars per instance and hour, by instance type.
+        deadline_at: When the run must be done, if so. It may train until then: work done twice must not cost it its
+            end.
+    """
+    last = attempts[-1]
+    fallbacks = fallbacks_of(request)
+    position = min(last.fallback, len(fallbacks) - 1)
+    trained = _trained_seconds(attempts)
+    allowed = request.max_total_run or (request.max_run if deadline_at is None else None)
+    trained_of_allowed = f"trained {format_duration(int(trained))}" + (
+        "" if allowed is None else f" of {format_duration(allowed)}"
+    )
+    on_demand = on_demand_below(fallbacks, position)
+    match last.end_reason:
+        case EndReason.DEADLINE if on_demand is not None:
+            position, because = on_demand, last.left_spot_because or "the deadline asks for it"
+        case reason if reason in _NO_CAPACITY and len(fallbacks) > 1:
+            if position + 1 == len(fallbacks):
+                return NoMoreJobs(because=f"the ladder has no fallback below {fallbacks[position]}")
+            because = f"there was {_WORDS[reason]} for {fallbacks[position]}"
+            position += 1
+        case EndReason.SCRIPT_FAILED if request.script_retries:
+            failed = sum(attempt.end_reason is EndReason.SCRIPT_FAILED for attempt in attempts)
+            if failed > request.script_retries:
+                return NoMoreJobs(because=f"the script has failed {failed} times (script_retries)")
+            because = f"the script failed and may be started again ({failed} of {request.script_retries})"
+        case EndReason.MAX_RUNTIME_EXCEEDED if deadline_at and last.ended_at and last.ended_at >= deadline_at:
+            return NoMoreJobs(because="its deadline has passed")
+        case EndReason.MAX_RUNTIME_EXCEEDED if request.max_total_run or request.max_cost or deadline_at:
+            because = f"the run has {trained_of_allowed}"
+        case _:
+            return NoMoreJobs()
+    if len(attempts) >= request.max_attempts:
+        return NoMoreJobs(because=f"the run has had its {request.max_attempts} jobs (max_attempts)")
+    fallback = fallbacks[position]
+    shortest = shortest_job_seconds(request)
+    seconds = request.max_run if allowed is None else min(request.max_run, int(allowed - trained))
+    if allowed is not None and seconds < shortest:
+        return NoMoreJobs(because=f"the run has trained the {format_duration(allowed)} it may")
+    if request.max_cost is not None:
+        cost = bill(attempts, prices=prices)
+        spent = None if cost is None else cost.billed_usd
+        affordable = None if spent is None else affordable_seconds(request, fallback, spent_usd=spent, prices=prices)
+        if spent is None or affordable is None:
+            return NoMoreJobs(because="what the run has cost is not known, and max_cost bounds it")
+        if affordable < shortest:
+            return NoMoreJobs(because=f"the run has cost {spent:.2f} of the {request.max_cost:.2f} USD it may")
+        seconds = min(seconds, affordable)
+    return NextJob(position=position, fallback=fallback, max_run_seconds=seconds, because=because)
+
+
+def _trained_seconds(attempts: Sequence[Attempt]) -> float:
+    return sum(attempt.usage.training_seconds or 0.0 for attempt in attempts if attempt.usage is not None)
+
+
+_WORDS: Final = {
+    EndReason.CAPACITY: "no capacity",
+    EndReason.MAX_WAIT_EXCEEDED: "no capacity in time",
+    EndReason.QUOTA: "no quota",
+}

@@ -1,0 +1,290 @@
+"""Brings one run's record up to what SageMaker says: read, describe, decide, write; again if somebody was faster.
+
+What the record asks of AWS (the next job of a ladder, the end of a job that waited too long, or that a user stopped and
+whose launcher died of it, the looks at a warm pool) is done after it is written, by the same code that completes a
+launch; whoever dies in between leaves it to the next observation or sweep.
+
+Reading a job's log is the one thing here whose cost the job decides. Each reading is bounded in bytes and seconds, and
+recorded before it begins: the run goes to the end of those in flight, and a log that function after function ends of is
+not read any more.
+
+The tracker calls it for every event, the reconciler for every run in flight. Both do the same, so it does not matter
+which of them comes first, or how often.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from spotkeep_jobs.backends.ec2.jobs import NoFleets
+from spotkeep_jobs.backends.job_backends import JobBackends
+from spotkeep_jobs.backends.sagemaker.request import launch_id_of
+from spotkeep_jobs.document.deployment import Deployment
+from spotkeep_jobs.progress.job_log import Extent, JobLog, LogAccount
+from spotkeep_jobs.record.record import format_time
+from spotkeep_jobs.record.run_metrics import RunMetrics, happened_between, total
+from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.record.run_table_errors import RunChangedError
+from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES, complete_launch
+from spotkeep_jobs.runs.steering import Steering
+from spotkeep_jobs.runs.transition import asks_for_its_log, decide
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.backends.job_view import TrainingJob
+    from spotkeep_jobs.backends.sagemaker.api import TrainingJobs
+    from spotkeep_jobs.pools.pool_watch import PoolWatch
+    from spotkeep_jobs.progress.training_logs import JobLogs
+    from spotkeep_jobs.record.record import Attempt, Notification, Run, RunChange
+
+_TRIES: Final = 8
+MOST_UNFINISHED_LOOKS: Final = 3
+"""So many functions may end while they read an attempt's log; it is passed over after that."""
+_NOTHING_SEARCHED: Final[Mapping[str, TrainingJob]] = MappingProxyType({})
+_JOB_NAME: Final = re.compile(r"(?P<run>[a-zA-Z0-9](?:-*[a-zA-Z0-9])*)-(?P<attempt>[1-9][0-9]{0,5})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """What an observation found.
+
+    Attributes:
+        run: The head, up to date.
+        job: What SageMaker says of the current attempt's job; None when there is none, or when the run had ended
+            before and nobody asked.
+        changes: How many changes were written.
+        notifications: The run's notifications, sent or not, those of the changes last.
+        happened: What those changes add to the deployment's metrics.
+    """
+
+    run: Run
+    job: TrainingJob | None
+    changes: int
+    notifications: tuple[Notification, ...] = ()
+    happened: RunMetrics = field(default_factory=dict)
+
+
+class RunObserver:
+    """Observes runs through the seams."""
+
+    def __init__(
+        self,
+        *,
+        table: RunTable,
+        jobs: TrainingJobs,
+        logs: JobLogs,
+        deployment: Deployment,
+        keep_bundle: Callable[[], None],
+        clock: Callable[[], datetime],
+        pools: PoolWatch,
+        fleets: TrainingJobs | None = None,
+        fleet_logs: JobLogs | None = None,
+    ) -> None:
+        self._table = table
+        self._backends = JobBackends(sagemaker=jobs, ec2=fleets or NoFleets())
+        self._logs = logs
+        self._fleet_logs = fleet_logs or logs
+        self._deployment = deployment
+        self._keep_bundle = keep_bundle
+        self._clock = clock
+        self._pools = pools
+
+    def observe_job(self, job_name: str) -> Observation | None:
+        """Observe the run that a job works on.
+
+        Args:
+            job_name: As an event names it.
+
+        Returns:
+            None when the job belongs to no run of this deployment.
+
+        Raises:
+            RunChangedError: The run kept changing under every try.
+            AwsCallError: SageMaker could not answer.
+        """
+        run = run_of_job(job_name)
+        if run is None:
+            return None
+        return self.observe(run)
+
+    def as_recorded(self, run: str, *, in_progress: Mapping[str, TrainingJob]) -> Run | None:
+        """The head of a run to which nothing can have happened since it was described, and that nobody asks to end.
+
+        Args:
+            run: Its id.
+            in_progress: The jobs in progress by name, as they were searched a moment ago.
+
+        Returns:
+            None when the run has to be observed.
+        """
+        head = self._table.get(run)
+        found = None if head is None else in_progress.get(head.job_name)
+        if head is None or found is None or head.job_arn != found.arn or head.stop_requested_at is not None:
+            return None
+        if head.deadline_at is not None:
+            return None  # Its plan asks how far it is, whatever SageMaker says.
+        attempt = self._table.attempt(run, head.attempt)
+        if attempt is None or attempt.fallback_left_at is not None or attempt.seen_modified_at is None:
+            return None
+        due = attempt.look_again_at is not None and attempt.look_again_at <= self._clock()
+        modified = found.last_modified_at
+        same = modified is not None and format_time(modified) == format_time(attempt.seen_modified_at)
+        return head if same and not due else None
+
+    def observe(self, run: str, *, in_progress: Mapping[str, TrainingJob] = _NOTHING_SEARCHED) -> Observation | None:
+        """Observe a run by its id; see `observe_job`.
+
+        Args:
+            run: Its id.
+            in_progress: Jobs by name, as they were searched a moment ago. The index lags: what it says may be recorded,
+                but before anything is told or done because of it, the job is described.
+        """
+        changes_written = 0
+        happened: list[RunMetrics] = []
+        for _ in range(_TRIES):
+            head, notifications = self._table.head_and_notifications(run)
+            if head is None:
+                return None
+            if head.state.ended:
+                return Observation(
+                    run=head,
+                    job=None,
+                    changes=changes_written,
+                    notifications=tuple(notifications),
+                    happened=total(happened),
+                )
+            *earlier, attempt = self._table.attempts(run)[: head.attempt]
+            job = in_progress.get(attempt.job_name)
+            wrote: int | None = None
+            try:
+                changes = [] if job is None else self._decide(head, attempt, earlier, job)
+                if job is None or _has_consequences(changes, attempt) or _asks_for_action(head, attempt, job):
+                    job = self._backends.of(attempt).reconcile(attempt.job_name)
+                    changes = self._decide(head, attempt, earlier, job)
+                for change in changes:
+                    before, head = head, self._table.commit(change)
+                    happened.append(happened_between(before, head))
+                    notifications += change.notifications
+                    attempt = change.next_attempt or change.attempt
+                    wrote = None if change.next_attempt is None else attempt.attempt
+                    changes_written += 1
+                    if change.pool is not None:
+                        self._pools.plan(change.pool)
+            except RunChangedError:
+                in_progress = _NOTHING_SEARCHED
+                continue
+            if _asks_for_action(head, attempt, job):
+                before, head = (
+                    head,
+                    complete_launch(
+                        run,
+                        table=self._table,
+                        jobs=self._backends.sagemaker,
+                        fleets=self._backends.ec2,
+                        deployment=self._deployment,
+                        keep_bundle=self._keep_bundle,
+                        now=self._clock,
+                        wrote=wrote,
+                    ),
+                )
+                happened.append(happened_between(before, head))
+            return Observation(
+                run=head, job=job, changes=changes_written, notifications=tuple(notifications), happened=total(happened)
+            )
+        raise RunChangedError(run)
+
+    def _decide(
+        self, head: Run, attempt: Attempt, earlier: Sequence[Attempt], job: TrainingJob | None
+    ) -> Sequence[RunChange]:
+        now = self._clock()
+        reads = self._reads_log(head, job, now)
+        passes_over = reads and _ends_functions(head, now)
+        if reads and not passes_over:
+            self._table.begin_log_look(head, now=now)
+            decided_on = head.model_copy(update={"log_look": None})
+        else:
+            decided_on = head
+        if passes_over:
+            log = JobLog(extent=Extent.PASSED_OVER)
+        else:
+            log = self._log(head, attempt, earlier, job) if reads and job is not None else JobLog()
+        changes = decide(
+            run=decided_on,
+            attempt=attempt,
+            earlier=earlier,
+            job=job,
+            log=log,
+            steering=self._steering(head, log),
+            deployment=self._deployment,
+            now=now,
+            chain_since=self._chain_before(job),
+        )
+        if decided_on is not head and not changes:
+            self._table.end_log_look(head)
+        return changes
+
+    def _chain_before(self, job: TrainingJob | None) -> datetime | None:
+        """Whose instances an ended job with a warm pool took over."""
+        if job is None or not job.ended or not job.keep_alive_seconds:
+            return None
+        return self._pools.chain_before(job)
+
+    @staticmethod
+    def _reads_log(run: Run, job: TrainingJob | None, now: datetime) -> bool:
+        """Whether a decision rests on the log: of an ended job, and of a live one where the run asks for it."""
+        return job is not None and (job.ended or asks_for_its_log(run, job=job, now=now))
+
+    def _log(self, run: Run, attempt: Attempt, earlier: Sequence[Attempt], job: TrainingJob) -> JobLog:
+        """All of an ended job's log; of a live one what is new."""
+        launch = launch_id_of(attempt)
+        if launch is None:
+            return JobLog(extent=Extent.UNREAD)
+        progress = run.progress
+        account = LogAccount(
+            launch=launch,
+            earlier=earlier,
+            progress=progress,
+            follows_progress=not job.ended or run.deadline_at is not None,
+        )
+        logs = self._fleet_logs if run.backend == "ec2" else self._logs
+        since = None if job.ended or progress is None else progress.read_to
+        return account.log(logs.read(job.name, account.take, launch=launch, since=since))
+
+    def _steering(self, run: Run, log: JobLog) -> Steering | None:
+        if run.deadline_at is None:
+            return None
+        return Steering(plan=self._table.plan(run.run), progress=log.progress or run.progress)
+
+
+def _ends_functions(run: Run, now: datetime) -> bool:
+    """Whether function after function has ended while it read the log; those that may still read it do not count."""
+    look = run.log_look
+    return look is not None and look.unfinished >= MOST_UNFINISHED_LOOKS and now - look.begun_at >= LAUNCH_SETTLES
+
+
+def _has_consequences(changes: Sequence[RunChange], attempt: Attempt) -> bool:
+    """Whether more comes of the changes than a record that says where the job is."""
+    left = attempt.fallback_left_at
+    return any(change.notifications or change.ends_run or change.attempt.fallback_left_at != left for change in changes)
+
+
+def _asks_for_action(run: Run, attempt: Attempt, job: TrainingJob | None) -> bool:
+    if run.state.ended or job is None:
+        return False
+    follows = attempt.job_arn is None and job.ended
+    shall_end = run.stop_requested_at is not None or attempt.fallback_left_at is not None
+    return follows or (shall_end and not job.ended and job.status != "Stopping")
+
+
+def run_of_job(job_name: str) -> str | None:
+    """The run whose attempts are named like this job (`<run>-<attempt>`), or None.
+
+    Args:
+        job_name: A training job's name; anything else is nobody's.
+    """
+    match = _JOB_NAME.fullmatch(job_name)
+    return None if match is None else match["run"]

@@ -1,0 +1,59 @@
+"""One document, several independent runs: what each of them is asked for, as if it were launched alone. Pure.
+
+Every run of a group has a document of its own, with its own id and token, so whatever follows, repeats, resumes or
+bills a run needs to know nothing of groups. The ids and tokens follow from the group's: who repeats a launch finds
+them again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.record.record import RunGroup
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """One of the runs that a document asks for.
+
+    Attributes:
+        request: What it is asked for.
+        group: Which of several it is; None for a run on its own.
+    """
+
+    request: JobRequest
+    group: RunGroup | None = None
+
+
+def members_of(request: JobRequest) -> tuple[Member, ...]:
+    """The runs that a request asks for, in the order of their numbers: at least one.
+
+    Args:
+        request: With its run id and its token, defaults filled in.
+    """
+    if request.runs == 1:
+        return (Member(request=request.model_copy(update=_alone(request, index=1))),)
+    return tuple(_member(request, index) for index in range(1, request.runs + 1))
+
+
+def _member(request: JobRequest, index: int) -> Member:
+    token = request.token
+    own = {
+        "run": f"{request.run}-{index}",
+        # The first has the group's: it is then claimed, whatever number of runs it comes with again.
+        "token": token if token is None or index == 1 else hashlib.sha256(f"{token}\n{index}".encode()).hexdigest(),
+    }
+    return Member(
+        request=request.model_copy(update=_alone(request, index=index) | own),
+        group=RunGroup(id=request.run or "", index=index, size=request.runs),
+    )
+
+
+def _alone(request: JobRequest, *, index: int) -> dict[str, Any]:
+    alone: dict[str, Any] = {"runs": 1, "on_demand_base": 0}
+    if index <= request.on_demand_base:
+        alone |= {"capacity": "on-demand", "max_price": None}
+    return alone

@@ -1,0 +1,163 @@
+"""Whether a run with a deadline stays on spot, waits for it, or goes on demand. Pure.
+
+The solved policy (`Plan.table`) decides where there is one; the guard decides whether that is safe, whatever the policy
+says, and alone where there is none. Both are `spotkeep_planner.steering`; this module tells them where the run stands.
+Managed spot looks for capacity by itself and in every zone at once: the policy sees one source, which is there or not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from spotkeep_jobs.document.durations import format_duration
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.progress.progress import WorkLeft, work_left
+from spotkeep_jobs.record.record import Plan, Progress, Steered
+from spotkeep_planner.errors import DecisionTableError
+from spotkeep_planner.steering.decision_table import DecisionTable, ZoneView, spoken_time
+from spotkeep_planner.steering.guard import Choice, Clock, is_safe, last_safe_wait_s
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.record.record import Run
+
+SWEEP_SECONDS: Final = 300
+DECISION_INTERVAL_SECONDS: Final = 2 * SWEEP_SECONDS
+"""One sweep may be late, or lost."""
+HANDOVER_SECONDS: Final = 300
+"""The job before is over first (I1): SageMaker gives it 120 s and its uploads, and a lost event costs a sweep."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """Where a run with a deadline stands.
+
+    Attributes:
+        using: What it uses, and has.
+        since: Since when there has been capacity, or none.
+        now: The time.
+    """
+
+    using: Choice
+    since: datetime
+    now: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steering:
+    """What a decision about a run with a deadline rests on.
+
+    Attributes:
+        plan: The policy it was launched with; None where it was launched without one.
+        progress: What its jobs have said.
+    """
+
+    plan: Plan | None
+    progress: Progress | None
+
+
+def decide(run: Run, request: JobRequest, steering: Steering, standing: Standing) -> Steered | None:
+    """What the run does until the next decision, and why; None for a run without a deadline.
+
+    Args:
+        run: The head.
+        request: Its validated request.
+        steering: What is known.
+        standing: Where it stands.
+    """
+    if run.deadline_at is None:
+        return None
+    left = work_left(steering.progress, work_seconds=request.work_seconds)
+    clock = _clock(run.deadline_at, request, left=left, standing=standing)
+    choice, reason = _chosen(steering.plan, clock, standing)
+    unknown = f"how far it is is not known: all {format_duration(request.work_seconds)} of work count as left"
+    if not left.known and choice is not Choice.SPOT:
+        reason = f"{reason}; {unknown}"
+    return Steered(choice=choice.value, reason=reason, decided_at=standing.now)
+
+
+def no_time_for_spot(request: JobRequest, *, deadline_at: datetime | None, now: datetime) -> str | None:
+    """Why a launch (or a resume) goes on demand at once; None where spot can be tried.
+
+    Args:
+        request: The validated request.
+        deadline_at: When it must be done, if so.
+        now: The time of the launch.
+    """
+    if deadline_at is None or request.capacity == "on-demand":
+        return None
+    left = WorkLeft(seconds=request.work_seconds, if_lost_seconds=request.work_seconds, known=False)
+    clock = _clock(deadline_at, request, left=left, standing=Standing(using=Choice.WAIT, since=now, now=now))
+    if is_safe(Choice.WAIT, using=Choice.WAIT, clock=clock):
+        return None
+    return f"the deadline leaves no time to try spot: {_spare(clock)} to spare"
+
+
+def on_demand_at_the_latest(
+    request: JobRequest, *, deadline_at: datetime, now: datetime, progress: Progress | None = None
+) -> datetime:
+    """When the guard would send a run on demand, should nothing more be done until then; not before now.
+
+    Args:
+        request: Its validated request.
+        deadline_at: When it must be done.
+        now: The time.
+        progress: What its jobs have said.
+    """
+    left = work_left(progress, work_seconds=request.work_seconds)
+    clock = _clock(deadline_at, request, left=left, standing=Standing(using=Choice.WAIT, since=now, now=now))
+    return now + timedelta(seconds=max(0.0, last_safe_wait_s(clock) - clock.decision_interval_s))
+
+
+def _clock(deadline_at: datetime, request: JobRequest, *, left: WorkLeft, standing: Standing) -> Clock:
+    restart_s = float(request.restart_seconds)
+    lasted_s = (standing.now - standing.since).total_seconds()
+    # Without capacity what was not durable is lost.
+    left_seconds = left.if_lost_seconds if standing.using is Choice.WAIT else left.seconds
+    # On demand a job that reaches max_run is followed by another, which starts anew.
+    cuts = max(0, -(-int(left.if_lost_seconds) // request.max_run) - 1)
+    return Clock(
+        time_left_s=(deadline_at - standing.now).total_seconds(),
+        work_left_s=left_seconds + cuts * restart_s,
+        work_left_if_lost_s=left.if_lost_seconds + cuts * restart_s,
+        restart_s=restart_s + HANDOVER_SECONDS,
+        restart_left_s=0.0 if standing.using is Choice.WAIT or left.known else max(0.0, restart_s - lasted_s),
+        decision_interval_s=float(DECISION_INTERVAL_SECONDS),
+    )
+
+
+def _chosen(plan: Plan | None, clock: Clock, standing: Standing) -> tuple[Choice, str]:
+    using = standing.using
+    if using is Choice.ON_DEMAND:
+        # Managed spot cannot be asked whether it has capacity without giving up what there is.
+        return using, f"on demand until the work is done, {_spare(clock)} to spare"
+    if using is Choice.SPOT and clock.time_left_s < clock.restart_s + clock.work_left_s:
+        return using, "too late for on-demand to be done in time: what works on spot is done sooner"
+    table = None if plan is None else _table_of(plan)
+    if table is None:
+        if is_safe(using, using=using, clock=clock):
+            return using, f"{_spare(clock)} to spare; launched without a plan: on-demand at the last safe moment"
+        return Choice.ON_DEMAND, f"the last safe moment for on-demand: {_spare(clock)} to spare"
+    age_s = max(0.0, (standing.now - standing.since).total_seconds())
+    there = using is Choice.SPOT
+    decision = table.decide(
+        clock,
+        using=using,
+        using_zone=0 if there else None,
+        zones=[ZoneView(available=there, age_s=age_s, spot_price=0.0)],
+        any_age_s=age_s,
+    )
+    return decision.choice, decision.reason
+
+
+def _table_of(plan: Plan) -> DecisionTable | None:
+    try:
+        table = DecisionTable.from_document(plan.table)
+    except DecisionTableError:
+        return None  # Of another version: the guard needs none.
+    return table if len(table.zones) == 1 else None
+
+
+def _spare(clock: Clock) -> str:
+    return spoken_time(max(0.0, clock.time_left_s - clock.work_left_s))

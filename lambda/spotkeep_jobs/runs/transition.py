@@ -1,0 +1,713 @@
+"""What the record must become, given what SageMaker says. Pure: the same facts give the same record.
+
+An event is only a hint that a job changed; DescribeTrainingJob is the fact (events come twice, late, out of order or
+not at all). `decide` compares the fact with the record and answers with the missing changes, each one transaction.
+Applied in any order of events, by any number of callers, they lead to one record and one set of notifications (I4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from spotkeep_jobs.backends.sagemaker.request import is_same_launch
+from spotkeep_jobs.cost.run_cost import (
+    ON_INSTANCES_STATUSES,
+    WAITING_STATUSES,
+    count_interruptions,
+    spent_so_far_usd,
+    usage_of,
+)
+from spotkeep_jobs.document.deployment import Deployment
+from spotkeep_jobs.document.fallbacks import Fallback, fallbacks_of, on_demand_below
+from spotkeep_jobs.notifications.texts.on_the_way import (
+    Moment,
+    interruption_notification,
+    log_refused_notification,
+    long_wait_notification,
+    on_demand_notification,
+    resume_notification,
+    stale_checkpoint_notification,
+)
+from spotkeep_jobs.notifications.texts.spending import budget_notification
+from spotkeep_jobs.notifications.texts.wording import spoken_usd
+from spotkeep_jobs.pools.warm_pool import kept_entry, pool_left_by, with_idle_time
+from spotkeep_jobs.progress.checkpoint_alert import Freshness, freshness_of
+from spotkeep_jobs.progress.job_log import Extent, JobLog
+from spotkeep_jobs.record.record import Attempt, Notification, Progress, Run, RunChange, TimelineEntry
+from spotkeep_jobs.record.states import AttemptState, EndReason, NotificationKind, RunState, TimelineKind
+from spotkeep_jobs.runs import steering
+from spotkeep_jobs.runs.ending import (
+    close_attempt,
+    each_once,
+    end_reason_of,
+    ended_without_job,
+    request_of,
+    state_after,
+)
+from spotkeep_jobs.runs.steering import Standing, Steering
+from spotkeep_planner.steering.guard import Choice
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.backends.job_view import StatusTransition, TrainingJob
+
+VANISHED_AFTER: Final = timedelta(minutes=10)
+"""A job that SageMaker accepted this long ago and does not know (any more) is gone."""
+
+
+LOOK_FOR_CHECKPOINTS: Final = timedelta(minutes=15)
+"""How often a log is read that says of no checkpoint, or of none that is fresh."""
+
+
+# DynamoDB takes 100 writes in a transaction; head, attempt, checkpoint prefix and notifications need their share.
+_ENTRIES_AT_ONCE: Final = 20
+
+
+_TIMELINE: Final = {
+    "Pending": (TimelineKind.STARTING, "Waits for capacity"),
+    "Starting": (TimelineKind.STARTING, "Waits for capacity and starts"),
+    "LaunchingMLInstances": (TimelineKind.STARTING, "Instances are launched"),
+    "PreparingTrainingStack": (TimelineKind.STARTING, "Instances are prepared"),
+    "Restarting": (TimelineKind.STARTING, "SageMaker restarts the job after an error of its own"),
+    "Downloading": (TimelineKind.DOWNLOADING, "Has capacity, downloads its data"),
+    "DownloadingTrainingImage": (TimelineKind.DOWNLOADING, "Has capacity, downloads its image"),
+    "Training": (TimelineKind.TRAINING, "Trains"),
+    "Interrupted": (TimelineKind.INTERRUPTED, "Lost its capacity, waits for new"),
+    "Uploading": (TimelineKind.UPLOADING, "Uploads its model and output"),
+    "Stopping": (TimelineKind.STOPPING, "Is being stopped"),
+}
+
+
+_STEERED_TEXT: Final = {
+    Choice.WAIT: "Waits for spot",
+    Choice.SPOT: "Stays on spot",
+    Choice.ON_DEMAND: "Stays on demand",
+}
+
+
+_BUDGET_TOLD_AT_PERCENT: Final = (100, 80)
+
+
+def decide(
+    *,
+    run: Run,
+    attempt: Attempt,
+    earlier: Sequence[Attempt] = (),
+    job: TrainingJob | None,
+    log: JobLog,
+    steering: Steering | None = None,
+    deployment: Deployment,
+    now: datetime,
+    chain_since: datetime | None = None,
+) -> list[RunChange]:
+    """Say what is missing in the record.
+
+    Args:
+        run: The head.
+        attempt: Its current attempt.
+        earlier: The attempts before it.
+        job: What SageMaker says of the attempt's job; None when it knows no such job.
+        log: The job's own events; looked at only when the job has ended.
+        steering: What a run with a deadline is steered by.
+        deployment: Names and prices.
+        now: The time of the decision.
+        chain_since: When the job took over the instances of a warm pool: since when those have been handed on.
+
+    Returns:
+        The changes in order, each one transaction on the version the one before it leaves. Empty when the record
+        says it all already, when the run has ended (an ending is final), or when the job is not the run's.
+    """
+    if run.state.ended or attempt.state.ended or run.attempt != attempt.attempt:
+        return []
+    if job is None:
+        return _without_job(run=run, attempt=attempt, earlier=earlier, deployment=deployment, now=now)
+    if not _is_of(attempt, job) or len(job.transitions) < attempt.recorded_transitions:
+        # Somebody else's job of the same name, or an answer older than the record.
+        return []
+    return list(
+        _Decision(
+            run=run,
+            attempt=attempt,
+            earlier=tuple(earlier),
+            job=job,
+            log=log,
+            steering=steering,
+            deployment=deployment,
+            now=now,
+            chain_since=chain_since,
+        ).changes()
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Decision:
+    run: Run
+    attempt: Attempt
+    earlier: tuple[Attempt, ...]
+    job: TrainingJob
+    log: JobLog
+    steering: Steering | None
+    deployment: Deployment
+    now: datetime
+    chain_since: datetime | None
+
+    def changes(self) -> Iterator[RunChange]:
+        """The changes in order: first the timeline in portions, with the last of them the state."""
+        run, attempt = self.run, self._launched()
+        recorded, total = attempt.recorded_transitions, len(self.job.transitions)
+        while total - recorded > _ENTRIES_AT_ONCE:
+            upto = recorded + _ENTRIES_AT_ONCE
+            attempt = self._with_transitions(attempt, upto)
+            run = self._with_attempt(run, attempt)
+            yield RunChange(
+                run=run,
+                attempt=attempt,
+                timeline=each_once(self._entries(recorded, upto)),
+                notifications=tuple(self._notifications_on_the_way(attempt, recorded, upto)),
+            )
+            run = run.model_copy(update={"version": run.version + 1})
+            recorded = upto
+        attempt = self._with_transitions(attempt, total)
+        entries = list(self._entries(recorded, total))
+        told = list(self._notifications_on_the_way(attempt, recorded, total))
+        run, refused_entries, refused_told = self._with_log_warning(run, attempt)
+        entries += refused_entries
+        told += refused_told
+        if self.job.ended:
+            resumes = self._step_entries()
+            while len(resumes) > _ENTRIES_AT_ONCE:
+                portion, resumes = resumes[:_ENTRIES_AT_ONCE], resumes[_ENTRIES_AT_ONCE:]
+                yield RunChange(
+                    run=run.model_copy(update={"log_warning": self.run.log_warning}),
+                    attempt=self._with_transitions(self._launched(), recorded),
+                    timeline=each_once(portion),
+                )
+                run = run.model_copy(update={"version": run.version + 1})
+            attempt = self._ended(attempt)
+            pool = pool_left_by(
+                run=self.run,
+                attempt=attempt,
+                job=self.job,
+                usd_per_hour=self.deployment.prices.get(attempt.instance_type),
+                chain_since=self.chain_since,
+                now=self.now,
+            )
+            if pool is not None:
+                attempt = with_idle_time(attempt, pool)
+                entries.append(kept_entry(pool))
+            if self.steering is not None:
+                run = run.model_copy(update={"progress": self.steering.progress})
+            yield close_attempt(
+                run=self._with_attempt(run, attempt),
+                attempt=attempt,
+                earlier=self.earlier,
+                deployment=self.deployment,
+                now=self.now,
+                timeline=[*entries, *resumes],
+                told=told,
+                pool=pool,
+            )
+            return
+        state = self._live_state()
+        attempt = attempt.model_copy(update={"state": AttemptState(state.value)})
+        run = run.model_copy(update={"state": state})
+        run = run.model_copy(update={"progress": self._progress()})
+        run, attempt, steered = self._steered(run, attempt)
+        run, budget_entries, budget_told = self._with_budget(run, attempt)
+        entries += [*steered, *budget_entries]
+        told += budget_told
+        if self._overstays(attempt):
+            attempt = attempt.model_copy(update={"fallback_left_at": self.now})
+            entries.append(self._rung_left())
+        elif (told_long := self._waits_long(attempt)) is not None:
+            attempt = attempt.model_copy(update={"long_wait_told": attempt.interruptions})
+            told.append(told_long)
+        attempt, told_stale = self._stale_checkpoint(run, attempt)
+        told += told_stale
+        attempt = attempt.model_copy(
+            update={
+                "seen_modified_at": self.job.last_modified_at and _in_record(self.job.last_modified_at),
+                "look_again_at": self._look_again_at(run, attempt),
+            }
+        )
+        head = self._with_attempt(run, attempt)
+        change = RunChange(run=head, attempt=attempt, timeline=each_once(entries), notifications=tuple(told))
+        if not _says_nothing_new(change, self.run, self.attempt):
+            yield change
+
+    def _launched(self) -> Attempt:
+        if self.attempt.job_arn is not None:
+            return self.attempt
+        # The launch was cut short after SageMaker accepted the job: its ARN is recorded here.
+        return self.attempt.model_copy(update={"job_arn": self.job.arn, "launched_at": self.job.created_at})
+
+    def _with_transitions(self, attempt: Attempt, upto: int) -> Attempt:
+        return attempt.model_copy(
+            update={
+                "recorded_transitions": upto,
+                "interruptions": count_interruptions(self.job.transitions[:upto]),
+                "started_at": attempt.started_at or self._first_on_instances(),
+                # Of several types SageMaker takes the first with capacity, and bills that one.
+                "instance_type": self.job.instance_type or attempt.instance_type,
+            }
+        )
+
+    def _with_attempt(self, run: Run, attempt: Attempt) -> Run:
+        return run.model_copy(
+            update={
+                "job_arn": attempt.job_arn,
+                "instance_type": attempt.instance_type,
+                "volume_id": self.job.volume_id or run.volume_id,
+                "volume_is_for_a_person": self.job.volume_is_for_a_person,
+                "waits_because": self.job.waits_because,
+                "started_at": run.started_at or attempt.started_at,
+                "interruptions": sum(before.interruptions for before in self.earlier) + attempt.interruptions,
+                "updated_at": self.now,
+            }
+        )
+
+    def _first_on_instances(self) -> datetime | None:
+        return next(
+            (entry.started_at for entry in self.job.transitions if entry.status in ON_INSTANCES_STATUSES),
+            self.job.training_started_at,
+        )
+
+    def _live_state(self) -> RunState:
+        status = self.job.secondary_status
+        if self.job.status == "Stopping" or self.run.stop_requested_at is not None:
+            return RunState.STOPPING
+        if status in ON_INSTANCES_STATUSES:
+            return RunState.TRAINING
+        if status in WAITING_STATUSES or self.run.state is RunState.LAUNCHING:
+            return RunState.INTERRUPTED if self._lost_its_capacity() else RunState.WAITING
+        # A secondary status that AWS added since this was written says nothing about where the job is.
+        return self.run.state
+
+    def _lost_its_capacity(self) -> bool:
+        for entry in reversed(self.job.transitions):
+            if entry.status == "Interrupted":
+                return True
+            if entry.status in ON_INSTANCES_STATUSES:
+                return False
+        return self.job.secondary_status == "Interrupted"
+
+    def _ended(self, attempt: Attempt) -> Attempt:
+        reason = end_reason_of(self.job)
+        if reason is EndReason.STOPPED_BY_USER and attempt.fallback_left_at and self.run.stop_requested_at is None:
+            # We asked for this end, because the wait was too long for the fallback, or the deadline too near.
+            reason = EndReason.MAX_WAIT_EXCEEDED if attempt.left_spot_because is None else EndReason.DEADLINE
+        ended_at = _end_of(self.job) or self.now
+        return attempt.model_copy(
+            update={
+                "state": AttemptState(state_after(reason).value),
+                "end_reason": reason,
+                "failure_reason": self.job.failure_reason,
+                "seen_modified_at": None,
+                "look_again_at": None,
+                "ended_at": ended_at,
+                "output_uri": self.job.model_uri if reason in _HAS_MODEL and self.job.training_seconds else None,
+                "usage": usage_of(job=self.job, log=self.log, earlier=self.earlier, ended_at=ended_at),
+            }
+        )
+
+    def _steered(self, run: Run, attempt: Attempt) -> tuple[Run, Attempt, list[TimelineEntry]]:
+        """What the run's policy and its guard say now; an entry only where that is something else than before."""
+        request, standing = request_of(run), self._standing()
+        if self.steering is None or request is None:
+            return run, attempt, []
+        leaving = attempt.fallback_left_at or run.stop_requested_at or self.job.status == "Stopping"
+        decided = None if leaving or standing is None else steering.decide(run, request, self.steering, standing)
+        if decided is None:
+            return run, attempt, []
+        text = f"{_STEERED_TEXT[Choice(decided.choice)]}: {decided.reason}"
+        if decided.choice == Choice.ON_DEMAND.value and attempt.capacity == "spot":
+            if on_demand_below(fallbacks_of(request), attempt.fallback) is None:
+                return run, attempt, []
+            attempt = attempt.model_copy(update={"fallback_left_at": self.now, "left_spot_because": decided.reason})
+            text = f"Leaves spot for on-demand: {decided.reason}"
+        elif run.steered is not None and run.steered.choice == decided.choice:
+            return run, attempt, []
+        entry = steered_entry(run=run.run, attempt=attempt.attempt, text=text, at=self.now)
+        return run.model_copy(update={"steered": decided}), attempt, [entry]
+
+    def _standing(self) -> Standing | None:
+        """What the run uses; None where SageMaker's word for it says neither."""
+        if self.attempt.capacity == "on-demand":
+            return Standing(using=Choice.ON_DEMAND, since=self.job.created_at, now=self.now)
+        waiting = self._waiting_since()
+        if waiting is not None:
+            return Standing(using=Choice.WAIT, since=waiting, now=self.now)
+        if self.job.secondary_status not in ON_INSTANCES_STATUSES:
+            return None
+        since = self.now
+        for entry in reversed(self.job.transitions):
+            if entry.status not in ON_INSTANCES_STATUSES:
+                break
+            since = entry.started_at
+        return Standing(using=Choice.SPOT, since=since, now=self.now)
+
+    def _with_budget(self, run: Run, attempt: Attempt) -> tuple[Run, list[TimelineEntry], list[Notification]]:
+        request = request_of(run)
+        if request is None or request.budget is None:
+            return run, [], []
+        plan = None if self.steering is None else self.steering.plan
+        spot_usd = None if plan is None else plan.spot_usd_per_hour
+        spent = spent_so_far_usd(
+            earlier=self.earlier,
+            attempt=attempt,
+            job=self.job,
+            prices=self.deployment.prices,
+            spot_usd_per_hour=spot_usd,
+            now=self.now,
+        )
+        if spent is None:
+            return run, [], []
+        percent = next((share for share in _BUDGET_TOLD_AT_PERCENT if spent >= request.budget * share / 100), 0)
+        if percent <= run.budget_told_percent:
+            return run, [], []
+        how = "at most" if attempt.capacity == "spot" and spot_usd is None else "about"
+        text = (
+            f"{how.capitalize()} {spent:.2f} USD are spent, {100 * spent / request.budget:.0f}% of its budget of "
+            f"{request.budget:.2f} USD; it goes on"
+        )
+        entry = TimelineEntry(run=run.run, attempt=attempt.attempt, at=self.now, kind=TimelineKind.BUDGET, text=text)
+        told = []
+        if NotificationKind.BUDGET_NEAR in run.notify:
+            told.append(
+                budget_notification(
+                    run=run,
+                    attempt=attempt.attempt,
+                    nth=len(_BUDGET_TOLD_AT_PERCENT) - _BUDGET_TOLD_AT_PERCENT.index(percent),
+                    spent=f"{how} {spoken_usd(spent)}",
+                    budget_usd=request.budget,
+                    over=percent >= 100,
+                    deployment=self.deployment.name,
+                    now=self.now,
+                )
+            )
+        return run.model_copy(update={"budget_told_percent": percent}), [entry], told
+
+    def _overstays(self, attempt: Attempt) -> bool:
+        """Whether the job has waited longer than its fallback may, and nobody has asked it to end."""
+        if (
+            attempt.fallback_left_at is not None
+            or self.run.stop_requested_at is not None
+            or self.job.status == "Stopping"
+        ):
+            return False
+        waiting, fallback = self._waiting_since(), self._fallback()
+        if waiting is None or fallback is None or fallback.longest_wait_seconds is None:
+            return False
+        return self.now - waiting >= timedelta(seconds=fallback.longest_wait_seconds)
+
+    def _with_log_warning(self, run: Run, attempt: Attempt) -> tuple[Run, list[TimelineEntry], list[Notification]]:
+        """What of the log was not taken, told once for each run: what makes it so goes on doing it."""
+        warning = None if run.log_warning is not None else log_warning(self.log, job_name=attempt.job_name)
+        if warning is None:
+            return run, [], []
+        entry = TimelineEntry(
+            run=run.run, attempt=attempt.attempt, at=self.now, kind=TimelineKind.LOG_REFUSED, text=warning
+        )
+        told = []
+        if NotificationKind.LOG_REFUSED in run.notify:
+            told.append(
+                log_refused_notification(
+                    run=run, attempt=attempt, warning=warning, deployment=self.deployment.name, now=self.now
+                )
+            )
+        return run.model_copy(update={"log_warning": warning}), [entry], told
+
+    def _progress(self) -> Progress | None:
+        """How far the run is, with what was read of its log."""
+        return (self.log.progress or self.run.progress) if self.steering is None else self.steering.progress
+
+    def _stale_checkpoint(self, run: Run, attempt: Attempt) -> tuple[Attempt, list[Notification]]:
+        """The notification of a checkpoint that is too old, once for each checkpoint."""
+        freshness = _freshness(run, self.job)
+        if freshness is None or not self.log.complete or self.now < freshness.stale_at:
+            return attempt, []
+        told_of = _in_record(freshness.newest_at or attempt.created_at)
+        if attempt.stale_told_of == told_of:
+            return attempt, []
+        attempt = attempt.model_copy(update={"stale_told": attempt.stale_told + 1, "stale_told_of": told_of})
+        notification = stale_checkpoint_notification(
+            run=run,
+            attempt=attempt,
+            freshness=freshness,
+            nth=attempt.stale_told,
+            deployment=self.deployment.name,
+            now=self.now,
+        )
+        return attempt, [notification]
+
+    def _look_again_at(self, run: Run, attempt: Attempt) -> datetime | None:
+        """When a wait gets too long for the fallback, or long enough to tell, or a checkpoint too old.
+
+        Returns:
+            None when time makes no difference.
+        """
+        since, fallback = self._waiting_since(), self._fallback()
+        freshness = _freshness(run, self.job)
+        if freshness is not None:
+            told = attempt.stale_told_of == _in_record(freshness.newest_at or attempt.created_at)
+            # Read a moment ago, or told: then a new checkpoint is looked for now and then.
+            later = self.now + LOOK_FOR_CHECKPOINTS
+            return _in_record(later if told or freshness.read_at <= self.now else freshness.read_at)
+        if since is None:
+            return None
+        told = (
+            attempt.long_wait_told == attempt.interruptions or NotificationKind.WAITING_TOO_LONG not in self.run.notify
+        )
+        longest = fallback.longest_wait_seconds if fallback is not None and attempt.fallback_left_at is None else None
+        waits = [
+            *([] if told else [self._long_wait()]),
+            *([] if longest is None else [timedelta(seconds=longest)]),
+        ]
+        return min((_in_record(since + wait) for wait in waits), default=None)
+
+    def _waits_long(self, attempt: Attempt) -> Notification | None:
+        """The notification of a wait that is long by now; None when it is not, was told, or nobody asked."""
+        since = self._waiting_since()
+        if since is None or NotificationKind.WAITING_TOO_LONG not in self.run.notify or self.run.stop_requested_at:
+            return None
+        if attempt.long_wait_told == attempt.interruptions or self.now - since < self._long_wait():
+            return None
+        return long_wait_notification(
+            run=self.run,
+            attempt=attempt,
+            deployment=self.deployment.name,
+            nth=attempt.interruptions,
+            waited_seconds=(self.now - since).total_seconds(),
+            because=self.job.waits_because,
+            happened_at=self.now,
+        )
+
+    def _long_wait(self) -> timedelta:
+        """A wait that is worth a notification."""
+        request = request_of(self.run)
+        if request is None or request.waiting_too_long is None:
+            return self.deployment.long_wait
+        return timedelta(seconds=request.waiting_too_long)
+
+    def _waiting_since(self) -> datetime | None:
+        """When the wait that the job is in began; None when it has capacity."""
+        if self.job.secondary_status not in WAITING_STATUSES:
+            return None
+        since = self.job.created_at
+        for entry in self.job.transitions:
+            if entry.status in ON_INSTANCES_STATUSES:
+                since = entry.ended_at or entry.started_at
+        return since
+
+    def _fallback(self) -> Fallback | None:
+        request = request_of(self.run)
+        fallbacks = () if request is None else fallbacks_of(request)
+        return fallbacks[self.attempt.fallback] if self.attempt.fallback < len(fallbacks) else None
+
+    def _rung_left(self) -> TimelineEntry:
+        return TimelineEntry(
+            run=self.run.run,
+            attempt=self.attempt.attempt,
+            at=self.now,
+            kind=TimelineKind.FALLBACK_LEFT,
+            text=f"Has waited long enough for {self._fallback()}: its job is asked to end",
+        )
+
+    def _entries(self, first: int, upto: int) -> Iterator[TimelineEntry]:
+        for position in range(first, upto):
+            transition = self.job.transitions[position]
+            if transition.status not in _TIMELINE:
+                continue
+            kind, text = _TIMELINE[transition.status]
+            if kind is TimelineKind.TRAINING and self._follows_interruption(position):
+                kind, text = TimelineKind.RESUMED, "Trains again"
+            yield TimelineEntry(
+                run=self.run.run,
+                attempt=self.attempt.attempt,
+                at=transition.started_at,
+                kind=kind,
+                # SageMaker's messages say what the status says; a fleet's say which instance it is about.
+                text=f"{text} ({transition.message})" if self.run.backend == "ec2" and transition.message else text,
+            )
+
+    def _step_entries(self) -> list[TimelineEntry]:
+        entries = [
+            self._resumed_entry(
+                at=resumed.at,
+                step=resumed.step,
+                text=f"The script went on from step {resumed.step:,}"
+                if resumed.step
+                else "The script began from the beginning",
+            )
+            for resumed in self.log.resumes
+        ]
+        if self.log.resumes_left_out:
+            text = f"The script had taken up its work {self.log.resumes_left_out:,} times before, which is not told"
+            before_all = min(resumed.at for resumed in self.log.resumes) - 0.001
+            entries.insert(0, self._resumed_entry(at=max(0.0, before_all), step=None, text=text))
+        return entries
+
+    def _resumed_entry(self, *, at: float, step: int | None, text: str) -> TimelineEntry:
+        return TimelineEntry(
+            run=self.run.run,
+            attempt=self.attempt.attempt,
+            at=datetime.fromtimestamp(at, tz=UTC),
+            kind=TimelineKind.STEP_RESUMED,
+            text=text,
+            step=step,
+        )
+
+    def _notifications_on_the_way(self, attempt: Attempt, first: int, upto: int) -> Iterator[Notification]:
+        for position in range(first, upto):
+            transition = self.job.transitions[position]
+            moment = Moment(
+                run=self.run,
+                attempt=attempt,
+                deployment=self.deployment.name,
+                nth=count_interruptions(self.job.transitions[: position + 1]),
+                happened_at=transition.started_at,
+                created_at=self.now,
+            )
+            if transition.status == "Interrupted" and NotificationKind.INTERRUPTED in self.run.notify:
+                yield interruption_notification(moment)
+            interrupted = self._follows_interruption(position)
+            if transition.status == "Training" and interrupted and NotificationKind.RESUMED in self.run.notify:
+                away = transition.started_at - interrupted.started_at
+                yield resume_notification(moment, away_seconds=away.total_seconds())
+            if transition.status == "Training" and not interrupted and self._is_dearer(attempt, position):
+                yield on_demand_notification(
+                    run=self.run,
+                    attempt=attempt,
+                    deployment=self.deployment.name,
+                    happened_at=transition.started_at,
+                    now=self.now,
+                )
+
+    def _is_dearer(self, attempt: Attempt, position: int) -> bool:
+        """Whether the training that begins here is the attempt's first, on demand, of a run that looked for spot."""
+        first = all(entry.status != "Training" for entry in self.job.transitions[:position])
+        looked_for_spot = any(before.capacity == "spot" for before in self.earlier)
+        asked = NotificationKind.ON_DEMAND in self.run.notify
+        return asked and first and looked_for_spot and attempt.capacity == "on-demand"
+
+    def _follows_interruption(self, position: int) -> StatusTransition | None:
+        """The interruption that the training at this position ends, if it ends one."""
+        for entry in reversed(self.job.transitions[:position]):
+            if entry.status == "Interrupted":
+                return entry
+            if entry.status == "Training":
+                return None
+        return None
+
+
+def log_warning(log: JobLog, *, job_name: str) -> str | None:
+    """What of a job's log was not taken, in a person's words; None where everything was, or AWS did not answer.
+
+    Args:
+        log: What was read of it.
+        job_name: The job.
+    """
+    refused = ", ".join(f"{count:,} {what.value}" for what, count in log.refused.items())
+    said = [
+        *([f"event lines in the log of {job_name} were refused: {refused}"] if refused else []),
+        *([_NOT_ALL_READ[log.extent].format(job=job_name)] if log.extent in _NOT_ALL_READ else []),
+    ]
+    return "; ".join(said) or None
+
+
+_NOT_ALL_READ: Final = {
+    Extent.CUT: "the log of {job} is longer than what is read of one: 60 pages of event lines, for 20 seconds",
+    Extent.PASSED_OVER: "the log of {job} is not read any more: function after function ended while it read it",
+}
+
+
+def asks_for_its_log(run: Run, *, job: TrainingJob, now: datetime) -> bool:
+    """Whether the log of a live job has to be read before anything is decided about its run.
+
+    A deadline asks how far it is; a checkpoint that seems stale may only be one that nobody has read of yet.
+
+    Args:
+        run: The head.
+        job: Its job, not ended.
+        now: The time of the decision.
+    """
+    if run.deadline_at is not None:
+        return any(entry.status == "Training" for entry in job.transitions)
+    freshness = _freshness(run, job)
+    return freshness is not None and freshness.read_at <= now
+
+
+def _freshness(run: Run, job: TrainingJob) -> Freshness | None:
+    """How fresh the newest checkpoint is; None where nobody asked, or none is due."""
+    if NotificationKind.CHECKPOINT_STALE not in run.notify or run.stop_requested_at is not None:
+        return None
+    request = request_of(run)
+    if request is None or not request.checkpoints:
+        return None
+    if job.secondary_status != "Training" or job.status != "InProgress":
+        return None
+    since = next((entry.started_at for entry in reversed(job.transitions) if entry.status == "Training"), None)
+    if since is None:
+        return None
+    return freshness_of(run.progress, training_since=since, longest_age_seconds=request.checkpoint_stale)
+
+
+def steered_entry(*, run: str, attempt: int, text: str, at: datetime) -> TimelineEntry:
+    """An entry of the timeline about what the policy decided."""
+    return TimelineEntry(run=run, attempt=attempt, at=at, kind=TimelineKind.STEERED, text=text)
+
+
+_HAS_MODEL: Final = frozenset(
+    # A stopped job uploads what is in /opt/ml/model within its last two minutes.
+    {EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.MAX_RUNTIME_EXCEEDED}
+)
+
+
+def _without_job(
+    *, run: Run, attempt: Attempt, earlier: Sequence[Attempt], deployment: Deployment, now: datetime
+) -> list[RunChange]:
+    if attempt.job_arn is None:
+        # Not launched yet, or the launch was cut short: to complete it is the launcher's business.
+        return []
+    if now - (attempt.launched_at or attempt.created_at) < VANISHED_AFTER:
+        return []
+    return [
+        ended_without_job(
+            run=run,
+            attempt=attempt,
+            earlier=earlier,
+            reason=EndReason.JOB_VANISHED,
+            deployment=deployment,
+            now=now,
+        )
+    ]
+
+
+def _is_of(attempt: Attempt, job: TrainingJob) -> bool:
+    if attempt.job_arn is not None:
+        return job.arn == attempt.job_arn
+    # Not confirmed yet. The name alone says little: a run id may have been used before, by a run long forgotten.
+    return attempt.job_request is not None and is_same_launch(
+        environment=job.environment, parameters=attempt.job_request
+    )
+
+
+def _end_of(job: TrainingJob) -> datetime | None:
+    if job.training_ended_at is not None:
+        return job.training_ended_at
+    if job.transitions:
+        last = job.transitions[-1]
+        return last.started_at if last.status not in _TIMELINE else last.ended_at or job.last_modified_at
+    return job.last_modified_at
+
+
+def _says_nothing_new(change: RunChange, run: Run, attempt: Attempt) -> bool:
+    same_run = change.run.model_copy(update={"updated_at": run.updated_at}) == run
+    return same_run and change.attempt == attempt and not change.notifications
+
+
+def _in_record(at: datetime) -> datetime:
+    """A time as the record keeps it, so that the same fact is the same record: `model_copy` does not convert."""
+    return at.astimezone(UTC).replace(microsecond=at.microsecond // 1000 * 1000)

@@ -1,0 +1,132 @@
+"""The end of a deployment: what its runs still have running is ended before the functions that could go.
+
+CloudFormation asks when it deletes the stack, and waits. Nobody waits here for a training to save: the request is kept
+in the run table, every sweep asks whatever lives to stop, and the sweep that finds nothing alive answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from spotkeep_jobs.pools.warm_pool import stop_requested
+from spotkeep_jobs.record.states import PoolEndReason
+
+if TYPE_CHECKING:
+    from spotkeep_jobs.pools.pool_watch import PoolWatch
+    from spotkeep_jobs.record.record import Pool
+    from spotkeep_jobs.record.run_table import RunTable
+    from spotkeep_jobs.record.stack_request import StackRequest
+    from spotkeep_jobs.runs.reconciliation import LaunchCompleter
+    from spotkeep_jobs.stack_deletion.stack_requests import Stacks
+
+WAITS: Final = timedelta(hours=1)
+"""How long CloudFormation waits for an answer (the longest ServiceTimeout); then the deletion has failed."""
+
+
+@dataclass(kw_only=True)
+class Alive:
+    """What still runs.
+
+    Attributes:
+        runs: Ids of runs that have not ended.
+        pools: Names of the jobs that left warm pools.
+        failures: What could not be asked to stop, and why; the next sweep asks again.
+    """
+
+    runs: list[str] = field(default_factory=list)
+    pools: list[str] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def anything(self) -> bool:
+        """Whether anything runs."""
+        return bool(self.runs or self.pools)
+
+
+class Shutdown:
+    """Ends what runs when the deployment is deleted."""
+
+    def __init__(
+        self,
+        *,
+        table: RunTable,
+        pools: PoolWatch,
+        complete_launch: LaunchCompleter,
+        stacks: Stacks,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._table = table
+        self._pools = pools
+        self._complete_launch = complete_launch
+        self._stacks = stacks
+        self._clock = clock
+
+    def begin(self, request: StackRequest) -> bool:
+        """Take CloudFormation's request.
+
+        Returns:
+            Whether there is something to end first. Else the request is answered: nothing is to be done when the
+            resource is made or changed, nor when it alone is deleted, by an update that has it no more.
+        """
+        try:
+            leaves = request.kind == "Delete" and self._stacks.is_being_deleted(request.stack_id)
+            if leaves:
+                self._table.keep_deletion(request)
+        except Exception as error:
+            # Without an answer CloudFormation would wait for an hour, and say no more than that nobody answered.
+            self._stacks.answer(request, failed=f"{type(error).__name__}: {error}. Destroy the stack again")
+            raise
+        if not leaves:
+            self._stacks.answer(request)
+        return leaves
+
+    def pending(self) -> StackRequest | None:
+        """The deletion that waits for an answer, or None."""
+        request = self._table.deletion()
+        if request is None:
+            return None
+        if self._clock() - request.asked_at > WAITS:
+            # Nobody waits for it any more, and whoever destroys the stack again asks anew.
+            self._table.forget_deletion()
+            return None
+        return request
+
+    def stop_everything(self) -> Alive:
+        """Ask each run to save and stop, as `spotkeep stop` does, and each warm pool to end. Gives what was alive."""
+        alive = Alive(runs=list(self._table.in_flight()))
+        for run in alive.runs:
+            self._isolated(alive, f"run {run}", partial(self._stop, run))
+        for pool in list(self._table.kept_pools()):
+            alive.pools.append(pool.job_name)
+            self._isolated(alive, f"warm pool of {pool.job_name}", partial(self._end, pool))
+        return alive
+
+    def answer_if_over(self, request: StackRequest) -> Alive:
+        """Answer when nothing runs any more. Gives what does."""
+        alive = Alive(runs=list(self._table.in_flight()), pools=[pool.job_name for pool in self._table.kept_pools()])
+        if not alive.anything:
+            self._stacks.answer(request)
+            self._table.forget_deletion()
+        return alive
+
+    def _stop(self, run: str) -> None:
+        self._table.request_stop(run=run, now=self._clock())
+        self._complete_launch(run)
+
+    def _end(self, pool: Pool) -> None:
+        head, attempt = self._table.get(pool.run), self._table.attempt(pool.run, pool.attempt)
+        if head is not None and attempt is not None and pool.stop_requested_at is None:
+            reason, now = PoolEndReason.STOPPED_BY_USER, self._clock()
+            self._table.commit_pool(stop_requested(run=head, attempt=attempt, pool=pool, reason=reason, now=now))
+        self._pools.look(run=pool.run, attempt=pool.attempt)
+
+    @staticmethod
+    def _isolated(alive: Alive, what: str, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except Exception as error:  # noqa: BLE001 - told with the sweep's failures, and done again by the next one
+            alive.failures[what] = f"{type(error).__name__}: {error}"

@@ -1,0 +1,89 @@
+"""CloudFormation's side of a custom resource: its requests, its answers, and whether a stack is on its way out.
+
+Sources: "Custom resource request types", "Custom resource response types", CloudFormation user guide.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from spotkeep_jobs.record.stack_request import StackRequest
+
+if TYPE_CHECKING:
+    from mypy_boto3_cloudformation import CloudFormationClient
+
+_ANSWER_SECONDS: Final = 10.0
+_LONGEST_REASON: Final = 1_024
+
+
+class Stacks(Protocol):
+    """The seam to CloudFormation."""
+
+    def is_being_deleted(self, stack_id: str, /) -> bool:
+        """Whether the whole stack goes, and not a resource of it alone."""
+        ...
+
+    def answer(self, request: StackRequest, /, *, failed: str | None = None) -> None:
+        """Answer a request; with what failed, or that all is well."""
+        ...
+
+
+def stack_request(event: object, *, now: datetime) -> StackRequest | None:
+    """Read CloudFormation's request; None for an event that is none.
+
+    Args:
+        event: What the function was invoked with.
+        now: The time, aware.
+    """
+    if not isinstance(event, dict) or "ResponseURL" not in event:
+        return None
+    fields: dict[str, Any] = event
+    return StackRequest(
+        kind=fields["RequestType"],
+        request_id=fields["RequestId"],
+        stack_id=fields["StackId"],
+        logical_resource_id=fields["LogicalResourceId"],
+        physical_resource_id=fields.get("PhysicalResourceId") or fields["LogicalResourceId"],
+        response_url=fields["ResponseURL"],
+        asked_at=now,
+    )
+
+
+class CloudFormationStacks:
+    """The seam, on a boto3 client that is made when it is first needed: nearly no invocation does."""
+
+    def __init__(self, make_client: Callable[[], CloudFormationClient]) -> None:
+        self._make_client = make_client
+
+    def is_being_deleted(self, stack_id: str, /) -> bool:
+        """Ask for the stack's status; see `Stacks.is_being_deleted`."""
+        (stack,) = self._make_client().describe_stacks(StackName=stack_id)["Stacks"]
+        return stack["StackStatus"].startswith("DELETE_")
+
+    def answer(self, request: StackRequest, /, *, failed: str | None = None) -> None:
+        """Put the answer where CloudFormation waits for it; see `Stacks.answer`.
+
+        Raises:
+            OSError: It could not be put there.
+        """
+        body = {
+            "Status": "SUCCESS" if failed is None else "FAILED",
+            "Reason": (failed or "Nothing of the deployment's runs bills any more")[:_LONGEST_REASON],
+            "PhysicalResourceId": request.physical_resource_id,
+            "StackId": request.stack_id,
+            "RequestId": request.request_id,
+            "LogicalResourceId": request.logical_resource_id,
+        }
+        put = urllib.request.Request(  # noqa: S310 - CloudFormation's own address
+            request.response_url,
+            data=json.dumps(body).encode(),
+            # The address is signed for a request without a type; urllib would name one.
+            headers={"Content-Type": ""},
+            method="PUT",
+        )
+        with urllib.request.urlopen(put, timeout=_ANSWER_SECONDS):  # noqa: S310
+            pass

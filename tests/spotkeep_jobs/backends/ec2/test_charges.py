@@ -1,0 +1,218 @@
+"""The bill of a fleet: by the second, at the price of the second; what is not known is said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from spotkeep_jobs.backends.ec2.charges import Storage, charges_of
+from spotkeep_jobs.backends.ec2.facts import SpotPrice
+from spotkeep_jobs.backends.ec2.history import InstanceLife
+from spotkeep_jobs.cost.run_cost import bill
+from spotkeep_jobs.notifications.texts.endings import ending_notification
+from spotkeep_jobs.notifications.texts.run_summary import facts_of
+from spotkeep_jobs.record.record import Attempt, Charges, Cost, JobUsage, Run
+from spotkeep_jobs.record.states import AttemptState, EndReason, RunState
+
+NOON = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
+ON_DEMAND = {"g5.xlarge": 1.0}
+
+
+def at(hours: float) -> datetime:
+    return NOON + timedelta(hours=hours)
+
+
+def life(*, launched: float = 0, ended: float | None = 2, **fields: Any) -> InstanceLife:
+    given = {"instance_id": "i-1", "instance_type": "g5.xlarge", "zone": "us-east-1a", "spot": True, **fields}
+    return InstanceLife(launched_at=at(launched), ended_at=None if ended is None else at(ended), **given)
+
+
+def price(usd: float, *, since: float, zone: str = "us-east-1a") -> SpotPrice:
+    return SpotPrice(instance_type="g5.xlarge", zone=zone, since=at(since), usd_per_hour=usd)
+
+
+def test_a_price_that_moves_is_counted_as_it_moves() -> None:
+    prices = [price(0.4, since=1.5), price(0.2, since=-3), price(9.0, since=-1, zone="us-east-1b")]
+    bill = charges_of([life()], spot_prices=prices, on_demand_usd_per_hour=ON_DEMAND, until=at(2))
+    assert bill.instances_usd == pytest.approx(1.5 * 0.2 + 0.5 * 0.4)
+    assert bill.on_demand_usd == pytest.approx(2.0)
+    assert bill.billable_seconds == pytest.approx(7200 * 0.5 / 2.0)
+
+
+def test_an_instance_costs_a_minute_at_least() -> None:
+    short = life(ended=10 / 3600)
+    bill = charges_of([short], spot_prices=[price(0.6, since=-1)], on_demand_usd_per_hour=ON_DEMAND, until=at(1))
+    assert (bill.instance_seconds, bill.instances_usd) == (60.0, pytest.approx(0.01))
+
+
+TAKEN, ITS_OWN_DOING = "Server.SpotInstanceTermination", "Client.InstanceInitiatedShutdown"
+
+
+@pytest.mark.parametrize(
+    ("ended_by", "hours", "usd"),
+    [
+        (TAKEN, 0.99, 0.0),
+        (TAKEN, 1.0, 0.2),
+        (ITS_OWN_DOING, 0.5, 0.1),
+        ("Client.UserInitiatedShutdown", 0.5, 0.1),
+        (None, 0.5, 0.1),
+    ],
+)
+def test_an_instance_that_ec2_takes_within_its_first_hour_is_free(
+    ended_by: str | None, hours: float, usd: float
+) -> None:
+    lives = [life(ended=hours, ended_by=ended_by)]
+    found = charges_of(lives, spot_prices=[price(0.2, since=-1)], on_demand_usd_per_hour=ON_DEMAND, until=at(2))
+    assert found.instances_usd == pytest.approx(usd)
+    assert found.on_demand_usd == pytest.approx(hours), "the same time on demand is not free"
+
+
+def test_of_a_free_instance_no_spot_price_is_missing() -> None:
+    lives = [life(ended=0.5, ended_by=TAKEN)]
+    found = charges_of(lives, spot_prices=[], on_demand_usd_per_hour=ON_DEMAND, until=at(2))
+    assert (found.instances_usd, found.unknown) == (0.0, ())
+
+
+def test_an_on_demand_instance_is_never_free() -> None:
+    lives = [life(ended=0.5, ended_by=TAKEN, spot=False)]
+    found = charges_of(lives, spot_prices=[], on_demand_usd_per_hour=ON_DEMAND, until=at(2))
+    assert found.instances_usd == pytest.approx(0.5)
+
+
+def test_an_unknown_price_is_named_and_not_guessed() -> None:
+    bill = charges_of([life(), life(zone="us-east-1b", launched=3, ended=4)],
+                      spot_prices=[price(0.2, since=-1)], on_demand_usd_per_hour={}, until=at(4))  # fmt: skip
+    assert (bill.instances_usd, bill.on_demand_usd, bill.billable_seconds) == (None, None, None)
+    assert set(bill.unknown) == {"on demand g5.xlarge", "spot g5.xlarge in us-east-1b"}
+    late = charges_of([life()], spot_prices=[price(0.2, since=1)], on_demand_usd_per_hour=ON_DEMAND, until=at(2))
+    assert late.unknown == ("spot g5.xlarge in us-east-1a",)
+
+
+def test_without_an_on_demand_price_the_bill_is_known_and_the_saving_is_not() -> None:
+    bill = charges_of([life()], spot_prices=[price(0.2, since=-1)], on_demand_usd_per_hour={}, until=at(2))
+    assert bill.instances_usd == pytest.approx(0.4)
+    assert bill.billable_seconds is None
+
+
+def test_on_demand_costs_what_it_costs() -> None:
+    bill = charges_of([life(spot=False)], spot_prices=[], on_demand_usd_per_hour=ON_DEMAND, until=at(2))
+    assert (bill.instances_usd, bill.on_demand_usd) == (2.0, 2.0)
+
+
+def test_the_volume_is_on_the_bill_from_the_first_instance_to_the_last() -> None:
+    lives = [life(ended=1), life(launched=3, ended=4)]
+    storage = Storage(size_gb=100, type="gp3", usd_per_gb_month=0.073)
+    prices = [price(0.2, since=-1)]
+    bill = charges_of(lives, spot_prices=prices, on_demand_usd_per_hour=ON_DEMAND, until=at(4), storage=storage)
+    assert (bill.storage_gb_hours, bill.storage_usd) == (400.0, pytest.approx(0.04))
+    unpriced = Storage(size_gb=100, type="io2")
+    bill = charges_of(lives, spot_prices=prices, on_demand_usd_per_hour=ON_DEMAND, until=at(4), storage=unpriced)
+    assert (bill.storage_usd, bill.unknown) == (None, ("io2 storage",))
+
+
+def test_snapshots_are_billed_for_what_they_held_and_their_time_or_named_as_unknown() -> None:
+    storage = Storage(
+        size_gb=100, type="gp3", usd_per_gb_month=0.08, snapshot_gb_hours=73, snapshot_usd_per_gb_month=0.05
+    )
+    known = charges_of(
+        [life()], spot_prices=[price(0.2, since=-1)], on_demand_usd_per_hour=ON_DEMAND, until=at(2), storage=storage
+    )
+    assert known.snapshot_gb_hours == 73
+    assert known.snapshot_usd == pytest.approx(0.005)
+    unpriced = charges_of(
+        [life()], spot_prices=[price(0.2, since=-1)], on_demand_usd_per_hour=ON_DEMAND, until=at(2),
+        storage=replace(storage, snapshot_usd_per_gb_month=None),
+    )  # fmt: skip
+    assert (unpriced.snapshot_usd, unpriced.unknown) == (None, ("snapshot storage",))
+    none = replace(storage, snapshot_gb_hours=0.0, snapshot_usd_per_gb_month=None)
+    stayed = charges_of(
+        [life()], spot_prices=[price(0.2, since=-1)], on_demand_usd_per_hour=ON_DEMAND, until=at(2), storage=none
+    )
+    assert (stayed.snapshot_usd, stayed.unknown) == (None, ()), "a run that never moved misses no price"
+
+
+# On the bill of a run
+
+
+def a_run(cost: Cost) -> Run:
+    return Run(
+        run="count", name="count", backend="ec2", state=RunState.COMPLETED, end_reason=EndReason.COMPLETED,
+        capacity="spot", instance_type="g5.xlarge", job_name="count-1", created_at=NOON, updated_at=NOON, ended_at=NOON,
+        checkpoint_uri="s3://b/c/", output_prefix="s3://b/o/", token="t", request={}, cost=cost,
+        volume_id="vol-0123456789abcdef0",
+    )  # fmt: skip
+
+
+def billed(charges: Charges) -> Cost:
+    usage = JobUsage(
+        instance_count=1, billable_seconds=charges.billable_seconds, training_seconds=7200, waited_seconds=60,
+        redone_steps=0, redone_seconds=0.0, restart_overhead_seconds=600, last_step=100, charges=charges,
+    )  # fmt: skip
+    attempt = Attempt(
+        run="count", attempt=1, state=AttemptState.COMPLETED, end_reason=EndReason.COMPLETED, job_name="count-1",
+        job_arn="fleet-1", backend="ec2", capacity="spot", instance_type="g5.xlarge", created_at=NOON, usage=usage,
+    )  # fmt: skip
+    cost = bill([attempt], prices={})
+    assert cost is not None
+    return cost
+
+
+def test_storage_is_on_the_bill_and_not_in_the_savings() -> None:
+    known = Charges(instance_seconds=7200, instances_usd=0.8, on_demand_usd=2.0, storage_gb_hours=200, storage_usd=0.1)
+    cost = billed(known)
+    clean_usd = (7200 - 600) / 3600
+    assert (cost.billed_usd, cost.storage_usd) == (pytest.approx(0.9), pytest.approx(0.1))
+    assert cost.clean_on_demand_usd == pytest.approx(clean_usd)
+    assert cost.saved_usd == pytest.approx(clean_usd - 0.9)
+    assert cost.saved_percent == round(100 * (clean_usd - 0.9) / clean_usd, 1)
+    assert cost.aws_saved_percent is None
+
+
+def test_snapshots_are_on_the_bill_and_told_in_the_notification() -> None:
+    known = Charges(
+        instance_seconds=7200, instances_usd=0.8, on_demand_usd=2.0, storage_gb_hours=200, storage_usd=0.1,
+        snapshot_gb_hours=3, snapshot_usd=0.02,
+    )  # fmt: skip
+    cost = billed(known)
+    assert cost.billed_usd == pytest.approx(0.92)
+    assert (cost.snapshot_gb_hours, cost.snapshot_usd) == (3, 0.02)
+    assert cost.saved_usd == pytest.approx((7200 - 600) / 3600 - 0.92)
+    said = " ".join(" ".join(facts_of(a_run(cost))).split())
+    assert "$0.10 of it for 200.0 GiB hours of volume; $0.02 of it for 3.0 GiB hours of snapshots" in said
+    unpriced = billed(known.model_copy(update={"snapshot_usd": None, "unknown": ("snapshot storage",)}))
+    said = " ".join(" ".join(facts_of(a_run(unpriced))).split())
+    assert "3.0 GiB hours of snapshots, which moved it, whose price is not known here" in said
+
+
+def test_a_saving_that_no_price_supports_is_not_told() -> None:
+    cost = billed(Charges(instance_seconds=7200, instances_usd=0.8, unknown=("on demand g5.xlarge",)))
+    assert (cost.billed_usd, cost.saved_percent, cost.saved_usd) == (pytest.approx(0.8), None, None)
+    assert cost.unknown_prices == ("on demand g5.xlarge",)
+
+
+@pytest.mark.parametrize(
+    ("when_done", "for_a_person", "says"),
+    [
+        ("keep", False, "it is kept, and billed"),
+        ("delete", False, "deleted within minutes"),
+        ("delete", True, "it has what is not in S3 (`spotkeep logs` says what), so it is kept"),
+    ],
+)
+def test_the_notification_says_what_it_cost_and_what_becomes_of_the_volume(
+    when_done: str, for_a_person: bool, says: str
+) -> None:
+    cost = billed(
+        Charges(instance_seconds=7200, instances_usd=0.8, storage_gb_hours=9, unknown=("on demand g5.xlarge",))
+    )
+    changes = {"request": {"volume": {"when_done": when_done}}, "volume_is_for_a_person": for_a_person}
+    run = a_run(cost).model_copy(update=changes)
+    notification = ending_notification(run=run, deployment="spotkeep", created_at=NOON)
+    assert notification is not None
+    words = " ".join(notification.body.split())
+    assert "$0.80 for 2 h of instances" in words
+    assert "not known: the price of on demand g5.xlarge" in words
+    assert says in words
+    assert "SageMaker" not in words

@@ -1,0 +1,187 @@
+"""What EC2 knows of a request: every problem at once, each with what to do."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from spotkeep_jobs.backends.ec2.checks import Checked, FleetChecks, MarketFacts, judge
+from spotkeep_jobs.backends.ec2.facts import InstanceTypeFacts, Snapshot, SpotPrice, Subnet, Volume
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.errors import AwsRefusedError
+
+NOON = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
+OURS = {"spotkeep:deployment": "spotkeep", "spotkeep:run": "count"}
+GIVEN = {"spotkeep:deployment": "spotkeep"}
+
+
+def price(usd: float, *, zone: str = "us-east-1a", minutes_ago: float = 1) -> SpotPrice:
+    since = NOON - timedelta(minutes=minutes_ago)
+    return SpotPrice(instance_type="g5.xlarge", zone=zone, since=since, usd_per_hour=usd)
+
+
+def type_facts(name: str = "g5.xlarge", **fields: Any) -> InstanceTypeFacts:
+    return InstanceTypeFacts(name=name, **{"nvme_volumes": True, "spot": True, "architectures": ("x86_64",), **fields})
+
+
+def checked(facts: MarketFacts | None = None, **fields: Any) -> Checked:
+    given = {"name": "count", "command": "true", "backend": "ec2", "instance_types": ["g5.xlarge"], **fields}
+    request = JobRequest.model_validate(given)
+    return judge(request, facts or MarketFacts(prices=(price(0.5),)), zones=["us-east-1a"], deployment="spotkeep")
+
+
+def test_a_type_that_no_zone_offers_is_refused() -> None:
+    (problem,) = checked(instance_types=["g5.xlarge", "g5.xxlarge"]).problems
+    assert (problem.field, problem.found) == ("instance_types", "g5.xxlarge")
+    assert "us-east-1a" in problem.problem
+
+
+def test_a_type_whose_volumes_cannot_be_told_apart_is_refused_before_anything_is_paid() -> None:
+    facts = MarketFacts(prices=(price(0.5),), types=(type_facts(nvme_volumes=False),))
+    (problem,) = checked(facts).problems
+    assert (problem.field, problem.found) == ("instance_types", "g5.xlarge")
+    assert "Nitro" in problem.problem
+    assert not checked(MarketFacts(prices=(price(0.5),), types=(type_facts(),))).problems
+
+
+def test_processors_that_the_ami_is_not_for_are_refused_and_an_ami_nobody_knows_is_not() -> None:
+    arm = (type_facts(architectures=("arm64",)),)
+    (problem,) = checked(MarketFacts(prices=(price(0.5),), types=arm, ami_architecture="x86_64")).problems
+    assert "arm64" in problem.problem
+    assert "instance_ami" in problem.fix
+    assert not checked(MarketFacts(prices=(price(0.5),), types=arm, ami_architecture="arm64")).problems
+    assert not checked(MarketFacts(prices=(price(0.5),), types=arm)).problems
+
+
+def test_a_type_without_spot_is_refused_on_spot_and_taken_on_demand() -> None:
+    facts = MarketFacts(prices=(), types=(type_facts(spot=False),))
+    (problem,) = checked(facts).problems
+    assert "not sold on spot" in problem.problem
+    assert not checked(facts, capacity="on-demand").problems
+
+
+def test_all_that_is_wrong_with_all_types_is_told_at_once() -> None:
+    facts = MarketFacts(
+        prices=(price(0.5),),
+        types=(type_facts(nvme_volumes=False, architectures=("arm64",)), type_facts("x9.large", spot=False)),
+        ami_architecture="x86_64",
+    )
+    problems = checked(facts, instance_types=["g5.xlarge", "x9.large", "g5.xxlarge"]).problems
+    assert [problem.found for problem in problems] == ["g5.xlarge", "g5.xlarge", "x9.large", "g5.xxlarge"]
+
+
+def test_offers_are_the_newest_prices_the_cheapest_first() -> None:
+    prices = (price(0.5), price(0.9, minutes_ago=9), price(0.4, zone="us-east-1b"))
+    offers = checked(MarketFacts(prices=prices)).offers
+    assert [(offer.zone, offer.spot_usd_per_hour) for offer in offers] == [("us-east-1b", 0.4), ("us-east-1a", 0.5)]
+
+
+def test_a_price_below_the_market_is_warned_of_and_launched() -> None:
+    found = checked(max_price=0.1)
+    assert not found.problems
+    (warning,) = found.warnings
+    assert "below every spot price" in warning
+    assert not checked(max_price=0.6).warnings
+    assert not checked(max_price=0.1, capacity="on-demand").warnings
+
+
+def test_a_volume_below_its_snapshot_is_refused() -> None:
+    snapshot = Snapshot(id="snap-0123456789abcdef0", size_gb=200, state="completed", tags=GIVEN)
+    facts = MarketFacts(prices=(price(0.5),), snapshot=snapshot)
+    (problem,) = checked(facts, volume={"snapshot": snapshot.id, "size_gb": 100}).problems
+    assert problem.field == "volume.size_gb"
+    assert "200" in problem.fix
+    assert not checked(facts, volume={"snapshot": snapshot.id, "size_gb": 200}).problems
+
+
+@pytest.mark.parametrize("state", [None, "error"])
+def test_a_snapshot_that_is_not_there_or_damaged_is_refused(state: str | None) -> None:
+    snapshot = None if state is None else Snapshot(id="snap-0123456789abcdef0", size_gb=1, state=state, tags=GIVEN)
+    facts = MarketFacts(prices=(price(0.5),), snapshot=snapshot)
+    (problem,) = checked(facts, volume={"snapshot": "snap-0123456789abcdef0"}).problems
+    assert problem.field == "volume.snapshot"
+
+
+@pytest.mark.parametrize("tags", [{}, {"spotkeep:deployment": "other"}])
+def test_a_snapshot_without_the_deployments_tag_is_refused_with_the_command_that_tags_it(tags: dict[str, str]) -> None:
+    snapshot = Snapshot(id="snap-0123456789abcdef0", size_gb=200, state="completed", tags=tags)
+    facts = MarketFacts(prices=(price(0.5),), snapshot=snapshot)
+    untagged, too_small = checked(facts, volume={"snapshot": snapshot.id, "size_gb": 100}).problems
+    assert untagged.field == "volume.snapshot"
+    assert untagged.fix.endswith(
+        "aws ec2 create-tags --resources snap-0123456789abcdef0 --tags Key=spotkeep:deployment,Value=spotkeep"
+    )
+    assert too_small.field == "volume.size_gb"
+
+
+def test_a_snapshot_of_another_run_is_refused_with_the_command_that_gives_it_free() -> None:
+    tags = {"spotkeep:deployment": "spotkeep", "spotkeep:run": "earlier"}
+    snapshot = Snapshot(id="snap-0123456789abcdef0", size_gb=1, state="completed", tags=tags)
+    facts = MarketFacts(prices=(price(0.5),), snapshot=snapshot)
+    (problem,) = checked(facts, volume={"snapshot": snapshot.id}).problems
+    assert "the run earlier" in problem.problem
+    assert problem.fix.endswith("aws ec2 delete-tags --resources snap-0123456789abcdef0 --tags Key=spotkeep:run")
+    assert not checked(facts, volume={"snapshot": snapshot.id}, run="earlier").problems
+
+
+def test_a_volume_of_ones_own_must_be_free_and_tagged_and_the_refusal_says_the_command() -> None:
+    volume = Volume(id="vol-0123456789abcdef0", zone="us-east-1a", size_gb=100, state="in-use", tags={})
+    facts = MarketFacts(prices=(price(0.5),), volume=volume)
+    problems = checked(facts, run="count", volume={"volume": volume.id}).problems
+    assert {problem.field for problem in problems} == {"volume.volume"}
+    assert "Key=spotkeep:run,Value=count" in problems[0].fix
+    assert "attached to one instance at a time" in problems[1].problem
+    assert [problem.field for problem in checked(facts, volume={"volume": volume.id}).problems] == [
+        "run",
+        "volume.volume",
+    ]
+    good = Volume(id=volume.id, zone="us-east-1a", size_gb=100, state="available", tags=OURS)
+    assert not checked(MarketFacts(prices=(price(0.5),), volume=good), run="count", volume={"volume": good.id}).problems
+
+
+class Asked:
+    """EC2, as far as the checks ask: one type, one price, one subnet, and what it refuses to say."""
+
+    def __init__(self, *, silent: tuple[str, ...] = ()) -> None:
+        self._silent = silent
+
+    def _answer(self, operation: str, answer: Any) -> Any:
+        if operation in self._silent:
+            raise AwsRefusedError(operation=operation, code="UnauthorizedOperation", reason="denied")
+        return answer
+
+    def spot_prices(self, **query: Any) -> Any:
+        return self._answer("prices", (price(0.5),))
+
+    def instance_types(self, names: Any) -> Any:
+        return (type_facts(),)
+
+    def ami_architecture(self, template_id: str) -> Any:
+        return "arm64"
+
+    def subnets(self, ids: Any) -> Any:
+        return self._answer(
+            "subnets",
+            tuple(Subnet(id=each, public_addresses=False, targets=(), endpoints=frozenset()) for each in ids),
+        )
+
+
+def checks(ec2: Any) -> Checked:
+    request = JobRequest.model_validate(
+        {"name": "count", "command": "true", "backend": "ec2", "instance_types": ["g5.xlarge"]}
+    )
+    subnets = {"subnet-1": "us-east-1a"}
+    bound = FleetChecks(ec2, template_id="lt-1", subnets=subnets, deployment="spotkeep", now=lambda: NOON)
+    return bound.check(request)
+
+
+def test_what_ec2_does_not_say_stops_no_launch_and_hides_nothing_else_that_is_wrong() -> None:
+    assert [problem.field for problem in checks(Asked()).problems] == ["instance_types", "backend"]
+    no_subnets = checks(Asked(silent=("subnets",)))
+    assert [problem.field for problem in no_subnets.problems] == ["instance_types"]
+    assert "UnauthorizedOperation" in no_subnets.warnings[0]
+    no_market = checks(Asked(silent=("prices",)))
+    assert [problem.field for problem in no_market.problems] == ["backend"]
+    assert "types, prices and volumes" in no_market.warnings[0]

@@ -1,0 +1,432 @@
+"""What looks at a fleet add up to: late, twice, out of order, or never."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeep_fleet.record import FAILED, FINISHED, TRAINING, Departure, FleetRecord, Lease, TrainingReport, opened
+from spotkeep_jobs.backends.ec2.facts import Fleet, FleetEvent, FleetEventKind, Instance, Seen
+from spotkeep_jobs.backends.ec2.history import (
+    LEAVING_TAKES,
+    MAX_FUTILE_INSTANCES,
+    Ending,
+    FleetHistory,
+    Step,
+    absorb,
+    as_training_job,
+    closed,
+    last_words,
+    steps,
+    to_terminate,
+    trained_seconds,
+)
+from spotkeep_jobs.backends.ec2.history import opened as history_of
+
+NOON = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
+MARKS = {"SPOTKEEP_RUN": "count", "SPOTKEEP_ATTEMPT": "1", "SPOTKEEP_LAUNCH": "0123456789abcdef"}
+
+
+def at(minutes: float) -> datetime:
+    return NOON + timedelta(minutes=minutes)
+
+
+def history(**changes: Any) -> FleetHistory:
+    new = history_of(
+        run="count",
+        attempt=1,
+        job_name="count-1",
+        marks=MARKS,
+        capacity="spot",
+        template_id="lt-1",
+        max_run_seconds=3600,
+        max_wait_seconds=7200,
+        now=NOON,
+    )
+    return new.model_copy(update={"fleet_id": "fleet-1", **changes})
+
+
+def instance(name: str, *, launched: float, state: str = "running", **fields: Any) -> Instance:
+    given = {"type": "g5.xlarge", "zone": "us-east-1a", "spot": True, "tags": {}, **fields}
+    return Instance(id=f"i-{name}", state=state, launched_at=at(launched), **given)
+
+
+def seen(*instances: Instance, state: str = "active", events: tuple[FleetEvent, ...] = ()) -> Seen:
+    return Seen(fleet=Fleet(id="fleet-1", state=state, tags={}), instances=instances, events=events)
+
+
+def record(*, holder: str | None = None, until: float = 1000, **training: Any) -> FleetRecord:
+    lease = None if holder is None else Lease(holder=f"i-{holder}", fence=1, expires_at=at(until).timestamp())
+    return replace(opened(run="count"), lease=lease, training=TrainingReport(**training))
+
+
+def trains(holder: str, *, since: float) -> FleetRecord:
+    return record(holder=holder, state=TRAINING, heartbeat_at=at(since).timestamp())
+
+
+def statuses(found: FleetHistory) -> list[str]:
+    return [entry.status for entry in found.transitions]
+
+
+def test_an_instance_is_told_from_its_launch_to_its_loss() -> None:
+    found = absorb(history(), seen=seen(), record=record(), now=at(1))
+    found = absorb(found, seen=seen(instance("a", launched=2)), record=record(), now=at(3))
+    found = absorb(found, seen=seen(instance("a", launched=2)), record=trains("a", since=4), now=at(5))
+    lost = instance("a", launched=2, state="terminated", reason="Server.SpotInstanceTermination")
+    ended = FleetEvent(at=at(9), kind=FleetEventKind.INSTANCE, sub_type="terminated", instance_id="i-a")
+    found = absorb(found, seen=seen(lost, events=(ended,)), record=trains("a", since=4), now=at(12))
+    assert [(entry.status, entry.at) for entry in found.transitions] == [
+        ("Starting", NOON), ("Downloading", at(2)), ("Training", at(4)), ("Interrupted", at(9)),
+    ]  # fmt: skip
+    assert found.lives[0].ended_by == "Server.SpotInstanceTermination"
+    assert found.ending is None
+
+
+def test_the_next_instance_tells_that_the_one_before_is_gone_even_when_nobody_saw_it_go() -> None:
+    found = absorb(history(), seen=seen(instance("a", launched=1)), record=trains("a", since=2), now=at(3))
+    both = seen(instance("a", launched=1), instance("b", launched=6))
+    found = absorb(found, seen=both, record=trains("b", since=8), now=at(9))
+    assert statuses(found) == ["Starting", "Downloading", "Training", "Interrupted", "Downloading", "Training"]
+    late = seen(instance("a", launched=1, state="terminated"), instance("b", launched=6))
+    assert statuses(absorb(found, seen=late, record=trains("b", since=8), now=at(10))) == statuses(found)
+
+
+def test_an_interruption_that_nobody_saw_before_the_end_is_told_all_the_same() -> None:
+    done = record(state=FINISHED, exit_code=0, heartbeat_at=at(20).timestamp())
+    lost = instance("a", launched=1, state="terminated", ended_at=at(9))
+    last = instance("b", launched=10, state="terminated", ended_at=at(21))
+    found = absorb(history(), seen=seen(lost, last), record=done, now=at(22))
+    assert statuses(found) == ["Starting", "Downloading", "Interrupted", "Downloading", "Training"]
+    assert found.ending is Ending.FINISHED
+
+
+def test_an_instance_that_went_before_it_trained_was_not_interrupted() -> None:
+    gone = instance("a", launched=1, state="terminated", ended_at=at(3), reason="Client.InstanceInitiatedShutdown")
+    found = absorb(history(), seen=seen(gone, instance("b", launched=4)), record=trains("b", since=5), now=at(6))
+    assert statuses(found) == ["Starting", "Downloading", "Starting", "Downloading", "Training"]
+    assert found.transitions[2].message == "i-a, g5.xlarge in us-east-1a, went before it trained"
+
+
+def test_an_instance_that_ec2_forgot_is_over() -> None:
+    found = absorb(history(), seen=seen(instance("a", launched=1)), record=record(), now=at(2))
+    found = absorb(found, seen=seen(), record=record(), now=at(90))
+    assert not found.live
+
+
+def test_an_instance_that_an_answer_of_ec2_leaves_out_is_there_until_ec2_must_know_it() -> None:
+    found = absorb(history(), seen=seen(instance("a", launched=1)), record=record(), now=at(2))
+    found = absorb(found, seen=seen(), record=record(), now=at(10))
+    assert [life.ended_at for life in found.live] == [None]
+    said = FleetEvent(at=at(9), kind=FleetEventKind.INSTANCE, sub_type="terminated", instance_id="i-a")
+    assert not absorb(found, seen=seen(events=(said,)), record=record(), now=at(10)).live
+    assert not absorb(found, seen=seen(), record=record(), now=at(11)).live
+
+
+@given(data=st.data())
+def test_what_was_told_once_is_never_told_differently(data: st.DataObject) -> None:
+    instances = [
+        instance(name, launched=minute, state=state)
+        for name, minute in (("a", 1), ("b", 10), ("c", 20))
+        for state in ("running", "terminated")
+    ]
+    found, told = history(), statuses(history())
+    for minute in range(1, 8):
+        shown = data.draw(st.lists(st.sampled_from(instances), max_size=3, unique_by=lambda each: each.id))
+        holder = data.draw(st.sampled_from(["a", "b", "c"]))
+        reported = data.draw(st.sampled_from([record(), trains(holder, since=25)]))
+        found = absorb(found, seen=seen(*shown), record=reported, now=at(25 + minute))
+        again = absorb(found, seen=seen(*shown), record=reported, now=at(25 + minute))
+        assert again.transitions == found.transitions
+        assert statuses(found)[: len(told)] == told
+        times = [entry.at for entry in found.transitions]
+        assert times == sorted(times)
+        told = statuses(found)
+
+
+# Why it waits
+
+NO_CAPACITY = "InsufficientInstanceCapacity: we have no g5.xlarge"
+
+
+def said(
+    minute: float, sub_type: str, description: str = "", kind: FleetEventKind = FleetEventKind.ERROR
+) -> FleetEvent:
+    return FleetEvent(at=at(minute), kind=kind, sub_type=sub_type, description=description)
+
+
+@pytest.mark.parametrize(
+    ("events", "because"),
+    [
+        pytest.param((), None, id="EC2 has said nothing"),
+        pytest.param(
+            (said(2, "allLaunchSpecsTemporarilyBlacklisted", NO_CAPACITY),),
+            f"allLaunchSpecsTemporarilyBlacklisted: {NO_CAPACITY}",
+            id="no capacity",
+        ),
+        pytest.param(
+            (said(2, "spotInstanceCountLimitExceeded"),), "spotInstanceCountLimitExceeded", id="a quota, without a word"
+        ),
+        pytest.param(
+            (
+                said(2, "fleetProgressHalted", "the price is below the market", FleetEventKind.INFORMATION),
+                said(3, "launchSpecUnusable", "g5.xlarge in us-east-1a", FleetEventKind.INFORMATION),
+            ),
+            "fleetProgressHalted: the price is below the market",
+            id="what stops all of it before what stops a part",
+        ),
+        pytest.param((said(2, "progress", "on its way", FleetEventKind.FLEET),), None, id="no error"),
+    ],
+)
+def test_why_it_waits_is_what_ec2_said_last(events: tuple[FleetEvent, ...], because: str | None) -> None:
+    found = absorb(history(), seen=seen(events=events), record=record(), now=at(4))
+    assert found.waits_because == because
+    assert as_training_job(found, record()).waits_because == because
+    later = absorb(found, seen=seen(), record=record(), now=at(49 * 60))
+    assert later.waits_because == because, "EC2 keeps events for 48 hours"
+
+
+def test_with_an_instance_it_does_not_wait_and_an_earlier_reason_is_not_told_again() -> None:
+    events = (said(2, "allLaunchSpecsTemporarilyBlacklisted", NO_CAPACITY),)
+    found = absorb(history(), seen=seen(events=events), record=record(), now=at(3))
+    found = absorb(found, seen=seen(instance("a", launched=5), events=events), record=record(), now=at(6))
+    assert found.waits_because is None
+    lost = instance("a", launched=5, state="terminated", reason="Server.SpotInstanceTermination")
+    found = absorb(found, seen=seen(lost, events=events), record=record(), now=at(8))
+    assert found.waits_because is None
+
+
+def test_an_instance_that_cannot_be_launched_says_why_by_its_code() -> None:
+    """A key that EC2 may not use, for example, stops an instance after the fleet launched it."""
+    failed = instance("a", launched=1, state="terminated", reason="Client.InternalError")
+    found = absorb(history(), seen=seen(failed), record=record(), now=at(2))
+    assert found.waits_because == "Client.InternalError: i-a went before it trained"
+
+
+def test_a_run_that_waited_too_long_ends_with_what_ec2_said() -> None:
+    events = (said(2, "allLaunchSpecsTemporarilyBlacklisted", NO_CAPACITY),)
+    found = absorb(history(), seen=seen(events=events), record=record(), now=at(200))
+    assert found.ending is Ending.MAX_WAIT
+    job = as_training_job(closed(found, record=record(), charges=None, now=at(203)), record())
+    assert (job.secondary_status, job.waits_because) == ("MaxWaitTimeExceeded", None)
+    assert job.failure_reason == f"allLaunchSpecsTemporarilyBlacklisted: {NO_CAPACITY}"
+
+
+# How it ends
+
+
+@pytest.mark.parametrize(
+    ("reported", "ending"),
+    [
+        (record(state=FINISHED, exit_code=0), Ending.FINISHED),
+        (record(state=FAILED, exit_code=1), Ending.SCRIPT_FAILED),
+        (replace(record(), stop_requested=True), Ending.STOPPED),
+        (record(), None),
+    ],
+)
+def test_the_record_says_how_it_ends(reported: FleetRecord, ending: Ending | None) -> None:
+    found = absorb(history(), seen=seen(instance("a", launched=1)), record=reported, now=at(5))
+    assert found.ending == ending
+
+
+def test_a_crash_of_the_script_is_no_success() -> None:
+    """Trap 8: whoever deletes the fleet without a look at the exit code calls a crash a success."""
+    crashed = record(state=FAILED, exit_code=3, failure="out of memory")
+    found = absorb(history(), seen=seen(instance("a", launched=1)), record=crashed, now=at(5))
+    found = absorb(found, seen=seen(instance("a", launched=1, state="terminated")), record=crashed, now=at(6))
+    job = as_training_job(closed(found, record=crashed, charges=None, now=at(7)), crashed)
+    assert (job.status, job.ended) == ("Failed", True)
+    assert job.failure_reason == "AlgorithmError: the command ended with exit code 3: out of memory"
+
+
+def test_a_fleet_is_deleted_before_its_instance_goes_and_the_instance_keeps_its_time_to_save() -> None:
+    """Trap 7: nobody takes the volume from an instance that has not let go of it."""
+    done = record(holder="a", state=FINISHED, exit_code=0)
+    live = seen(instance("a", launched=1))
+    found = absorb(history(), seen=live, record=done, now=at(5))
+    assert steps(found, seen=live, record=done, now=at(5)) == (Step.DELETE_FLEET,)
+    deleted = seen(instance("a", launched=1), state="deleted_running")
+    assert steps(found, seen=deleted, record=done, now=at(6)) == ()
+    left = replace(done, lease=None)
+    assert steps(found, seen=deleted, record=left, now=at(6)) == (Step.TERMINATE,)
+    assert to_terminate(found, record=left, now=at(6)) == ("i-a",)
+
+
+def test_an_instance_that_never_lets_go_is_terminated_in_the_end() -> None:
+    hanging = record(holder="a", state=FINISHED, exit_code=0)
+    found = absorb(history(), seen=seen(instance("a", launched=1)), record=hanging, now=at(5))
+    assert to_terminate(found, record=hanging, now=at(5) + LEAVING_TAKES) == ("i-a",)
+
+
+def test_it_is_over_when_nothing_runs_and_nothing_can_come_any_more() -> None:
+    done = record(state=FINISHED, exit_code=0)
+    gone = instance("a", launched=1, state="terminated")
+    found = absorb(history(), seen=seen(gone), record=done, now=at(5))
+    assert steps(found, seen=seen(gone, state="deleted_running"), record=done, now=at(5)) == ()
+    assert steps(found, seen=seen(gone, state="deleted"), record=done, now=at(5)) == (Step.CLOSE,)
+    assert steps(found, seen=seen(gone, state="deleted_running"), record=done, now=at(8)) == (Step.CLOSE,)
+
+
+def test_a_fleet_that_ec2_does_not_show_yet_is_not_gone_and_is_deleted_all_the_same() -> None:
+    unseen = Seen(fleet=None, instances=())
+    found = absorb(history(), seen=unseen, record=record(), now=at(1))
+    assert found.ending is None
+    stopped = replace(record(), stop_requested=True)
+    found = absorb(found, seen=unseen, record=stopped, now=at(2))
+    assert steps(found, seen=unseen, record=stopped, now=at(2)) == (Step.DELETE_FLEET,)
+
+
+def test_a_fleet_that_somebody_deleted_lets_its_instance_save() -> None:
+    live = seen(instance("a", launched=1), state="deleted_running")
+    found = absorb(history(), seen=live, record=trains("a", since=2), now=at(5))
+    assert found.ending is Ending.FLEET_GONE
+    assert steps(found, seen=live, record=trains("a", since=2), now=at(5)) == (Step.ASK_TO_STOP,)
+
+
+def test_limits_end_a_run_gently() -> None:
+    live = seen(instance("a", launched=1))
+    found = absorb(history(), seen=live, record=trains("a", since=2), now=at(3))
+    found = absorb(found, seen=live, record=trains("a", since=2), now=at(63))
+    assert found.ending is Ending.MAX_RUN
+    assert steps(found, seen=live, record=trains("a", since=2), now=at(63)) == (Step.ASK_TO_STOP, Step.DELETE_FLEET)
+    waiting = absorb(history(), seen=seen(), record=record(), now=at(121))
+    assert waiting.ending is Ending.MAX_WAIT
+    job = as_training_job(closed(waiting, record=record(), charges=None, now=at(121)), record())
+    assert (job.status, job.secondary_status, job.training_seconds) == ("Stopped", "MaxWaitTimeExceeded", None)
+
+
+def test_instances_that_leave_before_they_train_are_not_replaced_for_ever() -> None:
+    left = [
+        instance(f"{n}", launched=n, state="terminated", reason="Client.InstanceInitiatedShutdown")
+        for n in range(MAX_FUTILE_INSTANCES)
+    ]
+    found = absorb(history(), seen=seen(*left[:-1]), record=record(), now=at(10))
+    assert found.ending is None
+    found = absorb(found, seen=seen(*left), record=replace(record(), problem="no such bucket"), now=at(11))
+    assert found.ending is Ending.FUTILE
+    job = as_training_job(closed(found, record=record(), charges=None, now=at(12)), record())
+    assert "no such bucket" in (job.failure_reason or "")
+
+
+def test_neither_interruptions_in_between_nor_a_training_long_ago_hide_that_nothing_trains_any_more() -> None:
+    trained = instance("t", launched=0, state="terminated", reason="Server.SpotInstanceTermination")
+    gone = [
+        instance(
+            f"{n}",
+            launched=3 + n,
+            state="terminated",
+            # Every other one is taken by EC2: neither a proof that it would have trained, nor that it would not.
+            reason="Server.SpotInstanceTermination" if n % 2 else "Client.InternalError",
+        )
+        for n in range(2 * MAX_FUTILE_INSTANCES)
+    ]
+    found = absorb(history(), seen=seen(instance("t", launched=0)), record=trains("t", since=1), now=at(2))
+    found = absorb(found, seen=seen(trained, *gone[:-2]), record=record(), now=at(20))
+    assert found.ending is None
+    found = absorb(found, seen=seen(trained, *gone), record=record(), now=at(21))
+    assert found.ending is Ending.FUTILE
+    reason = as_training_job(closed(found, record=record(), charges=None, now=at(22)), record()).failure_reason
+    assert reason is not None
+    assert "i-8, ended by Client.InternalError" in reason
+    assert "docs/runbook.md" in reason
+
+
+def test_instances_that_left_on_a_notice_before_they_trained_say_nothing_of_the_next() -> None:
+    """They power themselves off when EC2 is late, and EC2 then says that they went by themselves."""
+    left = [
+        instance(
+            f"{n}", launched=n, state="terminated", ended_at=at(n + 0.5), reason="Client.InstanceInitiatedShutdown"
+        )
+        for n in range(MAX_FUTILE_INSTANCES)
+    ]
+    departures = [Departure(each.id, each.launched_at.timestamp() + 20) for each in left]
+    last = record(noticed=tuple(departures[1:]))
+    found = absorb(history(), seen=seen(*left[:1]), record=record(noticed=tuple(departures[:1])), now=at(1))
+    found = absorb(found, seen=seen(*left), record=last, now=at(11))
+    assert found.ending is None
+    assert statuses(found)[1:5] == ["Downloading", "Interrupted", "Downloading", "Interrupted"]
+
+
+def test_an_instance_that_waits_for_ec2_after_a_notice_works_no_more() -> None:
+    """The wait may be free, and is nothing that an uninterrupted run would have paid for (I8)."""
+    found = absorb(history(), seen=seen(instance("a", launched=1)), record=trains("a", since=2), now=at(3))
+    left = record(state=TRAINING, noticed=(Departure("i-a", at(9).timestamp()),))
+    taken = instance("a", launched=1, state="terminated", ended_at=at(11), reason="Server.SpotInstanceTermination")
+    found = absorb(found, seen=seen(taken), record=left, now=at(12))
+    assert (found.transitions[-1].status, found.transitions[-1].at) == ("Interrupted", at(9))
+    assert trained_seconds(found, now=at(12)) == 7 * 60
+    stopped = closed(found.model_copy(update={"ending": Ending.STOPPED}), record=left, charges=None, now=at(13))
+    assert as_training_job(stopped, left).training_seconds == 8 * 60
+
+
+def test_a_loss_that_ec2_did_not_cause_says_who_did() -> None:
+    found = absorb(history(), seen=seen(instance("a", launched=1)), record=trains("a", since=2), now=at(3))
+    gone = instance("a", launched=1, state="terminated", reason="Client.UserInitiatedShutdown")
+    found = absorb(found, seen=seen(gone), record=trains("a", since=2), now=at(5))
+    assert found.transitions[-1].status == "Interrupted"
+    assert found.transitions[-1].message == "i-a, g5.xlarge in us-east-1a, ended by Client.UserInitiatedShutdown"
+
+
+def test_an_instance_that_never_says_a_word_is_ended_and_counted() -> None:
+    mute = instance("mute", launched=1)
+    found = absorb(history(), seen=seen(mute), record=record(), now=at(20))
+    assert steps(found, seen=seen(mute), record=record(), now=at(20)) == ()
+    found = absorb(found, seen=seen(mute), record=record(), now=at(21))
+    assert steps(found, seen=seen(mute), record=record(), now=at(21)) == (Step.TERMINATE,)
+    assert to_terminate(found, record=record(), now=at(21)) == ("i-mute",)
+    ended = [
+        instance(f"{n}", launched=20 * n, state="terminated", reason="Client.UserInitiatedShutdown")
+        for n in range(MAX_FUTILE_INSTANCES)
+    ]
+    assert absorb(found, seen=seen(*ended), record=record(), now=at(110)).ending is Ending.FUTILE
+
+
+def test_an_instance_whose_agent_was_heard_of_may_wait_for_its_volume_as_long_as_it_must() -> None:
+    waits = seen(instance("a", launched=1))
+    found = absorb(history(), seen=waits, record=record(holder="a", until=6), now=at(5))
+    found = absorb(found, seen=waits, record=record(), now=at(90))
+    assert steps(found, seen=waits, record=record(), now=at(90)) == ()
+
+
+def test_an_instance_that_waits_for_the_lease_of_another_one_is_not_silent() -> None:
+    both = seen(instance("a", launched=1), instance("b", launched=2))
+    found = absorb(history(), seen=both, record=trains("a", since=3), now=at(30))
+    assert steps(found, seen=both, record=trains("a", since=3), now=at(30)) == ()
+
+
+@pytest.mark.parametrize(
+    ("console", "words"),
+    [
+        (
+            "cloud-init ran\nspotkeep: s3://b/k cannot be fetched: status 403\nspotkeep-boot: it goes\n",
+            "s3://b/k cannot",
+        ),
+        ("[  12.3] cloud-init[1]: spotkeep: this image has no python3\r\n", "this image has no python3"),
+        ("kernel panic\n", None),
+        ("", None),
+    ],
+)
+def test_the_console_tells_why_an_instance_gave_up_before_it_could_tell_the_record(
+    console: str, words: str | None
+) -> None:
+    found = last_words(console)
+    assert found is None if words is None else (found or "").startswith(words)
+
+
+def test_interruptions_by_ec2_are_never_held_against_a_run() -> None:
+    taken = [
+        instance(f"{n}", launched=n, state="terminated", reason="Server.SpotInstanceTermination") for n in range(20)
+    ]
+    assert absorb(history(), seen=seen(*taken), record=record(), now=at(30)).ending is None
+
+
+def test_what_finished_while_it_was_asked_to_stop_has_finished() -> None:
+    live = seen(instance("a", launched=1))
+    found = absorb(history(), seen=live, record=replace(record(), stop_requested=True), now=at(5))
+    done = replace(record(state=FINISHED, exit_code=0), stop_requested=True)
+    found = absorb(found, seen=live, record=done, now=at(6))
+    assert as_training_job(closed(found, record=done, charges=None, now=at(7)), done).status == "Completed"

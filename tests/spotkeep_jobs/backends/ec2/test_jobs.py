@@ -1,0 +1,326 @@
+"""Attempts on fleets behind the seam of training jobs: whatever is retried or lost, one fleet, and nothing left."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from spotkeep_fleet.record import FINISHED, SNAPSHOT, VOLUME, CurrentVolume, StoredSnapshot
+from spotkeep_jobs.backends.ec2.facts import (
+    Fleet,
+    Stored,
+)
+from spotkeep_jobs.backends.ec2.owners import TaggedFleetOwners
+from spotkeep_jobs.backends.ec2.sweep import FleetSweep, is_orphaned, keeps_volume
+from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
+from spotkeep_jobs.orphans.sources import FleetOrphans, Surroundings
+from spotkeep_jobs.record.orphan_findings import Kind, Rule
+from spotkeep_jobs.record.price_book import StoragePrices
+from spotkeep_jobs.record.record import Run
+from spotkeep_jobs.record.states import RunState
+
+from .world import NOON, OURS, WEEK, OneRun, World, asked, head
+
+MODEL = "s3://bucket/runs/count/output/count-1/output/model.tar.gz"
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_launch_that_is_repeated_has_one_fleet(world: World) -> None:
+    """Trap 12: a random name on a retry pays for a second one."""
+    world.ec2.loses_answers = 1
+    with pytest.raises(AwsBusyError):
+        world.jobs.create(asked())
+    assert world.jobs.create(asked()) == world.jobs.create(asked()) == "fleet-1"
+    assert list(world.ec2.known) == ["fleet-1"]
+    assert len(world.ec2.versions) == 1
+
+
+def test_a_fleet_whose_launcher_died_before_it_could_write_its_id_is_found_by_its_token(world: World) -> None:
+    world.ec2.loses_answers = 1
+    with pytest.raises(AwsBusyError):
+        world.jobs.create(asked())
+    found = world.jobs.reconcile("count-1")
+    assert found is not None
+    assert (found.arn, found.environment["SPOTKEEP_ATTEMPT"]) == ("fleet-1", "1")
+    assert world.records.past["count", 1].template_version is not None
+
+
+def test_a_refused_launch_leaves_nothing(world: World) -> None:
+    world.ec2.refuses = True
+    with pytest.raises(AwsRefusedError, match="no such subnet"):
+        world.jobs.create(asked())
+    assert (world.ec2.versions, world.ec2.known) == ([], {})
+    assert world.jobs.reconcile("count-1") is None
+
+
+def test_from_the_launch_to_the_bill(world: World) -> None:
+    world.jobs.create(asked())
+    world.passes(1)
+    world.instance("a")
+    world.jobs.reconcile("count-1")
+    world.passes(60)
+    world.report(state=FINISHED, exit_code=0, output_uri=MODEL)
+    live = world.jobs.reconcile("count-1")
+    assert live is not None
+    assert (live.ended, live.status) == (False, "Stopping")
+    assert (world.ec2.known["fleet-1"].state, world.ec2.terminated) == ("deleted_running", ["i-a"])
+    world.ec2.known["fleet-1"] = replace(world.ec2.known["fleet-1"], state="deleted")
+    over = world.jobs.reconcile("count-1")
+    assert over is not None
+    assert (over.status, over.model_uri, over.training_seconds) == ("Completed", MODEL, 3600)
+    assert over.charges is not None
+    assert (over.charges.instances_usd, over.charges.on_demand_usd) == (pytest.approx(0.3), pytest.approx(1.0))
+    assert over.billable_seconds == pytest.approx(1080)
+    assert (world.ec2.versions, world.records.fleet["count"].ended) == ([], True)
+    assert world.jobs.reconcile("count-1") == over
+
+
+def test_a_volume_that_only_a_person_deletes_is_told(world: World) -> None:
+    world.jobs.create(asked())
+    world.passes(1)
+    world.instance("a")
+    volume = CurrentVolume("vol-1", "us-east-1a", 8)
+    world.records.fleet["count"] = replace(world.records.fleet["count"], volume=volume)
+    assert not world.jobs.describe("count-1").volume_is_for_a_person
+    world.records.fleet["count"] = replace(world.records.fleet["count"], kept=("vol-1",))
+    assert world.jobs.describe("count-1").volume_is_for_a_person
+
+
+@pytest.mark.parametrize("point", ["looked for by its token", "waits", "trains", "is done", "is over"])
+def test_to_describe_an_attempt_changes_nothing(world: World, point: str) -> None:
+    world.ec2.loses_answers = 1
+    with pytest.raises(AwsBusyError):
+        world.jobs.create(asked())
+    if point != "looked for by its token":
+        world.jobs.reconcile("count-1")
+    if point not in ("looked for by its token", "waits"):
+        world.instance("a")
+        world.jobs.reconcile("count-1")
+    if point in ("is done", "is over"):
+        world.passes(60)
+        world.report(state=FINISHED, exit_code=0)
+    if point == "is over":
+        world.jobs.reconcile("count-1")
+        world.ec2.known["fleet-1"] = replace(world.ec2.known["fleet-1"], state="deleted")
+        world.jobs.reconcile("count-1")
+    before = copy.deepcopy((world.ec2, world.records))
+    described = world.jobs.describe("count-1")
+    assert (world.ec2, world.records) == before
+    assert described is not None
+    assert described.status == {"is done": "Stopping", "is over": "Completed"}.get(point, "InProgress")
+    assert world.jobs.reconcile("count-1") == described
+    assert ((world.ec2, world.records) == before) == (point in ("waits", "trains", "is over"))
+
+
+def test_the_snapshots_of_a_move_are_on_the_bill(world: World) -> None:
+    world.jobs.create(asked())
+    world.storage_prices = StoragePrices(ebs_gp3=0.08, ebs_snapshot=0.073)
+    world.instance("a")
+    world.change_record(
+        volume=CurrentVolume(id="vol-1", zone="us-east-1a", size_gb=100),
+        snapshots=(StoredSnapshot(id="snap-2", gib=40, since=(NOON + timedelta(minutes=30)).timestamp()),),
+        snapshot_gib_hours=5.0,
+    )
+    world.passes(60)
+    world.report(state=FINISHED, exit_code=0, output_uri=MODEL)
+    world.jobs.reconcile("count-1")
+    world.ec2.known["fleet-1"] = replace(world.ec2.known["fleet-1"], state="deleted")
+    over = world.jobs.reconcile("count-1")
+    assert over is not None
+    assert over.charges is not None
+    assert over.charges.snapshot_gb_hours == pytest.approx(5 + 20)
+    assert over.charges.snapshot_usd == pytest.approx(25 * 0.073 / 730)
+
+
+@pytest.mark.parametrize(
+    ("known", "usd", "unknown"),
+    [
+        pytest.param(StoragePrices(ebs_gp3=0.0876), 0.012, (), id="by its size, its hours and its price"),
+        pytest.param(StoragePrices(), None, ("gp3 storage",), id="not guessed where the price is not known"),
+    ],
+)
+def test_the_volume_is_on_the_bill(
+    world: World, known: StoragePrices, usd: float | None, unknown: tuple[str, ...]
+) -> None:
+    world.jobs.create(asked())
+    world.storage_prices = known
+    world.instance("a")
+    world.change_record(volume=CurrentVolume(id="vol-1", zone="us-east-1a", size_gb=100))
+    world.passes(60)
+    world.report(state=FINISHED, exit_code=0, output_uri=MODEL)
+    world.jobs.reconcile("count-1")
+    world.ec2.known["fleet-1"] = replace(world.ec2.known["fleet-1"], state="deleted")
+    over = world.jobs.reconcile("count-1")
+    assert over is not None
+    assert over.charges is not None
+    assert over.charges.storage_gb_hours == pytest.approx(100)
+    assert over.charges.storage_usd == (None if usd is None else pytest.approx(usd))
+    assert over.charges.unknown == unknown
+
+
+def test_a_stop_is_written_for_the_instance_and_no_other_follows(world: World) -> None:
+    world.jobs.create(asked())
+    world.instance("a")
+    assert world.jobs.stop("count-1")
+    assert world.records.fleet["count"].stop_requested
+    assert world.ec2.known["fleet-1"].state == "deleted_running"
+
+
+def test_the_next_attempt_begins_on_the_same_volume_with_nothing_reported(world: World) -> None:
+    world.jobs.create(asked())
+    volume = CurrentVolume(id="vol-1", zone="us-east-1a", size_gb=100)
+    world.change_record(volume=volume, ended=True, stop_requested=True, setbacks=5)
+    world.report(state="failed", exit_code=1, script_failures=3, durable_step=70)
+    assert world.jobs.create(asked(attempt=2)) == "fleet-2"
+    record = world.records.fleet["count"]
+    assert record.volume is not None
+    assert (record.volume.id, world.records.todo["count"].attempt) == ("vol-1", 2)
+    assert (record.training.state, record.training.script_failures, record.training.durable_step) == ("waiting", 0, 70)
+    assert (record.ended, record.stop_requested, record.setbacks) == (False, False, 0)
+
+
+def test_instances_of_an_earlier_attempt_are_no_part_of_this_one(world: World) -> None:
+    world.instance("old", attempt=1)
+    world.jobs.create(asked(attempt=2))
+    job = world.jobs.reconcile("count-2")
+    assert job is not None
+    assert [entry.status for entry in job.transitions] == ["Starting"]
+
+
+def test_a_fleet_is_of_the_deployment_and_the_attempt_that_its_tags_say(world: World) -> None:
+    """Trap 13: EC2's events come for all that the account has, and carry no tags."""
+    owners = TaggedFleetOwners(world.ec2, deployment="spotkeep")
+    world.jobs.create(asked())
+    ours = world.ec2.known["fleet-1"]
+    world.ec2.known["fleet-web"] = replace(ours, id="fleet-web", tags={"Name": "web"})
+    world.ec2.known["fleet-staging"] = replace(ours, id="fleet-staging", tags=OURS | {"spotkeep:deployment": "staging"})
+    assert owners.jobs_of_fleets(["fleet-1", "fleet-web", "fleet-staging", "fleet-gone"]) == {"fleet-1": "count-1"}
+
+
+# The sweep
+
+
+@pytest.mark.parametrize(
+    ("run", "keeps"),
+    [
+        (head(RunState.TRAINING), True),
+        (head(RunState.FAILED), True),
+        (head(RunState.FAILED, when_done="delete"), True),
+        (head(RunState.FAILED, days_ago=8), False),
+        (head(RunState.COMPLETED, days_ago=6), True),
+        (head(RunState.COMPLETED, when_done="delete"), False),
+        (None, False),
+    ],
+)
+def test_a_volume_stays_by_the_jobs_rule_and_the_deployments(world: World, run: Run | None, *, keeps: bool) -> None:
+    world.jobs.create(asked())
+    record = replace(world.records.fleet["count"], ended=True)
+    assert keeps_volume(record, run, retention=WEEK, now=NOON) is keeps
+    assert keeps_volume(replace(record, ended=False), run, retention=WEEK, now=NOON)
+    for_ever = replace(WEEK, volumes=None)
+    asked_away = run is not None and run.request == {"volume": {"when_done": "delete"}} and not keeps
+    assert keeps_volume(record, run, retention=for_ever, now=NOON) is not asked_away
+
+
+@pytest.mark.parametrize(
+    ("run", "left"),
+    [
+        (head(RunState.TRAINING), False),
+        (head(RunState.COMPLETED), True),
+        (head(RunState.TRAINING, attempt=2), True),
+        (None, True),
+    ],
+)
+def test_a_fleet_that_no_live_run_has_is_orphaned(run: Run | None, *, left: bool) -> None:
+    fleet = Fleet(id="fleet-1", state="active", tags=OURS, created_at=NOON - timedelta(hours=2))
+    assert is_orphaned(fleet, run, now=NOON) is left
+    young = replace(fleet, created_at=NOON - timedelta(minutes=1))
+    assert is_orphaned(young, None, now=NOON) is False
+
+
+def test_the_sweep_deletes_what_is_orphaned_and_nothing_else(world: World) -> None:
+    """Trap 6: snapshots that nobody deletes; and never the volume that holds the data."""
+    world.jobs.create(asked())
+    world.instance("a")
+    current = CurrentVolume(id="vol-2", zone="us-east-1a", size_gb=1)
+    world.change_record(volume=current, operations=2, ended=True, kept=("vol-0",))
+    made = [
+        Stored(kind=VOLUME, id="vol-1", attached=False, tags=OURS | {"spotkeep:operation": "1"}),
+        Stored(kind=SNAPSHOT, id="snap-1", attached=False, tags=OURS | {"spotkeep:operation": "2"}),
+    ]
+    stays = [
+        Stored(kind=VOLUME, id="vol-0", attached=False, tags=OURS | {"spotkeep:operation": "1"}),
+        Stored(kind=VOLUME, id="vol-2", attached=False, tags=OURS | {"spotkeep:operation": "2"}),
+        Stored(kind=VOLUME, id="vol-own", attached=False, tags=OURS),
+        Stored(kind=VOLUME, id="vol-busy", attached=True, tags=OURS | {"spotkeep:operation": "1"}),
+        Stored(kind=VOLUME, id="vol-x", attached=False, tags=OURS | {"spotkeep:run": "x", "spotkeep:operation": "1"}),
+    ]
+    world.ec2.storage = [*made, *stays]
+    sweep = FleetSweep(
+        ec2=world.ec2, records=world.records, table=OneRun(head(RunState.STOPPED)),  # type: ignore[arg-type]
+        deployment="spotkeep", retention=WEEK, now=lambda: NOON,
+    )  # fmt: skip
+    swept = sweep.sweep()
+    assert (swept.deleted, swept.fleets, swept.failures) == (["vol-1", "snap-1"], ["fleet-1"], {})
+    assert world.ec2.storage == stays
+    assert world.ec2.terminated == ["i-a"]
+
+
+@pytest.mark.parametrize(
+    ("ended_ago", "found"),
+    [
+        pytest.param(timedelta(minutes=5), set(), id="the next sweep takes it"),
+        pytest.param(
+            timedelta(hours=1),
+            {(Kind.UNUSED_FLEET, "fleet-1", True), (Kind.UNUSED_STORAGE, "vol-1", True)},
+            id="a sweep that does not come is noticed",
+        ),
+    ],
+)
+def test_what_the_sweep_left_for_long_is_a_finding_and_looking_changes_nothing(
+    world: World, ended_ago: timedelta, found: set[tuple[Kind, str, bool]]
+) -> None:
+    world.jobs.create(asked())
+    current = CurrentVolume(id="vol-2", zone="us-east-1a", size_gb=1)
+    world.change_record(volume=current, operations=2, ended=True)
+    lies_about = Stored(kind=VOLUME, id="vol-1", attached=False, tags=OURS | {"spotkeep:operation": "1"})
+    world.ec2.storage = [lies_about]
+    run = head(RunState.STOPPED)
+    run = run.model_copy(update={"ended_at": NOON - ended_ago})
+    sweep = FleetSweep(
+        ec2=world.ec2, records=world.records, table=OneRun(run),  # type: ignore[arg-type]
+        deployment="spotkeep", retention=WEEK, now=lambda: NOON,
+    )  # fmt: skip
+    around = Surroundings(
+        table=OneRun(run), deployment="spotkeep", prices={}, s3_usd_per_gigabyte_month=lambda: None,  # type: ignore[arg-type]
+        schedule_group="spotkeep-pools", clock=lambda: NOON,
+    )  # fmt: skip
+    source = FleetOrphans(sweep, around)
+    findings = source.findings()
+    assert {(each.kind, each.subject, each.wrong) for each in findings} == found
+    assert all(each.rule is Rule.SWEEP and each.subject in each.mend for each in findings)
+    assert (world.ec2.storage, world.ec2.known["fleet-1"].state) == ([lies_about], "active")
+    for each in findings:
+        source.remove(each)
+    assert world.ec2.storage == ([] if found else [lies_about])
+
+
+def test_a_look_that_ec2_refuses_is_told(world: World) -> None:
+    def refuse(**_: Any) -> Any:
+        raise AwsRefusedError(operation="DescribeVolumes", code="UnauthorizedOperation", reason="not you")
+
+    world.ec2.stored = refuse  # type: ignore[method-assign]
+    sweep = FleetSweep(
+        ec2=world.ec2, records=world.records, table=OneRun(None),  # type: ignore[arg-type]
+        deployment="spotkeep", retention=WEEK, now=lambda: NOON,
+    )  # fmt: skip
+    with pytest.raises(AwsRefusedError):
+        list(sweep.orphaned(failed=lambda _what, _error: None))

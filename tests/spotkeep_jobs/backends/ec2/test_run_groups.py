@@ -1,0 +1,261 @@
+"""Several runs of one document: all of them or none, one live fleet each (I1), whoever dies wherever."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from spotkeep_jobs.backends.ec2.jobs import FleetJobs, NoFleets
+from spotkeep_jobs.backends.ec2.launch import FleetPlatform, launch_of
+from spotkeep_jobs.backends.sagemaker.request import JobPlatform
+from spotkeep_jobs.document.deployment import Deployment
+from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.limits import MAX_RUNS
+from spotkeep_jobs.document.validation import validate
+from spotkeep_jobs.errors import AwsBusyError, RequestRefusedError, SpotkeepJobsError
+from spotkeep_jobs.record.record import Run
+from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.record.states import EndReason, RunState
+from spotkeep_jobs.runs.launch import Fleets, Launched, Launcher
+from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES, complete_launch
+from spotkeep_jobs.runs.run_group import members_of
+from tests.models.dynamodb import InMemoryDynamoDb
+from tests.models.faults import client_error
+from tests.spotkeep_jobs.backends.ec2.world import NOON, FakeEc2, FakeRecords
+
+DEFAULTS = DeploymentDefaults(checkpoint_bucket="bucket", fleet_instance_types=("g5.xlarge",))
+DEPLOYMENT = Deployment(name="spotkeep", prices={})
+DOCUMENT = {"name": "seeds", "command": "python train.py", "backend": "ec2", "run": "seeds", "token": "token-1"}
+
+
+class ProcessDiedError(BaseException):
+    """The function's process ended here: no handler of the code under test may see it."""
+
+
+class Aws:
+    """EC2 and DynamoDB, with trouble on one call of the current invocation."""
+
+    def __init__(self) -> None:
+        self.now = NOON
+        self.ec2 = FakeEc2()
+        self.calls = 0
+        self.strike: tuple[int, bool, bool] | None = None
+        busy = AwsBusyError(operation="CreateFleet", code="RequestLimitExceeded", reason="slow down")
+        throttled = client_error("PutItem", "ThrottlingException")
+        dynamodb: Any = Troubled(InMemoryDynamoDb(), self, throttled)
+        self.table = RunTable(client=dynamodb, table_name="runs")
+        ec2: Any = Troubled(self.ec2, self, busy)
+        records: Any = Troubled(FakeRecords(), self, throttled)
+        self.jobs = FleetJobs(ec2=ec2, records=records, deployment="spotkeep", prices={}, now=lambda: self.now)
+        self.launcher = Launcher(
+            keep_bundle=lambda: None,
+            table=self.table,
+            jobs=NoFleets(),
+            platform=JobPlatform(
+                deployment="spotkeep",
+                checkpoint_bucket="bucket",
+                execution_role_arn="arn:aws:iam::123456789012:role/unused",
+                training_bundle_uri="s3://assets/0123.pyz",
+            ),
+            defaults=DEFAULTS,
+            prices={},
+            now=lambda: self.now,
+            sleep=lambda _seconds: None,
+            fleets=Fleets(
+                platform=FleetPlatform(launch_template_id="lt-1", subnets={"subnet-a": "us-east-1a"}), jobs=self.jobs
+            ),
+        )
+
+    def launch(self, **fields: Any) -> Launched:
+        return self.launcher.launch({**DOCUMENT, "runs": 3, **fields}, default_token="unused")
+
+    def reconcile(self) -> None:
+        """What the reconciler does with the runs that are being launched, once whoever launched them is over."""
+        self.now += LAUNCH_SETTLES
+        for run in list(self.table.in_flight()):
+            complete_launch(
+                run,
+                table=self.table,
+                jobs=NoFleets(),
+                fleets=self.jobs,
+                deployment=DEPLOYMENT,
+                keep_bundle=lambda: None,
+                now=lambda: self.now,
+            )
+
+    def recorded(self) -> list[Run]:
+        return [run for number in range(1, MAX_RUNS + 1) if (run := self.table.get(f"seeds-{number}")) is not None]
+
+
+class Troubled:
+    """Anything with methods, each call of which can be struck: before its effect or after, the process dying of it."""
+
+    def __init__(self, inner: object, aws: Aws, failure: Exception) -> None:
+        self._inner, self._aws, self._failure = inner, aws, failure
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        act = getattr(self._inner, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            at, after_effect, dies = self._aws.strike or (-1, False, False)
+            struck = self._aws.calls == at
+            self._aws.calls += 1
+            if struck and not after_effect:
+                raise ProcessDiedError if dies else self._failure
+            answer = act(*args, **kwargs)
+            if struck:
+                raise ProcessDiedError if dies else self._failure
+            return answer
+
+        return call
+
+
+@pytest.fixture
+def aws() -> Aws:
+    return Aws()
+
+
+def test_three_runs_have_an_id_a_record_a_checkpoint_prefix_a_fleet_and_a_number_each(aws: Aws) -> None:
+    launch = aws.launch()
+    assert [run.run for run in launch.runs] == ["seeds-1", "seeds-2", "seeds-3"]
+    assert len({run.checkpoint_uri for run in launch.runs}) == 3
+    assert [run.job_arn for run in launch.runs] == ["fleet-1", "fleet-2", "fleet-3"]
+    for number, run in enumerate(launch.runs, start=1):
+        attempt = aws.table.attempt(run.run, 1)
+        assert attempt is not None
+        assert attempt.job_request is not None
+        told = launch_of(attempt.job_request).instance_job.environment
+        assert (told["SPOTKEEP_RUN_INDEX"], told["SPOTKEEP_RUN_COUNT"]) == (str(number), "3")
+
+
+def test_the_first_are_on_demand_the_others_spot(aws: Aws) -> None:
+    launch = aws.launch(on_demand_base=1, max_price=0.5, max_wait="3d")
+    assert [run.capacity for run in launch.runs] == ["on-demand", "spot", "spot"]
+    assert [run.request.get("max_price") for run in launch.runs] == [None, 0.5, 0.5]
+    alone = aws.launcher.launch({**DOCUMENT, "run": "one", "token": "t2", "on_demand_base": 1}, default_token="x")
+    assert (alone.run.run, alone.run.capacity, alone.others) == ("one", "on-demand", ())
+
+
+def test_the_same_token_again_finds_all_and_launches_nothing(aws: Aws) -> None:
+    first = aws.launch()
+    again = aws.launch()
+    assert again.replayed
+    assert again.runs == first.runs
+    assert len(aws.ec2.known) == 3
+
+
+@pytest.mark.parametrize("runs", [1, 2, 4])
+def test_the_same_token_with_another_number_of_runs_is_refused(aws: Aws, runs: int) -> None:
+    aws.launch()
+    with pytest.raises(RequestRefusedError, match="they differ in runs"):
+        aws.launch(runs=runs)
+    assert len(aws.ec2.known) == 3
+
+
+def test_every_id_that_is_taken_is_named_and_nothing_is_launched(aws: Aws) -> None:
+    for taken in ("seeds-1", "seeds-3"):
+        aws.launcher.launch({**DOCUMENT, "run": taken, "token": taken}, default_token="x")
+    with pytest.raises(RequestRefusedError) as refused:
+        aws.launch(on_demand_base=4)
+    assert [problem.field for problem in refused.value.problems] == ["on_demand_base", "run", "run"]
+    with pytest.raises(RequestRefusedError, match="seeds-3"):
+        aws.launch()
+    assert [run.run for run in aws.recorded()] == ["seeds-1", "seeds-3"]
+
+
+def test_what_ec2_refuses_to_all_is_refused_whole(aws: Aws) -> None:
+    aws.ec2.refuses = True
+    with pytest.raises(RequestRefusedError) as refused:
+        aws.launch()
+    assert len(refused.value.problems) == 3
+    assert {run.end_reason for run in aws.recorded()} == {EndReason.LAUNCH_REFUSED}
+
+
+def test_what_ec2_refuses_to_one_is_told_beside_the_others(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    create = aws.ec2.create_fleet
+
+    def refuses_the_second(request: Any, /) -> str:
+        aws.ec2.refuses = len(aws.ec2.known) == 1 and not aws.ec2.refuses
+        return create(request)
+
+    monkeypatch.setattr(aws.ec2, "create_fleet", refuses_the_second)
+    launch = aws.launch()
+    assert [run.end_reason for run in launch.runs] == [None, EndReason.LAUNCH_REFUSED, None]
+    [warning] = [text for text in launch.warnings if "refused" in text]
+    assert warning.startswith("seeds-2 was refused by EC2")
+
+
+def test_one_is_stopped_and_resumed_with_its_own_number_and_the_others_go_on(aws: Aws) -> None:
+    aws.launch()
+    assert aws.launcher.stop("seeds-2").state is RunState.STOPPING
+    assert [run.state.ended for run in aws.recorded()] == [False] * 3
+    head = aws.table.get("seeds-3")
+    assert head is not None
+    assert head.group is not None
+    again = validate(head.request, defaults=DEFAULTS).accepted()
+    [member] = members_of(again)
+    assert member.request == again, "a run's own document asks for it alone"
+
+
+strikes = st.none() | st.tuples(st.integers(0, 60), st.booleans(), st.booleans())
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(trouble=st.lists(strikes, max_size=3), by_hand=st.booleans(), runs=st.integers(1, 4), base=st.integers(0, 4))
+def test_wherever_a_launch_is_cut_short_there_is_one_fleet_a_run_or_nothing_at_all(
+    trouble: list[tuple[int, bool, bool] | None], by_hand: bool, runs: int, base: int
+) -> None:
+    aws = Aws()
+    fields = {"runs": runs, "on_demand_base": min(base, runs)}
+    for strike in trouble:
+        aws.calls, aws.strike = 0, strike
+        # Whatever became of it, the invariant below must hold.
+        with contextlib.suppress(SpotkeepJobsError, ClientError, ProcessDiedError):
+            aws.launch(**fields)
+        aws.now += timedelta(minutes=1)
+        if strike is None:
+            assert all(aws.table.get(name) is not None for name in names_of(runs))
+    aws.strike = None
+    recorded = [run for name in names_of(runs) if (run := aws.table.get(name)) is not None]
+    assert len(recorded) in (0, runs), "all or none"
+    if by_hand:
+        launch = aws.launch(**fields)
+        assert len(launch.runs) == runs
+    else:
+        aws.reconcile()
+    recorded = [run for name in names_of(runs) if (run := aws.table.get(name)) is not None]
+    fleets = [run.job_arn for run in recorded]
+    assert None not in fleets
+    assert sorted(aws.ec2.known) == sorted(arn for arn in fleets if arn), "no fleet that no run knows, and none twice"
+    capacities = [run.capacity for run in recorded]
+    assert capacities == [
+        "on-demand" if number <= min(base, runs) else "spot" for number in range(1, len(recorded) + 1)
+    ]
+
+
+def names_of(runs: int) -> list[str]:
+    return ["seeds"] if runs == 1 else [f"seeds-{number}" for number in range(1, runs + 1)]
+
+
+@given(
+    runs=st.integers(1, MAX_RUNS),
+    base=st.integers(0, MAX_RUNS),
+    token=st.text("abcdef0123456789-", min_size=1, max_size=128),
+)
+def test_members_are_documents_that_are_accepted_alone(runs: int, base: int, token: str) -> None:
+    document = {**DOCUMENT, "runs": runs, "on_demand_base": min(base, runs), "token": token, "max_price": 1}
+    members = members_of(validate(document, defaults=DEFAULTS).accepted())
+    assert len(members) == runs
+    assert len({member.request.run for member in members}) == len({member.request.token for member in members}) == runs
+    assert members[0].request.token == token
+    assert sum(member.request.capacity == "on-demand" for member in members) == min(base, runs)
+    for member in members:
+        again = validate(member.request.as_document(), defaults=DEFAULTS).accepted()
+        assert again == member.request

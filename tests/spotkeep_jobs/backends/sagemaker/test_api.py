@@ -1,0 +1,271 @@
+"""SageMaker's seam on a real client: answers read into types, errors told apart, throttles retried."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse, HeadersDict
+from botocore.exceptions import EndpointConnectionError
+
+from spotkeep_jobs.backends.sagemaker.api import CREATE_ATTEMPTS, SageMakerTrainingJobs, client_config
+from spotkeep_jobs.errors import (
+    AwsBusyError,
+    AwsCallError,
+    AwsRefusedError,
+    TrainingJobNameTakenError,
+    TrainingJobNotFoundError,
+)
+
+if TYPE_CHECKING:
+    from mypy_boto3_sagemaker import SageMakerClient
+
+ARN = "arn:aws:sagemaker:us-east-1:123456789012:training-job/first-1"
+EPOCH = 1_795_219_200.0
+AT = datetime.fromtimestamp(EPOCH, tz=UTC)
+MINIMAL = {
+    "TrainingJobName": "first-1",
+    "TrainingJobArn": ARN,
+    "TrainingJobStatus": "InProgress",
+    "SecondaryStatus": "Starting",
+    "CreationTime": EPOCH,
+}
+REQUEST: dict[str, Any] = {
+    "TrainingJobName": "first-1",
+    "RoleArn": "arn:aws:iam::123456789012:role/execution",
+    "AlgorithmSpecification": {"TrainingImage": "image", "TrainingInputMode": "File"},
+    "OutputDataConfig": {"S3OutputPath": "s3://bucket/output/"},
+}
+
+
+class _Raw:
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    def stream(self) -> list[bytes]:
+        return [self._body]
+
+
+class Wire:
+    """What SageMaker answers, one entry a request; the last one for ever."""
+
+    def __init__(self, client: SageMakerClient) -> None:
+        self._answers: list[tuple[int, dict[str, Any]] | Exception] = []
+        self.requests: list[str] = []
+        self.bodies: list[dict[str, Any]] = []
+        client.meta.events.register("before-send.sagemaker", self._send)  # type: ignore[arg-type]
+
+    def answers(self, *answers: tuple[int, dict[str, Any]] | Exception) -> None:
+        self._answers = list(answers)
+
+    def _send(self, request: AWSPreparedRequest, **_: Any) -> AWSResponse:
+        target: Any = request.headers["X-Amz-Target"]
+        self.requests.append(target.decode())
+        self.bodies.append(json.loads(request.body or b"{}"))
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        status, document = answer
+        headers: Any = HeadersDict()
+        return AWSResponse(request.url, status, headers, _Raw(json.dumps(document).encode()))
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> SageMakerClient:
+    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _seconds: None)
+    return boto3.client("sagemaker", region_name="us-east-1", config=client_config())
+
+
+@pytest.fixture
+def wire(client: SageMakerClient) -> Wire:
+    return Wire(client)
+
+
+@pytest.fixture
+def jobs(client: SageMakerClient) -> SageMakerTrainingJobs:
+    return SageMakerTrainingJobs(client)
+
+
+def failure(code: str, message: str = "", *, status: int = 400) -> tuple[int, dict[str, Any]]:
+    return status, {"__type": code, "message": message}
+
+
+LOST = EndpointConnectionError(endpoint_url="https://api.sagemaker.us-east-1.amazonaws.com")
+NOT_FOUND = failure("ValidationException", "Requested resource not found.")
+CALLS: list[tuple[str, Callable[[SageMakerTrainingJobs], object], tuple[int, dict[str, Any]]]] = [
+    ("CreateTrainingJob", lambda jobs: jobs.create(REQUEST), (200, {"TrainingJobArn": ARN})),
+    ("DescribeTrainingJob", lambda jobs: jobs.describe("first-1"), (200, MINIMAL)),
+    ("Search", lambda jobs: list(jobs.search_in_progress("spotkeep")), (200, {"Results": [{"TrainingJob": MINIMAL}]})),
+    ("StopTrainingJob", lambda jobs: jobs.stop("first-1"), (200, {})),
+]
+every_call = pytest.mark.parametrize(("operation", "call", "success"), CALLS, ids=[name for name, _, _ in CALLS])
+
+
+def test_creates(wire: Wire, jobs: SageMakerTrainingJobs) -> None:
+    wire.answers((200, {"TrainingJobArn": ARN}))
+    assert jobs.create(REQUEST) == ARN
+
+
+def test_describes_all_that_the_tracker_needs(wire: Wire, jobs: SageMakerTrainingJobs) -> None:
+    wire.answers(
+        (
+            200,
+            MINIMAL
+            | {
+                "TrainingJobStatus": "Stopped",
+                "SecondaryStatus": "MaxWaitTimeExceeded",
+                "SecondaryStatusTransitions": [
+                    {"Status": "Starting", "StartTime": EPOCH, "EndTime": EPOCH + 5, "StatusMessage": "x"},
+                    {"Status": "Interrupted", "StartTime": EPOCH + 5},
+                ],
+                "TrainingStartTime": EPOCH,
+                "TrainingEndTime": EPOCH + 90,
+                "TrainingTimeInSeconds": 90,
+                "BillableTimeInSeconds": 30,
+                "FailureReason": "why",
+                "EnableManagedSpotTraining": True,
+                "ResourceConfig": {"InstanceCount": 2, "InstanceType": "ml.m5.large", "VolumeSizeInGB": 1},
+                "StoppingCondition": {"MaxRuntimeInSeconds": 60, "MaxWaitTimeInSeconds": 120},
+                "CheckpointConfig": {"S3Uri": "s3://c/"},
+                "OutputDataConfig": {"S3OutputPath": "s3://o/"},
+                "ModelArtifacts": {"S3ModelArtifacts": "s3://o/first-1/output/model.tar.gz"},
+                "Environment": {"SPOTKEEP_RUN": "first"},
+            },
+        )
+    )
+    job = jobs.describe("first-1")
+    assert job is not None
+    assert (job.status, job.secondary_status, job.ended, job.failure_reason) == (
+        "Stopped",
+        "MaxWaitTimeExceeded",
+        True,
+        "why",
+    )
+    assert (job.training_seconds, job.billable_seconds) == (90, 30)
+    assert (job.created_at, job.training_started_at) == (AT, AT)
+    assert (job.instance_type, job.instance_count) == ("ml.m5.large", 2)
+    assert job.model_uri == "s3://o/first-1/output/model.tar.gz"
+    assert job.environment == {"SPOTKEEP_RUN": "first"}
+    assert [(entry.status, entry.message) for entry in job.transitions] == [("Starting", "x"), ("Interrupted", "")]
+    assert job.transitions[1].ended_at is None
+
+
+def test_searches_the_jobs_of_a_deployment_that_are_in_progress_a_hundred_at_a_time(
+    wire: Wire, jobs: SageMakerTrainingJobs
+) -> None:
+    page = {"Results": [{"TrainingJob": MINIMAL}]}
+    wire.answers((200, page | {"NextToken": "more"}), (200, page))
+    assert [job.name for job in jobs.search_in_progress("ours")] == ["first-1", "first-1"]
+    asked = wire.bodies
+    wanted = {each["Name"]: each["Value"] for each in asked[0]["SearchExpression"]["Filters"]}
+    assert wanted == {"TrainingJobStatus": "InProgress", "Tags.spotkeep:deployment": "ours"}
+    assert (asked[0]["MaxResults"], asked[1]["NextToken"]) == (100, "more")
+
+
+def test_a_job_that_never_launched_has_no_seconds(wire: Wire, jobs: SageMakerTrainingJobs) -> None:
+    wire.answers((200, MINIMAL))
+    job = jobs.describe("first-1")
+    assert job is not None
+    assert (job.training_seconds, job.billable_seconds, job.ended) == (None, None, False)
+
+
+def test_the_instance_type_sagemaker_selected_counts(wire: Wire, jobs: SageMakerTrainingJobs) -> None:
+    resources = {"InstancePreferences": [{"InstanceType": "ml.g5.xlarge"}, {"InstanceType": "ml.g6.xlarge"}]}
+    wire.answers((200, MINIMAL | {"ResourceConfig": resources | {"SelectedInstanceType": "ml.g6.xlarge"}}))
+    job = jobs.describe("first-1")
+    assert job is not None
+    assert job.instance_type == "ml.g6.xlarge"
+
+
+def test_no_such_job_is_none_to_describe_and_an_error_to_stop(wire: Wire, jobs: SageMakerTrainingJobs) -> None:
+    wire.answers(NOT_FOUND)
+    assert jobs.describe("first-1") is None
+    with pytest.raises(TrainingJobNotFoundError):
+        jobs.stop("first-1")
+    wire.answers(failure("ResourceNotFound", "no"))
+    with pytest.raises(TrainingJobNotFoundError):
+        jobs.stop("first-1")
+
+
+def test_stopping_says_whether_there_was_something_to_stop(wire: Wire, jobs: SageMakerTrainingJobs) -> None:
+    wire.answers((200, {}))
+    assert jobs.stop("first-1") is True
+    words = "The request was rejected because the training job is in status Completed."
+    wire.answers(failure("ValidationException", words))
+    assert jobs.stop("first-1") is False
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("ResourceInUse", TrainingJobNameTakenError),
+        ("ResourceLimitExceeded", AwsRefusedError),
+        ("ValidationException", AwsRefusedError),
+        ("AccessDeniedException", AwsRefusedError),
+        ("ResourceNotFound", AwsRefusedError),
+    ],
+)
+def test_refusals_of_create_are_told_apart(
+    wire: Wire, jobs: SageMakerTrainingJobs, code: str, kind: type[AwsCallError]
+) -> None:
+    wire.answers(failure(code, "the words of AWS"))
+    with pytest.raises(kind) as caught:
+        jobs.create(REQUEST)
+    assert caught.value.code == code
+    assert caught.value.reason == "the words of AWS"
+    assert len(wire.requests) == 1
+
+
+def test_credentials_that_are_out_of_date_decide_nothing(wire: Wire, jobs: SageMakerTrainingJobs) -> None:
+    wire.answers(failure("ExpiredTokenException", "the security token is expired"))
+    with pytest.raises(AwsBusyError):
+        jobs.create(REQUEST)
+
+
+def test_a_request_the_client_itself_refuses_is_a_refusal(wire: Wire, jobs: SageMakerTrainingJobs) -> None:
+    with pytest.raises(AwsRefusedError) as caught:
+        jobs.create({"TrainingJobName": 5})
+    assert "RoleArn" in caught.value.reason
+    assert wire.requests == []
+
+
+@every_call
+@pytest.mark.parametrize(
+    "trouble",
+    [failure("ThrottlingException", "Rate exceeded"), failure("InternalFailure", status=500), LOST],
+    ids=["throttled", "server error", "connection lost"],
+)
+def test_every_call_is_retried(
+    wire: Wire,
+    jobs: SageMakerTrainingJobs,
+    operation: str,
+    call: Callable[[SageMakerTrainingJobs], object],
+    success: tuple[int, dict[str, Any]],
+    trouble: Any,
+) -> None:
+    wire.answers(*[trouble] * (CREATE_ATTEMPTS - 1), success)
+    assert call(jobs)
+    assert wire.requests == [f"SageMaker.{operation}"] * CREATE_ATTEMPTS
+
+
+@every_call
+@pytest.mark.parametrize(
+    "trouble", [failure("ThrottlingException", "Rate exceeded"), failure("X", status=503), LOST], ids=["t", "s", "c"]
+)
+def test_what_never_gets_through_is_busy_and_not_a_refusal(
+    wire: Wire,
+    jobs: SageMakerTrainingJobs,
+    operation: str,
+    call: Callable[[SageMakerTrainingJobs], object],
+    success: tuple[int, dict[str, Any]],
+    trouble: Any,
+) -> None:
+    wire.answers(trouble)
+    with pytest.raises(AwsBusyError) as caught:
+        call(jobs)
+    assert caught.value.operation == operation
+    assert len(wire.requests) == CREATE_ATTEMPTS

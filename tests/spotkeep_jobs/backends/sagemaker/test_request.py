@@ -1,0 +1,295 @@
+"""The CreateTrainingJob request: what SageMaker is told, checked against botocore's own model of the service."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import Any
+
+import botocore.session
+import botocore.validate
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spotkeep_jobs.backends.sagemaker.request import (
+    JobPlatform,
+    build_training_job_request,
+    following_launch_id,
+    has_local_disks,
+    is_same_launch,
+    job_name_for,
+    run_id_for,
+)
+from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.fallbacks import first_job
+from spotkeep_jobs.document.validation import validate
+
+KEY = "arn:aws:kms:us-east-1:123456789012:key/6a1f8a52-2f0c-4a3e-9f65-0f3f6f0f1b7e"
+PLATFORM = JobPlatform(
+    deployment="spotkeep",
+    checkpoint_bucket="checkpoints",
+    execution_role_arn="arn:aws:iam::123456789012:role/spotkeep-execution",
+    training_bundle_uri="s3://assets/0123abcd.pyz",
+)
+DEFAULTS = DeploymentDefaults(
+    image="123456789012.dkr.ecr.us-east-1.amazonaws.com/training:1",
+    instance_type="ml.m5.xlarge",
+    checkpoint_bucket="checkpoints",
+)
+
+
+@functools.cache
+def service_model() -> Any:
+    return botocore.session.get_session().get_service_model("sagemaker")
+
+
+def complaints_of_botocore(parameters: dict[str, Any]) -> str:
+    shape = service_model().operation_model("CreateTrainingJob").input_shape
+    report = botocore.validate.ParamValidator().validate(parameters, shape)
+    return str(report.generate_report())
+
+
+def built(*, platform: JobPlatform = PLATFORM, run: str = "first-1a2b3c4d", **fields: Any) -> dict[str, Any]:
+    document = {"name": "first", "command": "python train.py --epochs 3"} | fields
+    request = validate(document, defaults=DEFAULTS).accepted()
+    parameters = build_training_job_request(
+        request=request,
+        job=first_job(request, prices={}),
+        platform=platform,
+        run=run,
+        attempt=2,
+        launch_id="feedfacecafebeef",
+    )
+    assert complaints_of_botocore(parameters) == ""
+    return parameters
+
+
+def test_the_plainest_request() -> None:
+    assert built() == {
+        "TrainingJobName": "first-1a2b3c4d-2",
+        "RoleArn": PLATFORM.execution_role_arn,
+        "AlgorithmSpecification": {
+            "TrainingImage": DEFAULTS.image,
+            "TrainingInputMode": "File",
+            "ContainerEntrypoint": ["python3", "/opt/ml/input/data/spotkeep/0123abcd.pyz", "run"],
+            "ContainerArguments": ["--", "python", "train.py", "--epochs", "3"],
+        },
+        "HyperParameters": {},
+        "Environment": {
+            "SPOTKEEP_RUN": "first-1a2b3c4d",
+            "SPOTKEEP_ATTEMPT": "2",
+            "SPOTKEEP_LAUNCH": "feedfacecafebeef",
+        },
+        "InputDataConfig": [
+            {
+                "ChannelName": "spotkeep",
+                "InputMode": "File",
+                "DataSource": {
+                    "S3DataSource": {
+                        "S3DataType": "S3Prefix",
+                        "S3Uri": "s3://assets/0123abcd.pyz",
+                        "S3DataDistributionType": "FullyReplicated",
+                    }
+                },
+            }
+        ],
+        "OutputDataConfig": {"S3OutputPath": "s3://checkpoints/runs/first-1a2b3c4d/output/"},
+        "ResourceConfig": {"InstanceType": "ml.m5.xlarge", "InstanceCount": 1, "VolumeSizeInGB": 30},
+        "StoppingCondition": {"MaxRuntimeInSeconds": 86_400, "MaxWaitTimeInSeconds": 172_800},
+        "EnableManagedSpotTraining": True,
+        "CheckpointConfig": {
+            "S3Uri": "s3://checkpoints/runs/first-1a2b3c4d/checkpoints/",
+            "LocalPath": "/opt/ml/checkpoints",
+        },
+        "Tags": [
+            {"Key": "spotkeep:deployment", "Value": "spotkeep"},
+            {"Key": "spotkeep:run", "Value": "first-1a2b3c4d"},
+            {"Key": "spotkeep:attempt", "Value": "2"},
+        ],
+    }
+
+
+def test_on_demand_has_no_wait_and_may_keep_its_instances() -> None:
+    parameters = built(capacity="on-demand", keep_alive="10m")
+    assert "EnableManagedSpotTraining" not in parameters
+    assert parameters["StoppingCondition"] == {"MaxRuntimeInSeconds": 86_400}
+    assert parameters["ResourceConfig"]["KeepAlivePeriodInSeconds"] == 600
+
+
+def test_several_types_on_demand_are_preferences_with_one_count_for_the_job() -> None:
+    parameters = built(capacity="on-demand", instance_types=["ml.g5.xlarge", "ml.g6.xlarge"], instance_count=2)
+    assert "EnableManagedSpotTraining" not in parameters  # Excluded by the preferences, whatever it says.
+    resources = parameters["ResourceConfig"]
+    assert resources["InstancePreferences"] == [{"InstanceType": "ml.g5.xlarge"}, {"InstanceType": "ml.g6.xlarge"}]
+    assert resources["InstanceCount"] == 2
+    assert "InstanceType" not in resources
+
+
+def test_the_checkpoint_prefix_does_not_change_with_the_attempt_or_the_job_name() -> None:
+    assert built(checkpoint_prefix="s3://checkpoints/runs/old/checkpoints")["CheckpointConfig"]["S3Uri"] == (
+        "s3://checkpoints/runs/old/checkpoints/"
+    )
+
+
+def test_without_checkpoints_nothing_is_synchronised() -> None:
+    assert "CheckpointConfig" not in built(checkpoints=False, max_run="30m")
+
+
+def test_an_archive_is_a_channel_and_a_commit_is_in_the_environment() -> None:
+    pinned = {"uri": "s3://code/a.tar.gz", "sha256": "b" * 64}
+    archive = built(source=pinned, channels={"train": {"uri": "s3://data/x", "input_mode": "FastFile"}})
+    assert [(channel["ChannelName"], channel["InputMode"]) for channel in archive["InputDataConfig"]] == [
+        ("spotkeep", "File"),
+        ("source", "File"),
+        ("train", "FastFile"),
+    ]
+    assert archive["InputDataConfig"][1]["DataSource"]["S3DataSource"]["S3Uri"] == "s3://code/a.tar.gz"
+    assert archive["Environment"]["SPOTKEEP_SOURCE_SHA256"] == "b" * 64
+    commit = built(source={"git": "https://example.com/a.git", "commit": "a" * 40})
+    assert [channel["ChannelName"] for channel in commit["InputDataConfig"]] == ["spotkeep"]
+    assert commit["Environment"]["SPOTKEEP_SOURCE_GIT_URL"] == "https://example.com/a.git"
+    assert commit["Environment"]["SPOTKEEP_SOURCE_GIT_COMMIT"] == "a" * 40
+
+
+def test_hyperparameters_and_variables_are_text() -> None:
+    parameters = built(hyperparameters={"lr": 0.1, "amp": True, "epochs": 3}, environment={"OMP_NUM_THREADS": 4})
+    assert parameters["HyperParameters"] == {"lr": "0.1", "amp": "true", "epochs": "3"}
+    assert parameters["Environment"]["OMP_NUM_THREADS"] == "4"
+
+
+def test_a_job_that_wants_no_arguments_tells_the_runner() -> None:
+    usual, without = (built(**fields)["AlgorithmSpecification"] for fields in ({}, {"arguments": "none"}))
+    assert without["ContainerEntrypoint"] == [*usual["ContainerEntrypoint"], "--arguments", "none"]
+    assert without["ContainerArguments"] == usual["ContainerArguments"]
+
+
+def test_owner_and_tags_of_the_user_are_tags_of_the_job() -> None:
+    tags = {tag["Key"]: tag["Value"] for tag in built(owner="ada@example.com", tags={"team": "vision"})["Tags"]}
+    assert tags["team"] == "vision"
+    assert tags["spotkeep:owner"] == "ada@example.com"
+
+
+def test_the_deployments_key_and_network_are_used() -> None:
+    platform = JobPlatform(
+        **(vars(PLATFORM) | {"volume_kms_key_arn": KEY, "subnet_ids": ("subnet-1",), "security_group_ids": ("sg-1",)})
+    )
+    parameters = built(platform=platform)
+    assert parameters["ResourceConfig"]["VolumeKmsKeyId"] == KEY
+    assert parameters["OutputDataConfig"]["KmsKeyId"] == KEY
+    assert parameters["VpcConfig"] == {"Subnets": ["subnet-1"], "SecurityGroupIds": ["sg-1"]}
+    with_disks = built(platform=platform, instance_type="ml.g5.xlarge")
+    assert "VolumeKmsKeyId" not in with_disks["ResourceConfig"]
+    assert with_disks["OutputDataConfig"]["KmsKeyId"] == KEY
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "expected"),
+    [
+        ("ml.m5.xlarge", False),
+        ("ml.c6i.large", False),
+        ("ml.p3.2xlarge", False),
+        ("ml.m7i-flex.large", False),
+        ("ml.r5.large", False),
+        ("ml.t3.medium", False),
+        ("ml.g4dn.xlarge", True),
+        ("ml.p3dn.24xlarge", True),
+        ("ml.p4d.24xlarge", True),
+        ("ml.p4de.24xlarge", True),
+        ("ml.p5.48xlarge", True),
+        ("ml.p6-b200.48xlarge", True),
+        ("ml.p6e-gb200.36xlarge", True),
+        ("ml.g5.xlarge", True),
+        ("ml.g6e.xlarge", True),
+        ("ml.g7e.2xlarge", True),
+        ("ml.r5d.large", True),
+        ("ml.trn1.2xlarge", True),
+    ],
+)
+def test_types_with_local_disks_are_known(instance_type: str, expected: bool) -> None:
+    assert has_local_disks(instance_type) is expected
+
+
+def test_names_are_deterministic() -> None:
+    assert run_id_for(name="a", token="t") == run_id_for(name="a", token="t")
+    assert run_id_for(name="a", token="t") != run_id_for(name="a", token="u")
+    assert job_name_for(run="a-1", attempt=3) == "a-1-3"
+
+
+def test_the_launch_that_follows_one_has_an_id_of_its_own_that_all_agree_on() -> None:
+    first = "0123456789abcdef" * 2
+    second = following_launch_id(first, attempt=2)
+    assert second == following_launch_id(first, attempt=2)
+    assert len({first, second, following_launch_id(first, attempt=3), following_launch_id(second, attempt=3)}) == 4
+    assert len(second) == len(first)
+
+
+def test_a_job_is_known_by_the_id_of_its_launch() -> None:
+    ours = built()
+    assert is_same_launch(environment=ours["Environment"] | {"ADDED": "by SageMaker"}, parameters=ours)
+    assert not is_same_launch(environment={}, parameters=ours)
+    assert not is_same_launch(environment=ours["Environment"] | {"SPOTKEEP_LAUNCH": "other"}, parameters=ours)
+
+
+# Whatever is accepted, SageMaker's model accepts
+
+names = st.from_regex(r"[a-zA-Z0-9](-?[a-zA-Z0-9]){0,10}", fullmatch=True)
+words = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Zl", "Zp")), max_size=300)
+texts = st.dictionaries(st.text(max_size=260), st.text(max_size=260) | st.integers() | st.floats() | st.booleans())
+documents = st.fixed_dictionaries(
+    {"name": names, "command": st.lists(words, min_size=1, max_size=105) | words},
+    optional={
+        "run": names,
+        "capacity": st.sampled_from(["spot", "on-demand"]),
+        "instance_types": st.lists(st.sampled_from(["ml.g5.xlarge", "ml.m5.large", "ml.p4d.24xlarge"]), max_size=4),
+        "instance_count": st.integers(-1, 25),
+        "volume_size_gb": st.integers(0, 20_000),
+        "max_run": st.integers(0, 3_000_000) | st.sampled_from(["1h", "90m", "28d"]),
+        "max_wait": st.integers(0, 3_000_000),
+        "keep_alive": st.integers(0, 4_000),
+        "hyperparameters": texts,
+        "environment": st.dictionaries(st.from_regex(r"[A-Za-z_]\w{0,9}", fullmatch=True), st.text() | st.integers()),
+        "tags": st.dictionaries(words, words, max_size=50),
+        "channels": st.dictionaries(
+            st.from_regex(r"[A-Za-z0-9._-]{1,65}", fullmatch=True),
+            st.from_regex(r"s3://[a-z0-9-]{3,20}/[a-z/]{0,20}", fullmatch=True),
+            max_size=21,
+        ),
+        "source": st.sampled_from(["s3://code/a.zip", {"git": "https://example.com/a.git", "commit": "0" * 40}]),
+        "checkpoints": st.booleans(),
+        "checkpoint_prefix": st.from_regex(r"s3://[a-z0-9-]{3,20}/[a-z/]{0,20}", fullmatch=True),
+        "owner": words,
+    },
+)
+
+
+@given(document=documents, with_key=st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_any_accepted_document_builds_a_request_botocore_accepts(document: dict[str, Any], with_key: bool) -> None:
+    validation = validate(document, defaults=DEFAULTS)
+    if validation.request is None:
+        assert validation.problems
+        return
+    platform = JobPlatform(**(vars(PLATFORM) | {"volume_kms_key_arn": KEY if with_key else None}))
+    parameters = build_training_job_request(
+        request=validation.request,
+        job=first_job(validation.request, prices={}),
+        platform=platform,
+        run="r" * 52,
+        attempt=1,
+        launch_id="0" * 16,
+    )
+    assert complaints_of_botocore(parameters) == ""
+    assert len(parameters["TrainingJobName"]) <= 63
+    assert len(parameters["InputDataConfig"]) <= 20
+    assert len(parameters["Tags"]) <= 50
+    assert len(parameters["Environment"]) <= 100
+    assert max(map(len, parameters["HyperParameters"].values()), default=0) <= 256
+    stopping = parameters["StoppingCondition"]
+    assert stopping.get("MaxWaitTimeInSeconds", stopping["MaxRuntimeInSeconds"] + 1) > stopping["MaxRuntimeInSeconds"]
+
+
+def test_a_team_with_a_role_of_its_own_works_with_that() -> None:
+    platform = replace(PLATFORM, team_role_arns={"vision": "arn:aws:iam::123456789012:role/vision"})
+    assert built(platform=platform, team="vision")["RoleArn"] == "arn:aws:iam::123456789012:role/vision"
+    assert built(platform=platform)["RoleArn"] == PLATFORM.execution_role_arn

@@ -1,0 +1,241 @@
+"""Where a run looks for capacity next: each ending, each bound, and what never happens whatever the history."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.fallbacks import Fallback, NextJob, fallbacks_of, first_job
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.validation import validate
+from spotkeep_jobs.record.record import Attempt, JobUsage
+from spotkeep_jobs.record.states import EndReason
+from spotkeep_jobs.runs.next_job import NoMoreJobs, next_job
+
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+PRICES = {"ml.g5.xlarge": 1.408, "ml.g5.2xlarge": 1.515}
+DEFAULTS = DeploymentDefaults(image="image", instance_type="ml.g5.xlarge", checkpoint_bucket="b", prices=PRICES)
+TWO_TYPES = ["ml.g5.xlarge", "ml.g5.2xlarge"]
+NO_CAPACITY = [EndReason.CAPACITY, EndReason.MAX_WAIT_EXCEEDED, EndReason.QUOTA]
+
+
+def asked(**fields: Any) -> JobRequest:
+    return validate({"name": "first", "command": "python train.py"} | fields, defaults=DEFAULTS).accepted()
+
+
+def ended(
+    reason: EndReason, *, number: int = 1, fallback: int = 0, trained: float = 0.0, billed: float = 0.0
+) -> Attempt:
+    return Attempt(
+        run="first",
+        attempt=number,
+        fallback=fallback,
+        end_reason=reason,
+        job_name=f"first-{number}",
+        job_arn="arn",
+        capacity="spot",
+        instance_type="ml.g5.xlarge",
+        created_at=NOON,
+        usage=JobUsage(
+            instance_count=1, billable_seconds=billed, training_seconds=trained, waited_seconds=0.0,
+            redone_steps=0, redone_seconds=0.0, restart_overhead_seconds=0.0,
+        ),
+    )  # fmt: skip
+
+
+def after(request: JobRequest, *attempts: Attempt) -> NextJob | NoMoreJobs:
+    return next_job(request=request, attempts=attempts, prices=PRICES)
+
+
+def the_next(request: JobRequest, *attempts: Attempt) -> NextJob:
+    found = after(request, *attempts)
+    assert isinstance(found, NextJob)
+    return found
+
+
+def the_end(request: JobRequest, *attempts: Attempt) -> str | None:
+    found = after(request, *attempts)
+    assert isinstance(found, NoMoreJobs)
+    return found.because
+
+
+class TestRungs:
+    def test_auto_is_spot_with_each_type_then_on_demand_with_any(self) -> None:
+        assert fallbacks_of(asked(capacity="auto", instance_types=TWO_TYPES, longest_wait="30m")) == (
+            Fallback(capacity="spot", instance_types=("ml.g5.xlarge",), longest_wait_seconds=1_800),
+            Fallback(capacity="spot", instance_types=("ml.g5.2xlarge",), longest_wait_seconds=1_800),
+            Fallback(capacity="on-demand", instance_types=tuple(TWO_TYPES), longest_wait_seconds=1_800),
+        )
+
+    def test_spot_only_leaves_on_demand_out(self) -> None:
+        fallbacks = fallbacks_of(asked(capacity="auto", instance_types=TWO_TYPES, spot_only=True))
+        assert [fallback.capacity for fallback in fallbacks] == ["spot", "spot"]
+
+    def test_a_ladder_is_taken_as_written_a_spot_rung_with_several_types_one_after_the_other(self) -> None:
+        ladder = [
+            {"instance_types": TWO_TYPES, "longest_wait": "10m"},
+            {"capacity": "on-demand", "instance_type": "ml.g5.2xlarge"},
+        ]
+        request = asked(ladder=ladder)
+        assert request.capacity == "auto"
+        assert [(str(fallback), fallback.longest_wait_seconds) for fallback in fallbacks_of(request)] == [
+            ("spot ml.g5.xlarge", 600),
+            ("spot ml.g5.2xlarge", 600),
+            ("on-demand ml.g5.2xlarge", 3_600),
+        ]
+
+    def test_without_a_ladder_there_is_one_rung_and_awss_own_limit_ends_its_wait(self) -> None:
+        assert fallbacks_of(asked()) == (Fallback(capacity="spot", instance_types=("ml.g5.xlarge",)),)
+
+    def test_reading_the_recorded_document_gives_the_same_fallbacks(self) -> None:
+        request = asked(
+            ladder=[{"instance_types": TWO_TYPES}, {"capacity": "on-demand", "instance_type": TWO_TYPES[1]}]
+        )
+        assert fallbacks_of(JobRequest.model_validate(request.as_document())) == fallbacks_of(request)
+
+
+class TestWhatFollows:
+    @pytest.mark.parametrize("reason", NO_CAPACITY)
+    def test_no_capacity_is_answered_by_the_next_fallback(self, reason: EndReason) -> None:
+        job = the_next(asked(capacity="auto", instance_types=TWO_TYPES), ended(reason))
+        assert (job.position, str(job.fallback)) == (1, "spot ml.g5.2xlarge")
+        assert "for spot ml.g5.xlarge" in job.because
+
+    @pytest.mark.parametrize("reason", NO_CAPACITY)
+    def test_below_the_last_rung_there_is_nothing(self, reason: EndReason) -> None:
+        assert "no fallback below on-demand" in str(the_end(asked(capacity="auto"), ended(reason, fallback=1)))
+
+    @pytest.mark.parametrize("reason", [*NO_CAPACITY, EndReason.SCRIPT_FAILED, EndReason.MAX_RUNTIME_EXCEEDED])
+    def test_a_plain_spot_run_ends_as_it_always_did(self, reason: EndReason) -> None:
+        assert the_end(asked(), ended(reason)) is None
+
+    @pytest.mark.parametrize(
+        "reason",
+        [
+            EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.INPUT_ERROR, EndReason.PLATFORM_ERROR,
+            EndReason.JOB_VANISHED, EndReason.LAUNCH_REFUSED,
+        ],
+    )  # fmt: skip
+    def test_no_rung_mends_these(self, reason: EndReason) -> None:
+        assert the_end(asked(capacity="auto", script_retries=3, max_total_run="9d"), ended(reason)) is None
+
+    def test_a_script_has_a_budget_of_its_own_and_stays_on_its_fallback(self) -> None:
+        request = asked(capacity="auto", script_retries=1)
+        waited = ended(EndReason.MAX_WAIT_EXCEEDED)
+        failed = ended(EndReason.SCRIPT_FAILED, number=2, fallback=1)
+        assert the_next(request, waited, failed).position == 1
+        again = ended(EndReason.SCRIPT_FAILED, number=3, fallback=1)
+        assert the_end(request, waited, failed, again) == "the script has failed 2 times (script_retries)"
+        assert the_end(asked(capacity="auto"), failed) is None
+
+    def test_a_long_run_goes_on_after_a_jobs_time_limit(self) -> None:
+        request = asked(max_run="1d", max_total_run="60h")
+        first = ended(EndReason.MAX_RUNTIME_EXCEEDED, trained=86_400)
+        assert the_next(request, first).max_run_seconds == 86_400
+        second = ended(EndReason.MAX_RUNTIME_EXCEEDED, number=2, trained=86_400)
+        assert the_next(request, first, second).max_run_seconds == 60 * 3_600 - 2 * 86_400
+        third = ended(EndReason.MAX_RUNTIME_EXCEEDED, number=3, trained=12 * 3_600)
+        assert the_end(request, first, second, third) == "the run has trained the 2d12h it may"
+
+
+class TestDeadline:
+    """With a deadline the policy decides when a run goes on demand, and work done twice does not end it."""
+
+    REQUEST: ClassVar[dict[str, Any]] = {"instance_types": TWO_TYPES, "deadline": "60h", "longest_wait": "30m"}
+
+    def test_the_last_spot_rung_waits_as_long_as_the_policy_says(self) -> None:
+        assert [(str(fallback), fallback.longest_wait_seconds) for fallback in fallbacks_of(asked(**self.REQUEST))] == [
+            ("spot ml.g5.xlarge", 1_800),
+            ("spot ml.g5.2xlarge", None),
+            ("on-demand ml.g5.xlarge or ml.g5.2xlarge", None),
+        ]
+
+    def test_leaving_spot_leads_to_on_demand_past_the_other_spot_fallbacks(self) -> None:
+        left = ended(EndReason.DEADLINE).model_copy(update={"left_spot_because": "2.0 h to spare"})
+        job = the_next(asked(**self.REQUEST), left)
+        assert (job.position, job.fallback.capacity, job.because) == (2, "on-demand", "2.0 h to spare")
+
+    def test_a_launch_without_time_for_spot_begins_on_demand(self) -> None:
+        job = first_job(asked(**self.REQUEST), prices=PRICES, on_demand_because="no time")
+        assert (job.position, job.fallback.capacity, job.because) == (2, "on-demand", "no time")
+
+    def test_the_run_may_train_until_then_whatever_was_done_twice(self) -> None:
+        request, deadline_at = asked(**self.REQUEST, max_run="24h"), NOON + timedelta(hours=60)
+        trained = ended(EndReason.MAX_RUNTIME_EXCEEDED, trained=86_400).model_copy(update={"ended_at": NOON})
+        job = next_job(request=request, attempts=[trained], prices=PRICES, deadline_at=deadline_at)
+        assert isinstance(job, NextJob)
+        assert (job.max_run_seconds, job.because) == (86_400, "the run has trained 1d")
+        late = trained.model_copy(update={"ended_at": deadline_at})
+        end = next_job(request=request, attempts=[late], prices=PRICES, deadline_at=deadline_at)
+        assert end == NoMoreJobs(because="its deadline has passed")
+
+
+class TestBounds:
+    def test_attempts(self) -> None:
+        request = asked(capacity="auto", max_attempts=1)
+        assert the_end(request, ended(EndReason.CAPACITY)) == "the run has had its 1 jobs (max_attempts)"
+
+    def test_cost_cuts_the_first_job(self) -> None:
+        assert first_job(asked(max_cost=1.408, max_run="5h"), prices=PRICES).max_run_seconds == 3_600
+
+    def test_cost_pays_for_the_warm_pool_too(self) -> None:
+        request = asked(max_cost=1.408, max_run="5h", capacity="on-demand", keep_alive="10m")
+        assert first_job(request, prices=PRICES).max_run_seconds == 3_000
+
+    def test_cost_leaves_what_a_spot_job_saved_to_the_next(self) -> None:
+        request = asked(max_cost=1.408, max_run="5h")
+        cheap = ended(EndReason.MAX_RUNTIME_EXCEEDED, trained=3_600, billed=1_080)
+        assert the_next(request, cheap).max_run_seconds == 3_600 - 1_080
+
+    def test_cost_ends_the_run_when_it_is_spent(self) -> None:
+        request = asked(capacity="auto", max_cost=1.408, max_run="5h")
+        dear = ended(EndReason.CAPACITY, trained=3_590, billed=3_590)
+        assert "cost 1.40 of the 1.41 USD" in str(the_end(request, dear))
+
+    def test_a_cost_that_is_not_known_is_not_guessed(self) -> None:
+        request = asked(capacity="auto", max_cost=10)
+        found = next_job(request=request, attempts=[ended(EndReason.CAPACITY, billed=5)], prices={})
+        assert isinstance(found, NoMoreJobs)
+        assert "not known" in str(found.because)
+
+    @given(
+        reasons=st.lists(st.sampled_from(list(EndReason)), min_size=1, max_size=40),
+        billed=st.floats(0, 4_000),
+        max_cost=st.none() | st.floats(0.1, 20),
+        max_attempts=st.integers(1, 12),
+        retries=st.integers(0, 3),
+        spot_only=st.booleans(),
+    )
+    def test_whatever_happens_the_bounds_hold(
+        self, reasons: list[EndReason], billed: float, max_cost: float | None, max_attempts: int, retries: int,
+        spot_only: bool,
+    ) -> None:  # fmt: skip
+        request = asked(
+            capacity="auto", instance_types=TWO_TYPES, max_cost=max_cost, max_attempts=max_attempts,
+            script_retries=retries, spot_only=spot_only, max_run="1h", max_total_run="10h",
+        )  # fmt: skip
+        job: NextJob | NoMoreJobs = first_job(request, prices=PRICES)
+        attempts: list[Attempt] = []
+        for reason in reasons:
+            if isinstance(job, NoMoreJobs):
+                break
+            assert not (spot_only and job.fallback.capacity == "on-demand")
+            assert attempts == [] or job.position >= attempts[-1].fallback
+            used = min(billed, job.max_run_seconds)
+            attempts.append(
+                ended(reason, number=len(attempts) + 1, fallback=job.position, trained=used, billed=used).model_copy(
+                    update={"instance_type": job.fallback.instance_types[-1]}
+                )
+            )
+            job = next_job(request=request, attempts=attempts, prices=PRICES)
+        assert len(attempts) <= max_attempts
+        assert sum(each.end_reason is EndReason.SCRIPT_FAILED for each in attempts) <= retries + 1
+        spent = sum((each.usage.billable_seconds or 0) * PRICES[each.instance_type] / 3_600
+                    for each in attempts if each.usage)  # fmt: skip
+        # The first job lasts a second at least.
+        assert max_cost is None or spent <= max_cost + 0.001

@@ -1,0 +1,627 @@
+"""What a job document may hold, and that every problem of one is named at once (I7)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.reading import MAX_PROBLEMS
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.document.validation import Validation, validate
+from spotkeep_jobs.errors import RequestRefusedError
+from spotkeep_jobs.record.states import NotificationKind
+
+DEFAULTS = DeploymentDefaults(
+    image="123456789012.dkr.ecr.us-east-1.amazonaws.com/training:1",
+    instance_type="ml.m5.xlarge",
+    checkpoint_bucket="checkpoints",
+)
+MINIMAL: dict[str, Any] = {"name": "first", "command": "python train.py"}
+
+
+def judged(**fields: Any) -> Validation:
+    return validate(MINIMAL | fields, defaults=DEFAULTS)
+
+
+def problem_fields(validation: Validation) -> list[str]:
+    return [problem.field for problem in validation.problems]
+
+
+def the_problem(**fields: Any) -> tuple[str, str]:
+    """The field and the whole text of the only problem."""
+    validation = judged(**fields)
+    assert validation.request is None
+    [problem] = validation.problems
+    return problem.field, str(problem)
+
+
+# Defaults
+
+
+def test_a_name_and_a_command_are_enough() -> None:
+    request = judged().accepted()
+    assert request.command == ("python", "train.py")
+    assert request.capacity == "spot"
+    assert request.image == DEFAULTS.image
+    assert request.types == ("ml.m5.xlarge",)
+    assert (request.instance_count, request.volume_size_gb) == (1, 30)
+    assert (request.max_run, request.max_wait, request.keep_alive) == (86_400, 172_800, 0)
+    assert request.checkpoints is True
+    assert [str(kind) for kind in request.notify] == [
+        "completed",
+        "failed",
+        "stopped",
+        "log-refused",
+        "pool-expiring",
+        "pool-expired",
+    ]
+
+
+def test_whatever_is_told_can_be_chosen() -> None:
+    words = [
+        "completed", "failed", "stopped", "interrupted", "resumed", "waiting-too-long", "next-fallback", "on-demand",
+        "log-refused", "pool-expiring", "pool-expired", "checkpoint-stale", "budget-near",
+    ]  # fmt: skip
+    assert [str(kind) for kind in judged(notify=words).accepted().notify] == words
+    assert set(words) == set(NotificationKind)
+
+
+@pytest.mark.parametrize("field", ["waiting_too_long", "checkpoint_stale"])
+def test_what_is_long_for_a_notification_is_a_duration_from_five_minutes_on(field: str) -> None:
+    assert getattr(judged(**{field: "45m"}).accepted(), field) == 2_700
+    assert getattr(judged().accepted(), field) is None
+    assert problem_fields(judged(**{field: "4m"})) == [field]
+
+
+def test_the_account_limit_lowers_the_default_of_max_run_but_not_a_wish() -> None:
+    limited = DeploymentDefaults(image="i", instance_type="ml.m5.large", max_run_limit_seconds=7_200)
+    assert validate(MINIMAL, defaults=limited).accepted().max_run == 7_200
+    [problem] = validate(MINIMAL | {"max_run": "3h"}, defaults=limited).problems
+    assert problem.field == "max_run"
+    assert "2h" in problem.problem
+
+
+def test_on_demand_has_no_wait() -> None:
+    assert judged(capacity="on-demand").accepted().max_wait is None
+
+
+def test_what_has_no_default_in_the_deployment_is_asked_for() -> None:
+    assert problem_fields(validate(MINIMAL)) == ["image", "instance_types"]
+
+
+@pytest.mark.parametrize("fields", [{"run": None}, {"max_wait": None, "channels": None}])
+def test_an_empty_field_of_a_yaml_file_counts_as_left_out(fields: dict[str, Any]) -> None:
+    assert judged(**fields).accepted() == judged().accepted()
+
+
+# Every listed refusal, with both ways out where there are two
+
+
+def test_spot_with_keep_alive_is_refused_and_names_both_choices() -> None:
+    field, text = the_problem(keep_alive="30m")
+    assert field == "keep_alive"
+    assert "keep spot and remove keep_alive" in text
+    assert "choose capacity: on-demand" in text
+    assert judged(keep_alive="30m", capacity="on-demand").accepted().keep_alive == 1_800
+
+
+@pytest.mark.parametrize("max_wait", ["1h", "2h"])
+def test_max_wait_must_be_above_max_run_on_spot(max_wait: str) -> None:
+    field, text = the_problem(max_run="2h", max_wait=max_wait)
+    assert field == "max_wait"
+    assert "not above max_run (2h)" in text
+    assert judged(max_run="2h", max_wait=7_201).accepted().max_wait == 7_201
+
+
+def test_max_wait_without_spot_is_refused() -> None:
+    field, text = the_problem(capacity="on-demand", max_wait="2d")
+    assert field == "max_wait"
+    assert "without spot" in text
+
+
+@pytest.mark.parametrize("fields", [{}, {"max_run": "1h"}, {"max_run": "30m", "max_wait": "2h"}])
+def test_spot_without_checkpoints_above_an_hour_is_refused(fields: dict[str, Any]) -> None:
+    field, text = the_problem(checkpoints=False, **fields)
+    assert field == ("max_wait" if "max_wait" in fields else "max_run")
+    assert "without checkpoints" in text
+    assert "on-demand" in text
+
+
+def test_an_hour_without_checkpoints_is_allowed() -> None:
+    request = judged(checkpoints=False, max_run="50m").accepted()
+    assert request.max_wait == 3_600
+    assert judged(checkpoints=False, capacity="on-demand").accepted().max_run == 86_400
+
+
+@pytest.mark.parametrize("keep_alive", ["61m", 3_601, "2h"])
+def test_keep_alive_above_an_hour_is_refused(keep_alive: object) -> None:
+    assert the_problem(capacity="on-demand", keep_alive=keep_alive)[0] == "keep_alive"
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"name": "a" * 44}, "name"),
+        ({"name": "under_score"}, "name"),
+        ({"name": "-a"}, "name"),
+        ({"name": "a-"}, "name"),
+        ({"name": ""}, "name"),
+        ({"run": "r" * 53}, "run"),
+        ({"run": "a/b"}, "run"),
+        ({"hyperparameters": {"k" * 257: 1}}, f"hyperparameters.{'k' * 64}"),
+        ({"hyperparameters": {"": 1}}, "hyperparameters.''"),
+        ({"hyperparameters": {"lr": "x" * 257}}, "hyperparameters.lr"),
+        ({"hyperparameters": {"lr": "two\nlines"}}, "hyperparameters.lr"),
+        ({"hyperparameters": {"lr": None}}, "hyperparameters.lr"),
+        ({"hyperparameters": {"lr": [1]}}, "hyperparameters.lr"),
+        ({"hyperparameters": {f"h{i}": i for i in range(101)}}, "hyperparameters"),
+        ({"environment": {"A": "x" * 513}}, "environment.A"),
+        ({"environment": {"1A": "x"}}, "environment.1A"),
+        ({"environment": {"A-B": "x"}}, "environment.A-B"),
+        ({"environment": {"A": "nul\0"}}, "environment.A"),
+        ({"environment": {"SPOTKEEP_RUN": "x"}}, "environment.SPOTKEEP_RUN"),
+        ({"environment": {"SM_MODEL_DIR": "x"}}, "environment.SM_MODEL_DIR"),
+        ({"environment": {f"V{i}": i for i in range(98)}}, "environment"),
+        ({"channels": {f"c{i}": "s3://data/x" for i in range(20)}}, "channels"),
+        ({"channels": {"spotkeep": "s3://data/x"}}, "channels.spotkeep.name"),
+        ({"channels": {"source": "s3://data/x"}}, "channels.source.name"),
+        ({"channels": {"a b": "s3://data/x"}}, "channels.a b.name"),
+        ({"channels": {"c" * 65: "s3://data/x"}}, f"channels.{'c' * 65}.name"),
+        ({"channels": [{"name": "train", "uri": "s3://data/x"}] * 2}, "channels"),
+        ({"channels": {"train": {"uri": "s3://data/x", "input_mode": "file"}}}, "channels.train.input_mode"),
+        ({"channels": {"train": {"name": "x", "uri": "s3://data/x"}}}, "channels"),
+        ({"tags": {f"t{i}": i for i in range(47)}}, "tags"),
+        ({"tags": {"aws:x": "1"}}, "tags.aws:x"),
+        ({"tags": {"spotkeep:run": "1"}}, "tags.spotkeep:run"),
+        ({"tags": {"a": "!"}}, "tags.a"),
+        ({"owner": "a;b"}, "owner"),
+        ({"token": "a b"}, "token"),
+        ({"command": "unclosed 'quote"}, "command"),
+        ({"command": ""}, "command"),
+        ({"command": []}, "command"),
+        ({"command": ["x"] * 100}, "command"),
+        ({"command": ["python", "x" * 257]}, "command"),
+        ({"command": 5}, "command"),
+        ({"source": {"git": "https://example.com/a.git", "commit": "main"}}, "source.commit"),
+        ({"source": {"git": "https://me:secret@example.com/a.git", "commit": "a" * 40}}, "source.git"),
+        ({"source": {"git": "--upload-pack=x", "commit": "a" * 40}}, "source.git"),
+        ({"source": {"git": "https://example.com/a.git"}}, "source.commit"),
+        ({"source": "https://example.com/a.git"}, "source"),
+        ({"source": "."}, "source"),
+        ({"source": "s3://code/a.tar"}, "source"),
+        ({"source": 5}, "source"),
+        ({"source": "s3://code/a.tar.gz"}, "source"),
+        ({"source": {"uri": "s3://code/a.tar.gz"}}, "source.sha256"),
+        ({"source": {"uri": "s3://code/a.tar.gz", "sha256": "0" * 40}}, "source.sha256"),
+        ({"source": {"uri": "s3://code/a.py", "sha256": "0" * 64}}, "source.uri"),
+        ({"source": {"sha256": "0" * 64}}, "source.uri"),
+        ({"source": {"uri": "s3://code/a.zip", "sha256": "0" * 64, "commit": "0" * 40}}, "source.commit"),
+        ({"image": "https://example.com/x"}, "image"),
+        ({"image": "x" * 256}, "image"),
+        ({"checkpoints": "yes"}, "checkpoints"),
+        ({"notify": ["finished"]}, "notify[0]"),
+        ({"notify": ["failed", "failed"]}, "notify"),
+        ({"capacity": "cheap"}, "capacity"),
+        ({"ladder": []}, "ladder"),
+        ({"ladder": [{"instance_type": "ml.g5.xlarge"}] * 11}, "ladder"),
+        ({"ladder": [{"capacity": "on-demand"}]}, "ladder[0].instance_types"),
+        ({"ladder": [{"instance_type": "g5.xlarge"}]}, "ladder[0].instance_type"),
+        (
+            {"ladder": [{"instance_types": ["ml.g5.xlarge"], "instance_type": "ml.g5.xlarge"}]},
+            "ladder[0].instance_type",
+        ),
+        ({"ladder": [{"instance_type": "ml.g5.xlarge", "longest_wait": "1m"}]}, "ladder[0].longest_wait"),
+        ({"ladder": [{"instance_type": "ml.g5.xlarge", "max_wait": "1h"}]}, "ladder[0].max_wait"),
+        ({"ladder": [{"instance_type": "ml.g5.xlarge"}], "instance_type": "ml.g5.xlarge"}, "instance_types"),
+        ({"ladder": [{"instance_type": "ml.g5.xlarge"}], "capacity": "spot"}, "ladder"),
+        ({"longest_wait": "1h"}, "longest_wait"),
+        ({"capacity": "auto", "max_wait": "2d"}, "max_wait"),
+        ({"capacity": "auto", "keep_alive": "10m"}, "keep_alive"),
+        ({"capacity": "auto", "checkpoints": False, "max_run": "2h"}, "max_run"),
+        ({"capacity": "on-demand", "spot_only": True}, "capacity"),
+        (
+            {"ladder": [{"instance_type": "ml.g5.xlarge", "capacity": "on-demand"}], "spot_only": True},
+            "ladder[0].capacity",
+        ),
+        ({"max_total_run": "1h"}, "max_total_run"),
+        ({"max_total_run": "2h", "max_run": "1h", "checkpoints": False, "capacity": "on-demand"}, "max_total_run"),
+        ({"max_cost": 10}, "max_cost"),
+        ({"max_cost": "10 USD"}, "max_cost"),
+        ({"max_cost": 0}, "max_cost"),
+        ({"max_attempts": 0}, "max_attempts"),
+        ({"script_retries": 11}, "script_retries"),
+        (
+            {
+                "checkpoint_prefix": "s3://checkpoints/runs/x/checkpoints/",
+                "checkpoints": False,
+                "capacity": "on-demand",
+            },
+            "checkpoint_prefix",
+        ),
+    ],
+)
+def test_refuses(fields: dict[str, Any], field: str) -> None:
+    found, text = the_problem(**fields)
+    assert found.startswith(field[:70])
+    assert text.endswith((".", "?"))
+
+
+@pytest.mark.parametrize(
+    "uri", ["data", "https://data.s3.amazonaws.com/x", "s3://", "s3://UP/x", "s3://a..b/x", "s3:/data/x"]
+)
+def test_uris_other_than_s3_are_refused_everywhere(uri: str) -> None:
+    validation = judged(channels={"train": uri}, checkpoint_prefix=uri, source=uri)
+    assert problem_fields(validation) == ["source", "channels.train.uri", "checkpoint_prefix"]
+
+
+@pytest.mark.parametrize(
+    ("written", "likely"), [("m5.xlarge", "ml.m5.xlarge"), ("ML.G5.XLarge", "ml.g5.xlarge"), ("gpu", "ml.<family>")]
+)
+def test_instance_types_are_ml_types(written: str, likely: str) -> None:
+    field, text = the_problem(instance_type=written)
+    assert field == "instance_type"
+    assert likely in text
+
+
+def test_managed_spot_takes_one_instance_type_and_on_demand_five() -> None:
+    types = [f"ml.m5.{size}large" for size in ("", "x", "2x", "4x", "12x", "24x")]
+    field, text = the_problem(instance_types=types[:2])
+    assert field == "instance_types"
+    assert "managed spot takes one" in text
+    assert "capacity: auto" in text
+    assert judged(instance_types=types[:5], capacity="on-demand").accepted().types == tuple(types[:5])
+    assert the_problem(instance_types=types, capacity="on-demand")[0] == "instance_types"
+    assert the_problem(instance_types=[types[0]] * 2, capacity="on-demand")[0] == "instance_types"
+    assert the_problem(instance_types=types[:1], instance_type=types[0])[0] == "instance_type"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("instance_count", 0, "1 to 20"),
+        ("instance_count", 21, "1 to 20"),
+        ("instance_count", True, "whole number"),
+        ("instance_count", 1.0, "whole number"),
+        ("volume_size_gb", 0, "1 to 16384"),
+        ("volume_size_gb", 16_385, "1 to 16384"),
+        ("volume_size_gb", "30GB", "Write 30"),
+        ("volume_size_gb", "1 TB", "Write 1024"),
+        ("max_run", "29d", "28d"),
+        ("max_run", 0, "1s to 28d"),
+        ("max_run", "4 hours", "write 4h"),
+        ("max_run", 10**30, "far too long"),
+        ("max_wait", "31d", "30d"),
+    ],
+)
+def test_sizes_and_durations_are_in_range_and_in_their_unit(field: str, value: object, says: str) -> None:
+    found, text = the_problem(**{field: value})
+    assert found == field
+    assert says in text
+
+
+@pytest.mark.parametrize("max_run", ["4h", "240m", 14_400, "14400"])
+def test_hours_minutes_and_seconds_all_work(max_run: object) -> None:
+    assert judged(max_run=max_run).accepted().max_run == 14_400
+
+
+# Unknown fields
+
+
+@pytest.mark.parametrize(
+    ("unknown", "meant"),
+    [
+        ("capcity", "capacity"),
+        ("maxRun", "max_run"),
+        ("MaxRuntimeInSeconds", "max_run"),
+        ("hyper_parameters", "hyperparameters"),
+        ("use_spot_instances", "capacity"),
+        ("entry_point", "command"),
+        ("env", "environment"),
+    ],
+)
+def test_an_unknown_field_is_named_with_the_nearest_known_one(unknown: str, meant: str) -> None:
+    field, text = the_problem(**{unknown: 1})
+    assert field == unknown
+    assert f"Did you mean `{meant}`?" in text
+
+
+def test_unknown_fields_inside_channels_and_sources_are_named_too() -> None:
+    validation = judged(
+        channels={"train": {"uri": "s3://data/x", "mode": "File"}},
+        source={"git": "https://example.com/a.git", "comit": "a" * 40},
+    )
+    assert problem_fields(validation) == ["source.commit", "source.comit", "channels.train.mode"]
+    assert "Did you mean `commit`?" in validation.problems[1].fix
+    assert "Did you mean `input_mode`?" in validation.problems[2].fix
+
+
+def test_a_field_that_resembles_nothing_gets_the_list() -> None:
+    assert "Known are: name, command" in the_problem(zzzz=1)[1]
+
+
+# All at once
+
+
+def test_every_problem_is_named_at_once() -> None:
+    validation = validate(
+        {
+            "nme": "x",
+            "command": "'",
+            "max_run": "4 hours",
+            "instance_types": ["m5.large", "ml.m5.large", "x"],
+            "keep_alive": "10m",
+            "hyperparameters": {"a": "x" * 300, "b": "y" * 300},
+            "tags": {"aws:a": 1},
+        },
+        defaults=DEFAULTS,
+    )
+    assert validation.request is None
+    assert sorted(problem_fields(validation)) == sorted(
+        [
+            "name",
+            "command",
+            "max_run",
+            "instance_types[0]",
+            "instance_types[2]",
+            "hyperparameters.a",
+            "hyperparameters.b",
+            "tags.aws:a",
+            "nme",
+            "keep_alive",
+        ]
+    )
+    with pytest.raises(RequestRefusedError) as caught:
+        validation.accepted()
+    assert caught.value.problems == validation.problems
+
+
+def test_a_rule_between_fields_waits_for_the_fields_it_reads() -> None:
+    assert problem_fields(judged(keep_alive="soon")) == ["keep_alive"]
+    assert problem_fields(judged(capacity="sopt", keep_alive="10m")) == ["capacity"]
+
+
+def test_the_list_of_problems_is_bounded() -> None:
+    validation = judged(**{f"x{i}": i for i in range(1_000)})
+    assert len(validation.problems) == MAX_PROBLEMS + 1
+    assert "more problems than are shown" in validation.problems[-1].problem
+
+
+@pytest.mark.parametrize("document", [None, [], "x", 3, 1.5, True, [MINIMAL]])
+def test_a_document_that_is_no_object_is_refused(document: object) -> None:
+    [problem] = validate(document, defaults=DEFAULTS).problems
+    assert "JSON object" in problem.problem
+
+
+# Secrets
+
+
+def test_values_of_variables_and_hyperparameters_are_never_repeated() -> None:
+    secret = "hunter2" * 100
+    validation = judged(
+        environment={"A": secret, "B": [secret]}, hyperparameters={"a": secret, "b": {"c": secret}, "d": [secret]}
+    )
+    assert len(validation.problems) == 5
+    assert "hunter2" not in json.dumps([problem.as_document() for problem in validation.problems])
+    assert "hunter2" not in json.dumps([p.as_document() for p in judged(environment=secret).problems])
+
+
+def test_nor_are_those_of_a_misspelled_field() -> None:
+    validation = judged(enviroment={"PASSWORD": "hunter2"}, hyperparams=[{"key": "hunter2"}])
+    assert problem_fields(validation) == ["enviroment", "hyperparams"]
+    assert "hunter2" not in str(validation.problems)
+    assert validation.problems[0].found == "an object of 1 entry"
+    assert "Did you mean `environment`?" in str(validation.problems[0])
+
+
+def test_a_variable_that_looks_like_a_secret_is_warned_of() -> None:
+    validation = judged(environment={"HF_TOKEN": "x", "TOKENIZERS_PARALLELISM": "false"})
+    [warning] = validation.warnings
+    assert "HF_TOKEN" in warning
+    assert "TOKENIZERS" not in warning
+
+
+# Lineage
+
+
+@pytest.mark.parametrize("prefix", ["s3://other", "s3://other/", "s3://other/a//b/", "s3://other/../x/"])
+def test_a_prefix_is_a_plain_folder(prefix: str) -> None:
+    assert the_problem(checkpoint_prefix=prefix)[0] == "checkpoint_prefix"
+
+
+# The rules hold for anything
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec=None)),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=8,
+)
+known_fields = st.sampled_from(sorted(JobRequest.model_fields))
+hostile_documents = json_values | st.dictionaries(known_fields | st.text(st.characters(codec=None)), json_values)
+
+
+@given(document=hostile_documents)
+@settings(max_examples=150, deadline=None)
+def test_any_document_gets_a_structured_judgement(document: object) -> None:
+    validation = validate(document, defaults=DEFAULTS)
+    assert (validation.request is None) == bool(validation.problems)
+    answer = json.dumps([problem.as_document() for problem in validation.problems])
+    assert json.loads(answer) == [problem.as_document() for problem in validation.problems]
+    for problem in validation.problems:
+        assert problem.field
+        assert problem.problem
+        assert problem.fix
+        assert len(problem.found) <= 200
+
+
+def test_a_document_nested_beyond_reason_is_refused() -> None:
+    nested: Any = "x"
+    for _ in range(50_000):
+        nested = [nested]
+    for field in ("name", "hyperparameters", "channels", "instance_types", "command"):
+        assert judged(**{field: nested}).request is None
+    for _ in range(50_000):  # Taken apart by hand: freeing it recursively would exhaust the stack.
+        nested = nested[0]
+
+
+def test_names_that_are_no_unicode_are_refused_anywhere() -> None:
+    broken = "\ud800"
+    for fields in (
+        {broken: 1},
+        {"hyperparameters": {broken: 1}},
+        {"environment": {broken: 1}},
+        {"channels": {broken: "s3://data/x"}},
+        {"channels": {"a": {broken: 1}}},
+        {"source": {broken: 1}},
+        {"name": broken},
+        {"command": [broken]},
+    ):
+        validation = judged(**fields)
+        assert validation.request is None
+        json.dumps([problem.as_document() for problem in validation.problems]).encode()
+
+
+def test_a_number_too_large_to_print_is_refused() -> None:
+    assert problem_fields(judged(instance_count=10**5_000)) == ["instance_count"]
+    assert problem_fields(judged(hyperparameters={"a": 10**5_000})) == ["hyperparameters.a"]
+
+
+def test_what_was_accepted_is_accepted_again_as_recorded() -> None:
+    request = judged(
+        channels={"train": {"uri": "s3://data/x", "input_mode": "FastFile"}},
+        source={"git": "git@example.com:a/b.git", "commit": "a" * 40},
+        hyperparameters={"lr": 0.1, "flag": True},
+        instance_type="ml.g5.xlarge",
+    ).accepted()
+    recorded = json.loads(json.dumps(request.as_document()))
+    assert validate(recorded, defaults=DEFAULTS).accepted() == request
+
+
+# Deadlines and budgets
+
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+PRICED = replace(DEFAULTS, prices={"ml.m5.xlarge": 0.23})
+
+
+def launched_at_noon(**fields: Any) -> Validation:
+    return validate(MINIMAL | {"max_run": "4h"} | fields, defaults=PRICED, now=NOON)
+
+
+def test_a_deadline_is_a_duration_or_a_time_with_its_zone_and_chooses_the_ladder() -> None:
+    request = launched_at_noon(deadline="9h").accepted()
+    assert (request.deadline, request.capacity, request.max_wait) == (32_400, "auto", None)
+    assert request.deadline_at(NOON) == NOON + timedelta(hours=9)
+    absolute = launched_at_noon(deadline="2026-11-21T23:00:00+02:00").accepted()
+    assert absolute.deadline_at(NOON) == NOON + timedelta(hours=9)
+    assert JobRequest.model_validate(json.loads(json.dumps(absolute.as_document()))) == absolute
+
+
+@pytest.mark.parametrize(
+    ("deadline", "problem"),
+    [
+        ("2026-12-01", "is a day without a time"),
+        ("2026-12-01T08:00:00", "without a time zone"),
+        ("2026-13-01T08:00:00Z", "is not a time"),
+        ("soon", "is not a duration"),
+        ("0h", "is out of range"),
+        (True, "is not a duration"),
+        ("0001-01-01T00:00:00+14:00", "is a time no calendar holds"),
+    ],
+)
+def test_a_deadline_that_is_none_is_refused(deadline: object, problem: str) -> None:
+    field, text = the_problem(deadline=deadline)
+    assert (field, problem in text) == ("deadline", True), text
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"capacity": "spot"}, "deadline"),
+        ({"spot_only": True}, "deadline"),
+        ({"checkpoints": False, "max_run": "50m"}, "deadline"),
+        ({"ladder": [{"instance_type": "ml.m5.xlarge"}]}, "ladder[0].capacity"),
+    ],
+)
+def test_a_deadline_needs_a_way_to_go_on_demand(fields: dict[str, Any], field: str) -> None:
+    assert problem_fields(launched_at_noon(deadline="9h", **fields)) == [field]
+
+
+def test_a_deadline_on_demand_is_judged_too() -> None:
+    assert launched_at_noon(deadline="9h", capacity="on-demand").problems == ()
+    assert problem_fields(launched_at_noon(deadline="3h", capacity="on-demand")) == ["deadline"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "needed"),
+    [
+        ({}, "4h12m"),
+        ({"work": "2h"}, "2h12m"),
+        ({"work": "2h", "restart": "20m"}, "2h20m"),
+        ({"max_total_run": "10h"}, "10h36m"),
+        ({"deadline": "2026-11-21T11:00:00Z"}, "4h12m"),
+    ],
+)
+def test_a_deadline_that_cannot_be_kept_is_refused_with_the_earliest(fields: dict[str, Any], needed: str) -> None:
+    [problem] = launched_at_noon(**{"deadline": "2h11m"} | fields).problems
+    assert problem.field == "deadline"
+    assert f"take {needed}" in problem.problem
+    assert f"Give {needed} or more" in problem.fix
+    assert ("work" in problem.fix) == ("work" not in fields)
+
+
+def test_the_least_that_is_enough_is_accepted_and_what_was_accepted_stays_so() -> None:
+    assert launched_at_noon(deadline="4h12m").problems == ()
+    assert validate(MINIMAL | {"deadline": "2020-01-01T00:00:00Z"}, defaults=PRICED).problems == ()
+
+
+def test_work_fits_what_the_run_may_train() -> None:
+    assert problem_fields(launched_at_noon(work="5h")) == ["work"]
+    assert launched_at_noon(work="5h", max_total_run="6h").problems == ()
+
+
+def test_a_budget_needs_prices() -> None:
+    assert launched_at_noon(budget=5).problems == ()
+    assert problem_fields(launched_at_noon(budget=5, instance_type="ml.p5.48xlarge")) == ["budget"]
+    assert problem_fields(launched_at_noon(budget="5 $")) == ["budget"]
+
+
+def test_money_that_may_end_before_the_work_is_warned_of() -> None:
+    [warning] = launched_at_noon(deadline="9h", max_cost=0.5).warnings
+    assert "max_cost 0.50 USD may end the run before its deadline is kept" in warning
+    assert "0.97 USD" in warning
+    [warning] = launched_at_noon(capacity="on-demand", budget=0.5).warnings
+    assert "budget 0.50 USD is below what the work costs on demand" in warning
+
+
+class TestWarmPoolsAndTeams:
+    def test_a_pool_is_kept_no_longer_than_the_deployment_allows(self) -> None:
+        defaults = replace(DEFAULTS, max_keep_alive_seconds=900)
+        document = {**MINIMAL, "capacity": "on-demand", "keep_alive": "30m"}
+        [problem] = validate(document, defaults=defaults).problems
+        assert (problem.field, problem.found) == ("keep_alive", "30m")
+        assert "15m" in problem.problem
+        assert validate({**document, "keep_alive": "15m"}, defaults=defaults).problems == ()
+
+    def test_several_types_with_a_pool_are_warned_of(self) -> None:
+        several = {"capacity": "on-demand", "keep_alive": "5m", "instance_types": ["ml.m5.xlarge", "ml.c5.xlarge"]}
+        assert any("several instance types" in warning for warning in judged(**several).warnings)
+        single = several | {"instance_types": ["ml.m5.xlarge"]}
+        assert not any("several instance types" in warning for warning in judged(**single).warnings)
+
+    def test_a_team_is_one_with_a_role_of_its_own(self) -> None:
+        defaults = replace(DEFAULTS, teams=("vision", "speech"))
+        assert validate({**MINIMAL, "team": "vision"}, defaults=defaults).accepted().team == "vision"
+        [problem] = validate({**MINIMAL, "team": "visoin"}, defaults=defaults).problems
+        assert (problem.field, problem.fix) == ("team", "Did you mean `vision`?")
+        [problem] = validate({**MINIMAL, "team": "vision"}, defaults=replace(DEFAULTS, teams=())).problems
+        assert "isolated_teams" in problem.fix
+
+    def test_without_a_deployment_any_team_may_be_right(self) -> None:
+        assert validate({**MINIMAL, "team": "vision"}, defaults=DEFAULTS).accepted().team == "vision"
+        assert [p.field for p in validate({**MINIMAL, "team": "Vision Lab"}, defaults=DEFAULTS).problems] == ["team"]

@@ -1,0 +1,296 @@
+"""What a notification says: the whole text of every kind is in the snapshot; read it there as its user would."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from syrupy.assertion import SnapshotAssertion
+
+from spotkeep_jobs.document.fallbacks import Fallback, NextJob
+from spotkeep_jobs.notifications.texts.composition import SUBJECT_CHARACTERS
+from spotkeep_jobs.notifications.texts.endings import ending_notification
+from spotkeep_jobs.notifications.texts.on_the_way import (
+    Moment,
+    interruption_notification,
+    next_rung_notification,
+    resume_notification,
+    stale_checkpoint_notification,
+)
+from spotkeep_jobs.notifications.texts.pools import pool_expiring_notification, pool_over_notification
+from spotkeep_jobs.notifications.texts.tuning import tuning_notification
+from spotkeep_jobs.notifications.texts.wording import COLUMNS, spoken_duration, spoken_usd
+from spotkeep_jobs.progress.checkpoint_alert import Freshness
+from spotkeep_jobs.record.record import Cost, Notification, Run
+from spotkeep_jobs.record.states import EndReason, NotificationKind, PoolEndReason, PoolState, RunState
+
+COST = Cost(
+    billed_seconds=2410, training_seconds=8040, waited_seconds=725, redone_steps=35, redone_seconds=248,
+    restart_overhead_seconds=140, clean_on_demand_seconds=7652, saved_seconds=5242, saved_percent=68.5,
+    aws_saved_percent=70.0, usd_per_hour=0.23, billed_usd=0.153972, clean_on_demand_usd=0.488878, saved_usd=0.334906,
+)  # fmt: skip
+NEVER_RAN = Cost(
+    billed_seconds=0, training_seconds=0, waited_seconds=90_000, redone_steps=0, redone_seconds=0,
+    restart_overhead_seconds=0, clean_on_demand_seconds=0, saved_seconds=0, saved_percent=None,
+    aws_saved_percent=None, usd_per_hour=0.23, billed_usd=0, clean_on_demand_usd=0, saved_usd=0,
+)  # fmt: skip
+
+
+def ended_run(make: Any, reason: EndReason, **fields: Any) -> Run:
+    state = {EndReason.COMPLETED: RunState.COMPLETED}.get(reason, RunState.FAILED)
+    if reason in {
+        EndReason.STOPPED_BY_USER,
+        EndReason.MAX_RUNTIME_EXCEEDED,
+        EndReason.MAX_WAIT_EXCEEDED,
+        EndReason.DEADLINE,
+    }:
+        state = RunState.STOPPED
+    facts = {"state": state, "end_reason": reason, "ended_at": make.noon, "interruptions": 2, "cost": COST}
+    run: Run = make.run(**facts | fields)
+    return run
+
+
+def told(run: Run, make: Any) -> Notification:
+    notification = ending_notification(run=run, deployment="spotkeep", created_at=make.noon)
+    assert notification is not None
+    return notification
+
+
+def test_what_the_log_does_not_show_is_not_denied(make: Any) -> None:
+    none_seen = COST.model_copy(update={"redone_steps": 0, "redone_seconds": 0.0})
+    body = told(ended_run(make, EndReason.COMPLETED, cost=none_seen), make).body
+    assert "2 times; its log shows no step that was trained twice" in " ".join(body.split())
+
+
+def as_mail(notification: Notification) -> str:
+    return f"Subject: {notification.subject}\n\n{notification.body}"
+
+
+MODEL = "s3://bucket/runs/digits-1a2b3c4d/output/digits-1a2b3c4d-1/output/model.tar.gz"
+STORIES: dict[str, dict[str, Any]] = {
+    "completed": {"reason": EndReason.COMPLETED, "output_uri": MODEL},
+    "completed-left-alone": {
+        "reason": EndReason.COMPLETED, "output_uri": MODEL, "interruptions": 0,
+        "cost": COST.model_copy(update={"redone_steps": 0, "redone_seconds": 0.0, "saved_percent": 70.0}),
+    },
+    "completed-price-unknown-on-four-instances": {
+        "reason": EndReason.COMPLETED, "instance_count": 4, "attempt": 3,
+        "cost": COST.model_copy(
+            update=dict.fromkeys(("usd_per_hour", "billed_usd", "clean_on_demand_usd", "saved_usd"))
+        ),
+    },
+    "completed-with-a-loss": {
+        "reason": EndReason.COMPLETED,
+        "cost": COST.model_copy(update={"saved_seconds": -900, "saved_usd": -0.0575, "saved_percent": -11.8}),
+    },
+    "completed-silently": {
+        "reason": EndReason.COMPLETED, "cost": COST.model_copy(update={"redone_steps": None, "redone_seconds": None}),
+    },
+    "completed-on-demand": {
+        "reason": EndReason.COMPLETED, "capacity": "on-demand", "interruptions": 0,
+        "cost": COST.model_copy(update={
+            "billed_seconds": 8040, "clean_on_demand_seconds": 8040, "saved_seconds": 0, "saved_percent": 0.0,
+            "aws_saved_percent": 0.0, "billed_usd": 0.513667, "saved_usd": 0.0, "redone_steps": 0,
+        }),
+    },
+    "script-failed": {
+        "reason": EndReason.SCRIPT_FAILED,
+        "failure_reason": "AlgorithmError: ExecuteUserScriptError:\nValueError: could not convert string to float: "
+        "'n/a' in column 12 of s3://bucket/data/train.csv, exit code: 1",
+    },
+    "script-failed-without-checkpoints": {
+        "reason": EndReason.SCRIPT_FAILED, "failure_reason": "AlgorithmError: exit code: 1",
+        "request": {"checkpoints": False},
+    },
+    "input-error": {
+        "reason": EndReason.INPUT_ERROR, "interruptions": 0, "cost": NEVER_RAN,
+        "failure_reason": "ClientError: Data download failed:NoSuchKey (404)",
+    },
+    "capacity": {"reason": EndReason.CAPACITY, "cost": NEVER_RAN, "interruptions": 0,
+                 "failure_reason": "CapacityError: Unable to provision requested ML compute capacity"},
+    "platform-error": {"reason": EndReason.PLATFORM_ERROR, "failure_reason": "InternalServerError: try again"},
+    "job-vanished": {"reason": EndReason.JOB_VANISHED, "cost": None},
+    "launch-refused": {
+        "reason": EndReason.LAUNCH_REFUSED, "cost": NEVER_RAN.model_copy(update={"waited_seconds": 0}),
+        "interruptions": 0,
+        "failure_reason": "The account-level service limit 'ml.m5.xlarge for spot training job usage' is 0 Instances",
+    },
+    "quota": {
+        "reason": EndReason.QUOTA, "cost": NEVER_RAN.model_copy(update={"waited_seconds": 0}), "interruptions": 0,
+        "failure_reason": "The account-level service limit 'ml.m5.xlarge for spot training job usage' is 0 Instances",
+        "no_more_jobs_because": "the ladder has no fallback below on-demand ml.m5.xlarge",
+    },
+    "stopped-by-user": {"reason": EndReason.STOPPED_BY_USER},
+    "max-runtime": {"reason": EndReason.MAX_RUNTIME_EXCEEDED},
+    "max-wait": {"reason": EndReason.MAX_WAIT_EXCEEDED, "cost": NEVER_RAN, "interruptions": 0},
+    "deadline": {
+        "reason": EndReason.DEADLINE,
+        "no_more_jobs_because": "the run has cost 9.80 of the 10.00 USD it may",
+    },
+}  # fmt: skip
+
+
+def moment(make: Any, **fields: Any) -> Moment:
+    facts = {"run": make.run(), "attempt": make.attempt(), "deployment": "spotkeep", "nth": 1}
+    return Moment(**facts | {"happened_at": make.noon, "created_at": make.noon} | fields)
+
+
+class TestTheWords:
+    @pytest.mark.parametrize("story", STORIES)
+    def test_of_every_ending(self, make: Any, story: str, snapshot: SnapshotAssertion) -> None:
+        facts = dict(STORIES[story])
+        assert as_mail(told(ended_run(make, facts.pop("reason"), **facts), make)) == snapshot
+
+    def test_every_end_reason_has_its_words(self) -> None:
+        assert {facts["reason"] for facts in STORIES.values()} == set(EndReason)
+
+    @pytest.mark.parametrize("checkpoints", [True, False])
+    def test_of_an_interruption(self, make: Any, checkpoints: bool, snapshot: SnapshotAssertion) -> None:
+        run = make.run(request={"checkpoints": checkpoints})
+        assert as_mail(interruption_notification(moment(make, run=run, attempt=make.attempt(attempt=2)))) == snapshot
+
+    def test_of_a_resume(self, make: Any, snapshot: SnapshotAssertion) -> None:
+        assert as_mail(resume_notification(moment(make, nth=3), away_seconds=1840)) == snapshot
+
+    @pytest.mark.parametrize("capacity", ["spot", "on-demand"])
+    def test_of_the_next_fallback(self, make: Any, capacity: Any, snapshot: SnapshotAssertion) -> None:
+        notification = next_rung_notification(
+            run=make.run(), left=make.attempt(), deployment="spotkeep", happened_at=make.noon, created_at=make.noon,
+            job=NextJob(
+                position=1, max_run_seconds=3600, because="there was no capacity in time for spot ml.m5.xlarge",
+                fallback=Fallback(capacity=capacity, instance_types=("ml.g5.xlarge",), longest_wait_seconds=1800),
+            ),
+        )  # fmt: skip
+        assert as_mail(notification) == snapshot
+
+    @pytest.mark.parametrize("saved", ["never", "before it was interrupted", "an hour ago", "not sent to S3"])
+    def test_of_a_stale_checkpoint(self, make: Any, saved: str, snapshot: SnapshotAssertion) -> None:
+        now = make.noon + timedelta(hours=2)
+        newest = {"never": None, "before it was interrupted": make.noon - timedelta(hours=5)}.get(
+            saved, make.noon + timedelta(hours=1)
+        )
+        freshness = Freshness(
+            newest_at=newest,
+            counted_from=max(newest or make.noon, make.noon),
+            stale_at=now,
+            interval_s=None if newest is None else 600.0,
+            stuck_on_its_way=saved == "not sent to S3",
+            read_at=now,
+        )
+        notification = stale_checkpoint_notification(
+            run=make.run(), attempt=make.attempt(), freshness=freshness, nth=1, deployment="spotkeep", now=now
+        )
+        assert as_mail(notification) == snapshot
+
+    @pytest.mark.parametrize("kind", [NotificationKind.COMPLETED, NotificationKind.FAILED, NotificationKind.STOPPED])
+    def test_of_a_tuning_job(self, make: Any, kind: NotificationKind, snapshot: SnapshotAssertion) -> None:
+        notification = tuning_notification(
+            tuning_job="search-7", kind=kind, trainings="Of its training jobs 18 completed, 2 failed, 0 stopped.",
+            failure_reason="too many failures" if kind is NotificationKind.FAILED else None, happened_at=make.noon,
+            deployment="spotkeep", created_at=make.noon,
+        )  # fmt: skip
+        assert as_mail(notification) == snapshot
+
+
+class TestTheForm:
+    @pytest.mark.parametrize("story", STORIES)
+    def test_it_fits_a_mail_client(self, make: Any, story: str) -> None:
+        facts = dict(STORIES[story])
+        body = told(ended_run(make, facts.pop("reason"), **facts), make).body
+        too_wide = [line for line in body.splitlines() if len(line) > COLUMNS and "s3://" not in line]
+        assert too_wide == []
+        assert body.isascii()
+
+    @given(name=st.text(max_size=63), run=st.text(min_size=1, max_size=52), deployment=st.text(min_size=1, max_size=20))
+    def test_the_subject_is_one_sns_takes(self, make: Any, name: str, run: str, deployment: str) -> None:
+        ended = ended_run(make, EndReason.COMPLETED).model_copy(update={"run": run, "name": name})
+        notification = ending_notification(run=ended, deployment=deployment, created_at=make.noon)
+        assert notification is not None
+        assert 0 < len(notification.subject) <= SUBJECT_CHARACTERS
+        assert notification.subject.isascii()
+        assert notification.subject.isprintable()
+
+    def test_attributes_let_a_subscriber_choose(self, make: Any) -> None:
+        notification = told(ended_run(make, EndReason.CAPACITY, owner=None), make)
+        assert notification.attributes == {
+            "deployment": "spotkeep",
+            "run": "digits-1a2b3c4d",
+            "name": "digits",
+            "owner": "unknown",
+            "status": "failed",
+            "capacity": "spot",
+            "reason": "CAPACITY",
+        }
+
+    def test_one_ending_has_one_id_and_each_interruption_its_own(self, make: Any) -> None:
+        assert told(ended_run(make, EndReason.COMPLETED), make).notification_id == "digits-1a2b3c4d/completed/1"
+        ids = {
+            interruption_notification(
+                moment(make, nth=nth, happened_at=make.noon + timedelta(hours=nth))
+            ).notification_id
+            for nth in (1, 2)
+        }
+        assert ids == {"digits-1a2b3c4d/interrupted/1-1", "digits-1a2b3c4d/interrupted/1-2"}
+
+    def test_a_very_long_reason_is_cut(self, make: Any) -> None:
+        body = told(ended_run(make, EndReason.SCRIPT_FAILED, failure_reason="word " * 5000), make).body
+        assert len(body) < 3000
+        assert " ..." in body
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0 s"), (-3, "0 s"), (0.4, "0 s"), (59, "59 s"), (60, "1 min"), (250, "4 min 10 s"), (600, "10 min"),
+        (3599, "1 h"), (3600, "1 h"), (8040, "2 h 14 min"), (86_399, "1 d"), (90_000, "1 d 1 h"),
+        (180_000, "2 d 2 h"), (2_419_200, "28 d"),
+    ],
+)  # fmt: skip
+def test_durations_are_said_as_a_person_says_them(seconds: float, words: str) -> None:
+    assert spoken_duration(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("amount", "words"), [(0, "$0.00"), (0.0042, "$0.0042"), (0.31, "$0.31"), (1234.5, "$1,234.50"), (-2, "-$2.00")]
+)
+def test_money_keeps_what_cents_would_hide(amount: float, words: str) -> None:
+    assert spoken_usd(amount) == words
+
+
+class TestOfAWarmPool:
+    def told(self, make: Any, **fields: Any) -> Run:
+        return make.run(state=RunState.COMPLETED, end_reason=EndReason.COMPLETED, capacity="on-demand", **fields)  # type: ignore[no-any-return]
+
+    @pytest.mark.parametrize("usd_per_hour", [0.23, None], ids=["with its price", "without"])
+    def test_the_end_says_until_when_and_what_it_costs(
+        self, make: Any, usd_per_hour: float | None, snapshot: SnapshotAssertion
+    ) -> None:
+        run = self.told(make, ended_at=make.noon)
+        pool = make.pool(run=run.run, usd_per_hour=usd_per_hour)
+        notification = ending_notification(run=run, deployment="spotkeep", created_at=make.noon, pool=pool)
+        assert notification is not None
+        assert notification.body == snapshot
+
+    def test_a_reminder(self, make: Any, snapshot: SnapshotAssertion) -> None:
+        pool = make.pool(run="digits-1a2b3c4d", usd_per_hour=0.23)
+        notification = pool_expiring_notification(
+            run=self.told(make), pool=pool, idle_usd=0.15, deployment="spotkeep",
+            created_at=make.noon + timedelta(minutes=20),
+        )  # fmt: skip
+        assert (notification.subject, notification.body) == snapshot
+        assert notification.attributes["status"] == "pool-expiring"
+
+    @pytest.mark.parametrize("reason", [*PoolEndReason, None])
+    def test_its_end(self, make: Any, reason: PoolEndReason | None, snapshot: SnapshotAssertion) -> None:
+        state = PoolState.NOT_KEPT if reason is None else PoolState.ENDED
+        pool = make.pool(run="digits-1a2b3c4d", usd_per_hour=0.23, state=state, end_reason=reason, idle_seconds=1800)
+        notification = pool_over_notification(
+            run=self.told(make), pool=pool, deployment="spotkeep", created_at=make.noon + timedelta(minutes=30)
+        )
+        assert (notification.subject, notification.body) == snapshot
+        assert notification.attributes["reason"] == (reason or "NOT_KEPT")
+        assert all(len(line) <= COLUMNS or "service-quotas" in line or "Quotas[" in line
+                   for line in notification.body.splitlines())  # fmt: skip

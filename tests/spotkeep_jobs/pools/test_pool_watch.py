@@ -1,0 +1,488 @@
+"""A pool's life, whoever looks at it and however often: told once (I4), bounded (I6), on the bill (I8)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spotkeep_jobs.backends.job_view import TrainingJob, WarmPool
+from spotkeep_jobs.backends.pool_traits import traits_of
+from spotkeep_jobs.backends.sagemaker.request import JobPlatform
+from spotkeep_jobs.document.pool_rules import PoolRules
+from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError
+from spotkeep_jobs.pools.pool_actions import PoolActions
+from spotkeep_jobs.pools.pool_schedules import Firing
+from spotkeep_jobs.pools.scheduler_api import ScheduleNotMadeError
+from spotkeep_jobs.record.record import Pool, Run
+from spotkeep_jobs.record.states import NotificationKind, PoolEndReason, PoolState, RunState, TimelineKind
+
+PLATFORM = JobPlatform(
+    deployment="spotkeep",
+    checkpoint_bucket="bucket",
+    execution_role_arn="arn:aws:iam::123456789012:role/team-a",
+    training_bundle_uri="s3://assets/spotkeep.pyz",
+)
+LIFE = (("Starting", 0.0), ("Downloading", 1.0), ("Training", 2.0), ("Uploading", 11.0), ("Completed", 12.0))
+ENDED_AFTER = 12
+RUN = "digits-1a2b3c4d"
+AVAILABLE = WarmPool(status="Available")
+
+
+class PoolWorld:
+    """A run that leaves a pool for half an hour, twelve minutes after noon, on the parts that follow it."""
+
+    def __init__(self, make: Any, **rules: Any) -> None:
+        self.make = make
+        self.world = make.world()
+        self.clock, self.table, self.topic = self.world.clock, self.world.table, self.world.topic
+        self.world.watch_pools(PoolRules(**{"reminder_lead_seconds": 600} | rules))
+        self.run = self.launch()
+
+    def launch(self, run: str = RUN, **fields: Any) -> Run:
+        return self.world.launch(
+            self.make.run(run, capacity="on-demand", created_at=self.clock(), **fields),
+            self.make.attempt(run, capacity="on-demand"),
+        )
+
+    def ends(
+        self,
+        *,
+        run: str = RUN,
+        status: str = "Completed",
+        pool: WarmPool | None = AVAILABLE,
+        **fields: Any,
+    ) -> None:
+        """The job ends, and its pool is as SageMaker says; twelve minutes after noon."""
+        self.world.jobs.known[f"{run}-1"] = self.make.job(
+            *LIFE,
+            name=f"{run}-1",
+            **{
+                "status": status,
+                "training_seconds": 600,
+                "billable_seconds": 600,
+                "training_ended_at": self.make.noon + timedelta(minutes=ENDED_AFTER),
+                "keep_alive_seconds": 1800,
+                "warm_pool": pool,
+                "pool_traits": traits_of(self.make.pool_request()),
+            }
+            | fields,
+        )
+        self.at(ENDED_AFTER)
+
+    def at(self, minutes: float) -> None:
+        self.clock.time = max(self.clock.time, self.make.noon + timedelta(minutes=minutes))
+
+    def says(self, run: str = RUN, **fields: Any) -> None:
+        """SageMaker says something else of the job from now on."""
+        self.world.jobs.known[f"{run}-1"] = replace(self.world.jobs.known[f"{run}-1"], **fields)
+
+    def observe(self, run: str = RUN) -> None:
+        self.world.runs.observe(run)
+
+    def look(self, run: str = RUN) -> Any:
+        found = self.world.pools.look(run=run, attempt=1)
+        self.world.outbox.deliver_all()
+        return found
+
+    @property
+    def pool(self) -> Pool:
+        pool = self.table.pool(RUN, 1)
+        assert pool is not None
+        return pool  # type: ignore[no-any-return]
+
+    @property
+    def told(self) -> list[str]:
+        return [notification.notification_id.partition("/")[2] for notification in self.topic.published]
+
+    def actions(self, *, longest_seconds: int = 3600) -> PoolActions:
+        return PoolActions(
+            table=self.table,
+            jobs=self.world.jobs,
+            watch=self.world.pools,
+            platform=PLATFORM,
+            longest_seconds=longest_seconds,
+            now=self.clock,
+        )
+
+    def kinds(self) -> list[TimelineKind]:
+        return [entry.kind for entry in self.table.timeline(RUN)]
+
+
+@pytest.fixture
+def stage(make: Any) -> PoolWorld:
+    return PoolWorld(make)
+
+
+class TestAPoolIsLeft:
+    @pytest.mark.parametrize(
+        ("status", "fields"),
+        [
+            ("Completed", {}),
+            ("Stopped", {"secondary_status": "Stopped"}),
+            ("Failed", {"secondary_status": "Failed", "failure_reason": "AlgorithmError: exit code 1"}),
+        ],
+        ids=["success", "a user's stop", "a script's error"],
+    )
+    def test_after_every_ending_that_keeps_one(self, stage: PoolWorld, status: str, fields: dict[str, Any]) -> None:
+        if status != "Completed":
+            fields["transitions"] = ()
+        stage.ends(status=status, **fields)
+        stage.observe()
+        assert stage.pool.state is PoolState.AVAILABLE
+        assert stage.pool.kept_until == stage.make.noon + timedelta(minutes=42)
+        assert [schedule.payload["firing"] for schedule in stage.world.schedules.made.values()] == [
+            Firing.REMINDER,
+            Firing.EXPIRY,
+        ]
+        assert TimelineKind.POOL_KEPT in stage.kinds()
+
+    def test_the_notification_says_until_when_what_it_costs_and_what_to_do(self, stage: PoolWorld) -> None:
+        stage.ends()
+        stage.observe()
+        stage.look()
+        [notification] = stage.topic.published
+        assert "until 2026-11-21 12:42 UTC" in notification.body.replace("\n  ", " ")
+        assert "$0.46 an hour" in notification.body
+        for command in (f"launch job.yaml --like {RUN}", f"pool extend {RUN} 30m", f"pool stop {RUN}"):
+            assert f"spotkeep {command}" in notification.body
+
+    def test_a_job_that_asked_for_none_leaves_none(self, stage: PoolWorld) -> None:
+        stage.ends(keep_alive_seconds=0, pool=None)
+        stage.observe()
+        assert stage.table.pool(RUN, 1) is None
+        assert "Warm pool" not in stage.table.notifications(RUN)[0].body
+
+    def test_an_error_of_the_platform_leaves_none_and_nothing_is_told_of_one(self, stage: PoolWorld) -> None:
+        stage.ends(
+            status="Failed", secondary_status="Failed", transitions=(), pool=None, failure_reason="InternalServerError"
+        )
+        stage.observe()
+        assert stage.table.pool(RUN, 1) is None
+
+    @pytest.mark.parametrize("said", [None, WarmPool(status="Terminated", idle_seconds=0)])
+    def test_without_quota_it_is_told_at_once_with_what_to_request(
+        self, stage: PoolWorld, said: WarmPool | None
+    ) -> None:
+        stage.ends(pool=said)
+        stage.observe()
+        stage.look()
+        assert stage.pool.state is PoolState.NOT_KEPT
+        assert stage.told == ["completed/1", "pool-expired/1"]
+        body = stage.topic.published[1].body
+        assert "ml.m5.xlarge for training warm pool usage" in body
+        assert "request-service-quota-increase" in body
+        assert stage.world.schedules.made == {}
+
+    def test_a_schedule_that_cannot_be_made_costs_minutes_not_the_pool(self, stage: PoolWorld) -> None:
+        def refuse(_operation: str) -> None:
+            raise ScheduleNotMadeError(name="x", reason="throttled")
+
+        stage.world.schedules.before_call = refuse
+        stage.ends()
+        stage.observe()
+        assert stage.pool.state is PoolState.AVAILABLE
+        stage.world.schedules.before_call = lambda _operation: None
+        assert stage.look().problems == ()
+        assert len(stage.world.schedules.made) == 2
+
+
+class TestAFiringAsksFirst:
+    def test_a_reminder_is_told_once(self, stage: PoolWorld) -> None:
+        stage.ends()
+        stage.observe()
+        stage.at(32)
+        for _ in range(3):
+            stage.look()
+        assert stage.told == ["completed/1", "pool-expiring/1-1"]
+        body = " ".join(stage.topic.published[1].body.split())
+        assert "in 10 min" in body
+        assert "$0.15" in body
+
+    def test_an_expiry_is_told_once_with_what_the_waiting_cost(self, stage: PoolWorld) -> None:
+        stage.ends()
+        stage.observe()
+        stage.says(warm_pool=WarmPool(status="Terminated", idle_seconds=1800))
+        stage.at(42.1)
+        for _ in range(3):
+            stage.look()
+        assert (stage.pool.state, stage.pool.end_reason) == (PoolState.ENDED, PoolEndReason.EXPIRED)
+        assert stage.told == ["completed/1", "pool-expired/1"]
+        assert "$0.23" in stage.topic.published[1].body
+
+    def test_a_pool_that_was_taken_is_followed_and_nobody_is_told_that_it_expired(self, stage: PoolWorld) -> None:
+        stage.ends()
+        stage.observe()
+        stage.says(warm_pool=WarmPool(status="Reused", idle_seconds=300, reused_by="next-1"))
+        stage.at(42.1)
+        look = stage.look()
+        assert (look.pool.state, look.pool.reused_by) == (PoolState.REUSED, "next-1")
+        assert stage.told == ["completed/1"]
+        assert stage.table.chain_of("next-1") == stage.pool.chain_since
+
+    def test_an_extended_pool_is_scheduled_again_and_reminded_of_again(self, stage: PoolWorld) -> None:
+        stage.ends()
+        stage.observe()
+        stage.at(32)
+        stage.look()
+        stage.says(keep_alive_seconds=3000)
+        stage.at(42.1)
+        stage.look()
+        assert stage.pool.kept_until == stage.make.noon + timedelta(minutes=62)
+        assert len(stage.world.schedules.made) == 4
+        stage.at(52)
+        stage.look()
+        assert stage.told == ["completed/1", "pool-expiring/1-1", "pool-expiring/1-2"]
+        assert TimelineKind.POOL_EXTENDED in stage.kinds()
+
+    def test_a_pool_that_outstays_its_time_is_looked_at_again_and_not_told_gone(self, stage: PoolWorld) -> None:
+        stage.ends()
+        stage.observe()
+        stage.at(43)
+        stage.look()
+        assert stage.pool.state is PoolState.AVAILABLE
+        assert "pool-expired/1" not in stage.told
+        assert Firing.AGAIN in {schedule.payload["firing"] for schedule in stage.world.schedules.made.values()}
+
+    def test_a_pool_that_ended_before_its_time_is_told_so(self, stage: PoolWorld) -> None:
+        stage.ends()
+        stage.observe()
+        stage.at(20)
+        stage.says(warm_pool=WarmPool(status="Terminated", idle_seconds=400))
+        stage.look()
+        assert stage.pool.end_reason is PoolEndReason.ENDED_EARLY
+
+    def test_a_deleted_job_takes_its_pool_out_of_sight(self, stage: PoolWorld) -> None:
+        stage.ends()
+        stage.observe()
+        known = stage.world.jobs.known.pop(f"{RUN}-1")
+        stage.look()
+        assert stage.pool.state is PoolState.AVAILABLE, "an answer may be older than the job"
+        stage.world.jobs.known[f"{RUN}-1"] = replace(known, status="InProgress", warm_pool=None)
+        stage.look()
+        assert stage.pool.state is PoolState.AVAILABLE, "an answer may be older than the job's end"
+        del stage.world.jobs.known[f"{RUN}-1"]
+        stage.at(22.1)
+        stage.look()
+        assert stage.pool.end_reason is PoolEndReason.JOB_GONE
+
+    def test_no_pool_is_no_error(self, stage: PoolWorld) -> None:
+        assert stage.world.pools.look(run="nobody", attempt=1) is None
+
+
+class TestTheBill:
+    def test_i8_idle_time_is_on_the_bill_and_not_in_the_savings(self, stage: PoolWorld) -> None:
+        stage.ends()
+        stage.observe()
+        before = stage.table.get(RUN).cost
+        stage.says(warm_pool=WarmPool(status="Terminated", idle_seconds=1800))
+        stage.at(42.1)
+        stage.look()
+        after = stage.table.get(RUN).cost
+        assert before.billed_seconds == 600
+        assert (after.billed_seconds, after.idle_pool_seconds) == (2400, 1800)
+        assert after.saved_seconds == before.saved_seconds - 1800
+        assert after.aws_saved_percent == before.aws_saved_percent
+        assert after.idle_pool_usd == pytest.approx(0.115)
+        assert after.billed_usd == pytest.approx(before.billed_usd + 0.115)
+
+    def test_a_run_that_goes_on_pays_when_it_ends(self, stage: PoolWorld, make: Any) -> None:
+        stage.ends(status="Failed", secondary_status="Failed", transitions=(), failure_reason="AlgorithmError: x")
+        stage.observe()
+        head = stage.table.get(RUN)
+        stage.table.begin_attempt(run=head, attempt=make.attempt(RUN, 2, capacity="on-demand"))
+        stage.says(warm_pool=WarmPool(status="Reused", idle_seconds=300, reused_by=f"{RUN}-2"))
+        stage.look()
+        assert stage.table.get(RUN).state is RunState.LAUNCHING
+        assert stage.table.attempt(RUN, 1).usage.pool_idle_seconds == 300
+
+
+class TestBounded:
+    @pytest.mark.parametrize("rules", [{"idle_limit_seconds": 600}, {"idle_limit_usd": 0.07}])
+    def test_i6_a_pool_that_is_idle_too_long_or_too_dear_is_ended_and_told(
+        self, make: Any, rules: dict[str, Any]
+    ) -> None:
+        stage = PoolWorld(make, **rules)
+        stage.world.jobs.on_keep_alive = lambda _job, _seconds: stage.says(
+            warm_pool=WarmPool(status="Terminated", idle_seconds=620)
+        )
+        stage.ends()
+        stage.observe()
+        stage.look()
+        assert stage.pool.state is PoolState.AVAILABLE
+        stage.at(22.5)
+        stage.look()
+        assert stage.world.jobs.kept_alive == [(f"{RUN}-1", 0)]
+        assert stage.pool.end_reason is PoolEndReason.STOPPED_AT_LIMIT
+        assert stage.told == ["completed/1", "pool-expired/1"]
+        assert "longer, or for more money" in " ".join(stage.topic.published[1].body.split())
+
+    def test_a_limit_that_meets_a_taken_pool_ends_nothing(self, make: Any) -> None:
+        stage = PoolWorld(make, idle_limit_seconds=600)
+
+        def taken(_job: str, _seconds: int) -> None:
+            stage.says(warm_pool=WarmPool(status="Reused", idle_seconds=620, reused_by="next-1"))
+            raise AwsRefusedError(operation="UpdateTrainingJob", code="ValidationException", reason="in use")
+
+        stage.world.jobs.on_keep_alive = taken
+        stage.ends()
+        stage.observe()
+        stage.at(22.5)
+        stage.look()
+        assert stage.pool.state is PoolState.REUSED
+        assert stage.told == ["completed/1"]
+
+
+class TestChains:
+    def test_the_28_days_count_from_the_first_job(self, stage: PoolWorld) -> None:
+        stage.ends()
+        stage.observe()
+        first = stage.pool.chain_since
+        stage.clock.pass_by(minutes=5)
+        stage.launch("second-1a2b3c4d")
+        stage.ends(run="second-1a2b3c4d", created_at=stage.clock())
+        stage.says(warm_pool=WarmPool(status="Reused", idle_seconds=300, reused_by="second-1a2b3c4d-1"))
+        stage.clock.pass_by(minutes=10)
+        stage.observe("second-1a2b3c4d")
+        assert stage.pool.state is PoolState.REUSED
+        assert stage.table.pool("second-1a2b3c4d", 1).chain_since == first
+
+    def test_a_job_on_new_instances_begins_a_chain(self, stage: PoolWorld) -> None:
+        stage.ends()
+        stage.observe()
+        assert stage.pool.chain_since == stage.make.noon
+
+
+class TestAnyOrder:
+    @settings(max_examples=60, deadline=None)
+    @given(data=st.data())
+    def test_i4_whatever_comes_and_dies_each_is_told_exactly_once(self, make: Any, data: st.DataObject) -> None:
+        """Events, firings and sweeps in any order and number; whoever acts may die at any call."""
+        stage = PoolWorld(make)
+        stage.ends()
+        extended = gone = False
+        steps = data.draw(
+            st.lists(st.sampled_from(["observe", "look", "extend", "expire", "taken", "time"]), max_size=24)
+        )
+        for step in steps:
+            deadly = data.draw(st.one_of(st.none(), st.integers(0, 12)))
+            calls = iter(range(1000))
+
+            def die(operation: str, calls: Any = calls, deadly: int | None = deadly) -> None:
+                if next(calls) == deadly:
+                    raise AwsBusyError(operation=operation, code="died", reason="here")
+
+            for seam in (stage.world.dynamodb, stage.world.jobs, stage.world.schedules):
+                seam.before_call = die
+            try:
+                if step == "observe":
+                    stage.observe()
+                elif step == "look":
+                    stage.world.pools.look(run=RUN, attempt=1)
+            except AwsBusyError:
+                pass
+            for seam in (stage.world.dynamodb, stage.world.jobs, stage.world.schedules):
+                seam.before_call = lambda _operation: None
+            stage.world.outbox.deliver_all()
+            if step == "time":
+                stage.clock.pass_by(minutes=8)
+            elif step == "extend" and not gone:
+                extended = True
+                stage.says(keep_alive_seconds=3000)
+            elif step in {"expire", "taken"} and not gone:
+                gone = True
+                status = "Reused" if step == "taken" else "Terminated"
+                by = "next-1" if step == "taken" else None
+                stage.says(warm_pool=WarmPool(status=status, idle_seconds=60, reused_by=by))
+        # One quiet reconciliation, and the record equals reality.
+        stage.clock.pass_by(minutes=16)
+        stage.observe()
+        stage.look()
+        said: TrainingJob = stage.world.jobs.known[f"{RUN}-1"]
+        assert said.warm_pool is not None
+        expected = {"Available": PoolState.AVAILABLE, "Reused": PoolState.REUSED, "Terminated": PoolState.ENDED}
+        assert stage.pool.state is expected[said.warm_pool.status]
+        if stage.pool.state is PoolState.AVAILABLE:
+            assert stage.pool.keep_alive_seconds == said.keep_alive_seconds
+        told = stage.told
+        assert len(told) == len(set(told))
+        assert told.count("completed/1") == 1
+        assert told.count("pool-expired/1") == (stage.pool.state is PoolState.ENDED)
+        reminders = [each for each in told if each.startswith(NotificationKind.POOL_EXPIRING)]
+        assert len(reminders) <= 1 + extended
+
+
+class TestUsers:
+    def test_extend_keeps_it_longer(self, stage: PoolWorld) -> None:
+        stage.world.jobs.on_keep_alive = lambda _job, seconds: stage.says(keep_alive_seconds=seconds)
+        stage.ends()
+        stage.observe()
+        pool = stage.actions().extend(run=RUN, seconds=900)
+        assert stage.world.jobs.kept_alive == [(f"{RUN}-1", 2700)]
+        assert pool.kept_until == stage.make.noon + timedelta(minutes=57)
+
+    @pytest.mark.parametrize(
+        ("seconds", "longest", "words"),
+        [
+            (1801, 3600, "AWS documents 1h as the longest"),
+            (301, 2100, r"this deployment allows 35m \(max_keep_alive_seconds\)"),
+        ],
+    )
+    def test_beyond_a_limit_it_is_refused_with_the_limit(
+        self, stage: PoolWorld, seconds: int, longest: int, words: str
+    ) -> None:
+        stage.ends()
+        stage.observe()
+        with pytest.raises(Exception, match=words):
+            stage.actions(longest_seconds=longest).extend(run=RUN, seconds=seconds)
+        assert stage.world.jobs.kept_alive == []
+
+    def test_beyond_28_days_of_one_chain_it_is_refused(self, stage: PoolWorld) -> None:
+        stage.ends(created_at=stage.make.noon - timedelta(days=27, hours=23, minutes=30))
+        stage.observe()
+        with pytest.raises(Exception, match="28 days, which AWS documents as the longest"):
+            stage.actions().extend(run=RUN, seconds=600)
+
+    def test_what_sagemaker_refuses_is_said_in_its_words(self, stage: PoolWorld) -> None:
+        def refuse(_job: str, _seconds: int) -> None:
+            raise AwsRefusedError(operation="UpdateTrainingJob", code="ValidationException", reason="not now")
+
+        stage.world.jobs.on_keep_alive = refuse
+        stage.ends()
+        stage.observe()
+        with pytest.raises(Exception, match="not now"):
+            stage.actions().extend(run=RUN, seconds=60)
+
+    def test_stop_is_recorded_ended_and_told_as_the_users(self, stage: PoolWorld) -> None:
+        stage.world.jobs.on_keep_alive = lambda _job, _seconds: stage.says(
+            warm_pool=WarmPool(status="Terminated", idle_seconds=30)
+        )
+        stage.ends()
+        stage.observe()
+        pool = stage.actions().stop(run=RUN)
+        assert (pool.state, pool.end_reason) == (PoolState.ENDED, PoolEndReason.STOPPED_BY_USER)
+        stage.look()
+        assert stage.told == ["completed/1", "pool-expired/1"]
+
+    @pytest.mark.parametrize("act", ["extend", "stop"])
+    def test_a_pool_that_is_gone_is_said_to_be(self, stage: PoolWorld, act: str) -> None:
+        actions = stage.actions()
+        call = (lambda: actions.stop(run=RUN)) if act == "stop" else (lambda: actions.extend(run=RUN, seconds=60))
+        with pytest.raises(Exception, match="has left no warm pool"):
+            call()
+        stage.ends()
+        stage.observe()
+        stage.says(warm_pool=WarmPool(status="Reused", idle_seconds=300, reused_by="next-1"))
+        with pytest.raises(Exception, match="went to training job next-1"):
+            call()
+
+    def test_the_list_is_as_sagemaker_says_now(self, stage: PoolWorld) -> None:
+        stage.ends()
+        stage.observe()
+        assert [pool.run for pool in stage.actions().pools()] == [RUN]
+        stage.says(warm_pool=WarmPool(status="Terminated", idle_seconds=60))
+        assert stage.actions().pools() == []

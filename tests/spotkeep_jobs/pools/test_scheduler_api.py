@@ -1,0 +1,76 @@
+"""One-time schedules in a real scheduler: made once, deleted after they fired, refused with a reason."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from botocore.exceptions import EndpointConnectionError
+
+from spotkeep_jobs.pools.pool_schedules import PlannedSchedule
+from spotkeep_jobs.pools.scheduler_api import EventBridgeSchedules, ScheduleNotMadeError, ScheduleTarget
+
+PLANNED = PlannedSchedule(
+    name="spotkeep-expiry-0123456789abcdef01234567",
+    at=datetime(2099, 1, 2, 3, 4, 5, tzinfo=UTC),
+    payload={"run": "first", "attempt": 1, "firing": "expiry"},
+)
+
+
+def target(group: str) -> ScheduleTarget:
+    return ScheduleTarget(
+        group=group,
+        function_arn="arn:aws:lambda:us-east-1:000000000000:function:spotkeep-warm_pools",
+        role_arn="arn:aws:iam::000000000000:role/schedules",
+        dead_letter_arn="arn:aws:sqs:us-east-1:000000000000:failures",
+    )
+
+
+@pytest.fixture
+def scheduler(local_aws: Any) -> Iterator[tuple[Any, str]]:
+    client, group = local_aws.session().client("scheduler"), f"pools-{uuid.uuid4().hex[:8]}"
+    client.create_schedule_group(Name=group)
+    yield client, group
+    client.delete_schedule_group(Name=group)
+
+
+def test_a_schedule_fires_once_in_its_group_and_deletes_itself(scheduler: tuple[Any, str]) -> None:
+    client, group = scheduler
+    EventBridgeSchedules(client, target=target(group)).create(PLANNED)
+    made = client.get_schedule(Name=PLANNED.name, GroupName=group)
+    assert made["ScheduleExpression"] == "at(2099-01-02T03:04:05)"
+    assert made["ActionAfterCompletion"] == "DELETE"
+    assert made["FlexibleTimeWindow"] == {"Mode": "OFF"}
+    assert json.loads(made["Target"]["Input"]) == PLANNED.payload
+    assert made["Target"]["DeadLetterConfig"] == {"Arn": target(group).dead_letter_arn}
+
+
+def test_the_same_schedule_twice_is_one(scheduler: tuple[Any, str]) -> None:
+    client, group = scheduler
+    schedules = EventBridgeSchedules(client, target=target(group))
+    schedules.create(PLANNED)
+    schedules.create(PLANNED)
+    assert len(client.list_schedules(GroupName=group)["Schedules"]) == 1
+
+
+class Refusing:
+    """A scheduler out of reach, or one that refuses."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def create_schedule(self, **_request: Any) -> None:
+        raise self._error
+
+
+def test_what_could_not_be_made_is_said(make: Any) -> None:
+    for error in (
+        make.error("CreateSchedule", "ThrottlingException"),
+        EndpointConnectionError(endpoint_url="https://scheduler"),
+    ):
+        with pytest.raises(ScheduleNotMadeError, match="The reconciler looks at the pool instead"):
+            EventBridgeSchedules(Refusing(error), target=target("pools")).create(PLANNED)

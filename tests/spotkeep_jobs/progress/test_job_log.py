@@ -1,0 +1,62 @@
+"""A log is added up line by line, and keeps what decisions need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeep_jobs.progress.job_events import JobEventKind, Refusal
+from spotkeep_jobs.progress.job_log import MOST_RESUMES, Extent, JobLog, LogAccount, Resumed
+
+
+def test_nothing_read_is_nothing_known() -> None:
+    assert LogAccount(launch="a").log() == JobLog()
+    assert LogAccount(launch="a").log().complete
+    assert not LogAccount(launch="a").log(Extent.CUT).complete
+
+
+def test_lines_that_are_printed_out_of_order_count_in_order_of_time(make: Any) -> None:
+    lines = [
+        make.line("start", 0.0),
+        make.line("resume", 0.1, step=0),
+        *(make.line("progress", minute, step=minute * 10) for minute in range(1, 200)),
+    ]
+    shuffled = [*lines[1::2], *lines[::2]]
+    assert make.log(*shuffled) == make.log(*lines)
+    assert make.log("\n".join(lines)) == make.log(*lines)
+
+
+@given(events=st.lists(st.tuples(st.sampled_from(JobEventKind), st.none() | st.integers(0, 100)), max_size=30))
+def test_more_progress_than_an_account_needs_changes_nothing(make: Any, events: list[tuple[Any, Any]]) -> None:
+    lines = [make.line(kind, at, step=step) for at, (kind, step) in enumerate(events)]
+    without = make.log(*lines, follows_progress=False)
+    assert without.progress is None
+    assert without.steps == make.log(*lines).steps
+
+
+def test_of_very_many_resumes_the_last_are_kept_and_the_others_counted(make: Any) -> None:
+    lines = [make.line("resume", number / 60, step=number) for number in range(8_000)]
+    log = make.log(*lines)
+    assert len(log.resumes) == MOST_RESUMES
+    assert log.resumes_left_out == 8_000 - MOST_RESUMES
+    assert log.resumes[-1] == Resumed(at=make.noon.timestamp() + 7_999, step=7_999)
+
+
+def test_lines_of_other_launches_count_for_nothing(make: Any) -> None:
+    account = LogAccount(launch="ours")
+    account.take(make.line("progress", 1, step=5, launch="ours"))
+    account.take(make.line("progress", 2, step=500, launch="theirs"))
+    account.take(make.line("progress", 3, step=500))
+    log = account.log()
+    assert log.steps.last_step == 5
+    assert log.refused == {Refusal.OTHER_LAUNCH: 2}
+
+
+@pytest.mark.parametrize("line", ["Epoch 3", "spotkeep-event: {", "spotkeep-event: []"])
+def test_what_is_no_event_is_not_counted_as_refused(line: str) -> None:
+    account = LogAccount(launch=None)
+    account.take(line)
+    assert account.log() == JobLog()

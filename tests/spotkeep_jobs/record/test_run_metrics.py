@@ -1,0 +1,78 @@
+"""What a change adds to the sums: told by whoever wrote it, and summed up, it is what the runs' bills say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeep_jobs.record.run_metrics import IN_FLIGHT, RunMetric, happened_between, in_flight_now, total
+from spotkeep_jobs.record.states import RunState
+from spotkeep_jobs.runs.metric_log import MetricLog
+
+RUN = "digits-1a2b3c4d"
+
+
+def test_a_whole_run_adds_up_to_its_bill(world: Any, make: Any) -> None:
+    run = world.launch(make.run(), make.attempt())
+    parts = []
+    for story in (
+        [("Starting", 0.0)],
+        [("Starting", 0.0), ("Training", 1.0), ("Interrupted", 5.0)],
+        [("Starting", 0.0), ("Training", 1.0), ("Interrupted", 5.0), ("Downloading", 9.0), ("Training", 10.0)],
+    ):
+        world.jobs.known[run.job_name] = make.job(*story)
+        parts.append(world.runs.observe(RUN).happened)
+    world.jobs.known[run.job_name] = make.job(
+        *story, ("Completed", 20.0), status="Completed", training_seconds=900, billable_seconds=270
+    )
+    parts += [world.runs.observe(RUN).happened, world.runs.observe(RUN).happened]
+    cost = world.table.get(RUN).cost
+    assert total(parts) == pytest.approx(
+        {
+            RunMetric.INTERRUPTIONS: 1,
+            RunMetric.RUNS_COMPLETED: 1,
+            RunMetric.LOST_TIME: cost.restart_overhead_seconds + (cost.redone_seconds or 0),
+            RunMetric.WAITED_TIME: cost.waited_seconds,
+            RunMetric.BILLED_USD: cost.billed_usd,
+            RunMetric.SAVED_USD: cost.saved_usd,
+        }
+    )
+
+
+@given(states=st.lists(st.sampled_from(RunState)))
+def test_a_sweep_counts_every_state_in_flight_and_no_ending(states: list[RunState]) -> None:
+    seen = in_flight_now(states, [])
+    assert set(IN_FLIGHT.values()) <= set(seen)
+    assert sum(seen.values()) == sum(not state.ended for state in states)
+
+
+def test_every_state_is_an_ending_or_in_flight() -> None:
+    assert {state for state in RunState if not state.ended} == set(IN_FLIGHT)
+
+
+def test_nothing_that_happened_adds_nothing(make: Any) -> None:
+    assert happened_between(make.run(), make.run(state=RunState.WAITING)) == {}
+
+
+def test_a_line_has_one_dimension_whatever_function_writes_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "spotkeep-tracker")
+    MetricLog(deployment="spotkeep").write({RunMetric.INTERRUPTIONS: 2.0, RunMetric.LOST_TIME: 61.5})
+    line = json.loads(capsys.readouterr().out)
+    [directive] = line["_aws"]["CloudWatchMetrics"]
+    assert (directive["Namespace"], directive["Dimensions"], line["service"]) == ("Spotkeep", [["service"]], "spotkeep")
+    assert directive["Metrics"] == [{"Name": "Interruptions", "Unit": "Count"}, {"Name": "LostTime", "Unit": "Seconds"}]
+    assert (line["Interruptions"], line["LostTime"]) == ([2.0], [61.5])
+
+
+@pytest.mark.parametrize(("enabled", "metrics"), [(False, {RunMetric.INTERRUPTIONS: 1.0}), (True, {})])
+def test_nothing_is_written_where_there_is_nothing_to_write(
+    enabled: bool, metrics: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    MetricLog(deployment="spotkeep", enabled=enabled).write(metrics)
+    assert capsys.readouterr().out == ""

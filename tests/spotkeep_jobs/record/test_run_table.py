@@ -1,0 +1,467 @@
+"""The run table keeps its promises under concurrency: every test runs on the in-memory table and on the local AWS."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from spotkeep_jobs.document.limits import MAX_RUNS
+from spotkeep_jobs.record.record import (
+    Attempt,
+    Cost,
+    JobUsage,
+    Notification,
+    Plan,
+    Pool,
+    PoolChange,
+    Run,
+    RunChange,
+    RunGroup,
+    Spread,
+    TimelineEntry,
+)
+from spotkeep_jobs.record.run_table import NewRun, RunTable
+from spotkeep_jobs.record.run_table_errors import (
+    AttemptStillLiveError,
+    CheckpointPrefixTakenError,
+    RunChangedError,
+    RunExistsError,
+    RunNotFoundError,
+    RunsInFlightError,
+)
+from spotkeep_jobs.record.states import (
+    AttemptState,
+    EndReason,
+    NotificationKind,
+    NotificationState,
+    PoolState,
+    RunState,
+    TimelineKind,
+)
+
+
+@pytest.fixture(params=["in-memory", "local-aws"])
+def table(request: pytest.FixtureRequest) -> RunTable:
+    if request.param == "in-memory":
+        return request.getfixturevalue("run_table")  # type: ignore[no-any-return]
+    client, name = request.getfixturevalue("local_dynamodb")
+    return RunTable(client=client, table_name=name, retention_days=30)
+
+
+@pytest.fixture
+def opened(table: RunTable, make: Any) -> Run:
+    return table.open_run(run=make.run(), attempt=make.attempt()).run
+
+
+def ended(run: Run, attempt: Attempt, make: Any, **fields: Any) -> RunChange:
+    update = {"end_reason": EndReason.COMPLETED, "ended_at": make.noon + timedelta(hours=1)}
+    return RunChange(
+        run=run.model_copy(update=update | {"state": RunState.COMPLETED} | fields),
+        attempt=attempt.model_copy(update=update | {"state": AttemptState.COMPLETED}),
+        notifications=(a_notification(make),),
+    )
+
+
+def a_notification(make: Any, **fields: Any) -> Notification:
+    facts: dict[str, Any] = {
+        "notification_id": "digits-1a2b3c4d/completed/1",
+        "subject_id": "digits-1a2b3c4d",
+        "kind": NotificationKind.COMPLETED,
+        "subject": "done",
+        "body": "It is done.",
+        "attributes": {"status": "completed"},
+        "happened_at": make.noon,
+        "created_at": make.noon,
+    }
+    return Notification(**facts | fields)
+
+
+def a_group(make: Any, *, size: int) -> list[NewRun]:
+    return [
+        NewRun(
+            run=make.run(f"digits-{index}", group=RunGroup(id="digits", index=index, size=size)),
+            attempt=make.attempt(f"digits-{index}"),
+        )
+        for index in range(1, size + 1)
+    ]
+
+
+class TestOpening:
+    def test_the_plan_of_a_run_lies_beside_it_and_is_read_back_to_the_last_digit(
+        self, table: RunTable, make: Any
+    ) -> None:
+        plan = Plan(
+            made_at=make.noon, table={"restart_usd": [[0.001, 1e-9]], "zones": ["any"]}, chance_of_on_demand=0.125,
+            cost_usd=Spread(p10=0.1, p50=0.2, p90=0.3), finish_seconds=Spread(p10=1, p50=2, p90=3),
+        )  # fmt: skip
+        told = TimelineEntry(
+            run="digits-1a2b3c4d", attempt=1, at=make.noon, kind=TimelineKind.STEERED, text="On demand from the start"
+        )
+        table.open_run(run=make.run(), attempt=make.attempt(), plan=plan, timeline=(told,))
+        assert table.plan("digits-1a2b3c4d") == plan
+        assert told in table.timeline("digits-1a2b3c4d")
+        assert table.plan("another") is None
+
+    def test_a_run_is_read_back_as_it_was_written(self, table: RunTable, make: Any) -> None:
+        cost = Cost(
+            billed_seconds=12.5, training_seconds=60, waited_seconds=0.25, redone_steps=3, redone_seconds=1.5,
+            restart_overhead_seconds=2, clean_on_demand_seconds=56.5, saved_seconds=44, saved_percent=77.9,
+            aws_saved_percent=79.2, usd_per_hour=0.23, billed_usd=0.000799,
+        )  # fmt: skip
+        usage = JobUsage(
+            instance_count=2, billable_seconds=12.5, training_seconds=60, waited_seconds=1, redone_steps=None,
+            redone_seconds=None, restart_overhead_seconds=0,
+        )  # fmt: skip
+        document = {"hyperparameters": {"lr": 0.1, "none": None, "big": 10**40}, "empty": "", "list": [1.0, True]}
+        run = make.run(
+            request=document, notify=(NotificationKind.FAILED, NotificationKind.RESUMED), cost=cost, owner=None
+        )
+        attempt = make.attempt(usage=usage, job_request={"Environment": {}, "HyperParameters": {"a": ""}})
+        table.open_run(run=run, attempt=attempt)
+        assert table.get(run.run) == run
+        assert table.attempts(run.run) == [attempt]
+        assert [entry.kind for entry in table.timeline(run.run)] == [TimelineKind.RUN_OPENED]
+
+    def test_the_same_token_finds_the_first_run_and_writes_nothing(
+        self, table: RunTable, opened: Run, make: Any
+    ) -> None:
+        again = table.open_run(run=make.run("other", token=opened.token), attempt=make.attempt("other"))
+        assert again.replayed
+        assert (again.run, again.attempt.run) == (opened, opened.run)
+        assert table.get("other") is None
+
+    def test_a_taken_run_id_is_refused(self, table: RunTable, opened: Run, make: Any) -> None:
+        with pytest.raises(RunExistsError, match="exists already"):
+            table.open_run(run=make.run(token="another"), attempt=make.attempt())
+
+    def test_i1_a_live_runs_prefix_is_refused_to_another_run(self, table: RunTable, opened: Run, make: Any) -> None:
+        with pytest.raises(CheckpointPrefixTakenError, match=opened.run):
+            table.open_run(run=make.run("other", checkpoint_uri=opened.checkpoint_uri), attempt=make.attempt("other"))
+        assert table.get("other") is None
+
+    def test_the_runs_of_one_launch_are_recorded_all_at_once_and_found_again_by_its_token(
+        self, table: RunTable, make: Any
+    ) -> None:
+        new = a_group(make, size=MAX_RUNS)
+        opened = table.open_runs(new)
+        assert [each.replayed for each in opened] == [False] * MAX_RUNS
+        again = table.open_runs(new)
+        assert [each.replayed for each in again] == [True] * MAX_RUNS
+        assert [each.run for each in again] == [each.run for each in opened] == [each.run for each in new]
+
+    def test_i1_of_several_runs_none_is_recorded_when_one_may_not_be(self, table: RunTable, make: Any) -> None:
+        new = a_group(make, size=3)
+        table.open_run(run=make.run("digits-2", token="earlier"), attempt=make.attempt("digits-2"))
+        with pytest.raises(RunExistsError, match="digits-2"):
+            table.open_runs(new)
+        assert table.get("digits-1") is None
+        table.open_run(
+            run=make.run("other", token="other", checkpoint_uri=new[2].run.checkpoint_uri),
+            attempt=make.attempt("other"),
+        )
+        with pytest.raises(CheckpointPrefixTakenError, match="other"):
+            table.open_runs([new[0], new[2]])
+        assert table.get("digits-1") is None
+
+    def test_of_many_launches_at_once_with_one_token_one_opens_the_run(self, table: RunTable, make: Any) -> None:
+        results: list[bool] = []
+
+        def launch() -> None:
+            results.append(table.open_run(run=make.run(), attempt=make.attempt()).replayed)
+
+        threads = [threading.Thread(target=launch) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(results) == [False, *[True] * 7]
+
+
+class TestChanging:
+    def test_a_decision_on_an_old_view_is_refused_whole(self, table: RunTable, opened: Run, make: Any) -> None:
+        attempt = make.attempt()
+        table.commit(RunChange(run=opened.model_copy(update={"state": RunState.WAITING}), attempt=attempt))
+        with pytest.raises(RunChangedError):
+            table.commit(ended(opened, attempt, make))
+        head = table.get(opened.run)
+        assert head is not None
+        assert (head.state, head.version) == (RunState.WAITING, 1)
+        assert table.notifications(opened.run) == []
+        assert table.checkpoint_lock_owner(opened.checkpoint_uri) == opened.run
+
+    def test_an_ending_writes_head_attempt_notification_and_gives_the_checkpoint_prefix_back_at_once(
+        self, table: RunTable, opened: Run, make: Any
+    ) -> None:
+        entry = TimelineEntry(run=opened.run, attempt=1, at=make.noon, kind=TimelineKind.ENDED, text="Completed")
+        change = ended(opened, make.attempt(), make).model_copy(update={"timeline": (entry,)})
+        head = table.commit(change)
+        assert table.get(opened.run) == head
+        assert table.attempts(opened.run)[0].state is AttemptState.COMPLETED
+        assert entry in table.timeline(opened.run)
+        assert [notification.state for notification in table.notifications(opened.run)] == [NotificationState.PENDING]
+        assert table.checkpoint_lock_owner(opened.checkpoint_uri) is None
+        assert list(table.in_flight()) == []
+
+    def test_recording_the_job_twice_changes_nothing(self, table: RunTable, opened: Run, make: Any) -> None:
+        arn = make.arn(opened.job_name)
+        first = table.record_job_created(run=opened.run, attempt=1, job_arn=arn, now=make.noon)
+        again = table.record_job_created(run=opened.run, attempt=1, job_arn="another", now=make.noon)
+        assert first == again
+        assert (again.job_arn, again.version) == (arn, 1)
+
+    def test_the_user_who_stops_while_the_job_is_being_created_is_not_forgotten(
+        self, table: RunTable, opened: Run, make: Any
+    ) -> None:
+        table.request_stop(run=opened.run, now=make.noon)
+        head = table.record_job_created(run=opened.run, attempt=1, job_arn="arn", now=make.noon)
+        assert head.stop_requested_at == make.noon
+        assert head.state is RunState.STOPPING
+
+    def test_asking_twice_to_stop_asks_once(self, table: RunTable, opened: Run, make: Any) -> None:
+        first = table.request_stop(run=opened.run, now=make.noon)
+        assert table.request_stop(run=opened.run, now=make.noon + timedelta(minutes=1)) == first
+
+    def test_an_ended_run_cannot_be_stopped(self, table: RunTable, opened: Run, make: Any) -> None:
+        head = table.commit(ended(opened, make.attempt(), make))
+        assert table.request_stop(run=opened.run, now=make.noon) == head
+
+    @pytest.mark.parametrize(
+        "ask",
+        [
+            lambda table, now: table.request_stop(run="none", now=now),
+            lambda table, now: table.record_job_created(run="none", attempt=1, job_arn="arn", now=now),
+        ],
+    )
+    def test_an_unknown_run_is_said(self, table: RunTable, make: Any, ask: Callable[[RunTable, Any], object]) -> None:
+        with pytest.raises(RunNotFoundError, match="none"):
+            ask(table, make.noon)
+
+
+class TestTheNextAttempt:
+    def test_i1_it_begins_only_when_the_last_one_is_over(self, table: RunTable, opened: Run, make: Any) -> None:
+        with pytest.raises(AttemptStillLiveError, match="is not over"):
+            table.begin_attempt(run=opened, attempt=make.attempt(attempt=2))
+
+    def test_it_takes_the_checkpoint_prefix_again(self, table: RunTable, opened: Run, make: Any) -> None:
+        over = table.commit(ended(opened, make.attempt(), make))
+        head = table.begin_attempt(run=over, attempt=make.attempt(attempt=2))
+        assert table.get(opened.run) == head
+        assert (head.state, head.attempt, head.ended_at) == (RunState.LAUNCHING, 2, None)
+        assert [attempt.attempt for attempt in table.attempts(opened.run)] == [1, 2]
+        assert table.checkpoint_lock_owner(opened.checkpoint_uri) == opened.run
+        assert list(table.in_flight()) == [opened.run]
+
+    def test_i1_it_is_refused_while_another_run_has_the_prefix(self, table: RunTable, opened: Run, make: Any) -> None:
+        over = table.commit(ended(opened, make.attempt(), make))
+        other = make.run("other", checkpoint_uri=opened.checkpoint_uri)
+        table.open_run(run=other, attempt=make.attempt("other"))
+        with pytest.raises(CheckpointPrefixTakenError, match="other"):
+            table.begin_attempt(run=over, attempt=make.attempt(attempt=2))
+
+    def test_of_two_resumes_at_once_one_is_refused(self, table: RunTable, opened: Run, make: Any) -> None:
+        over = table.commit(ended(opened, make.attempt(), make))
+        table.begin_attempt(run=over, attempt=make.attempt(attempt=2))
+        with pytest.raises(RunChangedError):
+            table.begin_attempt(run=over, attempt=make.attempt(attempt=2))
+
+
+class TestTheOutbox:
+    def test_one_deliverer_at_a_time_holds_a_notification(self, table: RunTable, opened: Run, make: Any) -> None:
+        table.commit(ended(opened, make.attempt(), make))
+        [notification] = table.unsent_notifications()
+        stale = timedelta(minutes=15)
+        claimed = table.claim_notification(notification, now=make.noon, stale_after=stale)
+        assert claimed is not None
+        assert table.claim_notification(notification, now=make.noon, stale_after=stale) is None
+        assert table.claim_notification(claimed, now=make.noon + timedelta(minutes=14), stale_after=stale) is None
+        assert table.mark_sent(claimed, message_id="m", now=make.noon)
+        assert table.unsent_notifications() == []
+        [sent] = table.notifications(opened.run)
+        assert (sent.state, sent.message_id, sent.deliveries) == (NotificationState.SENT, "m", 1)
+
+    def test_a_dead_deliverers_claim_is_taken_over_and_its_mark_comes_too_late(
+        self, table: RunTable, opened: Run, make: Any
+    ) -> None:
+        table.commit(ended(opened, make.attempt(), make))
+        [notification] = table.unsent_notifications()
+        stale = timedelta(minutes=15)
+        first = table.claim_notification(notification, now=make.noon, stale_after=stale)
+        assert first is not None
+        second = table.claim_notification(first, now=make.noon + stale, stale_after=stale)
+        assert second is not None
+        assert second.notification_id == first.notification_id
+        assert not table.mark_sent(first, message_id="late", now=make.noon)
+        assert table.mark_sent(second, message_id="m", now=make.noon)
+
+    def test_a_notification_given_back_waits_for_nobody(self, table: RunTable, opened: Run, make: Any) -> None:
+        table.commit(ended(opened, make.attempt(), make))
+        [notification] = table.unsent_notifications()
+        claimed = table.claim_notification(notification, now=make.noon, stale_after=timedelta(minutes=15))
+        assert claimed is not None
+        assert table.release_notification(claimed)
+        assert [waiting.state for waiting in table.unsent_notifications()] == [NotificationState.PENDING]
+
+    def test_a_tuning_jobs_ending_is_told_once(self, table: RunTable, make: Any) -> None:
+        notification = a_notification(make, notification_id="tuning:search/completed", subject_id="search")
+        table.watch_tuning_job("search", now=make.noon)
+        assert list(table.watched_tuning_jobs()) == ["search"]
+        assert table.add_notification(notification)
+        assert not table.add_notification(notification)
+        table.unwatch_tuning_job("search")
+        assert list(table.watched_tuning_jobs()) == []
+        claimed = table.claim_notification(notification, now=make.noon, stale_after=timedelta(minutes=15))
+        assert claimed is not None
+        assert table.mark_sent(claimed, message_id="m", now=make.noon)
+        assert [sent.state for sent in table.tuning_notifications("search")] == [NotificationState.SENT]
+
+
+class TestListing:
+    def test_runs_come_newest_first_by_owner_and_state(self, table: RunTable, make: Any) -> None:
+        for hour, owner in enumerate(["ada", "bob", "ada"]):
+            at = make.noon + timedelta(hours=hour)
+            run = make.run(f"run{hour}", owner=owner, created_at=at, updated_at=at)
+            table.open_run(run=run, attempt=make.attempt(run.run))
+        last = table.get("run2")
+        assert last is not None
+        table.commit(ended(last, make.attempt("run2"), make))
+        assert [run.run for run in table.list()] == ["run2", "run1", "run0"]
+        assert [run.run for run in table.list(owner="ada")] == ["run2", "run0"]
+        assert [run.run for run in table.list(states={RunState.LAUNCHING})] == ["run1", "run0"]
+        assert [run.run for run in table.list(limit=1)] == ["run2"]
+        assert list(table.in_flight()) == ["run0", "run1"]
+
+    def test_the_timeline_is_in_order_of_time_however_it_was_written(
+        self, table: RunTable, opened: Run, make: Any
+    ) -> None:
+        entries = [
+            TimelineEntry(
+                run=opened.run,
+                attempt=1,
+                at=make.noon + timedelta(milliseconds=ms),
+                kind=TimelineKind.TRAINING,
+                text="",
+            )
+            for ms in (1500, 20, 700)
+        ]
+        for version, entry in enumerate(entries):
+            run = opened.model_copy(update={"version": version})
+            table.commit(RunChange(run=run, attempt=make.attempt(), timeline=(entry,)))
+        times = [entry.at for entry in table.timeline(opened.run)]
+        assert times == sorted(times)
+        assert len(times) == 4
+
+    def test_an_ended_run_expires_with_everything_it_wrote_and_a_live_one_never(
+        self, dynamodb: Any, run_table: RunTable, make: Any
+    ) -> None:
+        opened = run_table.open_run(run=make.run(), attempt=make.attempt()).run
+        head = dynamodb.items["run#digits-1a2b3c4d", "head"]
+        assert "expires_at" not in head
+        run_table.commit(ended(opened, make.attempt(), make))
+        expiry = {key: int(item["expires_at"]["N"]) for key, item in dynamodb.items.items()}
+        head_expires = expiry.pop(("run#digits-1a2b3c4d", "head"))
+        assert head_expires == int((make.noon + timedelta(hours=1, days=30)).timestamp())
+        assert expiry
+        assert all(expires > head_expires for expires in expiry.values())
+
+
+class TestWarmPools:
+    def left(self, table: RunTable, opened: Run, make: Any) -> Pool:
+        """The run has ended, and its job left a pool."""
+        attempt = table.attempt(opened.run, 1)
+        assert attempt is not None
+        pool: Pool = make.pool(run=opened.run, job_name=attempt.job_name)
+        table.commit(ended(opened, attempt, make).model_copy(update={"pool": pool, "notifications": ()}))
+        return pool
+
+    def changed(self, table: RunTable, pool: Pool, **fields: Any) -> PoolChange:
+        head, attempt = table.get(pool.run), table.attempt(pool.run, 1)
+        assert head is not None
+        assert attempt is not None
+        return PoolChange(run=head, attempt=attempt, pool=pool.model_copy(update=fields))
+
+    def test_a_pool_is_written_with_the_change_that_ends_its_run(self, table: RunTable, opened: Run, make: Any) -> None:
+        pool = self.left(table, opened, make)
+        assert table.pool(opened.run, 1) == pool
+        assert list(table.pools(opened.run)) == [pool]
+        assert table.pool(opened.run, 2) is None
+
+    def test_kept_pools_come_first_to_expire_first_until_they_are_over(
+        self, table: RunTable, opened: Run, make: Any
+    ) -> None:
+        pool = self.left(table, opened, make)
+        other = table.open_run(run=make.run("other-1a2b3c4d"), attempt=make.attempt("other-1a2b3c4d")).run
+        sooner = self.left(table, other, make)
+        sooner = sooner.model_copy(update={"kept_until": sooner.kept_until - timedelta(minutes=10)})
+        table.commit_pool(self.changed(table, sooner))
+        assert [kept.run for kept in table.kept_pools()] == [other.run, opened.run]
+        table.commit_pool(self.changed(table, sooner, state=PoolState.ENDED))
+        assert [kept.run for kept in table.kept_pools()] == [pool.run]
+
+    def test_a_change_on_an_old_view_is_refused(self, table: RunTable, opened: Run, make: Any) -> None:
+        pool = self.left(table, opened, make)
+        change = self.changed(table, pool, reminders=1)
+        table.commit_pool(change)
+        with pytest.raises(RunChangedError):
+            table.commit_pool(change)
+
+    def test_it_leaves_the_prefix_to_the_run_that_has_it_now(self, table: RunTable, opened: Run, make: Any) -> None:
+        pool = self.left(table, opened, make)
+        heir = make.run("heir-1a2b3c4d", checkpoint_uri=opened.checkpoint_uri)
+        table.open_run(run=heir, attempt=make.attempt("heir-1a2b3c4d"))
+        table.commit_pool(self.changed(table, pool, state=PoolState.ENDED))
+        assert table.checkpoint_lock_owner(opened.checkpoint_uri) == heir.run
+
+    def test_a_reused_pool_tells_its_heir_since_when_it_is_handed_on(
+        self, table: RunTable, opened: Run, make: Any
+    ) -> None:
+        pool = self.left(table, opened, make)
+        assert table.chain_of("next-1") is None
+        table.commit_pool(self.changed(table, pool, state=PoolState.REUSED, reused_by="next-1"))
+        assert table.chain_of("next-1") == pool.chain_since
+
+
+class TestRunsInFlight:
+    def opened(self, table: RunTable, make: Any, run: str, *, limit: int) -> Run:
+        return table.open_runs([NewRun(run=make.run(run), attempt=make.attempt(run))], in_flight_limit=limit)[0].run
+
+    def test_each_run_holds_a_place_until_it_has_ended(self, table: RunTable, make: Any) -> None:
+        first = self.opened(table, make, "a", limit=2)
+        second = self.opened(table, make, "b", limit=2)
+        assert {first.slot, second.slot} == {0, 1}
+        assert table.runs_in_flight() == 2
+        with pytest.raises(RunsInFlightError) as refused:
+            self.opened(table, make, "c", limit=2)
+        assert (refused.value.in_flight, refused.value.limit) == (2, 2)
+        over = table.commit(ended(first, make.attempt("a"), make))
+        assert over.slot is None
+        assert self.opened(table, make, "c", limit=2).slot == first.slot
+
+    def test_an_end_that_is_recorded_again_takes_no_place_from_another_run(self, table: RunTable, make: Any) -> None:
+        first = self.opened(table, make, "a", limit=1)
+        over = table.commit(ended(first, make.attempt("a"), make))
+        self.opened(table, make, "b", limit=1)
+        table.commit(RunChange(run=over, attempt=make.attempt("a")))
+        assert table.runs_in_flight() == 1
+
+    def test_a_next_attempt_takes_a_place_again(self, table: RunTable, make: Any) -> None:
+        first = self.opened(table, make, "a", limit=1)
+        over = table.commit(ended(first, make.attempt("a"), make))
+        self.opened(table, make, "b", limit=1)
+        again = make.attempt("a", 2)
+        with pytest.raises(RunsInFlightError):
+            table.begin_attempt(run=over, attempt=again, in_flight_limit=1)
+        assert table.begin_attempt(run=over, attempt=again, in_flight_limit=2).slot == 1
+
+    def test_the_runs_of_one_launch_take_their_places_in_one_transaction(self, table: RunTable, make: Any) -> None:
+        new = [
+            NewRun(run=make.run(f"a-{number}"), attempt=make.attempt(f"a-{number}"))
+            for number in range(1, MAX_RUNS + 1)
+        ]
+        with pytest.raises(RunsInFlightError):
+            table.open_runs(new, in_flight_limit=MAX_RUNS - 1)
+        opened = table.open_runs(new, in_flight_limit=MAX_RUNS)
+        assert {each.run.slot for each in opened} == set(range(MAX_RUNS))

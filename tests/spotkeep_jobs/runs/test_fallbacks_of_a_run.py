@@ -1,0 +1,476 @@
+"""A run on its ladder: the launcher, the tracker and the sweep on one table, against an account that has no capacity.
+
+I1 holds at every fallback: the job before is over, by SageMaker's own word, before the next one is created.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+
+from spotkeep_jobs.backends.job_view import JobSummary, StatusTransition, TrainingJob
+from spotkeep_jobs.backends.sagemaker.request import JobPlatform
+from spotkeep_jobs.document.deployment import Deployment
+from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError, RequestRefusedError
+from spotkeep_jobs.record.record import Attempt, Plan, Run, Spread
+from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, TimelineKind
+from spotkeep_jobs.runs.launch import Launcher
+from spotkeep_jobs.runs.launch_completion import complete_launch
+from spotkeep_jobs.runs.metric_log import MetricLog
+from spotkeep_jobs.runs.reconcile import RunObserver
+from spotkeep_jobs.runs.reconciliation import Reconciler
+from spotkeep_jobs.runs.tuning_jobs import TuningObserver
+
+PRICES = {"ml.g5.xlarge": 1.408, "ml.g5.2xlarge": 1.515}
+PLATFORM = JobPlatform(
+    deployment="spotkeep",
+    checkpoint_bucket="checkpoints",
+    execution_role_arn="arn:aws:iam::123456789012:role/spotkeep-execution",
+    training_bundle_uri="s3://assets/0123abcd.pyz",
+)
+DEFAULTS = DeploymentDefaults(image="i.dkr.ecr.x/y:1", checkpoint_bucket="checkpoints", prices=PRICES)
+DOCUMENT = {
+    "name": "first", "run": "first", "token": "token-1", "command": "python train.py", "max_run": "4h",
+    "capacity": "auto", "instance_types": ["ml.g5.xlarge", "ml.g5.2xlarge"], "longest_wait": "30m",
+    "notify": ["completed", "failed", "stopped", "next-fallback"],
+}  # fmt: skip
+
+
+class Account:
+    """SageMaker, as scarce as a test makes it. A live job beside a live job of the same run fails the test at once."""
+
+    def __init__(self, clock: Any) -> None:
+        self.jobs: dict[str, TrainingJob] = {}
+        self.requests: dict[str, Mapping[str, Any]] = {}
+        self.without_quota: set[tuple[str, bool]] = set()
+        self.busy = 0
+        self._clock = clock
+
+    def create(self, request: Mapping[str, Any], /) -> str:
+        if self.busy:
+            self.busy -= 1
+            raise AwsBusyError(operation="CreateTrainingJob", code="ThrottlingException", reason="slow down")
+        resources = request["ResourceConfig"]
+        several = resources.get("InstancePreferences")
+        place = ("several" if several else resources["InstanceType"], request.get("EnableManagedSpotTraining", False))
+        if place in self.without_quota:
+            raise AwsRefusedError(
+                operation="CreateTrainingJob", code="ResourceLimitExceeded", reason=f"the limit of {place[0]} is 0"
+            )
+        name = request["TrainingJobName"]
+        assert all(job.ended for job in self.jobs.values()), "two live jobs of one run"
+        self.requests[name] = request
+        arn = f"arn:aws:sagemaker:us-east-1:123456789012:training-job/{name}"
+        self.jobs[name] = TrainingJob(
+            name=name, arn=arn, status="InProgress", secondary_status="Starting", created_at=self._clock(),
+            instance_type=several[-1]["InstanceType"] if several else place[0], environment=request["Environment"],
+        )  # fmt: skip
+        self.moves(name, "Starting")
+        return arn
+
+    def describe(self, job_name: str, /) -> TrainingJob | None:
+        return self.jobs.get(job_name)
+
+    def reconcile(self, job_name: str, /) -> TrainingJob | None:
+        return self.describe(job_name)
+
+    def search_in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
+        raise AssertionError("nobody searches the jobs of so few runs")
+
+    def with_waiting_pool(self, *, since: datetime) -> Iterator[JobSummary]:
+        raise AssertionError("nobody lists so few pools")
+
+    def stop(self, job_name: str, /) -> bool:
+        self.jobs[job_name] = replace(self.jobs[job_name], status="Stopping", secondary_status="Stopping")
+        return True
+
+    def moves(self, name: str, secondary: str, **fields: Any) -> None:
+        """Go on to the next secondary status."""
+        job, now = self.jobs[name], self._clock()
+        before = tuple(replace(entry, ended_at=entry.ended_at or now) for entry in job.transitions)
+        entry = StatusTransition(status=secondary, started_at=now, ended_at=None, message="")
+        self.jobs[name] = replace(
+            job, secondary_status=secondary, transitions=(*before, entry), last_modified_at=now, **fields
+        )
+
+    def ends(self, name: str, status: str, secondary: str | None = None, **fields: Any) -> None:
+        self.moves(name, secondary or status, status=status, **fields)
+
+
+class Story:
+    """Everything that acts on the run, on one clock."""
+
+    def __init__(self, world: Any) -> None:
+        self.clock, self.table, self.topic, self.logs = world.clock, world.table, world.topic, world.logs
+        self.account = Account(world.clock)
+        deployment = Deployment(name="spotkeep", prices=PRICES)
+        self.launcher = Launcher(
+            keep_bundle=lambda: None,
+            table=self.table, jobs=self.account, platform=PLATFORM, defaults=DEFAULTS, prices=PRICES,
+            now=self.clock, sleep=lambda _: None,
+        )  # fmt: skip
+        self.observer = RunObserver(
+            keep_bundle=lambda: None,
+            table=self.table, jobs=self.account, logs=world.logs, deployment=deployment, clock=self.clock,
+            pools=world.pools,
+        )  # fmt: skip
+        self.reconciler = Reconciler(
+            deployment="spotkeep", table=self.table, observer=self.observer, jobs=self.account, pools=world.pools,
+            outbox=world.outbox, metric_log=MetricLog(deployment="spotkeep", enabled=False),
+            clock=self.clock,
+            tuning=TuningObserver(table=self.table, jobs=None, deployment="spotkeep", clock=self.clock),  # type: ignore[arg-type]
+            complete_launch=partial(
+                complete_launch,
+                table=self.table,
+                jobs=self.account,
+                deployment=deployment,
+                keep_bundle=lambda: None,
+                now=self.clock,
+            ),
+        )  # fmt: skip
+
+    def launched(self, **fields: Any) -> Run:
+        return self.launcher.launch(DOCUMENT | fields, default_token="token-1").run
+
+    def passes(self, **delta: float) -> None:
+        """Let time go by, with a sweep every five minutes, as in a deployment."""
+        end = self.clock.time + timedelta(**delta)
+        while self.clock.time < end:
+            self.clock.time = min(self.clock.time + timedelta(minutes=5), end)
+            self.sweep()
+
+    def sweep(self) -> None:
+        assert self.reconciler.sweep().failures == {}
+
+    @property
+    def run(self) -> Run:
+        run = self.table.get("first")
+        assert run is not None
+        return run
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        return self.table.attempts("first")
+
+    @property
+    def places(self) -> list[str]:
+        return [f"{attempt.capacity} {attempt.instance_type}" for attempt in self.attempts]
+
+
+@pytest.fixture
+def story(world: Any) -> Story:
+    return Story(world)
+
+
+def test_a_rung_is_left_when_it_has_waited_long_enough_and_the_next_begins_when_its_job_is_over(story: Story) -> None:
+    story.launched()
+    story.passes(minutes=25)
+    assert story.account.jobs["first-1"].status == "InProgress"
+    story.passes(minutes=5)
+    assert story.account.jobs["first-1"].status == "Stopping"
+    assert (story.run.state, story.run.attempt) == (RunState.WAITING, 1)
+    story.account.ends("first-1", "Stopped")
+    story.sweep()
+    assert (story.run.state, story.run.attempt, story.run.job_name) == (RunState.LAUNCHING, 2, "first-2")
+    assert story.attempts[0].end_reason is EndReason.MAX_WAIT_EXCEEDED
+    assert story.places == ["spot ml.g5.xlarge", "spot ml.g5.2xlarge"]
+    first, second = story.account.requests["first-1"], story.account.requests["first-2"]
+    assert second["CheckpointConfig"] == first["CheckpointConfig"]
+    assert second["AlgorithmSpecification"] == first["AlgorithmSpecification"]
+    assert second["Environment"]["SPOTKEEP_ATTEMPT"] == "2"
+    assert {"Key": "spotkeep:attempt", "Value": "2"} in second["Tags"]
+
+
+def test_it_comes_to_on_demand_and_completes_there(story: Story) -> None:
+    story.launched()
+    for number in (1, 2):
+        story.account.ends(f"first-{number}", "Failed", failure_reason="CapacityError: none to be had")
+        story.sweep()
+    assert story.places[-1] == "on-demand ml.g5.xlarge"
+    last = story.account.requests["first-3"]
+    assert "EnableManagedSpotTraining" not in last  # Its first jobs were on spot: it is taken out again.
+    assert last["ResourceConfig"]["InstancePreferences"] == [
+        {"InstanceType": "ml.g5.xlarge"},
+        {"InstanceType": "ml.g5.2xlarge"},
+    ]
+    assert "MaxWaitTimeInSeconds" not in last["StoppingCondition"]
+    story.account.moves("first-3", "Training")
+    story.clock.pass_by(hours=1)
+    story.account.ends("first-3", "Completed", training_seconds=3600, billable_seconds=3600)
+    story.sweep()
+    assert story.run.state is RunState.COMPLETED
+    assert story.run.cost is not None
+    assert story.places[-1] == "on-demand ml.g5.2xlarge"
+    assert story.run.cost.billed_usd == pytest.approx(1.515)
+    subjects = [notification.subject for notification in story.topic.published]
+    assert [subject.partition("first ")[2] for subject in subjects] == [
+        "looks elsewhere for capacity",
+        "goes on demand",
+        "completed",
+    ]
+
+
+def test_a_wait_after_an_interruption_counts_from_the_interruption(story: Story) -> None:
+    story.launched()
+    story.clock.pass_by(minutes=20)
+    story.account.moves("first-1", "Training")
+    story.passes(hours=1)
+    story.account.moves("first-1", "Interrupted")
+    story.account.moves("first-1", "Starting")
+    story.passes(minutes=25)
+    assert story.account.jobs["first-1"].status == "InProgress"
+    story.passes(minutes=5)
+    assert story.account.jobs["first-1"].status == "Stopping"
+
+
+def test_a_quota_of_nothing_is_passed_over_in_one_call(story: Story) -> None:
+    story.account.without_quota = {("ml.g5.xlarge", True), ("ml.g5.2xlarge", True)}
+    run = story.launched()
+    assert (run.attempt, run.capacity) == (3, "on-demand")
+    assert [attempt.end_reason for attempt in story.attempts] == [EndReason.QUOTA, EndReason.QUOTA, None]
+    assert set(story.account.jobs) == {"first-3"}
+
+
+def test_a_quota_of_nothing_everywhere_refuses_the_launch(story: Story) -> None:
+    story.account.without_quota = {("ml.g5.xlarge", True), ("ml.g5.2xlarge", True), ("several", False)}
+    with pytest.raises(RequestRefusedError, match="the limit of several is 0"):
+        story.launched()
+    assert (story.run.state, story.run.end_reason) == (RunState.FAILED, EndReason.QUOTA)
+    assert story.table.checkpoint_lock_owner(story.run.checkpoint_uri) is None
+
+
+def test_i1_the_checkpoint_prefix_is_never_let_go_between_fallbacks(story: Story) -> None:
+    run = story.launched()
+    story.account.ends("first-1", "Failed", failure_reason="CapacityError: none")
+    story.sweep()
+    assert story.table.checkpoint_lock_owner(run.checkpoint_uri) == "first"
+
+
+def test_a_throttled_next_rung_is_launched_by_the_sweep(story: Story) -> None:
+    story.launched()
+    story.account.ends("first-1", "Failed", failure_reason="CapacityError: none")
+    story.account.busy = 1
+    with pytest.raises(AwsBusyError):
+        story.observer.observe("first")
+    assert (story.run.attempt, story.run.job_arn) == (2, None)
+    assert "first-2" not in story.account.jobs
+    story.passes(minutes=10)
+    assert "first-2" in story.account.jobs
+    assert len(story.attempts) == 2
+
+
+def test_a_stop_that_was_lost_is_sent_again(story: Story) -> None:
+    story.launched()
+    story.passes(minutes=30)
+    story.account.jobs["first-1"] = replace(
+        story.account.jobs["first-1"], status="InProgress", secondary_status="Starting"
+    )
+    story.sweep()
+    assert story.account.jobs["first-1"].status == "Stopping"
+
+
+def test_a_user_who_stops_the_run_ends_the_ladder(story: Story) -> None:
+    story.launched()
+    story.launcher.stop("first")
+    story.account.ends("first-1", "Stopped")
+    story.sweep()
+    assert (story.run.state, story.run.end_reason, len(story.attempts)) == (
+        RunState.STOPPED, EndReason.STOPPED_BY_USER, 1,
+    )  # fmt: skip
+
+
+def test_a_user_who_stops_while_the_rung_is_left_is_obeyed(story: Story) -> None:
+    story.launched()
+    story.passes(minutes=30)
+    story.launcher.stop("first")
+    story.account.ends("first-1", "Stopped")
+    story.sweep()
+    assert (story.run.state, len(story.attempts)) == (RunState.STOPPED, 1)
+
+
+def test_a_failed_script_is_started_again_on_its_rung_and_then_told(story: Story) -> None:
+    story.launched(script_retries=1)
+    for number in (1, 2):
+        story.account.moves(f"first-{number}", "Training")
+        story.account.ends(
+            f"first-{number}", "Failed", failure_reason="AlgorithmError: exit code 1", training_seconds=60
+        )
+        story.sweep()
+    assert story.places == ["spot ml.g5.xlarge"] * 2
+    assert (story.run.state, story.run.no_more_jobs_because) == (
+        RunState.FAILED, "the script has failed 2 times (script_retries)",
+    )  # fmt: skip
+    [notification] = story.topic.published
+    assert notification.kind is NotificationKind.FAILED
+    assert "the script has failed 2 times" in " ".join(notification.body.split())
+
+
+def test_the_timeline_tells_the_way_down(story: Story) -> None:
+    story.launched()
+    story.passes(minutes=30)
+    story.account.ends("first-1", "Stopped")
+    story.sweep()
+    told = {entry.kind: entry.text for entry in story.table.timeline("first")}
+    assert told[TimelineKind.FALLBACK_LEFT] == "Has waited long enough for spot ml.g5.xlarge: its job is asked to end"
+    assert told[TimelineKind.ATTEMPT_ENDED] == "Ended: waited for capacity longer than it may"
+    assert told[TimelineKind.ATTEMPT_BEGUN] == (
+        "Attempt 2 looks for spot ml.g5.2xlarge: there was no capacity in time for spot ml.g5.xlarge"
+    )
+
+
+DEADLINE = {"max_run": "10h", "deadline": "20h", "longest_wait": None, "instance_types": ["ml.g5.xlarge"]}
+GIVES_UP_AFTER_AN_HOUR = Plan(
+    made_at=datetime(2026, 11, 21, 12, 0, tzinfo=UTC),
+    table={
+        "version": 1, "age_edges_s": [3600], "work_step_s": 3600, "from_nothing_s": [[0], [10**9], [0], [0]],
+        "from_on_demand_s": [[0]] * 4, "zones": ["any"], "horizons_s": [3600], "lasting_s": [[[3600], [3600]]],
+        "slack_step_s": 3600, "restart_usd": [[0]],
+    },
+    finish_seconds=Spread(p10=1, p50=2, p90=3), chance_of_on_demand=0.5,
+)  # fmt: skip
+
+
+def decisions(story: Story) -> list[str]:
+    return [entry.text for entry in story.table.timeline("first") if entry.kind is TimelineKind.STEERED]
+
+
+def test_i1_a_run_with_a_deadline_goes_on_demand_when_the_job_on_spot_is_over(story: Story) -> None:
+    story.launched(**DEADLINE)
+    assert story.run.deadline_at == story.clock.time + timedelta(hours=20)
+    story.passes(hours=9, minutes=20)
+    assert story.account.jobs["first-1"].status == "InProgress"
+    story.passes(minutes=15)
+    assert (story.account.jobs["first-1"].status, story.run.attempt) == ("Stopping", 1)
+    story.account.ends("first-1", "Stopped")
+    story.sweep()
+    assert story.places == ["spot ml.g5.xlarge", "on-demand ml.g5.xlarge"]
+    assert story.attempts[0].end_reason is EndReason.DEADLINE
+    waits, leaves = decisions(story)
+    assert waits.startswith("Waits for spot: 9.9 h to spare; launched without a plan")
+    assert leaves.startswith("Leaves spot for on-demand: the last safe moment for on-demand: 25 min to spare")
+    [notification] = [
+        notification for notification in story.topic.published if notification.kind is NotificationKind.NEXT_FALLBACK
+    ]
+    assert "the last safe moment for on-demand" in " ".join(notification.body.split())
+    story.passes(hours=1)
+    assert len(decisions(story)) == 2
+
+
+def test_the_policy_a_run_was_launched_with_decides_and_each_change_is_told_once(story: Story) -> None:
+    story.launcher.launch(DOCUMENT | DEADLINE, default_token="token-1", plan=GIVES_UP_AFTER_AN_HOUR)
+    story.passes(minutes=10)
+    story.account.moves("first-1", "Training")
+    story.passes(hours=3)
+    story.account.moves("first-1", "Interrupted")
+    story.passes(minutes=50)
+    assert story.account.jobs["first-1"].status == "InProgress"
+    story.passes(minutes=15)
+    assert story.account.jobs["first-1"].status == "Stopping"
+    assert [text.split(":")[0] for text in decisions(story)] == [
+        "Waits for spot", "Stays on spot", "Waits for spot", "Leaves spot for on-demand",
+    ]  # fmt: skip
+    assert "on-demand pays whatever is to spare" in decisions(story)[-1]
+
+
+def test_what_a_job_reports_makes_time_to_wait(story: Story) -> None:
+    story.launched(**DEADLINE)
+    story.account.moves("first-1", "Training")
+    at = story.clock.time.timestamp()
+    line = f'spotkeep-event: {{"event": "%s", "time": {at + 18_000}, "step": 50, "total_steps": 100}}'
+    story.logs.lines["first-1"] = [line % "progress", line % "uploaded"]
+    story.passes(hours=5, minutes=30)
+    story.account.moves("first-1", "Interrupted")
+    story.passes(hours=5)
+    assert story.account.jobs["first-1"].status == "InProgress"
+    progress = story.run.progress
+    assert progress is not None
+    assert (progress.step, progress.durable_step, progress.total_steps) == (50, 50, 100)
+
+
+def test_a_launch_without_time_for_spot_is_on_demand_and_says_why(story: Story) -> None:
+    story.launched(**DEADLINE | {"deadline": "10h20m"})
+    assert story.places == ["on-demand ml.g5.xlarge"]
+    assert decisions(story) == ["On demand from the start: the deadline leaves no time to try spot: 20 min to spare"]
+    story.passes(minutes=30)
+    assert len(decisions(story)) == 1
+
+
+def test_a_user_who_stops_while_spot_is_left_is_obeyed(story: Story) -> None:
+    story.launched(**DEADLINE)
+    story.passes(hours=9, minutes=40)
+    story.launcher.stop("first")
+    story.account.ends("first-1", "Stopped")
+    story.sweep()
+    assert (story.run.state, story.run.end_reason, len(story.attempts)) == (
+        RunState.STOPPED, EndReason.STOPPED_BY_USER, 1,
+    )  # fmt: skip
+
+
+def test_a_resumed_run_has_its_time_again(story: Story) -> None:
+    story.launched(**DEADLINE)
+    story.passes(hours=9, minutes=40)
+    story.launcher.stop("first")
+    story.account.ends("first-1", "Stopped")
+    story.sweep()
+    story.launcher.resume("first")
+    assert story.run.deadline_at == story.clock.time + timedelta(hours=20)
+    assert (story.run.steered, story.places[-1]) == (None, "spot ml.g5.xlarge")
+
+
+def test_the_same_launch_again_is_answered_though_its_deadline_has_come_closer(story: Story) -> None:
+    launched = story.launched(**DEADLINE | {"deadline": "2026-11-22T00:00:00Z"})
+    story.passes(hours=5)
+    again = story.launcher.launch(DOCUMENT | DEADLINE | {"deadline": "2026-11-22T00:00:00Z"}, default_token="token-1")
+    assert (again.replayed, again.run.run) == (True, launched.run)
+    with pytest.raises(RequestRefusedError, match="cannot be kept even on demand"):
+        story.launcher.launch(
+            DOCUMENT | DEADLINE | {"deadline": "2026-11-22T00:00:00Z", "run": "other", "token": "token-2"},
+            default_token="token-2",
+        )
+
+
+def test_a_budget_is_told_when_it_is_nearly_spent_and_when_it_is_and_ends_nothing(story: Story) -> None:
+    story.launched(**DEADLINE | {"budget": 2.816})  # two hours at the on-demand price
+    story.account.moves("first-1", "Training")
+    story.passes(hours=1, minutes=30)
+
+    def told() -> list[str]:
+        return [entry.text for entry in story.table.timeline("first") if entry.kind is TimelineKind.BUDGET]
+
+    assert told() == []
+    story.passes(minutes=10)
+    assert told() == ["At most 2.35 USD are spent, 83% of its budget of 2.82 USD; it goes on"]
+    story.passes(hours=1)
+    assert len(told()) == 2
+    assert told()[1].startswith("At most 2.93 USD are spent, 104%")
+    assert story.account.jobs["first-1"].status == "InProgress"
+
+
+def test_a_budget_is_told_by_notification_to_whom_asked_for_it_once_for_each_mark(story: Story) -> None:
+    story.launched(**DEADLINE | {"budget": 2.816, "notify": ["budget-near"]})
+    story.account.moves("first-1", "Training")
+    story.passes(hours=2, minutes=45)
+    subjects = [
+        (notification.notification_id, notification.subject) for notification in story.table.notifications("first")
+    ]
+    assert [(told, subject.removeprefix("[spotkeep] ")) for told, subject in subjects] == [
+        ("first/budget-near/1-1", "first has spent most of its budget"),
+        ("first/budget-near/1-2", "first has spent its budget"),
+    ]
+
+
+def test_a_resumed_run_begins_on_the_first_rung_again(story: Story) -> None:
+    story.launched()
+    story.account.ends("first-1", "Failed", failure_reason="CapacityError: none")
+    story.sweep()
+    story.launcher.stop("first")
+    story.account.ends("first-2", "Stopped")
+    story.sweep()
+    story.launcher.resume("first")
+    assert story.places == ["spot ml.g5.xlarge", "spot ml.g5.2xlarge", "spot ml.g5.xlarge"]

@@ -1,0 +1,804 @@
+"""A run never has two live jobs (I1), whatever call is throttled, lost, made twice or cut short by a crash."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from spotkeep_jobs.backends.job_view import TrainingJob
+from spotkeep_jobs.backends.sagemaker.request import JobPlatform
+from spotkeep_jobs.document.deployment import Deployment
+from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.errors import (
+    AwsBusyError,
+    AwsRefusedError,
+    RequestRefusedError,
+    SpotkeepJobsError,
+    TrainingJobNameTakenError,
+    TrainingJobNotFoundError,
+)
+from spotkeep_jobs.record.record import Run, RunChange
+from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.record.run_table_errors import RunNotFoundError
+from spotkeep_jobs.record.states import AttemptState, EndReason, RunState
+from spotkeep_jobs.runs.launch import Launched, Launcher, LaunchUnfinishedError
+from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES, complete_launch
+
+PLATFORM = JobPlatform(
+    deployment="spotkeep",
+    checkpoint_bucket="checkpoints",
+    execution_role_arn="arn:aws:iam::123456789012:role/spotkeep-execution",
+    training_bundle_uri="s3://assets/0123abcd.pyz",
+)
+DEFAULTS = DeploymentDefaults(
+    image="123456789012.dkr.ecr.us-east-1.amazonaws.com/training:1",
+    instance_type="ml.m5.xlarge",
+    checkpoint_bucket="checkpoints",
+)
+DEPLOYMENT = Deployment(name="spotkeep", prices={"ml.m5.xlarge": 0.23})
+DOCUMENT = {"name": "first", "command": "python train.py", "run": "first", "token": "token-1"}
+
+
+class Clock:
+    """A clock that moves when it is told to."""
+
+    def __init__(self) -> None:
+        self.time = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.time
+
+
+class ProcessDiedError(BaseException):
+    """The function's process ended here: no handler of the code under test may see it."""
+
+
+@dataclass
+class Trouble:
+    """Strikes one call to AWS, before it takes effect or after."""
+
+    strike_at: int | None = None
+    after_effect: bool = False
+    dies: bool = False
+    calls: list[str] = field(default_factory=list)
+
+    def around(self, operation: str, act: Callable[[], Any], failure: Callable[[], Exception]) -> Any:
+        self.calls.append(operation)
+        struck = len(self.calls) - 1 == self.strike_at
+        if struck and not self.after_effect:
+            raise ProcessDiedError if self.dies else failure()
+        answer = act()
+        if struck:
+            raise ProcessDiedError if self.dies else failure()
+        return answer
+
+
+class Account:
+    """SageMaker as one account sees it: names are unique for ever, quotas count live jobs."""
+
+    def __init__(self, clock: Callable[[], Any]) -> None:
+        self.jobs: dict[str, TrainingJob] = {}
+        self.requests: list[Mapping[str, Any]] = []
+        self.stopped: list[str] = []
+        self.refuses: AwsRefusedError | None = None
+        self.quota = 100
+        self.trouble = Trouble()
+        self.before_create: Callable[[], object] = lambda: None
+        self._clock = clock
+        self._lock = threading.Lock()
+
+    def create(self, request: Mapping[str, Any], /) -> str:
+        self.before_create()
+        return str(self._call("CreateTrainingJob", lambda: self._create(request)))
+
+    def describe(self, job_name: str, /) -> TrainingJob | None:
+        found: TrainingJob | None = self._call("DescribeTrainingJob", lambda: self.jobs.get(job_name))
+        return found
+
+    def stop(self, job_name: str, /) -> bool:
+        return bool(self._call("StopTrainingJob", lambda: self._stop(job_name)))
+
+    @property
+    def live(self) -> list[str]:
+        return [job.name for job in self.jobs.values() if job.status == "InProgress"]
+
+    def ends(self, job_name: str, status: str = "Stopped") -> None:
+        self.jobs[job_name] = replace(self.jobs[job_name], status=status, secondary_status=status)
+
+    def holds(self, job_name: str, *, environment: Mapping[str, str]) -> None:
+        self.jobs[job_name] = TrainingJob(
+            name=job_name,
+            arn=f"arn:aws:sagemaker:us-east-1:123456789012:training-job/{job_name}",
+            status="InProgress",
+            secondary_status="Starting",
+            created_at=self._clock(),
+            environment=environment,
+        )
+
+    def _create(self, request: Mapping[str, Any]) -> str:
+        name = request["TrainingJobName"]
+        with self._lock:
+            if self.refuses is not None:
+                raise self.refuses
+            # The quota is looked at first: then a second create of the same job meets the quota the first one used up.
+            if len(self.live) >= self.quota:
+                raise refusal("ResourceLimitExceeded", "the account-level service limit is 1 instance")
+            if name in self.jobs:
+                raise TrainingJobNameTakenError(operation="CreateTrainingJob", code="ResourceInUse", reason="taken")
+            self.requests.append(request)
+            self.holds(name, environment=request["Environment"])
+        return self.jobs[name].arn
+
+    def _stop(self, job_name: str) -> bool:
+        if job_name not in self.jobs:
+            raise TrainingJobNotFoundError(operation="StopTrainingJob", code="ResourceNotFound", reason="none")
+        self.stopped.append(job_name)
+        live = self.jobs[job_name].status == "InProgress"
+        if live:
+            self.ends(job_name, "Stopping")
+        return live
+
+    def _call(self, operation: str, act: Callable[[], Any]) -> Any:
+        busy = AwsBusyError(operation=operation, code="ThrottlingException", reason="Rate exceeded")
+        return self.trouble.around(operation, act, lambda: busy)
+
+
+class TroubledDynamoDb:
+    """A DynamoDB client whose every call can be struck."""
+
+    def __init__(self, client: Any, account: Account) -> None:
+        self._client = client
+        self._account = account
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        def call(**parameters: Any) -> Any:
+            failure = ClientError({"Error": {"Code": "ThrottlingException", "Message": "slow down"}}, method)
+            act = getattr(self._client, method)
+            return self._account.trouble.around(method, lambda: act(**parameters), lambda: failure)
+
+        return call
+
+
+def refusal(code: str, reason: str) -> AwsRefusedError:
+    return AwsRefusedError(operation="CreateTrainingJob", code=code, reason=reason)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def account(clock: Clock) -> Account:
+    return Account(clock)
+
+
+@pytest.fixture
+def table(dynamodb: Any, account: Account) -> RunTable:
+    return RunTable(client=TroubledDynamoDb(dynamodb, account), table_name="runs")  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def launcher(table: RunTable, account: Account, clock: Clock) -> Launcher:
+    return launcher_on(table, account, clock)
+
+
+def launcher_on(table: RunTable, account: Account, clock: Clock, **fields: Any) -> Launcher:
+    parts: dict[str, Any] = {"platform": PLATFORM, "defaults": DEFAULTS, "prices": DEPLOYMENT.prices}
+    parts["keep_bundle"] = lambda: None
+    return Launcher(table=table, jobs=account, now=clock, sleep=lambda _seconds: None, **parts | fields)
+
+
+def launch(launcher: Launcher, **fields: Any) -> Launched:
+    return launcher.launch(DOCUMENT | fields, default_token="request-1")
+
+
+def problem_of(call: Callable[[], object]) -> tuple[str, str]:
+    with pytest.raises(RequestRefusedError) as caught:
+        call()
+    [problem] = caught.value.problems
+    return problem.field, str(problem)
+
+
+def end_run(table: RunTable, account: Account, run: str, *, state: RunState = RunState.STOPPED) -> Run:
+    """What the tracker does when the run's job is over."""
+    head = table.get(run)
+    assert head is not None
+    attempt = table.attempt(run, head.attempt)
+    assert attempt is not None
+    account.ends(head.job_name)
+    reason = EndReason.COMPLETED if state is RunState.COMPLETED else EndReason.MAX_RUNTIME_EXCEEDED
+    return table.commit(
+        RunChange(
+            run=head.model_copy(update={"state": state, "end_reason": reason, "ended_at": head.updated_at}),
+            attempt=attempt.model_copy(update={"state": AttemptState(state.value), "end_reason": reason}),
+        )
+    )
+
+
+# Launching
+
+
+def test_a_launch_records_the_run_and_then_creates_its_job(
+    launcher: Launcher, table: RunTable, account: Account
+) -> None:
+    answer = launch(launcher, owner="ada", hyperparameters={"lr": 0.1})
+    assert answer.replayed is False
+    assert answer.run.job_name == "first-1"
+    assert answer.run.job_arn == account.jobs["first-1"].arn
+    assert answer.run.checkpoint_uri == "s3://checkpoints/runs/first/checkpoints/"
+    assert table.get("first") == answer.run
+    recorded = table.attempt("first", 1)
+    assert recorded is not None
+    assert [recorded.job_request] == account.requests
+    assert account.trouble.calls.index("transact_write_items") < account.trouble.calls.index("CreateTrainingJob")
+    assert answer.run.request["hyperparameters"] == {"lr": "0.1"}
+    assert answer.run.request["image"] == DEFAULTS.image
+
+
+def test_a_run_without_an_id_is_named_after_its_token(launcher: Launcher) -> None:
+    answer = launcher.launch({"name": "first", "command": "x"}, default_token="request-1")
+    assert answer.run.run.startswith("first-")
+    assert answer.run.token == "request-1"
+    again = launcher.launch({"name": "first", "command": "x"}, default_token="request-1")
+    assert (again.run.run, again.replayed) == (answer.run.run, True)
+    other = launcher.launch({"name": "first", "command": "x"}, default_token="request-2")
+    assert other.run.run != answer.run.run
+
+
+def test_the_same_token_answers_the_same_and_launches_nothing(launcher: Launcher, account: Account) -> None:
+    first, second = launch(launcher), launch(launcher)
+    assert second.replayed is True
+    assert second.run == first.run
+    assert len(account.requests) == 1
+
+
+def test_the_same_token_with_another_document_is_refused_and_says_what_differs(
+    launcher: Launcher, account: Account
+) -> None:
+    launch(launcher)
+    field_name, text = problem_of(lambda: launch(launcher, max_run="2h", max_wait="3h"))
+    assert field_name == "token"
+    assert "max_run, max_wait" in text
+    assert len(account.requests) == 1
+
+
+def test_the_same_token_answers_the_same_after_the_deployments_defaults_changed(
+    table: RunTable, launcher: Launcher, account: Account, clock: Clock
+) -> None:
+    first = launch(launcher)
+    changed = replace(DEFAULTS, image="another/image:2", instance_type="ml.m5.2xlarge", max_run_limit_seconds=7_200)
+    redeployed = launcher_on(table, account, clock, defaults=changed)
+    assert launch(redeployed).run == first.run
+    assert problem_of(lambda: launch(redeployed, instance_type="ml.m5.2xlarge"))[0] == "token"
+    assert len(account.requests) == 1
+
+
+def test_a_run_id_is_used_once(launcher: Launcher, account: Account) -> None:
+    launch(launcher)
+    assert problem_of(lambda: launch(launcher, token="token-2"))[0] == "run"
+    assert account.live == ["first-1"]
+
+
+def test_a_refused_document_records_and_launches_nothing(launcher: Launcher, account: Account, dynamodb: Any) -> None:
+    with pytest.raises(RequestRefusedError) as caught:
+        launch(launcher, keep_alive="10m", instance_type="m5.large", colour="red")
+    assert [problem.field for problem in caught.value.problems] == ["instance_type", "colour", "keep_alive"]
+    assert dynamodb.items == {}
+    assert set(account.trouble.calls) <= {"get_item"}
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+field_names = st.sampled_from(sorted(JobRequest.model_fields))
+nearly_right = st.fixed_dictionaries(
+    {"name": st.sampled_from(["first", "a b"]), "command": st.sampled_from(["python train.py", ""])},
+    optional={
+        "capacity": st.sampled_from(["spot", "on-demand", "auto"]),
+        "keep_alive": st.sampled_from([0, "10m", "2h"]),
+        "max_wait": st.sampled_from(["1h", "2d"]),
+        "checkpoints": st.booleans(),
+    },
+)
+
+
+@given(document=nearly_right | json_values | st.dictionaries(field_names | st.text(), json_values))
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_document_launches_one_job_or_is_refused_whole(document: object, dynamodb: Any, clock: Clock) -> None:
+    dynamodb.items.clear()
+    account = Account(clock)
+    launcher = launcher_on(RunTable(client=dynamodb, table_name="runs"), account, clock)
+    try:
+        launcher.launch(document, default_token="request-1")
+        refused = False
+    except RequestRefusedError as error:
+        refused = bool(error.problems)
+    assert len(account.requests) == (not refused)
+    assert bool(dynamodb.items) == (not refused)
+
+
+def test_a_prefix_of_a_live_run_is_refused_until_that_run_has_ended(
+    launcher: Launcher, table: RunTable, account: Account
+) -> None:
+    prefix = launch(launcher).run.checkpoint_uri
+    other = {"run": "other", "token": "token-2", "checkpoint_prefix": prefix}
+    field_name, text = problem_of(lambda: launch(launcher, **other))
+    assert field_name == "checkpoint_prefix"
+    assert "live run first" in text
+    assert account.live == ["first-1"]
+    end_run(table, account, "first")
+    assert launch(launcher, **other).run.job_name == "other-1"
+
+
+@pytest.mark.parametrize(
+    ("fields", "price"),
+    [
+        ({"instance_type": "ml.m5.xlarge"}, 0.23),
+        ({"instance_type": "ml.c5.xlarge"}, None),
+        ({"capacity": "on-demand", "instance_types": ["ml.m5.xlarge", "ml.c5.xlarge"]}, None),
+    ],
+)
+def test_a_price_is_told_only_when_every_type_has_one(
+    launcher: Launcher, fields: dict[str, Any], price: float | None
+) -> None:
+    request, _ = launcher.validate(DOCUMENT | fields)
+    assert launcher.usd_per_hour(request) == price
+
+
+def test_validating_says_what_launching_would_refuse_and_launches_nothing(launcher: Launcher, account: Account) -> None:
+    prefix = launch(launcher).run.checkpoint_uri
+    document = DOCUMENT | {"token": "token-2", "checkpoint_prefix": prefix}
+    with pytest.raises(RequestRefusedError) as caught:
+        launcher.validate(document | {"run": "first"})
+    assert [problem.field for problem in caught.value.problems] == ["run"]
+    with pytest.raises(RequestRefusedError) as caught:
+        launcher.validate(document | {"run": "other"})
+    assert [problem.field for problem in caught.value.problems] == ["checkpoint_prefix"]
+    request, warnings = launcher.validate(DOCUMENT)
+    assert (request.run, warnings) == ("first", ())
+    assert len(account.requests) == 1
+
+
+@pytest.mark.parametrize("act", ["launch", "validate"])
+def test_i7_what_the_run_table_knows_is_told_with_what_the_document_has_wrong(
+    launcher: Launcher, account: Account, act: str
+) -> None:
+    prefix = launch(launcher).run.checkpoint_uri
+    taken = DOCUMENT | {"run": "first", "token": "token-2"}
+    other = DOCUMENT | {"run": "other", "token": "token-2", "checkpoint_prefix": prefix}
+    unnamed = DOCUMENT | {"run": None, "name": "a b", "token": "token-2", "checkpoint_prefix": prefix}
+    judge = partial(launcher.launch, default_token="request-2") if act == "launch" else launcher.validate
+    for document, fields in (
+        (taken | {"keep_alive": "10m"}, ["keep_alive", "run"]),
+        (other | {"max_wait": "1h", "max_run": "2h"}, ["max_wait", "checkpoint_prefix"]),
+        (unnamed, ["name", "checkpoint_prefix"]),
+    ):
+        with pytest.raises(RequestRefusedError) as caught:
+            judge(document)
+        assert [problem.field for problem in caught.value.problems] == fields
+    assert len(account.requests) == 1
+
+
+def test_i7_a_run_id_and_a_prefix_that_are_both_taken_are_both_told(
+    launcher: Launcher, table: RunTable, account: Account
+) -> None:
+    prefix = launch(launcher).run.checkpoint_uri
+    launch(launcher, run="second", token="token-2")
+    with pytest.raises(RequestRefusedError) as caught:
+        launch(launcher, run="second", token="token-3", checkpoint_prefix=prefix)
+    assert [problem.field for problem in caught.value.problems] == ["run", "checkpoint_prefix"]
+
+
+# What SageMaker may answer
+
+
+def test_a_job_sagemaker_refuses_ends_the_run_and_frees_its_prefix(
+    launcher: Launcher, table: RunTable, account: Account
+) -> None:
+    account.refuses = refusal("ValidationException", "the image does not exist")
+    field_name, text = problem_of(lambda: launch(launcher))
+    assert field_name == "(SageMaker)"
+    assert "the image does not exist" in text
+    run = table.get("first")
+    assert run is not None
+    assert (run.state, run.end_reason) == (RunState.FAILED, EndReason.LAUNCH_REFUSED)
+    assert table.checkpoint_lock_owner(run.checkpoint_uri) is None
+    assert [notification.kind for notification in table.notifications("first")] == ["failed"]
+
+
+def test_the_token_of_a_refused_launch_answers_the_same_refusal(launcher: Launcher, account: Account) -> None:
+    account.refuses = refusal("ResourceLimitExceeded", "the quota is 0")
+    first = problem_of(lambda: launch(launcher))
+    account.refuses = None
+    assert problem_of(lambda: launch(launcher)) == first
+    assert account.requests == []
+
+
+def test_a_strangers_job_of_the_same_name_is_a_refusal(launcher: Launcher, account: Account) -> None:
+    account.holds("first-1", environment={})
+    assert "is not this run's" in problem_of(lambda: launch(launcher))[1]
+    assert account.stopped == []
+
+
+def test_a_job_of_an_earlier_run_of_the_same_id_is_a_stranger(
+    launcher: Launcher, account: Account, dynamodb: Any, clock: Clock
+) -> None:
+    launch(launcher)
+    account.ends("first-1", "Completed")
+    dynamodb.items.clear()  # The record has expired; SageMaker keeps its jobs for ever.
+    clock.time += timedelta(days=100)
+    assert "is not this run's" in problem_of(lambda: launch(launcher))[1]
+
+
+def test_a_quota_that_the_runs_own_lost_job_used_up_is_no_refusal(launcher: Launcher, account: Account) -> None:
+    account.quota = 1
+    account.trouble = Trouble(strike_at=3, after_effect=True)
+    with pytest.raises(LaunchUnfinishedError):
+        launch(launcher)
+    assert account.trouble.calls[3] == "CreateTrainingJob"
+    answer = launch(launcher)
+    assert answer.run.job_arn == account.jobs["first-1"].arn
+    assert answer.run.state is RunState.LAUNCHING
+
+
+def test_a_name_that_is_taken_by_a_job_nobody_can_see_yet_is_not_decided(
+    launcher: Launcher, account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account.holds("first-1", environment={})
+    monkeypatch.setattr(account, "describe", lambda _name: None)
+    with pytest.raises(LaunchUnfinishedError) as caught:
+        launch(launcher)
+    assert "call again" in str(caught.value)
+
+
+# What jobs start with
+
+
+def test_nothing_is_created_before_what_a_job_starts_with_is_kept(
+    table: RunTable, account: Account, clock: Clock
+) -> None:
+    failures = [AwsBusyError(operation="CopyObject", code="SlowDown", reason="Reduce your request rate.")]
+
+    def keep() -> None:
+        assert account.requests == []
+        if failures:
+            raise failures.pop()
+
+    launcher = launcher_on(table, account, clock, keep_bundle=keep)
+    with pytest.raises(LaunchUnfinishedError, match="CopyObject"):
+        launch(launcher)
+    assert account.jobs == {}
+    assert launch(launcher).run.job_arn == account.jobs["first-1"].arn
+
+
+def test_a_run_whose_bundle_can_not_be_kept_ends_and_says_so(table: RunTable, account: Account, clock: Clock) -> None:
+    def keep() -> None:
+        raise AwsRefusedError(operation="CopyObject", code="NoSuchKey", reason="what was uploaded is gone")
+
+    assert (
+        "what was uploaded is gone"
+        in problem_of(lambda: launch(launcher_on(table, account, clock, keep_bundle=keep)))[1]
+    )
+    assert account.jobs == {}
+
+
+# Trouble on every call, before and after its effect
+
+
+def calls_of(work: Callable[[], object], account: Account) -> int:
+    account.trouble = Trouble()
+    work()
+    return len(account.trouble.calls)
+
+
+@pytest.mark.parametrize("after_effect", [False, True], ids=["throttled", "lost"])
+@pytest.mark.parametrize("dies", [False, True], ids=["error", "crash"])
+@pytest.mark.parametrize("strike_at", range(7))
+def test_trouble_on_any_call_of_a_launch_leaves_one_job_and_one_answer(
+    launcher: Launcher, table: RunTable, account: Account, strike_at: int, after_effect: bool, dies: bool
+) -> None:
+    account.trouble = Trouble(strike_at=strike_at, after_effect=after_effect, dies=dies)
+    with pytest.raises((SpotkeepJobsError, ClientError, ProcessDiedError)):
+        launch(launcher)
+    answer = launch(launcher)
+    assert account.live == ["first-1"]
+    assert len(account.requests) == 1
+    assert answer.run.job_arn == account.jobs["first-1"].arn
+    assert table.get("first") == answer.run
+    assert launch(launcher).run == answer.run
+
+
+def test_the_trouble_above_strikes_every_call_of_a_launch(launcher: Launcher, account: Account) -> None:
+    assert calls_of(lambda: launch(launcher), account) == 7
+
+
+@pytest.mark.parametrize("after_effect", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("strike_at", range(7))
+def test_the_reconciler_completes_what_a_dead_launcher_left(
+    launcher: Launcher, table: RunTable, account: Account, clock: Clock, strike_at: int, after_effect: bool
+) -> None:
+    account.trouble = Trouble(strike_at=strike_at, after_effect=after_effect, dies=True)
+    with pytest.raises(ProcessDiedError):
+        launch(launcher)
+    recorded = list(table.in_flight())
+    assert recorded == ([] if strike_at == 0 and not after_effect else ["first"])
+    for run in recorded:
+        completed = complete_launch(
+            run, table=table, jobs=account, deployment=DEPLOYMENT, keep_bundle=lambda: None, now=clock
+        )
+        assert completed.job_arn == account.jobs["first-1"].arn
+    assert account.live == (["first-1"] if recorded else [])
+    assert len(account.requests) == len(recorded)
+
+
+@pytest.mark.parametrize("after_effect", [False, True], ids=["throttled", "lost"])
+@pytest.mark.parametrize("strike_at", range(10))
+def test_trouble_on_any_call_of_a_resume_leaves_one_live_job(
+    launcher: Launcher, table: RunTable, account: Account, strike_at: int, after_effect: bool
+) -> None:
+    launch(launcher)
+    end_run(table, account, "first")
+    account.trouble = Trouble(strike_at=strike_at, after_effect=after_effect)
+    with pytest.raises((SpotkeepJobsError, ClientError)):
+        launcher.resume("first")
+    try:
+        launcher.resume("first")
+    except RequestRefusedError as error:
+        # The first call had done it all but say so.
+        assert "attempt 2 is LAUNCHING" in str(error)  # noqa: PT017
+    assert account.live == ["first-2"]
+    assert len(account.requests) == 2
+
+
+def test_the_trouble_above_strikes_every_call_of_a_resume(
+    launcher: Launcher, table: RunTable, account: Account
+) -> None:
+    launch(launcher)
+    end_run(table, account, "first")
+    assert calls_of(lambda: launcher.resume("first"), account) == 10
+
+
+@pytest.mark.parametrize("after_effect", [False, True], ids=["throttled", "lost"])
+@pytest.mark.parametrize("strike_at", range(6))
+def test_trouble_on_any_call_of_a_stop_still_stops_the_job(
+    launcher: Launcher, account: Account, strike_at: int, after_effect: bool
+) -> None:
+    launch(launcher)
+    account.trouble = Trouble(strike_at=strike_at, after_effect=after_effect)
+    with pytest.raises((SpotkeepJobsError, ClientError)):
+        launcher.stop("first")
+    assert launcher.stop("first").state is RunState.STOPPING
+    assert account.jobs["first-1"].status == "Stopping"
+
+
+def test_the_trouble_above_strikes_every_call_of_a_stop(launcher: Launcher, account: Account) -> None:
+    launch(launcher)
+    assert calls_of(lambda: launcher.stop("first"), account) == 6
+
+
+def test_a_transaction_that_keeps_meeting_others_is_said_to_be_unfinished(
+    launcher: Launcher, dynamodb: Any, make: Any, account: Account
+) -> None:
+    conflict = make.error(
+        "TransactWriteItems", "TransactionCanceledException", CancellationReasons=[{"Code": "TransactionConflict"}]
+    )
+
+    def meet_another(operation: str) -> None:
+        if operation == "TransactWriteItems":
+            raise conflict
+
+    dynamodb.before_call = meet_another
+    with pytest.raises(LaunchUnfinishedError):
+        launch(launcher)
+    dynamodb.before_call = lambda _operation: None
+    launch(launcher)
+    assert account.live == ["first-1"]
+
+
+# Twice at once
+
+
+@pytest.mark.parametrize("callers", [2, 8])
+def test_a_launcher_called_at_once_creates_one_job(
+    local_dynamodb: tuple[Any, str], account: Account, clock: Clock, callers: int
+) -> None:
+    client, name = local_dynamodb
+    together = threading.Barrier(callers)
+    account.before_create = lambda: together.wait(timeout=30)
+    launcher = launcher_on(RunTable(client=client, table_name=name), account, clock)
+    with ThreadPoolExecutor(callers) as pool:
+        answers = list(pool.map(lambda _: launch(launcher), range(callers)))
+    assert account.live == ["first-1"]
+    assert len(account.requests) == 1
+    assert sum(not answer.replayed for answer in answers) == 1
+    assert {answer.run.job_arn for answer in answers} == {account.jobs["first-1"].arn}
+
+
+def test_a_resume_called_at_once_creates_one_job(
+    local_dynamodb: tuple[Any, str], account: Account, clock: Clock
+) -> None:
+    client, name = local_dynamodb
+    table = RunTable(client=client, table_name=name)
+    launcher = launcher_on(table, account, clock)
+    launch(launcher)
+    end_run(table, account, "first")
+
+    def resume(_: int) -> str:
+        try:
+            return launcher.resume("first").run.job_name
+        except RequestRefusedError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(resume, range(4)))
+    assert account.live == ["first-2"]
+    assert len(account.requests) == 2
+    assert all(answer == "first-2" or "is not over" in answer for answer in answers)
+
+
+# Resuming
+
+
+def test_a_resume_begins_the_next_attempt_on_the_same_checkpoints(
+    launcher: Launcher, table: RunTable, account: Account
+) -> None:
+    first = launch(launcher, hyperparameters={"lr": 0.1}).run
+    end_run(table, account, "first")
+    answer = launcher.resume("first")
+    assert (answer.run.attempt, answer.run.job_name, answer.replayed) == (2, "first-2", False)
+    assert answer.run.checkpoint_uri == first.checkpoint_uri
+    before, after = account.requests
+    assert after["CheckpointConfig"] == before["CheckpointConfig"]
+    assert after["HyperParameters"] == before["HyperParameters"]
+    assert after["Environment"]["SPOTKEEP_ATTEMPT"] == "2"
+    assert table.checkpoint_lock_owner(first.checkpoint_uri) == "first"
+
+
+def test_a_resume_keeps_what_was_decided_when_the_deployments_defaults_change(
+    launcher: Launcher, table: RunTable, account: Account, clock: Clock
+) -> None:
+    launch(launcher)
+    end_run(table, account, "first")
+    changed = launcher_on(table, account, clock, defaults=DeploymentDefaults(image="new", instance_type="ml.c5.large"))
+    assert changed.resume("first").run.instance_type == "ml.m5.xlarge"
+    images = {request["AlgorithmSpecification"]["TrainingImage"] for request in account.requests}
+    assert images == {DEFAULTS.image}
+
+
+def test_a_live_run_is_not_resumed(launcher: Launcher, account: Account) -> None:
+    launch(launcher)
+    field_name, text = problem_of(lambda: launcher.resume("first"))
+    assert field_name == "run"
+    assert "spotkeep stop first" in text
+    assert len(account.requests) == 1
+
+
+def test_a_run_whose_job_lives_is_not_resumed_whatever_the_record_says(
+    launcher: Launcher, table: RunTable, account: Account
+) -> None:
+    launch(launcher)
+    end_run(table, account, "first")
+    for status in ("InProgress", "Stopping"):
+        account.ends("first-1", status)
+        assert "SageMaker still has its training job" in problem_of(lambda: launcher.resume("first"))[1]
+    assert len(account.requests) == 1
+
+
+def test_a_completed_run_is_not_resumed(launcher: Launcher, table: RunTable, account: Account) -> None:
+    launch(launcher)
+    end_run(table, account, "first", state=RunState.COMPLETED)
+    assert "checkpoint_prefix: s3://checkpoints/runs/first/" in problem_of(lambda: launcher.resume("first"))[1]
+
+
+def test_a_run_that_was_refused_by_sagemaker_can_be_resumed_once_the_reason_is_gone(
+    launcher: Launcher, account: Account
+) -> None:
+    account.refuses = refusal("ResourceLimitExceeded", "the quota is 0")
+    problem_of(lambda: launch(launcher))
+    account.refuses = None
+    assert launcher.resume("first").run.job_name == "first-2"
+    assert account.live == ["first-2"]
+
+
+def test_a_prefix_that_another_run_took_meanwhile_is_not_resumed_on(
+    launcher: Launcher, table: RunTable, account: Account
+) -> None:
+    prefix = launch(launcher).run.checkpoint_uri
+    end_run(table, account, "first")
+    launch(launcher, run="other", token="token-2", checkpoint_prefix=prefix)
+    assert "live run other" in problem_of(lambda: launcher.resume("first"))[1]
+    assert account.live == ["other-1"]
+
+
+@pytest.mark.parametrize("act", ["resume", "stop", "describe"])
+def test_a_run_that_does_not_exist_is_a_problem_with_a_hint(launcher: Launcher, act: str) -> None:
+    assert "spotkeep ps" in problem_of(lambda: getattr(launcher, act)("nobody"))[1]
+
+
+def test_completing_a_run_that_does_not_exist_is_an_error(table: RunTable, account: Account, clock: Clock) -> None:
+    with pytest.raises(RunNotFoundError):
+        complete_launch("nobody", table=table, jobs=account, deployment=DEPLOYMENT, keep_bundle=lambda: None, now=clock)
+
+
+# Stopping
+
+
+def test_a_stop_is_recorded_and_then_told_to_sagemaker(launcher: Launcher, table: RunTable, account: Account) -> None:
+    launch(launcher)
+    assert launcher.stop("first").state is RunState.STOPPING
+    assert account.stopped == ["first-1"]
+    launcher.stop("first")
+    run = table.get("first")
+    assert run is not None
+    assert run.state is RunState.STOPPING
+
+
+def test_an_ended_run_is_left_as_it_is_by_a_stop(launcher: Launcher, table: RunTable, account: Account) -> None:
+    launch(launcher)
+    run = end_run(table, account, "first", state=RunState.COMPLETED)
+    assert launcher.stop("first") == run
+    assert account.stopped == []
+
+
+def test_a_stop_that_overtakes_the_create_stops_the_job_that_appears(
+    launcher: Launcher, table: RunTable, account: Account
+) -> None:
+    stops = itertools.count()
+
+    def stop_meanwhile() -> None:
+        if next(stops) == 0:
+            launcher.stop("first")
+
+    account.before_create = stop_meanwhile
+    launch(launcher)
+    assert account.jobs["first-1"].status == "Stopping"
+    run = table.get("first")
+    assert run is not None
+    assert run.state is RunState.STOPPING
+
+
+def test_a_stop_of_a_run_whose_launcher_died_ends_it_once_no_launcher_can_be_alive(
+    launcher: Launcher, table: RunTable, account: Account, clock: Clock
+) -> None:
+    account.trouble = Trouble(strike_at=1, dies=True)
+    with pytest.raises(ProcessDiedError):
+        launch(launcher)
+    assert launcher.stop("first").state is RunState.STOPPING
+    clock.time += LAUNCH_SETTLES
+    run = complete_launch(
+        "first", table=table, jobs=account, deployment=DEPLOYMENT, keep_bundle=lambda: None, now=clock
+    )
+    assert (run.state, run.end_reason) == (RunState.STOPPED, EndReason.STOPPED_BY_USER)
+    assert account.jobs == {}
+    assert table.checkpoint_lock_owner(run.checkpoint_uri) is None
+    assert [notification.kind for notification in table.notifications("first")] == ["stopped"]
+
+
+def test_a_stop_finds_the_job_of_a_launcher_that_died_before_recording_it(launcher: Launcher, account: Account) -> None:
+    account.trouble = Trouble(strike_at=3, after_effect=True, dies=True)
+    with pytest.raises(ProcessDiedError):
+        launch(launcher)
+    assert account.live == ["first-1"]
+    launcher.stop("first")
+    assert account.jobs["first-1"].status == "Stopping"
+
+
+def test_a_job_that_somebody_deleted_is_no_obstacle_to_a_stop(launcher: Launcher, account: Account) -> None:
+    launch(launcher)
+    account.jobs.clear()
+    assert launcher.stop("first").state is RunState.STOPPING

@@ -1,0 +1,135 @@
+"""What a user may choose to hear while a run goes on, each told once."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from spotkeep_jobs.document.deployment import DEFAULT_LONG_WAIT
+from spotkeep_jobs.record.record import RunChange
+
+RUN = "digits-1a2b3c4d"
+LADDER = {
+    "name": "digits", "command": ["python", "train.py"], "capacity": "auto", "instance_types": ["ml.m5.xlarge"],
+    "max_run": 3600,
+}  # fmt: skip
+
+
+def told(world: Any) -> list[str]:
+    """What reached the topic so far."""
+    world.outbox.deliver_all()
+    return [notification.notification_id.removeprefix(f"{RUN}/") for notification in world.topic.published]
+
+
+def test_a_long_wait_is_told_once_for_each_wait(world: Any, make: Any) -> None:
+    run = world.launch(make.run(notify=("waiting-too-long",)), make.attempt())
+    long = DEFAULT_LONG_WAIT.total_seconds()
+    world.jobs.known[run.job_name] = make.job(("Starting", 0.0))
+    world.clock.pass_by(seconds=long - 1)
+    world.runs.observe(RUN)
+    assert told(world) == []
+    for _ in range(3):
+        world.clock.pass_by(seconds=60)
+        world.runs.observe(RUN)
+    assert told(world) == ["waiting-too-long/1"]
+    world.jobs.known[run.job_name] = make.job(("Starting", 0.0), ("Training", 130.0), ("Interrupted", 140.0))
+    world.clock.pass_by(seconds=2 * long)
+    for _ in range(2):
+        world.runs.observe(RUN)
+    assert told(world) == ["waiting-too-long/1", "waiting-too-long/1-1"]
+    assert "ml.m5.xlarge for" in world.topic.published[-1].body
+
+
+def test_a_long_wait_says_why_where_ec2_does(world: Any, make: Any) -> None:
+    because = "allLaunchSpecsTemporarilyBlacklisted: there is no spot capacity"
+    run = world.launch(make.run(notify=("waiting-too-long",)), make.attempt())
+    waits = make.job(("Starting", 0.0))
+    world.jobs.known[run.job_name] = dataclasses.replace(waits, waits_because=because)
+    world.clock.pass_by(seconds=DEFAULT_LONG_WAIT.total_seconds())
+    observed = world.runs.observe(RUN)
+    assert observed.run.waits_because == because
+    assert told(world) == ["waiting-too-long/1"]
+    body = world.topic.published[-1].body
+    assert "there is no spot capacity" in body
+    assert "none to spare" not in body
+    world.jobs.known[run.job_name] = make.job(("Starting", 0.0), ("Training", 130.0))
+    assert world.runs.observe(RUN).run.waits_because is None
+
+
+def test_a_job_file_may_say_what_a_long_wait_is(world: Any, make: Any) -> None:
+    request = {"name": "digits", "command": ["x"], "max_run": 3_600, "max_wait": 90_000, "waiting_too_long": 600}
+    run = world.launch(make.run(notify=("waiting-too-long",), request=request), make.attempt())
+    world.jobs.known[run.job_name] = make.job(("Starting", 0.0))
+    world.clock.pass_by(seconds=599)
+    world.runs.observe(RUN)
+    assert told(world) == []
+    world.clock.pass_by(seconds=1)
+    world.runs.observe(RUN)
+    assert told(world) == ["waiting-too-long/1"]
+
+
+@pytest.mark.parametrize("silent", [{"notify": ("completed",)}, {"stop_requested_at": 0}])
+def test_a_long_wait_is_not_told_to_who_did_not_ask_or_stops_it(world: Any, make: Any, silent: dict[str, Any]) -> None:
+    if "stop_requested_at" in silent:
+        silent = {"stop_requested_at": make.noon, "notify": ("waiting-too-long",)}
+    run = world.launch(make.run(**silent), make.attempt())
+    world.jobs.known[run.job_name] = make.job(("Starting", 0.0))
+    world.clock.pass_by(days=1)
+    world.runs.observe(RUN)
+    assert told(world) == []
+
+
+def on_second_fallback(world: Any, make: Any, *, capacity: str) -> Any:
+    """A run whose first attempt found no spot capacity and whose second has a job."""
+    usage = {"instance_count": 1, "billable_seconds": None, "training_seconds": None, "waited_seconds": 0.0,
+             "redone_steps": 0, "redone_seconds": 0.0, "restart_overhead_seconds": 0.0}  # fmt: skip
+    first = make.attempt(state="FAILED", end_reason="CAPACITY", ended_at=make.noon, job_arn=make.arn(f"{RUN}-1"),
+                         usage=usage)  # fmt: skip
+    run = make.run(notify=("on-demand", "completed"), request=LADDER)
+    world.table.open_run(run=run, attempt=first)
+    second = make.attempt(attempt=2, fallback=1, capacity=capacity, job_arn=make.arn(f"{RUN}-2"))
+    head = run.model_copy(
+        update={"attempt": 2, "capacity": capacity, "job_name": second.job_name, "job_arn": second.job_arn}
+    )
+    world.table.commit(RunChange(run=head, attempt=first, next_attempt=second))
+    return second
+
+
+@pytest.mark.parametrize(("capacity", "heard"), [("on-demand", ["on-demand/2"]), ("spot", [])])
+def test_the_full_price_is_told_once_when_it_begins(world: Any, make: Any, capacity: str, heard: list[str]) -> None:
+    second = on_second_fallback(world, make, capacity=capacity)
+    for story in ([("Starting", 1.0)], [("Starting", 1.0), ("Training", 2.0)]):
+        world.jobs.known[second.job_name] = make.job(*story, name=second.job_name)
+        for _ in range(2):
+            world.runs.observe(RUN)
+    assert told(world) == heard
+
+
+@pytest.mark.parametrize(("billed", "heard"), [(3600, []), (13_000, ["budget-near/1"])])
+def test_a_budget_that_is_nearly_spent_is_told_when_another_job_begins(
+    world: Any, make: Any, billed: int, heard: list[str]
+) -> None:
+    request = LADDER | {"capacity": "spot", "max_run": 18_000, "max_total_run": 72_000, "max_cost": 1.0}
+    first = make.attempt()
+    first = first.model_copy(update={"job_request": {**FULL_REQUEST, **first.job_request}})
+    run = world.launch(make.run(notify=("budget-near",), request=request), first)
+    world.jobs.known[run.job_name] = make.job(
+        ("Training", 1.0), ("MaxRuntimeExceeded", 300.0), status="Stopped", training_seconds=18_000,
+        billable_seconds=billed,
+    )  # fmt: skip
+    world.jobs.create = lambda request: make.arn(str(request["TrainingJobName"]))
+    world.runs.observe(RUN)
+    assert told(world) == heard
+
+
+FULL_REQUEST: dict[str, Any] = {
+    "TrainingJobName": f"{RUN}-1",
+    "ResourceConfig": {"InstanceType": "ml.m5.xlarge", "InstanceCount": 1, "VolumeSizeInGB": 30},
+    "StoppingCondition": {"MaxRuntimeInSeconds": 18_000, "MaxWaitTimeInSeconds": 36_000},
+    "EnableManagedSpotTraining": True,
+    "CheckpointConfig": {"S3Uri": "s3://bucket/runs/x/"},
+    "OutputDataConfig": {"S3OutputPath": "s3://bucket/runs/x/output/"},
+    "Tags": [],
+}

@@ -1,0 +1,158 @@
+"""One run is brought up to date, whoever else is at work on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spotkeep_jobs.record.run_table_errors import RunChangedError
+from spotkeep_jobs.record.states import AttemptState, EndReason, RunState
+from spotkeep_jobs.runs.reconcile import run_of_job
+
+RUN = "digits-1a2b3c4d"
+
+
+@pytest.mark.parametrize(
+    ("job_name", "run"),
+    [
+        ("digits-1a2b3c4d-1", "digits-1a2b3c4d"), ("a-10", "a"), ("a-1-2", "a-1"), ("pytorch-training", None),
+        ("digits-0", None), ("digits-", None), ("-1", None), ("", None), ("a-01", None), ("digits-1\n", None),
+    ],
+)  # fmt: skip
+def test_a_job_name_names_its_run(job_name: str, run: str | None) -> None:
+    assert run_of_job(job_name) == run
+
+
+@pytest.mark.parametrize("job_name", ["somebody-elses-1", "no-number", "x"])
+def test_a_strangers_job_is_nobodys(world: Any, job_name: str) -> None:
+    assert world.runs.observe_job(job_name) is None
+
+
+def test_a_run_follows_its_job_to_the_end(world: Any, make: Any) -> None:
+    run = world.launch(make.run(), make.attempt())
+    world.jobs.known[run.job_name] = make.job(("Starting", 0.0))
+    assert world.runs.observe_job(run.job_name).run.state is RunState.WAITING
+    world.jobs.known[run.job_name] = make.job(
+        ("Starting", 0.0), ("Training", 1.0), ("Completed", 11.0), status="Completed", training_seconds=600,
+        billable_seconds=180,
+    )  # fmt: skip
+    observed = world.runs.observe_job(run.job_name)
+    assert observed.run == world.table.get(RUN)
+    assert (observed.run.state, observed.run.cost.saved_percent) == (RunState.COMPLETED, 70.0)
+    assert world.table.checkpoint_lock_owner(run.checkpoint_uri) is None
+
+
+def test_an_ended_run_is_not_described_again(world: Any, make: Any) -> None:
+    run = world.launch(make.run(), make.attempt())
+    world.jobs.known[run.job_name] = make.job(("Completed", 1.0), status="Completed")
+    world.runs.observe(RUN)
+
+    def fail(operation: str) -> None:
+        raise AssertionError(operation)
+
+    world.jobs.before_call = fail
+    assert world.runs.observe(RUN).changes == 0
+
+
+def test_whoever_was_slower_reads_again_and_decides_again(world: Any, make: Any) -> None:
+    """The user asks to stop between the tracker's look and its write: neither is lost."""
+    run = world.launch(make.run(), make.attempt())
+    world.jobs.known[run.job_name] = make.job(("Training", 1.0))
+
+    def the_user_stops(operation: str) -> None:
+        if operation == "TransactWriteItems":
+            world.dynamodb.before_call = lambda operation: None
+            world.table.request_stop(run=RUN, now=world.clock())
+
+    world.dynamodb.before_call = the_user_stops
+    head = world.runs.observe(RUN).run
+    assert (head.state, head.stop_requested_at) == (RunState.STOPPING, world.clock())
+    assert head.started_at is not None
+
+
+def test_a_run_that_keeps_changing_is_given_up_loudly(world: Any, make: Any) -> None:
+    world.launch(make.run(), make.attempt())
+    world.jobs.known["digits-1a2b3c4d-1"] = make.job(("Training", 1.0))
+
+    def never(operation: str) -> None:
+        if operation == "TransactWriteItems":
+            raise make.error(operation, "TransactionCanceledException", CancellationReasons=[])
+
+    world.dynamodb.before_call = never
+    with pytest.raises(RunChangedError):
+        world.runs.observe(RUN)
+
+
+def test_a_throttled_table_is_the_callers_to_retry_and_leaves_the_record_whole(world: Any, make: Any) -> None:
+    run = world.launch(make.run(), make.attempt())
+    world.jobs.known[run.job_name] = make.job(("Completed", 1.0), status="Completed")
+    for operation in ("Query", "TransactWriteItems"):
+
+        def throttle(called: str, operation: str = operation) -> None:
+            if called == operation:
+                raise make.error(operation, "ThrottlingException")
+
+        world.dynamodb.before_call = throttle
+        with pytest.raises(Exception, match="ThrottlingException"):
+            world.runs.observe(RUN)
+        world.dynamodb.before_call = lambda operation: None
+        left = world.table.get(RUN)
+        assert left.model_copy(update={"log_look": None, "updated_at": run.updated_at}) == run
+    assert world.runs.observe(RUN).run.state is RunState.COMPLETED
+
+
+def test_attempts_are_billed_together_and_interruptions_add_up(world: Any, make: Any) -> None:
+    run = world.launch(make.run(), make.attempt())
+    facts = {"training_seconds": 1000, "billable_seconds": 400}
+    world.jobs.known[run.job_name] = make.job(
+        ("Training", 0.0), ("Interrupted", 10.0), ("Training", 12.0), ("Failed", 17.0), status="Failed",
+        failure_reason="AlgorithmError: 1", **facts,
+    )  # fmt: skip
+    world.logs.lines[run.job_name] = [
+        make.line("start", 0), make.line("resume", 0, step=0), make.line("progress", 10, step=100),
+        make.line("start", 12), make.line("resume", 12, step=100), make.line("progress", 17, step=150),
+    ]  # fmt: skip
+    failed = world.runs.observe(RUN).run
+    assert failed.end_reason is EndReason.SCRIPT_FAILED
+
+    world.clock.pass_by(hours=1)
+    second = make.attempt(attempt=2, job_arn=make.arn(f"{RUN}-2"))
+    world.table.begin_attempt(run=failed, attempt=second)
+    world.jobs.known[second.job_name] = make.job(
+        ("Training", 61.0), ("Completed", 70.0), name=second.job_name, status="Completed", **facts
+    )
+    world.logs.lines[second.job_name] = [
+        make.line("start", 61),
+        make.line("resume", 61, step=120),
+        make.line("finish", 70, step=300),
+    ]
+    done = world.runs.observe_job(second.job_name).run
+    assert (done.state, done.interruptions, done.attempt) == (RunState.COMPLETED, 1, 2)
+    assert (done.cost.billed_seconds, done.cost.training_seconds) == (800, 2000)
+    assert done.cost.redone_steps == 30
+    assert [attempt.state for attempt in world.table.attempts(RUN)] == [AttemptState.FAILED, AttemptState.COMPLETED]
+    world.outbox.deliver_all()
+    assert [notification.notification_id for notification in world.topic.published] == [
+        f"{RUN}/failed/1",
+        f"{RUN}/completed/2",
+    ]
+
+
+def test_an_answer_lost_after_the_write_is_found_written(
+    world: Any, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = world.launch(make.run(), make.attempt())
+    world.jobs.known[run.job_name] = make.job(("Completed", 1.0), status="Completed")
+    write = world.dynamodb.transact_write_items
+
+    def write_and_lose_the_answer(**request: Any) -> None:
+        write(**request)
+        raise ConnectionError("the answer is lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.dynamodb, "transact_write_items", write_and_lose_the_answer)
+        with pytest.raises(ConnectionError):
+            world.runs.observe(RUN)
+    assert world.runs.observe(RUN).changes == 0
+    assert len(world.table.notifications(RUN)) == 1

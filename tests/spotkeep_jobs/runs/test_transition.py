@@ -1,0 +1,370 @@
+"""What the record becomes: endings told apart, and one record whatever happens to the events (I4)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spotkeep_jobs.document.deployment import Deployment
+from spotkeep_jobs.errors import AwsBusyError
+from spotkeep_jobs.progress.job_log import JobLog
+from spotkeep_jobs.record.record import Attempt, Run, RunChange
+from spotkeep_jobs.record.states import AttemptState, EndReason, NotificationKind, RunState, TimelineKind
+from spotkeep_jobs.runs.ending import end_reason_of, ended_without_job
+from spotkeep_jobs.runs.transition import VANISHED_AFTER, decide
+
+DEPLOYMENT = Deployment(name="spotkeep", prices={"ml.m5.xlarge": 0.23})
+EVERY_NOTIFICATION = tuple(NotificationKind)
+
+LIFE = (
+    ("Starting", 0.0),
+    ("Downloading", 2.0),
+    ("Training", 3.0),
+    ("Interrupted", 10.0),
+    ("Starting", 10.5),
+    ("Downloading", 15.0),
+    ("Training", 16.0),
+    ("Interrupted", 20.0),
+    ("Starting", 20.5),
+    ("Downloading", 25.0),
+    ("Training", 26.0),
+    ("Uploading", 40.0),
+)
+
+
+def launched(make: Any, **fields: Any) -> tuple[Run, Attempt]:
+    arn = make.arn("digits-1a2b3c4d-1")
+    run = make.run(job_arn=arn, **fields)
+    return run, make.attempt(job_arn=arn, launched_at=make.noon)
+
+
+def decided(run: Run, attempt: Attempt, job: Any, make: Any, **more: Any) -> list[RunChange]:
+    facts = {"log": JobLog(), "deployment": DEPLOYMENT, "now": make.noon + timedelta(hours=2)}
+    return decide(run=run, attempt=attempt, job=job, **facts | more)
+
+
+class TestWhereARunIs:
+    @pytest.mark.parametrize(
+        ("story", "state"),
+        [
+            ((), RunState.WAITING),
+            (LIFE[:1], RunState.WAITING),
+            (LIFE[:2], RunState.TRAINING),
+            (LIFE[:3], RunState.TRAINING),
+            (LIFE[:4], RunState.INTERRUPTED),
+            (LIFE[:5], RunState.INTERRUPTED),
+            (LIFE[:6], RunState.TRAINING),
+            (LIFE[:7], RunState.TRAINING),
+            (LIFE, RunState.TRAINING),
+        ],
+    )
+    def test_it_follows_the_secondary_status(self, make: Any, story: Any, state: RunState) -> None:
+        run, attempt = launched(make)
+        [change] = decided(run, attempt, make.job(*story), make)
+        assert (change.run.state, change.attempt.state) == (state, AttemptState(state.value))
+
+    def test_a_status_that_aws_adds_one_day_leaves_it_where_it_was(self, make: Any) -> None:
+        run, attempt = launched(make)
+        [change] = decided(run, attempt, make.job(*LIFE[:3]), make)
+        [later] = decided(change.run, change.attempt, make.job(*LIFE[:3], ("Meditating", 5.0)), make)
+        assert later.run.state is RunState.TRAINING
+
+    def test_it_is_stopping_when_sagemaker_says_so_or_the_user_asked(self, make: Any) -> None:
+        run, attempt = launched(make)
+        [change] = decided(run, attempt, make.job(*LIFE[:3], status="Stopping"), make)
+        assert change.run.state is RunState.STOPPING
+        run, attempt = launched(make, stop_requested_at=make.noon)
+        [change] = decided(run, attempt, make.job(*LIFE[:3]), make)
+        assert change.run.state is RunState.STOPPING
+
+    def test_nothing_new_is_nothing_written(self, make: Any) -> None:
+        run, attempt = launched(make)
+        job = make.job(*LIFE)
+        [change] = decided(run, attempt, job, make)
+        assert decided(change.run, change.attempt, job, make) == []
+
+    def test_an_answer_older_than_the_record_is_not_believed(self, make: Any) -> None:
+        run, attempt = launched(make)
+        [change] = decided(run, attempt, make.job(*LIFE[:7]), make)
+        assert decided(change.run, change.attempt, make.job(*LIFE[:4]), make) == []
+
+    def test_a_strangers_job_of_the_same_name_is_nobodys(self, make: Any) -> None:
+        run, attempt = make.run(), make.attempt()
+        assert (
+            decided(
+                run,
+                attempt,
+                make.job(*LIFE, environment={**make.launch_marks(), "SPOTKEEP_LAUNCH": "of a run long forgotten"}),
+                make,
+            )
+            == []
+        )
+        run, attempt = launched(make)
+        assert decided(run, attempt, make.job(*LIFE, arn="arn:of:another"), make) == []
+
+    def test_a_launch_that_was_cut_short_after_create_finds_its_job(self, make: Any) -> None:
+        [change] = decided(make.run(), make.attempt(), make.job(*LIFE[:2]), make)
+        assert change.run.job_arn == change.attempt.job_arn == make.arn("digits-1a2b3c4d-1")
+
+
+class TestEndings:
+    @pytest.mark.parametrize(
+        ("status", "secondary", "failure", "reason", "state"),
+        [
+            ("Completed", "Completed", None, EndReason.COMPLETED, RunState.COMPLETED),
+            ("Failed", "Failed", "AlgorithmError: exit code 1", EndReason.SCRIPT_FAILED, RunState.FAILED),
+            ("Failed", "Failed", "ClientError: no data", EndReason.INPUT_ERROR, RunState.FAILED),
+            ("Failed", "Failed", "CapacityError: none", EndReason.CAPACITY, RunState.FAILED),
+            ("Failed", "Failed", "InternalServerError: oh", EndReason.PLATFORM_ERROR, RunState.FAILED),
+            ("Failed", "Failed", None, EndReason.PLATFORM_ERROR, RunState.FAILED),
+            ("Stopped", "Stopped", None, EndReason.STOPPED_BY_USER, RunState.STOPPED),
+            ("Stopped", "MaxRuntimeExceeded", None, EndReason.MAX_RUNTIME_EXCEEDED, RunState.STOPPED),
+            ("Stopped", "MaxWaitTimeExceeded", None, EndReason.MAX_WAIT_EXCEEDED, RunState.STOPPED),
+            ("Deleting", "Completed", None, EndReason.COMPLETED, RunState.COMPLETED),
+            ("Deleting", "Unknown", None, EndReason.JOB_VANISHED, RunState.FAILED),
+        ],
+    )
+    def test_they_are_told_apart(
+        self, make: Any, status: str, secondary: str, failure: str | None, reason: EndReason, state: RunState
+    ) -> None:
+        run, attempt = launched(make)
+        job = make.job(*LIFE, (secondary, 41.0), status=status, failure_reason=failure)
+        [change] = decided(run, attempt, job, make)
+        assert (change.run.end_reason, change.attempt.end_reason) == (reason, reason)
+        assert (change.run.state, change.attempt.state) == (state, AttemptState(state.value))
+        assert change.run.failure_reason == failure
+        assert [notification.kind.value for notification in change.notifications] == [state.value.lower()]
+        assert change.ends_run
+
+    def test_a_limit_only_the_transitions_tell_of_is_not_a_users_stop(self, make: Any) -> None:
+        job = make.job(*LIFE, ("MaxWaitTimeExceeded", 41.0), status="Stopped", secondary_status="Stopped")
+        assert end_reason_of(job) is EndReason.MAX_WAIT_EXCEEDED
+
+    def test_an_ending_is_final(self, make: Any) -> None:
+        run, attempt = launched(make)
+        [change] = decided(run, attempt, make.job(*LIFE, ("Completed", 41.0), status="Completed"), make)
+        other = make.job(*LIFE, ("Failed", 41.0), status="Failed")
+        assert decided(change.run, change.attempt, other, make) == []
+
+    def test_a_job_that_is_gone_is_given_time_to_appear_then_the_run_failed(self, make: Any) -> None:
+        run, attempt = launched(make)
+        just_launched = make.noon + VANISHED_AFTER - timedelta(seconds=1)
+        assert decided(run, attempt, None, make, now=just_launched) == []
+        [change] = decided(run, attempt, None, make, now=make.noon + VANISHED_AFTER)
+        assert (change.run.state, change.run.end_reason) == (RunState.FAILED, EndReason.JOB_VANISHED)
+        assert change.run.cost is None
+        assert "not known" in change.notifications[0].body
+
+    def test_a_launch_without_a_job_is_left_to_the_launcher(self, make: Any) -> None:
+        assert decided(make.run(), make.attempt(), None, make) == []
+
+    def test_a_refused_launch_is_told_and_costs_nothing(self, make: Any) -> None:
+        change = ended_without_job(
+            run=make.run(), attempt=make.attempt(), reason=EndReason.LAUNCH_REFUSED, failure_reason="quota is 0",
+            deployment=DEPLOYMENT, now=make.noon,
+        )  # fmt: skip
+        assert (change.run.state, change.run.end_reason) == (RunState.FAILED, EndReason.LAUNCH_REFUSED)
+        assert change.run.cost is not None
+        assert change.run.cost.billed_usd == 0
+        assert "quota is 0" in change.notifications[0].body
+
+    def test_a_run_stopped_before_it_had_a_job_is_stopped(self, make: Any) -> None:
+        change = ended_without_job(
+            run=make.run(), attempt=make.attempt(), reason=EndReason.STOPPED_BY_USER, deployment=DEPLOYMENT,
+            now=make.noon,
+        )  # fmt: skip
+        assert (change.run.state, change.run.end_reason) == (RunState.STOPPED, EndReason.STOPPED_BY_USER)
+        assert [notification.kind for notification in change.notifications] == [NotificationKind.STOPPED]
+
+    def test_the_model_is_named_when_there_can_be_one(self, make: Any) -> None:
+        run, attempt = launched(make)
+        end = (*LIFE, ("Completed", 41.0))
+        trained = make.job(*end, status="Completed", model_uri="s3://b/m.tar.gz", training_seconds=60)
+        assert decided(run, attempt, trained, make)[-1].run.output_uri == "s3://b/m.tar.gz"
+        failed = replace(trained, status="Failed", secondary_status="Failed")
+        assert decided(run, attempt, failed, make)[-1].run.output_uri is None
+
+    def test_the_bill_is_for_the_instance_type_that_sagemaker_selected(self, make: Any) -> None:
+        run, attempt = launched(make, capacity="on-demand", instance_type="ml.p5.48xlarge")
+        attempt = attempt.model_copy(update={"capacity": "on-demand", "instance_type": "ml.p5.48xlarge"})
+        job = make.job(*LIFE, ("Completed", 41.0), status="Completed", training_seconds=3600, billable_seconds=3600)
+        ended = decided(run, attempt, job, make)[-1]
+        assert ended.run.instance_type == ended.attempt.instance_type == "ml.m5.xlarge"
+        assert ended.run.cost is not None
+        assert ended.run.cost.billed_usd == pytest.approx(0.23)
+        assert "1 x ml.m5.xlarge" in ended.notifications[0].body
+
+    def test_before_sagemaker_selected_a_type_the_first_choice_stands(self, make: Any) -> None:
+        run, attempt = launched(make)
+        [change] = decided(run, attempt, make.job(("Starting", 0.0), instance_type=None), make)
+        assert change.run.instance_type == change.attempt.instance_type == "ml.m5.xlarge"
+
+    def test_no_notification_that_nobody_asked_for(self, make: Any) -> None:
+        run, attempt = launched(make, notify=(NotificationKind.FAILED,))
+        [change] = decided(run, attempt, make.job(*LIFE, ("Completed", 41.0), status="Completed"), make)
+        assert change.notifications == ()
+
+
+class TestTheTimeline:
+    def test_it_tells_interruptions_and_resumes_apart_from_first_starts(self, make: Any) -> None:
+        run, attempt = launched(make)
+        log = make.log(
+            make.line("resume", 3.1, step=0),
+            make.line("resume", 16.5, step=40),
+            make.line("resume", 26.5, step=1200),
+        )
+        [change] = decided(run, attempt, make.job(*LIFE, ("Completed", 41.0), status="Completed"), make, log=log)
+        kinds = [entry.kind for entry in sorted(change.timeline, key=lambda entry: entry.at)]
+        assert kinds == [
+            TimelineKind.STARTING, TimelineKind.DOWNLOADING, TimelineKind.TRAINING, TimelineKind.STEP_RESUMED,
+            TimelineKind.INTERRUPTED, TimelineKind.STARTING, TimelineKind.DOWNLOADING, TimelineKind.RESUMED,
+            TimelineKind.STEP_RESUMED, TimelineKind.INTERRUPTED, TimelineKind.STARTING, TimelineKind.DOWNLOADING,
+            TimelineKind.RESUMED, TimelineKind.STEP_RESUMED, TimelineKind.UPLOADING, TimelineKind.ENDED,
+        ]  # fmt: skip
+        assert [entry.step for entry in change.timeline if entry.step is not None] == [0, 40, 1200]
+        assert change.run.interruptions == 2
+
+    def test_a_very_long_story_is_written_in_portions_that_one_transaction_can_take(self, make: Any) -> None:
+        world = make.world()
+        run = world.launch(make.run(notify=EVERY_NOTIFICATION), make.attempt())
+        story = [("Starting", 0.0)]
+        for life in range(150):
+            story += [("Training", 10.0 * life + 1), ("Interrupted", 10.0 * life + 5), ("Starting", 10.0 * life + 6)]
+        story += [("Training", 2000.0), ("Completed", 2001.0)]
+        world.jobs.known[run.job_name] = make.job(*story, status="Completed")
+        world.logs.lines[run.job_name] = [make.line("resume", 10.0 * life + 1.5, step=life) for life in range(151)]
+        observed = world.runs.observe(run.run)
+        assert observed.run.state is RunState.COMPLETED
+        assert observed.run.interruptions == 150
+        entries = world.table.timeline(run.run)
+        assert sum(entry.kind is TimelineKind.INTERRUPTED for entry in entries) == 150
+        assert sum(entry.kind is TimelineKind.STEP_RESUMED for entry in entries) == 151
+        world.outbox.deliver_all()
+        assert len(world.topic.published) == 301
+
+    def test_happenings_of_one_millisecond_do_not_break_the_transaction(self, make: Any) -> None:
+        world = make.world()
+        run = world.launch(make.run(), make.attempt())
+        world.jobs.known[run.job_name] = make.job(
+            ("Starting", 0.0), ("LaunchingMLInstances", 0.0), ("PreparingTrainingStack", 0.0), ("Starting", 0.0)
+        )
+        assert world.runs.observe(run.run).run.state is RunState.WAITING
+
+
+ENDINGS: dict[str, dict[str, Any]] = {
+    "Completed": {"training_seconds": 1500, "billable_seconds": 600, "model_uri": "s3://b/m"},
+    "Failed": {"failure_reason": "AlgorithmError: exit code 1", "training_seconds": 1500, "billable_seconds": 500},
+    "Stopped": {"training_seconds": 1500, "billable_seconds": 600},
+    "MaxRuntimeExceeded": {"status": "Stopped", "training_seconds": 1500, "billable_seconds": 600},
+    "MaxWaitTimeExceeded": {"status": "Stopped"},
+}
+
+
+def what_it_told(world: Any, run: str) -> dict[str, Any]:
+    """All of a record that may not depend on how, when and how often the events came."""
+    head = world.table.get(run)
+    transient = {"created_at", "claimed_at", "sent_at", "state", "message_id", "deliveries"}
+    return {
+        "run": head.model_dump(exclude={"version", "updated_at"}),
+        "attempts": world.table.attempts(run),
+        "timeline": world.table.timeline(run),
+        "notifications": [
+            notification.model_dump(exclude=transient) for notification in world.table.notifications(run)
+        ],
+        "published": sorted(
+            (notification.notification_id, notification.body) for notification in world.topic.published
+        ),
+    }
+
+
+def living(world: Any, make: Any, ending: str) -> list[Any]:
+    """Launch a run and give the job's descriptions as SageMaker would give them, one after the other."""
+    run = world.launch(make.run(notify=EVERY_NOTIFICATION), make.attempt())
+    world.logs.lines[run.job_name] = [
+        make.line("start", 3.0), make.line("resume", 3.1, step=0), make.line("progress", 9.9, step=100),
+        make.line("start", 16.0), make.line("resume", 16.2, step=80), make.line("progress", 19.9, step=140),
+        make.line("start", 26.0), make.line("resume", 26.2, step=140), make.line("finish", 39.9, step=300),
+    ]  # fmt: skip
+    facts = {"status": ending} | ENDINGS[ending]
+    return [
+        *(make.job(*LIFE[:length]) for length in range(1, len(LIFE) + 1)),
+        make.job(*LIFE, (ending, 41.0), **facts),
+    ]
+
+
+class TestAnyOrderOfEvents:
+    """Events come twice, late, out of order or not at all; a sweep comes at last."""
+
+    @given(data=st.data(), ending=st.sampled_from(sorted(ENDINGS)))
+    @settings(deadline=None, max_examples=60)
+    def test_i4_they_lead_to_one_record_and_each_notification_goes_out_once(
+        self, make: Any, data: st.DataObject, ending: str
+    ) -> None:
+        in_order = make.world()
+        for description in living(in_order, make, ending):
+            in_order.jobs.known[description.name] = description
+            in_order.runs.observe_job(description.name)
+            in_order.outbox.deliver_run("digits-1a2b3c4d")
+
+        world = make.world()
+        descriptions = living(world, make, ending)
+        name = descriptions[0].name
+        # For each status: how many events arrive while it is the newest. Late ones are events of a later status.
+        arrivals = data.draw(st.lists(st.integers(0, 3), min_size=len(descriptions), max_size=len(descriptions)))
+        faults = data.draw(st.lists(st.sampled_from(["throttle", "race", "crash", "fine"]), max_size=40))
+
+        def act(event: Any) -> None:
+            fault = faults.pop() if faults else "fine"
+            with_fault(
+                world, fault, lambda: (world.runs.observe_job(name), world.outbox.deliver_run("digits-1a2b3c4d"))
+            )
+
+        for description, count in zip(descriptions, arrivals, strict=True):
+            world.jobs.known[name] = description
+            for event in range(count):
+                world.clock.pass_by(seconds=7)
+                act(event)
+        for run in list(world.table.in_flight()):
+            world.runs.observe(run)
+        world.clock.pass_by(hours=1)
+        world.outbox.deliver_all()
+
+        assert what_it_told(world, "digits-1a2b3c4d") == what_it_told(in_order, "digits-1a2b3c4d")
+        ids = [notification.notification_id for notification in world.topic.published]
+        assert len(ids) == len(set(ids)) == 5
+
+
+def with_fault(world: Any, fault: str, act: Any) -> None:
+    """Do something while the platform misbehaves in one way; what the function cannot finish, it raises."""
+    if fault == "throttle":
+
+        def refuse(operation: str) -> None:
+            raise AwsBusyError(operation=operation, code="ThrottlingException", reason="Rate exceeded")
+
+        world.jobs.before_call = refuse
+    elif fault == "race":
+
+        def somebody_is_faster(operation: str) -> None:
+            if operation == "TransactWriteItems":
+                world.dynamodb.before_call = lambda operation: None
+                world.runs.observe("digits-1a2b3c4d")
+
+        world.dynamodb.before_call = somebody_is_faster
+    elif fault == "crash":
+
+        def die(operation: str) -> None:
+            if operation == "TransactWriteItems":
+                raise ConnectionError("the function is gone")
+
+        world.dynamodb.before_call = die
+    try:
+        act()
+    except (AwsBusyError, ConnectionError):
+        assert fault in {"throttle", "crash"}
+    finally:
+        world.jobs.before_call = world.dynamodb.before_call = lambda operation: None
