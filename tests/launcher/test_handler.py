@@ -485,6 +485,8 @@ def deployed(
     names["SPOTKEEP_TRAINING_BUNDLE_ASSET_URI"] = f"s3://assets-{suffix}/4567.pyz"
     for name, value in (local_environment | names).items():
         monkeypatch.setenv(name, value)
+    # Another test's session has that test's credentials.
+    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
     entry.made_once.cache_clear()
     yield session.client("sagemaker")
     entry.made_once.cache_clear()
