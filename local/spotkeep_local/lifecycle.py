@@ -37,8 +37,6 @@ from spotkeep_local.options import ServerOptions
 from spotkeep_local.record import ServerRecord
 from spotkeep_local.service_models import with_shared_models
 from spotkeep_local.state_directory import StateDirectory
-from spotkeep_local.training.host import end_orphans
-from spotkeep_local.training.journal import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,11 +48,13 @@ _QUICK_START_SECONDS = 5.0
 _START_TIMEOUT_SECONDS = 180.0
 _HEALTH_TIMEOUT_SECONDS = 5.0
 _POLL_SECONDS = 0.05
+_LOST = "begins empty: the server before was killed, and what it kept is gone; deploy to it again"
 _LOG_TAIL_LINES = 15
 _LOG_TAIL_BYTES = 64 * 1024
 _MOST_HEALTH_BYTES = 4096
 _LOG_KEPT_BYTES = 5_000_000
-_STOP_MARGIN_SECONDS = 15.0
+_STOP_MARGIN_SECONDS = 60.0
+"""How long a server may upload what jobs were uploading, and save, before it is killed and its state is lost."""
 # (name in a configuration file, environment variable, default, conversion): no profile, no files of the user's.
 _NO_CONFIGURATION = {
     "profile": (None, None, None, None),
@@ -150,7 +150,8 @@ def start(
         state_dir: Where it keeps everything; created when it is not there.
         port: Where it must listen. Default: the port it had last time, else 4566, else any free one.
         options: Its settings; a server that runs already keeps its own.
-        on_waiting: Is called with what the start waits for, once it takes long.
+        on_waiting: Is called with what the start waits for, once it takes long, and with what was lost if the server
+            before was killed.
 
     Raises:
         PortInUseError: `port` was given and another program has it.
@@ -165,6 +166,8 @@ def start(
                 raise RunningElsewhereError(running.port, asked_for=port)
             return running
         _end_recorded(directory)
+        if directory.unsaved.exists() and on_waiting is not None:
+            on_waiting(_LOST)
         with _listen(directory, port) as listening:
             nonce = secrets.token_hex(16)
             with _spawned(directory, listening, nonce=nonce, options=options or ServerOptions()) as said:
@@ -213,9 +216,7 @@ def stop(state_dir: Path) -> bool:
     if not directory.root.exists():
         return False
     with _exclusively(directory.start_lock):
-        was_running = _end_recorded(directory)
-        _end_jobs_of_a_dead_server(directory)
-    return was_running
+        return _end_recorded(directory)
 
 
 def free_port() -> int:
@@ -351,15 +352,6 @@ def _end_recorded(directory: StateDirectory) -> bool:
             raise StopError(f"process {record.pid} of {directory.root} is still there after SIGKILL")
     directory.record.unlink(missing_ok=True)
     return was_there
-
-
-def _end_jobs_of_a_dead_server(directory: StateDirectory) -> None:
-    """Ends what a server could not end itself, because it was killed. `start` leaves that to the server."""
-    if not directory.jobs.exists():
-        return
-    for job in Journal(directory.jobs).load():
-        if job.lifetimes and (last := job.lifetimes[-1]).ended_at is None:
-            end_orphans(group=last.pid, identity=last.identity, job_arn=job.arn)
 
 
 def _gone_within(record: ServerRecord, seconds: float) -> bool:

@@ -12,12 +12,12 @@ from __future__ import annotations
 import importlib.metadata
 import inspect
 import json
+import re
 import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ministack import app as _app  # type: ignore[import-untyped]
 from ministack.core import lambda_runtime as _lambda_runtime  # type: ignore[import-untyped]
-from ministack.core import persistence as _persistence
 from ministack.core import router as _router
 from ministack.services import ec2 as _ec2  # type: ignore[import-untyped]
 from ministack.services import eventbridge as _eventbridge
@@ -36,6 +36,8 @@ EXPECTED_VERSION = "1.5.33"
 FUNCTION_URL_PATH = "/_aws/lambda-url/"
 """What ministack serves a function URL below, followed by its id: without DNS, by the address alone."""
 
+_FILES_WITH_ADDRESSES = ("sqs.json", "cloudformation.json", "lambda.json", "ssm.json")
+"""The queues; what a template's Ref and GetAtt gave; what they gave a function's environment, and a parameter."""
 _STUB_AMI_FIELDS = 7
 _AMAZON = "137112412989"
 
@@ -93,8 +95,6 @@ def _moved_seams() -> Sequence[str]:
     put_events = getattr(_eventbridge, "_put_events", None)
     if put_events is None or "allow_aws_source" not in inspect.signature(put_events).parameters:
         problems.append("eventbridge._put_events no longer takes allow_aws_source")
-    if list(inspect.signature(getattr(_persistence, "save_all", check)).parameters) != ["services"]:
-        problems.append("persistence.save_all no longer takes the services to save")
     problems += [
         f"ec2.{name} is gone"
         for name in ("_subnets", "_launch_templates", "_ensure_defaults_initialized")
@@ -110,8 +110,6 @@ def _moved_seams() -> Sequence[str]:
         problems.append(f"app._parse_lambda_url no longer finds function URLs below {FUNCTION_URL_PATH}")
     if not inspect.iscoroutinefunction(getattr(_app, "_handle_lambda_url_request", None)):
         problems.append("app._handle_lambda_url_request no longer answers function URLs")
-    if not callable(getattr(_app, "_build_persistence_save_dict", None)):
-        problems.append("app._build_persistence_save_dict is gone")
     if list(inspect.signature(getattr(_lambda_runtime, "execution_credentials", check)).parameters) != ["config"]:
         problems.append("lambda_runtime.execution_credentials no longer takes a function's configuration")
     if not isinstance(getattr(_sts, "_sessions", None), dict):
@@ -400,17 +398,28 @@ def role_id(name: str) -> str:
     return str(role.get("RoleId") or f"AROA{name.upper()[:17]}")
 
 
-def state_getters() -> dict[str, Callable[[], dict[str, Any] | None]]:
-    """For each service that was used, what returns its state; the key names its file."""
-    getters: dict[str, Callable[[], dict[str, Any] | None]] = _app._build_persistence_save_dict()
-    return getters
+def move_addresses(port: int, *, services: Path, account_id: str) -> int:
+    """Moves what the saved state says of its own address to the port on which this server listens.
 
+    ministack keys a queue by its address, port included, and looks for a function's queue under the port of today.
+    Function URLs stand with their port in what templates gave others. A state that comes up on another port (the old
+    one is taken, or the directory is a copy) would keep its queues where no function looks, and name function URLs
+    that do not answer. To be called before ministack reads its state.
 
-def write_state(key: str, state: Mapping[str, Any]) -> None:
-    """Writes one service's state to its file, atomically. ministack logs what fails and goes on."""
-    _persistence.save_all({key: lambda: state})
+    Args:
+        port: Where this server listens, on 127.0.0.1.
+        services: ministack's STATE_DIR.
+        account_id: Twelve digits, the first part of a queue's path.
 
-
-def state_file(state_dir: Path, key: str) -> Path:
-    """Where `write_state` puts a service's state, below ministack's STATE_DIR."""
-    return state_dir / f"{key}.json"
+    Returns:
+        How many addresses had another port.
+    """
+    elsewhere = re.compile(rf"http://127\.0\.0\.1:(?!{port}/)\d+/({account_id}|{FUNCTION_URL_PATH.strip('/')})/")
+    moved = 0
+    for path in (services / name for name in _FILES_WITH_ADDRESSES):
+        if path.exists():
+            text, found = elsewhere.subn(rf"http://127.0.0.1:{port}/\1/", path.read_text())
+            if found:
+                path.write_text(text)
+                moved += found
+    return moved

@@ -39,8 +39,6 @@ class ServerOptions:
         region: The region clients are given and resources live in.
         account_id: The twelve digits that appear in ARNs.
         log_level: Of `server.log`: DEBUG, INFO, WARNING or ERROR.
-        save_delay_seconds: How long after a change the state is written to disk: what a hard kill
-            may lose.
         sync_interval_seconds: How often a job's checkpoint directory is compared with S3.
         upload_delay_seconds: How long one checkpoint file takes to reach S3 (its marker file is there
             meanwhile).
@@ -61,7 +59,6 @@ class ServerOptions:
     region: str = "us-east-1"
     account_id: str = "000000000000"
     log_level: str = "INFO"
-    save_delay_seconds: float = 0.25
     sync_interval_seconds: float = 0.5
     upload_delay_seconds: float = 0.0
     stop_grace_seconds: float = 120.0
@@ -74,7 +71,6 @@ class ServerOptions:
         problems = [
             f"{name} must be a number of seconds from {low:g} to {high:g}, found {value!r}"
             for name, low, high in (
-                ("save_delay_seconds", 0, 60),
                 ("sync_interval_seconds", 0.01, 3600),
                 ("upload_delay_seconds", 0, 3600),
                 ("stop_grace_seconds", 0, 3600),
@@ -110,7 +106,6 @@ class ServerOptions:
     def fast(cls) -> ServerOptions:
         """Options for tests: everything that waits, waits little."""
         return cls(
-            save_delay_seconds=0.1,
             sync_interval_seconds=0.1,
             stop_grace_seconds=3.0,
             time_scale=60.0,

@@ -2,7 +2,7 @@
 
 `lifecycle.start` runs it as `python -m spotkeep_local.server`, with a socket that already listens (so nobody can
 take the port in between, and early requests wait instead of failing). It keeps every file below its state
-directory, opens no connection that leaves the machine, and saves its state as it goes.
+directory, opens no connection that leaves the machine, and saves its state when SIGTERM or SIGINT ends it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import functools
 import json
 import logging
 import os
-import secrets
 import shlex
 import shutil
 import signal
@@ -25,19 +24,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local import crash_repair, own_addresses, process_identity
+from spotkeep_local import process_identity
 from spotkeep_local.admission import HEALTH_PATH, Admission
-from spotkeep_local.errors import LocalAwsError, PersistenceError
+from spotkeep_local.errors import LocalAwsError
 from spotkeep_local.issued_credentials import AccessKey, CredentialRegistry, Principal, make_person_key
 from spotkeep_local.options import ServerOptions
-from spotkeep_local.persistence import StateSaver
 from spotkeep_local.record import ServerRecord
 from spotkeep_local.state_directory import StateDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-_READ_ONLY_METHODS = ("GET", "HEAD", "OPTIONS")
 _SHUTDOWN_GRACE_SECONDS = 1.0
 _LOOPBACK = "127.0.0.1"
 _log = logging.getLogger("spotkeep_local")
@@ -101,29 +98,6 @@ def _is_loopback(host: str) -> bool:
 
 
 @dataclass(frozen=True)
-class _MinistackState:
-    """ministack's state, for the saver."""
-
-    directory: Path
-
-    def getters(self) -> Mapping[str, Callable[[], Mapping[str, Any] | None]]:
-        from spotkeep_local import ministack_seams
-
-        return ministack_seams.state_getters()
-
-    def write(self, name: str, state: Mapping[str, Any]) -> None:
-        from spotkeep_local import ministack_seams
-
-        path = ministack_seams.state_file(self.directory, name)
-        before = _version(path)
-        ministack_seams.write_state(name, state)
-        if _version(path) == before:
-            raise PersistenceError(f"{path} was not written; see the line before this one in the log")
-        if name == "lambda":
-            crash_repair.keep_function_code(self.directory)
-
-
-@dataclass(frozen=True)
 class _Sessions:
     """ministack's sessions, for the registry of access keys. ministack goes through them in the event loop's thread."""
 
@@ -164,28 +138,12 @@ class _Sessions:
         self.loop.call_soon_threadsafe(ministack_seams.remove_session, key.access_key_id)
 
 
-def _version(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return status.st_ino, status.st_mtime_ns
-
-
 class _Application:
-    """ministack's ASGI application, with our own health page, a note of every change, and a word when it is up."""
+    """ministack's ASGI application, with our own health page; calls `on_started` when ministack is up."""
 
-    def __init__(
-        self,
-        *,
-        inner: Callable[..., Awaitable[None]],
-        nonce: str,
-        on_started: Callable[[], None],
-        on_change: Callable[[], None],
-    ) -> None:
+    def __init__(self, *, inner: Callable[..., Awaitable[None]], nonce: str, on_started: Callable[[], None]) -> None:
         self._inner = inner
         self._on_started = on_started
-        self._on_change = on_change
         self.ready = False
         self._health = json.dumps({"nonce": nonce, "pid": os.getpid()}).encode()
 
@@ -198,11 +156,7 @@ class _Application:
             await send({"type": "http.response.start", "status": status, "headers": headers})
             await send({"type": "http.response.body", "body": self._health})
         else:
-            try:
-                await self._inner(scope, receive, send)
-            finally:
-                if scope["type"] == "http" and scope["method"] not in _READ_ONLY_METHODS:
-                    self._on_change()
+            await self._inner(scope, receive, send)
 
     def _announcing(self, send: Any) -> Any:
         async def announce(message: Any) -> None:
@@ -239,12 +193,11 @@ async def _serve(
     from spotkeep_local.training import service as training_service
 
     ministack_seams.check()
+    ministack_seams.move_addresses(record.port, services=directory.services, account_id=options.account_id)
     loop = asyncio.get_running_loop()
-    saver = StateSaver(store=_MinistackState(directory.services), delay_seconds=options.save_delay_seconds)
 
     def publish_event(source: str, detail: Mapping[str, Any], detail_type: str, resources: Sequence[str]) -> None:
         ministack_seams.publish_event(source=source, detail_type=detail_type, detail=detail, resources=resources)
-        saver.note_change()
 
     registry = CredentialRegistry(
         account_id=options.account_id,
@@ -337,7 +290,7 @@ async def _serve(
         loop.add_signal_handler(number, stop.set)
 
     def when_started() -> None:
-        saver.start()
+        directory.unsaved.touch()
         # In a thread: what it finds unfinished it takes up again by calling S3, that is: this very server.
         loop.run_in_executor(None, start_services).add_done_callback(when_services_started)
 
@@ -357,23 +310,18 @@ async def _serve(
 
     async def shutdown_trigger() -> None:
         await stop.wait()
-        # While requests are still answered: what the jobs upload as they end belongs in the last save.
+        # While requests are still answered: what the jobs upload as they end belongs to what ministack saves, which it
+        # does when it shuts down.
         await asyncio.to_thread(fis.stop)
         await asyncio.to_thread(ec2.stop)
         await asyncio.to_thread(training.stop)
-        await asyncio.to_thread(saver.stop)
 
     config = Config()
     config.bind = [f"fd://{listening.detach()}"]
     config.loglevel = options.log_level
     config.keep_alive_timeout = 75
     config.graceful_timeout = _SHUTDOWN_GRACE_SECONDS
-    application = _Application(
-        inner=ministack_seams.asgi_application(),
-        nonce=record.nonce,
-        on_started=when_started,
-        on_change=saver.note_change,
-    )
+    application = _Application(inner=ministack_seams.asgi_application(), nonce=record.nonce, on_started=when_started)
     admission = Admission(application, port=record.port, find=registry.find)
     await serve(admission, config, shutdown_trigger=shutdown_trigger)
 
@@ -411,10 +359,15 @@ def _give_functions_a_bare_python(launcher: Path) -> None:
     sys.executable = str(launcher)
 
 
-def _discard_temporary_files(directory: StateDirectory) -> None:
-    """Begins without the temporary files of before: they are thousands, and are removed beside the start, not in it."""
-    directory.discarded.mkdir(exist_ok=True)
-    directory.temporary.rename(directory.discarded / secrets.token_hex(8))
+def _begin_afresh(directory: StateDirectory) -> None:
+    """Begins without temporary files, and without a state that was never saved.
+
+    They are thousands of files, and are removed beside the start, not in it.
+    """
+    if directory.discard_unsaved():
+        _log.warning("the server before this one was killed and had saved nothing: what it kept is gone")
+    directory.discard_temporary()
+    directory.create()
     remove = functools.partial(shutil.rmtree, directory.discarded, ignore_errors=True)
     threading.Thread(target=remove, name="discarded-files", daemon=True).start()
 
@@ -447,9 +400,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         directory.create()
         lock = _hold(directory.server_lock)
-        _discard_temporary_files(directory)
-        crash_repair.repair(services=directory.services, objects=directory.objects)
-        directory.create()
+        _begin_afresh(directory)
         record = ServerRecord(
             pid=os.getpid(),
             process_started=process_identity.start_time(os.getpid()) or "",
@@ -459,7 +410,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             account_id=options.account_id,
         )
         person = make_person_key(directory.credentials, account_id=options.account_id)
-        own_addresses.move_to(record.port, services=directory.services, account_id=options.account_id)
         environment = server_environment(directory, port=record.port, options=options, inherited=os.environ)
         record.write(directory.record)
         os.environ.clear()
@@ -467,8 +417,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.chdir(directory.root)
         forbid_leaving_the_machine()
         _give_functions_a_bare_python(directory.bare_python)
-        # One line for each file of each save would bury everything else in the log.
-        logging.getLogger("persistence").setLevel(logging.WARNING)
         asyncio.run(
             _serve(
                 listening,
@@ -479,6 +427,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 announce_ready=lambda: _say_ready(given.ready_fd),
             )
         )
+        directory.unsaved.unlink()
         directory.record.unlink(missing_ok=True)
         os.close(lock)
     except LocalAwsError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,13 +74,13 @@ class StateDirectory:
 
     @property
     def fis(self) -> Path:
-        """The journal of experiment templates and experiments."""
+        """What FIS keeps: experiment templates and experiments."""
         return self.root / "fis"
 
     @property
-    def jobs(self) -> Path:
-        """The journal of the training jobs."""
-        return self.training / "jobs"
+    def unsaved(self) -> Path:
+        """There from a server's start until it has saved its state; a server that was killed leaves it behind."""
+        return self.root / "unsaved"
 
     @property
     def home(self) -> Path:
@@ -98,8 +99,30 @@ class StateDirectory:
 
     @property
     def discarded(self) -> Path:
-        """The temporary files of a server before, until they are removed."""
+        """What a server before left and nothing needs, until it is removed."""
         return self.root / "discarded"
+
+    def discard_temporary(self) -> None:
+        """Takes the temporary files of a server before out of the way; `discarded` is to be removed."""
+        self._discard(self.temporary)
+
+    def discard_unsaved(self) -> bool:
+        """Takes the state of a server that was killed out of the way: its parts do not fit together.
+
+        Returns:
+            Whether there was such a state.
+        """
+        if not self.unsaved.exists():
+            return False
+        for directory in (self.services, self.objects, self.training, self.ec2, self.fis):
+            self._discard(directory)
+        self.unsaved.unlink()
+        return True
+
+    def _discard(self, directory: Path) -> None:
+        if directory.exists():
+            self.discarded.mkdir(exist_ok=True)
+            directory.rename(self.discarded / secrets.token_hex(8))
 
     def create(self) -> None:
         """Creates the directories that are not there yet, and keeps other users out of all of them.

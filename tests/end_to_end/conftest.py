@@ -8,7 +8,6 @@ import io
 import json
 import os
 import shutil
-import signal
 import tarfile
 import time
 import uuid
@@ -26,7 +25,6 @@ from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_local import cdk, lifecycle
 from spotkeep_local.control import LocalControl
 from spotkeep_local.options import ServerOptions
-from spotkeep_local.state_directory import StateDirectory
 
 PROJECT = Path(__file__).parents[2]
 CONTEXT = {"drills": "true"}
@@ -104,14 +102,9 @@ class DeployedApp:
     def wait_until_ended(self, run: str, *, sweep: bool = False) -> Run:
         return self.wait_until(run, lambda head: head.state.ended, sweep=sweep)
 
-    def crash_when_saved(self, text: str) -> None:
-        """Kill the local AWS once its run table is on disk with this in it, and start one on what it left behind."""
-        table = StateDirectory(self.state_dir).services / "dynamodb.json"
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while text not in table.read_text():
-            assert time.monotonic() < deadline, f"{text} was never saved"
-            time.sleep(0.2)
-        os.kill(self.local.pid, signal.SIGKILL)
+    def restart(self) -> None:
+        """Stop the local AWS and start one on what it saved."""
+        lifecycle.stop(self.state_dir)
         self.local = lifecycle.start(self.state_dir, options=ServerOptions.fast())
         self._clients.clear()
 

@@ -182,11 +182,11 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_and_says_so(de
 
 
 @pytest.mark.long
-def test_a_killed_local_aws_takes_its_jobs_up_again_when_it_is_started(deployed_app: DeployedApp) -> None:
+def test_a_local_aws_that_was_stopped_takes_its_jobs_up_again_when_it_is_started(deployed_app: DeployedApp) -> None:
     job = counting(deployed_app, steps=60, holds_at=20)
     deployed_app.launch(**job)
     deployed_app.wait_until(job["run"], lambda head: last_step(deployed_app, head) >= 10)
-    deployed_app.crash_when_saved(f"training-job/{job['run']}-1")
+    deployed_app.restart()
     ended = deployed_app.wait_until_ended(job["run"], sweep=True)
     assert ended.state is RunState.COMPLETED
     lifetimes = deployed_app.control.job_facts(ended.job_name).lifetimes

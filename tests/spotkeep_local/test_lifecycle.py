@@ -224,14 +224,18 @@ def test_its_byte_code_is_kept_even_where_the_image_forbids_it(
     assert [{"PATH", "PYTHONDONTWRITEBYTECODE"} & environment.keys() for environment in environments] == [{"PATH"}]
 
 
-def test_a_start_that_fails_shows_why(state_dir: Path) -> None:
-    directory = StateDirectory(state_dir)
-    directory.create()
-    (directory.services / "cloudformation.json").write_text("{")
+def test_a_start_that_fails_shows_why_and_loses_nothing(state_dir: Path) -> None:
+    start(state_dir).session().client("s3").create_bucket(Bucket="kept")
+    lifecycle.stop(state_dir)
+    file = StateDirectory(state_dir).ec2 / "resources.json"
+    saved = file.read_text()
+    file.write_text("{")
     with pytest.raises(StartError, match="it ended while it started") as failure:
-        lifecycle.start(state_dir, port=lifecycle.free_port(), options=FAST)
-    assert "cloudformation.json is damaged" in failure.value.log_tail[-1]
+        start(state_dir)
+    assert "resources.json is damaged" in failure.value.log_tail[-1]
     assert lifecycle.status(state_dir) is None
+    file.write_text(saved)
+    assert [bucket["Name"] for bucket in start(state_dir).session().client("s3").list_buckets()["Buckets"]] == ["kept"]
 
 
 def test_a_state_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
@@ -259,40 +263,20 @@ def test_a_server_outlives_its_starter(state_dir: Path) -> None:
     assert lifecycle.status(state_dir) is not None
 
 
-def running_job_pid(state_dir: Path) -> int | None:
-    for path in StateDirectory(state_dir).jobs.glob("*.json"):
-        if lifetimes := json.loads(path.read_text())["lifetimes"]:
-            pid: int = lifetimes[-1]["pid"]
-            return pid
-    return None
-
-
-def test_stopping_ends_the_jobs_that_a_killed_server_left(state_dir: Path) -> None:
+def test_after_a_kill_it_begins_empty_and_says_so(state_dir: Path) -> None:
     local = start(state_dir)
-    session = local.session()
-    session.client("s3").create_bucket(Bucket="output")
-    session.client("sagemaker").create_training_job(
-        TrainingJobName="endless",
-        RoleArn="arn:aws:iam::000000000000:role/any",
-        AlgorithmSpecification={
-            "TrainingImage": "any",
-            "TrainingInputMode": "File",
-            "ContainerEntrypoint": ["python3", "-c", "import time; time.sleep(600)"],
-        },
-        OutputDataConfig={"S3OutputPath": "s3://output/"},
-        ResourceConfig={"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1},
-        StoppingCondition={"MaxRuntimeInSeconds": 600},
-    )
-    wait = threading.Event()
-    while (pid := running_job_pid(state_dir)) is None:
-        wait.wait(0.02)
-    started = process_identity.start_time(pid)
-    assert started
+    local.session().client("s3").create_bucket(Bucket="kept")
+    lifecycle.stop(state_dir)
+    local = start(state_dir)
+    s3 = local.session().client("s3")
+    assert [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]] == ["kept"]
+    s3.put_object(Bucket="kept", Key="newer-than-the-rest", Body=b"")
     kill(local)
-    assert process_identity.is_same_process(pid, started), "nobody has ended it yet"
-    assert not lifecycle.stop(state_dir), "the server was gone already"
-    while process_identity.is_same_process(pid, started):
-        wait.wait(0.02)
+    said: list[str] = []
+    again = lifecycle.start(state_dir, options=FAST, on_waiting=said.append)
+    assert [line for line in said if "killed" in line and "gone" in line]
+    assert again.session().client("s3").list_buckets()["Buckets"] == []
+    assert again.access_key == local.access_key, "what a shell exported still works"
 
 
 def test_its_environment_leads_every_client_to_it_and_nowhere_else(state_dir: Path) -> None:

@@ -13,7 +13,7 @@ PRELUDE = """
 from spotkeep_local import ministack_seams as seams
 from spotkeep_local.errors import IncompatibleMinistackError
 from ministack import app
-from ministack.core import persistence, router
+from ministack.core import router
 from ministack.services import ec2, eventbridge, ssm
 from ministack.services.cloudformation import provisioners
 
@@ -54,8 +54,6 @@ def test_the_installed_ministack_is_the_one_we_extend(tmp_path: Path) -> None:
         ("router.SERVICE_PATTERNS['sqs'] = {}", "router.SERVICE_PATTERNS no longer routes"),
         ("eventbridge._put_events = lambda data: None", "eventbridge._put_events no longer takes"),
         ("del eventbridge._put_events", "eventbridge._put_events no longer takes"),
-        ("persistence.save_all = lambda a, b: None", "persistence.save_all no longer takes"),
-        ("del app._build_persistence_save_dict", "app._build_persistence_save_dict is gone"),
         ("del ec2._STUB_AMIS", "ec2._STUB_AMIS no longer lists"),
         ("del ssm._PUBLIC_AMI_PARAMETERS", "ssm._PUBLIC_AMI_PARAMETERS no longer maps"),
         ("del ec2._launch_templates", "ec2._launch_templates is gone"),
@@ -71,7 +69,7 @@ def test_a_seam_that_moved_is_named_with_what_to_do(tmp_path: Path, change: str,
 
 
 def test_every_seam_that_moved_is_named_at_once(tmp_path: Path) -> None:
-    script = "del app.SERVICE_REGISTRY, app._build_persistence_save_dict, eventbridge._put_events\nprint(moved())"
+    script = "del app.SERVICE_REGISTRY, ssm._PUBLIC_AMI_PARAMETERS, eventbridge._put_events\nprint(moved())"
     answer = in_a_fresh_process(script, tmp_path)
     assert answer.count(";") == 2
 
@@ -177,15 +175,3 @@ seams.publish_event(source="aws.sagemaker", detail_type="T", detail={"a": 1}, re
 print([(e["Source"], e["DetailType"], e["Detail"], e["Resources"]) for e in eventbridge._events_log_list()])
 """
     assert in_a_fresh_process(script, tmp_path) == str([("aws.sagemaker", "T", '{"a": 1}', ["arn"])])
-
-
-def test_state_is_read_and_written_where_it_is_loaded_from(tmp_path: Path) -> None:
-    script = """
-from pathlib import Path
-import os
-getters = seams.state_getters()
-seams.write_state("eventbridge", getters["eventbridge"]())
-print(seams.state_file(Path(os.environ["STATE_DIR"]), "eventbridge").exists(),
-      sorted(persistence.load_state("eventbridge")) == sorted(getters["eventbridge"]()))
-"""
-    assert in_a_fresh_process(script, tmp_path) == "True True"

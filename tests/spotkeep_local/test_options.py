@@ -12,7 +12,6 @@ options = st.builds(
     region=st.sampled_from(["us-east-1", "eu-central-1", "us-gov-west-1"]),
     account_id=st.from_regex(r"[0-9]{12}", fullmatch=True),
     log_level=st.sampled_from(["DEBUG", "INFO", "WARNING", "ERROR"]),
-    save_delay_seconds=st.floats(0, 60),
     sync_interval_seconds=st.floats(0.01, 3600),
     upload_delay_seconds=st.floats(0, 3600),
     stop_grace_seconds=st.floats(0, 3600),
@@ -33,7 +32,6 @@ def test_every_wrong_value_is_named_at_once() -> None:
             region="mars",
             account_id="12",
             log_level="LOUD",
-            save_delay_seconds=-1,
             sync_interval_seconds=0,
             upload_delay_seconds=True,
             stop_grace_seconds="120",  # type: ignore[arg-type]
@@ -49,7 +47,6 @@ def test_every_wrong_value_is_named_at_once() -> None:
             "isolation",
             "log_level",
             "region",
-            "save_delay_seconds",
             "stop_grace_seconds",
             "sync_interval_seconds",
             "time_scale",

@@ -1,4 +1,4 @@
-"""What the parts of the local EC2 share: its resources on disk and in memory, its hosts, the market, the clock.
+"""What the parts of the local EC2 share: its resources, its hosts, the market, the clock.
 
 One lock guards all of it. Whatever takes long (a host's end) happens in a thread of its own and takes the lock when it
 is done.
@@ -7,10 +7,9 @@ is done.
 from __future__ import annotations
 
 import functools
-import json
 import secrets
 import threading
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pydantic import TypeAdapter
@@ -18,7 +17,7 @@ from pydantic import TypeAdapter
 from spotkeep_local.ec2.errors import Ec2Error
 from spotkeep_local.ec2.market import Market
 from spotkeep_local.ec2.records import Fleet, Instance, Snapshot, Volume
-from spotkeep_local.journal import Journal
+from spotkeep_local.state_file import StateFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -98,32 +97,21 @@ class SendEvent(Protocol):
 
 
 class Table(Generic[_Resource]):
-    """Resources of one kind, in memory and on disk.
+    """Resources of one kind.
 
     Args:
         kind: Their class.
-        folder: Of their files.
         id_field: The field with the id.
         since_field: The field with the time since when there is one.
         not_found: EC2's error code and message for an id that is not there, with `{id}`.
     """
 
-    def __init__(
-        self, kind: type[_Resource], folder: Path, *, id_field: str, since_field: str, not_found: tuple[str, str]
-    ) -> None:
-        adapter: TypeAdapter[_Resource] = TypeAdapter(kind)
+    def __init__(self, kind: type[_Resource], *, id_field: str, since_field: str, not_found: tuple[str, str]) -> None:
+        self._documents: TypeAdapter[list[_Resource]] = TypeAdapter(list[kind])  # type: ignore[valid-type]
         self._since_field = since_field
         self._id_of: Callable[[_Resource], str] = lambda resource: str(getattr(resource, id_field))
-        self._journal: Journal[_Resource] = Journal(
-            folder,
-            kind=f"a {kind.__name__.lower()}",
-            name_of=self._id_of,
-            to_document=asdict,
-            from_document=adapter.validate_python,
-            order=self._id_of,
-        )
         self._code, self._message = not_found
-        self._resources: dict[str, _Resource] = {self._id_of(resource): resource for resource in self._journal.load()}
+        self._resources: dict[str, _Resource] = {}
 
     def __iter__(self) -> Iterator[_Resource]:
         """All of them, at this moment."""
@@ -143,15 +131,22 @@ class Table(Generic[_Resource]):
             raise self._not_found(resource_id)
         return self._resources[resource_id]
 
+    def restore(self, documents: list[Any]) -> None:
+        """Takes what `documents` returned."""
+        self._resources = {self._id_of(resource): resource for resource in self._documents.validate_python(documents)}
+
+    def documents(self) -> list[Any]:
+        """Returns all of them as JSON values."""
+        documents: list[Any] = self._documents.dump_python(list(self), mode="json")
+        return documents
+
     def put(self, resource: _Resource) -> _Resource:
-        """Adds or replaces one; on disk when this returns."""
-        self._journal.save(resource)
+        """Adds or replaces one."""
         self._resources[self._id_of(resource)] = resource
         return resource
 
     def remove(self, resource_id: str) -> None:
         """Removes one; nothing happens when it is not there."""
-        self._journal.forget(resource_id)
         self._resources.pop(resource_id, None)
 
     def some(self, ids: Sequence[str] | None) -> list[_Resource]:
@@ -226,34 +221,31 @@ class Cloud:
         eventually consistent. Source: "Eventual consistency in the Amazon EC2 API", EC2 developer guide."""
         self.volumes = Table(
             Volume,
-            folder / "volumes",
             id_field="volume_id",
             since_field="created_at",
             not_found=("InvalidVolume.NotFound", "The volume '{id}' does not exist."),
         )
         self.snapshots = Table(
             Snapshot,
-            folder / "snapshots",
             id_field="snapshot_id",
             since_field="started_at",
             not_found=("InvalidSnapshot.NotFound", "The snapshot '{id}' does not exist."),
         )
         self.instances = Table(
             Instance,
-            folder / "instances",
             id_field="instance_id",
             since_field="launched_at",
             not_found=("InvalidInstanceID.NotFound", "The instance ID '{id}' does not exist"),
         )
         self.fleets = Table(
             Fleet,
-            folder / "fleets",
             id_field="fleet_id",
             since_field="created_at",
             not_found=("InvalidFleetId.NotFound", "The fleet ID '{id}' does not exist"),
         )
-        self._market_file = folder / "market.json"
-        self._market = self._read_market()
+        self._market = Market(self.now(), ())
+        self._saved = StateFile(folder / "resources.json")
+        self._restore(self._saved.read())
 
     @functools.cached_property
     def platform(self) -> HostPlatform:
@@ -276,16 +268,27 @@ class Cloud:
 
     @market.setter
     def market(self, market: Market) -> None:
-        draft = self._market_file.with_suffix(".draft")
-        draft.write_text(json.dumps(market.to_document()))
-        draft.replace(self._market_file)
         self._market = market
         self.wake()
 
-    def _read_market(self) -> Market:
-        if not self._market_file.exists():
-            return Market(self.now(), ())
-        return Market.from_document(json.loads(self._market_file.read_text()))
+    def save(self) -> None:
+        """Writes all of it to its file."""
+        tables = {name: table.documents() for name, table in self._tables().items()}
+        self._saved.write({**tables, "market": self._market.to_document()})
+
+    def _restore(self, saved: dict[str, Any]) -> None:
+        if saved:
+            for name, table in self._tables().items():
+                table.restore(saved[name])
+            self._market = Market.from_document(saved["market"])
+
+    def _tables(self) -> dict[str, Table[Any]]:
+        return {
+            "volumes": self.volumes,
+            "snapshots": self.snapshots,
+            "instances": self.instances,
+            "fleets": self.fleets,
+        }
 
     def wake(self) -> None:
         """Lets the controller look again."""

@@ -48,7 +48,7 @@ class Ec2Service:
     """The EC2 of one local AWS.
 
     Args:
-        state_dir: Where the service keeps its journals, images and hosts.
+        state_dir: Where the service keeps its resources, images and hosts.
         endpoint_port: Where the local AWS listens.
         options: Of the local AWS.
         surroundings: The rest of the local AWS.
@@ -126,13 +126,15 @@ class Ec2Service:
         self._started.set()
 
     def stop(self) -> None:
-        """Powers every host off. Instances end at the next `start`, and fleets replenish them then."""
+        """Powers every host off and saves. Instances end at the next `start`, and fleets replenish them then."""
         self._controller.stop()
         with self.cloud.lock:
             hosts = list(self.cloud.hosts.values())
         for host in hosts:
             host.power_off()
         self._events.stop()
+        with self.cloud.lock:
+            self.cloud.save()
 
     async def handle_request(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes, query_params: Mapping[str, list[str]]

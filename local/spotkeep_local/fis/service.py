@@ -8,7 +8,7 @@ import logging
 import random
 import secrets
 import threading
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -19,7 +19,7 @@ from spotkeep_local.ec2.latencies import NOTICE_SECONDS
 from spotkeep_local.fis import rest_protocol, rules
 from spotkeep_local.fis.errors import ConflictError, FisError, NotFoundError
 from spotkeep_local.fis.records import ActionState, Experiment, Status, Template
-from spotkeep_local.journal import Journal
+from spotkeep_local.state_file import StateFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _LOOK_AGAIN_SECONDS = 0.5
+_TEMPLATES = TypeAdapter(list[Template])
+_EXPERIMENTS = TypeAdapter(list[Experiment])
 _EMPTY_TARGET = "Target resolution returned empty set"
 
 
@@ -38,7 +40,7 @@ class FisService:
     """Experiments of one local AWS.
 
     Args:
-        state_dir: Where the service keeps its journals.
+        state_dir: Where the service keeps its templates and experiments.
         cloud: The EC2 whose spot instances are taken away; its clock, lock and time scale are FIS's too.
         instances: Interrupts them.
     """
@@ -46,26 +48,11 @@ class FisService:
     def __init__(self, *, state_dir: Path, cloud: Cloud, instances: Instances) -> None:
         self._cloud = cloud
         self._instances = instances
-        templates: TypeAdapter[Template] = TypeAdapter(Template)
-        experiments: TypeAdapter[Experiment] = TypeAdapter(Experiment)
-        self._template_journal: Journal[Template] = Journal(
-            state_dir / "templates",
-            kind="an experiment template",
-            name_of=lambda template: template.template_id,
-            to_document=asdict,
-            from_document=templates.validate_python,
-            order=lambda template: template.created_at,
-        )
-        self._experiment_journal: Journal[Experiment] = Journal(
-            state_dir / "experiments",
-            kind="an experiment",
-            name_of=lambda experiment: experiment.experiment_id,
-            to_document=asdict,
-            from_document=experiments.validate_python,
-            order=lambda experiment: experiment.created_at,
-        )
-        self._templates = {template.template_id: template for template in self._template_journal.load()}
-        self._experiments = {item.experiment_id: item for item in self._experiment_journal.load()}
+        self._saved = StateFile(state_dir / "experiments.json")
+        saved = self._saved.read()
+        templates, experiments = (saved.get(name, []) for name in ("templates", "experiments"))
+        self._templates = {item.template_id: item for item in _TEMPLATES.validate_python(templates)}
+        self._experiments = {item.experiment_id: item for item in _EXPERIMENTS.validate_python(experiments)}
         self._chance = random.Random()  # noqa: S311 - which instances are meant is no secret
         self._changed = threading.Condition()
         self._stopping = False
@@ -95,12 +82,18 @@ class FisService:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends; experiments stay as they are."""
+        """Ends, and saves experiments as they are."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
         if self._thread.is_alive():
             self._thread.join()
+        self._saved.write(
+            {
+                "templates": _TEMPLATES.dump_python(list(self._templates.values()), mode="json"),
+                "experiments": _EXPERIMENTS.dump_python(list(self._experiments.values()), mode="json"),
+            }
+        )
 
     async def handle_request(
         self,
@@ -163,7 +156,6 @@ class FisService:
     def _delete_template(self, request: dict[str, Any]) -> dict[str, Any]:
         template = self._template(request["id"])
         del self._templates[template.template_id]
-        self._template_journal.forget(template.template_id)
         return self._described(template)
 
     def _list_templates(self, request: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - one page holds all
@@ -365,14 +357,11 @@ class FisService:
         return self._experiments[experiment_id]
 
     def _put_template(self, template: Template) -> Template:
-        self._template_journal.save(template)
         self._templates[template.template_id] = template
         return template
 
     def _put(self, experiment: Experiment) -> Experiment:
-        if self._experiments.get(experiment.experiment_id) != experiment:
-            self._experiment_journal.save(experiment)
-            self._experiments[experiment.experiment_id] = experiment
+        self._experiments[experiment.experiment_id] = experiment
         return experiment
 
     def _wake(self) -> None:

@@ -7,29 +7,25 @@ appear as links in `<SPOTKEEP_LOCAL_INSTANCE_ROOT>/dev/disk/by-id`. It shares fi
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import shlex
 import shutil
-import signal
 import socket
-import subprocess
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spotkeep_local.hosts.host import HostEnd, by_id_name, host_environment, instance_environment, own_python
+from spotkeep_local.hosts.host import HostEnd, by_id_name, instance_environment
 from spotkeep_local.hosts.metadata_service import MetadataService
+from spotkeep_local.hosts.process_group import GroupSpecification, ProcessGroup
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from spotkeep_local.hosts.host import HostSpecification
     from spotkeep_local.hosts.images import Images
     from spotkeep_local.hosts.metadata import InstanceMetadata
     from spotkeep_local.hosts.metadata_service import MetadataFault
 
-_TETHER = Path(__file__).with_name("tether.py")
 _SETTLE_SECONDS = 10.0
 SHUTDOWN_FLAG = "shutdown-requested"
 """The file that says that the instance wants to be shut down."""
@@ -61,12 +57,13 @@ class DirectoryHost:
         listening = socket.create_server(("127.0.0.1", 0))
         endpoint = f"http://127.0.0.1:{listening.getsockname()[1]}"
         self._metadata = MetadataService(listening, read=read_metadata)
-        self._control, theirs = socket.socketpair()
-        self._process = _start(specification, theirs, metadata_endpoint=endpoint)
-        self.process_id = self._process.pid
-        theirs.close()
-        threading.Thread(target=self._hear, name=f"host-{specification.instance_id}", daemon=True).start()
-        threading.Thread(target=self._wait, name=f"host-{specification.instance_id}-end", daemon=True).start()
+        self._group = ProcessGroup(
+            _group_of(specification, metadata_endpoint=endpoint),
+            on_command_end=self._note_user_data_end,
+            on_end=self._end,
+        )
+        self.process_id = self._group.pid
+        self._group.watch()
 
     def attach(self, volume_id: str) -> None:
         """See `Host`."""
@@ -88,43 +85,28 @@ class DirectoryHost:
     def power_off(self) -> None:
         """See `Host`. What its processes wrote is in the directories, written through or not."""
         self._ending = self._ending or HostEnd.POWER_OFF
-        with contextlib.suppress(OSError):
-            self._control.shutdown(socket.SHUT_WR)
-        if not self._ended.wait(_SETTLE_SECONDS):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process_id, signal.SIGKILL)
-            self._ended.wait()
+        self._group.kill()
+        self._ended.wait()
 
     def shut_down(self, *, seconds: float) -> None:
         """See `Host`."""
         self._ending = self._ending or HostEnd.SHUT_DOWN
-        with contextlib.suppress(OSError):
-            self._control.sendall(json.dumps({"shutdown_seconds": seconds}).encode() + b"\n")
+        self._group.shut_down(seconds=seconds)
         if not self._ended.wait(seconds + _SETTLE_SECONDS):
             self.power_off()
 
-    def _hear(self) -> None:
-        said = b""
-        with contextlib.suppress(OSError):
-            while data := self._control.recv(4096):
-                said += data
-                *lines, said = said.split(b"\n")
-                for line in lines:
-                    self.user_data_exit_code = json.loads(line)["user_data_exit_code"]
+    def _note_user_data_end(self, code: int) -> None:
+        self.user_data_exit_code = code
 
-    def _wait(self) -> None:
-        self._process.wait()
+    def _end(self) -> None:
         self._ending = self._ending or HostEnd.FROM_INSIDE
         self._metadata.close()
-        self._control.close()
         shutil.rmtree(self._folder, ignore_errors=True)
         self._ended.set()
         self._on_end(self._ending)
 
 
-def _start(
-    specification: HostSpecification, control: socket.socket, *, metadata_endpoint: str
-) -> subprocess.Popen[bytes]:
+def _group_of(specification: HostSpecification, *, metadata_endpoint: str) -> GroupSpecification:
     folder = specification.folder
     home = folder / "home"
     home.mkdir()
@@ -132,25 +114,22 @@ def _start(
     script.write_text(specification.user_data if specification.user_data.startswith("#!") else "#!/bin/sh\n")
     script.chmod(0o700)
     environment = instance_environment(specification, metadata_endpoint=metadata_endpoint)
-    commands = folder / "bin"
-    _write_power_commands(commands, flag=folder / SHUTDOWN_FLAG)
-    environment |= {
-        "PATH": f"{commands}:{environment['PATH']}",
-        "HOME": str(home),
-        "SPOTKEEP_LOCAL_INSTANCE_ROOT": str(folder / "root"),
-    }
-    specification.console.touch(mode=0o600)
-    with specification.console.open("ab") as console:
-        return subprocess.Popen(
-            [own_python(), "-I", "-S", str(_TETHER), str(control.fileno()), str(folder / SHUTDOWN_FLAG), str(script)],
-            cwd=home,
-            env=host_environment(specification, environment),
-            stdin=subprocess.DEVNULL,
-            stdout=console,
-            stderr=subprocess.STDOUT,
-            pass_fds=[control.fileno()],
-            start_new_session=True,
-        )
+    commands, flag = folder / "bin", folder / SHUTDOWN_FLAG
+    _write_power_commands(commands, flag=flag)
+    return GroupSpecification(
+        folder=folder,
+        command=[str(script)],
+        working_directory=home,
+        environment=environment
+        | {
+            "PATH": f"{commands}:{environment['PATH']}",
+            "HOME": str(home),
+            "SPOTKEEP_LOCAL_INSTANCE_ROOT": str(folder / "root"),
+        },
+        ends_with_command=False,
+        shutdown_flag=flag,
+        console=specification.console,
+    )
 
 
 def _write_power_commands(folder: Path, *, flag: Path) -> None:

@@ -128,8 +128,3 @@ def instance_environment(specification: HostSpecification, *, metadata_endpoint:
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
     }
-
-
-def host_environment(specification: HostSpecification, more: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a process that stands for an instance but is not separated from the machine."""
-    return {"SPOTKEEP_LOCAL_INSTANCE": specification.instance_id, **more}

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from spotkeep_local.hosts import file_system_cut
 from spotkeep_local.hosts.errors import HostRefusedError
 from spotkeep_local.hosts.forwarding import Forwarding
-from spotkeep_local.hosts.host import HostEnd, by_id_name, host_environment, instance_environment, own_python
+from spotkeep_local.hosts.host import HostEnd, by_id_name, instance_environment, own_python
 from spotkeep_local.hosts.loop_devices import LoopDevice
 from spotkeep_local.hosts.metadata_service import MetadataService
 
@@ -238,7 +238,7 @@ def _start_boot(specification: HostSpecification, control: socket.socket) -> sub
         return subprocess.Popen(
             [own_python(), "-I", "-S", str(_BOOT), str(control.fileno()), str(path)],
             cwd="/",
-            env=host_environment(specification, {}),
+            env={},
             stdin=subprocess.DEVNULL,
             stdout=console,
             stderr=subprocess.STDOUT,

@@ -107,10 +107,6 @@ class CheckpointSync:
             ) from error
         return len(self._known)
 
-    def adopt(self) -> None:
-        """Takes the directory for the newer side, whatever S3 holds: the next pass makes S3 equal to it."""
-        self._known = dict.fromkeys(self._remote_files())
-
     def start(self) -> None:
         """Begins to copy in the background."""
         self._thread.start()

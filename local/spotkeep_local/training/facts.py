@@ -29,7 +29,6 @@ class ProcessLifetime:
     """
 
     pid: int
-    identity: str
     started_at: float
     ended_at: float | None = None
     exit_code: int | None = None

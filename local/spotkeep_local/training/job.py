@@ -13,13 +13,13 @@ Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_SecondaryS
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 from spotkeep_local.capacity import CapacityScript
 from spotkeep_local.training.facts import ProcessLifetime
-from spotkeep_local.training.pool_status import PoolStatus, WarmPool
+from spotkeep_local.training.pool_status import WarmPool
 from spotkeep_local.training.request_rules import is_spot
 
 FAILURE_REASON_CHARACTERS = 1024
@@ -129,8 +129,7 @@ class TrainingJob:
         request: The CreateTrainingJob request, checked.
         tags: Key to value.
         stop_requested: StopTrainingJob was called.
-        ending: Set once the process is over for good, before the output is uploaded: a restarted server
-            finishes the upload instead of training again.
+        ending: Set once the process is over for good, before the output is uploaded.
         capacity_script: What is left of the script that governs this job.
         lifetimes: Every process the job has had, oldest first.
         log_stream: In /aws/sagemaker/TrainingJobs, once something ran.
@@ -234,33 +233,3 @@ def exit_ending(*, exit_code: int, failure_text: str) -> Ending:
         return Ending(secondary=SecondaryStatus.COMPLETED)
     reason = f"AlgorithmError: {failure_text[:FAILURE_REASON_CHARACTERS]}, exit code: {exit_code}"
     return Ending(secondary=SecondaryStatus.FAILED, failure_reason=reason)
-
-
-def to_document(job: TrainingJob) -> dict[str, Any]:
-    """The job as JSON values."""
-    return asdict(job) | {"capacity_script": job.capacity_script.to_document() if job.capacity_script else None}
-
-
-def from_document(document: dict[str, Any]) -> TrainingJob:
-    """Reads what `to_document` wrote.
-
-    Raises:
-        KeyError: A field is missing.
-        TypeError: A field is unknown.
-        ValueError: A status is unknown.
-    """
-    values = dict(document)
-    ending, script, pool = values["ending"], values["capacity_script"], values.get("warm_pool")
-    return TrainingJob(
-        **values
-        | {
-            "status": Status(values["status"]),
-            "transitions": tuple(
-                Transition(**t | {"status": SecondaryStatus(t["status"])}) for t in values["transitions"]
-            ),
-            "ending": Ending(**ending | {"secondary": SecondaryStatus(ending["secondary"])}) if ending else None,
-            "capacity_script": CapacityScript.from_document(script) if script else None,
-            "warm_pool": WarmPool(**pool | {"status": PoolStatus(pool["status"])}) if pool else None,
-            "lifetimes": tuple(ProcessLifetime(**lifetime) for lifetime in values["lifetimes"]),
-        }
-    )

@@ -7,7 +7,6 @@ capacity at a step, which the output's reader delivers itself, before the job ge
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import shutil
 import threading
@@ -18,12 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from spotkeep_local import process_identity
 from spotkeep_local.training.channels import download_channels
 from spotkeep_local.training.checkpoint_sync import CheckpointSync
 from spotkeep_local.training.errors import JobFailedError
 from spotkeep_local.training.facts import ProcessLifetime
-from spotkeep_local.training.host import Host, end_orphans, resolve_isolation
+from spotkeep_local.training.host import resolve_isolation, start_host
 from spotkeep_local.training.job import (
     CAPACITY_ERROR,
     NO_CAPACITY_MESSAGE,
@@ -52,12 +50,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from spotkeep_local.capacity import CapacityScript, Interruption
+    from spotkeep_local.hosts.process_group import ProcessGroup
     from spotkeep_local.issued_credentials import CredentialRegistry
     from spotkeep_local.options import ServerOptions
-    from spotkeep_local.training.journal import Journal
 
 _LOG = logging.getLogger(__name__)
-_SAVE_FACTS_SECONDS = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +71,6 @@ class Platform:
     credentials: CredentialRegistry
     hosts_folder: Path
     options: ServerOptions
-    journal: Journal
 
 
 class _Cause(Enum):
@@ -101,27 +97,26 @@ class JobRunner:
     """Leads one job from its present state to its end.
 
     Args:
-        job: A new job, or one from the journal.
-        recovered: It is from the journal: a server led it before, and died or was stopped.
+        job: A new job, or one that was saved.
+        taken_up: It was saved: another server led it before, and was stopped.
         platform: What it stands on.
         on_status: Called with the job after each change of its secondary status, in order.
     """
 
     def __init__(
-        self, *, job: TrainingJob, recovered: bool, platform: Platform, on_status: Callable[[TrainingJob], None]
+        self, *, job: TrainingJob, taken_up: bool, platform: Platform, on_status: Callable[[TrainingJob], None]
     ) -> None:
-        self._recovered = recovered
+        self._taken_up = taken_up
         self._platform = platform
         self._on_status = on_status
         self._changed = threading.Condition()
         self._job = job
         self._shutdown = False
-        self._host: Host | None = None
+        self._host: ProcessGroup | None = None
         self._sync: CheckpointSync | None = None
         self._logs: JobLogs | None = None
         self._exit_code: int | None = None
         self._striking: Interruption | None = None
-        self._saved_at = 0.0
         self._thread = threading.Thread(target=self._lead, name=f"job-{job.name}", daemon=True)
 
     @property
@@ -159,7 +154,7 @@ class JobRunner:
         self.update(lambda job: replace(job, capacity_script=script))
 
     def update(self, change: Callable[[TrainingJob], TrainingJob]) -> TrainingJob:
-        """Changes the job, remembers it, tells of a new status, wakes the leading thread.
+        """Changes the job, announces a new status, wakes the leading thread.
 
         Args:
             change: A pure function of the job.
@@ -170,7 +165,6 @@ class JobRunner:
         with self._changed:
             before = self._job
             self._job = change(before)
-            self._platform.journal.save(self._job)
             if self._job.transitions != before.transitions:
                 self._on_status(self._job)
             self._changed.notify_all()
@@ -200,10 +194,9 @@ class JobRunner:
         job = self.job
         wait_seconds: float | None = 0.0
         patience_seconds: float | None = None
-        if self._recovered:
-            self._end_what_a_dead_server_left()
-            if job.ending:
-                return job.ending
+        if self._taken_up:
+            # The host was lost with the server, and its disk with it.
+            shutil.rmtree(self._platform.hosts_folder / job.name, ignore_errors=True)
             if job.stop_requested:
                 return Ending(secondary=SecondaryStatus.STOPPED)
             self._take_up_again()
@@ -223,17 +216,6 @@ class JobRunner:
     def _take_up_again(self) -> None:
         if self.job.secondary in (SecondaryStatus.DOWNLOADING, SecondaryStatus.TRAINING):
             self._advance(SecondaryStatus.INTERRUPTED if self.job.spot else SecondaryStatus.RESTARTING)
-
-    def _end_what_a_dead_server_left(self) -> None:
-        job = self.job
-        if not job.ending:
-            # A lost host takes its disk with it.
-            shutil.rmtree(self._platform.hosts_folder / job.name, ignore_errors=True)
-        last = job.lifetimes[-1] if job.lifetimes else None
-        if last is None or last.ended_at is not None:
-            return
-        ended = end_orphans(group=last.pid, identity=last.identity, job_arn=job.arn)
-        self._change_lifetime(ended_at=time.time(), interrupted=True, notice=False, signal="SIGKILL" if ended else None)
 
     def _wait_for_capacity(self, seconds: float | None, *, patience_seconds: float | None = None) -> Ending | None:
         """Waits; an ending when the job's time, its user's patience or SageMaker's is over first."""
@@ -262,8 +244,7 @@ class JobRunner:
         shutil.rmtree(folder, ignore_errors=True)
         if job.takes_over and not job.lifetimes:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            with contextlib.suppress(FileNotFoundError):  # A server died after it had moved it; then the host is lost.
-                self.kept_host_of(job.takes_over).rename(folder)
+            self.kept_host_of(job.takes_over).rename(folder)
         opt_ml = OptMl(folder / "ml")
         if len(job.transitions) > 1:
             self._advance(SecondaryStatus.STARTING)
@@ -297,7 +278,7 @@ class JobRunner:
             stream = job.log_stream or f"{job.name}/{HOST_NAME}-{int(time.time())}"
             self.update(lambda job: replace(job, log_stream=stream))
             self._logs = JobLogs(client=self._platform.logs_client, stream=stream)
-        host = Host(
+        host = start_host(
             folder=folder,
             command=[*algorithm["ContainerEntrypoint"], *algorithm.get("ContainerArguments", [])],
             environment=job_environment(
@@ -315,7 +296,6 @@ class JobRunner:
         )
         lifetime = ProcessLifetime(
             pid=host.pid,
-            identity=process_identity.start_time(host.pid) or "",
             started_at=time.time(),
             restored_files=restored_files,
         )
@@ -359,7 +339,7 @@ class JobRunner:
         self._close_lifetime()
         return ending
 
-    def _lose_capacity(self, host: Host, interruption: Interruption) -> None:
+    def _lose_capacity(self, host: ProcessGroup, interruption: Interruption) -> None:
         if interruption.notice:
             deadline = time.monotonic() + interruption.notice_seconds
             if self._wait_for_exit(interruption.notice_seconds) and self._sync:
@@ -375,7 +355,7 @@ class JobRunner:
             lambda job: replace(job, capacity_script=job.capacity_script.after_first() if job.capacity_script else None)
         )
 
-    def _end_host(self, host: Host, *, grace_seconds: float) -> None:
+    def _end_host(self, host: ProcessGroup, *, grace_seconds: float) -> None:
         self._change_lifetime(signal="SIGTERM")
         host.terminate()
         if not self._wait_for_exit(grace_seconds):
@@ -404,7 +384,6 @@ class JobRunner:
         job = self.update(lambda job: _on_its_way(job, ending, uploading=has_output))
         model_artifacts = None
         if has_output:
-            self._finish_sync_of_a_dead_server(opt_ml)
             model_artifacts = self._upload_output(job, opt_ml, ending)
         if self._logs:
             self._logs.close()
@@ -444,11 +423,6 @@ class JobRunner:
             return upload_model(self._platform.store, job.request, opt_ml).uri
         except (ClientError, BotoCoreError) as error:
             raise JobFailedError(f"ClientError: Artifact upload failed: {error}") from error
-
-    def _finish_sync_of_a_dead_server(self, opt_ml: OptMl) -> None:
-        if self._sync is None and (sync := self._checkpoint_sync(opt_ml)):
-            sync.adopt()
-            sync.finish()
 
     def _finish_failed(self, reason: str) -> None:
         shutil.rmtree(self._platform.hosts_folder / self.job.name, ignore_errors=True)
@@ -566,9 +540,7 @@ class JobRunner:
                 return
             self._job = replace(job, lifetimes=(*job.lifetimes[:-1], lifetime))
             self._strike_if_due(time.time())
-            if self._striking or time.monotonic() - self._saved_at >= _SAVE_FACTS_SECONDS:
-                self._saved_at = time.monotonic()
-                self._platform.journal.save(self._job)
+            if self._striking:
                 self._changed.notify_all()
 
     def _on_exit(self, code: int) -> None:

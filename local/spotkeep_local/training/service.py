@@ -8,6 +8,8 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from pydantic import TypeAdapter
+
 from spotkeep_local.aws_service import (
     AwsService,
     JsonProtocol,
@@ -19,13 +21,13 @@ from spotkeep_local.aws_service import (
 from spotkeep_local.capacity import CapacityScript, EventFaults, belongs_to_run
 from spotkeep_local.clients import local_client
 from spotkeep_local.state_change_events import PublishEvent, StateChangeEvents
+from spotkeep_local.state_file import StateFile
 from spotkeep_local.training.channels import no_objects_message
 from spotkeep_local.training.description import EVENT_DETAIL_TYPE, describe, event_detail
 from spotkeep_local.training.errors import JobFailedError, ResourceInUseError, not_found
 from spotkeep_local.training.facts import JobFacts
 from spotkeep_local.training.host import resolve_isolation
 from spotkeep_local.training.job import SecondaryStatus, Status, TrainingJob, advance
-from spotkeep_local.training.journal import Journal
 from spotkeep_local.training.listing import list_jobs
 from spotkeep_local.training.object_store import ObjectStore, S3Location
 from spotkeep_local.training.pool_status import PoolStatus, WarmPool
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
 
 TARGET = "SageMaker"
 CONTROL_TARGET = "SpotkeepLocal"
+_JOBS = TypeAdapter(list[TrainingJob])
 _MAX_TAGS = 50
 _START_SECONDS = 20.0
 
@@ -61,7 +64,7 @@ class TrainingService:
     """Training jobs of one local AWS.
 
     Args:
-        state_dir: Where the service keeps its journal and the hosts' files.
+        state_dir: Where the service keeps its jobs and the hosts' files.
         endpoint_url: Where the local AWS listens; S3 and CloudWatch Logs are reached there.
         credentials: Where jobs, and the service itself, get theirs from.
         options: Of the local AWS.
@@ -81,7 +84,7 @@ class TrainingService:
         self._endpoint_url = endpoint_url
         self._credentials = credentials
         self._folder = state_dir
-        self._journal = Journal(self._folder / "jobs")
+        self._saved = StateFile(self._folder / "jobs.json")
         self._events = StateChangeEvents(publish_event)
         self._lock = threading.RLock()
         self._runners: dict[str, JobRunner] = {}
@@ -122,23 +125,23 @@ class TrainingService:
             credentials=self._credentials,
             hosts_folder=self._folder / "hosts",
             options=self._options,
-            journal=self._journal,
         )
         self._events.start()
         with self._lock:
-            for job in self._journal.load():
-                self._lead(job, recovered=True)
+            for job in _JOBS.validate_python(self._saved.read().get("jobs", [])):
+                self._lead(job, taken_up=True)
             self._keeper.start()
             self._started.set()
 
     def stop(self) -> None:
-        """Ends every process; jobs stay in progress and are taken up again by the next `start`."""
+        """Ends every process and saves the jobs; those in progress are taken up again by the next `start`."""
         with self._lock:
             runners = list(self._runners.values())
         for runner in runners:
             runner.shut_down()
         self._keeper.stop()
         self._events.stop()
+        self._saved.write({"jobs": _JOBS.dump_python([runner.job for runner in runners], mode="json")})
 
     def _wait_until_started(self, _operation: str) -> None:
         # The endpoint may answer before the jobs of an earlier server are read.
@@ -171,9 +174,8 @@ class TrainingService:
                 takes_over=None if warm is None else warm[0],
             )
             job = advance(job, SecondaryStatus.STARTING, now=now)
-            self._journal.save(job)
             self._announce(job)
-            self._lead(job, recovered=False)
+            self._lead(job, taken_up=False)
         return {"TrainingJobArn": arn}
 
     def _refuse_taken(self, name: str, arn: str) -> None:
@@ -263,7 +265,6 @@ class TrainingService:
             if job.warm_pool is not None and job.warm_pool.status is PoolStatus.AVAILABLE:
                 raise ResourceInUseError("The training job has a warm pool that is Available; end it first")
             del self._runners[job.name]
-            self._journal.forget(job.name)
         return {}
 
     def _add_tags(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -382,8 +383,8 @@ class TrainingService:
         assert self._platform is not None  # noqa: S101 - requests wait for `start`
         return self._platform
 
-    def _lead(self, job: TrainingJob, *, recovered: bool) -> None:
-        runner = JobRunner(job=job, recovered=recovered, platform=self._ready_platform(), on_status=self._announce)
+    def _lead(self, job: TrainingJob, *, taken_up: bool) -> None:
+        runner = JobRunner(job=job, taken_up=taken_up, platform=self._ready_platform(), on_status=self._announce)
         self._runners[job.name] = runner
         runner.start()
 

@@ -15,7 +15,7 @@ from spotkeep_local.training.facts import ProcessLifetime
 
 
 def lifetime(**fields: object) -> ProcessLifetime:
-    return ProcessLifetime(**{"pid": 1, "identity": "now", "started_at": 100.0, "ended_at": 110.0, **fields})  # type: ignore[arg-type]
+    return ProcessLifetime(**{"pid": 1, "started_at": 100.0, "ended_at": 110.0, **fields})  # type: ignore[arg-type]
 
 
 def saved(step: int, *, at: float) -> JobEvent:

@@ -41,13 +41,13 @@ class Machine:
         self.platform = platform
         self.endings: list[HostEnd] = []
         self.hosts: list[Host] = []
-        self._folder = folder
+        self.folder = folder
         self._port = port
 
     def start(self, user_data: str) -> tuple[Host, Callable[[], list[str]]]:
         specification = HostSpecification(
             instance_id=f"i-{len(self.hosts)}",
-            folder=self._folder / f"host-{len(self.hosts)}",
+            folder=self.folder / f"host-{len(self.hosts)}",
             hostname="ip-10-0-0-7",
             user_data=user_data,
             endpoint_port=self._port,
@@ -118,7 +118,7 @@ def test_a_power_cut_ends_everything_at_once(machine: Machine) -> None:
     wait_until(lambda: machine.endings == [HostEnd.POWER_OFF])
     assert console() == ["READY"]
     assert not process_identity.is_same_process(host.process_id, started)
-    wait_until(lambda: not _left_of("i-0"))
+    wait_until(lambda: not _left_in(machine.folder))
 
 
 def test_a_host_shuts_itself_down(machine: Machine) -> None:
@@ -135,13 +135,13 @@ def test_a_shutdown_asks_first(machine: Machine) -> None:
     assert console()[-1] == "TOLD"
 
 
-def _left_of(instance_id: str) -> list[str]:
-    mark = f"SPOTKEEP_LOCAL_INSTANCE={instance_id}".encode()
+def _left_in(folder: Path) -> list[str]:
+    mark = f"SPOTKEEP_LOCAL_INSTANCE_ROOT={folder}/".encode()
     found = []
-    for folder in Path("/proc").glob("[0-9]*"):
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            if mark in (folder / "environ").read_bytes().split(b"\0"):
-                found.append(folder.name)
+            if mark in (process / "environ").read_bytes():
+                found.append(process.name)
         except OSError:
             continue
     return found

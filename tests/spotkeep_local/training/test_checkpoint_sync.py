@@ -109,17 +109,6 @@ def test_only_files_below_the_prefix_are_restored(make_sync, store, remote, tmp_
     assert [path.name for path in (tmp_path / "local").iterdir()] == ["a"]
 
 
-def test_an_adopted_directory_replaces_what_s3_holds(make_sync, store, remote, tmp_path):
-    (tmp_path / "stale").write_text("1")
-    make_sync().finish()
-    (tmp_path / "stale").unlink()
-    (tmp_path / "fresh").write_text("2")
-    sync = make_sync()
-    sync.adopt()
-    sync.finish()
-    assert keys(store, remote) == {"fresh"}
-
-
 def test_a_bucket_that_is_not_there_fails_the_job(make_sync, tmp_path):
     gone = S3Location("no-such-bucket", "checkpoints")
     with pytest.raises(JobFailedError, match="Checkpoint download failed"):

@@ -1,4 +1,4 @@
-"""Real processes: their output, their end, and what is left of them when nobody watched."""
+"""Real processes: their output, their end, and that all they started ends with them and with the server."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from spotkeep_local import process_identity
 from spotkeep_local.options import Isolation
-from spotkeep_local.training.errors import JobFailedError
-from spotkeep_local.training.host import Host, end_orphans, resolve_isolation
+from spotkeep_local.training.host import resolve_isolation, start_host
 
-ARN = "arn:aws:sagemaker:us-east-1:000000000000:training-job/job"
 PATIENCE_SECONDS = 30
 
 
@@ -26,10 +25,10 @@ class Watched:
         self.printed = threading.Event()
         self.over = threading.Event()
         self.code: int | None = None
-        self.host = Host(
+        self.host = start_host(
             folder=folder,
             command=command,
-            environment={"PATH": os.environ["PATH"], "TRAINING_JOB_ARN": ARN},
+            environment={"PATH": os.environ["PATH"]},
             own_image=False,
             isolation=isolation,
             on_line=self._line,
@@ -96,9 +95,10 @@ def test_a_relocated_job_is_told_where_its_base_is(tmp_path):
     assert watched.lines == [f"{tmp_path}/ml {tmp_path}/ml/model"]
 
 
-def test_a_relocated_command_that_does_not_exist_fails_the_job(tmp_path):
-    with pytest.raises(JobFailedError, match=r"exec 'no-such-program'.*exit code: 127"):
-        Watched(tmp_path, "no-such-program")
+def test_a_command_that_does_not_exist_says_so(tmp_path):
+    watched = Watched(tmp_path, "no-such-program")
+    assert watched.wait() == 127
+    assert watched.lines == ["exec 'no-such-program': No such file or directory"]
 
 
 def namespaces() -> bool:
@@ -121,49 +121,32 @@ class TestNamespace:
             watched.wait()
             assert watched.lines == []
 
-    def test_a_command_that_does_not_exist_says_so(self, tmp_path):
-        watched = Watched(tmp_path, "no-such-program", isolation=Isolation.NAMESPACE)
-        assert watched.wait() == 127
-        assert watched.lines == ["exec 'no-such-program': No such file or directory"]
+
+SERVER = """
+import sys, threading, time
+from pathlib import Path
+from spotkeep_local.options import Isolation
+from spotkeep_local.training.host import start_host
+host = start_host(
+    folder=Path(sys.argv[1]), command=sys.argv[2:], environment={"PATH": "/usr/bin:/bin"},
+    own_image=False, isolation=Isolation.RELOCATED,
+    on_line=lambda line: print(line, flush=True), on_exit=lambda code: None,
+)
+host.watch()
+time.sleep(600)
+"""
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="knows members by /proc")
-class TestOrphans:
-    @pytest.fixture
-    def group(self):
-        started = []
-
-        def start(script: str) -> subprocess.Popen[bytes]:
-            process = subprocess.Popen(
-                ["sh", "-c", script],
-                env={"PATH": os.environ["PATH"], "TRAINING_JOB_ARN": ARN},
-                stdout=subprocess.PIPE,
-                start_new_session=True,
-            )
-            started.append(process)
-            return process
-
-        yield start
-        for process in started:
-            process.kill()
-            process.wait()
-            process.stdout.close()
-
-    def test_what_we_started_is_ended(self, group):
-        process = group("sleep 600")
-        identity = process_identity.start_time(process.pid)
-        assert end_orphans(group=process.pid, identity=identity, job_arn="another")
-        assert process.wait() == -9
-
-    def test_members_whose_first_process_is_gone_are_ended(self, group):
-        process = group("sleep 600 >/dev/null & echo $!")
-        child = int(process.stdout.readline())
-        process.wait()
-        assert end_orphans(group=process.pid, identity="long gone", job_arn=ARN)
-        while process_identity.start_time(child) is not None:
-            pass
-
-    def test_a_stranger_with_the_same_id_is_left_alone(self, group):
-        process = group("sleep 600")
-        assert not end_orphans(group=process.pid, identity="another time", job_arn="another job")
-        assert process.poll() is None
+@pytest.mark.skipif(not Path("/proc").exists(), reason="knows what left the group by /proc")
+def test_what_a_job_started_ends_with_a_server_that_is_killed(tmp_path):
+    (tmp_path / "ml").mkdir()
+    script = "sleep 600 & echo $!; setsid sh -c 'echo $$; exec sleep 600'"
+    command = [sys.executable, "-c", SERVER, str(tmp_path), "sh", "-c", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        started = [int(server.stdout.readline()) for _ in range(2)]
+        server.kill()
+    give_up_at = time.monotonic() + PATIENCE_SECONDS
+    while any(process_identity.start_time(pid) is not None for pid in started):
+        assert time.monotonic() < give_up_at
+        time.sleep(0.02)

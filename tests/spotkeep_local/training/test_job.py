@@ -1,11 +1,9 @@
-from dataclasses import replace
 from itertools import accumulate, pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_local.capacity import CapacityScript, Interruption
 from spotkeep_local.training.facts import JobFacts, ProcessLifetime
 from spotkeep_local.training.job import (
     Ending,
@@ -14,8 +12,6 @@ from spotkeep_local.training.job import (
     TrainingJob,
     advance,
     exit_ending,
-    from_document,
-    to_document,
 )
 
 S = SecondaryStatus
@@ -109,24 +105,12 @@ def test_a_status_begins_where_the_last_one_ended_and_nobody_pays_for_more_than_
     assert (job.billable_time_seconds(now) or 0) <= now + 1
 
 
-def test_a_job_survives_the_journal():
-    job = replace(
-        job_through(*INTERRUPTED_ONCE),
-        tags={"owner": "ann"},
-        ending=Ending(secondary=S.COMPLETED),
-        capacity_script=CapacityScript(interruptions=(Interruption(at_step=3),)),
-        lifetimes=(ProcessLifetime(pid=1, identity="2", started_at=3.0),),
-        log_stream="job/algo-1-1",
-    )
-    assert from_document(to_document(job)) == job
-
-
 def test_facts_survive_their_journey_as_json():
     facts = JobFacts(
         job_name="job",
         status="Completed",
         secondary_status="Completed",
         isolation="namespace",
-        lifetimes=(ProcessLifetime(pid=1, identity="2", started_at=3.0, last_step_seen=4),),
+        lifetimes=(ProcessLifetime(pid=1, started_at=3.0, last_step_seen=4),),
     )
     assert JobFacts.from_document(facts.to_document()) == facts

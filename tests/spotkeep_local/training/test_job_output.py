@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from spotkeep_local.training.facts import ProcessLifetime
 from spotkeep_local.training.job_output import observe
 
-FRESH = ProcessLifetime(pid=1, identity="", started_at=0.0)
+FRESH = ProcessLifetime(pid=1, started_at=0.0)
 
 
 def seen(*events: dict) -> ProcessLifetime:

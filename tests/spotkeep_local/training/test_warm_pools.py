@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_local.training.job import Ending, SecondaryStatus, TrainingJob, from_document, to_document
+from spotkeep_local.training.job import Ending, SecondaryStatus, TrainingJob
 from spotkeep_local.training.pool_status import PoolStatus, WarmPool
 from spotkeep_local.training.warm_pools import (
     LONGEST_CHAIN_SECONDS,
@@ -297,7 +297,3 @@ class TestRules:
         left = pool_after(a_job(waiting=False), ending, has_host=has_host, now=5.0)
         assert left is not None
         assert left.status is status
-
-    def test_it_is_remembered(self) -> None:
-        job = replace(a_job(), takes_over="before")
-        assert from_document(to_document(job)) == job

@@ -1,0 +1,51 @@
+"""What a service of ours keeps while the local AWS is down: one JSON file, read at the start, written at the shutdown.
+
+While the server runs, all state is in memory. A server that is killed has not written it; the next one then begins
+empty (`StateDirectory.discard_unsaved`).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from spotkeep_local.errors import PersistenceError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class StateFile:
+    """One service's file.
+
+    Attributes:
+        path: Where it is, or will be.
+    """
+
+    path: Path
+
+    def read(self) -> dict[str, Any]:
+        """Returns what was written last; an empty document when nothing was.
+
+        Raises:
+            PersistenceError: The file holds something else.
+        """
+        try:
+            document: dict[str, Any] = json.loads(self.path.read_text())
+        except FileNotFoundError:
+            return {}
+        except ValueError as error:
+            raise PersistenceError(
+                f"{self.path} is damaged ({error}); remove the state directory to begin with an empty local AWS"
+            ) from error
+        return document
+
+    def write(self, document: Mapping[str, Any]) -> None:
+        """Writes the state in the place of what was written last."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        draft = self.path.with_suffix(".draft")
+        draft.write_text(json.dumps(document))
+        draft.replace(self.path)
