@@ -5,9 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
+
+_CDK_MODULES = ("cloudwatch", "dynamodb", "ec2", "events", "iam", "kms", "lambda", "logs", "s3", "sns", "sqs")
 
 
 def _use_own_toolchain() -> None:
@@ -21,8 +25,11 @@ def _use_own_toolchain() -> None:
     os.environ.setdefault("JSII_RUNTIME_PACKAGE_CACHE_ROOT", str(ROOT / ".spotkeep" / "cache" / "jsii"))
 
 
-def main() -> int:
+def main(*, judge: bool = True) -> int:
     """Synthesizes the deployment the context describes.
+
+    Args:
+        judge: Whether the templates are held to the rules. Only a measurement of what the rules take leaves them out.
 
     Returns:
         0, or 1 after one message about what is wrong with the settings or the build.
@@ -32,10 +39,16 @@ def main() -> int:
     _use_own_toolchain()
     from aws_cdk import App
 
-    from stacks.validated_inputs import REPORT, Sources, ValidatedInputs, found_nothing
+    from stacks.rules import load_rules
 
-    # Read before they are imported, and compared afterwards: an edit in between is not remembered as validated.
-    sources = Sources.read(ROOT)
+    with ThreadPoolExecutor(max_workers=1) as background:
+        loading = background.submit(load_rules if judge else list)
+        # Seconds of Python's work, while Node loads the rules. Only modules that ask Node nothing may be imported here,
+        # for its pipe has room for one caller: the CDK's do not, some of ours do.
+        for module in _CDK_MODULES:
+            import_module(f"aws_cdk.aws_{module}")
+        rules = loading.result()
+
     from spotkeep_constructs.errors import ConstructError
     from stacks.deployment import Deployment
     from stacks.project import Project
@@ -43,23 +56,13 @@ def main() -> int:
 
     # The deployment names its rules itself, the CDK's own among them.
     app = App(builtin_cloud_formation_validation=False)
-    context = app.node.get_all_context()
-    project = Project.at(ROOT)
-    known = ValidatedInputs(project.validated_inputs)
-    inputs = sources.digest(context=context, environment=os.environ)
     try:
-        settings = Settings.from_context(context)
-        validate = settings.validation == "always" or inputs not in known
-        Deployment(app, settings=settings, project=project, validate=validate)
+        settings = Settings.from_context(app.node.get_all_context())
+        Deployment(app, settings=settings, project=Project.at(ROOT), rules=rules)
     except (SettingsError, ConstructError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    report = Path(app.outdir, REPORT)
-    # The CDK's command line prints what it finds there, be it of an earlier synth.
-    report.unlink(missing_ok=True)
     app.synth()
-    if validate and found_nothing(report) and Sources.read(ROOT) == sources:
-        known.add(inputs)
     return 0
 
 

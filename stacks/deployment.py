@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from aws_cdk import App, CloudFormationValidatePlugin, Environment, PermissionsBoundary, Tags, Validations
+from collections.abc import Sequence
+
+from aws_cdk import App, Environment, IPolicyValidationPlugin, PermissionsBoundary, Tags, Validations
 
 from spotkeep_constructs.dependency_layer import LayerBuilder, UvLayerBuilder
 from stacks.compute_stack import ComputeStack
@@ -14,7 +16,7 @@ from stacks.storage_stack import StorageStack
 
 
 class Deployment:
-    """Storage, Compute (where it has fleets), Jobs and Events of one deployment, under the AwsSolutions rules.
+    """Storage, Compute (where it has fleets), Jobs and Events of one deployment.
 
     Attributes:
         storage: Bucket and table.
@@ -29,8 +31,8 @@ class Deployment:
         *,
         settings: Settings,
         project: Project,
+        rules: Sequence[IPolicyValidationPlugin],
         build_layer: LayerBuilder | None = None,
-        validate: bool = True,
     ) -> None:
         """Places the stacks.
 
@@ -38,8 +40,8 @@ class Deployment:
             app: The CDK app.
             settings: What to deploy.
             project: Where code is found and kept.
+            rules: What synthesis holds the templates to.
             build_layer: Builds the dependency layer. Default: uv does.
-            validate: Whether synthesis holds the templates to the rules. Default: it does.
         """
         env = Environment(account=settings.account, region=settings.region)
         boundary = (
@@ -89,8 +91,4 @@ class Deployment:
             permissions_boundary=boundary,
         )
         Tags.of(app).add("spotkeep:deployment", settings.deployment)
-        if validate:
-            # Loading the pack takes a good part of a synth's time.
-            from cdk_nag import AwsSolutionsChecks
-
-            Validations.of(app).add_plugins(CloudFormationValidatePlugin(), AwsSolutionsChecks(app))
+        Validations.of(app).add_plugins(*rules)

@@ -18,7 +18,6 @@ class Project:
         lock: Hashed requirements of the functions.
         layers: Keeps built dependency layers, one folder a hash.
         archives: Keeps packed code, one folder a hash.
-        validated_inputs: Remembers what passed the rules, one file each.
         uv_cache: uv's downloads.
     """
 
@@ -28,7 +27,6 @@ class Project:
     lock: Path
     layers: Path
     archives: Path
-    validated_inputs: Path
     uv_cache: Path
 
     @classmethod
@@ -46,6 +44,5 @@ class Project:
             lock=root / "locks" / "lambda.txt",
             layers=state / "layers",
             archives=state / "archives",
-            validated_inputs=state / "validated",
             uv_cache=state / "cache" / "uv",
         )

@@ -544,10 +544,6 @@ class Settings(BaseModel):
         default=(), max_length=5, description="security groups of training jobs, with training_subnet_ids"
     )
 
-    validation: Literal["when-changed", "always"] = Field(
-        default="when-changed", description="whether a synth judges anew what passed the rules before"
-    )
-
     lambda_architecture: Literal["x86_64", "arm64"] = Field(default="x86_64", description="processor of the functions")
     lambda_platform: Literal["aws", "host"] = Field(
         default="aws", description="bundle dependencies for Lambda, or for this machine (the local AWS)"

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aws_cdk import App, Stack
+from aws_cdk import App, IPolicyValidationPlugin, Stack
 
 from stacks.deployment import Deployment
 from stacks.project import Project
+from stacks.rules import load_rules
 from stacks.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -107,6 +109,12 @@ def context_of_checkout() -> dict[str, Any]:
     return context
 
 
+@functools.cache
+def rules() -> list[IPolicyValidationPlugin]:
+    """The rules of a deployment, loaded once a worker."""
+    return load_rules()
+
+
 def synthesize(directory: Path, settings: dict[str, Any]) -> Templates:
     """Synthesizes a whole deployment under all its rules, without bundling dependencies."""
     # As app.py does: the deployment names the rules itself.
@@ -124,10 +132,9 @@ def synthesize(directory: Path, settings: dict[str, Any]) -> Templates:
         lock=project.lock,
         layers=directory / "layers",
         archives=directory / "archives",
-        validated_inputs=directory / "validated",
         uv_cache=project.uv_cache,
     )
-    Deployment(app, settings=parsed, project=scratch)
+    Deployment(app, settings=parsed, project=scratch, rules=rules())
     assembly = app.synth()
     by_stack = {stack.stack_name.rpartition("-")[2]: stack.template for stack in assembly.stacks}
     return Templates(by_stack, Path(assembly.directory))
