@@ -23,8 +23,9 @@ from spotkeep_jobs.notifications.outbox import STALE_AFTER
 from spotkeep_jobs.record.orphan_findings import Outcome
 from spotkeep_jobs.record.record import Notification
 from spotkeep_jobs.record.states import NotificationKind
+from tests.models.clock import NOON
 from tests.models.faults import client_error
-from tests.models.sagemaker import NOON, ModelJob
+from tests.models.sagemaker import ModelJob
 from tracker import handler as tracker_handler
 from tracker.hints import batch_of
 from warm_pools import handler as warm_pools_handler

@@ -54,9 +54,10 @@ from spotkeep_jobs.runs.metric_log import MetricLog
 from spotkeep_jobs.runs.reconcile import RunObserver
 from spotkeep_jobs.runs.tuning_jobs import SageMakerTuningJobs, TuningObserver
 from tests.models.account import Account
+from tests.models.clock import NOON
 from tests.models.faults import Fault, Process
 from tests.models.s3 import BUCKET
-from tests.models.sagemaker import NOON, ModelJob, is_waiting
+from tests.models.sagemaker import ModelJob, is_waiting
 from tracker import handler as tracker_handler
 from tracker.hints import batch_of
 from warm_pools import handler as warm_pools_handler

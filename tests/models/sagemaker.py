@@ -13,14 +13,14 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from spotkeep_jobs.backends.sagemaker.request import DEPLOYMENT_TAG
 from spotkeep_jobs.progress.job_log import Extent
+from tests.models.clock import NOON, Clock
 from tests.models.faults import Called, Faults, client_error
 
-NOON: Final = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 SPOT_SHARE: Final = 0.3
 """What spot capacity bills of the time it trained for."""
 SAVE_EVERY_STEPS: Final = 5
@@ -49,6 +49,8 @@ class ModelJob:
     trained_seconds: int = 0
     on_instances: bool = False
     failure: str | None = None
+    chosen: str | None = None
+    """The instance type that SageMaker took of several."""
     position: int = 0
     last_changed: float = 0.0
     keep_alive: int = 0
@@ -91,7 +93,7 @@ class SageMaker:
     """A client of SageMaker, the jobs behind it, and what happens to them.
 
     Attributes:
-        seconds: The time, in seconds since noon.
+        time: The time.
         jobs: The jobs, by name.
         deleted: Jobs that SageMaker does not know any more.
         requests: The requests for a job that were accepted, in their order.
@@ -108,8 +110,8 @@ class SageMaker:
         before_removal: Called with what is removed and its name, before it is.
     """
 
-    def __init__(self, called: Called | None = None) -> None:
-        self.seconds = 0.0
+    def __init__(self, called: Called | None = None, *, time: Clock | None = None) -> None:
+        self.time = time or Clock()
         self.jobs: dict[str, ModelJob] = {}
         self.deleted: list[ModelJob] = []
         self.requests: list[Mapping[str, Any]] = []
@@ -139,11 +141,16 @@ class SageMaker:
 
     def now(self) -> datetime:
         """The time."""
-        return NOON + timedelta(seconds=self.seconds)
+        return self.time()
 
-    def passes(self, **delta: float) -> None:
-        """Lets time go by."""
-        self.seconds += timedelta(**delta).total_seconds()
+    @property
+    def seconds(self) -> float:
+        """The time, in seconds since noon."""
+        return self.time.seconds
+
+    @seconds.setter
+    def seconds(self, value: float) -> None:
+        self.time.seconds = value
 
     # What a client sees
 
@@ -219,10 +226,15 @@ class SageMaker:
     def is_deleted(self, job: ModelJob) -> None:
         self.deleted.append(self.jobs.pop(job.name))
 
-    def becomes(self, name: str, status: str, secondary: str | None = None) -> None:
-        """Gives a job another status."""
-        self.jobs[name].status = status
-        self._change(self.jobs[name], secondary or status, after=0)
+    def becomes(self, name: str, status: str, secondary: str | None = None, *, failure: str | None = None) -> None:
+        """Gives a job another status, at once."""
+        job = self.jobs[name]
+        job.status, job.failure = status, failure
+        self._change(job, secondary or status, after=0)
+
+    def moves(self, name: str, secondary: str) -> None:
+        """Gives a job another secondary status, at once."""
+        self.becomes(name, self.jobs[name].status, secondary)
 
     def is_made_by_hand(
         self, name: str, *, tags: Mapping[str, str] | None = None, environment: Mapping[str, str] | None = None
@@ -269,7 +281,7 @@ class SageMaker:
             name=name,
             request=request,
             created=self.seconds,
-            checkpoint_uri=request["CheckpointConfig"]["S3Uri"],
+            checkpoint_uri=request.get("CheckpointConfig", {}).get("S3Uri", ""),
             run=request["Environment"]["SPOTKEEP_RUN"],
         )
         job.keep_alive = request["ResourceConfig"].get("KeepAlivePeriodInSeconds", 0)
@@ -369,10 +381,10 @@ class SageMaker:
 
     def _stop(self, name: str) -> None:
         self.before_removal("job", name)
-        self.stopped.append(name)
         job = self.jobs.get(name)
         if job is None:
             raise client_error("StopTrainingJob", "ValidationException", "Requested resource not found.")
+        self.stopped.append(name)
         if job.status != "InProgress":
             message = f"The request was rejected because the training job is in status {job.status}"
             raise client_error("StopTrainingJob", "ValidationException", message)
@@ -404,7 +416,7 @@ class SageMaker:
             "CreationTime": NOON + timedelta(seconds=job.created),
             "LastModifiedTime": now,
             "ResourceConfig": {
-                "InstanceType": _type_of(job.request),
+                "InstanceType": job.chosen or _type_of(job.request),
                 "InstanceCount": job.request["ResourceConfig"]["InstanceCount"],
                 "VolumeSizeInGB": job.request["ResourceConfig"]["VolumeSizeInGB"],
             },

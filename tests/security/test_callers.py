@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,16 +21,13 @@ import pytest
 
 from launcher import handler as entry
 from launcher.invocation import MOST_BODY_BYTES
-from spotkeep_jobs.backends.job_view import TrainingJob
-from spotkeep_jobs.backends.sagemaker.request import JobPlatform
-from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.errors import AwsRefusedError
 from spotkeep_jobs.record.caller import Caller
 from spotkeep_jobs.record.record import Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.runs.callers import CallerRules
-from spotkeep_jobs.runs.launch import Launcher
+from tests.launching import DEFAULTS, PLATFORM, launcher_on
 from tests.models.dynamodb import InMemoryDynamoDb
+from tests.models.sagemaker import SageMaker
 
 from .policies import Policies
 
@@ -51,41 +48,6 @@ ACTIONS = ("stop", "resume", "replay-notifications", "stop-pool", "extend-pool")
 
 
 @dataclass
-class Jobs:
-    """SageMaker, which starts what it is asked to and remembers what it was told to stop."""
-
-    known: dict[str, TrainingJob] = field(default_factory=dict)
-    stopped: list[str] = field(default_factory=list)
-    refuses: AwsRefusedError | None = None
-
-    def create(self, request: Mapping[str, Any], /) -> str:
-        if self.refuses is not None:
-            raise self.refuses
-        name = str(request["TrainingJobName"])
-        arn = f"arn:aws:sagemaker:us-east-1:111122223333:training-job/{name}"
-        self.known[name] = TrainingJob(
-            name=name,
-            arn=arn,
-            status="InProgress",
-            secondary_status="Starting",
-            created_at=NOON,
-            last_modified_at=NOON,
-            instance_type="ml.m5.xlarge",
-            environment=dict(request["Environment"]),
-        )
-        return arn
-
-    def describe(self, job_name: str, /) -> TrainingJob | None:
-        return self.known.get(job_name)
-
-    reconcile = describe
-
-    def stop(self, job_name: str, /) -> bool:
-        self.stopped.append(job_name)
-        return True
-
-
-@dataclass
 class Context:
     aws_request_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     function_name: str = "spotkeep-launcher"
@@ -98,26 +60,13 @@ class Deployment:
 
     def __init__(self, rules: CallerRules | None) -> None:
         self.table = RunTable(client=InMemoryDynamoDb(), table_name="runs", retention_days=30)  # type: ignore[arg-type]
-        self.jobs = Jobs()
-        self.launcher = Launcher(
-            table=self.table,
-            jobs=self.jobs,  # type: ignore[arg-type]
-            platform=JobPlatform(
-                deployment="spotkeep",
-                checkpoint_bucket="checkpoints",
-                execution_role_arn="arn:aws:iam::111122223333:role/execution",
-                training_bundle_uri="s3://checkpoints/bundles/0123/spotkeep.pyz",
-                team_role_arns={"vision": "arn:aws:iam::111122223333:role/vision"},
-            ),
-            defaults=DeploymentDefaults(
-                image="111122223333.dkr.ecr.us-east-1.amazonaws.com/training:1",
-                instance_type="ml.m5.xlarge",
-                checkpoint_bucket="checkpoints",
-                teams=("speech", "vision"),
-            ),
+        self.sagemaker = SageMaker()
+        self.launcher = launcher_on(
+            self.table,
+            self.sagemaker,
+            platform=replace(PLATFORM, team_role_arns={"vision": "arn:aws:iam::111122223333:role/vision"}),
+            defaults=replace(DEFAULTS, teams=("speech", "vision")),
             prices={},
-            keep_bundle=lambda: None,
-            now=lambda: NOON,
             callers=rules,
         )
 
@@ -209,7 +158,7 @@ class TestWhatIsAnothers:
         answer = verifying.call(asked, caller=GRACE)
         assert refused_fields(answer) == ["run"]
         assert "belongs to ada@example.com" in answer["problems"][0]["problem"]
-        assert verifying.jobs.stopped == []
+        assert verifying.sagemaker.stopped == []
         assert verifying.head("first").stop_requested_at is None
 
     @pytest.mark.parametrize("action", ACTIONS)
@@ -231,9 +180,9 @@ class TestWhatIsAnothers:
         assert verifying.call({"action": "stop", "run": "first"}, caller=another)["ok"]
 
     def test_checkpoints_are_not_taken_over(self, verifying: Deployment) -> None:
-        verifying.jobs.refuses = AwsRefusedError(operation="CreateTrainingJob", code="Quota", reason="no room")
+        verifying.sagemaker.refuses = ("ResourceLimitExceeded", "no room")
         assert refused_fields(verifying.call(DOCUMENT, caller=ADA)) == ["(SageMaker)"]  # so the run is over
-        verifying.jobs.refuses = None
+        verifying.sagemaker.refuses = None
         document = {"name": "mine", "command": "python train.py"}
         for prefix in ("s3://checkpoints/runs/first/checkpoints/", "s3://checkpoints/runs/forgotten/checkpoints/"):
             answer = verifying.call({**document, "checkpoint_prefix": prefix}, caller=GRACE)

@@ -10,7 +10,6 @@ so a run there takes no team.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -28,11 +27,11 @@ from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.fallbacks import first_job
 from spotkeep_jobs.document.validation import validate
 from spotkeep_jobs.errors import Problem, RequestRefusedError
-from spotkeep_jobs.record.record import RunChange
 from spotkeep_jobs.record.run_table import RunTable
-from spotkeep_jobs.record.states import AttemptState, EndReason, RunState
 from spotkeep_jobs.runs.launch import Launcher
+from tests.launching import end_run, launcher_on
 from tests.models.dynamodb import InMemoryDynamoDb
+from tests.models.sagemaker import SageMaker
 
 from .policies import REGION, Policies
 
@@ -184,43 +183,22 @@ def test_a_prefix_has_one_shape(prefix: str) -> None:
 
 def test_a_resume_does_not_begin_anew_where_its_team_lives_now() -> None:
     """The lock (I1) is on the prefix that the run was launched with."""
-    jobs = EndedJobs()
+    sagemaker = SageMaker()
     table = RunTable(client=InMemoryDynamoDb(), table_name="runs")  # type: ignore[arg-type]
 
     def launcher(*, isolated: bool) -> Launcher:
-        return Launcher(
-            table=table,
-            jobs=jobs,  # type: ignore[arg-type]
+        return launcher_on(
+            table,
+            sagemaker,
             platform=PLATFORM if isolated else replace(PLATFORM, team_role_arns={}),
             defaults=DEFAULTS if isolated else replace(DEFAULTS, isolated_teams=()),
-            prices={},
-            keep_bundle=lambda: None,
-            now=lambda: NOON,
         )
 
-    run = launcher(isolated=False).launch({**DOCUMENT, "run": "a", "team": "vision"}, default_token="1").run
-    attempt = table.attempt("a", 1)
-    assert attempt is not None
-    over = {"end_reason": EndReason.STOPPED_BY_USER, "ended_at": NOON}
-    table.commit(
-        RunChange(
-            run=run.model_copy(update={"state": RunState.STOPPED, **over}),
-            attempt=attempt.model_copy(update={"state": AttemptState.STOPPED, **over}),
-        )
-    )
+    launcher(isolated=False).launch({**DOCUMENT, "run": "a", "team": "vision"}, default_token="1")
+    end_run(table, sagemaker, "a")
     with pytest.raises(RequestRefusedError, match="isolated_teams was changed"):
         launcher(isolated=True).resume("a")
     assert launcher(isolated=False).resume("a").run.attempt == 2
-
-
-class EndedJobs:
-    """SageMaker, where every job is over at once."""
-
-    def create(self, request: Mapping[str, Any], /) -> str:
-        return f"arn:{request['TrainingJobName']}"
-
-    def describe(self, job_name: str, /) -> None:
-        return None
 
 
 def test_a_run_on_ec2_takes_no_team_so_an_isolated_one_never_trains_beside_others() -> None:

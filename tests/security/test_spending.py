@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,6 @@ from typing import Any
 import pytest
 import yaml
 
-from spotkeep_jobs.backends.job_view import TrainingJob
-from spotkeep_jobs.backends.sagemaker.request import JobPlatform
 from spotkeep_jobs.document.deployment import Deployment
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.spending_limits import SpendingLimits
@@ -27,11 +25,13 @@ from spotkeep_jobs.document.validation import validate
 from spotkeep_jobs.errors import Problem, RequestRefusedError
 from spotkeep_jobs.record.record import Cost, JobUsage, Run, RunChange
 from spotkeep_jobs.record.run_table import RunTable
-from spotkeep_jobs.record.states import AttemptState, EndReason, RunState
+from spotkeep_jobs.record.states import EndReason
 from spotkeep_jobs.runs.ending import close_attempt
 from spotkeep_jobs.runs.launch import Launcher
 from stacks.settings import Settings
+from tests.launching import end_run, launcher_on
 from tests.models.dynamodb import InMemoryDynamoDb
+from tests.models.sagemaker import SageMaker
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -46,12 +46,6 @@ PRICES = {
     "m6i.large": 0.096,
     "p4d.24xlarge": 32.8,
 }
-PLATFORM = JobPlatform(
-    deployment="spotkeep",
-    checkpoint_bucket="checkpoints",
-    execution_role_arn="arn:aws:iam::123456789012:role/execution",
-    training_bundle_uri="s3://checkpoints/bundles/0/spotkeep.pyz",
-)
 LIMITS = SpendingLimits(
     allowed_instance_types=("ml.m5.*", "ml.g5.*", "ml.p4d.*", "m5.*", "m5a.*", "m6i.*", "p4d.*"),
     run_cost_limit_usd=1_000.0,
@@ -224,74 +218,28 @@ def test_the_default_ceilings_let_every_example_run_and_stop_the_absurd() -> Non
 # What comes after the launch
 
 
-@dataclass
-class Jobs:
-    """SageMaker, which accepts every job."""
-
-    created: list[str] = field(default_factory=list)
-    ended: set[str] = field(default_factory=set)
-    environments: dict[str, Mapping[str, str]] = field(default_factory=dict)
-
-    def create(self, request: Mapping[str, Any], /) -> str:
-        name = request["TrainingJobName"]
-        self.created.append(name)
-        self.environments[name] = request["Environment"]
-        return f"arn:aws:sagemaker:us-east-1:123456789012:training-job/{name}"
-
-    def describe(self, job_name: str, /) -> TrainingJob | None:
-        if job_name not in self.created:
-            return None
-        status = "Stopped" if job_name in self.ended else "InProgress"
-        return TrainingJob(
-            name=job_name,
-            arn=job_name,
-            status=status,
-            secondary_status=status,
-            created_at=NOON,
-            environment=self.environments[job_name],
-        )
-
-    def stop(self, job_name: str, /) -> bool:
-        return True
-
-
 class Team:
     """A deployment whose ceilings may change, and its runs."""
 
     def __init__(self, dynamodb: Any = None) -> None:
         self.table = RunTable(client=dynamodb or InMemoryDynamoDb(), table_name="runs")
-        self.jobs = Jobs()
+        self.sagemaker = SageMaker()
         self.limits = LIMITS
 
     @property
     def launcher(self) -> Launcher:
-        return Launcher(
-            table=self.table,
-            jobs=self.jobs,  # type: ignore[arg-type]
-            platform=PLATFORM,
-            defaults=replace(DEFAULTS, limits=self.limits),
-            prices=PRICES,
-            keep_bundle=lambda: None,
-            now=lambda: NOON,
-            sleep=lambda _seconds: None,
-        )
+        defaults = replace(DEFAULTS, limits=self.limits)
+        return launcher_on(self.table, self.sagemaker, defaults=defaults, prices=PRICES)
+
+    @property
+    def created(self) -> list[str]:
+        return [request["TrainingJobName"] for request in self.sagemaker.requests]
 
     def launch(self, run: str = "first", **fields: Any) -> Run:
         return self.launcher.launch({**DOCUMENT, "run": run, **fields}, default_token=f"token-{run}").run
 
     def end(self, run: str, **fields: Any) -> None:
-        head = self.table.get(run)
-        assert head is not None
-        attempt = self.table.attempt(run, head.attempt)
-        assert attempt is not None
-        self.jobs.ended.add(head.job_name)
-        update = {"end_reason": EndReason.STOPPED_BY_USER, "ended_at": NOON}
-        self.table.commit(
-            RunChange(
-                run=head.model_copy(update={"state": RunState.STOPPED, **update, **fields}),
-                attempt=attempt.model_copy(update={"state": AttemptState.STOPPED, **update}),
-            )
-        )
+        end_run(self.table, self.sagemaker, run, **fields)
 
 
 def settings_named(call: Callable[[], object]) -> str:
@@ -314,7 +262,7 @@ def test_a_resume_is_held_against_the_ceilings_of_now(lowered: dict[str, Any], s
     team.end("first")
     team.limits = replace(LIMITS, **lowered)
     assert setting in settings_named(lambda: team.launcher.resume("first"))
-    assert team.jobs.created == ["first-1"]
+    assert team.created == ["first-1"]
 
 
 def bill(usd: float | None) -> Cost:
@@ -402,7 +350,7 @@ def test_fifty_launches_at_the_same_time_are_no_more_runs_than_allowed() -> None
     launched = [answer for answer in answers if answer.startswith("run-")]
     assert len(launched) == 10
     assert sum("runs_in_flight_limit" in answer for answer in answers) == 40
-    assert sorted(team.jobs.created) == sorted(f"{run}-1" for run in launched)
+    assert sorted(team.created) == sorted(f"{run}-1" for run in launched)
 
 
 def test_resumes_count_and_an_end_makes_room() -> None:

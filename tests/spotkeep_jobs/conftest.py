@@ -6,7 +6,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -23,10 +23,10 @@ from spotkeep_jobs.progress.job_log import Extent, JobLog, LogAccount
 from spotkeep_jobs.record.record import Attempt, Notification, Pool, Run
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.runs.reconcile import RunObserver
+from tests.models.clock import NOON, Clock
 from tests.models.dynamodb import InMemoryDynamoDb
 from tests.models.faults import client_error
 
-NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 TABLE = "runs"
 
 
@@ -122,19 +122,6 @@ class FakeSchedules:
     def create(self, schedule: PlannedSchedule, /) -> None:
         self.before_call("CreateSchedule")
         self.made.setdefault(schedule.name, schedule)
-
-
-class Clock:
-    """A clock that moves when it is told to."""
-
-    def __init__(self) -> None:
-        self.time = NOON
-
-    def __call__(self) -> datetime:
-        return self.time
-
-    def pass_by(self, **delta: float) -> None:
-        self.time += timedelta(**delta)
 
 
 @pytest.fixture

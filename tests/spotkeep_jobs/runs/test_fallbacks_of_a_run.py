@@ -1,39 +1,31 @@
-"""A run on its ladder: the launcher, the tracker and the sweep on one table, against an account that has no capacity.
+"""A run and its fallbacks: launcher, tracker and sweep on one table, in an account that has no capacity.
 
 I1 holds at every fallback: the job before is over, by SageMaker's own word, before the next one is created.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 import pytest
 
-from spotkeep_jobs.backends.job_view import JobSummary, StatusTransition, TrainingJob
-from spotkeep_jobs.backends.sagemaker.request import JobPlatform
 from spotkeep_jobs.document.deployment import Deployment
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError, RequestRefusedError
+from spotkeep_jobs.errors import AwsBusyError, RequestRefusedError
 from spotkeep_jobs.record.record import Attempt, Plan, Run, Spread
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, TimelineKind
-from spotkeep_jobs.runs.launch import Launcher
 from spotkeep_jobs.runs.launch_completion import complete_launch
 from spotkeep_jobs.runs.metric_log import MetricLog
 from spotkeep_jobs.runs.reconcile import RunObserver
 from spotkeep_jobs.runs.reconciliation import Reconciler
 from spotkeep_jobs.runs.tuning_jobs import TuningObserver
+from tests.launching import jobs_of, launcher_on
+from tests.models.faults import Fault, Faults
+from tests.models.sagemaker import SageMaker
 
 PRICES = {"ml.g5.xlarge": 1.408, "ml.g5.2xlarge": 1.515}
-PLATFORM = JobPlatform(
-    deployment="spotkeep",
-    checkpoint_bucket="checkpoints",
-    execution_role_arn="arn:aws:iam::123456789012:role/spotkeep-execution",
-    training_bundle_uri="s3://assets/0123abcd.pyz",
-)
 DEFAULTS = DeploymentDefaults(image="i.dkr.ecr.x/y:1", checkpoint_bucket="checkpoints", prices=PRICES)
 DOCUMENT = {
     "name": "first", "run": "first", "token": "token-1", "command": "python train.py", "max_run": "4h",
@@ -42,98 +34,40 @@ DOCUMENT = {
 }  # fmt: skip
 
 
-class Account:
-    """SageMaker, as scarce as a test makes it. A live job beside a live job of the same run fails the test at once."""
-
-    def __init__(self, clock: Any) -> None:
-        self.jobs: dict[str, TrainingJob] = {}
-        self.requests: dict[str, Mapping[str, Any]] = {}
-        self.without_quota: set[tuple[str, bool]] = set()
-        self.busy = 0
-        self._clock = clock
-
-    def create(self, request: Mapping[str, Any], /) -> str:
-        if self.busy:
-            self.busy -= 1
-            raise AwsBusyError(operation="CreateTrainingJob", code="ThrottlingException", reason="slow down")
-        resources = request["ResourceConfig"]
-        several = resources.get("InstancePreferences")
-        place = ("several" if several else resources["InstanceType"], request.get("EnableManagedSpotTraining", False))
-        if place in self.without_quota:
-            raise AwsRefusedError(
-                operation="CreateTrainingJob", code="ResourceLimitExceeded", reason=f"the limit of {place[0]} is 0"
-            )
-        name = request["TrainingJobName"]
-        assert all(job.ended for job in self.jobs.values()), "two live jobs of one run"
-        self.requests[name] = request
-        arn = f"arn:aws:sagemaker:us-east-1:123456789012:training-job/{name}"
-        self.jobs[name] = TrainingJob(
-            name=name, arn=arn, status="InProgress", secondary_status="Starting", created_at=self._clock(),
-            instance_type=several[-1]["InstanceType"] if several else place[0], environment=request["Environment"],
-        )  # fmt: skip
-        self.moves(name, "Starting")
-        return arn
-
-    def describe(self, job_name: str, /) -> TrainingJob | None:
-        return self.jobs.get(job_name)
-
-    def reconcile(self, job_name: str, /) -> TrainingJob | None:
-        return self.describe(job_name)
-
-    def search_in_progress(self, deployment: str, /) -> Iterator[TrainingJob]:
-        raise AssertionError("nobody searches the jobs of so few runs")
-
-    def with_waiting_pool(self, *, since: datetime) -> Iterator[JobSummary]:
-        raise AssertionError("nobody lists so few pools")
-
-    def stop(self, job_name: str, /) -> bool:
-        self.jobs[job_name] = replace(self.jobs[job_name], status="Stopping", secondary_status="Stopping")
-        return True
-
-    def moves(self, name: str, secondary: str, **fields: Any) -> None:
-        """Go on to the next secondary status."""
-        job, now = self.jobs[name], self._clock()
-        before = tuple(replace(entry, ended_at=entry.ended_at or now) for entry in job.transitions)
-        entry = StatusTransition(status=secondary, started_at=now, ended_at=None, message="")
-        self.jobs[name] = replace(
-            job, secondary_status=secondary, transitions=(*before, entry), last_modified_at=now, **fields
-        )
-
-    def ends(self, name: str, status: str, secondary: str | None = None, **fields: Any) -> None:
-        self.moves(name, secondary or status, status=status, **fields)
-
-
 class Story:
     """Everything that acts on the run, on one clock."""
 
     def __init__(self, world: Any) -> None:
         self.clock, self.table, self.topic, self.logs = world.clock, world.table, world.topic, world.logs
-        self.account = Account(world.clock)
+        self.faults = Faults()
+        self.faults.before_call = self.one_job_at_a_time
+        self.account = SageMaker(self.faults, time=world.clock)
+        jobs = jobs_of(self.account)
         deployment = Deployment(name="spotkeep", prices=PRICES)
-        self.launcher = Launcher(
-            keep_bundle=lambda: None,
-            table=self.table, jobs=self.account, platform=PLATFORM, defaults=DEFAULTS, prices=PRICES,
-            now=self.clock, sleep=lambda _: None,
-        )  # fmt: skip
+        self.launcher = launcher_on(self.table, self.account, defaults=DEFAULTS, prices=PRICES)
         self.observer = RunObserver(
             keep_bundle=lambda: None,
-            table=self.table, jobs=self.account, logs=world.logs, deployment=deployment, clock=self.clock,
+            table=self.table, jobs=jobs, logs=world.logs, deployment=deployment, clock=self.clock,
             pools=world.pools,
         )  # fmt: skip
         self.reconciler = Reconciler(
-            deployment="spotkeep", table=self.table, observer=self.observer, jobs=self.account, pools=world.pools,
+            deployment="spotkeep", table=self.table, observer=self.observer, jobs=jobs, pools=world.pools,
             outbox=world.outbox, metric_log=MetricLog(deployment="spotkeep", enabled=False),
             clock=self.clock,
             tuning=TuningObserver(table=self.table, jobs=None, deployment="spotkeep", clock=self.clock),  # type: ignore[arg-type]
             complete_launch=partial(
                 complete_launch,
                 table=self.table,
-                jobs=self.account,
+                jobs=jobs,
                 deployment=deployment,
                 keep_bundle=lambda: None,
                 now=self.clock,
             ),
         )  # fmt: skip
+
+    def one_job_at_a_time(self, operation: str) -> None:
+        live = [job.name for job in self.account.jobs.values() if job.live]
+        assert operation != "CreateTrainingJob" or not live, f"{live} is live when another job of its run is created"
 
     def launched(self, **fields: Any) -> Run:
         return self.launcher.launch(DOCUMENT | fields, default_token="token-1").run
@@ -175,12 +109,12 @@ def test_a_rung_is_left_when_it_has_waited_long_enough_and_the_next_begins_when_
     story.passes(minutes=5)
     assert story.account.jobs["first-1"].status == "Stopping"
     assert (story.run.state, story.run.attempt) == (RunState.WAITING, 1)
-    story.account.ends("first-1", "Stopped")
+    story.account.becomes("first-1", "Stopped")
     story.sweep()
     assert (story.run.state, story.run.attempt, story.run.job_name) == (RunState.LAUNCHING, 2, "first-2")
     assert story.attempts[0].end_reason is EndReason.MAX_WAIT_EXCEEDED
     assert story.places == ["spot ml.g5.xlarge", "spot ml.g5.2xlarge"]
-    first, second = story.account.requests["first-1"], story.account.requests["first-2"]
+    first, second = (story.account.jobs[name].request for name in ("first-1", "first-2"))
     assert second["CheckpointConfig"] == first["CheckpointConfig"]
     assert second["AlgorithmSpecification"] == first["AlgorithmSpecification"]
     assert second["Environment"]["SPOTKEEP_ATTEMPT"] == "2"
@@ -190,19 +124,21 @@ def test_a_rung_is_left_when_it_has_waited_long_enough_and_the_next_begins_when_
 def test_it_comes_to_on_demand_and_completes_there(story: Story) -> None:
     story.launched()
     for number in (1, 2):
-        story.account.ends(f"first-{number}", "Failed", failure_reason="CapacityError: none to be had")
+        story.account.becomes(f"first-{number}", "Failed", failure="CapacityError: none to be had")
         story.sweep()
     assert story.places[-1] == "on-demand ml.g5.xlarge"
-    last = story.account.requests["first-3"]
+    last = story.account.jobs["first-3"].request
     assert "EnableManagedSpotTraining" not in last  # Its first jobs were on spot: it is taken out again.
     assert last["ResourceConfig"]["InstancePreferences"] == [
         {"InstanceType": "ml.g5.xlarge"},
         {"InstanceType": "ml.g5.2xlarge"},
     ]
     assert "MaxWaitTimeInSeconds" not in last["StoppingCondition"]
+    story.account.jobs["first-3"].chosen = "ml.g5.2xlarge"
     story.account.moves("first-3", "Training")
     story.clock.pass_by(hours=1)
-    story.account.ends("first-3", "Completed", training_seconds=3600, billable_seconds=3600)
+    story.account.jobs["first-3"].trained_seconds = 3600
+    story.account.becomes("first-3", "Completed")
     story.sweep()
     assert story.run.state is RunState.COMPLETED
     assert story.run.cost is not None
@@ -247,15 +183,15 @@ def test_a_quota_of_nothing_everywhere_refuses_the_launch(story: Story) -> None:
 
 def test_i1_the_checkpoint_prefix_is_never_let_go_between_fallbacks(story: Story) -> None:
     run = story.launched()
-    story.account.ends("first-1", "Failed", failure_reason="CapacityError: none")
+    story.account.becomes("first-1", "Failed", failure="CapacityError: none")
     story.sweep()
     assert story.table.checkpoint_lock_owner(run.checkpoint_uri) == "first"
 
 
 def test_a_throttled_next_rung_is_launched_by_the_sweep(story: Story) -> None:
     story.launched()
-    story.account.ends("first-1", "Failed", failure_reason="CapacityError: none")
-    story.account.busy = 1
+    story.account.becomes("first-1", "Failed", failure="CapacityError: none")
+    story.faults.strike(Fault.REFUSED, operation="CreateTrainingJob")
     with pytest.raises(AwsBusyError):
         story.observer.observe("first")
     assert (story.run.attempt, story.run.job_arn) == (2, None)
@@ -268,9 +204,7 @@ def test_a_throttled_next_rung_is_launched_by_the_sweep(story: Story) -> None:
 def test_a_stop_that_was_lost_is_sent_again(story: Story) -> None:
     story.launched()
     story.passes(minutes=30)
-    story.account.jobs["first-1"] = replace(
-        story.account.jobs["first-1"], status="InProgress", secondary_status="Starting"
-    )
+    story.account.becomes("first-1", "InProgress", "Starting")
     story.sweep()
     assert story.account.jobs["first-1"].status == "Stopping"
 
@@ -278,7 +212,7 @@ def test_a_stop_that_was_lost_is_sent_again(story: Story) -> None:
 def test_a_user_who_stops_the_run_ends_the_ladder(story: Story) -> None:
     story.launched()
     story.launcher.stop("first")
-    story.account.ends("first-1", "Stopped")
+    story.account.becomes("first-1", "Stopped")
     story.sweep()
     assert (story.run.state, story.run.end_reason, len(story.attempts)) == (
         RunState.STOPPED, EndReason.STOPPED_BY_USER, 1,
@@ -289,7 +223,7 @@ def test_a_user_who_stops_while_the_rung_is_left_is_obeyed(story: Story) -> None
     story.launched()
     story.passes(minutes=30)
     story.launcher.stop("first")
-    story.account.ends("first-1", "Stopped")
+    story.account.becomes("first-1", "Stopped")
     story.sweep()
     assert (story.run.state, len(story.attempts)) == (RunState.STOPPED, 1)
 
@@ -298,9 +232,8 @@ def test_a_failed_script_is_started_again_on_its_rung_and_then_told(story: Story
     story.launched(script_retries=1)
     for number in (1, 2):
         story.account.moves(f"first-{number}", "Training")
-        story.account.ends(
-            f"first-{number}", "Failed", failure_reason="AlgorithmError: exit code 1", training_seconds=60
-        )
+        story.account.jobs[f"first-{number}"].trained_seconds = 60
+        story.account.becomes(f"first-{number}", "Failed", failure="AlgorithmError: exit code 1")
         story.sweep()
     assert story.places == ["spot ml.g5.xlarge"] * 2
     assert (story.run.state, story.run.no_more_jobs_because) == (
@@ -314,7 +247,7 @@ def test_a_failed_script_is_started_again_on_its_rung_and_then_told(story: Story
 def test_the_timeline_tells_the_way_down(story: Story) -> None:
     story.launched()
     story.passes(minutes=30)
-    story.account.ends("first-1", "Stopped")
+    story.account.becomes("first-1", "Stopped")
     story.sweep()
     told = {entry.kind: entry.text for entry in story.table.timeline("first")}
     assert told[TimelineKind.FALLBACK_LEFT] == "Has waited long enough for spot ml.g5.xlarge: its job is asked to end"
@@ -347,7 +280,7 @@ def test_i1_a_run_with_a_deadline_goes_on_demand_when_the_job_on_spot_is_over(st
     assert story.account.jobs["first-1"].status == "InProgress"
     story.passes(minutes=15)
     assert (story.account.jobs["first-1"].status, story.run.attempt) == ("Stopping", 1)
-    story.account.ends("first-1", "Stopped")
+    story.account.becomes("first-1", "Stopped")
     story.sweep()
     assert story.places == ["spot ml.g5.xlarge", "on-demand ml.g5.xlarge"]
     assert story.attempts[0].end_reason is EndReason.DEADLINE
@@ -405,7 +338,7 @@ def test_a_user_who_stops_while_spot_is_left_is_obeyed(story: Story) -> None:
     story.launched(**DEADLINE)
     story.passes(hours=9, minutes=40)
     story.launcher.stop("first")
-    story.account.ends("first-1", "Stopped")
+    story.account.becomes("first-1", "Stopped")
     story.sweep()
     assert (story.run.state, story.run.end_reason, len(story.attempts)) == (
         RunState.STOPPED, EndReason.STOPPED_BY_USER, 1,
@@ -416,7 +349,7 @@ def test_a_resumed_run_has_its_time_again(story: Story) -> None:
     story.launched(**DEADLINE)
     story.passes(hours=9, minutes=40)
     story.launcher.stop("first")
-    story.account.ends("first-1", "Stopped")
+    story.account.becomes("first-1", "Stopped")
     story.sweep()
     story.launcher.resume("first")
     assert story.run.deadline_at == story.clock.time + timedelta(hours=20)
@@ -467,10 +400,10 @@ def test_a_budget_is_told_by_notification_to_whom_asked_for_it_once_for_each_mar
 
 def test_a_resumed_run_begins_on_the_first_rung_again(story: Story) -> None:
     story.launched()
-    story.account.ends("first-1", "Failed", failure_reason="CapacityError: none")
+    story.account.becomes("first-1", "Failed", failure="CapacityError: none")
     story.sweep()
     story.launcher.stop("first")
-    story.account.ends("first-2", "Stopped")
+    story.account.becomes("first-2", "Stopped")
     story.sweep()
     story.launcher.resume("first")
     assert story.places == ["spot ml.g5.xlarge", "spot ml.g5.2xlarge", "spot ml.g5.xlarge"]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,189 +15,52 @@ from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spotkeep_jobs.backends.job_view import TrainingJob
-from spotkeep_jobs.backends.sagemaker.request import JobPlatform
-from spotkeep_jobs.document.deployment import Deployment
 from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
 from spotkeep_jobs.document.request import JobRequest
-from spotkeep_jobs.errors import (
-    AwsBusyError,
-    AwsRefusedError,
-    RequestRefusedError,
-    SpotkeepJobsError,
-    TrainingJobNameTakenError,
-    TrainingJobNotFoundError,
-)
-from spotkeep_jobs.record.record import Run, RunChange
+from spotkeep_jobs.errors import AwsBusyError, AwsRefusedError, RequestRefusedError, SpotkeepJobsError
 from spotkeep_jobs.record.run_table import RunTable
 from spotkeep_jobs.record.run_table_errors import RunNotFoundError
-from spotkeep_jobs.record.states import AttemptState, EndReason, RunState
+from spotkeep_jobs.record.states import EndReason, RunState
 from spotkeep_jobs.runs.launch import Launched, Launcher, LaunchUnfinishedError
-from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES, complete_launch
+from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
+from tests.launching import DEFAULTS, completed_launch, end_run, launcher_on
+from tests.models.dynamodb import InMemoryDynamoDb
+from tests.models.faults import Fault, Faults, ProcessDiedError
+from tests.models.sagemaker import SageMaker
 
-PLATFORM = JobPlatform(
-    deployment="spotkeep",
-    checkpoint_bucket="checkpoints",
-    execution_role_arn="arn:aws:iam::123456789012:role/spotkeep-execution",
-    training_bundle_uri="s3://assets/0123abcd.pyz",
-)
-DEFAULTS = DeploymentDefaults(
-    image="123456789012.dkr.ecr.us-east-1.amazonaws.com/training:1",
-    instance_type="ml.m5.xlarge",
-    checkpoint_bucket="checkpoints",
-)
-DEPLOYMENT = Deployment(name="spotkeep", prices={"ml.m5.xlarge": 0.23})
 DOCUMENT = {"name": "first", "command": "python train.py", "run": "first", "token": "token-1"}
 
 
-class Clock:
-    """A clock that moves when it is told to."""
+class Account(SageMaker):
+    """SageMaker, and the faults that its calls and DynamoDB's meet."""
 
     def __init__(self) -> None:
-        self.time = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+        self.faults = Faults()
+        super().__init__(self.faults)
 
-    def __call__(self) -> datetime:
-        return self.time
-
-
-class ProcessDiedError(BaseException):
-    """The function's process ended here: no handler of the code under test may see it."""
-
-
-@dataclass
-class Trouble:
-    """Strikes one call to AWS, before it takes effect or after."""
-
-    strike_at: int | None = None
-    after_effect: bool = False
-    dies: bool = False
-    calls: list[str] = field(default_factory=list)
-
-    def around(self, operation: str, act: Callable[[], Any], failure: Callable[[], Exception]) -> Any:
-        self.calls.append(operation)
-        struck = len(self.calls) - 1 == self.strike_at
-        if struck and not self.after_effect:
-            raise ProcessDiedError if self.dies else failure()
-        answer = act()
-        if struck:
-            raise ProcessDiedError if self.dies else failure()
-        return answer
-
-
-class Account:
-    """SageMaker as one account sees it: names are unique for ever, quotas count live jobs."""
-
-    def __init__(self, clock: Callable[[], Any]) -> None:
-        self.jobs: dict[str, TrainingJob] = {}
-        self.requests: list[Mapping[str, Any]] = []
-        self.stopped: list[str] = []
-        self.refuses: AwsRefusedError | None = None
-        self.quota = 100
-        self.trouble = Trouble()
-        self.before_create: Callable[[], object] = lambda: None
-        self._clock = clock
-        self._lock = threading.Lock()
-
-    def create(self, request: Mapping[str, Any], /) -> str:
-        self.before_create()
-        return str(self._call("CreateTrainingJob", lambda: self._create(request)))
-
-    def describe(self, job_name: str, /) -> TrainingJob | None:
-        found: TrainingJob | None = self._call("DescribeTrainingJob", lambda: self.jobs.get(job_name))
-        return found
-
-    def stop(self, job_name: str, /) -> bool:
-        return bool(self._call("StopTrainingJob", lambda: self._stop(job_name)))
-
-    @property
-    def live(self) -> list[str]:
-        return [job.name for job in self.jobs.values() if job.status == "InProgress"]
-
-    def ends(self, job_name: str, status: str = "Stopped") -> None:
-        self.jobs[job_name] = replace(self.jobs[job_name], status=status, secondary_status=status)
-
-    def holds(self, job_name: str, *, environment: Mapping[str, str]) -> None:
-        self.jobs[job_name] = TrainingJob(
-            name=job_name,
-            arn=f"arn:aws:sagemaker:us-east-1:123456789012:training-job/{job_name}",
-            status="InProgress",
-            secondary_status="Starting",
-            created_at=self._clock(),
-            environment=environment,
-        )
-
-    def _create(self, request: Mapping[str, Any]) -> str:
-        name = request["TrainingJobName"]
-        with self._lock:
-            if self.refuses is not None:
-                raise self.refuses
-            # The quota is looked at first: then a second create of the same job meets the quota the first one used up.
-            if len(self.live) >= self.quota:
-                raise refusal("ResourceLimitExceeded", "the account-level service limit is 1 instance")
-            if name in self.jobs:
-                raise TrainingJobNameTakenError(operation="CreateTrainingJob", code="ResourceInUse", reason="taken")
-            self.requests.append(request)
-            self.holds(name, environment=request["Environment"])
-        return self.jobs[name].arn
-
-    def _stop(self, job_name: str) -> bool:
-        if job_name not in self.jobs:
-            raise TrainingJobNotFoundError(operation="StopTrainingJob", code="ResourceNotFound", reason="none")
-        self.stopped.append(job_name)
-        live = self.jobs[job_name].status == "InProgress"
-        if live:
-            self.ends(job_name, "Stopping")
-        return live
-
-    def _call(self, operation: str, act: Callable[[], Any]) -> Any:
-        busy = AwsBusyError(operation=operation, code="ThrottlingException", reason="Rate exceeded")
-        return self.trouble.around(operation, act, lambda: busy)
-
-
-class TroubledDynamoDb:
-    """A DynamoDB client whose every call can be struck."""
-
-    def __init__(self, client: Any, account: Account) -> None:
-        self._client = client
-        self._account = account
-
-    def __getattr__(self, method: str) -> Callable[..., Any]:
-        def call(**parameters: Any) -> Any:
-            failure = ClientError({"Error": {"Code": "ThrottlingException", "Message": "slow down"}}, method)
-            act = getattr(self._client, method)
-            return self._account.trouble.around(method, lambda: act(**parameters), lambda: failure)
-
-        return call
-
-
-def refusal(code: str, reason: str) -> AwsRefusedError:
-    return AwsRefusedError(operation="CreateTrainingJob", code=code, reason=reason)
+    def before_create(self, act: Callable[[], object]) -> None:
+        """Lets something happen before each job is created."""
+        self.faults.before_call = lambda operation: operation == "CreateTrainingJob" and act()
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def account() -> Account:
+    return Account()
 
 
 @pytest.fixture
-def account(clock: Clock) -> Account:
-    return Account(clock)
+def dynamodb(account: Account) -> InMemoryDynamoDb:
+    return InMemoryDynamoDb(account.faults)
 
 
 @pytest.fixture
-def table(dynamodb: Any, account: Account) -> RunTable:
-    return RunTable(client=TroubledDynamoDb(dynamodb, account), table_name="runs")  # type: ignore[arg-type]
+def table(dynamodb: InMemoryDynamoDb) -> RunTable:
+    return RunTable(client=dynamodb, table_name="runs")  # type: ignore[arg-type]
 
 
 @pytest.fixture
-def launcher(table: RunTable, account: Account, clock: Clock) -> Launcher:
-    return launcher_on(table, account, clock)
-
-
-def launcher_on(table: RunTable, account: Account, clock: Clock, **fields: Any) -> Launcher:
-    parts: dict[str, Any] = {"platform": PLATFORM, "defaults": DEFAULTS, "prices": DEPLOYMENT.prices}
-    parts["keep_bundle"] = lambda: None
-    return Launcher(table=table, jobs=account, now=clock, sleep=lambda _seconds: None, **parts | fields)
+def launcher(table: RunTable, account: Account) -> Launcher:
+    return launcher_on(table, account)
 
 
 def launch(launcher: Launcher, **fields: Any) -> Launched:
@@ -210,22 +72,6 @@ def problem_of(call: Callable[[], object]) -> tuple[str, str]:
         call()
     [problem] = caught.value.problems
     return problem.field, str(problem)
-
-
-def end_run(table: RunTable, account: Account, run: str, *, state: RunState = RunState.STOPPED) -> Run:
-    """What the tracker does when the run's job is over."""
-    head = table.get(run)
-    assert head is not None
-    attempt = table.attempt(run, head.attempt)
-    assert attempt is not None
-    account.ends(head.job_name)
-    reason = EndReason.COMPLETED if state is RunState.COMPLETED else EndReason.MAX_RUNTIME_EXCEEDED
-    return table.commit(
-        RunChange(
-            run=head.model_copy(update={"state": state, "end_reason": reason, "ended_at": head.updated_at}),
-            attempt=attempt.model_copy(update={"state": AttemptState(state.value), "end_reason": reason}),
-        )
-    )
 
 
 # Launching
@@ -243,7 +89,7 @@ def test_a_launch_records_the_run_and_then_creates_its_job(
     recorded = table.attempt("first", 1)
     assert recorded is not None
     assert [recorded.job_request] == account.requests
-    assert account.trouble.calls.index("transact_write_items") < account.trouble.calls.index("CreateTrainingJob")
+    assert account.faults.calls.index("TransactWriteItems") < account.faults.calls.index("CreateTrainingJob")
     assert answer.run.request["hyperparameters"] == {"lr": "0.1"}
     assert answer.run.request["image"] == DEFAULTS.image
 
@@ -276,11 +122,11 @@ def test_the_same_token_with_another_document_is_refused_and_says_what_differs(
 
 
 def test_the_same_token_answers_the_same_after_the_deployments_defaults_changed(
-    table: RunTable, launcher: Launcher, account: Account, clock: Clock
+    table: RunTable, launcher: Launcher, account: Account
 ) -> None:
     first = launch(launcher)
     changed = replace(DEFAULTS, image="another/image:2", instance_type="ml.m5.2xlarge", max_run_limit_seconds=7_200)
-    redeployed = launcher_on(table, account, clock, defaults=changed)
+    redeployed = launcher_on(table, account, defaults=changed)
     assert launch(redeployed).run == first.run
     assert problem_of(lambda: launch(redeployed, instance_type="ml.m5.2xlarge"))[0] == "token"
     assert len(account.requests) == 1
@@ -297,7 +143,7 @@ def test_a_refused_document_records_and_launches_nothing(launcher: Launcher, acc
         launch(launcher, keep_alive="10m", instance_type="m5.large", colour="red")
     assert [problem.field for problem in caught.value.problems] == ["instance_type", "colour", "keep_alive"]
     assert dynamodb.items == {}
-    assert set(account.trouble.calls) <= {"get_item"}
+    assert set(account.faults.calls) <= {"GetItem"}
 
 
 json_values = st.recursive(
@@ -319,10 +165,10 @@ nearly_right = st.fixed_dictionaries(
 
 @given(document=nearly_right | json_values | st.dictionaries(field_names | st.text(), json_values))
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_document_launches_one_job_or_is_refused_whole(document: object, dynamodb: Any, clock: Clock) -> None:
+def test_any_document_launches_one_job_or_is_refused_whole(document: object, dynamodb: Any) -> None:
     dynamodb.items.clear()
-    account = Account(clock)
-    launcher = launcher_on(RunTable(client=dynamodb, table_name="runs"), account, clock)
+    account = Account()
+    launcher = launcher_on(RunTable(client=dynamodb, table_name="runs"), account)
     try:
         launcher.launch(document, default_token="request-1")
         refused = False
@@ -410,7 +256,7 @@ def test_i7_a_run_id_and_a_prefix_that_are_both_taken_are_both_told(
 def test_a_job_sagemaker_refuses_ends_the_run_and_frees_its_prefix(
     launcher: Launcher, table: RunTable, account: Account
 ) -> None:
-    account.refuses = refusal("ValidationException", "the image does not exist")
+    account.refuses = ("ValidationException", "the image does not exist")
     field_name, text = problem_of(lambda: launch(launcher))
     assert field_name == "(SageMaker)"
     assert "the image does not exist" in text
@@ -422,7 +268,7 @@ def test_a_job_sagemaker_refuses_ends_the_run_and_frees_its_prefix(
 
 
 def test_the_token_of_a_refused_launch_answers_the_same_refusal(launcher: Launcher, account: Account) -> None:
-    account.refuses = refusal("ResourceLimitExceeded", "the quota is 0")
+    account.refuses = ("ResourceLimitExceeded", "the quota is 0")
     first = problem_of(lambda: launch(launcher))
     account.refuses = None
     assert problem_of(lambda: launch(launcher)) == first
@@ -430,37 +276,35 @@ def test_the_token_of_a_refused_launch_answers_the_same_refusal(launcher: Launch
 
 
 def test_a_strangers_job_of_the_same_name_is_a_refusal(launcher: Launcher, account: Account) -> None:
-    account.holds("first-1", environment={})
+    account.is_made_by_hand("first-1")
     assert "is not this run's" in problem_of(lambda: launch(launcher))[1]
     assert account.stopped == []
 
 
 def test_a_job_of_an_earlier_run_of_the_same_id_is_a_stranger(
-    launcher: Launcher, account: Account, dynamodb: Any, clock: Clock
+    launcher: Launcher, account: Account, dynamodb: Any
 ) -> None:
     launch(launcher)
-    account.ends("first-1", "Completed")
+    account.becomes("first-1", "Completed")
     dynamodb.items.clear()  # The record has expired; SageMaker keeps its jobs for ever.
-    clock.time += timedelta(days=100)
+    account.time.pass_by(days=100)
     assert "is not this run's" in problem_of(lambda: launch(launcher))[1]
 
 
 def test_a_quota_that_the_runs_own_lost_job_used_up_is_no_refusal(launcher: Launcher, account: Account) -> None:
     account.quota = 1
-    account.trouble = Trouble(strike_at=3, after_effect=True)
+    account.faults.strike(Fault.ANSWER_LOST, call=3)
     with pytest.raises(LaunchUnfinishedError):
         launch(launcher)
-    assert account.trouble.calls[3] == "CreateTrainingJob"
+    assert account.faults.calls[3] == "CreateTrainingJob"
     answer = launch(launcher)
     assert answer.run.job_arn == account.jobs["first-1"].arn
     assert answer.run.state is RunState.LAUNCHING
 
 
-def test_a_name_that_is_taken_by_a_job_nobody_can_see_yet_is_not_decided(
-    launcher: Launcher, account: Account, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    account.holds("first-1", environment={})
-    monkeypatch.setattr(account, "describe", lambda _name: None)
+def test_a_name_that_is_taken_by_a_job_nobody_can_see_yet_is_not_decided(launcher: Launcher, account: Account) -> None:
+    account.is_made_by_hand("first-1")
+    account.replicas_lag = True
     with pytest.raises(LaunchUnfinishedError) as caught:
         launch(launcher)
     assert "call again" in str(caught.value)
@@ -469,9 +313,7 @@ def test_a_name_that_is_taken_by_a_job_nobody_can_see_yet_is_not_decided(
 # What jobs start with
 
 
-def test_nothing_is_created_before_what_a_job_starts_with_is_kept(
-    table: RunTable, account: Account, clock: Clock
-) -> None:
+def test_nothing_is_created_before_what_a_job_starts_with_is_kept(table: RunTable, account: Account) -> None:
     failures = [AwsBusyError(operation="CopyObject", code="SlowDown", reason="Reduce your request rate.")]
 
     def keep() -> None:
@@ -479,40 +321,36 @@ def test_nothing_is_created_before_what_a_job_starts_with_is_kept(
         if failures:
             raise failures.pop()
 
-    launcher = launcher_on(table, account, clock, keep_bundle=keep)
+    launcher = launcher_on(table, account, keep_bundle=keep)
     with pytest.raises(LaunchUnfinishedError, match="CopyObject"):
         launch(launcher)
     assert account.jobs == {}
     assert launch(launcher).run.job_arn == account.jobs["first-1"].arn
 
 
-def test_a_run_whose_bundle_can_not_be_kept_ends_and_says_so(table: RunTable, account: Account, clock: Clock) -> None:
+def test_a_run_whose_bundle_can_not_be_kept_ends_and_says_so(table: RunTable, account: Account) -> None:
     def keep() -> None:
         raise AwsRefusedError(operation="CopyObject", code="NoSuchKey", reason="what was uploaded is gone")
 
-    assert (
-        "what was uploaded is gone"
-        in problem_of(lambda: launch(launcher_on(table, account, clock, keep_bundle=keep)))[1]
-    )
+    assert "what was uploaded is gone" in problem_of(lambda: launch(launcher_on(table, account, keep_bundle=keep)))[1]
     assert account.jobs == {}
 
 
-# Trouble on every call, before and after its effect
+# A fault of every call, before and after its effect
 
 
 def calls_of(work: Callable[[], object], account: Account) -> int:
-    account.trouble = Trouble()
+    account.faults.strike(None)
     work()
-    return len(account.trouble.calls)
+    return len(account.faults.calls)
 
 
-@pytest.mark.parametrize("after_effect", [False, True], ids=["throttled", "lost"])
-@pytest.mark.parametrize("dies", [False, True], ids=["error", "crash"])
-@pytest.mark.parametrize("strike_at", range(7))
-def test_trouble_on_any_call_of_a_launch_leaves_one_job_and_one_answer(
-    launcher: Launcher, table: RunTable, account: Account, strike_at: int, after_effect: bool, dies: bool
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("call", range(7))
+def test_a_fault_of_any_call_of_a_launch_leaves_one_job_and_one_answer(
+    launcher: Launcher, table: RunTable, account: Account, call: int, fault: Fault
 ) -> None:
-    account.trouble = Trouble(strike_at=strike_at, after_effect=after_effect, dies=dies)
+    account.faults.strike(fault, call=call)
     with pytest.raises((SpotkeepJobsError, ClientError, ProcessDiedError)):
         launch(launcher)
     answer = launch(launcher)
@@ -523,37 +361,34 @@ def test_trouble_on_any_call_of_a_launch_leaves_one_job_and_one_answer(
     assert launch(launcher).run == answer.run
 
 
-def test_the_trouble_above_strikes_every_call_of_a_launch(launcher: Launcher, account: Account) -> None:
+def test_the_faults_above_strike_every_call_of_a_launch(launcher: Launcher, account: Account) -> None:
     assert calls_of(lambda: launch(launcher), account) == 7
 
 
-@pytest.mark.parametrize("after_effect", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("strike_at", range(7))
+@pytest.mark.parametrize("call", range(7))
 def test_the_reconciler_completes_what_a_dead_launcher_left(
-    launcher: Launcher, table: RunTable, account: Account, clock: Clock, strike_at: int, after_effect: bool
+    launcher: Launcher, table: RunTable, account: Account, call: int
 ) -> None:
-    account.trouble = Trouble(strike_at=strike_at, after_effect=after_effect, dies=True)
+    account.faults.strike(Fault.DEATH, call=call)
     with pytest.raises(ProcessDiedError):
         launch(launcher)
     recorded = list(table.in_flight())
-    assert recorded == ([] if strike_at == 0 and not after_effect else ["first"])
+    assert recorded == ([] if call == 0 else ["first"])
     for run in recorded:
-        completed = complete_launch(
-            run, table=table, jobs=account, deployment=DEPLOYMENT, keep_bundle=lambda: None, now=clock
-        )
+        completed = completed_launch(run, table=table, sagemaker=account)
         assert completed.job_arn == account.jobs["first-1"].arn
     assert account.live == (["first-1"] if recorded else [])
     assert len(account.requests) == len(recorded)
 
 
-@pytest.mark.parametrize("after_effect", [False, True], ids=["throttled", "lost"])
-@pytest.mark.parametrize("strike_at", range(10))
-def test_trouble_on_any_call_of_a_resume_leaves_one_live_job(
-    launcher: Launcher, table: RunTable, account: Account, strike_at: int, after_effect: bool
+@pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.ANSWER_LOST])
+@pytest.mark.parametrize("call", range(10))
+def test_a_fault_of_any_call_of_a_resume_leaves_one_live_job(
+    launcher: Launcher, table: RunTable, account: Account, call: int, fault: Fault
 ) -> None:
     launch(launcher)
     end_run(table, account, "first")
-    account.trouble = Trouble(strike_at=strike_at, after_effect=after_effect)
+    account.faults.strike(fault, call=call)
     with pytest.raises((SpotkeepJobsError, ClientError)):
         launcher.resume("first")
     try:
@@ -565,28 +400,26 @@ def test_trouble_on_any_call_of_a_resume_leaves_one_live_job(
     assert len(account.requests) == 2
 
 
-def test_the_trouble_above_strikes_every_call_of_a_resume(
-    launcher: Launcher, table: RunTable, account: Account
-) -> None:
+def test_the_faults_above_strike_every_call_of_a_resume(launcher: Launcher, table: RunTable, account: Account) -> None:
     launch(launcher)
     end_run(table, account, "first")
     assert calls_of(lambda: launcher.resume("first"), account) == 10
 
 
-@pytest.mark.parametrize("after_effect", [False, True], ids=["throttled", "lost"])
-@pytest.mark.parametrize("strike_at", range(6))
-def test_trouble_on_any_call_of_a_stop_still_stops_the_job(
-    launcher: Launcher, account: Account, strike_at: int, after_effect: bool
+@pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.ANSWER_LOST])
+@pytest.mark.parametrize("call", range(6))
+def test_a_fault_of_any_call_of_a_stop_still_stops_the_job(
+    launcher: Launcher, account: Account, call: int, fault: Fault
 ) -> None:
     launch(launcher)
-    account.trouble = Trouble(strike_at=strike_at, after_effect=after_effect)
+    account.faults.strike(fault, call=call)
     with pytest.raises((SpotkeepJobsError, ClientError)):
         launcher.stop("first")
     assert launcher.stop("first").state is RunState.STOPPING
     assert account.jobs["first-1"].status == "Stopping"
 
 
-def test_the_trouble_above_strikes_every_call_of_a_stop(launcher: Launcher, account: Account) -> None:
+def test_the_faults_above_strike_every_call_of_a_stop(launcher: Launcher, account: Account) -> None:
     launch(launcher)
     assert calls_of(lambda: launcher.stop("first"), account) == 6
 
@@ -615,12 +448,12 @@ def test_a_transaction_that_keeps_meeting_others_is_said_to_be_unfinished(
 
 @pytest.mark.parametrize("callers", [2, 8])
 def test_a_launcher_called_at_once_creates_one_job(
-    local_dynamodb: tuple[Any, str], account: Account, clock: Clock, callers: int
+    local_dynamodb: tuple[Any, str], account: Account, callers: int
 ) -> None:
     client, name = local_dynamodb
     together = threading.Barrier(callers)
-    account.before_create = lambda: together.wait(timeout=30)
-    launcher = launcher_on(RunTable(client=client, table_name=name), account, clock)
+    account.before_create(lambda: together.wait(timeout=30))
+    launcher = launcher_on(RunTable(client=client, table_name=name), account)
     with ThreadPoolExecutor(callers) as pool:
         answers = list(pool.map(lambda _: launch(launcher), range(callers)))
     assert account.live == ["first-1"]
@@ -629,12 +462,10 @@ def test_a_launcher_called_at_once_creates_one_job(
     assert {answer.run.job_arn for answer in answers} == {account.jobs["first-1"].arn}
 
 
-def test_a_resume_called_at_once_creates_one_job(
-    local_dynamodb: tuple[Any, str], account: Account, clock: Clock
-) -> None:
+def test_a_resume_called_at_once_creates_one_job(local_dynamodb: tuple[Any, str], account: Account) -> None:
     client, name = local_dynamodb
     table = RunTable(client=client, table_name=name)
-    launcher = launcher_on(table, account, clock)
+    launcher = launcher_on(table, account)
     launch(launcher)
     end_run(table, account, "first")
 
@@ -670,11 +501,11 @@ def test_a_resume_begins_the_next_attempt_on_the_same_checkpoints(
 
 
 def test_a_resume_keeps_what_was_decided_when_the_deployments_defaults_change(
-    launcher: Launcher, table: RunTable, account: Account, clock: Clock
+    launcher: Launcher, table: RunTable, account: Account
 ) -> None:
     launch(launcher)
     end_run(table, account, "first")
-    changed = launcher_on(table, account, clock, defaults=DeploymentDefaults(image="new", instance_type="ml.c5.large"))
+    changed = launcher_on(table, account, defaults=DeploymentDefaults(image="new", instance_type="ml.c5.large"))
     assert changed.resume("first").run.instance_type == "ml.m5.xlarge"
     images = {request["AlgorithmSpecification"]["TrainingImage"] for request in account.requests}
     assert images == {DEFAULTS.image}
@@ -694,7 +525,7 @@ def test_a_run_whose_job_lives_is_not_resumed_whatever_the_record_says(
     launch(launcher)
     end_run(table, account, "first")
     for status in ("InProgress", "Stopping"):
-        account.ends("first-1", status)
+        account.becomes("first-1", status)
         assert "SageMaker still has its training job" in problem_of(lambda: launcher.resume("first"))[1]
     assert len(account.requests) == 1
 
@@ -708,7 +539,7 @@ def test_a_completed_run_is_not_resumed(launcher: Launcher, table: RunTable, acc
 def test_a_run_that_was_refused_by_sagemaker_can_be_resumed_once_the_reason_is_gone(
     launcher: Launcher, account: Account
 ) -> None:
-    account.refuses = refusal("ResourceLimitExceeded", "the quota is 0")
+    account.refuses = ("ResourceLimitExceeded", "the quota is 0")
     problem_of(lambda: launch(launcher))
     account.refuses = None
     assert launcher.resume("first").run.job_name == "first-2"
@@ -727,12 +558,12 @@ def test_a_prefix_that_another_run_took_meanwhile_is_not_resumed_on(
 
 @pytest.mark.parametrize("act", ["resume", "stop", "describe"])
 def test_a_run_that_does_not_exist_is_a_problem_with_a_hint(launcher: Launcher, act: str) -> None:
-    assert "spotkeep ps" in problem_of(lambda: getattr(launcher, act)("nobody"))[1]
+    assert "spotkeep ps" in problem_of(lambda: getattr(launcher, act)("no-run"))[1]
 
 
-def test_completing_a_run_that_does_not_exist_is_an_error(table: RunTable, account: Account, clock: Clock) -> None:
+def test_completing_a_run_that_does_not_exist_is_an_error(table: RunTable, account: Account) -> None:
     with pytest.raises(RunNotFoundError):
-        complete_launch("nobody", table=table, jobs=account, deployment=DEPLOYMENT, keep_bundle=lambda: None, now=clock)
+        completed_launch("no-run", table=table, sagemaker=account)
 
 
 # Stopping
@@ -764,7 +595,7 @@ def test_a_stop_that_overtakes_the_create_stops_the_job_that_appears(
         if next(stops) == 0:
             launcher.stop("first")
 
-    account.before_create = stop_meanwhile
+    account.before_create(stop_meanwhile)
     launch(launcher)
     assert account.jobs["first-1"].status == "Stopping"
     run = table.get("first")
@@ -773,16 +604,14 @@ def test_a_stop_that_overtakes_the_create_stops_the_job_that_appears(
 
 
 def test_a_stop_of_a_run_whose_launcher_died_ends_it_once_no_launcher_can_be_alive(
-    launcher: Launcher, table: RunTable, account: Account, clock: Clock
+    launcher: Launcher, table: RunTable, account: Account
 ) -> None:
-    account.trouble = Trouble(strike_at=1, dies=True)
+    account.faults.strike(Fault.DEATH, call=1)
     with pytest.raises(ProcessDiedError):
         launch(launcher)
     assert launcher.stop("first").state is RunState.STOPPING
-    clock.time += LAUNCH_SETTLES
-    run = complete_launch(
-        "first", table=table, jobs=account, deployment=DEPLOYMENT, keep_bundle=lambda: None, now=clock
-    )
+    account.time.time += LAUNCH_SETTLES
+    run = completed_launch("first", table=table, sagemaker=account)
     assert (run.state, run.end_reason) == (RunState.STOPPED, EndReason.STOPPED_BY_USER)
     assert account.jobs == {}
     assert table.checkpoint_lock_owner(run.checkpoint_uri) is None
@@ -790,7 +619,7 @@ def test_a_stop_of_a_run_whose_launcher_died_ends_it_once_no_launcher_can_be_ali
 
 
 def test_a_stop_finds_the_job_of_a_launcher_that_died_before_recording_it(launcher: Launcher, account: Account) -> None:
-    account.trouble = Trouble(strike_at=3, after_effect=True, dies=True)
+    account.faults.strike(Fault.DEATH, call=4)
     with pytest.raises(ProcessDiedError):
         launch(launcher)
     assert account.live == ["first-1"]

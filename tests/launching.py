@@ -1,0 +1,78 @@
+"""A launcher on the models of AWS, for the tests of what users ask it for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
+from spotkeep_jobs.backends.sagemaker.request import JobPlatform
+from spotkeep_jobs.document.deployment import Deployment
+from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.record.record import Run, RunChange
+from spotkeep_jobs.record.run_table import RunTable
+from spotkeep_jobs.record.states import AttemptState, EndReason, RunState
+from spotkeep_jobs.runs.launch import Launcher
+from spotkeep_jobs.runs.launch_completion import complete_launch
+from tests.models.sagemaker import SageMaker
+
+PLATFORM = JobPlatform(
+    deployment="spotkeep",
+    checkpoint_bucket="checkpoints",
+    execution_role_arn="arn:aws:iam::123456789012:role/spotkeep-execution",
+    training_bundle_uri="s3://checkpoints/bundles/0123abcd/spotkeep.pyz",
+)
+DEFAULTS = DeploymentDefaults(
+    image="123456789012.dkr.ecr.us-east-1.amazonaws.com/training:1",
+    instance_type="ml.m5.xlarge",
+    checkpoint_bucket="checkpoints",
+)
+PRICES = {"ml.m5.xlarge": 0.23}
+
+
+def jobs_of(sagemaker: SageMaker) -> SageMakerTrainingJobs:
+    """Returns the backend on a model of SageMaker."""
+    return SageMakerTrainingJobs(sagemaker)  # type: ignore[arg-type]
+
+
+def launcher_on(table: RunTable, sagemaker: SageMaker, **parts: Any) -> Launcher:
+    """Returns a launcher on models; a test names the parts that are not the usual ones."""
+    usual: dict[str, Any] = {
+        "platform": PLATFORM,
+        "defaults": DEFAULTS,
+        "prices": PRICES,
+        "keep_bundle": lambda: None,
+        "now": sagemaker.now,
+        "sleep": lambda _seconds: None,
+    }
+    return Launcher(table=table, jobs=jobs_of(sagemaker), **usual | parts)
+
+
+def completed_launch(run: str, *, table: RunTable, sagemaker: SageMaker) -> Run:
+    """Completes a launch whose launcher died, as a reconciliation does."""
+    return complete_launch(
+        run,
+        table=table,
+        jobs=jobs_of(sagemaker),
+        deployment=Deployment(name="spotkeep", prices=PRICES),
+        keep_bundle=lambda: None,
+        now=sagemaker.now,
+    )
+
+
+def end_run(
+    table: RunTable, sagemaker: SageMaker, run: str, *, state: RunState = RunState.STOPPED, **fields: Any
+) -> Run:
+    """Ends a run's job and records it, as a reconciliation does; returns the run."""
+    before = table.get(run)
+    assert before is not None
+    attempt = table.attempt(run, before.attempt)
+    assert attempt is not None
+    sagemaker.becomes(before.job_name, state.value.capitalize())
+    reason = EndReason.COMPLETED if state is RunState.COMPLETED else EndReason.MAX_RUNTIME_EXCEEDED
+    ended = {"end_reason": reason, "ended_at": before.updated_at, **fields}
+    return table.commit(
+        RunChange(
+            run=before.model_copy(update={"state": state, **ended}),
+            attempt=attempt.model_copy(update={"state": AttemptState(state.value), "end_reason": reason}),
+        )
+    )
