@@ -27,7 +27,7 @@ from spotkeep_local.training.description import EVENT_DETAIL_TYPE, describe, eve
 from spotkeep_local.training.errors import JobFailedError, ResourceInUseError, not_found
 from spotkeep_local.training.facts import JobFacts
 from spotkeep_local.training.host import resolve_isolation
-from spotkeep_local.training.job import SecondaryStatus, Status, TrainingJob, advance
+from spotkeep_local.training.job import SecondaryStatus, TrainingJob, advance
 from spotkeep_local.training.listing import list_jobs
 from spotkeep_local.training.object_store import ObjectStore, S3Location
 from spotkeep_local.training.pool_status import PoolStatus, WarmPool
@@ -100,10 +100,8 @@ class TrainingService:
             "Search": self._search,
             "StopTrainingJob": self._stop,
             "UpdateTrainingJob": self._update,
-            "DeleteTrainingJob": self._delete,
             "AddTags": self._add_tags,
             "ListTags": self._list_tags,
-            "DeleteTags": self._delete_tags,
         }
         control: dict[str, Operation] = {
             "ScriptCapacity": self._script_capacity,
@@ -213,17 +211,9 @@ class TrainingService:
         return {}
 
     def _update(self, request: dict[str, Any]) -> dict[str, Any]:
-        if "ResourceConfig" in request:
-            return self._update_pool(request)
-        job = self._job(request)
-        if job.status is not Status.IN_PROGRESS:
-            raise ValidationError(f"The request was rejected because the training job is in status {job.status.value}.")
-        changes = {name: value for name, value in request.items() if name != "TrainingJobName"}
-        self._runner(job.name).update(lambda job: replace(job, request=job.request | changes, updated_at=time.time()))
-        return {"TrainingJobArn": job.arn}
-
-    def _update_pool(self, request: dict[str, Any]) -> dict[str, Any]:
         """Keeps a waiting pool for another time; for 0 seconds ends it."""
+        if unknown := sorted(request.keys() - {"TrainingJobName", "ResourceConfig"}):
+            raise ValidationError(f"the local AWS updates the ResourceConfig of a job, not its {', '.join(unknown)}")
         seconds = request["ResourceConfig"]["KeepAlivePeriodInSeconds"]
         with self._lock:
             runner = self._runner(request["TrainingJobName"])
@@ -255,18 +245,6 @@ class TrainingService:
         self._keeper.look()
         return {"TrainingJobArn": runner.job.arn}
 
-    def _delete(self, request: dict[str, Any]) -> dict[str, Any]:
-        with self._lock:
-            job = self._job(request)
-            if not job.ended:
-                raise ResourceInUseError(
-                    f"The training job is in status {job.status.value}; only a job that has ended can be deleted"
-                )
-            if job.warm_pool is not None and job.warm_pool.status is PoolStatus.AVAILABLE:
-                raise ResourceInUseError("The training job has a warm pool that is Available; end it first")
-            del self._runners[job.name]
-        return {}
-
     def _add_tags(self, request: dict[str, Any]) -> dict[str, Any]:
         added = {tag["Key"]: tag["Value"] for tag in request["Tags"]}
         runner = self._runner_of_arn(request["ResourceArn"])
@@ -277,13 +255,6 @@ class TrainingService:
 
     def _list_tags(self, request: dict[str, Any]) -> dict[str, Any]:
         return {"Tags": _tag_list(self._runner_of_arn(request["ResourceArn"]).job.tags)}
-
-    def _delete_tags(self, request: dict[str, Any]) -> dict[str, Any]:
-        gone = set(request["TagKeys"])
-        self._runner_of_arn(request["ResourceArn"]).update(
-            lambda job: replace(job, tags={key: value for key, value in job.tags.items() if key not in gone})
-        )
-        return {}
 
     # The local control plane: what AWS does not let anybody decide.
 

@@ -221,13 +221,6 @@ class TestTheEnd:
         )
         assert "Reused" in message
 
-    def test_a_job_with_a_waiting_pool_is_not_deleted(self, training: Any) -> None:
-        run(training, "first")
-        code, _ = training.refusal("DeleteTrainingJob", TrainingJobName="first")
-        assert code == "ResourceInUse"
-        keep_alive(training, "first", 0)
-        training.call("DeleteTrainingJob", TrainingJobName="first")
-
     def test_it_outlives_the_server_and_no_longer_than_its_time(self, training: Any) -> None:
         run(training, "first")
         run(training, "short", seconds=1, ResourceConfig=resources(1, InstanceType="ml.m5.xlarge"))
