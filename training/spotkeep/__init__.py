@@ -3,7 +3,8 @@
 A training script imports `Checkpointer`; a job is started by `python3 spotkeep.pyz run -- <command>`. Only the standard
 library is needed: NumPy and torch are used when the script already uses them.
 
-What is exported is imported on first use: whoever only starts a training, or only carries its volume, starts sooner.
+What is exported is imported on first use: a process that only starts a training, or only moves its volume, starts
+sooner.
 """
 
 from __future__ import annotations

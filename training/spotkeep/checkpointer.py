@@ -63,7 +63,8 @@ class Checkpointer:
     training goes on. When a notice has come, the state is saved after the current step and the script exits with code
     75, so that the next attempt takes up the work there. Leaving the block waits for a save that is still running.
 
-    A save that fails (a full disk) does not end the training: it is told after the next step, older checkpoints stay,
+    A save that fails (a full disk) does not end the training: it is reported after the next step, older checkpoints
+        stay,
     and the next interval tries again. A state that cannot be saved at all is refused on entering.
 
     Memory: one copy of the state, taken at the first save and kept.
@@ -153,9 +154,10 @@ class Checkpointer:
         self._second_tier = SecondTier(self._directory, remote=remote, retention=self._retention)
         self._history = InterruptionHistory(self._directory.path) if auto else None
         self._notice_watch = NoticeWatch(on_change=self._on_notice_change)
-        # Both are told by whoever notices first. Entered again by a handler that interrupts a thread which is in it.
+        # The thread that notices first reports both. Entered again by a handler that interrupts a thread which is in
+        # it.
         self._telling = threading.RLock()
-        self._told_deadline: float | None = None
+        self._reported_deadline: float | None = None
         self._too_late_told = False
         self._gave_up = False
         self._fetch_cancelled = threading.Event()
@@ -301,7 +303,7 @@ class Checkpointer:
         self._emit("finish", step=self._step)
 
     def complete_step(self, *, total_steps: int | None = None) -> None:
-        """Count a step that is done, for loops that somebody else runs: those of a trainer with callbacks.
+        """Count a step that is done, for loops that other code runs: those of a trainer with callbacks.
 
         `save_if_due` comes after it, once the state is that of this step as a whole.
 
@@ -781,10 +783,10 @@ class Checkpointer:
 
     def _notice(self) -> Notice | None:
         notice = self._notice_watch.notice()
-        if notice is not None and notice.deadline != self._told_deadline:
+        if notice is not None and notice.deadline != self._reported_deadline:
             with self._telling:
-                told, self._told_deadline = self._told_deadline, notice.deadline
-                if told is None or notice.deadline < told - 1:
+                reported, self._reported_deadline = self._reported_deadline, notice.deadline
+                if reported is None or notice.deadline < reported - 1:
                     self._emit("notice", source=notice.source, seconds_left=round(notice.seconds_left, 1))
         return notice
 

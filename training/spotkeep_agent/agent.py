@@ -54,9 +54,9 @@ from .training.supplies import Supplies, clear_failure, read_failure
 from .training.user import current_user, find_user
 from .volume import actions as do
 from .volume.block_device import BlockDeviceMachine
-from .volume.carrier import Carrier
-from .volume.custody import Custody, LeaseLostError
+from .volume.controller import LeaseLostError, VolumeController
 from .volume.device_links import DeviceLinks
+from .volume.executor import Executor
 from .volume.machine import VolumeMachine
 from .volume.ownership import KEPT_NAME, divide_volume
 from .volume.protocol import Leaving
@@ -141,9 +141,9 @@ class Agent:
             self._perform = UserProcess(uid=self._user.uid, gid=self._user.gid).perform
         self._kept = self._settings.mount_point / KEPT_NAME
         self._files = UserFiles(self._settings.mount_point, perform=self._perform)
-        self._custody = self._new_custody(identity)
+        self._controller = self._new_controller(identity)
         self._phase("identity")
-        leaving = self._custody.bring(should_leave=self._board.why)
+        leaving = self._controller.bring(should_leave=self._board.why)
         self._phase("volume")
         if leaving is None:
             leaving = self._work()
@@ -166,7 +166,7 @@ class Agent:
             credentials=self._calls.credentials,
         )
 
-    def _new_custody(self, identity: Identity) -> Custody:
+    def _new_controller(self, identity: Identity) -> VolumeController:
         settings = self._settings
         devices = DeviceLinks(settings.devices)
         machine: VolumeMachine
@@ -175,16 +175,16 @@ class Agent:
         else:
             machine = BlockDeviceMachine(mount_point=settings.mount_point, devices=devices)
         self._machine = machine
-        carrier = Carrier(
+        executor = Executor(
             records=FleetRecords(self._calls, table=settings.run_table, run=identity.run),
             volumes=Volumes(self._calls, deployment=identity.deployment, run=identity.run, instance=identity.instance),
             machine=machine,
             has_second_tier=self._has_second_tier,
         )
-        return Custody(
+        return VolumeController(
             instance=identity.instance,
             zone=identity.zone,
-            carrier=carrier,
+            executor=executor,
             tell=self._tell_action,
             pause=self._pause,
         )
@@ -194,7 +194,7 @@ class Agent:
 
     def _open_outside(self) -> None:
         """Connect log and events, once the job says where they are."""
-        job, identity = self._custody.situation.job, self._identity
+        job, identity = self._controller.situation.job, self._identity
         if job is None or self._log is not None:
             return
         about = {
@@ -208,7 +208,7 @@ class Agent:
         self._log = LogStream(self._calls, group=job.log_group, stream=f"{identity.run}-{job.attempt}/algo-1-ec2")
 
     def _has_second_tier(self) -> bool:
-        copies = self._new_copies(self._custody.job)
+        copies = self._new_copies(self._controller.job)
         return copies is not None and copies.has_any()
 
     def _new_copies(self, job: InstanceJob) -> CheckpointCopies | None:
@@ -240,7 +240,7 @@ class Agent:
     def _work(self) -> Leaving:
         """Train to the end, or until something ends it. The volume is mounted and the lease ours."""
         self._open_outside()
-        job = self._custody.job
+        job = self._controller.job
         self._board.follow_rebalance(job.rebalance)
         user, base = self._user, self._settings.mount_point
         try:
@@ -312,7 +312,7 @@ class Agent:
         copies = self._new_copies(job)
         if copies is None:
             return None
-        restored = copies.restore_newer(known_uploaded=self._custody.record.training.uploaded_step)
+        restored = copies.restore_newer(known_uploaded=self._controller.record.training.uploaded_step)
         copies.start()
         if restored is not None:
             self._event("downloaded", step=restored)
@@ -336,7 +336,7 @@ class Agent:
                 except LeaseLostError as lost:
                     return self._end_in_time(process, self._own_notice(str(lost)))
                 except ConnectionError as error:
-                    # Nobody takes the volume while it is attached here: training on is safe.
+                    # No instance takes the volume while it is attached here: training on is safe.
                     _logger.warning("the record cannot be reached: %s", error)
                     if time.monotonic() - confirmed_at > _UNCONFIRMED_SECONDS:
                         return self._end_in_time(process, self._own_notice("the record is out of reach"))
@@ -344,10 +344,10 @@ class Agent:
                     self._close_metadata()
                 except MetadataOpenError as error:
                     return self._end_in_time(process, self._own_notice(str(error)))
-                seen = self._custody.situation.record
+                seen = self._controller.situation.record
                 if seen is not None and (seen.stop_requested or seen.ended):
                     return self._end_in_time(process, self._own_notice("the run is asked to stop"))
-            if not self._custody.tend():
+            if not self._controller.tend():
                 self._board.seen.wait(_LOOK_SECONDS)
         return None
 
@@ -366,7 +366,7 @@ class Agent:
         Raises:
             MetadataOpenError: If it cannot be closed.
         """
-        if self._settings.directories or self._custody.job.instance_metadata == "open":
+        if self._settings.directories or self._controller.job.instance_metadata == "open":
             return
         if self._user.is_us:
             raise MetadataOpenError(
@@ -424,8 +424,8 @@ class Agent:
             model = self._send(Supplies.send_model, what="the model")
             return self._conclude(FINISHED, exit_code=0, failure=None, output_uri=model)
         failure = read_failure(self._files)
-        job = self._custody.job
-        failures = self._custody.record.training.script_failures + 1
+        job = self._controller.job
+        failures = self._controller.record.training.script_failures + 1
         self._say(f"the training ended with exit code {exit_code}, failure {failures} of {job.max_script_retries + 1}")
         if failures > job.max_script_retries:
             if self._copies is not None:
@@ -454,7 +454,7 @@ class Agent:
         return left
 
     def _send(self, send: Callable[[Supplies, str], str | None], *, what: str) -> str | None:
-        uri = self._custody.job.output_uri
+        uri = self._controller.job.output_uri
         if uri is None:
             return None
         try:
@@ -469,7 +469,7 @@ class Agent:
         return sent
 
     def _miss_in_s3(self, what: str, problem: str) -> None:
-        """Say that the volume has what S3 has not: the run is done all the same, and nobody deletes that volume."""
+        """Say that the volume has what S3 has not: the run is done all the same, and that volume is not deleted."""
         self._on_volume_only = True
         self._event("not-in-s3", what=what, problem=problem)
 
@@ -486,7 +486,7 @@ class Agent:
         self._put(state, **changes)
         return Leaving(f"the training has {state}")
 
-    # What is told
+    # What is reported
 
     def _report(self, **changes: Any) -> None:
         """Write what the training reports, which renews the lease."""
@@ -502,7 +502,7 @@ class Agent:
                 kept = (*kept, record.volume.id)
             return replace(record, training=training, setbacks=0, problem=self._save_problem, kept=kept)
 
-        self._custody.write(change)
+        self._controller.write(change)
 
     def _record_start(self) -> None:
         """Before the event: who hears of it looks into the record."""
@@ -556,7 +556,7 @@ class Agent:
         self._event("uploaded", step=step)
 
     def _event(self, name: str, **fields: Any) -> None:
-        job = self._custody.situation.job
+        job = self._controller.situation.job
         launch = None if job is None else job.launch
         self._on_line(event_line(name, time_seconds=time.time(), fields=fields, launch=launch).rstrip("\n"))
 
@@ -583,8 +583,8 @@ class Agent:
         if notice is not None and not self._board.from_ec2:
             self._board.confirm()
         interrupted = self._board.from_ec2 and not self._over()
-        if self._custody.situation.holds_lease:
-            training = self._custody.record.training
+        if self._controller.situation.holds_lease:
+            training = self._controller.record.training
             noticed = (*training.noticed, Departure(self._identity.instance, time.time()))[-MOST_NOTICED:]
             changes = {"interruptions": training.interruptions + 1, "noticed": noticed} if interrupted else {}
             try:
@@ -592,7 +592,9 @@ class Agent:
             except (LeaseLostError, ConnectionError) as error:
                 _logger.warning("how far it came is not recorded: %s", error)
         ends = time.monotonic() + (divide(notice.seconds_left).let_go if notice is not None else notice_seconds())
-        left = self._custody.leave(why=leaving.why, failed=leaving.failed, seconds_left=lambda: ends - time.monotonic())
+        left = self._controller.leave(
+            why=leaving.why, failed=leaving.failed, seconds_left=lambda: ends - time.monotonic()
+        )
         self._open_outside()
         if self._log is not None:
             self._put("left", why=left.why, failed=left.failed or leaving.failed, interrupted=interrupted)
@@ -601,7 +603,7 @@ class Agent:
         return Leaving(left.why, left.failed or leaving.failed)
 
     def _over(self) -> bool:
-        record = self._custody.situation.record
+        record = self._controller.situation.record
         return record is not None and (record.training.over or record.ended)
 
     def _linger(self) -> None:

@@ -28,7 +28,7 @@ class AgentSettings:
         region: Of the deployment; empty for the instance's own.
         deployment: Its name.
         root: `/`, or below which all of this instance is on a machine that it shares with others. There its volumes
-            are directories, and nobody is root.
+            are directories, and no process is root.
         user: Who trains, where the agent is root.
         linger_seconds: How long it stays after the end of the training, for the fleet to be deleted: an instance
             that goes by itself is replaced.

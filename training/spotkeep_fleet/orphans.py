@@ -1,7 +1,7 @@
-"""Which volumes and snapshots of a run nobody needs any more: the sweep's decision. Pure.
+"""Which volumes and snapshots of a run are not needed any more: the decision about orphans. Pure.
 
 Every volume and snapshot that an instance makes carries the number of its operation, and the record knows the last
-number begun and the one under way. So what a crash left is told apart from what is being made without looking at a
+number begun and the one under way. So what a crash left is distinguished from what is being made without looking at a
 clock: it belongs to an operation that is over.
 
 List the resources first and read the record afterwards: what is recorded in between is then never taken for left over.
@@ -35,7 +35,7 @@ class Resource:
 def orphans(record: FleetRecord, resources: tuple[Resource, ...], *, keep_volume: bool = True) -> tuple[Retired, ...]:
     """Say what may be deleted.
 
-    Never what has no operation (nobody of ours made it), what is attached, the current volume of a run that is not
+    Never what has no operation (Spotkeep did not make it), what is attached, the current volume of a run that is not
     over, or what the operation under way has made or may be making.
 
     Args:
@@ -57,7 +57,7 @@ def orphans(record: FleetRecord, resources: tuple[Resource, ...], *, keep_volume
 def rebuilt(*, run: str, resources: Sequence[Resource], volume: CurrentVolume | None) -> FleetRecord:
     """Give a record in place of one that is missing or unreadable, of a run of which no instance lives.
 
-    What cannot be told from EC2 alone is left to a person: nothing of it is deleted, and nothing is mounted.
+    What EC2 alone does not show is left to a person: nothing of it is deleted, and nothing is mounted.
 
     Args:
         run: The run's id.

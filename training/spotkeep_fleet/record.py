@@ -1,7 +1,7 @@
 """The fleet record: what the instances of a run know of each other, and what they tell the functions.
 
 It is one item of the run table, `fleet#<run>` / `fleet`, beside the run's own items and with a version of its own.
-Whoever writes names the version that was read, so of two writers one is refused and reads again. The launcher opens it,
+Each writer names the version that it read, so of two writers one is refused and reads again. The launcher opens it,
 the agent on the instance that holds the lease moves it on, the tracker ends it. Instances write it, so nothing that is
 executed lies in it: that is in `instance_job`.
 
@@ -99,7 +99,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Retired:
-    """Something of the run that nobody needs any more, and that is to be deleted.
+    """Something of the run that is not needed any more, and that is to be deleted.
 
     Attributes:
         kind: `volume` or `snapshot`.
@@ -185,7 +185,7 @@ class FleetRecord:
         run: The run's id.
         version: Counts the writes.
         fence: The highest fencing token given out.
-        lease: Who works on the run; None when nobody does.
+        lease: Who works on the run; None when no instance does.
         volume: The current volume; None before there is one, and when it is lost.
         move: The volume in the making.
         operations: The number of the last operation begun.

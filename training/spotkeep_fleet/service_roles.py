@@ -1,6 +1,6 @@
 """Service-linked roles: what AWS's own services run with in an account. Without them the first use of each fails.
 
-The console makes them along the way, the API does not: whoever calls it needs a permission that none of our roles has.
+The console makes them along the way, the API does not: its caller needs a permission that none of our roles has.
 
 Sources: "EC2 Fleet prerequisites" and "Service-linked role for Spot Instance requests" (Amazon EC2 user guide);
 "Use service-linked roles for AWS Fault Injection Service" (AWS FIS user guide)

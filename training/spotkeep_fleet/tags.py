@@ -22,6 +22,6 @@ def volume_tags(*, deployment: str, run: str, operation: int) -> dict[str, str]:
 
 
 def operation_of(tags: dict[str, str]) -> int | None:
-    """Read which operation made something; None for what nobody of ours made."""
+    """Read which operation made something; None for what Spotkeep did not make."""
     text = tags.get(OPERATION_TAG, "")
     return int(text) if text.isascii() and text.isdigit() else None

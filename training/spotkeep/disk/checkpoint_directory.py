@@ -259,7 +259,7 @@ class CheckpointDirectory:
             self._found_good[step] = found
 
     def distrust(self, step: int) -> None:
-        """Take a checkpoint for damaged until it is verified anew: somebody else has found something wrong with it."""
+        """Take a checkpoint for damaged until it is verified anew: another reader has found something wrong with it."""
         self._found_good.pop(step, None)
 
     def prune(self, retention: Retention) -> list[int]:

@@ -15,7 +15,7 @@ What that notices, but for the chance of CRC-32 itself (one in 2^32):
 - blocks that changed places: they meet other columns.
 
 Elsewhere an error stays unnoticed when it leaves all 511 sums as they were: rows of 4088 bytes that changed places, or
-one that was made by somebody who wanted that. It is no signature.
+one that an attacker made on purpose. It is no signature.
 """
 
 from __future__ import annotations

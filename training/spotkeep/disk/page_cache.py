@@ -1,7 +1,7 @@
 """What the page cache has of a file, asked without reading any of it.
 
 A read that shall not wait (RWF_NOWAIT) would answer too, but Linux begins to read what such a read does not find: a
-fast disk then makes the answer yes, and whoever asks next finds what the first had made it read. `mincore` only looks.
+fast disk then makes the answer yes, and the next question finds what the first had made it read. `mincore` only looks.
 """
 
 from __future__ import annotations

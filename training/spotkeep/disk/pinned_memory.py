@@ -24,8 +24,9 @@ def lock_pages(memory: Any) -> Callable[[], None] | None:
     cudart = torch.cuda.cudart()
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     if int(cudart.cudaHostRegister(address, len(memory), _PORTABLE)) != 0:
-        # CUDA keeps an error for whoever asks for the last one (cudaGetLastError), and torch asks after each kernel
-        # that it launches: the training's next would fail for it. So it is asked here, with a kernel of our own.
+        # CUDA keeps an error for the next call that asks for the last one (cudaGetLastError), and torch asks after
+        # each kernel that it launches: the training's next would fail for it. So it is asked here, with a kernel of
+        # our own.
         with contextlib.suppress(RuntimeError):
             torch.ones(1, device="cuda")
         return None

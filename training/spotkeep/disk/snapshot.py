@@ -78,7 +78,7 @@ class Snapshot:
         return 0 if self._memory is None else len(self._memory)
 
     def arrange(self, blobs: Sequence[Blob]) -> list[FileImage]:
-        """Lay the files out, without their content. Whoever wrote the images of before has finished.
+        """Lay the files out, without their content. The writer of the images of before has finished.
 
         Raises:
             MemoryError: If there is not enough memory.
@@ -223,7 +223,7 @@ def new_memory(size: int) -> mmap.mmap:
     """Take memory from the system, aligned for direct I/O, in large pages where it has them.
 
     Large pages make a write of it eight times cheaper for the processor. Linux has them for private memory: what Python
-    maps if it is not told otherwise is shared with children, and comes in small ones.
+    maps by default is shared with children, and comes in small ones.
 
     Raises:
         OSError: If there is not enough.

@@ -4,7 +4,7 @@ SageMaker copies the checkpoint directory to S3 while the job trains, and mirror
 a marker `f.sagemaker-uploading` while it copies it and `f.sagemaker-uploaded` afterwards (users see them; AWS does not
 document them). So an old checkpoint may go only after newer ones have arrived; and because the markers are not
 promised, a checkpoint also counts as arrived when it has been lying there for a long while and there is no marker at
-all, at no other checkpoint either. Users report that the copying can stop without a word: then somebody must be told.
+all, at no other checkpoint either. Users report that the copying can stop without a word: then a person must be warned.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class LateUpload:
 
 
 class LateUploadAlarm:
-    """Says when the last uploaded checkpoint is older than it should be. Pure: it is told what time it is.
+    """Says when the last uploaded checkpoint is older than it should be. Pure: the time is an argument.
 
     An upload is late after fifteen minutes, or three times what the slowest one took so far if that is longer. It is
     said again whenever the delay has doubled.

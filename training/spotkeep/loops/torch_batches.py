@@ -146,7 +146,7 @@ class _IndexPasses:
 
     def __iter__(self) -> Iterator[Any]:
         if self.next_pass is None:
-            raise RuntimeError("the loader was asked for a pass that nobody began")
+            raise RuntimeError("the loader was asked for a pass that was not begun")
         this, self.next_pass = self.next_pass, None
         start = this.start
         if this.random is not None:

@@ -1,7 +1,7 @@
 """The compiled routine as Python calls it: copies bytes, and adds them up on the way.
 
 It comes as a shared library that lies beside this module, in a folder or in a zipapp, for each architecture that there
-is. What it adds up is told by docs/checkpoint-format.md.
+is. docs/checkpoint-format.md says what it adds up.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class CopyAndAdd:
         if routine is None:
             raise RuntimeError(f"spotkeep has no compiled routine for {sys.platform} on {platform.machine()}")
         self._routine = routine
-        # What is at the addresses stays for as long as somebody has it.
+        # What is at the addresses stays for as long as a caller has it.
         self._kept: list[memoryview] = []
         size, self._file = self._memory(file, _WRITABLE) if file else (0, None)
         found = [(offset, *self._memory(source, _READABLE)) for offset, source in runs]

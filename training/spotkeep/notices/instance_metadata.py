@@ -169,7 +169,7 @@ class InstanceMetadata:
         return token
 
     def _request(self, method: str, path: str, headers: Mapping[str, str]) -> tuple[int, _Answer]:
-        # Imported here because it takes as long as half of this library, and most trainings ask nobody.
+        # Imported here because it takes as long as half of this library, and most trainings never ask.
         import http.client
 
         # Not urllib: it would ask the proxy that the environment names.
@@ -218,15 +218,16 @@ def poll_metadata(
     pause_seconds: float = _POLL_SECONDS,
     longest_pause_seconds: float = _LONGEST_POLL_SECONDS,
 ) -> None:
-    """Ask until an action is announced or `stopping` is set; seldom where nobody answers.
+    """Ask until an action is announced or `stopping` is set; seldom where nothing answers.
 
     Args:
         metadata: Whom to ask.
         stopping: Ends this.
-        on_action: Told the action, once.
-        on_rebalance: Told that a rebalance is recommended, once; None to not ask.
+        on_action: Called once, with the action.
+        on_rebalance: Called once, when a rebalance is recommended; None to not ask.
         pause_seconds: Between two questions.
-        longest_pause_seconds: Between two questions where nobody answers. Who knows that this is an instance asks on.
+        longest_pause_seconds: Between two questions where nothing answers. A caller that knows that this is an
+            instance asks on.
     """
     pause, complained = pause_seconds, False
     while True:

@@ -72,7 +72,7 @@ class Notice:
 
 @dataclass(frozen=True)
 class _Seen:
-    """A notice, and until when it is acted on, by a clock that nobody sets."""
+    """A notice, and until when it is acted on, by a clock that cannot be set."""
 
     notice: Notice
     box_ends: float
@@ -134,7 +134,7 @@ class NoticeWatch:
             self._previous = signal.signal(signal.SIGTERM, self._on_signal)
             self._previous_wakeup = signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
             if self._previous_wakeup != -1:
-                # Somebody (an event loop) is woken by signals already, and more than one cannot be.
+                # Other code (an event loop) is woken by signals already, and more than one cannot be.
                 signal.set_wakeup_fd(self._previous_wakeup)
         elif self._file is None and self._metadata is None:
             _logger.warning(
@@ -155,7 +155,7 @@ class NoticeWatch:
             raise
 
     def stop(self) -> None:
-        """Give SIGTERM back, unless somebody else has taken it meanwhile, and end the threads."""
+        """Give SIGTERM back, unless other code has taken it meanwhile, and end the threads."""
         if self._thread is None or self._wakeup is None:
             return
         _watching.discard(self)
@@ -183,7 +183,7 @@ class NoticeWatch:
         return math.inf if self._seen is None else max(self._seen.box_ends - time.monotonic(), 0.0)
 
     def take(self, notice: Notice) -> None:
-        """Take a notice that came to somebody else."""
+        """Take a notice that came to another process."""
         self._take(notice)
         self._wake(_LOOK)
 
@@ -199,7 +199,8 @@ class NoticeWatch:
         return advised
 
     def _take(self, notice: Notice) -> None:
-        # No lock: a signal's handler interrupts whoever holds it. At worst one of two notices of the same moment wins.
+        # No lock: a signal's handler interrupts the thread that holds it. At worst one of two notices of the same
+        # moment wins.
         seen = self._seen
         if seen is None or notice.deadline < seen.notice.deadline:
             ends = time.monotonic() + max(notice.seconds_left - _LEAVE_SECONDS, _GRACE_SECONDS)
@@ -207,7 +208,7 @@ class NoticeWatch:
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
         if self._installed is None:
-            # Stopped while somebody who came later had the signal, and given it back by them since.
+            # Stopped while a later handler had the signal, which has given it back since.
             signal.signal(signum, self._previous if self._previous is not None else signal.SIG_DFL)
             signal.raise_signal(signum)
             return
@@ -235,12 +236,12 @@ class NoticeWatch:
                 self._advice_seen = self._save_advised = True
 
     def _watch(self, awaited: socket.socket) -> None:
-        told: _Seen | None = None
-        time_up_told = False
+        reported: _Seen | None = None
+        time_up_reported = False
         with awaited, selectors.DefaultSelector() as selector:
             selector.register(awaited, selectors.EVENT_READ)
             while True:
-                selector.select(_LOOK_SECONDS if time_up_told else min(_LOOK_SECONDS, self.seconds_left))
+                selector.select(_LOOK_SECONDS if time_up_reported else min(_LOOK_SECONDS, self.seconds_left))
                 with contextlib.suppress(BlockingIOError):
                     # Python writes the number of each signal there, at once, whatever the main thread is doing.
                     if signal.SIGTERM in awaited.recv(4096):
@@ -249,11 +250,11 @@ class NoticeWatch:
                     return
                 self._look_at_file()
                 self._look_at_advice()
-                if self._seen is not told:
-                    told = self._seen
+                if self._seen is not reported:
+                    reported = self._seen
                     self._tell()
-                if told is not None and not time_up_told and self.seconds_left <= 0:
-                    time_up_told = True
+                if reported is not None and not time_up_reported and self.seconds_left <= 0:
+                    time_up_reported = True
                     self._tell()
 
     def _tell(self) -> None:
@@ -287,7 +288,7 @@ class NoticeWatch:
             try:
                 write_notice(self._file, notice)
             except OSError as error:
-                _logger.warning("other processes of the job are not told of the notice: %s", error)
+                _logger.warning("other processes of the job do not hear of the notice: %s", error)
         self._wake(_LOOK)
 
     def _wake(self, byte: bytes) -> None:

@@ -2,9 +2,9 @@
 
 Two process groups of gloo's, apart from the training's own: one for the thread that trains, one for the thread that
 writes. What the writer waits for can so neither mix with nor wait behind the training's collectives (NCCL's run in the
-order of the GPU's stream). A rank that is killed is noticed at once, because its connections close, and whoever notices
-closes its own: nobody waits for the dead. Files would not do as the channel: each host of a SageMaker job has its own
-disk. Messages are JSON.
+order of the GPU's stream). A rank that is killed is noticed at once, because its connections close, and the rank that
+notices closes its own: no rank waits for a dead one. Files would not do as the channel: each host of a SageMaker job
+has its own disk. Messages are JSON.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Ranks(Protocol):
         """How many there are."""
 
     def exchange(self, message: Json) -> list[Json]:
-        """Tell all, and give what each one told, in the order of the ranks.
+        """Send an answer to all ranks, and give the answers of all, in the order of the ranks.
 
         Raises:
             RankLostError: If one of them is gone.
@@ -53,7 +53,7 @@ class Ranks(Protocol):
 
 
 class OneRank:
-    """A training of one process, which has nobody to talk to."""
+    """A training of one process, which has no other rank to talk to."""
 
     rank = 0
     world_size = 1
@@ -68,7 +68,7 @@ class OneRank:
 
 
 class TorchRanks:
-    """The ranks of `torch.distributed`, over a process group of gloo's that nobody else uses.
+    """The ranks of `torch.distributed`, over a process group of gloo's that nothing else uses.
 
     Args:
         torch: The library.
@@ -88,7 +88,7 @@ class TorchRanks:
         sizes = [int(size) for size in self._gather(self._numbers([len(raw)]))]
         room = self._torch.zeros(max(sizes), dtype=self._torch.uint8, device="cpu")
         torch_bytes(room)[: len(raw)] = raw
-        return [json.loads(bytes(torch_bytes(told)[:size])) for told, size in zip(self._gather(room), sizes)]
+        return [json.loads(bytes(torch_bytes(answer)[:size])) for answer, size in zip(self._gather(room), sizes)]
 
     def largest(self, numbers: Sequence[int]) -> list[int]:
         """See `Ranks.largest`."""
@@ -181,10 +181,10 @@ def together(ranks: Ranks, act: Callable[[], Json]) -> list[Json]:
         raise
     except BaseException as error:  # noqa: BLE001 - it is raised again below, when the others know
         problem = error
-    told = ranks.exchange([answer, None if problem is None else _description(problem)])
-    troubles = [(rank, trouble) for rank, (_, trouble) in enumerate(told) if trouble is not None]
+    answers = ranks.exchange([answer, None if problem is None else _description(problem)])
+    troubles = [(rank, trouble) for rank, (_, trouble) in enumerate(answers) if trouble is not None]
     if not troubles:
-        return [answer for answer, _ in told]
+        return [answer for answer, _ in answers]
     # Damage has a remedy, an older checkpoint, so it counts only when nothing else is wrong.
     serious = [(rank, trouble) for rank, trouble in troubles if trouble["kind"] != "damage"]
     rank, trouble = (serious or troubles)[0]

@@ -2,8 +2,8 @@
 
 What the ranks have in common is written once, by rank 0: in data-parallel training that is the state by definition
 (buffers such as a batch norm's differ between the ranks, and the next step takes rank 0's). What belongs to a rank is
-written by that rank. All files stand in one row, first those of the common state, then those of each rank, so whoever
-knows how many files the others have knows the names of its own.
+written by that rank. All files stand in one row, first those of the common state, then those of each rank, so a reader
+that knows how many files the others have knows the names of its own.
 """
 
 from __future__ import annotations

@@ -167,15 +167,15 @@ class SharedDirectory(CheckpointDirectory):
                 "random_states": dict(document.random_states),
             }
 
-        told = together(self._ranks, prepare)
-        self._warn_of_differences([one["random_states"] for one in told])
+        answers = together(self._ranks, prepare)
+        self._warn_of_differences([one["random_states"] for one in answers])
         with self._lock:
-            self._pruned = self._pruned[len(told[0]["pruned"]) :]
-            self._waiting_elsewhere = {other for one in told for other in one["waiting"]}
+            self._pruned = self._pruned[len(answers[0]["pruned"]) :]
+            self._waiting_elsewhere = {other for one in answers for other in one["waiting"]}
         if first_here:
-            for old in told[0]["pruned"]:
+            for old in answers[0]["pruned"]:
                 self._abandon(old)
-        return first_files([one["files"] for one in told])[self._ranks.rank]
+        return first_files([one["files"] for one in answers])[self._ranks.rank]
 
     def _warn_of_differences(self, digests: Sequence[Mapping[str, str]]) -> None:
         """Say, once, that a random generator is not what all ranks have in common."""
@@ -215,7 +215,7 @@ class SharedDirectory(CheckpointDirectory):
         self,
         step: int,
         document: ShareDocument,
-        told: Sequence[Json],
+        answers: Sequence[Json],
         *,
         epochs_completed: int | None,
         metrics: Mapping[str, float],
@@ -225,8 +225,8 @@ class SharedDirectory(CheckpointDirectory):
         def commit() -> Json:
             if self._ranks.rank != 0:
                 return None
-            firsts = first_files([len(one["files"]) for one in told])
-            shares = [WrittenShare.from_message(one, first=first) for one, first in zip(told, firsts)]
+            firsts = first_files([len(one["files"]) for one in answers])
+            shares = [WrittenShare.from_message(one, first=first) for one, first in zip(answers, firsts)]
             files, ranks = merged(shares)
             size = self._trying(
                 step,

@@ -56,7 +56,7 @@ class BackgroundUpload:
         remote: Where to.
         retention: What stays there; None while it is not known, and nothing is removed.
         pace: How fast.
-        on_outcome: Told how each upload ended, in the uploading thread.
+        on_outcome: Called with how each upload ended, in the uploading thread.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class BackgroundUpload:
                     self._waiting = step
                 self._changed.notify_all()
                 if failed:
-                    # Whoever wants it sooner (a newer checkpoint, a notice) changes something.
+                    # What needs it sooner (a newer checkpoint, a notice) changes something.
                     self._changed.wait(pause)
                     pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
                 else:
@@ -209,7 +209,7 @@ class BackgroundUpload:
             self._remote.send(upload, pace=self._pace)
         except TransferCancelledError:
             return None
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the training goes on
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is reported, and the training goes on
             problem = error
         finally:
             upload.close()

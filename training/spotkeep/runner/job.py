@@ -31,8 +31,8 @@ def run_job(command: Sequence[str], *, pass_hyperparameters: bool = True) -> int
 
     After an interruption notice the code is 75 unless the command finished or failed of its own accord. If the notice
     came by SIGTERM, this function returns only when it is over: how a platform reads a container that ends meanwhile is
-    not known. Not so where whoever started this job names a notice file of its own: it knows what comes next, and waits
-    for this job to be gone.
+    not known. Not so where the agent that started this job names a notice file of its own: it knows what comes next,
+    and waits for this job to be gone.
     """
     layout = JobLayout.from_environment(os.environ)
     os.environ.setdefault("SPOTKEEP_EVENTS", "stdout")

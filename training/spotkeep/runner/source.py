@@ -1,6 +1,6 @@
 """The training source: an archive in the channel `source`, or a commit of a git repository.
 
-Both are pinned by the launcher: what is unpacked is what was launched, whoever has written to S3 or to a branch since.
+Both are pinned by the launcher: what is unpacked is what was launched, whatever was written to S3 or to a branch since.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def require_sha256(archive: IO[bytes], expected: str | None, *, name: str) -> No
 
     Args:
         archive: Its bytes, from anywhere; read from the beginning to the end.
-        expected: Its SHA-256, hexadecimal; None of a job that no launcher made, whose source nobody has pinned.
+        expected: Its SHA-256, hexadecimal; None of a job that no launcher made, whose source is not pinned.
         name: Of the archive.
 
     Raises:

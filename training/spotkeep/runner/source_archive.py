@@ -36,7 +36,7 @@ _MAX_DEPTH = 64
 _MAX_HEADER_BYTES = 2**20
 _MAX_HEADERS_OF_A_MEMBER = 8
 _MAX_GLOBAL_HEADER_BYTES = 4096
-_MAX_PROBLEMS_TOLD = 5
+_MAX_PROBLEMS_SHOWN = 5
 _COPY_BYTES = 2**20
 _GZIP_MAGIC = b"\x1f\x8b"
 _UNREADABLE = (
@@ -206,11 +206,11 @@ def _stays_inside(name: str, linked: str, links: dict[str, str]) -> bool:
 
 def _refuse(problems: list[str]) -> None:
     if problems:
-        told = problems[:_MAX_PROBLEMS_TOLD]
-        if len(problems) > len(told):
-            told.append(f"and {len(problems) - len(told)} more")
+        shown = problems[:_MAX_PROBLEMS_SHOWN]
+        if len(problems) > len(shown):
+            shown.append(f"and {len(problems) - len(shown)} more")
         raise SourceError(
-            "the source archive is refused, nothing was unpacked:\n" + "\n".join(f"  - {problem}" for problem in told)
+            "the source archive is refused, nothing was unpacked:\n" + "\n".join(f"  - {problem}" for problem in shown)
         )
 
 
@@ -335,7 +335,7 @@ def _require_end(archive: _BoundedTar) -> None:
 
 
 def _content(archive: _BoundedTar, member: Member) -> AbstractContextManager[IO[bytes]]:
-    """Give the archive's own file, at the member's content; whoever opened the archive closes it."""
+    """Give the archive's own file, at the member's content; the caller that opened the archive closes it."""
     file: Any = archive.fileobj
     file.seek(member.found_at)
     return nullcontext(file)

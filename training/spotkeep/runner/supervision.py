@@ -1,6 +1,6 @@
 """Starts the command, passes signals on, and waits: what PID 1 of a container has to do.
 
-The command shares this process's group, so whoever ends the group ends all of it. A signal goes to the command alone:
+The command shares this process's group, so a signal to the group ends all of it. A signal goes to the command alone:
 its workers (a data loader's, for example) are its own business. Only when the command has gone after a notice and left
 others behind, as a shell does, these get SIGTERM too.
 """
@@ -124,7 +124,7 @@ class Supervisor:
             self._pending.append(signum)
         elif not (signum == signal.SIGINT and os.isatty(0)):
             # A terminal's Ctrl-C has already reached the whole group.
-            # Popen.send_signal would wait for a command that has just ended, and nobody would get its exit code.
+            # Popen.send_signal would wait for a command that has just ended, and its exit code would be lost.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._child.pid, signum)
 
@@ -138,7 +138,7 @@ class Supervisor:
                 return code if code >= 0 else 128 - code
 
     def _end_the_rest(self) -> None:
-        # Without a group of our own, the signal would reach whoever started us.
+        # Without a group of our own, the signal would reach the process that started us.
         self._ending_the_rest = True
         if os.getpid() == os.getpgrp():
             os.killpg(os.getpgrp(), signal.SIGTERM)
@@ -207,7 +207,7 @@ def _write_all(descriptor: int, raw: bytes) -> None:
         while len(view):
             view = view[os.write(descriptor, view) :]
     except OSError:
-        # Nobody listens any more; the command must still be able to write.
+        # No reader is left; the command must still be able to write.
         return
 
 

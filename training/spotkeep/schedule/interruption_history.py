@@ -90,7 +90,7 @@ class InterruptionHistory:
             self._storage.write(draft, history_bytes(lives))
             self._storage.rename(draft, self._directory / HISTORY_NAME)
         except OSError as error:
-            # An expectation is not worth ending a training for, and a full disk is told by the saves.
+            # An expectation is not worth ending a training for, and the saves report a full disk.
             _logger.debug("the history of interruptions could not be written: %s", error)
 
 

@@ -1,4 +1,4 @@
-"""When to save: by steps, by seconds, or as often as pays. Pure: it is told what time it is.
+"""When to save: by steps, by seconds, or as often as pays. Pure: the time is an argument.
 
 Saving too often costs time, saving too seldom loses work. With C the extra training time of one checkpoint and M the
 mean time between interruptions, the loss is least at an interval of sqrt(2 C M) (Young 1974, Daly 2006). An
@@ -151,8 +151,8 @@ class SaveSchedule:
             while one is running, none is due.
         auto: Choose the seconds.
         outlook: For `auto`.
-        announce: Told the first interval that `auto` chose from measurements, and each one that differs notably (by
-            half) from the last one told.
+        announce: Called with the first interval that `auto` chose from measurements, and each one that differs notably
+            (by half) from the last one announced.
     """
 
     def __init__(

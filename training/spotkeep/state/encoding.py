@@ -94,8 +94,8 @@ def decode_state(
     Args:
         document: What `encode_state` made, or anything else that was found in its place.
         read: Gives the bytes for (file index, offset, size); may raise.
-        fill: Told (file index, offset, memory) for each array and tensor, to fill the memory now or later. Default: it
-            is filled at once with what `read` gives.
+        fill: Called with (file index, offset, memory) for each array and tensor, to fill the memory now or later.
+            Default: it is filled at once with what `read` gives.
         live: The objects of a script. Where an array or tensor of theirs has the form of the saved one, that one is
             filled and given back, instead of a new one.
 

@@ -1,6 +1,6 @@
 """A process that has dropped to the user that trains, and does there what root asks of it.
 
-It is started as root, gives up root for good, and lets nobody look into it: the user may end or stop it, and gains
+It is started as root, gives up root for good, and no process may look into it: the user may end or stop it, and gains
 nothing by that. What it answers is believed no more than what the user itself says: root takes regular files of the
 right file system, and waits for a bounded time.
 """

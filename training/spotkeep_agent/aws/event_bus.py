@@ -21,7 +21,7 @@ class EventBus:
 
     Args:
         calls: To EventBridge.
-        bus: Its name; None to tell nobody.
+        bus: Its name; None to send nothing.
         about: Fields of every event: run, attempt, instance_id, zone, instance_type.
     """
 
@@ -31,7 +31,7 @@ class EventBus:
         self._about = about
 
     def put(self, event: str, **fields: Any) -> None:
-        """Send one event. That it cannot be sent is told in the log: the record has it all, and the sweep reads it."""
+        """Send one event. A failure to send goes into the log: the record has it all, and the sweep reads it."""
         if self._bus is None:
             return
         entry = {
@@ -43,4 +43,4 @@ class EventBus:
         try:
             self._calls.json("events", "AWSEvents.PutEvents", {"Entries": [entry]}, version="1.1")
         except AgentError as error:
-            _logger.warning("EventBridge was not told of %s: %s", event, error)
+            _logger.warning("EventBridge did not get %s: %s", event, error)

@@ -15,7 +15,7 @@ _TARGET = "DynamoDB_20120810"
 
 
 class RecordChangedError(Exception):
-    """Somebody else wrote the record since it was read."""
+    """Another writer changed the record since it was read."""
 
 
 class FleetRecords:

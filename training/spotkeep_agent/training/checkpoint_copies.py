@@ -42,7 +42,7 @@ class CheckpointCopies:
         fetching: To S3, for what is fetched before the training starts.
         cancelled: Set it to break that off.
         break_off: Lets the calls to S3 fail that are under way, and all others.
-        on_uploaded: Told the step of each checkpoint that has arrived.
+        on_uploaded: Called with the step of each checkpoint that has arrived.
         scan_seconds: Between two scans for files of the script's own.
 
     """

@@ -95,8 +95,8 @@ class TrainingProcess:
         environment: All of it.
         directory: Where.
         user: As whom.
-        on_line: Told each line of its output, in a thread of its own.
-        on_event: Told each job event among them.
+        on_line: Called with each line of its output, in a thread of its own.
+        on_event: Called with each job event among them.
     """
 
     def __init__(

@@ -165,7 +165,7 @@ class GiveUp:
 
     Attributes:
         why: For people.
-        failed: Whether something is wrong that somebody should look at.
+        failed: Whether something is wrong that a person should look at.
     """
 
     why: str
@@ -190,7 +190,7 @@ class Leave:
 
     Attributes:
         why: For people.
-        failed: Whether something is wrong that somebody should look at.
+        failed: Whether something is wrong that a person should look at.
     """
 
     why: str

@@ -175,7 +175,7 @@ def _run(command: Sequence[str], *, allowed: Sequence[int] | range = (0,)) -> su
     program = shutil.which(command[0], path=path)
     if program is None:
         raise VolumeError(f"{command[0]} is not on this machine; use an image that has it")
-    # Nobody answers a question here.
+    # No person answers a question here.
     done = subprocess.run(
         [program, *command[1:]],
         capture_output=True,

@@ -55,7 +55,7 @@ class DeviceLinks:
         self._appears_seconds = appears_seconds
 
     def attached(self) -> dict[str, str]:
-        """Give where each volume's link leads: a device, or a directory where nobody is root."""
+        """Give where each volume's link leads: a device, or a directory where no process is root."""
         if not self._folder.is_dir():
             return {}
         return {

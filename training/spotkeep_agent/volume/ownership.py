@@ -24,7 +24,8 @@ _SHARED_MODE = 0o1775
 def divide_volume(base: Path, *, uid: int, gid: int) -> None:
     """Give a volume to the user that trains, and keep a folder of it. Run as root; without, there is one user only.
 
-    What is the user's already is not looked at again. No link is followed, whoever exchanges what for one meanwhile.
+    What is the user's already is not looked at again. No link is followed, not even one that takes the place of a file
+    meanwhile.
 
     Args:
         base: Where the volume is mounted.

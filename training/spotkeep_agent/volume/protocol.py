@@ -1,15 +1,15 @@
 """The volume protocol: what to do next, from what is recorded, what EC2 shows, and what this machine has. Pure.
 
-`decide` gives one action; somebody carries it out; `absorb` takes what came of it. Nothing else moves the protocol on,
-so a crash between any two of these is a crash in a state that the record shows, and whoever comes next decides from
+`decide` gives one action; the executor carries it out; `absorb` takes what came of it. Nothing else moves the protocol
+on, so a crash between any two of these is a crash in a state that the record shows, and the next instance decides from
 there.
 
 Three rules carry the promises:
 
 1. What is about to be made is recorded before it is made (its operation), and again with its id afterwards.
-2. An instance trains on a volume only after it attached it *and then* renewed its lease; and nobody takes a volume, or
-   a snapshot of it, while it is attached to an instance that is not gone. EBS attaches a volume to one instance at a
-   time, so the attachment is the lock that EC2 itself enforces; the lease decides who may try (I1).
+2. An instance trains on a volume only after it attached it *and then* renewed its lease; and no instance takes a
+   volume, or a snapshot of it, while it is attached to an instance that is not gone. EBS attaches a volume to one
+   instance at a time, so the attachment is the lock that EC2 itself enforces; the lease decides who may try (I1).
 3. A volume is given up only by the write that makes its verified successor current (I5).
 
 docs/volume-protocol.md has the states, and what a crash leaves in each.
@@ -86,7 +86,7 @@ class Leaving:
 
     Attributes:
         why: For people.
-        failed: Whether something is wrong that somebody should look at.
+        failed: Whether something is wrong that a person should look at.
     """
 
     why: str
@@ -168,7 +168,7 @@ class Situation:
         return next((found for found in self.snapshots or () if found.id == id_), None)
 
     def is_gone(self, instance: str) -> bool | None:
-        """Say whether an instance is gone; None when nobody looked."""
+        """Say whether an instance is gone; None when it was not asked."""
         for id_, state in self.instances:
             if id_ == instance:
                 return state is None or state in GONE_STATES
@@ -179,7 +179,7 @@ class Situation:
         return self.waited_s if self.waiting == reason else 0.0
 
     def filesystem(self, volume: str) -> str | None:
-        """Give the type of a volume's file system, empty for none; None when nobody looked."""
+        """Give the type of a volume's file system, empty for none; None when it was not asked."""
         return next((found for id_, found in self.filesystems if id_ == volume), None)
 
 
@@ -261,7 +261,7 @@ def _take_lease(s: Situation, record: FleetRecord, here: Here, now: float) -> Ac
 
 def _write(s: Situation, record: FleetRecord, why: str, now: float) -> Action:
     """Write under the lease, and renew it by the way."""
-    assert s.fence is not None  # noqa: S101 - nobody writes without a lease
+    assert s.fence is not None  # noqa: S101 - no instance writes without a lease
     known_gib = {found.id: found.full_bytes / 2**30 for found in s.snapshots or () if found.full_bytes is not None}
     counted = with_snapshots_counted(record, volume_gb=_wanted_gb(s), known_gib=known_gib, now=now)
     return WriteRecord(replace(counted, lease=Lease(s.instance, s.fence, now + LEASE_SECONDS)), why)
@@ -300,7 +300,7 @@ def _leave(s: Situation, leaving: Leaving) -> Action:
 
 
 def _set_back(record: FleetRecord, why: str) -> FleetRecord:
-    """Record that an instance could not train. A fleet replaces its instances for ever: somebody has to count."""
+    """Record that an instance could not train. A fleet replaces its instances for ever: so the record counts."""
     setbacks, training = record.setbacks + 1, record.training
     if setbacks >= MOST_SETBACKS and not training.over:
         failure = f"{setbacks} instances, one after the other, could not train; the last one: {why}"
@@ -348,7 +348,7 @@ def _replace_volume(s: Situation, record: FleetRecord, volume: CurrentVolume, ho
 
 
 def _quiet(s: Situation, fact: Volume) -> Action | None:
-    """Make sure that nobody writes to a volume; None when nobody does."""
+    """Make sure that no instance writes to a volume; None when none does."""
     elsewhere = tuple(found.instance for found in fact.attachments)
     gone = [s.is_gone(instance) for instance in elsewhere]
     if None in gone:
@@ -510,7 +510,7 @@ def _unusable(s: Situation, record: FleetRecord, fact: Volume, problem: str, now
 
 
 def _retire(s: Situation, record: FleetRecord, now: float) -> Action:
-    """Delete what the record says nobody needs, while the training runs."""
+    """Delete what the record says is not needed, while the training runs."""
     if not record.retired:
         return Idle()
     if s.volumes is None:
@@ -530,7 +530,7 @@ def _retire(s: Situation, record: FleetRecord, now: float) -> Action:
 
 
 def _let_go(s: Situation, fact: Volume | None, id_: str) -> Action | None:
-    """Detach and delete a retired volume; None when that is somebody else's business for now."""
+    """Detach and delete a retired volume; None when another instance does that for now."""
     if fact is None or not fact.attachments:
         return DeleteVolume(id_)
     attachment = fact.attachments[0]
@@ -759,7 +759,7 @@ def _after_refusal(s: Situation, action: Action, refused: Refused) -> Situation:
     if isinstance(action, WriteRecord) and refused.code == "Conflict":
         return replace(s, record=None)
     if isinstance(action, (ReadJob, ReadRecord)) and refused.code == "Record":
-        # Only what no agent wrote is unreadable, and it will be for whoever comes next: nothing here may guess.
+        # Only what no agent wrote is unreadable, and it will be for the next instance: nothing here may guess.
         return leave(replace(s, record=None, forgotten=True, trouble=""), why=refused.message, failed=True)
     if isinstance(action, Check):
         return replace(s, damaged=(action.volume, refused.message))

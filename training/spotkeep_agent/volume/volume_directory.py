@@ -1,4 +1,4 @@
-"""Volumes as directories, for machines where nobody is root: the same protocol, without devices and mounts.
+"""Volumes as directories, for machines where no process is root: the same protocol, without devices and mounts.
 
 A host links an attached volume's directory where a device would be linked, under the same name. Mounting is a link from
 the mount point to it; the mark of a file system is a file in it.

@@ -16,7 +16,7 @@ from .facts import Done, Refused, Result, Unavailable
 from .machine import VolumeMachine
 
 
-class Carrier:
+class Executor:
     """What actions act on.
 
     Args:
@@ -49,7 +49,7 @@ class Carrier:
         try:
             return Done(self._perform(action, spec))
         except RecordChangedError:
-            return Refused("Conflict", "somebody else wrote the record")
+            return Refused("Conflict", "another writer changed the record")
         except DamagedFilesystemError as error:
             return Refused("Damaged", str(error))
         except VolumeError as error:

@@ -12,9 +12,9 @@ from spotkeep_agent.aws.calls import AwsCalls
 from spotkeep_agent.aws.fleet_records import FleetRecords
 from spotkeep_agent.aws.volumes import Volumes
 from spotkeep_agent.volume import actions as do
-from spotkeep_agent.volume.carrier import Carrier
-from spotkeep_agent.volume.custody import Custody
+from spotkeep_agent.volume.controller import VolumeController
 from spotkeep_agent.volume.device_links import DeviceLinks
+from spotkeep_agent.volume.executor import Executor
 from spotkeep_agent.volume.protocol import FORCE_SECONDS, LONGEST_WAIT_SECONDS, Leaving
 from spotkeep_agent.volume.volume_directory import DirectoryMachine
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
@@ -43,10 +43,10 @@ class Hands:
             "AWS_SECRET_ACCESS_KEY": CREDENTIALS_OF_THE_RUN["SecretAccessKey"],
         }
         calls = AwsCalls(region="us-east-1", environment=environment, sleep=lambda seconds: None)
-        self.custody = Custody(
+        self.controller = VolumeController(
             instance=id_,
             zone=zone,
-            carrier=Carrier(
+            executor=Executor(
                 records=FleetRecords(calls, table="runs", run=RUN),
                 volumes=Volumes(calls, deployment=DEPLOYMENT, run=RUN, instance=id_),
                 machine=DirectoryMachine(mount_point=root / "ml", devices=DeviceLinks(root / "dev/disk/by-id")),
@@ -58,14 +58,14 @@ class Hands:
 
     def bring(self) -> Leaving | None:
         """Bring the volume here, or leave."""
-        leaving = self.custody.bring(should_leave=lambda: None)
+        leaving = self.controller.bring(should_leave=lambda: None)
         return None if leaving is None else self.leave(leaving.why, failed=leaving.failed)
 
     def leave(self, why: str = "notice", *, failed: bool = False) -> Leaving:
-        return self.custody.leave(why=why, failed=failed, seconds_left=lambda: 1.0)
+        return self.controller.leave(why=why, failed=failed, seconds_left=lambda: 1.0)
 
     def tend(self) -> None:
-        while self.custody.tend():
+        while self.controller.tend():
             pass
 
     def of(self, kind: type[do.Action]) -> list[do.Action]:

@@ -11,23 +11,24 @@ from spotkeep_fleet.instance_job import InstanceJob
 from spotkeep_fleet.record import LEASE_SECONDS, FleetRecord, Lease
 
 from . import actions as do
-from .carrier import Carrier
+from .executor import Executor
 from .facts import Done, Refused, Unavailable
 from .protocol import Leaving, Situation, absorb, decide, leave
 
 
 class LeaseLostError(Exception):
-    """The lease is somebody else's by now, or the run has ended: nothing of the run may be changed any more."""
+    """The lease is another instance's by now, or the run has ended: nothing of the run may be changed any more."""
 
 
-class Custody:
+class VolumeController:
     """This instance's part in the protocol. `write` may be called from other threads.
 
     Args:
         instance: This instance's id.
         zone: Where it is.
-        carrier: Carries out actions.
-        tell: Told of each action before it is carried out, and of what came of it where that was not what was hoped.
+        executor: Carries out actions.
+        tell: Called with each action before it is carried out, and of what came of it where that was not what was
+            hoped.
         pause: Waits so many seconds, or less when something needs attention.
         clock: Seconds since the epoch.
 
@@ -40,13 +41,13 @@ class Custody:
         *,
         instance: str,
         zone: str,
-        carrier: Carrier,
+        executor: Executor,
         tell: Callable[[do.Action, str], None],
         pause: Callable[[float], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.situation = Situation(instance=instance, zone=zone)
-        self._carrier = carrier
+        self._executor = executor
         self._tell = tell
         self._pause = pause
         self._clock = clock
@@ -72,7 +73,7 @@ class Custody:
                 self._tell(action, "")
             else:
                 job = self.situation.job
-                result = self._carrier.perform(action, None if job is None else job.volume)
+                result = self._executor.perform(action, None if job is None else job.volume)
                 self._tell(action, "" if isinstance(result, Done) else result.message or "refused")
                 self.situation = absorb(self.situation, action, result)
         if isinstance(action, do.Wait):
@@ -112,10 +113,10 @@ class Custody:
         """Change the record under the lease, and renew the lease.
 
         Args:
-            change: Gives the changed record; called again when somebody else wrote meanwhile.
+            change: Gives the changed record; called again when another writer changed it meanwhile.
 
         Raises:
-            LeaseLostError: If the lease is not ours any more, or nobody can tell because the record is unreadable.
+            LeaseLostError: If the lease is not ours any more, or that is not known because the record is unreadable.
             ConnectionError: If the record cannot be reached now.
         """
         with self._lock:
@@ -128,7 +129,7 @@ class Custody:
                 fence = self.situation.fence
                 lease = Lease(self.situation.instance, fence, self._clock() + LEASE_SECONDS)
                 action = do.WriteRecord(replace(change(record), lease=lease), "report")
-                result = self._carrier.perform(action, None)
+                result = self._executor.perform(action, None)
                 self.situation = absorb(self.situation, action, result)
                 if isinstance(result, Unavailable):
                     self.situation = replace(self.situation, trouble="")
@@ -143,7 +144,7 @@ class Custody:
 
         Args:
             why: For people.
-            failed: Whether somebody should look at it.
+            failed: Whether a person should look at it.
             seconds_left: Until this machine may be gone; asked again and again.
         """
         with self._lock:
@@ -156,7 +157,7 @@ class Custody:
 
     def _read(self) -> FleetRecord:
         action = do.ReadRecord()
-        result = self._carrier.perform(action, None)
+        result = self._executor.perform(action, None)
         if isinstance(result, Refused) and result.code == "Record":
             self.situation = absorb(self.situation, action, result)
             raise LeaseLostError(result.message)
