@@ -1,0 +1,20 @@
+"""The picture of the functions' library in docs/architecture.md is what the sources say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from .structure import drawing, without_shortcuts
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_picture_in_the_docs_is_drawn_from_the_sources() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    pictures = re.findall(r"```mermaid\n(flowchart TD\n.*?)\n?```", page, flags=re.DOTALL)
+    assert drawing(ROOT / "lambda" / "spotkeep_jobs") in pictures
+
+
+def test_an_arrow_that_a_longer_way_replaces_is_left_out() -> None:
+    assert without_shortcuts({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == {"a": {"b"}, "b": {"c"}, "c": set()}
