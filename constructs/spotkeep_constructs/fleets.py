@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from aws_cdk import Aws, Stack
+from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from spotkeep_constructs.statements import allow
+from spotkeep_constructs.statements import allow, allow_regional
 from spotkeep_fleet.service_roles import DRILL_SERVICE_ROLES, FLEET_SERVICE_ROLES
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, OPERATION_TAG, RUN_TAG
 
@@ -117,14 +117,14 @@ class Fleets(Construct):
             resources=[instance_role.role_arn],
             conditions={"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}},
         )
-        self._allow_look_ups(
+        allow_regional(
             grantee,
-            "DescribeImages",
-            "DescribeInstanceTypes",
-            "DescribeLaunchTemplateVersions",
-            "DescribeRouteTables",
-            "DescribeSubnets",
-            "DescribeVpcEndpoints",
+            "ec2:DescribeImages",
+            "ec2:DescribeInstanceTypes",
+            "ec2:DescribeLaunchTemplateVersions",
+            "ec2:DescribeRouteTables",
+            "ec2:DescribeSubnets",
+            "ec2:DescribeVpcEndpoints",
         )
         self.grant_follow(grantee)
 
@@ -134,16 +134,16 @@ class Fleets(Construct):
         Args:
             grantee: The role of a function that follows runs.
         """
-        self._allow_look_ups(
+        allow_regional(
             grantee,
-            "DescribeFleetHistory",
-            "DescribeFleetInstances",
-            "DescribeFleets",
-            "DescribeInstances",
-            "DescribeSnapshots",
-            "DescribeSpotPriceHistory",
-            "DescribeTags",
-            "DescribeVolumes",
+            "ec2:DescribeFleetHistory",
+            "ec2:DescribeFleetInstances",
+            "ec2:DescribeFleets",
+            "ec2:DescribeInstances",
+            "ec2:DescribeSnapshots",
+            "ec2:DescribeSpotPriceHistory",
+            "ec2:DescribeTags",
+            "ec2:DescribeVolumes",
         )
         self._allow(grantee, "DeleteFleets", [self._arn("fleet")], self._of_the_deployment("aws:ResourceTag"))
         for action in ("TerminateInstances", "GetConsoleOutput"):
@@ -217,7 +217,7 @@ class Fleets(Construct):
             [self._arn("instance")],
             {**of_a_run, "ForAllValues:StringEquals": {"aws:TagKeys": [DRILL_TAG]}},
         )
-        self._allow_look_ups(grantee, "DescribeInstances")
+        allow_regional(grantee, "ec2:DescribeInstances")
 
     def _allow(
         self,
@@ -227,15 +227,6 @@ class Fleets(Construct):
         conditions: Mapping[str, Mapping[str, object]] | None = None,
     ) -> None:
         allow(grantee, actions=[f"ec2:{action}"], resources=resources, conditions=conditions, wildcard=_MADE_LATER)
-
-    def _allow_look_ups(self, grantee: iam.IGrantable, *actions: str) -> None:
-        allow(
-            grantee,
-            actions=[f"ec2:{action}" for action in actions],
-            resources=["*"],
-            conditions={"StringEquals": {"aws:RequestedRegion": Aws.REGION}},
-            wildcard="EC2's look-ups know no resources; the region is the narrowest bound they take.",
-        )
 
     def _of_the_deployment(self, key: str) -> dict[str, dict[str, object]]:
         return {"StringEquals": {f"{key}/{DEPLOYMENT_TAG}": self._deployment}}

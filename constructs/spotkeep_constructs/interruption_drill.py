@@ -14,7 +14,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from spotkeep_constructs.fleets import DRILL_TAG, DRILL_VALUE
-from spotkeep_constructs.statements import allow
+from spotkeep_constructs.statements import allow, allow_regional
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
 
 NOTICE = "PT2M"
@@ -80,13 +80,7 @@ class InterruptionDrill(Construct):
             },
             wildcard="The instance that is meant carries the drill's tag; which one that is, is told later.",
         )
-        allow(
-            self.role,
-            actions=["ec2:DescribeInstances"],
-            resources=["*"],
-            conditions={"StringEquals": {"aws:RequestedRegion": Aws.REGION}},
-            wildcard="EC2's look-ups know no resources; the region is the narrowest bound they take.",
-        )
+        allow_regional(self.role, "ec2:DescribeInstances")
         self.template = fis.CfnExperimentTemplate(
             self,
             "Template",

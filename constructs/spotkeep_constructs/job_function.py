@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aws_cdk import ArnFormat, Aws, Duration, RemovalPolicy, Stack
+from aws_cdk import ArnFormat, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_lambda_destinations as destinations
@@ -20,7 +20,7 @@ from spotkeep_constructs.acknowledgements import acknowledge
 from spotkeep_constructs.archives import keep, python_sources, sha256, zip_bytes
 from spotkeep_constructs.errors import PropertyError
 from spotkeep_constructs.lambda_target import RUNTIME, LambdaTarget
-from spotkeep_constructs.statements import allow
+from spotkeep_constructs.statements import allow, allow_regional
 
 SHARED_PACKAGE = "spotkeep_jobs"
 STEERING = ("spotkeep_planner/__init__.py", "spotkeep_planner/errors.py", "spotkeep_planner/steering/")
@@ -246,13 +246,7 @@ class JobFunction(Construct):
             resources=[log_arn],
             wildcard="Lambda names the streams: those of this function's own log group.",
         )
-        allow(
-            self.role,
-            actions=["xray:PutTelemetryRecords", "xray:PutTraceSegments"],
-            resources=["*"],
-            conditions={"StringEquals": {"aws:RequestedRegion": Aws.REGION}},
-            wildcard="X-Ray knows no resources for these; the region is the narrowest bound it takes.",
-        )
+        allow_regional(self.role, "xray:PutTelemetryRecords", "xray:PutTraceSegments")
         self.function = lambda_.Function(
             self,
             "Function",

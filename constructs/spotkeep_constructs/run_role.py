@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 
-from aws_cdk import ArnFormat, Aws, Stack
+from aws_cdk import ArnFormat, Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
@@ -23,7 +23,7 @@ from spotkeep_constructs.data_access import DataAccess
 from spotkeep_constructs.instance_log import InstanceLog
 from spotkeep_constructs.instance_role import INVOCATIONS, NEVER
 from spotkeep_constructs.run_table import RunTable
-from spotkeep_constructs.statements import allow, deny
+from spotkeep_constructs.statements import allow, allow_regional, deny
 from spotkeep_fleet.instance_job import FLEET_JOB_PARTITION_PREFIX
 from spotkeep_fleet.record import FLEET_PARTITION_PREFIX
 from spotkeep_fleet.run_session import RunSession, of_the_session
@@ -99,7 +99,7 @@ class RunRole(Construct):
             grantee: The role that the trust policy names.
         """
         allow(grantee, actions=["sts:AssumeRole", "sts:TagSession"], resources=[self.role.role_arn])
-        self._allow_look_ups(grantee, "DescribeInstances")
+        allow_regional(grantee, "ec2:DescribeInstances")
 
     def _allow_fleet_record(self, run_table: RunTable) -> None:
         """An instance reads what it is to do and writes what became of it: what is executed, no instance writes."""
@@ -128,7 +128,7 @@ class RunRole(Construct):
 
     def _allow_volumes(self) -> None:
         volumes, snapshots, instances = self._arn("volume"), self._arn("snapshot", account=""), self._arn("instance")
-        self._allow_look_ups(self.role, "DescribeInstances", "DescribeSnapshots", "DescribeVolumes")
+        allow_regional(self.role, "ec2:DescribeInstances", "ec2:DescribeSnapshots", "ec2:DescribeVolumes")
         of_the_run = self._of_the_run("aws:ResourceTag")
         made_by_an_agent = self._of_the_run("aws:ResourceTag", OPERATION_TAG)
         tagged_for_the_run = self._of_the_run("aws:RequestTag", OPERATION_TAG)
@@ -157,15 +157,6 @@ class RunRole(Construct):
         # Never what a user brought: that has no operation.
         self._allow_ec2("DeleteVolume", volumes, made_by_an_agent)
         self._allow_ec2("DeleteSnapshot", snapshots, made_by_an_agent)
-
-    def _allow_look_ups(self, grantee: iam.IGrantable, *actions: str) -> None:
-        allow(
-            grantee,
-            actions=[f"ec2:{action}" for action in actions],
-            resources=["*"],
-            conditions={"StringEquals": {"aws:RequestedRegion": Aws.REGION}},
-            wildcard="EC2's look-ups know no resources; the region is the narrowest bound they take.",
-        )
 
     def _allow_ec2(
         self, action: str, resources: str | tuple[str, ...], conditions: Mapping[str, Mapping[str, object]]

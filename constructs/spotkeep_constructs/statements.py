@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import cast
 
+from aws_cdk import Aws
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
@@ -59,6 +60,22 @@ def allow(
     )
     if open_resources and wildcard:
         acknowledge_wildcards(cast("Construct", grantee), resources=open_resources, reason=wildcard)
+
+
+def allow_regional(grantee: iam.IGrantable, *actions: str) -> None:
+    """Lets a principal do, in its own region, what AWS binds to no resource: mostly to list and to describe.
+
+    Args:
+        grantee: A role or managed policy.
+        actions: IAM actions that take no resource.
+    """
+    allow(
+        grantee,
+        actions=actions,
+        resources=["*"],
+        conditions={"StringEquals": {"aws:RequestedRegion": Aws.REGION}},
+        wildcard="AWS knows no resources for these actions; the region is the narrowest bound they take.",
+    )
 
 
 def deny(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aws_cdk import ArnFormat, Aws, Stack
+from aws_cdk import ArnFormat, Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from spotkeep_constructs.statements import allow
+from spotkeep_constructs.statements import allow, allow_regional
 
 LOG_GROUP_NAME = "/aws/sagemaker/TrainingJobs"
 """SageMaker writes every training job of an account and region to this group."""
@@ -165,13 +165,7 @@ class TrainingJobs(Construct):
         Args:
             grantee: A role that looks at many jobs at once.
         """
-        allow(
-            grantee,
-            actions=["sagemaker:Search"],
-            resources=["*"],
-            wildcard="SageMaker knows no resources for it; the region is the narrowest bound it takes.",
-            conditions={"StringEquals": {"aws:RequestedRegion": Aws.REGION}},
-        )
+        allow_regional(grantee, "sagemaker:Search")
 
     def grant_list(self, grantee: iam.IGrantable) -> None:
         """Lets a principal list the training jobs of the account.
@@ -179,13 +173,7 @@ class TrainingJobs(Construct):
         Args:
             grantee: A role that looks for warm pools, whosever they are.
         """
-        allow(
-            grantee,
-            actions=["sagemaker:ListTrainingJobs"],
-            resources=["*"],
-            wildcard="SageMaker knows no resources for it; the region is the narrowest bound it takes.",
-            conditions={"StringEquals": {"aws:RequestedRegion": Aws.REGION}},
-        )
+        allow_regional(grantee, "sagemaker:ListTrainingJobs")
 
     def grant_read_tags(self, grantee: iam.IGrantable) -> None:
         """Lets a principal read the tags of training jobs, which tell whose they are.

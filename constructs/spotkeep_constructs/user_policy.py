@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from aws_cdk import Aws
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
@@ -14,7 +13,7 @@ from spotkeep_constructs.instance_log import grant_read_instance_log
 from spotkeep_constructs.job_function import JobFunction
 from spotkeep_constructs.orphan_sweep import grant_look
 from spotkeep_constructs.run_table import RunTable
-from spotkeep_constructs.statements import allow
+from spotkeep_constructs.statements import allow, allow_regional
 from spotkeep_constructs.training_jobs import TrainingJobs
 from spotkeep_constructs.warm_pool_watch import group_name
 
@@ -81,13 +80,7 @@ class UserPolicy(Construct):
         jobs.grant_read_logs(self.policy)
         # What `spotkeep doctor --account` looks at, beside what there is a table of.
         grant_look(self, self.policy, jobs=jobs, schedule_group=group_name(deployment))
-        allow(
-            self.policy,
-            actions=["servicequotas:ListServiceQuotas"],
-            resources=["*"],
-            conditions={"StringEquals": {"aws:RequestedRegion": Aws.REGION}},
-            wildcard="Service Quotas knows no resources for a list; the region is the narrowest bound it takes.",
-        )
+        allow_regional(self.policy, "servicequotas:ListServiceQuotas")
         # To have the launcher send again what is there: `spotkeep notifications replay`.
         allow(
             self.policy,
@@ -97,22 +90,12 @@ class UserPolicy(Construct):
         jobs.deny_longer_keep_alive(self.policy)
         if fleets is not None:
             grant_read_instance_log(self, self.policy, deployment=deployment, whole_streams=True)
-            allow(
-                self.policy,
-                # What `spotkeep doctor --account` looks at: whether something of a run on EC2 is left over.
-                actions=["ec2:DescribeFleets", "ec2:DescribeSnapshots", "ec2:DescribeVolumes"],
-                resources=["*"],
-                conditions={"StringEquals": {"aws:RequestedRegion": Aws.REGION}},
-                wildcard="EC2 knows no resources for a description; the region is the narrowest bound it takes.",
-            )
+            # What `spotkeep doctor --account` reads to find orphans on EC2.
+            allow_regional(self.policy, "ec2:DescribeFleets", "ec2:DescribeSnapshots", "ec2:DescribeVolumes")
             fleets.grant_check_service_roles(self.policy, drills=drills)
             if drills:
                 fleets.grant_drill(self.policy)
-        allow(
-            self.policy,
-            # What `spotkeep plan` looks at: the market, which belongs to nobody.
-            actions=["ec2:DescribeAvailabilityZones", "ec2:DescribeSpotPriceHistory", "ec2:GetSpotPlacementScores"],
-            resources=["*"],
-            conditions={"StringEquals": {"aws:RequestedRegion": Aws.REGION}},
-            wildcard="EC2 knows no resources for these; the region is the narrowest bound it takes.",
+        # What `spotkeep plan` reads of the market.
+        allow_regional(
+            self.policy, "ec2:DescribeAvailabilityZones", "ec2:DescribeSpotPriceHistory", "ec2:GetSpotPlacementScores"
         )
