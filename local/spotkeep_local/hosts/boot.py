@@ -1,6 +1,13 @@
-"""Becomes an instance: a program, run once for each, that makes its namespaces and is its process 1.
+"""Runs a host's command and ties all that it starts to the server: a program, run once for each host.
 
-It makes network, mount, process, host name and message namespaces of its own. In them it
+A training job's host, and an instance's where the machine allows no namespaces, is a process group: the command in its
+own session, with directories of its own in a mount namespace where they are asked for. Where one of these is not there
+on the machine, an empty file system with everything of the real parent covers the parent, in the namespace alone. As
+root, a command that is to be confined keeps of root's capabilities those that a container has: it mounts nothing, loads
+no module, reads no other process.
+
+An instance's host elsewhere has network, mount, process, host name and message namespaces of its own, and this program
+is its process 1. In them it
 
 - listens on 169.254.169.254:80, where its own routing rules are asked before its own addresses, as for an address that
   lies outside, and on the port of the local AWS on 127.0.0.1, hands both sockets to the server, and
@@ -8,13 +15,14 @@ It makes network, mount, process, host name and message namespaces of its own. I
 - covers the machine's files with an empty writable layer, so that whatever the user data installs, creates or deletes
   is gone with the instance and never was on the machine;
 - gives it its own /proc, /dev, /run and /sys;
-- runs the user data as cloud-init does, reaps what is orphaned, and waits.
+- runs the user data as cloud-init does, and reaps what is orphaned.
 
-When the server dies, its end of the control socket closes, process 1 ends, and the kernel ends everything else in the
-namespaces, unmounts and frees the loop devices. So nothing is left over, however the server ends.
+When the server dies, its end of the control socket closes. A process group is then killed by this program, itself last;
+in namespaces process 1 ends, and the kernel ends everything else in them, unmounts and frees the loop devices. So
+nothing keeps running, however the server ends.
 
 Usage: `python -I -S boot.py CONTROL_DESCRIPTOR CONFIGURATION.json`. It runs without our packages on its path, so it
-imports the standard library alone. What it says on the control socket is documented in `namespace_host`.
+imports the standard library alone. `program` documents the configuration and what is said on the control socket.
 
 Sources: namespaces(7), pid_namespaces(7), "Run commands when you launch an EC2 instance" in Amazon EC2's user guide.
 """
@@ -23,6 +31,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -38,16 +47,25 @@ from pathlib import Path
 from typing import Any
 
 REFUSED = 125
+COMMAND_NOT_FOUND = 127
+MARK = "SPOTKEEP_LOCAL_HOST"
+"""The environment variable that marks what a process group started, in whatever group or session it is."""
 
-_NAMESPACES = 0x00020000 | 0x04000000 | 0x08000000 | 0x20000000 | 0x40000000  # mounts, UTS, IPC, processes, network
+_CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
+_NAMESPACES = _CLONE_NEWNS | 0x04000000 | 0x08000000 | 0x20000000 | 0x40000000  # and UTS, IPC, processes, network
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT, _MS_BIND = 0x1, 0x2, 0x4, 0x8, 0x20, 0x1000
 _MS_REC, _MS_PRIVATE = 0x4000, 0x40000
 _MNT_DETACH = 2
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _PR_CAPBSET_DROP = 24
 _POWER_OFF, _RESTART = 0x4321FEDC, 0x01234567
+_CAPABILITIES = range(64)
 # What would reach beyond the instance: kernel modules, raw input and output, the machine's clock.
-_DROPPED_CAPABILITIES = (16, 17, 25)
+_BEYOND_AN_INSTANCE = frozenset({16, 17, 25})
+# chown, dac_override, fowner, fsetid, kill, setgid, setuid, setpcap, net_bind_service, net_raw, sys_chroot, mknod,
+# audit_write, setfcap: what Docker leaves to a container's root, which a training job is on AWS.
+_OF_A_CONTAINER = frozenset({0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31})
+_POLL_SECONDS = 0.1
 _SIOCSIFADDR, _SIOCSIFNETMASK, _SIOCGIFFLAGS, _SIOCSIFFLAGS = 0x8916, 0x891C, 0x8913, 0x8914
 _IFF_UP = 0x1
 _METADATA_ADDRESS = "169.254.169.254"
@@ -76,6 +94,72 @@ def _mount(source: str, target: Path | str, kind: str | None, flags: int = 0, da
         data.encode() if data else None,
     )
     _check(result, f"mount {source} on {target}")
+
+
+def _drop_capabilities(dropped: frozenset[int]) -> None:
+    if os.geteuid() != 0:
+        return  # A user's process loses what it has in its namespace when it executes the command.
+    for capability in sorted(dropped):
+        if _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
+            if ctypes.get_errno() == errno.EINVAL:
+                return  # The kernel knows no more of them.
+            _check(-1, f"drop capability {capability}")
+
+
+def _say(control: socket.socket, *, descriptors: list[int] | None = None, **message: Any) -> None:
+    with contextlib.suppress(OSError):
+        socket.send_fds(control, [json.dumps(message).encode() + b"\n"], descriptors or [])
+
+
+# A process group, with directories of its own.
+
+
+def kill_marked(mark: str) -> None:
+    """Kills every process but this one that carries a mark, where /proc shows it."""
+    marked = f"{MARK}={mark}".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if int(folder.name) != os.getpid() and marked in (folder / "environ").read_bytes().split(b"\0"):
+                os.kill(int(folder.name), signal.SIGKILL)
+
+
+def _unshare_mounts() -> None:
+    uid, gid = os.getuid(), os.getgid()
+    if _libc.unshare(_CLONE_NEWNS) != 0:
+        _check(_libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNS), "unshare")
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+        Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+    _mount("none", "/", None, _MS_REC | _MS_PRIVATE)
+
+
+def _show(directory: str, at: Path) -> None:
+    # Opened first: once the parent is covered, paths through it lead elsewhere, descriptors do not.
+    parent = os.open(at.parent, os.O_RDONLY | os.O_DIRECTORY)
+    own = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    if not at.is_dir():
+        entries = os.listdir(parent)  # noqa: PTH208 - of a descriptor, not a path
+        _mount("tmpfs", at.parent, "tmpfs")
+        for name in entries:
+            _show_again(f"/proc/self/fd/{parent}/{name}", at.parent / name)
+        at.mkdir()
+    _mount(f"/proc/self/fd/{own}", at, None, _MS_BIND)
+    os.close(parent)
+    os.close(own)
+
+
+def _show_again(source: str, target: Path) -> None:
+    if Path(source).is_symlink():
+        target.symlink_to(Path(source).readlink())
+        return
+    if Path(source).is_dir():
+        target.mkdir()
+    else:
+        target.touch()
+    _mount(source, target, None, _MS_BIND | _MS_REC)
+
+
+# Namespaces, with an instance's machine in them.
 
 
 def _network_of_its_own(port: int) -> list[socket.socket]:
@@ -233,78 +317,176 @@ def _let_everybody_reach(paths: list[str]) -> None:
                 directory.chmod(stat.S_IMODE(mode) | 0o011)
 
 
-def _start_user_data(text: str, environment: dict[str, str]) -> subprocess.Popen[bytes] | None:
+def _write_user_data(text: str) -> list[str]:
     if not text.strip():
-        return None
+        return []
     if not text.startswith("#!"):
         print("user data that does not begin with #! is not run by the local AWS", flush=True)
-        return None
+        return []
     _USER_DATA.parent.mkdir(parents=True, exist_ok=True)
     _USER_DATA.write_text(text)
     _USER_DATA.chmod(0o700)
-    return subprocess.Popen(
-        [str(_USER_DATA)], cwd="/", env=environment, stdin=subprocess.DEVNULL, start_new_session=True, close_fds=True
-    )
+    return [str(_USER_DATA)]
 
 
-class _Init:
-    """Process 1: reaps, tells the server what ended, and shuts down when it is told to or left alone."""
+# What runs the command.
+
+
+class _Supervisor:
+    """Runs the command, says how it ended, and ends all of the host when it is told to or the server is gone."""
+
+    _own_session = False
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
-        self._user_data: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reported = False
         self._wake_up, wake = os.pipe()
         for descriptor in (self._wake_up, wake):
             os.set_blocking(descriptor, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
-    def run(self, user_data: str, environment: dict[str, str]) -> int:
-        # Kept, though only its id is used: Popen reaps a process that has ended when it is itself let go of.
-        self._user_data = _start_user_data(user_data, environment)
+    def run(
+        self,
+        command: list[str],
+        *,
+        environment: dict[str, str] | None = None,
+        ends_with_command: bool = False,
+        shutdown_flag: str | None = None,
+    ) -> None:
+        """Returns, where the end of this process is the end of the host, when the host is to end."""
+        if command:
+            self._start(command, environment)
         while True:
-            ready, _, _ = select.select([self._control.fileno(), self._wake_up], [], [], 5.0)
+            if self._report() and ends_with_command:
+                return self.end()
+            if shutdown_flag is not None and Path(shutdown_flag).exists():
+                return self.end()
+            poll_seconds = None if shutdown_flag is None else _POLL_SECONDS
+            ready, _, _ = select.select([self._control.fileno(), self._wake_up], [], [], poll_seconds)
             if self._wake_up in ready:
                 os.read(self._wake_up, 4096)
-            self._reap()
             if self._control.fileno() in ready:
-                message = self._control.recv(4096)
-                if not message:
-                    return 0
-                self._shut_down(json.loads(message)["shutdown_seconds"])
-                return 0
+                said = self._control.recv(4096)
+                if not said:
+                    return self.cut_off()
+                for message in map(json.loads, said.splitlines()):
+                    if "signal" in message and self._process is not None:
+                        self._process.send_signal(message["signal"])
+                    if "shutdown_seconds" in message:
+                        return self._shut_down(message["shutdown_seconds"])
 
-    def _reap(self) -> None:
-        with contextlib.suppress(ChildProcessError):
-            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                pid, status = ended
-                if self._user_data is not None and pid == self._user_data.pid:
-                    _say(self._control, user_data_exit_code=os.waitstatus_to_exitcode(status))
+    def _start(self, command: list[str], environment: dict[str, str] | None) -> None:
+        try:
+            # Kept, though process 1 uses only its id: Popen reaps a process that has ended when it is let go of.
+            self._process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.DEVNULL, start_new_session=self._own_session
+            )
+        except OSError as error:
+            print(f"exec {command[0]!r}: {error.strerror}", file=sys.stderr, flush=True)
+            self._reported = True
+            _say(self._control, exit_code=COMMAND_NOT_FOUND)
+
+    def _report(self) -> bool:
+        """Says how the command ended, once; returns whether it has."""
+        if not self._reported and (code := self.poll()) is not None:
+            self._reported = True
+            _say(self._control, exit_code=code)
+        return self._reported
 
     def _shut_down(self, seconds: float) -> None:
         give_up_at = time.monotonic() + seconds
+        self.terminate_all()
+        while self.anything_left() and (left := give_up_at - time.monotonic()) > 0:
+            select.select([self._wake_up], [], [], min(left, 0.1))
+        self.end()
+
+    def poll(self) -> int | None:
+        """Returns how the command ended; None while it runs."""
+        return None if self._process is None else self._process.poll()
+
+    def terminate_all(self) -> None:
+        """Sends SIGTERM to everything in the host."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.killpg(os.getpgrp(), signal.SIGTERM)
+
+    def anything_left(self) -> bool:
+        """Whether the shutdown has to wait."""
+        return self._process is not None and self._process.poll() is None
+
+    def cut_off(self) -> None:
+        """Ends the host of a server that is gone."""
+        self.end()
+
+    def end(self) -> None:
+        """Kills everything in the host, this process last."""
+        # Those that made a group of their own still carry the mark.
+        kill_marked(os.environ[MARK])
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+class _ProcessOne(_Supervisor):
+    """The same for process 1 of a process namespace, which reaps what is orphaned, and whose end ends everything."""
+
+    _own_session = True
+
+    def __init__(self, control: socket.socket) -> None:
+        super().__init__(control)
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        """Reaps everything that has ended."""
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                pid, status = ended
+                if self._process is not None and pid == self._process.pid:
+                    self._code = os.waitstatus_to_exitcode(status)
+        return self._code
+
+    def terminate_all(self) -> None:
+        """Sends SIGTERM to everything in the namespace."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(-1, signal.SIGTERM)
-        while self._has_children() and (left := give_up_at - time.monotonic()) > 0:
-            select.select([self._wake_up], [], [], min(left, 0.1))
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(-1, signal.SIGKILL)
-        while self._has_children():
-            time.sleep(0.01)
-        os.sync()
 
-    @staticmethod
-    def _has_children() -> bool:
+    def anything_left(self) -> bool:
+        """Whether a process is left."""
         try:
             os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             return False
         return True
 
+    def cut_off(self) -> None:
+        """Leaves the end to the kernel."""
 
-def _say(control: socket.socket, *, descriptors: list[int] | None = None, **message: Any) -> None:
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        socket.send_fds(control, [json.dumps(message).encode() + b"\n"], descriptors or [])
+    def end(self) -> None:
+        """Kills what is left, and has the file systems write what they hold."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGKILL)
+        while self.anything_left():
+            time.sleep(0.01)
+        os.sync()
+
+
+def _run_group(control: socket.socket, configuration: dict[str, Any]) -> int:
+    try:
+        if configuration["mounts"]:
+            _unshare_mounts()
+        for path, directory in configuration["mounts"].items():
+            _show(directory, Path(path))
+        if configuration["confined"]:
+            _drop_capabilities(frozenset(_CAPABILITIES) - _OF_A_CONTAINER)
+    except OSError as error:
+        print(f"no private directories on this machine: {error}", file=sys.stderr)
+        return REFUSED
+    os.chdir(configuration["working_directory"])
+    _Supervisor(control).run(
+        configuration["command"],
+        ends_with_command=configuration["ends_with_command"],
+        shutdown_flag=configuration["shutdown_flag"],
+    )
+    return 0
 
 
 def _be_process_one(control: socket.socket, configuration: dict[str, Any]) -> int:
@@ -315,8 +497,7 @@ def _be_process_one(control: socket.socket, configuration: dict[str, Any]) -> in
         _populate(root, Path(configuration["console"]))
         _enter_root(root)
         socket.sethostname(configuration["hostname"])
-        for capability in _DROPPED_CAPABILITIES:
-            _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
+        _drop_capabilities(_BEYOND_AN_INSTANCE)
         _write_settings(configuration["environment"])
         _replace_power_commands()
         _link(configuration["links"])
@@ -328,20 +509,24 @@ def _be_process_one(control: socket.socket, configuration: dict[str, Any]) -> in
     for listener in listening:
         listener.close()
     # The server has both sockets, and answers metadata, before the user data asks for any.
-    if not control.recv(4096):
-        return 0
-    return _Init(control).run(configuration["user_data"], configuration["environment"])
+    if control.recv(4096):
+        command = _write_user_data(configuration["user_data"])
+        _ProcessOne(control).run(command, environment=configuration["environment"])
+    return 0
 
 
 def main(arguments: list[str]) -> int:
-    """Makes the namespaces and waits for process 1 in them.
+    """Runs a host.
 
     Returns:
-        0 after a shutdown in good order; 128 and the signal when process 1 was killed: SIGKILL is a power cut, SIGINT
-        is reboot(2) that asked for power off, SIGHUP one that asked for a restart; 125 when the machine refused.
+        Of a process group: only where the machine refused it, 125. Of namespaces: 0 after a shutdown in good order; 128
+        and the signal when process 1 was killed: SIGKILL is a power cut, SIGINT is reboot(2) that asked for power off,
+        SIGHUP one that asked for a restart; 125 when the machine refused.
     """
     control = socket.socket(fileno=int(arguments[0]))
     configuration = json.loads(Path(arguments[1]).read_text())
+    if not configuration["namespaces"]:
+        return _run_group(control, configuration)
     if _libc.unshare(_NAMESPACES) != 0:
         _say(control, refused=f"unshare: {os.strerror(ctypes.get_errno())}")
         return REFUSED

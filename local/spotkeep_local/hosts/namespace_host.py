@@ -1,9 +1,4 @@
-"""A host with namespaces of its own: the program `boot`, and what the server does for it from outside.
-
-On the control socket `boot` says, one JSON object a message: `process_one`, its process id outside; `booted`, with the
-listening sockets of the metadata service and of the way to the local AWS as descriptors; or `refused`, and why; then
-`user_data_exit_code`. It is told `{}` once both sockets are served, and `shutdown_seconds` to shut down.
-"""
+"""A host with namespaces of its own: the program `boot`, and what the server does for it from outside."""
 
 from __future__ import annotations
 
@@ -15,7 +10,6 @@ import shutil
 import signal
 import socket
 import stat
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -24,9 +18,10 @@ from typing import TYPE_CHECKING
 from spotkeep_local.hosts import file_system_cut
 from spotkeep_local.hosts.errors import HostRefusedError
 from spotkeep_local.hosts.forwarding import Forwarding
-from spotkeep_local.hosts.host import HostEnd, by_id_name, instance_environment, own_python
+from spotkeep_local.hosts.host import HostEnd, by_id_name, instance_environment
 from spotkeep_local.hosts.loop_devices import LoopDevice
 from spotkeep_local.hosts.metadata_service import MetadataService
+from spotkeep_local.hosts.program import exit_codes, say, start_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +32,6 @@ if TYPE_CHECKING:
     from spotkeep_local.hosts.metadata_service import MetadataFault
 
 _LOG = logging.getLogger(__name__)
-_BOOT = Path(__file__).with_name("boot.py")
 _BOOT_SECONDS = 30.0
 _MESSAGE_BYTES = 1 << 16
 _METADATA_ENDPOINT = "http://169.254.169.254"
@@ -74,17 +68,15 @@ class NamespaceHost:
         self._ended = threading.Event()
         self.user_data_exit_code: int | None = None
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._control, theirs = socket.socketpair()
-        try:
-            self._process = _start_boot(specification, theirs)
-        finally:
-            theirs.close()
+        self._process, self._control = start_program(
+            _configuration(specification), folder=self._folder, environment={}, console=specification.console
+        )
         self.process_id = 0
         listening = self._wait_for_boot()
         self._metadata = MetadataService(listening[0], read=read_metadata)
         self._forwarding = Forwarding(listening[1], port=specification.endpoint_port)
         self._control.settimeout(None)
-        self._control.sendall(b"{}\n")
+        say(self._control)
         threading.Thread(target=self._hear, name=f"host-{specification.instance_id}", daemon=True).start()
         threading.Thread(target=self._wait, name=f"host-{specification.instance_id}-end", daemon=True).start()
 
@@ -149,8 +141,7 @@ class NamespaceHost:
         """See `Host`."""
         with self._lock:
             self._ending = self._ending or HostEnd.SHUT_DOWN
-            with contextlib.suppress(OSError):
-                self._control.sendall(json.dumps({"shutdown_seconds": seconds}).encode() + b"\n")
+            say(self._control, shutdown_seconds=seconds)
         if not self._ended.wait(seconds + _SETTLE_SECONDS):
             self._kill()
             self._ended.wait()
@@ -191,13 +182,8 @@ class NamespaceHost:
         raise HostRefusedError(f"this machine does not let an instance have namespaces of its own: {problem}")
 
     def _hear(self) -> None:
-        said = b""
-        with contextlib.suppress(OSError):
-            while data := self._control.recv(_MESSAGE_BYTES):
-                said += data
-                *lines, said = said.split(b"\n")
-                for line in lines:
-                    self.user_data_exit_code = json.loads(line).get("user_data_exit_code", self.user_data_exit_code)
+        for code in exit_codes(self._control):
+            self.user_data_exit_code = code
 
     def _wait(self) -> None:
         self._process.wait()
@@ -219,29 +205,15 @@ class NamespaceHost:
         self._on_end(ending)
 
 
-def _start_boot(specification: HostSpecification, control: socket.socket) -> subprocess.Popen[bytes]:
-    environment = instance_environment(specification, metadata_endpoint=_METADATA_ENDPOINT)
-    specification.console.touch(mode=0o600)
-    configuration = {
+def _configuration(specification: HostSpecification) -> dict[str, object]:
+    return {
+        "namespaces": True,
         "folder": str(specification.folder),
         "console": str(specification.console),
         "hostname": specification.hostname,
         "endpoint_port": specification.endpoint_port,
         "user_data": specification.user_data,
-        "environment": environment,
+        "environment": instance_environment(specification, metadata_endpoint=_METADATA_ENDPOINT),
         "links": dict(specification.links),
         "reachable": [sys.prefix, sys.base_prefix],
     }
-    path = specification.folder / "configuration.json"
-    path.write_text(json.dumps(configuration))
-    with specification.console.open("ab") as console:
-        return subprocess.Popen(
-            [own_python(), "-I", "-S", str(_BOOT), str(control.fileno()), str(path)],
-            cwd="/",
-            env={},
-            stdin=subprocess.DEVNULL,
-            stdout=console,
-            stderr=subprocess.STDOUT,
-            pass_fds=[control.fileno()],
-            start_new_session=True,
-        )

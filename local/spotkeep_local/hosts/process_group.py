@@ -1,36 +1,29 @@
-"""A host that is a process group of this machine: the program `tether`, and what the server does for it from outside.
+"""A host that is a process group of this machine: the program `boot`, and what the server does for it from outside.
 
 A training job's host is one, and an instance's where the machine allows no namespaces. What differs between them is
 data: the command, its environment, the directories that it sees elsewhere.
-
-On the control socket `tether` says, one JSON object a line, `exit_code`: how the command ended, a signal's number
-negative. It is told `signal`, for the command's first process, and `shutdown_seconds`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import logging
 import os
 import secrets
 import signal
-import socket
-import subprocess
 import threading
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spotkeep_local.hosts import tether
-from spotkeep_local.hosts.host import own_python
+from spotkeep_local.hosts.boot import MARK, kill_marked
+from spotkeep_local.hosts.program import as_shell, exit_codes, say, start_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
 _LOG = logging.getLogger(__name__)
-_TETHER = Path(tether.__file__)
 _DRAIN_SECONDS = 5.0
 _MOST_LINE_BYTES = 200_000
 """No message in CloudWatch Logs is longer."""
@@ -86,11 +79,20 @@ class ProcessGroup:
         self._mark = secrets.token_hex(16)
         self._on_line, self._on_command_end, self._on_end = on_line, on_command_end, on_end
         self._command_ended = False
-        self._control, theirs = socket.socketpair()
-        try:
-            self._process = _start_tether(specification, theirs, mark=self._mark)
-        finally:
-            theirs.close()
+        self._process, self._control = start_program(
+            {
+                "namespaces": False,
+                "command": list(specification.command),
+                "working_directory": str(specification.working_directory),
+                "mounts": dict(specification.mounts),
+                "confined": specification.confined,
+                "ends_with_command": specification.ends_with_command,
+                "shutdown_flag": None if specification.shutdown_flag is None else str(specification.shutdown_flag),
+            },
+            folder=specification.folder,
+            environment={**specification.environment, MARK: self._mark},
+            console=specification.console,
+        )
         self._hearer = threading.Thread(target=self._hear, name=f"host-{self.pid}", daemon=True)
         self._reader = threading.Thread(target=self._read, name=f"host-{self.pid}-output", daemon=True)
         self._waiter = threading.Thread(target=self._wait, name=f"host-{self.pid}-end", daemon=True)
@@ -107,11 +109,11 @@ class ProcessGroup:
 
     def terminate(self) -> None:
         """Sends SIGTERM to the command's first process alone, as a container's runtime does."""
-        self._tell(signal=int(signal.SIGTERM))
+        say(self._control, signal=int(signal.SIGTERM))
 
     def shut_down(self, *, seconds: float) -> None:
         """Sends SIGTERM to all of the group, and after these seconds SIGKILL; returns at once."""
-        self._tell(shutdown_seconds=seconds)
+        say(self._control, shutdown_seconds=seconds)
 
     def kill(self) -> None:
         """Sends SIGKILL to the whole group."""
@@ -119,23 +121,14 @@ class ProcessGroup:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
-    def _tell(self, **message: object) -> None:
-        with contextlib.suppress(OSError):
-            self._control.sendall(json.dumps(message).encode() + b"\n")
-
     def _hear(self) -> None:
-        said = b""
-        with contextlib.suppress(OSError):
-            while data := self._control.recv(4096):
-                said += data
-                *lines, said = said.split(b"\n")
-                for line in lines:
-                    self._end_command(json.loads(line)["exit_code"])
+        for code in exit_codes(self._control):
+            self._end_command(code)
 
     def _end_command(self, code: int) -> None:
         if not self._command_ended:
             self._command_ended = True
-            self._on_command_end(128 - code if code < 0 else code)
+            self._on_command_end(code)
 
     def _read(self) -> None:
         if self._process.stdout is None:
@@ -152,43 +145,12 @@ class ProcessGroup:
             self.kill()
         code = self._process.wait()
         self.kill()
-        tether.kill_marked(self._mark)
+        kill_marked(self._mark)
         self._reader.join(_DRAIN_SECONDS)
         if self._reader.is_alive():
             _LOG.warning("a process of host %d left its group and keeps its output open", self.pid)
         self._hearer.join()
         self._control.close()
-        # The tether was killed with the command, or refused before it started it.
-        self._end_command(code)
+        # The program was killed with the command, or refused before it started it.
+        self._end_command(as_shell(code))
         self._on_end()
-
-
-def _start_tether(specification: GroupSpecification, control: socket.socket, *, mark: str) -> subprocess.Popen[bytes]:
-    configuration = specification.folder / "host.json"
-    configuration.write_text(
-        json.dumps(
-            {
-                "command": list(specification.command),
-                "working_directory": str(specification.working_directory),
-                "mounts": dict(specification.mounts),
-                "confined": specification.confined,
-                "ends_with_command": specification.ends_with_command,
-                "shutdown_flag": None if specification.shutdown_flag is None else str(specification.shutdown_flag),
-            }
-        )
-    )
-    with contextlib.ExitStack() as stack:
-        output: int = subprocess.PIPE
-        if specification.console is not None:
-            specification.console.touch(mode=0o600)
-            output = stack.enter_context(specification.console.open("ab")).fileno()
-        return subprocess.Popen(
-            [own_python(), "-I", "-S", str(_TETHER), str(control.fileno()), str(configuration)],
-            cwd="/",
-            env={**specification.environment, tether.MARK: mark},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            pass_fds=[control.fileno()],
-            start_new_session=True,
-        )

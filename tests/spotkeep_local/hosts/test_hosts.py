@@ -177,7 +177,7 @@ def test_namespaces_that_are_refused_leave_nothing_behind(tmp_path: Path, monkey
         "import json, socket, sys\n"
         "socket.socket(fileno=int(sys.argv[1])).sendall(json.dumps({'refused': 'unshare: no'}).encode() + b'\\n')\n"
     )
-    monkeypatch.setattr("spotkeep_local.hosts.namespace_host._BOOT", boot)
+    monkeypatch.setattr("spotkeep_local.hosts.program.boot.__file__", str(boot))
     platform = host_platform(wanted=Isolation.AUTO, folder=tmp_path / "images")
     assert "does not let an instance have namespaces of its own: unshare: no" in str(platform.reason)
     assert not list((tmp_path / "images").glob("trial-*"))
