@@ -19,7 +19,7 @@ from botocore.exceptions import (
 )
 from pydantic import BaseModel, ConfigDict, Field
 
-from spotkeep_cli.deployment import ConnectionOptions
+from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.errors import NoConnectionError
 
 if TYPE_CHECKING:

@@ -13,10 +13,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from spotkeep_cli.account_check import AccountCheck
-    from spotkeep_cli.dead_letters import DeadLetter
-    from spotkeep_cli.drill.recovery import Look
-    from spotkeep_cli.run_storage import StoredVersion
+    from spotkeep_cli.account.check import AccountCheck
+    from spotkeep_cli.drill.recovery import DrillState
     from spotkeep_jobs.record.price_book import PriceBook
     from spotkeep_jobs.record.record import Attempt, Backend, Notification, Plan, Pool, Run, TimelineEntry
     from spotkeep_jobs.record.states import RunState
@@ -26,37 +24,6 @@ if TYPE_CHECKING:
     Attempts = list[Attempt]
     Timeline = list[TimelineEntry]
     Notifications = list[Notification]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConnectionOptions:
-    """Which deployment the user means.
-
-    Attributes:
-        deployment: The `deployment` setting it was deployed with.
-        region: The AWS region; None for the AWS configuration's own.
-        profile: The AWS profile; None for the AWS configuration's own.
-        local: Whether it is the one in the local AWS.
-    """
-
-    deployment: str = "spotkeep"
-    region: str | None = None
-    profile: str | None = None
-    local: bool = False
-
-    @property
-    def command(self) -> str:
-        """How to call `spotkeep` so that it means the same deployment again."""
-        parts = ["spotkeep"]
-        if self.local:
-            parts.append("--local")
-        if self.deployment != "spotkeep":
-            parts.append(f"--deployment {self.deployment}")
-        if self.region:
-            parts.append(f"--region {self.region}")
-        if self.profile:
-            parts.append(f"--profile {self.profile}")
-        return " ".join(parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +52,36 @@ class StoredObject:
 
     key: str
     size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeadLetter:
+    """A message of the queue.
+
+    Attributes:
+        notification_id: Of the notification it is about.
+        subject_id: The run, or the tuning job, that the notice is about.
+        receipt: By which it is deleted or given back.
+    """
+
+    notification_id: str
+    subject_id: str
+    receipt: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredVersion:
+    """One version of an object.
+
+    Attributes:
+        run: The run it is stored for.
+        size: Its length in bytes.
+        written_at: When.
+    """
+
+    run: str
+    size: int
+    written_at: datetime
 
 
 class StoredObjects(Protocol):
@@ -123,8 +120,8 @@ class Drill(Protocol):
     def spare(self, instance: str) -> None:
         """Sees to it that no later experiment means this instance."""
 
-    def look(self, *, at: float) -> Look:
-        """Looks at the experiment and the run at this moment, in seconds since any fixed one."""
+    def describe(self, *, at: float) -> DrillState:
+        """Describes the experiment and the run at this moment, in seconds since any fixed one."""
 
 
 class RunReader(Protocol):

@@ -4,7 +4,7 @@
 CommandLineError          1  something unexpected
 ├── UsageError            2  an option, an argument or a file cannot be understood
 │   ├── JobFileError      2  ... the job file, with its line
-│   └── SourceError       2  ... a local source (see source_archive); told among the job's problems
+│   └── SourceError       2  ... a local source (see launching.source_archive); told among the job's problems
 ├── RefusedError          3  the launcher would not, or did not, accept the request; carries every problem
 ├── RunNotFoundError      4  no run has that name, or several do
 ├── CheckpointNotFoundError 4  no checkpoints are there, or none of that step
@@ -16,6 +16,8 @@ CommandLineError          1  something unexpected
 ├── NotConfirmedError    10  a question was answered with no
 ├── RehearsalFailedError 11  a rehearsal was judged, and did not pass
 ├── RehearsalNotJudgedError 12  a rehearsal could not be carried out to its verdict
+│   ├── RehearsalTimeoutError 12  ... something did not happen in time (see rehearsal.errors)
+│   └── RehearsedRunFailedError 12  ... a run failed that was to leave something to judge
 ├── DamagedCheckpointsError 13  a checkpoint is damaged
 ├── OrphanError        14  the account holds what belongs to no live run
 ├── DrillFailedError     15  a run whose instance was taken away on purpose did not come back
@@ -25,13 +27,31 @@ CommandLineError          1  something unexpected
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
+
+from spotkeep_jobs.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spotkeep_cli.problems import LocatedProblem
+
+@dataclass(frozen=True, kw_only=True)
+class LocatedProblem(Problem):
+    """A problem and where it stands.
+
+    Attributes:
+        line: Its line in the job file, from 1; None where `--set` gave it or it is missing.
+        overridden: Whether `--set` gave it.
+    """
+
+    line: int | None = None
+    overridden: bool = False
+
+    def as_document(self) -> dict[str, Any]:
+        """The problem as `--json` gives it."""
+        return {**super().as_document(), "line": self.line}
 
 
 class ExitCode(IntEnum):

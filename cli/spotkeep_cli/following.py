@@ -1,20 +1,41 @@
-"""Follows a run to its end: what changed in the record and what the job wrote, as one stream of updates.
+"""Follows a run: what changed in its record and what the job wrote, as one stream of updates, and how it is shown.
 
-Reads only; whoever follows can leave and come back at any time. A connection lost on the way is waited out.
+Following reads only: a user can leave and come back at any time. A connection lost on the way is waited out.
 """
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from spotkeep_cli.errors import NoConnectionError, RunNotFoundError
-from spotkeep_jobs.progress.job_events import JobEvent, parse_line
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from spotkeep_cli.errors import NoConnectionError, RunFailedError, RunNotFoundError, RunStoppedError
+from spotkeep_cli.next_steps import steps_for_run
+from spotkeep_cli.rendering import quantities
+from spotkeep_cli.rendering.bill import bill
+from spotkeep_cli.rendering.facts import facts
+from spotkeep_cli.rendering.job_event import event_text, progress_text, total_steps
+from spotkeep_cli.rendering.run_description import timeline_cells
+from spotkeep_cli.rendering.run_list import reason_text, state_text
+from spotkeep_cli.signals import CtrlC
+from spotkeep_cli.terminal import NextStep
+from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind, parse_line
+from spotkeep_jobs.record.states import RunState, TimelineKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import TracebackType
+
+    from rich.console import Console
 
     from spotkeep_cli.deployment import Deployment, JobLog, LogLine
+    from spotkeep_cli.seams import Invocation
+    from spotkeep_cli.terminal import Terminal
+    from spotkeep_jobs.progress.job_events import JobEvent
     from spotkeep_jobs.record.record import Run, TimelineEntry
 
 LOST_CONNECTION_TRIES = 10
@@ -150,3 +171,220 @@ class _Poll:
                 remaining = read_lines(self._log)  # what the last attempt still wrote
             self._log, self._log_of = self._deployment.job_log(head.job_name, backend=head.backend), head.job_name
         return remaining + read_lines(self._log)
+
+
+_SHARES = 10
+
+
+class SparseProgress:
+    """Decides which progress events are worth a line.
+
+    The first one, one each tenth of the way, the first after going back, and the last. Where the job does not say how
+    many steps it has, every one: it reports them at most every few seconds.
+    """
+
+    def __init__(self) -> None:
+        self._last_share: int | None = None
+
+    def worth_a_line(self, event: JobEvent) -> bool:
+        """Whether to show a progress event; each is asked about once, in order."""
+        total = total_steps(event)
+        if total is None:
+            return True
+        share = (event.step or 0) * _SHARES // total
+        new = share != self._last_share
+        self._last_share = share
+        return new
+
+
+_QUIET = frozenset(
+    {
+        *(JobEventKind.SAVED, JobEventKind.UPLOADED, JobEventKind.DOWNLOADED, JobEventKind.SCHEDULE),
+        *(JobEventKind.START, JobEventKind.EXIT),
+        *(JobEventKind.INSTANCE_LEAVING, JobEventKind.INSTANCE_FINISHED, JobEventKind.OUTPUT_SENT),
+    }
+)
+
+
+class FollowView(AbstractContextManager["FollowView"]):
+    """Shows updates as they come.
+
+    Args:
+        console: Where to.
+        with_log: Whether the job's own lines are shown.
+    """
+
+    def __init__(self, console: Console, *, with_log: bool = True) -> None:
+        self._console = console
+        self._with_log = with_log
+        self._unreachable = False
+        self._sparse = SparseProgress()
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+        if console.is_terminal and not console.is_dumb_terminal:
+            self._progress = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=None),
+                TextColumn("{task.percentage:>3.0f}%"),
+                TimeRemainingColumn(compact=True),
+                console=console,
+                transient=True,
+                expand=True,
+            )
+
+    def __enter__(self) -> FollowView:
+        if self._progress is not None:
+            self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def show(self, update: Update) -> None:
+        """Shows one update."""
+        match update:
+            case Happened(entry=entry) if entry.kind is TimelineKind.STEP_RESUMED:
+                self._reachable_again()  # the job's own event said so already, and sooner
+            case Happened(entry=entry):
+                self._reachable_again()
+                _, _, clock = quantities.moment(entry.at).partition(" ")
+                when, mark, text = timeline_cells(entry, clock=clock)
+                self._line(Text(" ").join([when, mark, text]))
+            case Reported(event=event):
+                self._reachable_again()
+                self._show_event(event)
+            case Wrote(line=line):
+                if self._with_log:
+                    self._line(Text(f"           {line.text}", style="dim"))
+            case Unreachable(problem=problem):
+                if not self._unreachable:
+                    self._line(Text(f"  {problem}; the run goes on, trying again", style="yellow"))
+                self._unreachable = True
+            case Stands():
+                self._reachable_again()
+
+    def _show_event(self, event: JobEvent) -> None:
+        if event.kind is JobEventKind.PROGRESS:
+            self._show_progress(event)
+        elif event.kind not in _QUIET:
+            self._line(Text(f"           {event_text(event)}"))
+
+    def _show_progress(self, event: JobEvent) -> None:
+        step, total = event.step or 0, total_steps(event)
+        if self._progress is not None:
+            description = escape(progress_text(event))
+            if self._task is None:
+                self._task = self._progress.add_task(description, total=total)
+            self._progress.update(self._task, description=description, completed=step, total=total)
+            return
+        if self._sparse.worth_a_line(event):
+            self._line(Text(f"           {progress_text(event)}"))
+
+    def _reachable_again(self) -> None:
+        if self._unreachable:
+            self._unreachable = False
+            self._line(Text("  connected again", style="green"))
+
+    def _line(self, text: Text) -> None:
+        self._console.print(text, highlight=False, soft_wrap=True)
+
+
+def follow_to_the_end(
+    answer: dict[str, Any],
+    *,
+    told: str,
+    invocation: Invocation,
+    deployment: Deployment,
+    terminal: Terminal,
+    detach: bool,
+) -> None:
+    """Follows the run of a launcher answer; Ctrl-C leaves it running.
+
+    Args:
+        answer: What the launcher answered.
+        told: What became of the run, in words: `launched`.
+        invocation: How `spotkeep` was called.
+        deployment: Where it runs.
+        terminal: Where to show it.
+        detach: Whether to leave at once.
+
+    With `--json`, standard output gets the answer (detached) or the run as it ended, and the forecast there was.
+
+    Raises:
+        RunFailedError: It failed.
+        RunStoppedError: It was stopped, or ran out of time.
+    """
+    run = str(answer["run"])
+    fleet = str(answer.get("job_arn") or "")
+    job = fleet if fleet.startswith("fleet-") else f"training job {answer.get('job_name', '?')}"
+    terminal.show(f"{run} {told} ({job})")
+    if detach:
+        if terminal.as_json:
+            terminal.give_json(answer)
+        terminal.show_next(*_come_back(run, invocation=invocation))
+        return
+    attempt = int(answer.get("attempt", 1))
+    ended = _watch(run, attempt=attempt, invocation=invocation, deployment=deployment, terminal=terminal)
+    if ended is None:
+        if terminal.as_json:
+            terminal.give_json(answer)
+        terminal.show(f"\nDetached. {run} goes on without you.")
+        terminal.show_next(*_come_back(run, invocation=invocation))
+        return
+    _conclude(ended, forecast=answer.get("forecast"), invocation=invocation, terminal=terminal)
+
+
+def _watch(run: str, *, attempt: int, invocation: Invocation, deployment: Deployment, terminal: Terminal) -> Run | None:
+    """The run as it ended, or None when the user left with Ctrl-C."""
+    last: Run | None = None
+    try:
+        with CtrlC(invocation.seams.sleep) as ctrl_c, FollowView(terminal.people) as view:
+            for update in follow(
+                deployment,
+                run,
+                sleep=ctrl_c.sleep,
+                poll_seconds=invocation.poll_seconds,
+                from_attempt=attempt,
+            ):
+                view.show(update)
+                if isinstance(update, Stands):
+                    last = update.run
+    except KeyboardInterrupt:
+        return None
+    return last
+
+
+def _conclude(run: Run, *, forecast: object, invocation: Invocation, terminal: Terminal) -> None:
+    if terminal.as_json:
+        terminal.give_json(run.model_dump(mode="json") | ({} if forecast is None else {"forecast": forecast}))
+    else:
+        terminal.show("")
+        terminal.show(_verdict(run))
+        terminal.show(bill(run))
+        said = [("said", run.failure_reason)] if run.failure_reason else []
+        terminal.show(facts([*said, ("model", run.output_uri or "none"), ("checkpoints", run.checkpoint_uri)]))
+        terminal.show_next(*steps_for_run(run, invocation=invocation, after="launch"))
+    if run.state is RunState.COMPLETED:
+        return
+    reason = reason_text(run.end_reason) or run.state.value.lower()
+    hint = f"{invocation.command(f'resume {run.run}')} goes on from its last checkpoint"
+    if run.state is RunState.FAILED:
+        raise RunFailedError(f"{run.run} failed, {reason}", hint=hint)
+    raise RunStoppedError(f"{run.run} stopped, {reason}", hint=hint)
+
+
+def _verdict(run: Run) -> Any:
+    times = {0: "without an interruption", 1: "after one interruption"}
+    how = times.get(run.interruptions, f"after {run.interruptions} interruptions")
+    return state_text(run.state).append(f"  {run.run}, {how}", style="default")
+
+
+def _come_back(run: str, *, invocation: Invocation) -> list[NextStep]:
+    return [
+        NextStep(command=invocation.command(f"logs {run} -f"), what="follow it again"),
+        NextStep(command=invocation.command(f"describe {run}"), what="where it stands"),
+        NextStep(command=invocation.command(f"stop {run}"), what="end it"),
+    ]

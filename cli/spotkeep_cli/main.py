@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib import metadata
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -31,10 +31,14 @@ from spotkeep_cli.commands import local as local_commands
 from spotkeep_cli.commands import local_ec2 as local_ec2_commands
 from spotkeep_cli.commands import notifications as notification_commands
 from spotkeep_cli.commands import pool as pool_commands
-from spotkeep_cli.deployment import ConnectionOptions
+from spotkeep_cli.connection_options import ConnectionOptions
+from spotkeep_cli.deployment import Deployment
 from spotkeep_cli.errors import CommandLineError, ExitCode, RefusedError, UsageError
 from spotkeep_cli.seams import Invocation, Seams
 from spotkeep_cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from spotkeep_planner.history.spot_market import SpotMarket
 
 _ROOT_FLAGS = ("--local",)
 _ROOT_OPTIONS = ("--deployment", "--region", "--profile")
@@ -103,10 +107,22 @@ def root(
     ] = False,
 ) -> None:
     """Train on spare cloud capacity and keep what an interruption would lose."""
-    seams = context.obj if isinstance(context.obj, Seams) else Seams()
+    seams = context.obj if isinstance(context.obj, Seams) else Seams(connect=_connect, spot_market=_spot_market)
     context.obj = Invocation(
         options=ConnectionOptions(deployment=deployment, region=region, profile=profile, local=local), seams=seams
     )
+
+
+def _connect(options: ConnectionOptions) -> Deployment:
+    from spotkeep_cli.aws.connection import connect
+
+    return connect(options)
+
+
+def _spot_market(options: ConnectionOptions) -> "SpotMarket":
+    from spotkeep_cli.aws.connection import spot_market
+
+    return spot_market(options)
 
 
 _RUNS = "Runs"

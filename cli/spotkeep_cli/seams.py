@@ -5,26 +5,15 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from spotkeep_cli.deployment import ConnectionOptions, Deployment
+from spotkeep_cli.connection_options import ConnectionOptions
+from spotkeep_cli.deployment import Deployment
 
 if TYPE_CHECKING:
     from spotkeep_planner.history.spot_market import SpotMarket
-
-
-def _connect(options: ConnectionOptions) -> Deployment:
-    from spotkeep_cli.connection import connect
-
-    return connect(options)
-
-
-def _spot_market(options: ConnectionOptions) -> SpotMarket:
-    from spotkeep_cli.spot_market import spot_market
-
-    return spot_market(options)
 
 
 def _new_token() -> str:
@@ -41,17 +30,17 @@ class Seams:
 
     Attributes:
         connect: Finds the deployment.
+        spot_market: What the account can say of spot capacity.
         now: The time.
         sleep: Waits so many seconds.
         new_token: A fresh idempotency token.
-        spot_market: What the account can say of spot capacity.
     """
 
-    connect: Callable[[ConnectionOptions], Deployment] = _connect
+    connect: Callable[[ConnectionOptions], Deployment]
+    spot_market: Callable[[ConnectionOptions], SpotMarket]
     now: Callable[[], datetime] = _now
     sleep: Callable[[float], None] = time.sleep
     new_token: Callable[[], str] = _new_token
-    spot_market: Callable[[ConnectionOptions], SpotMarket] = _spot_market
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +52,8 @@ class Invocation:
         seams: The outside world.
     """
 
-    options: ConnectionOptions = field(default_factory=ConnectionOptions)
-    seams: Seams = field(default_factory=Seams)
+    options: ConnectionOptions
+    seams: Seams
 
     def deployment(self) -> Deployment:
         """The deployment the user means.

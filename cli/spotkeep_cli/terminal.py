@@ -18,8 +18,7 @@ from spotkeep_cli.errors import NotConfirmedError, UsageError
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from spotkeep_cli.errors import CommandLineError
-    from spotkeep_cli.problems import LocatedProblem
+    from spotkeep_cli.errors import CommandLineError, LocatedProblem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +137,6 @@ def _print(console: Console, *content: RenderableType) -> None:
 
 
 def _console(*, stderr: bool) -> Console:
-    from spotkeep_cli.rendering.printable_console import PrintableConsole
+    from spotkeep_cli.rendering.printable import PrintableConsole
 
     return PrintableConsole(stderr=stderr)

@@ -7,11 +7,12 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+import pytest
 from typer.testing import CliRunner
 
+from spotkeep_cli.aws.deployment import AwsDeployment
 from spotkeep_cli.aws_calls import Connection
-from spotkeep_cli.aws_deployment import AwsDeployment
-from spotkeep_cli.deployment import ConnectionOptions
+from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.main import app
 from spotkeep_cli.seams import Seams
 from spotkeep_jobs.record.record import Notification
@@ -44,7 +45,7 @@ def test_a_dead_notification_gets_into_the_deployed_queue_and_out_to_people_once
     assert letter.notification_id == dead.notification_id
     deployment.dead_letters.give_back([letter])
 
-    seams = Seams(connect=lambda _options: deployment)
+    seams = Seams(connect=lambda _options: deployment, spot_market=lambda _options: pytest.fail("no plan is made here"))
     replayed = CliRunner().invoke(app, ["notifications", "replay", search, "--yes", "--json"], obj=seams)
     assert json.loads(replayed.stdout) == {"ok": True, "notifications": [dead.notification_id], "messages_removed": 1}
     deployed_app.invoke("reconciler", {})

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from spotkeep_cli.git_branch import pinned
-from spotkeep_cli.job_file import read_job_file
-from spotkeep_cli.preparation import PreparedJob, prepare
-from spotkeep_cli.source_archive import SourceError, pack_source
+from spotkeep_cli.launching.git import pinned
+from spotkeep_cli.launching.job_file import read_job_file
+from spotkeep_cli.launching.preparation import PreparedJob, prepare
+from spotkeep_cli.launching.source_archive import SourceError, pack_source
 
 SECRET = b"-----BEGIN OPENSSH PRIVATE KEY-----"
 
@@ -113,7 +113,7 @@ def test_an_index_that_lists_what_is_outside_is_refused(repository: Path, monkey
     """git checks paths when it writes an index; this one came with an archive of the repository."""
     listing = b"train.py\0../../.ssh/id_ed25519\0"
     done = subprocess.CompletedProcess[bytes]([], 0, stdout=listing, stderr=b"")
-    monkeypatch.setattr("spotkeep_cli.source_archive.subprocess.run", lambda *_args, **_options: done)
+    monkeypatch.setattr("spotkeep_cli.launching.source_archive.subprocess.run", lambda *_args, **_options: done)
     with pytest.raises(SourceError, match=r"'\.\./\.\./\.ssh/id_ed25519' leads to"):
         pack_source(repository)
 

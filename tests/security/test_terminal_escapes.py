@@ -27,8 +27,8 @@ from spotkeep_cli import main
 from spotkeep_cli.deployment import LogLine
 from spotkeep_cli.errors import LocalFailureError
 from spotkeep_cli.following import Wrote
-from spotkeep_cli.rendering.log_lines import LogPrinter
-from spotkeep_cli.rendering.printable_console import PrintableConsole
+from spotkeep_cli.log_view import LogPrinter
+from spotkeep_cli.rendering.printable import PrintableConsole
 from spotkeep_cli.terminal import NextStep, Terminal
 from spotkeep_jobs.notifications.notification_topic import SnsNotificationTopic
 from spotkeep_jobs.printable_text import printable
@@ -194,7 +194,7 @@ def test_an_error_that_nobody_expected_steers_nothing(
         raise RuntimeError(f"the record says {CLIPBOARD}")
 
     monkeypatch.setattr(main.sys, "argv", ["spotkeep", "schema"])
-    monkeypatch.setattr("spotkeep_cli.job_schema.job_file_schema", fail)
+    monkeypatch.setattr("spotkeep_cli.launching.job_schema.job_file_schema", fail)
     with pytest.raises(SystemExit) as left:
         main.main()
     printed = capsys.readouterr().err

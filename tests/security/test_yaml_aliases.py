@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from spotkeep_cli.errors import JobFileError
-from spotkeep_cli.job_file import read_job_file
+from spotkeep_cli.launching.job_file import read_job_file
 from tests.torture.input.bounds import bounded
 
 LISTS = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(

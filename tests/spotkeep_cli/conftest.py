@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from spotkeep_cli.account_check import AccountCheck
-from spotkeep_cli.dead_letters import DeadLetter
-from spotkeep_cli.deployment import ConnectionOptions, LogLine, StoredObject
-from spotkeep_cli.drill.recovery import Look
+from spotkeep_cli.account.check import AccountCheck
+from spotkeep_cli.connection_options import ConnectionOptions
+from spotkeep_cli.deployment import DeadLetter, LogLine, StoredObject, StoredVersion
+from spotkeep_cli.drill.recovery import DrillState
 from spotkeep_cli.errors import NoConnectionError
 from spotkeep_cli.main import app
-from spotkeep_cli.run_storage import StoredVersion
 from spotkeep_cli.seams import Seams
 from spotkeep_jobs.record.price_book import PriceBook
 from spotkeep_jobs.record.record import Attempt, Cost, Notification, Plan, Run, TimelineEntry
@@ -121,10 +120,10 @@ class FakeObjects:
 
 
 class FakeDrill:
-    """A drill whose looks are known beforehand; the last one is seen for ever."""
+    """A drill whose states are known beforehand; the last one is seen for ever."""
 
-    def __init__(self, looks: Sequence[Look]) -> None:
-        self.looks = list(looks)
+    def __init__(self, states: Sequence[DrillState]) -> None:
+        self.states = list(states)
         self.started: list[str] = []
         self.spared: list[str] = []
 
@@ -139,8 +138,8 @@ class FakeDrill:
     def spare(self, instance: str) -> None:
         self.spared.append(instance)
 
-    def look(self, *, at: float) -> Look:
-        found = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+    def describe(self, *, at: float) -> DrillState:
+        found = self.states.pop(0) if len(self.states) > 1 else self.states[0]
         return replace(found, at=at)
 
 
@@ -220,6 +219,10 @@ def deployment() -> FakeDeployment:
 Spotkeep = Callable[..., Result]
 
 
+def no_spot_market(_options: ConnectionOptions) -> Any:
+    raise NoConnectionError("no AWS region is set")
+
+
 @pytest.fixture
 def spotkeep(deployment: FakeDeployment) -> Spotkeep:
     """Runs a command line against the fake deployment, 80 columns wide and without a terminal."""
@@ -232,7 +235,13 @@ def spotkeep(deployment: FakeDeployment) -> Spotkeep:
                 )
             return deployment
 
-        seams = Seams(connect=connect, now=lambda: NOW, sleep=lambda _: None, new_token=lambda: "0123456789abcdef")
+        seams = Seams(
+            connect=connect,
+            spot_market=no_spot_market,
+            now=lambda: NOW,
+            sleep=lambda _: None,
+            new_token=lambda: "0123456789abcdef",
+        )
         environment = {"COLUMNS": str(columns), "NO_COLOR": None, "FORCE_COLOR": None, "TERM": "dumb"}
         environment |= dict.fromkeys(("SPOTKEEP_LOCAL", "SPOTKEEP_DEPLOYMENT"))
         return CliRunner().invoke(app, list(arguments), obj=seams, env=environment, input=stdin, prog_name="spotkeep")

@@ -6,14 +6,17 @@ from typing import Any
 
 import pytest
 
+from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.next_steps import steps_for_run
-from spotkeep_cli.seams import Invocation
+from spotkeep_cli.seams import Invocation, Seams
 from spotkeep_jobs.record.states import EndReason, RunState
 
 
 def commands_after_failure(make: Any, **changes: Any) -> list[str]:
     run = make.run(state=RunState.FAILED, **changes)
-    return [step.command for step in steps_for_run(run, invocation=Invocation(), after="launch")]
+    seams = Seams(connect=lambda _: pytest.fail("no need"), spot_market=lambda _: pytest.fail("no need"))
+    invocation = Invocation(options=ConnectionOptions(), seams=seams)
+    return [step.command for step in steps_for_run(run, invocation=invocation, after="launch")]
 
 
 @pytest.mark.parametrize("reason", [EndReason.LAUNCH_REFUSED, EndReason.QUOTA, EndReason.CAPACITY])

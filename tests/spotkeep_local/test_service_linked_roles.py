@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spotkeep_cli.service_roles import read_service_roles
+from spotkeep_cli.account.service_roles import read_service_roles
 from spotkeep_fleet.service_roles import DRILL_SERVICE_ROLES, FLEET_SERVICE_ROLES
 from spotkeep_local.service_linked_roles import make_service_linked_roles
 

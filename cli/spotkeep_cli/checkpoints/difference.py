@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from spotkeep_cli.checkpoints.element_comparison import Distance, distance
-from spotkeep_cli.checkpoints.element_types import element_type
+from spotkeep_cli.checkpoints.elements import Distance, distance, element_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable

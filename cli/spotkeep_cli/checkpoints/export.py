@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from spotkeep.disk.inspection import Span
 from spotkeep.errors import DamagedCheckpointError, MissingLibraryError
 from spotkeep.state.encoding import MalformedStateError, decode_state
-from spotkeep_cli.checkpoints.array_bytes import row_major
-from spotkeep_cli.checkpoints.element_types import element_type
+from spotkeep_cli.checkpoints.elements import element_type
 from spotkeep_cli.checkpoints.plain_values import as_text
-from spotkeep_cli.checkpoints.safetensors_file import HeaderTooLongError, Tensor, write_safetensors
+from spotkeep_cli.checkpoints.safetensors_file import HeaderTooLongError, Tensor, row_major, write_safetensors
 from spotkeep_cli.errors import CommandLineError, UsageError
 from spotkeep_cli.rendering.quantities import size as size_text
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from spotkeep_cli.checkpoints.places import CheckpointPlace
 
 
-class Look(StrEnum):
-    """What a checkpoint looks like, before any data are read."""
+class CheckpointState(StrEnum):
+    """The state of a checkpoint, as far as it is known before any data are read."""
 
     WHOLE = "whole"
     UNFINISHED = "unfinished"
@@ -34,7 +34,7 @@ class CheckpointSummary:
 
     Attributes:
         step: Completed steps.
-        look: What it looks like.
+        state: Its state.
         problem: What is wrong with it; empty when nothing is.
         size: Bytes on the disk, without the platform's markers.
         files: How many files, likewise.
@@ -46,7 +46,7 @@ class CheckpointSummary:
     """
 
     step: int
-    look: Look
+    state: CheckpointState
     problem: str = ""
     size: int
     files: int
@@ -60,7 +60,7 @@ class CheckpointSummary:
         """For `--json`."""
         return {
             "step": self.step,
-            "state": self.look.value,
+            "state": self.state.value,
             "problem": self.problem or None,
             "bytes": self.size,
             "files": self.files,
@@ -85,21 +85,21 @@ def summaries(place: CheckpointPlace) -> list[CheckpointSummary]:
 def _summary(place: CheckpointPlace, step: int) -> CheckpointSummary:
     found = place.files(step)
     own = {name: size for name, size in found.items() if not name.endswith((UPLOADING_SUFFIX, UPLOADED_SUFFIX))}
-    manifest, look, problem = None, Look.WHOLE, ""
+    manifest, state, problem = None, CheckpointState.WHOLE, ""
     if MANIFEST_NAME not in own:
-        look, problem = Look.UNFINISHED, "no manifest, so no reader takes it"
+        state, problem = CheckpointState.UNFINISHED, "no manifest, so no reader takes it"
     else:
         try:
             manifest = place.manifest(step)
             if problem := size_problem(manifest, own):
-                look = Look.DAMAGED
+                state = CheckpointState.DAMAGED
         except DamagedCheckpointError as error:
-            look, problem = Look.DAMAGED, str(error)
+            state, problem = CheckpointState.DAMAGED, str(error)
         except NewerFormatError as error:
-            look, problem = Look.NEWER, str(error)
+            state, problem = CheckpointState.NEWER, str(error)
     return CheckpointSummary(
         step=step,
-        look=look,
+        state=state,
         problem=problem,
         size=sum(size or 0 for size in own.values()),
         files=len(own),

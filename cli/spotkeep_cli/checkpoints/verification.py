@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from spotkeep.errors import DamagedCheckpointError, NewerFormatError
-from spotkeep_cli.checkpoints.listing import Look
+from spotkeep_cli.checkpoints.listing import CheckpointState
+from spotkeep_cli.errors import CommandLineError, DamagedCheckpointsError, UsageError
+from spotkeep_cli.rendering.printable import printable_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator, Sequence
 
-    from spotkeep_cli.checkpoints.places import CheckpointPlace
-
-    ShowProgress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+    from spotkeep_cli.checkpoints.places import CheckpointPlace, ShowProgress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,14 +23,14 @@ class Verdict:
 
     Attributes:
         step: Completed steps.
-        look: `whole`, `damaged` or `newer format`.
+        state: `whole`, `damaged` or `newer format`.
         size: Bytes of its data files, as the manifest says.
         damage: All that is wrong with it.
         problem: Why a newer format cannot be read.
     """
 
     step: int
-    look: Look
+    state: CheckpointState
     size: int = 0
     damage: tuple[DamagedCheckpointError, ...] = ()
     problem: str = ""
@@ -39,7 +39,7 @@ class Verdict:
         """For `--json`."""
         return {
             "step": self.step,
-            "state": self.look.value,
+            "state": self.state.value,
             "bytes": self.size,
             "damage": [
                 {
@@ -62,10 +62,12 @@ def verify(place: CheckpointPlace, step: int, *, show_progress: ShowProgress) ->
             with show_progress(f"verifying step {step}", size) as on_bytes:
                 damage = tuple(checkpoint.damage(on_bytes))
     except DamagedCheckpointError as error:
-        return Verdict(step=step, look=Look.DAMAGED, damage=(error,))
+        return Verdict(step=step, state=CheckpointState.DAMAGED, damage=(error,))
     except NewerFormatError as error:
-        return Verdict(step=step, look=Look.NEWER, problem=str(error))
-    return Verdict(step=step, look=Look.DAMAGED if damage else Look.WHOLE, size=size, damage=damage)
+        return Verdict(step=step, state=CheckpointState.NEWER, problem=str(error))
+    return Verdict(
+        step=step, state=CheckpointState.DAMAGED if damage else CheckpointState.WHOLE, size=size, damage=damage
+    )
 
 
 def taken_by_a_resume(verdicts: Sequence[Verdict], steps: Sequence[int]) -> Verdict | None:
@@ -81,6 +83,41 @@ def taken_by_a_resume(verdicts: Sequence[Verdict], steps: Sequence[int]) -> Verd
     known = {verdict.step: verdict for verdict in verdicts}
     for step in steps:
         verdict = known.get(step)
-        if verdict is None or verdict.look is not Look.DAMAGED:
+        if verdict is None or verdict.state is not CheckpointState.DAMAGED:
             return verdict
     return None
+
+
+def damage_text(error: DamagedCheckpointError) -> str:
+    """The file, the place in it where it is known, and the problem, on one line."""
+    if error.offsets is None:
+        return printable_line(f"{error.file}: {error.problem}")
+    start, end = error.offsets
+    return printable_line(f"{error.file}, bytes {start:,} to {end - 1:,}: {error.problem}")
+
+
+@contextmanager
+def translated_errors(*, verify_command: str) -> Iterator[None]:
+    """Turns what the library raises into one line and a hint.
+
+    Args:
+        verify_command: A command that names all damage.
+
+    Raises:
+        DamagedCheckpointsError: If a checkpoint is damaged.
+        UsageError: If it needs a newer version, or may not be read.
+        CommandLineError: If there is not enough memory.
+    """
+    try:
+        yield
+    except DamagedCheckpointError as error:
+        raise DamagedCheckpointsError(damage_text(error), hint=f"all that is wrong: {verify_command}") from error
+    except NewerFormatError as error:
+        raise UsageError(printable_line(str(error)), hint="open it with the version that wrote it") from error
+    except MemoryError as error:
+        raise CommandLineError(
+            "this machine has not enough memory for it", hint="export it with --format safetensors, which needs little"
+        ) from error
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise UsageError(f"{where}{error.strerror or error}", hint="is it there, and may you read it?") from error

@@ -1,8 +1,10 @@
 """`spotkeep checkpoints ls|verify|show|diff|export`: what a training has saved, of a directory or of a run."""
 
+from __future__ import annotations
+
 import json
 import shlex
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +16,9 @@ from spotkeep_cli.seams import Invocation
 from spotkeep_cli.terminal import NextStep, Terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from rich.console import Console
 
     from spotkeep_cli.checkpoints.export import Exported
     from spotkeep_cli.checkpoints.places import CheckpointPlace, ShowProgress
@@ -35,23 +39,23 @@ Step = Annotated[
 @app.command()
 def ls(context: typer.Context, target: Target, *, as_json: AsJson = False) -> None:
     """List the checkpoints, newest first: sizes are compared, data are not read."""
+    from spotkeep_cli.checkpoints.list_view import checkpoint_list
     from spotkeep_cli.checkpoints.listing import summaries
-    from spotkeep_cli.rendering.checkpoint_list import checkpoint_list
 
-    look = _Look(context, target, as_json=as_json)
-    with look.told():
-        listed = summaries(look.place)
-    terminal = look.terminal
+    inspection = _Inspection(context, target, as_json=as_json)
+    with inspection.translated_errors():
+        listed = summaries(inspection.place)
+    terminal = inspection.terminal
     if as_json:
         terminal.give_json([one.as_document() for one in listed])
         return
     if not listed:
-        terminal.show(f"No checkpoints in {look.place.label}.")
+        terminal.show(f"No checkpoints in {inspection.place.label}.")
         return
     terminal.show(checkpoint_list(listed, width=terminal.people.width))
     terminal.show_next(
-        NextStep(command=look.command("verify"), what="read every byte"),
-        NextStep(command=look.command("show"), what="what is in the newest"),
+        NextStep(command=inspection.command("verify"), what="read every byte"),
+        NextStep(command=inspection.command("show"), what="what is in the newest"),
     )
 
 
@@ -71,38 +75,38 @@ def verify(
 
     Says which checkpoint a resume would take.
     """
-    from spotkeep_cli.checkpoints.listing import Look
-    from spotkeep_cli.checkpoints.targets import finished_steps, step_of
+    from spotkeep_cli.checkpoints.list_view import verdict_text
+    from spotkeep_cli.checkpoints.listing import CheckpointState
+    from spotkeep_cli.checkpoints.places import finished_steps, step_of
     from spotkeep_cli.checkpoints.verification import taken_by_a_resume
     from spotkeep_cli.checkpoints.verification import verify as verify_one
-    from spotkeep_cli.rendering.checkpoint_list import verdict_text
 
     if everything and step is not None:
         raise UsageError("a step and --all were given", hint="give one of them")
-    look = _Look(context, target, as_json=as_json)
+    inspection = _Inspection(context, target, as_json=as_json)
     verdicts: list[Verdict] = []
-    with look.told():
-        finished = finished_steps(look.place)
+    with inspection.translated_errors():
+        finished = finished_steps(inspection.place)
         if step is None:
-            step_of(look.place, None)  # there is at least one
-        for number in finished if step is None else [step_of(look.place, step)]:
-            verdicts.append(verify_one(look.place, number, show_progress=look.show_progress))
+            step_of(inspection.place, None)  # there is at least one
+        for number in finished if step is None else [step_of(inspection.place, step)]:
+            verdicts.append(verify_one(inspection.place, number, show_progress=inspection.show_progress))
             if not as_json:
-                look.terminal.show(verdict_text(verdicts[-1]))
-            if step is None and not everything and verdicts[-1].look is not Look.DAMAGED:
+                inspection.terminal.show(verdict_text(verdicts[-1]))
+            if step is None and not everything and verdicts[-1].state is not CheckpointState.DAMAGED:
                 break
     taken = taken_by_a_resume(verdicts, finished)
     if as_json:
-        resumes = taken.step if taken is not None and taken.look is Look.WHOLE else None
-        look.terminal.give_json({"checkpoints": [one.as_document() for one in verdicts], "resume_takes": resumes})
+        resumes = taken.step if taken is not None and taken.state is CheckpointState.WHOLE else None
+        inspection.terminal.give_json({"checkpoints": [one.as_document() for one in verdicts], "resume_takes": resumes})
     else:
-        look.terminal.show(_resume_text(taken, verdicts, finished))
+        inspection.terminal.show(_resume_text(taken, verdicts, finished))
     _end_as_found(verdicts, taken)
     good = taken or verdicts[0]
-    look.terminal.show_next(
-        NextStep(command=look.command("show", str(good.step)), what="what is in it"),
+    inspection.terminal.show_next(
+        NextStep(command=inspection.command("show", str(good.step)), what="what is in it"),
         NextStep(
-            command=look.command("export", str(good.step), "state.safetensors", "--format", "safetensors"),
+            command=inspection.command("export", str(good.step), "state.safetensors", "--format", "safetensors"),
             what="take it elsewhere",
         ),
     )
@@ -113,18 +117,18 @@ def show(context: typer.Context, target: Target, step: Step = None, *, as_json: 
     """Show what is in a checkpoint: names, types, shapes, sizes, values. Data are not read."""
     from spotkeep_cli.checkpoints import plain_values
     from spotkeep_cli.checkpoints.listing import moment_of
-    from spotkeep_cli.checkpoints.targets import step_of
-    from spotkeep_cli.rendering.checkpoint_tree import checkpoint_tree, entry_document
+    from spotkeep_cli.checkpoints.places import step_of
+    from spotkeep_cli.checkpoints.tree_view import checkpoint_tree, entry_document
     from spotkeep_cli.rendering.quantities import moment
 
-    look = _Look(context, target, as_json=as_json)
-    with look.told():
-        number = step_of(look.place, step)
-        with look.place.opened(number, with_data=False) as checkpoint:
+    inspection = _Inspection(context, target, as_json=as_json)
+    with inspection.translated_errors():
+        number = step_of(inspection.place, step)
+        with inspection.place.opened(number, with_data=False) as checkpoint:
             manifest, entries = checkpoint.manifest, checkpoint.entries()
     created = moment_of(manifest.created)
     if as_json:
-        look.terminal.give_json(
+        inspection.terminal.give_json(
             {
                 "step": manifest.step,
                 "epochs_completed": manifest.epochs_completed,
@@ -136,11 +140,11 @@ def show(context: typer.Context, target: Target, step: Step = None, *, as_json: 
             }
         )
         return
-    look.terminal.show(checkpoint_tree(manifest, entries, created=moment(created)))
-    look.terminal.show_next(
-        NextStep(command=look.command("verify", str(number)), what="read every byte"),
+    inspection.terminal.show(checkpoint_tree(manifest, entries, created=moment(created)))
+    inspection.terminal.show_next(
+        NextStep(command=inspection.command("verify", str(number)), what="read every byte"),
         NextStep(
-            command=look.command("export", str(number), "state.safetensors", "--format", "safetensors"),
+            command=inspection.command("export", str(number), "state.safetensors", "--format", "safetensors"),
             what="take it elsewhere",
         ),
     )
@@ -162,24 +166,24 @@ def diff(
     """Show what changed: TARGET OLD NEW, or two of TARGET@STEP."""
     from contextlib import ExitStack
 
+    from spotkeep_cli.checkpoints.changes_view import change_document, checkpoint_changes
     from spotkeep_cli.checkpoints.difference import difference
-    from spotkeep_cli.checkpoints.element_comparison import numpy_is_installed
-    from spotkeep_cli.checkpoints.targets import step_of
-    from spotkeep_cli.rendering.checkpoint_changes import change_document, checkpoint_changes
+    from spotkeep_cli.checkpoints.elements import numpy_is_installed
+    from spotkeep_cli.checkpoints.places import step_of
 
     references = _references(first, second, third)
-    looks = [_Look(context, target, as_json=as_json) for target, _ in references]
+    inspections = [_Inspection(context, target, as_json=as_json) for target, _ in references]
     with ExitStack() as stack:
-        stack.enter_context(looks[1].told())
-        steps = [step_of(look.place, step) for look, (_, step) in zip(looks, references, strict=True)]
+        stack.enter_context(inspections[1].translated_errors())
+        steps = [step_of(inspection.place, step) for inspection, (_, step) in zip(inspections, references, strict=True)]
         old, new = (
-            stack.enter_context(look.place.opened(step, with_data=True))
-            for look, step in zip(looks, steps, strict=True)
+            stack.enter_context(inspection.place.opened(step, with_data=True))
+            for inspection, step in zip(inspections, steps, strict=True)
         )
         size = sum(file.size for file in new.manifest.files)
-        on_bytes = stack.enter_context(looks[1].show_progress("comparing", size))
+        on_bytes = stack.enter_context(inspections[1].show_progress("comparing", size))
         found = difference(old, new, with_numpy=numpy_is_installed(), on_bytes=on_bytes)
-    terminal = looks[1].terminal
+    terminal = inspections[1].terminal
     if not numpy_is_installed():
         terminal.remark("NumPy is not installed: compared with the standard library, which takes much longer.")
     if as_json:
@@ -187,7 +191,9 @@ def diff(
         terminal.give_json({"old": steps[0], "new": steps[1], "changes": changes, "unchanged": found.unchanged})
         return
     terminal.show(checkpoint_changes(found))
-    terminal.show_next(NextStep(command=looks[1].command("show", str(steps[1])), what="all that is in the newer one"))
+    terminal.show_next(
+        NextStep(command=inspections[1].command("show", str(steps[1])), what="all that is in the newer one")
+    )
 
 
 @app.command()
@@ -206,54 +212,52 @@ def export(
     """Write a checkpoint's state as a safetensors file, or as a file for torch.load."""
     from spotkeep_cli.checkpoints.export import ExportFormat, check_target
     from spotkeep_cli.checkpoints.export import export as export_to
-    from spotkeep_cli.checkpoints.targets import step_of
+    from spotkeep_cli.checkpoints.places import step_of
 
     if as_format not in list(ExportFormat):
         raise UsageError(f"there is no format {as_format!r}", hint=f"one of {', '.join(ExportFormat)}")
     chosen = ExportFormat(as_format)
     check_target(out, overwrite=force)
-    look = _Look(context, target, as_json=as_json)
-    with look.told():
-        number = step_of(look.place, step)
-        with look.place.opened(number, with_data=True) as checkpoint:
+    inspection = _Inspection(context, target, as_json=as_json)
+    with inspection.translated_errors():
+        number = step_of(inspection.place, step)
+        with inspection.place.opened(number, with_data=True) as checkpoint:
             size = sum(file.size for file in checkpoint.manifest.files)
-            with look.show_progress(f"writing {out.name}", size) as on_bytes:
+            with inspection.show_progress(f"writing {out.name}", size) as on_bytes:
                 written = export_to(checkpoint, out, as_format=chosen, overwrite=force, on_bytes=on_bytes)
     if as_json:
         left_out = [{"name": name, "why": why} for name, why in written.left_out]
-        look.terminal.give_json(
+        inspection.terminal.give_json(
             {"step": number, "file": str(out), "format": chosen.value, "bytes": written.size,
              "tensors": written.tensors, "values": written.values, "left_out": left_out}
         )  # fmt: skip
         return
-    _show_exported(look.terminal, written, out=out, step=number)
+    _show_exported(inspection.terminal, written, out=out, step=number)
     name = json.dumps(str(out))
     read = f"safetensors.torch.load_file({name})" if chosen is ExportFormat.SAFETENSORS else f"torch.load({name})"
     library = "safetensors.torch" if chosen is ExportFormat.SAFETENSORS else "torch"
-    look.terminal.show_next(
+    inspection.terminal.show_next(
         NextStep(command=f"python -c {shlex.quote(f'import {library}; print({read}.keys())')}", what="read it")
     )
 
 
-class _Look:
+class _Inspection:
     """One command's view of one place."""
 
     def __init__(self, context: typer.Context, target: str, *, as_json: bool) -> None:
-        from spotkeep_cli.checkpoints.targets import place_of
+        from spotkeep_cli.checkpoints.places import place_of
 
         self.terminal = Terminal(as_json=as_json)
         self._invocation: Invocation = invocation_of(context)
         self._target = target
-        with self.told():
+        with self.translated_errors():
             self.place: CheckpointPlace = place_of(
                 target, invocation=self._invocation, show_progress=self.show_progress
             )
 
     @property
-    def show_progress(self) -> "ShowProgress":
+    def show_progress(self) -> ShowProgress:
         from functools import partial
-
-        from spotkeep_cli.rendering.byte_progress import showing_bytes
 
         return partial(showing_bytes, self.terminal.remarks)
 
@@ -261,11 +265,11 @@ class _Look:
         """Another command on the same place."""
         return self._invocation.command(shlex.join(["checkpoints", name, self._target, *more]))
 
-    def told(self) -> AbstractContextManager[None]:
+    def translated_errors(self) -> AbstractContextManager[None]:
         """Turns what the library raises into a line and a hint."""
-        from spotkeep_cli.checkpoints.troubles import told
+        from spotkeep_cli.checkpoints.verification import translated_errors
 
-        return told(verify_command=self.command("verify", "--all"))
+        return translated_errors(verify_command=self.command("verify", "--all"))
 
 
 def _references(first: str, second: str, third: str | None) -> list[tuple[str, str]]:
@@ -283,25 +287,25 @@ def _references(first: str, second: str, third: str | None) -> list[tuple[str, s
     return references
 
 
-def _resume_text(taken: "Verdict | None", verdicts: "Sequence[Verdict]", finished: "Sequence[int]") -> str:
-    from spotkeep_cli.checkpoints.listing import Look
+def _resume_text(taken: Verdict | None, verdicts: Sequence[Verdict], finished: Sequence[int]) -> str:
+    from spotkeep_cli.checkpoints.listing import CheckpointState
 
     known = {verdict.step for verdict in verdicts}
-    if taken is not None and taken.look is Look.WHOLE:
+    if taken is not None and taken.state is CheckpointState.WHOLE:
         return f"A resume takes step {taken.step}."
     if taken is not None:
         return f"A resume stops at step {taken.step}: it needs the newer version."
     unknown = next((step for step in finished if step not in known), None)
     if unknown is not None:
-        return f"A resume looks at step {unknown} first; it was not verified here."
+        return f"A resume tries step {unknown} first; it was not verified here."
     return "A resume finds no good checkpoint and starts from the beginning."
 
 
-def _end_as_found(verdicts: "Sequence[Verdict]", taken: "Verdict | None") -> None:
-    from spotkeep_cli.checkpoints.listing import Look
+def _end_as_found(verdicts: Sequence[Verdict], taken: Verdict | None) -> None:
+    from spotkeep_cli.checkpoints.listing import CheckpointState
     from spotkeep_cli.rendering.quantities import counted
 
-    damaged = [verdict for verdict in verdicts if verdict.look is Look.DAMAGED]
+    damaged = [verdict for verdict in verdicts if verdict.state is CheckpointState.DAMAGED]
     if damaged:
         raise DamagedCheckpointsError(
             f"{len(damaged):,} damaged, of {counted(len(verdicts), 'checkpoint')} looked at",
@@ -309,15 +313,15 @@ def _end_as_found(verdicts: "Sequence[Verdict]", taken: "Verdict | None") -> Non
             if taken
             else "older checkpoints may be good: verify --all",
         )
-    newer = next((verdict for verdict in verdicts if verdict.look is Look.NEWER), None)
+    newer = next((verdict for verdict in verdicts if verdict.state is CheckpointState.NEWER), None)
     if newer is not None:
         raise UsageError(
             f"step {newer.step} was written in a newer format", hint="verify it with the version that wrote it"
         )
 
 
-def _show_exported(terminal: Terminal, written: "Exported", *, out: Path, step: int) -> None:
-    from spotkeep_cli.rendering.plain_text import printable
+def _show_exported(terminal: Terminal, written: Exported, *, out: Path, step: int) -> None:
+    from spotkeep_cli.rendering.printable import printable_line
     from spotkeep_cli.rendering.quantities import counted, size
 
     holds = f"{counted(written.tensors, 'tensor')}, {counted(written.values, 'plain value')}"
@@ -325,6 +329,31 @@ def _show_exported(terminal: Terminal, written: "Exported", *, out: Path, step: 
     if written.left_out:
         terminal.remark(f"Left out, because the format cannot hold them: {len(written.left_out):,}")
         for name, why in written.left_out[:20]:
-            terminal.remark(f"  {printable(name, longest=60)}: {printable(why, longest=80)}")
+            terminal.remark(f"  {printable_line(name, longest=60)}: {printable_line(why, longest=80)}")
         if len(written.left_out) > 20:
             terminal.remark(f"  ... and {len(written.left_out) - 20:,} more; --json lists them all")
+
+
+_WORTH_SHOWING_BYTES = 2**20
+
+
+@contextmanager
+def showing_bytes(console: Console, doing: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Yields what to call with how many more bytes are done, from any thread.
+
+    Args:
+        console: Where to show it.
+        doing: What is being done: `downloading step 100`.
+        total: How many bytes there are.
+    """
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    if total < _WORTH_SHOWING_BYTES or not console.is_terminal or console.is_dumb_terminal:
+        yield lambda _: None
+        return
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
+        console=console, transient=True,
+    ) as progress:  # fmt: skip
+        task = progress.add_task(doing, total=total)
+        yield lambda count: progress.advance(task, count)

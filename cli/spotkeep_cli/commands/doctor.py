@@ -46,15 +46,15 @@ def check_job_file(context: typer.Context, job_file: Path, *, overrides: list[st
     Raises:
         typer.Exit: It would be refused.
     """
-    from spotkeep_cli.job_checks import check_job
-    from spotkeep_cli.job_file import read_job_file
-    from spotkeep_cli.judgement import PLACEHOLDER_BUCKET, judge_by_launcher, judge_here
-    from spotkeep_cli.launch_forecast import forecast_launch
-    from spotkeep_cli.preparation import prepare
-    from spotkeep_cli.rendering.forecast import launch_forecast_view
+    from spotkeep_cli.launching.job_checks import check_job
+    from spotkeep_cli.launching.job_file import read_job_file
+    from spotkeep_cli.launching.judgement import PLACEHOLDER_BUCKET, judge_by_launcher, judge_here
+    from spotkeep_cli.launching.preparation import prepare
+    from spotkeep_cli.planning.launch_forecast import forecast_launch
+    from spotkeep_cli.planning.plan_view import launch_forecast_view
+    from spotkeep_cli.planning.spot_or_pool import LOOKED_AT, advice_for
     from spotkeep_cli.rendering.problem_list import problem_list
     from spotkeep_cli.rendering.quantities import counted
-    from spotkeep_cli.spot_or_pool import LOOKED_AT, advice_for
 
     invocation = invocation_of(context)
     terminal = Terminal(as_json=as_json)

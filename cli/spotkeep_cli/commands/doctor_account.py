@@ -16,7 +16,7 @@ def check_account(invocation: "Invocation", *, as_json: bool) -> None:
         OrphanError: Something should not be there.
         NoConnectionError: Something could not be looked at.
     """
-    from spotkeep_cli.rendering.account_report import Command, account_report
+    from spotkeep_cli.account.view import Command, account_report
     from spotkeep_cli.rendering.quantities import counted
 
     terminal = Terminal(as_json=as_json)

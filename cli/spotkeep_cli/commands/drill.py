@@ -16,8 +16,8 @@ def drill(
 ) -> None:
     """Take a run's instance away, as EC2 would, and see it come back. Needs the setting drills."""
     from spotkeep_cli.drill.recovery import Phase, Recovery, absorb
+    from spotkeep_cli.drill.view import drill_report, phase_line
     from spotkeep_cli.errors import DrillFailedError
-    from spotkeep_cli.rendering.drill_report import drill_report, phase_line
 
     invocation = invocation_of(context)
     deployment = invocation.deployment()
@@ -33,7 +33,7 @@ def drill(
     recovery = Recovery(run=run, began_at=began, instance=instance, zone=zone, seen={})
     while not recovery.ended and clock().timestamp() - began < within * 60:
         before = set(recovery.seen)
-        recovery = absorb(recovery, hands.look(at=clock().timestamp()))
+        recovery = absorb(recovery, hands.describe(at=clock().timestamp()))
         for phase in Phase:
             if phase in recovery.seen and phase not in before:
                 terminal.remark(phase_line(recovery, phase))

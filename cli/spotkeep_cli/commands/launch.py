@@ -29,19 +29,18 @@ def launch(
 
     Several runs of one file (runs: n) are launched, told and not followed.
     """
-    from spotkeep_cli.following_to_the_end import follow_to_the_end
-    from spotkeep_cli.job_file import read_job_file
-    from spotkeep_cli.judgement import judge_by_launcher
-    from spotkeep_cli.kept_pools import overrides_like
-    from spotkeep_cli.launch_forecast import forecast_launch
-    from spotkeep_cli.launcher_answer import read_answer, refused
-    from spotkeep_cli.preparation import prepare
-    from spotkeep_cli.rendering.forecast import launch_forecast_view
-    from spotkeep_cli.rendering.plan import first_type, plan
+    from spotkeep_cli.following import follow_to_the_end
+    from spotkeep_cli.launching.answers import read_answer, refused, tell_of_several
+    from spotkeep_cli.launching.job_file import read_job_file
+    from spotkeep_cli.launching.judgement import judge_by_launcher
+    from spotkeep_cli.launching.kept_pools import overrides_like
+    from spotkeep_cli.launching.launch_view import first_type, launch_view
+    from spotkeep_cli.launching.preparation import prepare
+    from spotkeep_cli.planning.launch_forecast import forecast_launch
+    from spotkeep_cli.planning.plan_view import launch_forecast_view
+    from spotkeep_cli.planning.spot_or_pool import LOOKED_AT, advice_for
     from spotkeep_cli.rendering.problem_list import problem_list
     from spotkeep_cli.run_names import find_run
-    from spotkeep_cli.several_runs import tell_of_several
-    from spotkeep_cli.spot_or_pool import LOOKED_AT, advice_for
 
     invocation = invocation_of(context)
     terminal = Terminal(as_json=as_json)
@@ -65,7 +64,7 @@ def launch(
         raise refused(list(forecast.problems), what="nothing was launched", document=document)
     where = "the local AWS" if invocation.options.local else deployment.region
     place, now = f"{invocation.options.deployment} in {where}", invocation.seams.now()
-    terminal.show(plan(judgement, prepared=prepared, where=place, now=now))
+    terminal.show(launch_view(judgement, prepared=prepared, where=place, now=now))
     if forecast is not None:
         terminal.show(launch_forecast_view(forecast))
     advice = advice_for(

@@ -37,7 +37,7 @@ def up(
     as_json: AsJson = False,
 ) -> None:
     """Start the local AWS and deploy Spotkeep's app to it."""
-    from spotkeep_cli.connection import app_directory, local_state_directory
+    from spotkeep_cli.aws.connection import app_directory, local_state_directory
     from spotkeep_cli.rendering.deployment_progress import showing_deployment
     from spotkeep_local import lifecycle
     from spotkeep_local.errors import LocalAwsError
@@ -79,7 +79,7 @@ def up(
 @app.command()
 def down(context: typer.Context, *, as_json: AsJson = False) -> None:
     """Stop the local AWS. What is in it stays for the next time."""
-    from spotkeep_cli.connection import local_state_directory
+    from spotkeep_cli.aws.connection import local_state_directory
     from spotkeep_local import lifecycle
     from spotkeep_local.errors import LocalAwsError
 
@@ -99,8 +99,8 @@ def down(context: typer.Context, *, as_json: AsJson = False) -> None:
 @app.command()
 def status(context: typer.Context, *, as_json: AsJson = False) -> None:
     """Say whether the local AWS runs, and where. Exit code 5 when it does not."""
-    from spotkeep_cli.connection import connect, local_state_directory
-    from spotkeep_cli.deployment import ConnectionOptions
+    from spotkeep_cli.aws.connection import connect, local_state_directory
+    from spotkeep_cli.connection_options import ConnectionOptions
     from spotkeep_cli.errors import NoConnectionError
     from spotkeep_local import lifecycle
 
@@ -141,7 +141,7 @@ def status(context: typer.Context, *, as_json: AsJson = False) -> None:
 @app.command()
 def env(context: typer.Context, *, as_json: AsJson = False) -> None:
     """Print the shell lines that make any AWS client, and `spotkeep --local`, use the local AWS."""
-    from spotkeep_cli.connection import LOCAL_STATE_VARIABLE, running_local_aws
+    from spotkeep_cli.aws.connection import LOCAL_STATE_VARIABLE, running_local_aws
 
     del context
     terminal = Terminal(as_json=as_json)

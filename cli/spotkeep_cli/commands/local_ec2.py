@@ -173,14 +173,14 @@ def replay(
 
 
 def _control() -> "FleetControl":
-    from spotkeep_cli.connection import running_local_aws
+    from spotkeep_cli.aws.connection import running_local_aws
     from spotkeep_local.fleet_control import FleetControl
 
     return FleetControl(running_local_aws())
 
 
 def _instances() -> "Iterator[dict[str, Any]]":
-    from spotkeep_cli.connection import running_local_aws
+    from spotkeep_cli.aws.connection import running_local_aws
 
     pages = running_local_aws().session().client("ec2").get_paginator("describe_instances").paginate()
     for page in pages:

@@ -21,8 +21,8 @@ def logs(
     """Print a run's log, all attempts in order."""
     from spotkeep_cli.following import follow as follow_run
     from spotkeep_cli.following import read_lines
+    from spotkeep_cli.log_view import LogPrinter
     from spotkeep_cli.next_steps import steps_for_run
-    from spotkeep_cli.rendering.log_lines import LogPrinter
 
     invocation = invocation_of(context)
     deployment = invocation.deployment()

@@ -110,7 +110,7 @@ def replay(
 
 def _replay(deployment: "Deployment", subjects: Collection[str]) -> list[str]:
     """Ask the launcher to send again what is dead of each run or tuning job; gives the notifications that it will."""
-    from spotkeep_cli.launcher_answer import read_answer
+    from spotkeep_cli.launching.answers import read_answer
 
     replayed: list[str] = []
     for name in sorted(subjects):

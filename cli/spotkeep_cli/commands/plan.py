@@ -75,16 +75,16 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Forecast cost, end and interruptions of a job with a deadline."""
-    from spotkeep_cli.job_planning import PlanOptions, plan_job
-    from spotkeep_cli.rendering.forecast import forecast_view
+    from spotkeep_cli.planning.job_planning import PlanOptions, plan_job, seconds_of
+    from spotkeep_cli.planning.plan_view import plan_view
 
     invocation = invocation_of(context)
     terminal = Terminal(as_json=as_json)
-    options = PlanOptions.parse(
-        deadline=deadline,
-        work=work,
-        restart=restart,
-        save=save,
+    options = PlanOptions(
+        deadline_s=None if deadline is None else seconds_of("--deadline", deadline),
+        work_s=None if work is None else seconds_of("--work", work),
+        restart_s=None if restart is None else seconds_of("--restart", restart),
+        save_s=seconds_of("--save", save),
         traces=traces,
         zones=tuple(zones or ()),
         on_demand_price=on_demand_price,
@@ -98,7 +98,7 @@ def plan(
     if as_json:
         terminal.give_json({"ok": True, "job_file": str(job_file), **planned.as_document()})
         return
-    terminal.show(forecast_view(planned, width=terminal.people.width))
+    terminal.show(plan_view(planned, width=terminal.people.width))
     quoted = shlex.quote(str(job_file))
     if plot is not None:
         terminal.show("", f"The spread of cost and end is drawn in {plot}")

@@ -18,8 +18,8 @@ Duration = Annotated[str, typer.Argument(metavar="TIME", help="How much longer: 
 @app.command()
 def ls(context: typer.Context, *, as_json: AsJson = False) -> None:
     """List warm pools: what they run on, whose they are, time left, cost so far."""
-    from spotkeep_cli.kept_pools import pools_from_answer
-    from spotkeep_cli.launcher_answer import read_answer
+    from spotkeep_cli.launching.answers import read_answer
+    from spotkeep_cli.launching.kept_pools import pools_from_answer
     from spotkeep_cli.rendering.pool_list import pool_list
 
     invocation = invocation_of(context)
@@ -45,11 +45,11 @@ def ls(context: typer.Context, *, as_json: AsJson = False) -> None:
 @app.command()
 def match(context: typer.Context, job_file: JobFile, *, overrides: Overrides = None, as_json: AsJson = False) -> None:
     """Say which pool a job would take, and for each other one every criterion that differs."""
-    from spotkeep_cli.job_file import read_job_file
-    from spotkeep_cli.judgement import judge_by_launcher
-    from spotkeep_cli.kept_pools import match_document
-    from spotkeep_cli.launcher_answer import refused
-    from spotkeep_cli.preparation import prepare
+    from spotkeep_cli.launching.answers import refused
+    from spotkeep_cli.launching.job_file import read_job_file
+    from spotkeep_cli.launching.judgement import judge_by_launcher
+    from spotkeep_cli.launching.kept_pools import match_document
+    from spotkeep_cli.launching.preparation import prepare
     from spotkeep_cli.rendering.pool_list import pool_matches
     from spotkeep_cli.rendering.quantities import counted
 
@@ -93,8 +93,8 @@ def match(context: typer.Context, job_file: JobFile, *, overrides: Overrides = N
 @app.command()
 def extend(context: typer.Context, run_name: RunName, time: Duration, *, as_json: AsJson = False) -> None:
     """Keep a pool longer; beyond the service's limits it is refused with the limit."""
-    from spotkeep_cli.kept_pools import pools_from_answer
-    from spotkeep_cli.launcher_answer import read_answer
+    from spotkeep_cli.launching.answers import read_answer
+    from spotkeep_cli.launching.kept_pools import pools_from_answer
     from spotkeep_cli.rendering.pool_list import left, machines
     from spotkeep_cli.rendering.quantities import moment
     from spotkeep_cli.run_names import find_run
@@ -125,8 +125,8 @@ def extend(context: typer.Context, run_name: RunName, time: Duration, *, as_json
 @app.command()
 def stop(context: typer.Context, run_name: RunName, *, yes: AssumeYes = False, as_json: AsJson = False) -> None:
     """End a pool: its instances are given back and cost nothing more."""
-    from spotkeep_cli.kept_pools import pools_from_answer
-    from spotkeep_cli.launcher_answer import read_answer
+    from spotkeep_cli.launching.answers import read_answer
+    from spotkeep_cli.launching.kept_pools import pools_from_answer
     from spotkeep_cli.rendering.pool_list import machines
     from spotkeep_cli.rendering.quantities import dollars
     from spotkeep_cli.run_names import find_run

@@ -17,8 +17,8 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Start the next attempt of an ended run, on the same checkpoints."""
-    from spotkeep_cli.following_to_the_end import follow_to_the_end
-    from spotkeep_cli.launcher_answer import read_answer
+    from spotkeep_cli.following import follow_to_the_end
+    from spotkeep_cli.launching.answers import read_answer
     from spotkeep_cli.rendering.run_list import where
     from spotkeep_jobs.record.states import RunState
 

@@ -6,14 +6,14 @@ import typer
 
 from spotkeep_cli.commands.parameters import AsJson, invocation_of
 from spotkeep_cli.errors import NoConnectionError
-from spotkeep_cli.savings_report import GroupedBy
+from spotkeep_cli.savings.report import GroupedBy
 from spotkeep_cli.terminal import NextStep, Terminal
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from spotkeep_cli.deployment import Deployment
-    from spotkeep_cli.run_storage import RunStorage
+    from spotkeep_cli.savings.run_storage import RunStorage
 
 MOST_RUNS = 10_000
 
@@ -30,9 +30,9 @@ def savings(
     as_json: AsJson = False,
 ) -> None:
     """Show what each run cost against an uninterrupted on-demand run of the same work."""
-    from spotkeep_cli.rendering.savings_table import savings_table
-    from spotkeep_cli.savings_report import report_savings
-    from spotkeep_cli.since import parse_since
+    from spotkeep_cli.commands.parameters import parse_since
+    from spotkeep_cli.savings.report import report_savings
+    from spotkeep_cli.savings.table import savings_table
 
     invocation = invocation_of(context)
     start = parse_since(since, now=invocation.seams.now()) if since else None
@@ -67,7 +67,7 @@ def savings(
 
 def _storage(deployment: "Deployment", *, now: "datetime") -> "tuple[dict[str, RunStorage] | None, str | None]":
     """What is stored for each run; or why that cannot be seen, which keeps nobody from the rest of the bill."""
-    from spotkeep_cli.run_storage import storage_by_run
+    from spotkeep_cli.savings.run_storage import storage_by_run
 
     try:
         return storage_by_run(deployment.stored_versions(), now=now), None

@@ -9,7 +9,7 @@ from spotkeep_cli.terminal import NextStep, Terminal
 
 def stop(context: typer.Context, run_name: RunName, *, yes: AssumeYes = False, as_json: AsJson = False) -> None:
     """End a run. It saves a checkpoint first, and can be resumed."""
-    from spotkeep_cli.launcher_answer import read_answer
+    from spotkeep_cli.launching.answers import read_answer
     from spotkeep_cli.rendering.run_list import where
 
     invocation = invocation_of(context)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_cli.aws_calls import translated_aws_errors
-from spotkeep_cli.drill.recovery import Look
+from spotkeep_cli.drill.recovery import DrillState
 from spotkeep_cli.errors import RefusedError
 from spotkeep_fleet.record import FAILED
 from spotkeep_fleet.tags import DEPLOYMENT_TAG, RUN_TAG
@@ -16,7 +16,7 @@ from spotkeep_jobs.backends.ec2.records import DynamoFleetRecords
 
 if TYPE_CHECKING:
     from spotkeep_cli.aws_calls import ClientFactory, Connection
-    from spotkeep_cli.deployment import ConnectionOptions
+    from spotkeep_cli.connection_options import ConnectionOptions
 
 _DRILL_TAG = {"Key": "spotkeep:drill", "Value": "now"}
 """What the deployed experiment template looks for; see `constructs/spotkeep_constructs/fleets.py`."""
@@ -88,9 +88,9 @@ class AwsDrill:
         with translated_aws_errors("taking the drill's tag away", options=self._options):
             self._ec2.delete_tags(Resources=[instance], Tags=[{"Key": _DRILL_TAG["Key"]}])
 
-    def look(self, *, at: float) -> Look:
-        """Looks at the experiment, the run's instances and its fleet record."""
-        with translated_aws_errors(f"looking at {self._run}", options=self._options):
+    def describe(self, *, at: float) -> DrillState:
+        """Describes the experiment, the run's instances and its fleet record."""
+        with translated_aws_errors(f"describing {self._run}", options=self._options):
             state = self._fis.get_experiment(id=self._experiment)["experiment"]["state"]
             instances = self._instances()
             # Read last: what it says is never older than what EC2 says.
@@ -99,7 +99,7 @@ class AwsDrill:
         durable = (
             [step for step in (training.durable_step, training.uploaded_step) if step is not None] if training else []
         )
-        return Look(
+        return DrillState(
             at=at,
             experiment=str(state["status"]),
             reason=str(state.get("reason", "")),

@@ -1,4 +1,4 @@
-"""From looks at a run to how it came back: phases, steps lost, a verdict. Pure."""
+"""From descriptions of a run to how it came back: phases, steps lost, a verdict. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class DrillState:
     """What is there at one moment.
 
     Attributes:
@@ -60,7 +60,7 @@ class Recovery:
 
     Attributes:
         run: The run's id.
-        began_at: When the experiment was started, as `Look.at` counts.
+        began_at: When the experiment was started, as `DrillState.at` counts.
         instance: The instance that is taken away.
         zone: Where it is.
         seen: When each phase was first seen, in seconds after the start.
@@ -120,41 +120,43 @@ class Recovery:
         }
 
 
-def absorb(recovery: Recovery, look: Look) -> Recovery:
-    """Take a look into account.
+def absorb(recovery: Recovery, state: DrillState) -> Recovery:
+    """Takes a description into account.
 
     Args:
         recovery: How far the run had come.
-        look: What is there now.
+        state: What is there now.
     """
     if recovery.ended:
         return recovery
-    others = {id_: zone for id_, zone in look.instances.items() if id_ != recovery.instance}
-    holds = look.holder == recovery.instance
+    others = {id_: zone for id_, zone in state.instances.items() if id_ != recovery.instance}
+    holds = state.holder == recovery.instance
     if holds and Phase.LET_GO not in recovery.seen:
         recovery = replace(
             recovery,
-            reached_step=_highest((recovery.reached_step, look.step)),
-            saved_step=_highest((recovery.saved_step, look.durable_step)),
+            reached_step=_highest((recovery.reached_step, state.step)),
+            saved_step=_highest((recovery.saved_step, state.durable_step)),
         )
     elif Phase.LET_GO not in recovery.seen:
         # What it wrote as it left is what the next one goes on from.
         recovery = replace(
             recovery,
-            reached_step=_highest((recovery.reached_step, look.step)) if look.holder is None else recovery.reached_step,
-            saved_step=_highest((recovery.saved_step, look.durable_step)),
+            reached_step=_highest((recovery.reached_step, state.step))
+            if state.holder is None
+            else recovery.reached_step,
+            saved_step=_highest((recovery.saved_step, state.durable_step)),
         )
-    taken_by = look.holder if look.holder in others else None
-    told = look.experiment in ("running", "completed")
+    taken_by = state.holder if state.holder in others else None
+    told = state.experiment in ("running", "completed")
     now_true = {
         Phase.TOLD: told,
         Phase.LET_GO: not holds and (told or Phase.TOLD in recovery.seen),
-        Phase.GONE: recovery.instance not in look.instances,
+        Phase.GONE: recovery.instance not in state.instances,
         Phase.REPLACED: bool(others),
         Phase.TAKEN_UP: taken_by is not None,
-        Phase.TRAINING: taken_by is not None and not look.failed and (look.over or _beyond(look, recovery)),
+        Phase.TRAINING: taken_by is not None and not state.failed and (state.over or _beyond(state, recovery)),
     }
-    after = look.at - recovery.began_at
+    after = state.at - recovery.began_at
     seen = {**{phase: after for phase, true in now_true.items() if true}, **recovery.seen}
     replacement = taken_by or recovery.replacement or next(iter(others), None)
     return replace(
@@ -162,27 +164,27 @@ def absorb(recovery: Recovery, look: Look) -> Recovery:
         seen=seen,
         replacement=replacement,
         replacement_zone=others.get(replacement or "", recovery.replacement_zone),
-        problem=_problem(look, recovered=Phase.TRAINING in seen),
+        problem=_problem(state, recovered=Phase.TRAINING in seen),
     )
 
 
-def _beyond(look: Look, recovery: Recovery) -> bool:
+def _beyond(state: DrillState, recovery: Recovery) -> bool:
     """Whether a step was completed that was not saved before. A run that reports none counts once it is taken up."""
-    if look.step is None:
+    if state.step is None:
         return recovery.saved_step is None and recovery.reached_step is None
-    return look.step > (recovery.saved_step or 0)
+    return state.step > (recovery.saved_step or 0)
 
 
-def _problem(look: Look, *, recovered: bool) -> str | None:
+def _problem(state: DrillState, *, recovered: bool) -> str | None:
     if recovered:
         return None
-    if look.failed:
+    if state.failed:
         return "the training failed"
-    if look.over:
+    if state.over:
         return "the training was done before its instance was taken away"
-    if look.experiment in ("failed", "stopped", "cancelled"):
-        why = f": {look.reason}" if look.reason else ""
-        return f"the experiment {look.experiment}{why}"
+    if state.experiment in ("failed", "stopped", "cancelled"):
+        why = f": {state.reason}" if state.reason else ""
+        return f"the experiment {state.experiment}{why}"
     return None
 
 

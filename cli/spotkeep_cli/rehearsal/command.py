@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_cli.connection import INSTALLED_FROM, app_directory, local_state_directory, project_directory
+from spotkeep_cli.aws.connection import INSTALLED_FROM, app_directory, local_state_directory, project_directory
 from spotkeep_cli.errors import LocalFailureError, MissingModuleError, RehearsalFailedError, UsageError
-from spotkeep_cli.job_file import read_job_file
-from spotkeep_cli.judgement import PLACEHOLDER_BUCKET, judge_here
-from spotkeep_cli.launcher_answer import refused
-from spotkeep_cli.preparation import prepare
+from spotkeep_cli.launching.answers import refused
+from spotkeep_cli.launching.job_file import read_job_file
+from spotkeep_cli.launching.judgement import PLACEHOLDER_BUCKET, judge_here
+from spotkeep_cli.launching.preparation import prepare
 from spotkeep_cli.rehearsal import engine
 from spotkeep_cli.rehearsal.deployment import RehearsedDeployment
 from spotkeep_cli.rehearsal.engine import RehearsalPlan
@@ -21,13 +21,13 @@ from spotkeep_cli.rehearsal.errors import RehearsedRunFailedError
 from spotkeep_cli.rehearsal.verdict import missing_module
 from spotkeep_cli.rehearsal.view import RehearsalView
 from spotkeep_cli.shell_path import activation
-from spotkeep_cli.termination import unwinding_on_sigterm
+from spotkeep_cli.signals import unwinding_on_sigterm
 from spotkeep_local.errors import LocalAwsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spotkeep_cli.job_file import JobDocument
+    from spotkeep_cli.launching.job_file import JobDocument
     from spotkeep_cli.rehearsal.engine import Scenario
     from spotkeep_cli.seams import Invocation
     from spotkeep_cli.terminal import Terminal

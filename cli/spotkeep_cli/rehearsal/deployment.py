@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from spotkeep_cli.launcher_answer import read_answer
-from spotkeep_cli.preparation import prepare
+from spotkeep_cli.launching.answers import read_answer
+from spotkeep_cli.launching.preparation import prepare
 
 if TYPE_CHECKING:
     from spotkeep_cli.deployment import Deployment, JobLog, RunReader
-    from spotkeep_cli.job_file import JobDocument
+    from spotkeep_cli.launching.job_file import JobDocument
 
 _OF_ONE_RUN: Final = frozenset({"token", "checkpoint_prefix", "runs", "on_demand_base"})
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from spotkeep_cli.problems import LocatedProblem
+    from spotkeep_cli.errors import LocatedProblem
 
 
 def problem_list(problems: Iterable[LocatedProblem], *, mark: str = "✗", style: str = "red") -> RenderableType:

@@ -21,7 +21,7 @@ from spotkeep.disk.manifest import DataFile, Manifest, RankShare, manifest_bytes
 from spotkeep.disk.snapshot import Snapshot
 from spotkeep.ranks.rank_shares import encode_share, own_state
 from spotkeep.state.encoding import encode_state
-from spotkeep_cli.checkpoints import element_comparison
+from spotkeep_cli.checkpoints import elements
 from spotkeep_cli.errors import ExitCode
 
 BIG = 300_000
@@ -126,7 +126,7 @@ def write_by_ranks(path: Path, step: int, *, ranks: int) -> None:
         "export several 200 state.safetensors --format safetensors",
     ],
 )
-def test_what_several_ranks_wrote_is_told_apart(
+def test_what_several_ranks_wrote_is_shown_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spotkeep: Any, snapshot: SnapshotAssertion, command: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -174,11 +174,11 @@ def test_damage_is_named_with_its_place_and_the_exit_code_says_so(saved: Path, s
 
 
 def test_a_verified_step_does_not_say_more_than_was_looked_at(saved: Path, spotkeep: Any) -> None:
-    assert "A resume looks at step 300 first" in spotkeep("checkpoints", "verify", "checkpoints", "200").output
+    assert "A resume tries step 300 first" in spotkeep("checkpoints", "verify", "checkpoints", "200").output
     assert "A resume takes step 300." in spotkeep("checkpoints", "verify", "checkpoints", "300").output
     flip(saved / "step-300" / "manifest.json", 100)
     result = spotkeep("checkpoints", "verify", "checkpoints", "300")
-    assert "A resume looks at step 200 first" in result.output
+    assert "A resume tries step 200 first" in result.output
     assert result.exit_code == ExitCode.DAMAGED_CHECKPOINT
 
 
@@ -271,7 +271,7 @@ def test_diff_across_directories_and_without_numpy(saved: Path, spotkeep: Any, m
     command = ("checkpoints", "diff", "checkpoints@100", "other@300")
     write(Path("other"), 300, state_at(300))
     with_numpy = spotkeep(*command)
-    monkeypatch.setattr(element_comparison, "numpy_is_installed", lambda: False)
+    monkeypatch.setattr(elements, "numpy_is_installed", lambda: False)
     without = spotkeep(*command)
     assert without.stdout == with_numpy.stdout
     assert "5 of 300,000 elements (under 1%), by at most 2" in " ".join(without.stdout.split())

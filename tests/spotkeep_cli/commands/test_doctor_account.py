@@ -12,10 +12,10 @@ import pytest
 from botocore.stub import Stubber
 from syrupy.assertion import SnapshotAssertion
 
-from spotkeep_cli.account_check import AccountCheck, in_order, wanted_quotas
+from spotkeep_cli.account.check import AccountCheck, in_order, wanted_quotas
+from spotkeep_cli.account.quotas import Quota, Usage, read_quotas
+from spotkeep_cli.account.service_roles import ServiceRole
 from spotkeep_cli.errors import ExitCode
-from spotkeep_cli.quotas import Quota, Usage, read_quotas
-from spotkeep_cli.service_roles import ServiceRole
 from spotkeep_jobs.record.orphan_findings import RULES, Finding, Handled, Kind, LookReport, Outcome
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from spotkeep_cli.drill.recovery import Look
+from spotkeep_cli.drill.recovery import DrillState
 from spotkeep_cli.errors import ExitCode
 
 RUN = "digits-1a2b3c4d"
 
 
-def look(**changes: Any) -> Look:
+def state(**changes: Any) -> DrillState:
     fields: dict[str, Any] = {
         "at": 0.0,
         "experiment": "running",
@@ -22,13 +22,13 @@ def look(**changes: Any) -> Look:
         "step": 40,
         "durable_step": 40,
     }
-    return Look(**fields | changes)
+    return DrillState(**fields | changes)
 
 
 BACK = [
-    look(),
-    look(instances={}, holder=None),
-    look(instances={"i-2": "eu-central-1b"}, holder="i-2", step=41),
+    state(),
+    state(instances={}, holder=None),
+    state(instances={"i-2": "eu-central-1b"}, holder="i-2", step=41),
 ]
 
 
@@ -36,7 +36,7 @@ BACK = [
 def drill(deployment: Any, make: Any) -> Any:
     deployment.runs.add(make.run(RUN))
     drill = deployment.drill(RUN)
-    drill.looks = list(BACK)
+    drill.states = list(BACK)
     return drill
 
 
@@ -59,7 +59,7 @@ def test_a_run_that_comes_back_passes(spotkeep: Any, drill: Any) -> None:
 
 
 def test_programs_get_phases_and_verdict(spotkeep: Any, drill: Any) -> None:
-    assert drill.looks
+    assert drill.states
     document = json.loads(spotkeep("drill", RUN, "--yes", "--json").stdout)
     assert document["recovered"] is True
     assert document["steps_lost"] == 0
@@ -68,17 +68,17 @@ def test_programs_get_phases_and_verdict(spotkeep: Any, drill: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("looks", "said"),
+    ("states", "said"),
     [
         (
-            [look(), look(experiment="stopped", reason="Experiment halted by stop condition")],
+            [state(), state(experiment="stopped", reason="Experiment halted by stop condition")],
             "halted by stop condition",
         ),
-        ([look(), look(instances={}, holder=None, over=True, failed=True)], "the training failed"),
+        ([state(), state(instances={}, holder=None, over=True, failed=True)], "the training failed"),
     ],
 )
-def test_a_run_that_does_not_come_back_fails(spotkeep: Any, drill: Any, looks: list[Look], said: str) -> None:
-    drill.looks = list(looks)
+def test_a_run_that_does_not_come_back_fails(spotkeep: Any, drill: Any, states: list[DrillState], said: str) -> None:
+    drill.states = list(states)
     result = spotkeep("drill", RUN, "--yes")
     assert result.exit_code == ExitCode.DRILL_FAILED
     assert "FAIL" in result.output
@@ -86,6 +86,6 @@ def test_a_run_that_does_not_come_back_fails(spotkeep: Any, drill: Any, looks: l
 
 
 def test_an_instance_that_was_not_taken_is_spared_from_the_next_experiment(spotkeep: Any, drill: Any) -> None:
-    drill.looks = [look(experiment="failed", reason="no role")]
+    drill.states = [state(experiment="failed", reason="no role")]
     assert spotkeep("drill", RUN, "--yes").exit_code == ExitCode.DRILL_FAILED
     assert drill.spared == ["i-1"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from spotkeep_cli import connection
-from spotkeep_cli.connection import LOCAL_STATE_VARIABLE, app_directory, local_state_directory, project_directory
+from spotkeep_cli.aws import connection
+from spotkeep_cli.aws.connection import LOCAL_STATE_VARIABLE, app_directory, local_state_directory, project_directory
 from spotkeep_cli.errors import ExitCode
 from spotkeep_local import cdk, lifecycle
 from spotkeep_local.errors import ToolkitError

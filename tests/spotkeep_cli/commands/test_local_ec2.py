@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spotkeep_cli.connection import LOCAL_STATE_VARIABLE
+from spotkeep_cli.aws.connection import LOCAL_STATE_VARIABLE
 from spotkeep_cli.errors import ExitCode
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from spotkeep_cli import connection
+from spotkeep_cli.aws import connection
 from spotkeep_cli.errors import ExitCode
-from spotkeep_cli.job_file import read_job_file
+from spotkeep_cli.launching.job_file import read_job_file
 from spotkeep_cli.rehearsal import command, engine
 from spotkeep_cli.rehearsal.deployment import RehearsedDeployment
 from spotkeep_cli.rehearsal.errors import RehearsalTimeoutError, RehearsedRunFailedError

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from spotkeep_cli.aws_calls import Connection
-from spotkeep_cli.deployment import ConnectionOptions
+from spotkeep_cli.connection_options import ConnectionOptions
 from spotkeep_cli.drill.on_aws import AwsDrill
-from spotkeep_cli.drill.recovery import Look, Phase, Recovery, absorb
+from spotkeep_cli.drill.recovery import DrillState, Phase, Recovery, absorb
 from spotkeep_cli.errors import NoConnectionError, RefusedError
 from spotkeep_fleet.instance_job import InstanceJob, VolumeSpec
 from spotkeep_fleet.record import FleetRecord, Lease, opened
@@ -120,7 +120,7 @@ class Scene:
 
 
 def waited(condition: Callable[[], Any]) -> Any:
-    # Counted, not timed: on a busy machine seconds may pass between two looks.
+    # Counted, not timed: on a busy machine seconds may pass between two states.
     for _ in range(LOOKS):
         if found := condition():
             return found
@@ -144,11 +144,11 @@ def test_an_instance_is_told_taken_away_and_replaced(scene: Scene) -> None:
     drill.start(instance, token=uuid.uuid4().hex)
     recovery = Recovery(run=scene.run, began_at=0.0, instance=instance, zone=zone, seen={})
 
-    def seen(phase: Phase) -> Look | None:
+    def seen(phase: Phase) -> DrillState | None:
         nonlocal recovery
-        look = drill.look(at=time.monotonic())
-        recovery = absorb(recovery, look)
-        return look if phase in recovery.seen else None
+        found = drill.describe(at=time.monotonic())
+        recovery = absorb(recovery, found)
+        return found if phase in recovery.seen else None
 
     waited(lambda: seen(Phase.TOLD))
     scene.report(holder=None, step=40, durable=40)

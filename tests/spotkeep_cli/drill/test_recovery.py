@@ -1,4 +1,4 @@
-"""From looks to phases, steps lost and a verdict."""
+"""From descriptions to phases, steps lost and a verdict."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotkeep_cli.drill.recovery import Look, Phase, Recovery, absorb
+from spotkeep_cli.drill.recovery import DrillState, Phase, Recovery, absorb
 
 BEGUN = Recovery(run="digits", began_at=100.0, instance="i-1", zone="a", seen={})
 
 
-def look(at: float, **changes: Any) -> Look:
+def state(at: float, **changes: Any) -> DrillState:
     fields: dict[str, Any] = {
         "at": 100.0 + at,
         "experiment": "running",
@@ -21,24 +21,24 @@ def look(at: float, **changes: Any) -> Look:
         "step": 40,
         "durable_step": 38,
     }
-    return Look(**fields | changes)
+    return DrillState(**fields | changes)
 
 
-def followed(*looks: Look) -> Recovery:
+def followed(*states: DrillState) -> Recovery:
     recovery = BEGUN
-    for each in looks:
+    for each in states:
         recovery = absorb(recovery, each)
     return recovery
 
 
 STORY = (
-    look(1, experiment="pending"),
-    look(2, step=41, durable_step=38),
-    look(9, holder=None, step=42, durable_step=42),
-    look(15, instances={}, holder=None, step=42, durable_step=42),
-    look(30, instances={"i-2": "b"}, holder=None, step=42, durable_step=42),
-    look(45, instances={"i-2": "b"}, holder="i-2", step=42, durable_step=42),
-    look(80, instances={"i-2": "b"}, holder="i-2", step=43, durable_step=42),
+    state(1, experiment="pending"),
+    state(2, step=41, durable_step=38),
+    state(9, holder=None, step=42, durable_step=42),
+    state(15, instances={}, holder=None, step=42, durable_step=42),
+    state(30, instances={"i-2": "b"}, holder=None, step=42, durable_step=42),
+    state(45, instances={"i-2": "b"}, holder="i-2", step=42, durable_step=42),
+    state(80, instances={"i-2": "b"}, holder="i-2", step=43, durable_step=42),
 )
 
 
@@ -58,9 +58,9 @@ def test_each_phase_is_told_by_when_it_was_first_seen() -> None:
 
 def test_steps_lost_are_those_reported_and_not_saved() -> None:
     assert followed(*STORY).steps_lost == 0
-    sudden = followed(look(2, step=41, durable_step=38), look(9, instances={"i-2": "a"}, holder="i-2", step=41))
+    sudden = followed(state(2, step=41, durable_step=38), state(9, instances={"i-2": "a"}, holder="i-2", step=41))
     assert sudden.steps_lost == 3
-    assert followed(look(2, step=None, durable_step=None)).steps_lost is None
+    assert followed(state(2, step=None, durable_step=None)).steps_lost is None
 
 
 def test_a_run_that_has_only_been_taken_up_does_not_train_yet() -> None:
@@ -70,15 +70,15 @@ def test_a_run_that_has_only_been_taken_up_does_not_train_yet() -> None:
 
 
 def test_a_training_that_the_new_instance_finishes_has_come_back() -> None:
-    recovery = followed(*STORY[:-2], look(50, instances={"i-2": "b"}, holder="i-2", over=True, step=42))
+    recovery = followed(*STORY[:-2], state(50, instances={"i-2": "b"}, holder="i-2", over=True, step=42))
     assert recovery.recovered
 
 
 def test_what_can_come_of_it_no_more_is_said() -> None:
-    refused = followed(look(1, experiment="failed", reason="Target resolution returned empty set"))
+    refused = followed(state(1, experiment="failed", reason="Target resolution returned empty set"))
     assert refused.problem == "the experiment failed: Target resolution returned empty set"
-    assert followed(look(5, over=True)).problem == "the training was done before its instance was taken away"
-    failed = followed(*STORY[:4], look(40, instances={"i-2": "b"}, holder="i-2", over=True, failed=True))
+    assert followed(state(5, over=True)).problem == "the training was done before its instance was taken away"
+    failed = followed(*STORY[:4], state(40, instances={"i-2": "b"}, holder="i-2", over=True, failed=True))
     assert failed.problem == "the training failed"
     assert not failed.recovered
     assert failed.ended
@@ -87,7 +87,7 @@ def test_what_can_come_of_it_no_more_is_said() -> None:
 @given(
     st.lists(
         st.builds(
-            look,
+            state,
             st.floats(0, 1000),
             experiment=st.sampled_from(["pending", "running", "completed", "failed"]),
             instances=st.dictionaries(st.sampled_from(["i-1", "i-2", "i-3"]), st.sampled_from("ab")),
@@ -100,9 +100,9 @@ def test_what_can_come_of_it_no_more_is_said() -> None:
         max_size=12,
     )
 )
-def test_what_was_seen_stays_and_nothing_trains_on_the_instance_that_was_taken(looks: list[Look]) -> None:
+def test_what_was_seen_stays_and_nothing_trains_on_the_instance_that_was_taken(states: list[DrillState]) -> None:
     recovery = BEGUN
-    for each in sorted(looks, key=lambda found: found.at):
+    for each in sorted(states, key=lambda found: found.at):
         before, recovery = recovery, absorb(recovery, each)
         assert before.seen.items() <= recovery.seen.items()
         if recovery.recovered:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotkeep_cli.following import SparseProgress
 from spotkeep_cli.rendering.job_event import event_text
-from spotkeep_cli.rendering.sparse_progress import SparseProgress
 from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind, parse_line
 
 

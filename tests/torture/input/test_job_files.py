@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_cli.errors import JobFileError
-from spotkeep_cli.job_file import read_job_file
+from spotkeep_cli.launching.job_file import read_job_file
 from spotkeep_jobs.document.reading import read_document
 
 from .bounds import bounded, fed_by_strangers

@@ -1,0 +1,1 @@
+"""What is in the account beside the runs: orphans, quotas, service-linked roles."""

@@ -1,0 +1,191 @@
+"""Checks the account with the user's own credentials: orphans, as the reconciler finds them, and quotas that matter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from spotkeep_cli.account.own_training_jobs import OwnTrainingJobs
+from spotkeep_cli.account.quotas import Usage, read_quotas
+from spotkeep_cli.account.service_roles import read_service_roles
+from spotkeep_fleet.service_roles import DRILL_SERVICE_ROLES, FLEET_SERVICE_ROLES
+from spotkeep_jobs.backends.ec2.ec2_api import BotoEc2Api
+from spotkeep_jobs.backends.ec2.records import DynamoFleetRecords
+from spotkeep_jobs.backends.ec2.sweep import FleetSweep, Retention
+from spotkeep_jobs.cost.known_prices import KnownPrices
+from spotkeep_jobs.functions.orphan_wiring import sources_of
+from spotkeep_jobs.orphans.sources import Surroundings
+from spotkeep_jobs.orphans.watch import look_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from spotkeep_cli.account.quotas import Quota
+    from spotkeep_cli.account.service_roles import ServiceRole
+    from spotkeep_cli.aws_calls import ClientFactory, Connection
+    from spotkeep_jobs.record.orphan_findings import Finding, LookReport
+    from spotkeep_jobs.record.record import Run
+    from spotkeep_jobs.record.run_table import RunTable
+
+RUNS_LOOKED_AT: Final = 50
+"""Of so many of the newest runs the instance types matter."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccountCheck:
+    """What there is in the account.
+
+    Attributes:
+        findings: What was found, the dearest first.
+        unreadable: What could not be looked at, and why.
+        quotas: Of the instance types that matter.
+        quotas_unreadable: Why quotas could not be read.
+        service_roles: Those that the deployment's fleets and drills need.
+        wanted: Which quotas runs have needed: type and usage.
+        last_look: The reconciler's last look; None when there has been none.
+    """
+
+    findings: tuple[Finding, ...]
+    unreadable: dict[str, str]
+    quotas: tuple[Quota, ...] = ()
+    quotas_unreadable: str | None = None
+    service_roles: tuple[ServiceRole, ...] = ()
+    wanted: frozenset[tuple[str, Usage]] = frozenset()
+    last_look: LookReport | None = None
+
+    @property
+    def wrong(self) -> int:
+        """How many findings should not be."""
+        return sum(finding.wrong for finding in self.findings)
+
+    @property
+    def missing_quotas(self) -> tuple[Quota, ...]:
+        """Quotas of nothing, for what runs have asked for."""
+        return tuple(
+            quota for quota in self.quotas if not quota.instances and (quota.instance_type, quota.usage) in self.wanted
+        )
+
+    @property
+    def usd_per_hour(self) -> float | None:
+        """What all findings cost together; None when no price of them is known."""
+        known = [finding.usd_per_hour for finding in self.findings if finding.usd_per_hour is not None]
+        return sum(known) if known else None
+
+    def as_document(self) -> dict[str, Any]:
+        """The check as JSON."""
+        last = self.last_look
+        return {
+            "ok": not self.wrong,
+            "findings": [finding.model_dump(mode="json") | {"wrong": finding.wrong} for finding in self.findings],
+            "usd_per_hour": self.usd_per_hour,
+            "unreadable": self.unreadable,
+            "quotas": [quota.as_document() for quota in self.quotas],
+            "missing_quotas": [quota.as_document() for quota in self.missing_quotas],
+            "quotas_unreadable": self.quotas_unreadable,
+            "service_roles": [role.as_document() for role in self.service_roles],
+            "reconciler": None if last is None else last.model_dump(mode="json", include={"begun_at", "removes"}),
+        }
+
+
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """What should not be first, and of that the dearest."""
+    return tuple(sorted(findings, key=lambda each: (not each.wrong, -(each.usd_per_hour or 0.0), each.since)))
+
+
+def wanted_quotas(runs: Collection[Run]) -> frozenset[tuple[str, Usage]]:
+    """The quotas that runs have needed.
+
+    Args:
+        runs: The newest.
+    """
+    wanted: set[tuple[str, Usage]] = set()
+    for run in runs:
+        if " " in run.instance_type:
+            continue  # Several types, of which SageMaker chose one.
+        wanted.add((run.instance_type, Usage.SPOT if run.capacity == "spot" else Usage.ON_DEMAND))
+        if run.request.get("keep_alive"):
+            wanted.add((run.instance_type, Usage.WARM_POOL))
+    return frozenset(wanted)
+
+
+def check_account(
+    *, connection: Connection, client: ClientFactory, table: RunTable, clock: Callable[[], datetime]
+) -> AccountCheck:
+    """Look for what the reconciler looks for, and at the quotas of the types that runs use.
+
+    Args:
+        connection: Where everything is.
+        client: Makes a boto3 client of a service.
+        table: The run table.
+        clock: The time, aware.
+    """
+    prices = KnownPrices({}, region=connection.region)
+    prices.refresh(table, now=clock())
+    around = Surroundings(
+        table=table,
+        deployment=connection.deployment,
+        prices=prices,
+        s3_usd_per_gigabyte_month=lambda: prices.storage.s3_standard,
+        schedule_group=connection.pool_schedule_group or f"{connection.deployment}-pools",
+        clock=clock,
+    )
+    sources = sources_of(
+        around=around,
+        jobs=OwnTrainingJobs(client("sagemaker"), clock=clock),
+        scheduler=client("scheduler"),
+        s3=client("s3"),
+        checkpoint_bucket=connection.checkpoint_bucket,
+        fleets=_fleets(connection=connection, client=client, table=table, clock=clock),
+    )
+    found: list[Finding] = []
+    unreadable: dict[str, str] = {}
+    for source in sources:
+        seen, problem = look_at(source)
+        found += seen
+        if problem is not None:
+            unreadable[source.name] = problem
+    wanted = wanted_quotas(table.list(limit=RUNS_LOOKED_AT))
+    quotas, why_not = _quotas(client("service-quotas"), types={instance_type for instance_type, _ in wanted})
+    return AccountCheck(
+        findings=in_order(found),
+        unreadable=unreadable,
+        quotas=quotas,
+        quotas_unreadable=why_not,
+        service_roles=read_service_roles(client("iam"), _needed_roles(connection)),
+        wanted=wanted,
+        last_look=table.last_look(),
+    )
+
+
+def _fleets(
+    *, connection: Connection, client: ClientFactory, table: RunTable, clock: Callable[[], datetime]
+) -> FleetSweep | None:
+    if not connection.fleet_log_group:
+        return None
+    return FleetSweep(
+        ec2=BotoEc2Api(lambda: client("ec2")),
+        records=DynamoFleetRecords(client("dynamodb"), table_name=connection.run_table, retention_days=0),
+        table=table,
+        deployment=connection.deployment,
+        # How long volumes stay is the deployment's affair: those that wait for its rule are no finding.
+        retention=Retention(volumes=None, runs=timedelta(0)),
+        now=clock,
+    )
+
+
+def _needed_roles(connection: Connection) -> dict[str, str]:
+    fleets = FLEET_SERVICE_ROLES if connection.fleet_log_group else {}
+    return fleets | (DRILL_SERVICE_ROLES if connection.drill_template_id else {})
+
+
+def _quotas(client: Any, *, types: set[str]) -> tuple[tuple[Quota, ...], str | None]:
+    if not types:
+        return (), None
+    try:
+        return read_quotas(client, types=types), None
+    except (BotoCoreError, ClientError) as error:
+        return (), str(error)

@@ -1,0 +1,129 @@
+"""The account for a person: findings with what each costs or risks and what mends it, quotas, service-linked roles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from spotkeep_cli.account.quotas import Usage
+from spotkeep_cli.rendering import quantities
+from spotkeep_cli.rendering.columns import Column, table_that_fits
+from spotkeep_jobs.record.orphan_findings import Outcome, Rule
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from spotkeep_cli.account.check import AccountCheck
+    from spotkeep_cli.account.quotas import Quota
+    from spotkeep_jobs.record.orphan_findings import Finding, LookReport
+
+_DOES = {Rule.REPORT: "reports it", Rule.REMOVE: "removes it", Rule.SWEEP: "puts it right"}
+_FIRST_USES = {
+    "ec2fleet.amazonaws.com": "first fleet",
+    "spot.amazonaws.com": "first spot request",
+    "fis.amazonaws.com": "first drill",
+}
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command to copy, which must not be wrapped."""
+
+    text: str
+
+
+def account_report(check: AccountCheck, *, now: datetime, width: int) -> list[RenderableType | Command]:
+    """What was found, in a table; then each finding in words, and the quotas."""
+    parts: list[RenderableType | Command] = []
+    if check.findings:
+        parts.append(findings_table(check, now=now, width=width))
+        parts += [part for each in check.findings for part in _in_words(each)]
+        parts.append("")
+    parts += [Text(f"! {name} could not be looked at: {why}", style="yellow") for name, why in check.unreadable.items()]
+    if check.quotas:
+        parts += [quotas_table(check.quotas, width=width)]
+    for quota in check.missing_quotas:
+        parts += [
+            Text(f"! the account may have no {quota.instance_type} for a {quota.usage}", style="yellow"),
+            Command(quota.request),
+        ]
+    for role in check.service_roles:
+        if role.exists is False:
+            parts += [
+                Text(f"! without {role.name} the account's {_FIRST_USES[role.service]} fails", style="yellow"),
+                Command(role.creation),
+            ]
+        elif role.exists is None:
+            parts.append(Text(f"Whether the account has {role.name} could not be checked: {role.problem}", style="dim"))
+    if check.quotas_unreadable is not None:
+        parts.append(Text(f"Quotas could not be read: {check.quotas_unreadable}", style="dim"))
+    parts.append(Text(last_look(check.last_look, now=now), style="dim"))
+    return parts
+
+
+def findings_table(check: AccountCheck, *, now: datetime, width: int) -> Table:
+    """One row a finding: what, about what, since when, what it costs, what the reconciler does."""
+    found = check.findings
+    columns = [
+        Column(heading="FINDING", cells=[_marked(each) for each in found], footer="together"),
+        Column(heading="SINCE", cells=[quantities.age(each.since, now=now) for each in found], justify="right"),
+        Column(
+            heading="COSTS",
+            cells=[_costs(each.usd_per_hour) for each in found],
+            footer=_costs(check.usd_per_hour),
+            justify="right",
+        ),
+        Column(heading="THE RECONCILER", cells=[_DOES[each.rule] for each in found], importance=1),
+    ]
+    return table_that_fits(columns, width=width)
+
+
+def quotas_table(quotas: tuple[Quota, ...], *, width: int) -> Table:
+    """One row an instance type, one column a usage: how many instances at the same time."""
+    types = sorted({quota.instance_type for quota in quotas})
+    instances = {(quota.instance_type, quota.usage): str(quota.instances) for quota in quotas}
+
+    def column(heading: str, usage: Usage) -> Column:
+        cells = [instances.get((each, usage), quantities.UNKNOWN) for each in types]
+        return Column(heading=heading, cells=cells, justify="right")
+
+    columns = [
+        Column(heading="QUOTA OF", cells=types),
+        column("SPOT", Usage.SPOT),
+        column("ON DEMAND", Usage.ON_DEMAND),
+        column("WARM POOL", Usage.WARM_POOL),
+    ]
+    return table_that_fits(columns, width=width)
+
+
+def last_look(look: LookReport | None, *, now: datetime) -> str:
+    """When the reconciler looked last, and what it did."""
+    if look is None:
+        return "The reconciler has not looked yet."
+    removed, would = look.count(Outcome.REMOVED), look.count(Outcome.WOULD_REMOVE)
+    did = f"removed {removed}"
+    if not look.removes:
+        did = f"would have removed {would} (the setting orphans is report)"
+    failed = f", failed to remove {look.count(Outcome.FAILED)}" if look.count(Outcome.FAILED) else ""
+    found = quantities.counted(len(look.handled) + look.left_out, "finding")
+    return f"The reconciler looked {quantities.age(look.begun_at, now=now)} ago: {found}, {did}{failed}."
+
+
+def _in_words(finding: Finding) -> list[RenderableType | Command]:
+    mark, style = ("✗", "red") if finding.wrong else ("·", "dim")
+    says = finding.says[0].upper() + finding.says[1:]
+    words = Text.assemble((f"{mark} ", style), says, ": ", (finding.risk, "yellow"), ".")
+    return ["", words, Command(finding.mend)]
+
+
+def _marked(finding: Finding) -> Text:
+    return Text(finding.kind.value, style="red" if finding.wrong else "")
+
+
+def _costs(usd_per_hour: float | None) -> str:
+    return quantities.UNKNOWN if usd_per_hour is None else f"{quantities.dollars(usd_per_hour)}/h"

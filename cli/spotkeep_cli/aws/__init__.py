@@ -1,0 +1,1 @@
+"""AWS behind a deployment: the connection, the launcher, logs, objects and queues."""

@@ -1,0 +1,205 @@
+"""Finds a deployment: one SSM parameter, `/<deployment>/connection`, says where everything is.
+
+In AWS the usual credentials apply (environment, profile, instance role). With `--local` the running local AWS of
+this project is used instead, and nothing else can be reached.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spotkeep_cli.errors import NoConnectionError
+from spotkeep_local.bounded_reading import read_file
+
+if TYPE_CHECKING:
+    import boto3
+
+    from spotkeep_cli.aws.deployment import AwsDeployment
+    from spotkeep_cli.aws.launcher_calls import FunctionUrl
+    from spotkeep_cli.aws_calls import ClientFactory, Connection
+    from spotkeep_cli.connection_options import ConnectionOptions
+    from spotkeep_local.lifecycle import LocalAws
+    from spotkeep_planner.history.spot_market import SpotMarket
+
+STATE_DIRECTORY = ".spotkeep"
+"""Where a project keeps what is not deployed: the local AWS, reports, caches."""
+LOCAL_STATE_VARIABLE = "SPOTKEEP_LOCAL_STATE"
+"""Names the local AWS's state directory, where it is not `.spotkeep/local` of this project."""
+INSTALLED_FROM = Path(__file__).resolve().parents[3]
+"""The checkout, where the command is installed from one (`make setup`). A wheel has no `cdk.json` there."""
+_MOST_SETTINGS_BYTES = 1024 * 1024
+
+
+def connect(options: ConnectionOptions) -> AwsDeployment:
+    """Looks a deployment up.
+
+    Raises:
+        NoConnectionError: There is none, or it cannot be reached with these credentials.
+    """
+    from spotkeep_cli import aws_calls
+    from spotkeep_cli.aws.deployment import AwsDeployment
+    from spotkeep_cli.aws_calls import translated_aws_errors
+
+    client: ClientFactory
+    if options.local:
+        local = running_local_aws()
+        client, region = local.session().client, local.region
+        launcher_url = partial(_local_launcher_url, local=local)
+    else:
+        session = aws_session(options)
+        client, region = session.client, session.region_name
+        launcher_url = partial(_launcher_url, session=session, profile=options.profile)
+    name = f"/{options.deployment}/connection"
+    with translated_aws_errors(f"reading the parameter {name}", options=options):
+        ssm = client("ssm")
+        try:
+            value = ssm.get_parameter(Name=name)["Parameter"]["Value"]
+        except ssm.exceptions.ParameterNotFound as error:
+            raise _not_deployed(options, region=region) from error
+    try:
+        connection = aws_calls.Connection.model_validate(json.loads(value))
+    except ValueError as error:
+        raise NoConnectionError(
+            f"the parameter {name} is not one this version can read",
+            hint="deploy again with the version of Spotkeep you use here: cdk deploy --all",
+        ) from error
+    url = launcher_url(connection) if connection.launcher_url else None
+    return AwsDeployment(connection=connection, client=client, options=options, launcher_url=url)
+
+
+def _launcher_url(connection: Connection, *, session: boto3.Session, profile: str | None) -> FunctionUrl:
+    import botocore.session
+    from botocore.utils import get_environ_proxies
+
+    from spotkeep_cli.aws.launcher_calls import FunctionUrl
+
+    return FunctionUrl(
+        url=connection.launcher_url,
+        region=connection.region,
+        credentials=session.get_credentials,
+        proxies=get_environ_proxies(connection.launcher_url),
+        ca_bundle=botocore.session.Session(profile=profile).get_config_variable("ca_bundle"),
+    )
+
+
+def _local_launcher_url(connection: Connection, *, local: LocalAws) -> FunctionUrl:
+    from botocore.credentials import Credentials
+
+    from spotkeep_cli.aws.launcher_calls import FunctionUrl
+
+    key = Credentials(local.access_key.access_key_id, local.access_key.secret_access_key)
+    return FunctionUrl(url=connection.launcher_url, region=local.region, credentials=lambda: key, proxies={})
+
+
+def local_state_directory(*, start: Path | None = None) -> Path:
+    """Where the local AWS keeps its state: `.spotkeep/local` of this project, or what `SPOTKEEP_LOCAL_STATE` names."""
+    if named := os.environ.get(LOCAL_STATE_VARIABLE):
+        return Path(named)
+    return project_directory(start=start) / STATE_DIRECTORY / "local"
+
+
+def project_directory(*, start: Path | None = None) -> Path:
+    """The directory whose `.spotkeep` holds what is not deployed: that of the app, or the current one without any."""
+    return app_directory(start=start) or start or Path.cwd()
+
+
+def app_directory(*, start: Path | None = None) -> Path | None:
+    """Where Spotkeep's app is deployed from: the nearest checkout upwards, else the one this command belongs to.
+
+    What lies in a project's `.spotkeep` is its state, and no part of it.
+
+    Args:
+        start: Where to begin; the current directory by default.
+
+    Returns:
+        None without a checkout upwards, where the command was installed without one (from a wheel).
+    """
+    here = (start or Path.cwd()).resolve()
+    upwards = itertools.takewhile(lambda folder: folder.name != STATE_DIRECTORY, (here, *here.parents))
+    return next((folder for folder in (*upwards, INSTALLED_FROM) if _holds_the_app(folder)), None)
+
+
+def _holds_the_app(folder: Path) -> bool:
+    """Whether it has a `cdk.json` with Spotkeep's settings: a project of the user's may have a CDK app of its own."""
+    try:
+        return b'"spotkeep"' in read_file(folder / "cdk.json", most_bytes=_MOST_SETTINGS_BYTES)
+    except OSError:
+        return False
+
+
+def running_local_aws() -> LocalAws:
+    """The local AWS of this project.
+
+    Raises:
+        NoConnectionError: It is not running.
+    """
+    from spotkeep_local import lifecycle
+
+    state = local_state_directory()
+    local = lifecycle.status(state)
+    if local is None:
+        raise NoConnectionError(
+            f"the local AWS is not running (looked in {_near(state)})", hint="start it: spotkeep local up"
+        )
+    return local
+
+
+def aws_session(options: ConnectionOptions) -> boto3.Session:
+    """The session of the user's AWS configuration.
+
+    Raises:
+        NoConnectionError: It has no such profile, or no region.
+    """
+    import boto3
+    from botocore.exceptions import ProfileNotFound
+
+    try:
+        session = boto3.Session(region_name=options.region, profile_name=options.profile)
+    except ProfileNotFound as error:
+        raise NoConnectionError(
+            f"there is no AWS profile {options.profile!r}", hint="`aws configure list-profiles` shows those you have"
+        ) from error
+    if session.region_name is None:
+        raise NoConnectionError(
+            "no AWS region is set",
+            hint="name it: spotkeep --region us-east-1 ... (or AWS_REGION); for the local AWS: spotkeep --local ...",
+        )
+    return session
+
+
+def _not_deployed(options: ConnectionOptions, *, region: str) -> NoConnectionError:
+    if options.local:
+        return NoConnectionError(
+            f"the local AWS runs, but nothing is deployed to it as {options.deployment!r}",
+            hint="deploy to it: spotkeep local up",
+        )
+    return NoConnectionError(
+        f"no deployment {options.deployment!r} in {region}",
+        hint="deploy it (`cdk deploy --all`), or name another: spotkeep --deployment NAME --region REGION ...",
+    )
+
+
+def _near(path: Path) -> str:
+    """A path as a person would give it from here."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def spot_market(options: ConnectionOptions) -> SpotMarket:
+    """The spot market that the connection's credentials see.
+
+    Raises:
+        NoConnectionError: The local AWS is meant and does not run, or there is no region.
+    """
+    from spotkeep_cli.aws.connection import aws_session, running_local_aws
+    from spotkeep_planner.history.spot_market import AwsSpotMarket
+
+    session = running_local_aws().session() if options.local else aws_session(options)
+    return AwsSpotMarket(session.client("ec2"))

@@ -1,0 +1,93 @@
+"""The dead-letter queue of notifications, in SQS: each message stands for one notification that could not be sent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from spotkeep_cli.aws_calls import translated_aws_errors
+from spotkeep_cli.deployment import DeadLetter
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
+
+    from spotkeep_cli.connection_options import ConnectionOptions
+
+HIDDEN_SECONDS: Final = 300
+"""For so long nobody else gets what was taken, unless it is given back: longer than a replay takes."""
+_WAIT_SECONDS: Final = 1
+"""A receive that does not wait asks a part of SQS's servers only.
+Source: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-short-and-long-polling.html"""
+_MESSAGES_A_CALL: Final = 10
+
+
+class SqsDeadLetters:
+    """The queue, on a boto3 client."""
+
+    def __init__(self, client: SQSClient, *, queue_url: str, options: ConnectionOptions) -> None:
+        self._client = client
+        self._queue_url = queue_url
+        self._options = options
+
+    def take(self) -> Sequence[DeadLetter]:
+        """Every message that nobody else has, hidden from others for some minutes.
+
+        Raises:
+            NoConnectionError: SQS refused or could not be reached.
+        """
+        found: dict[str, DeadLetter] = {}
+        with translated_aws_errors("reading the dead-letter queue of notifications", options=self._options):
+            for message in self._received():
+                letter = _letter_of(message)
+                if letter is not None:
+                    found[message["MessageId"]] = letter
+        return tuple(found.values())
+
+    def delete(self, letters: Sequence[DeadLetter]) -> None:
+        """Delete messages; of one that is gone already nothing is said.
+
+        Raises:
+            NoConnectionError: SQS refused or could not be reached.
+        """
+        with translated_aws_errors("deleting from the dead-letter queue of notifications", options=self._options):
+            for letter in letters:
+                self._client.delete_message(QueueUrl=self._queue_url, ReceiptHandle=letter.receipt)
+
+    def give_back(self, letters: Sequence[DeadLetter]) -> None:
+        """Let others see messages again.
+
+        Raises:
+            NoConnectionError: SQS refused or could not be reached; they are seen again in some minutes.
+        """
+        with translated_aws_errors("giving back to the dead-letter queue of notifications", options=self._options):
+            for letter in letters:
+                self._client.change_message_visibility(
+                    QueueUrl=self._queue_url, ReceiptHandle=letter.receipt, VisibilityTimeout=0
+                )
+
+    def _received(self) -> Iterator[Any]:
+        while True:
+            answer = self._client.receive_message(
+                QueueUrl=self._queue_url,
+                MaxNumberOfMessages=_MESSAGES_A_CALL,
+                VisibilityTimeout=HIDDEN_SECONDS,
+                WaitTimeSeconds=_WAIT_SECONDS,
+            )
+            messages = answer.get("Messages", [])
+            if not messages:
+                return
+            yield from messages
+
+
+def _letter_of(message: Any) -> DeadLetter | None:
+    """The message, or None for what no function of ours wrote: that is left to whoever put it there."""
+    try:
+        body = json.loads(message["Body"])
+        return DeadLetter(
+            notification_id=str(body["notification_id"]),
+            subject_id=str(body["subject_id"]),
+            receipt=message["ReceiptHandle"],
+        )
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,232 @@
+"""The real deployment: boto3 behind `deployment.Deployment`, with AWS's errors in a user's words.
+
+What it calls AWS with is in `aws_calls`; `connection` looks the deployment up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from spotkeep_cli.aws.launcher_calls import DirectInvocation, LauncherCall, UrlCall, ask_until_answered
+from spotkeep_cli.aws_calls import ClientFactory, Connection, translated_aws_errors
+from spotkeep_cli.connection_options import ConnectionOptions
+from spotkeep_cli.deployment import LogLine
+from spotkeep_jobs.progress.training_logs import LOG_GROUP
+from spotkeep_jobs.record.run_table import RunTable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from mypy_boto3_logs import CloudWatchLogsClient
+
+    from spotkeep_cli.account.check import AccountCheck
+    from spotkeep_cli.aws.launcher_calls import FunctionUrl
+    from spotkeep_cli.deployment import DeadLetters, Drill, RunReader, StoredObjects, StoredVersion
+    from spotkeep_jobs.record.record import Backend
+
+
+class AwsDeployment:
+    """A deployment in AWS, or in the local AWS.
+
+    Args:
+        connection: Where everything is.
+        client: Makes a boto3 client of a service, with the right credentials and region.
+        options: How the user named the deployment, for hints.
+        launcher_url: Where the launcher is called; None where it is invoked directly.
+        sleep: Waits between two tries.
+    """
+
+    def __init__(
+        self,
+        *,
+        connection: Connection,
+        client: ClientFactory,
+        options: ConnectionOptions,
+        launcher_url: FunctionUrl | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._connection = connection
+        self._launcher_url = launcher_url
+        self._sleep = sleep
+        self._client = client
+        self._options = options
+
+    @property
+    def region(self) -> str:
+        """The region of the deployment."""
+        return self._connection.region
+
+    @property
+    def checkpoint_bucket(self) -> str:
+        """The bucket of its runs."""
+        return self._connection.checkpoint_bucket
+
+    @property
+    def isolated_teams(self) -> tuple[str, ...]:
+        """The teams whose runs are stored apart."""
+        return tuple(self._connection.isolated_teams.split())
+
+    @property
+    def notification_topic_arn(self) -> str:
+        """The SNS topic of its notifications."""
+        return self._connection.notification_topic_arn
+
+    @cached_property
+    def runs(self) -> RunReader:
+        """Its run table, with AWS's errors translated."""
+        table = RunTable(client=self._client("dynamodb"), table_name=self._connection.run_table)
+        return _TranslatingRunReader(table, options=self._options)
+
+    @property
+    def dead_letters(self) -> DeadLetters | None:
+        """Its dead-letter queue of notifications."""
+        from spotkeep_cli.aws.dead_letters import SqsDeadLetters
+
+        if not self._connection.dead_notification_queue_url:
+            return None
+        return SqsDeadLetters(
+            self._client("sqs"), queue_url=self._connection.dead_notification_queue_url, options=self._options
+        )
+
+    def invoke_launcher(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """Calls the launcher; tried again when the connection breaks.
+
+        A launch carries its token, so the same payload again answers the same and launches nothing twice.
+
+        Raises:
+            LauncherError: The function failed, or its answer is not a JSON object.
+            NoConnectionError: The call did not come through.
+        """
+        return ask_until_answered(self._launcher, payload, sleep=self._sleep)
+
+    @cached_property
+    def _launcher(self) -> LauncherCall:
+        function = self._connection.launcher_function
+        if self._launcher_url is not None:
+            return UrlCall(self._launcher_url, function=function, options=self._options)
+        return DirectInvocation(function, client=self._client, options=self._options)
+
+    def check_account(self, *, clock: Callable[[], datetime]) -> AccountCheck:
+        """Looks for what belongs to no live run, and at quotas.
+
+        Raises:
+            NoConnectionError: The run table cannot be read; what else cannot be is told in the check.
+        """
+        from spotkeep_cli.account.check import check_account
+
+        table = RunTable(client=self._client("dynamodb"), table_name=self._connection.run_table)
+        with translated_aws_errors("looking at the account", options=self._options):
+            return check_account(connection=self._connection, client=self._client, table=table, clock=clock)
+
+    def job_log(self, job_name: str, *, backend: Backend = "sagemaker") -> CloudWatchJobLog:
+        """The log of an attempt: SageMaker and the instances of fleets have a log group each."""
+        group = self._connection.fleet_log_group if backend == "ec2" else LOG_GROUP
+        return CloudWatchJobLog(self._client("logs"), job_name=job_name, options=self._options, group=group)
+
+    def drill(self, run: str) -> Drill:
+        """A drill on a run."""
+        from spotkeep_cli.drill.on_aws import AwsDrill
+
+        return AwsDrill(connection=self._connection, client=self._client, options=self._options, run=run)
+
+    def upload_source(self, *, key: str, content: bytes) -> str:
+        """Puts a source archive into the bucket unless the same key is there: its name is its hash.
+
+        Raises:
+            NoConnectionError: S3 refused or could not be reached.
+        """
+        s3 = self._client("s3")
+        bucket = self.checkpoint_bucket
+        with translated_aws_errors(f"uploading the source to {bucket}", options=self._options):
+            s3.put_object(Bucket=bucket, Key=key, Body=content)
+        return f"s3://{bucket}/{key}"
+
+    def stored_objects(self, uri: str) -> StoredObjects:
+        """What is stored below an S3 URI."""
+        from spotkeep_cli.aws.stored_objects import S3Objects
+
+        return S3Objects(self._client("s3"), uri=uri, options=self._options)
+
+    def stored_versions(self) -> Iterator[StoredVersion]:
+        """Every version of every run's objects.
+
+        Raises:
+            NoConnectionError: S3 refused or could not be reached.
+        """
+        from spotkeep_cli.aws.stored_objects import versions_by_run
+
+        with translated_aws_errors(f"listing {self.checkpoint_bucket}", options=self._options):
+            yield from versions_by_run(self._client("s3"), bucket=self.checkpoint_bucket)
+
+
+class CloudWatchJobLog:
+    """A training job's log, stream by stream, read forward.
+
+    A managed spot job that comes back on another instance may write a new stream; each read looks for it.
+    """
+
+    def __init__(
+        self, client: CloudWatchLogsClient, *, job_name: str, options: ConnectionOptions, group: str = LOG_GROUP
+    ) -> None:
+        self._client = client
+        self._group = group
+        self._job_name = job_name
+        self._options = options
+        self._positions: dict[str, str] = {}
+
+    def read(self) -> list[LogLine]:
+        """The lines since the last read, in order of time.
+
+        Raises:
+            NoConnectionError: CloudWatch Logs refused or could not be reached.
+        """
+        with translated_aws_errors(f"reading the log of {self._job_name}", options=self._options):
+            lines = [line for stream in self._streams() for line in self._read_stream(stream)]
+        return sorted(lines, key=lambda line: line.time)
+
+    def _streams(self) -> list[str]:
+        try:
+            pages = self._client.get_paginator("describe_log_streams").paginate(
+                logGroupName=self._group, logStreamNamePrefix=f"{self._job_name}/"
+            )
+            return [stream["logStreamName"] for page in pages for stream in page["logStreams"]]
+        except self._client.exceptions.ResourceNotFoundException:
+            return []  # no training job ever wrote a line in this account and region
+
+    def _read_stream(self, stream: str) -> Iterator[LogLine]:
+        host = stream.rpartition("/")[2].rpartition("-")[0] or stream
+        while True:
+            position = self._positions.get(stream)
+            query: dict[str, Any] = {"logGroupName": self._group, "logStreamName": stream, "startFromHead": True}
+            if position is not None:
+                query["nextToken"] = position
+            page = self._client.get_log_events(**query)
+            for event in page["events"]:
+                yield LogLine(
+                    time=datetime.fromtimestamp(event["timestamp"] / 1000, tz=UTC),
+                    stream=host,
+                    text=event["message"].rstrip("\n"),
+                )
+            self._positions[stream] = page["nextForwardToken"]
+            # AWS: the end of the stream is reached when the token that was passed in comes back.
+            if page["nextForwardToken"] == position:
+                return
+
+
+class _TranslatingRunReader:
+    def __init__(self, table: RunTable, *, options: ConnectionOptions) -> None:
+        self._table = table
+        self._options = options
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._table, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with translated_aws_errors("reading the run table", options=self._options):
+                return method(*args, **kwargs)
+
+        return call

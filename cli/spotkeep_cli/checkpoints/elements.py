@@ -1,0 +1,197 @@
+"""The elements of a stored array: what they are called, and how far two arrays of one type are apart.
+
+NumPy and torch spell types differently; here each has one name. Elements are compared with NumPy where it is installed.
+
+An element counts as changed when any bit of it did: a resume is promised to the bit, so 0.0 and -0.0 differ, and a NaN
+with other bits does too.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from spotkeep.disk.inspection import Entry
+
+_NUMPY_NAMES = {
+    "b1": "bool",
+    **{f"i{size}": f"int{8 * size}" for size in (1, 2, 4, 8)},
+    **{f"u{size}": f"uint{8 * size}" for size in (1, 2, 4, 8)},
+    **{f"f{size}": f"float{8 * size}" for size in (2, 4, 8)},
+    **{f"c{size}": f"complex{8 * size}" for size in (8, 16)},
+}
+
+_SAFETENSORS_NAMES = {
+    "bool": "BOOL",
+    **{f"int{bits}": f"I{bits}" for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": f"U{bits}" for bits in (8, 16, 32, 64)},
+    **{f"float{bits}": f"F{bits}" for bits in (16, 32, 64)},
+    "bfloat16": "BF16",
+    "complex64": "C64",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+    "float8_e4m3fnuz": "F8_E4M3FNUZ",
+    "float8_e5m2fnuz": "F8_E5M2FNUZ",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElementType:
+    """The elements of one array.
+
+    Attributes:
+        name: `float32`, `bfloat16` and so on; where nobody else has a name for it, as it is stored.
+        item_bytes: Bytes of one element; None where they are not known.
+        big_endian: Whether the bytes of an element stand the other way round.
+    """
+
+    name: str
+    item_bytes: int | None
+    big_endian: bool = False
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return f"{self.name}, big-endian" if self.big_endian else self.name
+
+    @property
+    def safetensors_name(self) -> str | None:
+        """What the safetensors format calls it; None where it has none."""
+        return _SAFETENSORS_NAMES.get(self.name)
+
+
+def element_type(entry: Entry) -> ElementType:
+    """What the elements of an array are."""
+    dtype = entry.dtype or ""
+    if entry.kind == "tensor":
+        return ElementType(name=dtype, item_bytes=entry.item_bytes)
+    name = _NUMPY_NAMES.get(dtype[1:], dtype) if dtype[:1] in "<>|" else dtype
+    return ElementType(name=name, item_bytes=entry.item_bytes, big_endian=dtype[:1] == ">" and name != dtype)
+
+
+_VALUE_CODES = {
+    "int8": "b", "int16": "h", "int32": "i", "int64": "q",
+    "uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q",
+    "float16": "e", "float32": "f", "float64": "d",
+}  # fmt: skip
+_COMPLEX_CODES = {"complex64": "f", "complex128": "d"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distance:
+    """How far two runs of elements are apart.
+
+    Attributes:
+        changed: Elements with any other bit.
+        largest: The largest absolute difference; None where the type has no differences (bool, text), or nothing
+            changed but what cannot be subtracted.
+        not_numbers: Whether a difference was not a number (NaN, or between infinities).
+    """
+
+    changed: int = 0
+    largest: float | int | None = None
+    not_numbers: bool = False
+
+    def joined(self, other: Distance) -> Distance:
+        """Of both together."""
+        known = [distance for distance in (self.largest, other.largest) if distance is not None]
+        return Distance(
+            changed=self.changed + other.changed,
+            largest=max(known, default=None),
+            not_numbers=self.not_numbers or other.not_numbers,
+        )
+
+
+def numpy_is_installed() -> bool:
+    """Whether NumPy can be used; without it a comparison takes some fifty times as long."""
+    return importlib.util.find_spec("numpy") is not None
+
+
+def distance(old: bytes, new: bytes, elements: ElementType, *, with_numpy: bool) -> Distance:
+    """How far these elements are apart.
+
+    Args:
+        old: Their bytes before.
+        new: Their bytes after; as many.
+        elements: Their type. One of unknown size is compared as bytes.
+        with_numpy: Whether to use NumPy.
+    """
+    if old == new:
+        return Distance()
+    return (_with_numpy if with_numpy else _without_numpy)(old, new, elements)
+
+
+def _without_numpy(old: bytes, new: bytes, elements: ElementType) -> Distance:
+    size = elements.item_bytes or 1
+    changed = [start for start in range(0, len(old), size) if old[start : start + size] != new[start : start + size]]
+    before = _values(b"".join(old[start : start + size] for start in changed), elements)
+    after = _values(b"".join(new[start : start + size] for start in changed), elements)
+    if before is None or after is None:
+        return Distance(changed=len(changed))
+    differences = [_size(a - b) for a, b in zip(before, after, strict=True)]
+    numbers = [difference for difference in differences if not math.isnan(difference)]
+    return Distance(
+        changed=len(changed), largest=max(numbers, default=None), not_numbers=len(numbers) < len(differences)
+    )
+
+
+def _size(difference: complex) -> float:
+    # abs() of a complex number raises where this is infinite.
+    return math.hypot(difference.real, difference.imag) if isinstance(difference, complex) else abs(difference)
+
+
+def _values(raw: bytes, elements: ElementType) -> list[Any] | None:
+    order = ">" if elements.big_endian else "<"
+    if code := _VALUE_CODES.get(elements.name):
+        return list(struct.unpack(f"{order}{len(raw) // struct.calcsize(code)}{code}", raw))
+    if code := _COMPLEX_CODES.get(elements.name):
+        parts = struct.unpack(f"{order}{len(raw) // struct.calcsize(code)}{code}", raw)
+        return [complex(*pair) for pair in zip(parts[::2], parts[1::2], strict=True)]
+    if elements.name == "bfloat16":
+        # The upper half of a float32.
+        widened = bytearray(2 * len(raw))
+        widened[2::4], widened[3::4] = raw[::2], raw[1::2]
+        return list(struct.unpack(f"<{len(raw) // 2}f", widened))
+    return None
+
+
+def _with_numpy(old: bytes, new: bytes, elements: ElementType) -> Distance:
+    import numpy as np
+
+    size = elements.item_bytes or 1
+    bits = f"u{size}" if size in (1, 2, 4, 8) else f"V{size}"
+    mask = np.frombuffer(old, bits) != np.frombuffer(new, bits)
+    changed = int(np.count_nonzero(mask))
+    before, after = _array(old, elements), _array(new, elements)
+    if before is None or after is None:
+        return Distance(changed=changed)
+    before, after = before[mask], after[mask]
+    if before.dtype.kind in "iu":
+        # Unsigned and wrapping: exact where a signed difference would overflow.
+        unsigned = f"u{before.dtype.itemsize}"
+        one, other = before.astype(unsigned), after.astype(unsigned)
+        differences = np.where(before > after, one - other, other - one)
+        return Distance(changed=changed, largest=int(differences.max()))
+    with np.errstate(all="ignore"):
+        wide = "c16" if before.dtype.kind == "c" else "f8"
+        differences = np.abs(before.astype(wide) - after.astype(wide))
+    numbers = differences[~np.isnan(differences)]
+    return Distance(
+        changed=changed,
+        largest=float(numbers.max()) if len(numbers) else None,
+        not_numbers=len(numbers) < len(differences),
+    )
+
+
+def _array(raw: bytes, elements: ElementType) -> Any:
+    import numpy as np
+
+    if elements.name == "bfloat16":
+        return (np.frombuffer(raw, "<u2").astype("u4") << 16).view("f4")
+    if elements.name in _VALUE_CODES or elements.name in _COMPLEX_CODES:
+        return np.frombuffer(raw, np.dtype(elements.name).newbyteorder(">" if elements.big_endian else "<"))
+    return None

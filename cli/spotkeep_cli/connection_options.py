@@ -1,0 +1,36 @@
+"""Which deployment a command line means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConnectionOptions:
+    """Which deployment the user means.
+
+    Attributes:
+        deployment: The `deployment` setting it was deployed with.
+        region: The AWS region; None for the AWS configuration's own.
+        profile: The AWS profile; None for the AWS configuration's own.
+        local: Whether it is the one in the local AWS.
+    """
+
+    deployment: str = "spotkeep"
+    region: str | None = None
+    profile: str | None = None
+    local: bool = False
+
+    @property
+    def command(self) -> str:
+        """How to call `spotkeep` so that it means the same deployment again."""
+        parts = ["spotkeep"]
+        if self.local:
+            parts.append("--local")
+        if self.deployment != "spotkeep":
+            parts.append(f"--deployment {self.deployment}")
+        if self.region:
+            parts.append(f"--region {self.region}")
+        if self.profile:
+            parts.append(f"--profile {self.profile}")
+        return " ".join(parts)

@@ -1,0 +1,93 @@
+"""How git is called: in a directory that may be a stranger's work, and to find the commit that a branch is at.
+
+git reads the settings of the repository around it, and starts programs that they name. A repository that comes as an
+archive brings its settings along, and so does a bare one that is committed inside another.
+
+A branch moves, and a run must not move with it: a launch takes the commit.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from typing import Any, Final
+
+from spotkeep_jobs.document.reading import shown
+from spotkeep_jobs.errors import Problem
+
+WITHOUT_PROGRAMS: Final = ("--no-pager", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+"""Options of git itself. Source: https://git-scm.com/docs/git-config (core.fsmonitor, core.hooksPath)"""
+_TIMEOUT_SECONDS: Final = 60
+_PROTOCOLS: Final = ("https", "http", "ssh", "file")
+
+
+def environment_allowing(protocols: Sequence[str]) -> dict[str, str]:
+    """The environment of a git that speaks these protocols alone, whatever settings say.
+
+    Args:
+        protocols: Names of git's: `https`, `ssh`. None for a git that has no need of the network.
+
+    Source: https://git-scm.com/docs/git (GIT_ALLOW_PROTOCOL, GIT_NO_LAZY_FETCH)
+    """
+    return {**os.environ, "GIT_ALLOW_PROTOCOL": ":".join(protocols), "GIT_NO_LAZY_FETCH": "1"}
+
+
+def pinned(source: Any) -> tuple[Any, tuple[Problem, ...], tuple[Problem, ...]]:
+    """Replace a branch by its commit.
+
+    Args:
+        source: The job file's source, of any type; left as it is unless it is `{git: ..., branch: ...}`.
+
+    Returns:
+        The source, what is wrong with it, and what its user should know.
+    """
+    if not isinstance(source, dict) or "branch" not in source or "commit" in source:
+        return source, (), ()
+    url, branch = source.get("git"), source["branch"]
+    rest = {name: value for name, value in source.items() if name != "branch"}
+    if not isinstance(url, str) or not isinstance(branch, str) or branch.startswith("-") or url.startswith("-"):
+        return rest, (), ()  # The launcher tells what is wrong: there is no commit.
+    commit, why_not = _commit_of(url, branch)
+    if commit is None:
+        fix = "Name a branch or tag that is there, or give the commit: 40 hex digits of `git rev-parse HEAD`."
+        problem = Problem(
+            field="source.branch", found=shown(branch), problem=f"cannot be looked up: {why_not}", fix=fix
+        )
+        # A commit that nobody launches: the job is refused for its branch, and judged in everything else.
+        return {**rest, "commit": "0" * 40}, (problem,), ()
+    warning = Problem(
+        field="source.branch",
+        found=shown(branch),
+        problem=f"is a branch, which moves; this launch takes the commit it is at now: {commit}",
+        fix=f"Write commit: {commit} instead, to launch the same code again.",
+    )
+    return {**rest, "commit": commit}, (), (warning,)
+
+
+def _commit_of(url: str, branch: str) -> tuple[str | None, str]:
+    names = [f"refs/heads/{branch}", f"refs/tags/{branch}", f"refs/tags/{branch}^{{}}"]
+    command = ["git", *WITHOUT_PROGRAMS, "ls-remote", "--", url, *names]
+    try:
+        answer = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_SECONDS,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            # Not in the current directory, which may be a repository with settings of its own.
+            cwd="/",
+            env=environment_allowing(_PROTOCOLS),
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return None, str(error)
+    if answer.returncode:
+        return None, answer.stderr.strip().splitlines()[-1] if answer.stderr.strip() else "git failed"
+    lines = [line.partition("\t") for line in answer.stdout.splitlines()]
+    found = {name: commit for commit, _, name in lines}
+    # Of an annotated tag, the commit it stands for.
+    for name in (f"refs/heads/{branch}", f"refs/tags/{branch}^{{}}", f"refs/tags/{branch}"):
+        if name in found:
+            return found[name], ""
+    return None, f"{url} has no branch or tag of that name"

@@ -1,0 +1,335 @@
+"""Reads a job file into the document the launcher takes, and remembers on which line each field stands.
+
+YAML is read by the rules of its version 1.2, which are the ones people expect: `on`, `no` and `12:30` are text, and
+`1e-3` is a number. Nothing is judged here; whether a value makes sense is the launcher's decision.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from spotkeep_cli.errors import JobFileError, LocatedProblem, UsageError
+from spotkeep_local.bounded_reading import read_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from spotkeep_jobs.errors import Problem
+
+FieldPath = tuple[str | int, ...]
+
+MAX_JOB_FILE_BYTES = 256 * 1024
+"""A job file is a page of text; more is a mistaken argument. (An invocation carries at most 6 MB.)"""
+MAX_VALUES = 20_000
+"""What a job file holds with every alias (`*name`) written out: a few lines of aliases of aliases make millions."""
+MAX_CHARACTERS = 4 * MAX_JOB_FILE_BYTES
+"""Of all its texts, with every alias written out."""
+MAX_DEPTH = 40
+"""Of lists and mappings inside each other."""
+_MOST_DIGITS = 400
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobDocument:
+    """A job file after its overrides: what to send, and where each value came from.
+
+    Attributes:
+        path: The job file.
+        fields: The document, as the launcher takes it.
+        lines: The line (from 1) of each field that stands in the file.
+        overridden: The fields that `--set` gave.
+    """
+
+    path: Path
+    fields: dict[str, Any]
+    lines: Mapping[FieldPath, int] = field(default_factory=dict)
+    overridden: frozenset[FieldPath] = frozenset()
+
+    def line_of(self, field_name: str) -> int | None:
+        """The line of a field as problems name it (`channels[0].uri`), or of the nearest field around it."""
+        path = parse_field_path(field_name)
+        while path:
+            if path in self.overridden:
+                return None
+            if path in self.lines:
+                return self.lines[path]
+            path = path[:-1]
+        return None
+
+    def is_overridden(self, field_name: str) -> bool:
+        """Whether `--set` gave the field or something around it."""
+        path = parse_field_path(field_name)
+        return any(path[:length] in self.overridden for length in range(1, len(path) + 1))
+
+    def with_fields(self, fields: Mapping[str, Any]) -> JobDocument:
+        """The document with other values for some fields, as if `--set` gave them; None takes a field away."""
+        changed = {**self.fields, **fields}
+        return replace(
+            self,
+            fields={name: value for name, value in changed.items() if value is not None or name not in fields},
+            overridden=self.overridden | {(name,) for name, value in fields.items() if value is not None},
+        )
+
+    def located(self, problems: Iterable[Problem]) -> list[LocatedProblem]:
+        """The same problems with their lines, in the order of the file; those without a line come last."""
+        located = [
+            LocatedProblem(
+                field=problem.field,
+                found=problem.found,
+                problem=problem.problem,
+                fix=problem.fix,
+                line=self.line_of(problem.field),
+                overridden=self.is_overridden(problem.field),
+            )
+            for problem in problems
+        ]
+        return sorted(located, key=lambda problem: (problem.line is None, problem.line or 0))
+
+
+def read_job_file(path: Path, *, overrides: Sequence[str] = ()) -> JobDocument:
+    """Reads a job file and applies `--set` overrides in order.
+
+    Args:
+        path: The YAML (or JSON) file.
+        overrides: `field=value` each, with dots for what is inside: `hyperparameters.lr=0.1`.
+
+    Raises:
+        JobFileError: The file is missing, too large, not YAML, or not a mapping; says which line.
+        UsageError: An override cannot be understood.
+    """
+    fields, lines = _parse(_read(path), path=path)
+    overridden = []
+    for override in overrides:
+        target, value = parse_override(override)
+        _apply(fields, target, value, override=override)
+        overridden.append(target)
+    return JobDocument(path=path, fields=fields, lines=lines, overridden=frozenset(overridden))
+
+
+def parse_override(override: str) -> tuple[FieldPath, Any]:
+    """Splits `hyperparameters.lr=1e-3` into its field and its value, read as YAML.
+
+    Raises:
+        UsageError: There is no `=`, no field, or the value is not YAML.
+    """
+    name, separator, text = override.partition("=")
+    path = parse_field_path(name.strip())
+    if not separator or not path:
+        raise UsageError(
+            f"--set takes field=value, found {override!r}",
+            hint="for example: --set max_run=2h --set hyperparameters.lr=0.1",
+        )
+    try:
+        value = yaml.load(text, Loader=_JobFileLoader)  # noqa: S506 -- a SafeLoader
+    except yaml.YAMLError as error:
+        raise UsageError(
+            f"the value in --set {override} is not YAML: {_reason(error)}",
+            hint="put the whole of it in quotes for your shell: --set 'notify=[completed, failed]'",
+        ) from error
+    return path, value
+
+
+def parse_field_path(name: str) -> FieldPath:
+    """`channels[0].uri` and `channels.0.uri` are both `("channels", 0, "uri")`."""
+    parts = re.sub(r"\[(\d+)\]", r".\1", name).split(".")
+    return tuple(int(part) if part.isdigit() else part for part in parts if part)
+
+
+def _read(path: Path) -> str:
+    try:
+        return read_file(path, most_bytes=MAX_JOB_FILE_BYTES).decode("utf-8")
+    except FileNotFoundError as error:
+        raise JobFileError(
+            f"there is no file {path}",
+            hint="give the path of a job file; docs/job-file.md shows one to start from",
+        ) from error
+    except IsADirectoryError as error:
+        raise JobFileError(f"{path} is a directory", hint=f"give the file in it: {path / 'job.yaml'}") from error
+    except UnicodeDecodeError as error:
+        raise JobFileError(f"{path} is not UTF-8 text", hint="save it as UTF-8") from error
+    except OSError as error:
+        hint = "give the YAML file that describes the job, not its data" if error.errno == errno.EFBIG else ""
+        raise JobFileError(f"{path} cannot be read as a job file: {error.strerror}", hint=hint) from error
+
+
+def _parse(text: str, *, path: Path) -> tuple[dict[str, Any], dict[FieldPath, int]]:
+    try:
+        loader = _JobFileLoader(text)
+        root = loader.get_single_node()
+        if root is None:
+            raise JobFileError(f"{path} is empty", hint="a job needs at least `name` and `command`")
+        if not isinstance(root, yaml.MappingNode):
+            raise JobFileError(
+                f"{path}:1: a job file is a list of `field: value` lines, found a {_kind(root)}",
+                hint="start with `name: my-job`",
+            )
+        lines: dict[FieldPath, int] = {}
+        _note_lines(root, (), lines, path=path, inside=frozenset(), expanded=_Expanded())
+        fields = loader.construct_document(root)
+    except yaml.MarkedYAMLError as error:
+        raise JobFileError(
+            f"{path}:{_line(error)}: not YAML: {_reason(error)}",
+            hint="check the indentation, quotes and colons on that line and the one before",
+        ) from error
+    except yaml.YAMLError as error:
+        raise JobFileError(f"{path}: not YAML: {_reason(error)}", hint="save it as plain UTF-8 text") from error
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        # A constructor of PyYAML, of text that is not what its tag (`!!int`, `!!timestamp`) says.
+        raise JobFileError(
+            f"{path} holds a value that is not what its tag says",
+            hint="leave tags (`!!`) out: plain values say what they are",
+        ) from error
+    return fields, lines
+
+
+@dataclass(kw_only=True)
+class _Expanded:
+    """How much a job file holds with every alias written out, as far as it was looked at."""
+
+    values: int = 0
+    characters: int = 0
+
+    def add(self, node: yaml.Node, *, depth: int) -> str | None:
+        """Count a value. Gives what there is too much of; None while there is not."""
+        self.values += 1
+        self.characters += len(node.value) if isinstance(node, yaml.ScalarNode) else 0
+        if depth > MAX_DEPTH:
+            return f"more than {MAX_DEPTH} lists and mappings inside each other"
+        if self.values > MAX_VALUES:
+            return f"more than {MAX_VALUES} values"
+        return f"more than {MAX_CHARACTERS} characters" if self.characters > MAX_CHARACTERS else None
+
+
+def _note_lines(
+    node: yaml.Node,
+    at: FieldPath,
+    lines: dict[FieldPath, int],
+    *,
+    path: Path,
+    inside: frozenset[int],
+    expanded: _Expanded,
+) -> None:
+    too_much = expanded.add(node, depth=len(inside))
+    if too_much is not None:
+        raise JobFileError(
+            f"{path}:{node.start_mark.line + 1}: with its aliases (*name) written out the file holds {too_much}",
+            hint="a job file is a page of text; put data into a file that the training reads",
+        )
+    if id(node) in inside:
+        raise JobFileError(
+            f"{path}:{node.start_mark.line + 1}: the anchor used here contains itself",
+            hint="write the value out instead of repeating it with *",
+        )
+    inside = inside | {id(node)}
+    if isinstance(node, yaml.MappingNode):
+        for key_node, value_node in node.value:
+            key = (*at, str(key_node.value))
+            line = key_node.start_mark.line + 1
+            if key in lines and key_node.value != "<<":
+                raise JobFileError(
+                    f"{path}:{line}: the field {key_node.value!r} is given twice, first on line {lines[key]}",
+                    hint="remove one of the two",
+                )
+            lines[key] = line
+            _note_lines(value_node, key, lines, path=path, inside=inside, expanded=expanded)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            lines[*at, index] = item.start_mark.line + 1
+            _note_lines(item, (*at, index), lines, path=path, inside=inside, expanded=expanded)
+
+
+def _apply(fields: dict[str, Any], target: FieldPath, value: Any, *, override: str) -> None:
+    container: Any = fields
+    for depth, part in enumerate(target):
+        last = depth == len(target) - 1
+        if isinstance(container, list):
+            if not isinstance(part, int) or part >= len(container):
+                raise UsageError(
+                    f"--set {override}: {_spell(target[:depth])} is a list of {len(container)}, "
+                    f"found {part!r} where a position in it belongs",
+                    hint=f"positions count from 0: {_spell(target[:depth])}.0",
+                )
+            key: Any = part
+        elif isinstance(container, dict):
+            key = str(part)
+        else:
+            raise UsageError(
+                f"--set {override}: {_spell(target[:depth])} is the value {container!r}, nothing can be set inside it",
+                hint=f"set the whole: --set {_spell(target[:depth])}=...",
+            )
+        if last:
+            container[key] = value
+        elif isinstance(container, dict):
+            if container.get(key) is None:
+                container[key] = {}
+            container = container[key]
+        else:
+            container = container[key]
+
+
+def _spell(path: FieldPath) -> str:
+    return ".".join(str(part) for part in path)
+
+
+def _kind(node: yaml.Node) -> str:
+    return "list" if isinstance(node, yaml.SequenceNode) else "single value"
+
+
+def _line(error: yaml.MarkedYAMLError) -> int:
+    mark = error.problem_mark or error.context_mark
+    return mark.line + 1 if mark else 1
+
+
+def _reason(error: yaml.YAMLError) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem:
+        return error.problem
+    return str(error).splitlines()[0]
+
+
+class _JobFileLoader(yaml.SafeLoader):
+    """A safe loader whose plain scalars follow YAML 1.2: `on` is text, `12:30` is text, `1e-3` is a number."""
+
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Read a value and what is in it, to a depth; PyYAML takes seconds until Python's own depth ends it."""
+        if self._depth > MAX_DEPTH and parent is not None:
+            problem = f"more than {MAX_DEPTH} lists and mappings inside each other"
+            raise yaml.composer.ComposerError(problem=problem, problem_mark=parent.start_mark)
+        self._depth += 1
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
+
+
+_JobFileLoader.yaml_implicit_resolvers = {}
+for _tag, _pattern, _first in (
+    ("tag:yaml.org,2002:bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("tag:yaml.org,2002:null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("tag:yaml.org,2002:int", r"[-+]?[0-9]+", "-+0123456789"),
+    (
+        "tag:yaml.org,2002:float",
+        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
+    ("tag:yaml.org,2002:merge", r"<<", "<"),
+):
+    _JobFileLoader.add_implicit_resolver(_tag, re.compile(rf"^(?:{_pattern})$"), list(_first))
+
+
+def _construct_decimal(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
+    # YAML 1.1 reads 010 as eight; people mean ten.
+    text = str(loader.construct_scalar(node))
+    if len(text) > _MOST_DIGITS:
+        raise yaml.constructor.ConstructorError(problem=f"a number of {len(text)} digits", problem_mark=node.start_mark)
+    return int(text)
+
+
+_JobFileLoader.add_constructor("tag:yaml.org,2002:int", _construct_decimal)

@@ -1,0 +1,89 @@
+"""Asks whether a job would be launched: the deployment's launcher where there is one, the same rules here where not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from spotkeep_cli.launching.answers import problems_from_answer, read_answer
+from spotkeep_cli.launching.kept_pools import matches_from_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spotkeep_cli.deployment import Deployment
+    from spotkeep_cli.launching.preparation import PreparedJob
+    from spotkeep_jobs.errors import Problem
+    from spotkeep_jobs.pools.matching import PoolMatch
+
+PLACEHOLDER_BUCKET = "spotkeep-checkpoints"
+"""Stands for the deployment's bucket while there is no deployment."""
+
+_SOME_IMAGE = "123456789012.dkr.ecr.us-east-1.amazonaws.com/default:latest"
+_SOME_INSTANCE_TYPE = "ml.m5.xlarge"
+_SOME_EC2_TYPE = "m5.xlarge"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """What would become of a job.
+
+    Attributes:
+        request: The request with every default filled in; empty if it is refused or was not told.
+        problems: Why it would be refused.
+        warnings: What is allowed and probably not meant.
+        usd_per_hour: The on-demand price of one instance, where the deployment knows it.
+        pools: The warm pools there are, held against the job; those it would take come first.
+        worst_case_usd: What the run can come to in instance time; None without a deployment.
+        limits: What a run may spend in the deployment, by the settings' names; empty without one.
+        spot_offers: Of a run on EC2: what spot capacity costs now, by type and zone, the cheapest first.
+    """
+
+    request: Mapping[str, Any]
+    problems: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+    usd_per_hour: float | None = None
+    worst_case_usd: float | None = None
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    pools: tuple[PoolMatch, ...] = ()
+    spot_offers: tuple[Mapping[str, Any], ...] = ()
+
+
+def judge_by_launcher(deployment: Deployment, prepared: PreparedJob) -> Judgement:
+    """Asks the deployment's launcher, which knows its limits and the other runs. Launches nothing."""
+    answer = deployment.invoke_launcher({"action": "validate", **prepared.payload})
+    if answer.get("ok") is False:
+        return Judgement(
+            request={},
+            problems=(*prepared.problems, *problems_from_answer(answer.get("problems") or [])),
+            warnings=(*prepared.warnings, *problems_from_answer(answer.get("warnings") or [])),
+        )
+    answer = read_answer(answer, what="the job was not judged", document=prepared.document)
+    price = answer.get("usd_per_hour")
+    return Judgement(
+        request=answer.get("request") or judge_here(prepared).request,
+        problems=prepared.problems,
+        warnings=(*prepared.warnings, *problems_from_answer(answer.get("warnings") or [])),
+        usd_per_hour=float(price) if isinstance(price, int | float) else None,
+        worst_case_usd=answer.get("worst_case_usd"),
+        limits=answer.get("limits") or {},
+        pools=tuple(matches_from_answer(answer)),
+        spot_offers=tuple(answer.get("spot_offers") or ()),
+    )
+
+
+def judge_here(prepared: PreparedJob) -> Judgement:
+    """Applies the launcher's rules without a deployment; what only a deployment knows is taken for granted."""
+    from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+    from spotkeep_jobs.document.validation import validate
+
+    defaults = DeploymentDefaults(
+        image=_SOME_IMAGE, instance_type=_SOME_INSTANCE_TYPE, fleet_instance_types=(_SOME_EC2_TYPE,)
+    )
+    validation = validate(prepared.payload, defaults=defaults)
+    request = validation.request.as_document() if validation.request is not None else {}
+    return Judgement(
+        request=request,
+        problems=(*prepared.problems, *validation.problems),
+        warnings=(*prepared.warnings, *problems_from_answer(validation.warnings)),
+    )

@@ -1,0 +1,269 @@
+"""What would run where, with which limits, and what it can cost at most."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.text import Text
+
+from spotkeep_cli.rendering import quantities
+from spotkeep_cli.rendering.facts import Fact, facts
+from spotkeep_cli.rendering.pool_list import match_in_a_plan
+from spotkeep_jobs.document.fallbacks import Fallback, fallbacks_of
+from spotkeep_jobs.document.request import JobRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from rich.console import RenderableType
+
+    from spotkeep_cli.launching.judgement import Judgement
+    from spotkeep_cli.launching.preparation import PreparedJob
+
+_SECONDS_PER_HOUR = 3600
+_OFFERS_SHOWN = 3
+
+
+def launch_view(judgement: Judgement, *, prepared: PreparedJob, where: str, now: datetime) -> RenderableType:
+    """Draws what a launch would start.
+
+    Args:
+        judgement: The request with its defaults, and the price.
+        prepared: The job with its packed source.
+        where: The deployment in words: `spotkeep in us-east-1`.
+        now: The time, for deadlines and what is left of a warm pool.
+    """
+    request = judgement.request
+    heading = Text.assemble((_ids(prepared.payload.get("run", ""), request), "bold"), "  would be launched")
+    return Group(heading, facts(_rows(request, judgement=judgement, prepared=prepared, where=where, now=now)))
+
+
+def _ids(run: Any, request: Mapping[str, Any]) -> str:
+    count = int(request.get("runs") or 1)
+    return str(run) if count == 1 else f"{run}-1 to {run}-{count}"
+
+
+def cost_ceiling_usd(request: Mapping[str, Any], *, usd_per_hour: float | None, now: datetime) -> float | None:
+    """The most a run can cost in instance time: all it may train, on every instance, at the on-demand price.
+
+    With a deadline it may train until then, work done twice included, and a job that works then goes on to its max_run.
+    Never more than `max_cost`. Spot is never dearer. Storage, requests and data transfer are not in it. None when the
+    price is not known.
+    """
+    if usd_per_hour is None or not isinstance(request.get("max_run"), int):
+        return None
+    trained = request.get("max_total_run") or request["max_run"] + _seconds_to_deadline(request, now=now)
+    hours = (trained + int(request.get("keep_alive") or 0)) / _SECONDS_PER_HOUR
+    ceiling = float(hours * int(request.get("instance_count", 1)) * usd_per_hour)
+    return ceiling if request.get("max_cost") is None else min(ceiling, float(request["max_cost"]))
+
+
+def _seconds_to_deadline(request: Mapping[str, Any], *, now: datetime) -> float:
+    if request.get("deadline") is None:
+        return 0.0
+    at = JobRequest.model_validate(dict(request)).deadline_at(now) or now
+    return max(0.0, (at - now).total_seconds())
+
+
+def places(request: Mapping[str, Any]) -> list[str]:
+    """Where a run looks for capacity, one line a fallback.
+
+    Args:
+        request: The validated job document.
+    """
+    count = request.get("instance_count", 1)
+    counted = f"{count} x " if count > 1 else ""
+    if request.get("backend") == "ec2":
+        among = " or ".join(request.get("instance_types") or ["the default types"])
+        return [f"{among}, {how}" for how in _fleets(request)]
+    storage = f"{request.get('volume_size_gb', 30)} GB each"
+    if request.get("capacity", "spot") != "auto":
+        types = request.get("instance_types") or [request.get("instance_type") or "the default type"]
+        return [f"{counted}{' or '.join(types)}, {request.get('capacity', 'spot')}, {storage}"]
+    return [
+        f"{'' if not number else 'then '}{counted}{' or '.join(fallback.instance_types)}, {fallback.capacity}, "
+        f"{storage}{_how_long(fallback)}"
+        for number, fallback in enumerate(fallbacks_of(JobRequest.model_validate(dict(request))))
+    ]
+
+
+def _fleets(request: Mapping[str, Any]) -> list[str]:
+    """How many fleets of which capacity."""
+    capacity, count, base = request.get("capacity", "spot"), *_counts(request)
+    if count == 1:
+        return [f"{'on-demand' if base else capacity}, an EC2 fleet of one instance"]
+    if not base:
+        return [f"{capacity}, {count} EC2 fleets of one instance"]
+    return [
+        f"{what}, {quantities.counted(len(which), 'EC2 fleet')} of one instance: {_span(which)}"
+        for which, what in ((range(1, base + 1), "on-demand"), (range(base + 1, count + 1), capacity))
+        if which
+    ]
+
+
+def _span(numbers: range) -> str:
+    return f"run {numbers[0]}" if len(numbers) == 1 else f"runs {numbers[0]} to {numbers[-1]}"
+
+
+def _counts(request: Mapping[str, Any]) -> tuple[int, int]:
+    """How many runs, and how many of them are on demand while the others are spot."""
+    return int(request.get("runs") or 1), int(request.get("on_demand_base") or 0)
+
+
+def first_type(request: Mapping[str, Any]) -> str:
+    """The first instance type that a run looks for.
+
+    Args:
+        request: The validated job document.
+    """
+    return fallbacks_of(JobRequest.model_validate(dict(request)))[0].instance_types[0]
+
+
+def _how_long(fallback: Fallback) -> str:
+    if fallback.longest_wait_seconds is not None:
+        return f", for up to {quantities.duration(fallback.longest_wait_seconds)} of waiting"
+    return ", as long as the deadline allows" if fallback.capacity == "spot" else ""
+
+
+def _rows(
+    request: Mapping[str, Any], *, judgement: Judgement, prepared: PreparedJob, where: str, now: datetime
+) -> list[Fact]:
+    rows: list[Fact] = [("deployment", where), ("command", _command(request.get("command")))]
+    if (count := _counts(request)[0]) > 1:
+        rows.append(("runs", f"{count}, independent: each with its own fleet, volume and checkpoints"))
+    if source := _source(request, prepared=prepared):
+        rows.append(("source", source))
+    rows += [("runs on" if not number else "", place) for number, place in enumerate(places(request))]
+    if request.get("backend") == "ec2":
+        rows += _on_ec2(request, offers=judgement.spot_offers)
+    if request.get("capacity") == "on-demand" and (judgement.pools or request.get("keep_alive")):
+        rows.append(("warm pool", match_in_a_plan(judgement.pools, now=now)))
+    rows.append(("at most", _limits(request)))
+    if channels := request.get("channels"):
+        rows += [("data", f"{channel['name']}: {channel['uri']}") for channel in channels]
+    checkpoints = request.get("checkpoint_prefix") or "in the deployment's bucket"
+    rows.append(("checkpoints", checkpoints if request.get("checkpoints", True) else "none: it starts from zero"))
+    if notify := request.get("notify"):
+        rows.append(("notify", "when " + ", ".join(notify)))
+    costs = _costs(request, judgement=judgement, now=now)
+    rows += [("costs" if not number else "", cost) for number, cost in enumerate(costs)]
+    rows += [("allowed" if not number else "", each) for number, each in enumerate(allowed(judgement))]
+    return rows
+
+
+def allowed(judgement: Judgement) -> list[str]:
+    """The deployment's ceilings, and how near the run is to that of its cost.
+
+    Args:
+        judgement: The launcher's; of one without a deployment nothing is known.
+    """
+    limits = judgement.limits
+    if not limits:
+        return []
+    shown = [f"instance types {', '.join(limits['allowed_instance_types'])}"]
+    if limits["run_cost_limit_usd"] is not None and judgement.worst_case_usd is not None:
+        shown.append(
+            f"{quantities.dollars(limits['run_cost_limit_usd'])} of instance time a run; this one, "
+            f"{quantities.dollars(judgement.worst_case_usd)} in the worst case"
+        )
+    if limits["volume_size_limit_gb"] is not None:
+        shown.append(f"{limits['volume_size_limit_gb']:,} GB of storage each")
+    if limits["runs_in_flight_limit"] is not None:
+        shown.append(f"{quantities.counted(limits['runs_in_flight_limit'], 'run')} at a time")
+    return shown
+
+
+def _on_ec2(request: Mapping[str, Any], *, offers: Sequence[Mapping[str, Any]]) -> list[Fact]:
+    volume = JobRequest.model_validate(dict(request)).volume_or_default
+    begins = f", from {volume.snapshot}" if volume.snapshot else ""
+    if volume.volume:
+        rows: list[Fact] = [("volume", f"{volume.volume}, your own: it is never deleted")]
+    else:
+        after = "kept when it is done" if volume.when_done == "keep" else "deleted when it has completed"
+        each = "" if _counts(request)[0] == 1 else " for each"
+        rows = [("volume", f"{volume.size_gb:,} GiB of {volume.type}{each}{begins}, {after}")]
+    if request.get("capacity") != "spot":
+        return rows
+    limit = f"; at most {quantities.dollars(request['max_price'])} an hour" if request.get("max_price") else ""
+    for number, offer in enumerate(offers[:_OFFERS_SHOWN]):
+        price = f"{quantities.dollars(offer['spot_usd_per_hour'])} an hour, {offer['instance_type']} in {offer['zone']}"
+        rows.append(("spot now" if not number else "", price))
+    left = len(offers) - _OFFERS_SHOWN
+    if left > 0:
+        rows.append(("", f"and {quantities.counted(left, 'more place')}{limit}"))
+    elif limit:
+        rows.append(("", limit.removeprefix("; ")))
+    return rows
+
+
+def _command(command: Any) -> str:
+    import shlex
+
+    return command if isinstance(command, str) else shlex.join(str(word) for word in command or ())
+
+
+def _source(request: Mapping[str, Any], *, prepared: PreparedJob) -> str:
+    archive = prepared.archive
+    if archive is not None:
+        files = f"{quantities.counted(len(archive.files), 'file')}, " if archive.files else ""
+        named = prepared.document.fields["source"]
+        return f"{named} ({files}{quantities.size(len(archive.content))} packed)"
+    source = request.get("source")
+    if isinstance(source, dict) and "uri" in source:
+        return f"{source['uri']}, SHA-256 {str(source.get('sha256'))[:12]}"
+    if isinstance(source, dict):
+        return f"{source.get('git')} at {str(source.get('commit'))[:12]}"
+    return str(source or "")
+
+
+def _limits(request: Mapping[str, Any]) -> str:
+    parts = [f"{quantities.duration(request.get('max_run'))} of training"]
+    if request.get("max_total_run"):
+        parts = [f"{quantities.duration(request['max_total_run'])} of training", f"{parts[0]} a job"]
+    elif request.get("deadline") is not None:
+        parts = [f"{parts[0]} a job, as many as its deadline asks for"]
+    if request.get("script_retries"):
+        parts.append(f"{quantities.counted(request['script_retries'], 'new start')} of a script that fails")
+    if request.get("max_wait"):
+        parts.append(f"{quantities.duration(request['max_wait'])} in all, waiting included")
+    if request.get("keep_alive"):
+        parts.append(f"then {quantities.duration(request['keep_alive'])} of warm pool, billed")
+    return ", ".join(parts)
+
+
+def _costs(request: Mapping[str, Any], *, judgement: Judgement, now: datetime) -> list[str]:
+    count, base = _counts(request)
+    if count == 1 and not base:
+        return [_costs_of_one(request, judgement=judgement, now=now)]
+    on_demand = {**request, "capacity": "on-demand", "max_price": None}
+    return [
+        f"{number} {which['capacity']}{', each' if number > 1 else ''}: "
+        f"{_costs_of_one(which, judgement=judgement, now=now)}"
+        for number, which in ((base, on_demand), (count - base, request))
+        if number
+    ]
+
+
+def _costs_of_one(request: Mapping[str, Any], *, judgement: Judgement, now: datetime) -> str:
+    hourly = judgement.usd_per_hour
+    if request.get("backend") == "ec2" and request.get("capacity") == "spot" and request.get("max_price"):
+        hourly = request["max_price"] if hourly is None else min(hourly, request["max_price"])
+        ceiling = cost_ceiling_usd(request, usd_per_hour=hourly, now=now)
+        return f"at most {quantities.dollars(ceiling)} of instance time, at max_price; the volume comes on top"
+    if judgement.spot_offers and request.get("capacity") == "spot" and hourly is None:
+        cheapest = judgement.spot_offers[0]["spot_usd_per_hour"]
+        ceiling = cost_ceiling_usd(request, usd_per_hour=cheapest, now=now)
+        return (
+            f"{quantities.dollars(ceiling)} of instance time for all of max_run, at the lowest spot price of now, "
+            "which moves; the volume comes on top"
+        )
+    ceiling = cost_ceiling_usd(request, usd_per_hour=hourly, now=now)
+    if ceiling is None:
+        return "not known: the deployment has no price for this type"
+    spot = "; spot usually costs far less" if request.get("capacity") != "on-demand" else ""
+    return (
+        f"at most {quantities.dollars(ceiling)} of instance time "
+        f"({quantities.dollars(judgement.usd_per_hour)} an hour on demand{spot})"
+    )

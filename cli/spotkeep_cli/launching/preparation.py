@@ -1,0 +1,117 @@
+"""Makes a job file ready to be sent: its token, its run id, and its local source as an archive with an address."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+from spotkeep_cli.launching.git import pinned
+from spotkeep_cli.launching.source_archive import SourceArchive, SourceError, pack_source
+from spotkeep_fleet.run_prefixes import run_prefix
+from spotkeep_jobs.backends.sagemaker.request import run_id_for
+from spotkeep_jobs.document.reading import shown
+from spotkeep_jobs.errors import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from spotkeep_cli.launching.job_file import JobDocument
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedJob:
+    """What can be judged and launched.
+
+    Attributes:
+        document: The job file.
+        payload: The document as the launcher takes it.
+        archive: The local source; None where the source is elsewhere or there is none.
+        source_key: Its key in the checkpoint bucket.
+        problems: What only this machine can find wrong: a source that cannot be packed, a branch that is gone.
+        warnings: What only this machine can know is probably not meant: a branch, which moves.
+    """
+
+    document: JobDocument
+    payload: dict[str, Any]
+    archive: SourceArchive | None = None
+    source_key: str | None = None
+    problems: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+
+
+def prepare(
+    document: JobDocument,
+    *,
+    checkpoint_bucket: str,
+    new_token: Callable[[], str],
+    isolated_teams: Collection[str] = (),
+) -> PreparedJob:
+    """Fills in what only this machine can know.
+
+    The token is made once, here: however often the launch is repeated, it is the same launch. A source that cannot be
+    packed is a problem among others, so that all are told at once (I7).
+
+    Args:
+        document: The job file.
+        checkpoint_bucket: Where a local source will be uploaded to.
+        new_token: Makes an idempotency token, for a job file without one.
+        isolated_teams: Whose sources are stored apart.
+    """
+    payload = dict(document.fields)
+    if payload.get("token") is None:
+        payload["token"] = new_token()
+    if payload.get("run") is None and isinstance(payload.get("name"), str):
+        payload["run"] = run_id_for(name=payload["name"], token=str(payload["token"]))
+    source = payload.get("source")
+    if not is_local_source(source):
+        pinned_source, problems, warnings = pinned(source)
+        payload |= {"source": pinned_source} if source is not None else {}
+        return PreparedJob(document=document, payload=payload, problems=problems, warnings=warnings)
+    # Without a name there is no run, and the launcher refuses; the source then needs no real address.
+    run = str(payload.get("run") or "unnamed")
+    if isinstance(payload.get("runs"), int) and payload["runs"] > 1:
+        run += "-1"  # One source for all of them, kept where the first one's things are: their common id is no run's.
+    team = payload["team"] if payload.get("team") in isolated_teams else None
+    try:
+        archive = pack_source(local_source(document, source))
+    except SourceError as error:
+        payload["source"] = f"s3://{checkpoint_bucket}/{run_prefix(run, team=team)}source/{'0' * 64}.tar.gz"
+        problem = Problem(field="source", found=shown(source), problem=error.problem, fix=error.hint)
+        return PreparedJob(document=document, payload=payload, problems=(problem,))
+    key = archive.key(run=run, team=team)
+    payload["source"] = f"s3://{checkpoint_bucket}/{key}"
+    return PreparedJob(document=document, payload=payload, archive=archive, source_key=key)
+
+
+def is_local_source(source: Any) -> TypeGuard[str]:
+    """Whether a source is a path on this machine, and neither S3 nor a git URL."""
+    return isinstance(source, str) and bool(source) and not re.match(r"[a-z0-9+]+://|git@", source)
+
+
+def local_source(document: JobDocument, source: str) -> Path:
+    """The path of a local source: relative to the job file, unless `--set` gave it: then to the current directory.
+
+    A job file may be somebody else's. It names what is in its own directory, or in the git repository around it; the
+    person at the command line names what they like.
+
+    Raises:
+        SourceError: The job file names something else.
+    """
+    path = Path(source).expanduser()
+    if document.is_overridden("source"):
+        return path
+    path = document.path.parent / path
+    project = _project(document.path.parent.resolve())
+    if not path.resolve().is_relative_to(project):
+        raise SourceError(
+            f"{source} is outside {project}, where the job file belongs, and a job file may be somebody else's",
+            hint=f"if you do want to send it, say so yourself: --set source={path}",
+        )
+    return path
+
+
+def _project(folder: Path) -> Path:
+    """The git repository that a folder is in; the folder itself where there is none."""
+    return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)

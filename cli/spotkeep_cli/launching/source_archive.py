@@ -1,0 +1,218 @@
+"""Packs a local source directory into the archive a job unpacks: the same files always give the same bytes.
+
+The archive's name is the hash of its content, so an unchanged directory is uploaded once however often it is
+launched. In a git checkout the files git would ignore stay behind; elsewhere only the caches named below do.
+
+The directory may be somebody else's work. A link is packed as the file it names, if that is a file of the source: one
+to anything else would take the user's own files along. git reads the settings of a repository, and starts no program
+that they name.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import stat
+import subprocess
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from spotkeep_cli.errors import UsageError
+from spotkeep_cli.launching.git import WITHOUT_PROGRAMS, environment_allowing
+from spotkeep_fleet.run_prefixes import run_prefix
+from spotkeep_local.bounded_reading import read_file
+
+NEVER_PACKED = frozenset(
+    {".git", ".hg", ".svn", ".venv", "venv", "node_modules", ".spotkeep", "cdk.out", "__pycache__",
+     ".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints", ".DS_Store"}
+)  # fmt: skip
+"""Names left out wherever they appear: histories, environments, caches, local state."""
+
+MAX_SOURCE_BYTES = 100 * 1024 * 1024
+"""Of the files before packing. Code is small; what is larger is data and belongs in a channel."""
+
+MAX_SOURCE_FILES = 10_000
+
+MAX_LINKS_NAMED = 3
+
+
+class SourceError(UsageError):
+    """A local source cannot be packed.
+
+    Attributes:
+        problem: What is wrong with it; the message says which field besides.
+    """
+
+    def __init__(self, problem: str, *, hint: str) -> None:
+        super().__init__(f"source: {problem}", hint=hint)
+        self.problem = problem
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceArchive:
+    """A packed source directory (or a ready archive).
+
+    Attributes:
+        origin: The directory or file it was made from.
+        content: The archive's bytes.
+        suffix: `.tar.gz` or `.zip`.
+        files: What is inside, relative and sorted; empty for a ready archive.
+    """
+
+    origin: Path
+    content: bytes
+    suffix: str
+    files: tuple[PurePosixPath, ...]
+
+    @property
+    def sha256(self) -> str:
+        """The hash of the content, which names the object in S3."""
+        return hashlib.sha256(self.content).hexdigest()
+
+    def key(self, *, run: str, team: str | None = None) -> str:
+        """The object's key in the checkpoint bucket.
+
+        Args:
+            run: The run it is for.
+            team: The run's team, where that is isolated.
+        """
+        return f"{run_prefix(run, team=team)}source/{self.sha256}{self.suffix}"
+
+
+def pack_source(origin: Path) -> SourceArchive:
+    """Packs a directory, or takes a `.tar.gz` or `.zip` as it is.
+
+    Raises:
+        SourceError: There is nothing to pack, it is not a directory or archive, or it is too large; says by what.
+    """
+    if origin.is_file():
+        return _ready_archive(origin)
+    if not origin.is_dir():
+        raise SourceError(
+            f"there is no directory {origin}",
+            hint="`source` is relative to the job file; `source: .` packs the directory the job file is in",
+        )
+    files = list_source_files(origin)
+    if not files:
+        raise SourceError(
+            f"{origin} has no files to pack",
+            hint="git-ignored files and caches are left out; is the training script committed or at least not ignored?",
+        )
+    _check_size(origin, files)
+    return SourceArchive(origin=origin, content=_tar_gz(origin, files), suffix=".tar.gz", files=tuple(files))
+
+
+def list_source_files(directory: Path) -> list[PurePosixPath]:
+    """The files that belong to a source directory, relative and sorted."""
+    candidates = _known_to_git(directory)
+    if candidates is None:
+        candidates = _found_by_walking(directory)
+    kept = {path for path in candidates if NEVER_PACKED.isdisjoint(path.parts)}
+    files = sorted(path for path in kept if _is_packable(directory / path))
+    _require_inside(directory, files)
+    return files
+
+
+def _require_inside(directory: Path, files: list[PurePosixPath]) -> None:
+    """Refuses files that are other files: links, and what lies behind links, to what the source does not hold.
+
+    Raises:
+        SourceError: There are any; names up to three.
+    """
+    root = Path(os.path.realpath(directory))
+    real = {path: Path(os.path.realpath(root / path)) for path in files}
+    own = {root / path for path in files if real[path] == root / path}
+    others = [path for path in files if real[path] not in own]
+    if not others:
+        return
+    shown = "; ".join(f"{str(path)!r} leads to {str(real[path])!r}" for path in others[:MAX_LINKS_NAMED])
+    more = f" (and {len(others) - MAX_LINKS_NAMED} more)" if len(others) > MAX_LINKS_NAMED else ""
+    raise SourceError(
+        f"{directory} would take files along that are not its own: {shown}{more}",
+        hint="if they are meant, put copies of them in the links' place; otherwise remove the links, or name them in "
+        ".gitignore",
+    )
+
+
+def _known_to_git(directory: Path) -> list[PurePosixPath] | None:
+    listing = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    command = ["git", "-C", str(directory), *WITHOUT_PROGRAMS, *listing]
+    try:
+        listed = subprocess.run(command, capture_output=True, check=True, timeout=60, env=environment_allowing(()))
+    except (OSError, subprocess.SubprocessError):
+        return None  # not a checkout, or no git here: the walk does as well
+    names = sorted({name for name in listed.stdout.decode(errors="surrogateescape").split("\0") if name})
+    # A directory that is ignored as a whole (a scratch folder in a checkout) is still what the user named.
+    return [PurePosixPath(name) for name in names] or None
+
+
+def _found_by_walking(directory: Path) -> list[PurePosixPath]:
+    found: list[PurePosixPath] = []
+    for folder, subfolders, names in os.walk(directory):
+        subfolders[:] = sorted(name for name in subfolders if name not in NEVER_PACKED)
+        relative = Path(folder).relative_to(directory)
+        found.extend(PurePosixPath(relative.as_posix()) / name for name in names)
+        if len(found) > 2 * MAX_SOURCE_FILES:
+            raise SourceError(
+                f"{directory} has more files than the {MAX_SOURCE_FILES:,} that a source may have",
+                hint="give the directory that the training script is in, such as source: .",
+            )
+    return found
+
+
+def _is_packable(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.stat().st_mode)  # a link is packed as the file it points to
+    except OSError:
+        return False
+
+
+def _check_size(origin: Path, files: list[PurePosixPath]) -> None:
+    sizes = {path: (origin / path).stat().st_size for path in files}
+    total = sum(sizes.values())
+    if total <= MAX_SOURCE_BYTES and len(files) <= MAX_SOURCE_FILES:
+        return
+    largest = sorted(sizes, key=lambda path: sizes[path], reverse=True)[:3]
+    named = ", ".join(f"{path} ({sizes[path] / 1e6:,.1f} MB)" for path in largest)
+    raise SourceError(
+        f"{origin} has {len(files):,} files of {total / 1e6:,.1f} MB, more than a source may have "
+        f"({MAX_SOURCE_FILES:,} files, {MAX_SOURCE_BYTES / 1e6:,.1f} MB); the largest: {named}",
+        hint="data belongs in a channel (`channels:` in the job file); leave files out with .gitignore",
+    )
+
+
+def _tar_gz(origin: Path, files: list[PurePosixPath]) -> bytes:
+    packed = io.BytesIO()
+    # No name, no time and one fixed owner in the headers: the bytes depend on the files' names and content alone.
+    with (
+        gzip.GzipFile(filename="", mode="wb", fileobj=packed, mtime=0, compresslevel=6) as compressed,
+        tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for path in files:
+            content = read_file(origin / path, most_bytes=MAX_SOURCE_BYTES)
+            entry = tarfile.TarInfo(str(path))
+            entry.size = len(content)
+            entry.mode = 0o755 if (origin / path).stat().st_mode & stat.S_IXUSR else 0o644
+            archive.addfile(entry, io.BytesIO(content))
+    return packed.getvalue()
+
+
+def _ready_archive(origin: Path) -> SourceArchive:
+    for suffix in (".tar.gz", ".tgz", ".zip"):
+        if origin.name.endswith(suffix):
+            if origin.stat().st_size > MAX_SOURCE_BYTES:
+                raise SourceError(
+                    f"{origin} is {origin.stat().st_size / 1e6:,.1f} MB, more than a source may have "
+                    f"({MAX_SOURCE_BYTES / 1e6:,.1f} MB)",
+                    hint="upload it yourself and give its address: source: s3://bucket/key.tar.gz",
+                )
+            return SourceArchive(
+                origin=origin, content=read_file(origin, most_bytes=MAX_SOURCE_BYTES), suffix=suffix, files=()
+            )
+    raise SourceError(
+        f"{origin} is neither a directory nor a .tar.gz or .zip archive",
+        hint="give the directory the training script is in: source: .",
+    )

@@ -1,0 +1,398 @@
+"""Plans a job file: finds out what is known of its capacity, and asks the planner.
+
+Knowledge comes from traces where some are given; else from the account (prices, placement scores); from the
+deployment's own runs of the same type; and from the published interruption band where there is nothing better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spotkeep_cli.errors import CommandLineError, NoConnectionError, UsageError
+from spotkeep_jobs.document.durations import format_duration, parse_duration
+from spotkeep_jobs.document.limits import DEFAULT_RESTART_SECONDS
+from spotkeep_jobs.errors import DurationError
+
+if TYPE_CHECKING:
+    from spotkeep_cli.deployment import Deployment
+    from spotkeep_cli.launching.judgement import Judgement
+    from spotkeep_cli.seams import Invocation
+    from spotkeep_jobs.record.record import Attempt, Run
+    from spotkeep_planner.capacity_model import Spells
+    from spotkeep_planner.planning import Knowledge, Plan
+
+TICK_S = 300.0
+"""Between two decisions, where no trace says otherwise: how often the reconciler looks."""
+DEFAULT_BAND = ">20%"
+DEFAULT_SAVE_S = 30
+_MOST_RUNS = 200
+_PICTURES = (".png", ".svg", ".pdf")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions:
+    """What the options of `spotkeep plan` say. None where the job file decides."""
+
+    deadline_s: int | None = None
+    work_s: int | None = None
+    restart_s: int | None = None
+    save_s: int = DEFAULT_SAVE_S
+    traces: Path | None = None
+    zones: tuple[str, ...] = ()
+    on_demand_price: float | None = None
+    band: str = DEFAULT_BAND
+    compare: bool = False
+    plot: Path | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuses what cannot be meant.
+
+        Raises:
+            UsageError: A price, a zone or a picture that makes no sense.
+        """
+        if self.on_demand_price is not None and not 0 < self.on_demand_price < float("inf"):
+            raise UsageError(f"--on-demand-price is {self.on_demand_price}, a price is more than 0")
+        if self.zones and self.traces is None:
+            raise UsageError("--zone chooses among traces", hint="give them: --traces FOLDER")
+        if self.plot is not None and self.plot.suffix.lower() not in _PICTURES:
+            raise UsageError(
+                f"--plot {self.plot}: the file's ending says how to draw", hint=f"one of {', '.join(_PICTURES)}"
+            )
+
+
+def seconds_of(option: str, text: str) -> int:
+    """Returns the seconds that an option of `spotkeep plan` means.
+
+    Raises:
+        UsageError: It is no duration, or none at all.
+    """
+    try:
+        seconds = parse_duration(text)
+    except DurationError as error:
+        raise UsageError(f"{option} {text} {error.problem}", hint=error.fix) from error
+    if not seconds and option in ("--deadline", "--work"):
+        raise UsageError(f"{option} {text} is no time at all", hint="for example: 60h")
+    return seconds
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PlannedType:
+    """The plan for one instance type."""
+
+    instance_type: str
+    plan: Plan
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PlannedJobFile:
+    """A job file with its plan.
+
+    Attributes:
+        name: The job's name.
+        instances: How many it uses at once.
+        types: The instance types it may run on, the cheapest first; costs are of all instances.
+        work_from: Where the work's length comes from, in words.
+        remarks: What could not be found out.
+    """
+
+    name: str
+    instances: int
+    types: tuple[PlannedType, ...]
+    work_from: str
+    remarks: tuple[str, ...]
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the cheapest type."""
+        return self.types[0].plan
+
+    def as_document(self) -> dict[str, Any]:
+        """The plan as JSON. Costs are those of one instance."""
+        best, *others = self.types
+        return {
+            "name": self.name,
+            "instance_type": best.instance_type,
+            "instance_count": self.instances,
+            "cost_is_of": "one instance",
+            "work_from": self.work_from,
+            "remarks": list(self.remarks),
+            **best.plan.as_document(),
+            "other_types": [{"instance_type": each.instance_type, **each.plan.as_document()} for each in others],
+        }
+
+
+def plan_job(
+    job_file: Path, *, overrides: Sequence[str], options: PlanOptions, invocation: Invocation
+) -> PlannedJobFile:
+    """Plans a job file.
+
+    Raises:
+        JobFileError: The file cannot be read.
+        RefusedError: It would not be launched.
+        UsageError: It cannot be planned like this: no deadline, one that is too short, a trace with faults.
+        CommandLineError: The planner's packages are not installed, or the picture cannot be written.
+    """
+    deployment, judgement, remarks = _judge(job_file, overrides=overrides, invocation=invocation)
+    planned = plan_request(judgement, options=options, deployment=deployment, invocation=invocation, remarks=remarks)
+    if options.plot is not None:
+        _draw(planned.types[0], path=options.plot, name=planned.name)
+    return planned
+
+
+def plan_request(
+    judgement: Judgement,
+    *,
+    options: PlanOptions,
+    deployment: Deployment | None,
+    invocation: Invocation,
+    remarks: Sequence[str] = (),
+) -> PlannedJobFile:
+    """Plans a job that was judged.
+
+    Args:
+        judgement: The job, accepted.
+        options: What was asked for.
+        deployment: Where it would run; None where there is none.
+        invocation: The outside world.
+        remarks: What could not be found out so far.
+
+    Raises:
+        UsageError: It cannot be planned like this: no deadline, one that is too short, a trace with faults.
+        CommandLineError: The planner's packages are not installed.
+    """
+    try:
+        from spotkeep_planner import planning
+    except ImportError as error:
+        raise CommandLineError(
+            f"planning needs packages that are not installed ({error.name})", hint="pip install 'spotkeep[planner]'"
+        ) from error
+    from spotkeep_planner.errors import PlannerError
+    from spotkeep_planner.job import PlannedJob
+
+    if options.band not in planning.BANDS_BY_WORD:
+        raise UsageError(f"--band {options.band!r} is no band", hint=f"one of {', '.join(planning.BANDS_BY_WORD)}")
+    request = judgement.request
+    deadline_s = options.deadline_s or _deadline_s(request, now=invocation.seams.now()) or request.get("max_wait")
+    if deadline_s is None:
+        raise UsageError("when must it be done?", hint="for example: --deadline 60h, or deadline: 60h in the job file")
+    work_s, work_from = _work(request, options=options)
+    types = types_of(request)
+    try:
+        job = PlannedJob(
+            work_s=work_s,
+            deadline_s=deadline_s,
+            restart_s=options.restart_s
+            if options.restart_s is not None
+            else request.get("restart") or DEFAULT_RESTART_SECONDS,
+        )
+        known = _Knowing(
+            options=options,
+            invocation=invocation,
+            deployment=deployment,
+            usd_per_hour=judgement.usd_per_hour,
+            instances=int(request.get("instance_count", 1)),
+            remarks=list(remarks),
+        )
+        planned = [
+            PlannedType(
+                instance_type=instance_type,
+                plan=planning.make_plan(
+                    job,
+                    known.of(instance_type),
+                    compare=options.compare,
+                    save_cost_s=options.save_s if request.get("checkpoints", True) else 0.0,
+                    seed=options.seed,
+                ),
+            )
+            for instance_type in (types if options.traces is None else types[:1])
+        ]
+    except PlannerError as error:
+        raise UsageError(str(error), hint="docs/planning.md says what a plan needs") from error
+    planned.sort(key=lambda each: each.plan.forecasts[0].cost_usd.mean)
+    return PlannedJobFile(
+        name=str(request["name"]),
+        instances=known.instances,
+        types=tuple(planned),
+        work_from=work_from,
+        remarks=tuple(known.remarks),
+    )
+
+
+def types_of(request: Mapping[str, Any]) -> list[str]:
+    """The instance types a job may get on spot (or at all, where it asks for none), in its own order.
+
+    Args:
+        request: The validated job document.
+    """
+    if not request.get("ladder"):
+        return list(request.get("instance_types") or [request["instance_type"]])
+    fallbacks = request["ladder"]
+    spot = [fallback for fallback in fallbacks if fallback.get("capacity", "spot") == "spot"] or fallbacks
+    return list(
+        dict.fromkeys(
+            each for fallback in spot for each in fallback.get("instance_types") or [fallback["instance_type"]]
+        )
+    )
+
+
+def _deadline_s(request: Mapping[str, Any], *, now: datetime) -> float | None:
+    deadline = request.get("deadline")
+    if isinstance(deadline, str):
+        return (datetime.fromisoformat(deadline) - now).total_seconds()
+    return deadline
+
+
+def _work(request: Mapping[str, Any], *, options: PlanOptions) -> tuple[int, str]:
+    if options.work_s:
+        return options.work_s, "--work"
+    if request.get("work"):
+        return int(request["work"]), "work, as the job file says"
+    limit = "max_total_run" if request.get("max_total_run") else "max_run"
+    return int(request[limit]), f"{limit}, its upper limit: give --work, or work in the job file, for a closer forecast"
+
+
+def _judge(
+    job_file: Path, *, overrides: Sequence[str], invocation: Invocation
+) -> tuple[Deployment | None, Judgement, list[str]]:
+    from spotkeep_cli.launching.answers import refused
+    from spotkeep_cli.launching.job_file import read_job_file
+    from spotkeep_cli.launching.judgement import PLACEHOLDER_BUCKET, judge_by_launcher, judge_here
+    from spotkeep_cli.launching.preparation import prepare
+
+    document = read_job_file(job_file, overrides=overrides)
+    new_token = invocation.seams.new_token
+    remarks = []
+    deployment: Deployment | None = None
+    try:
+        deployment = invocation.deployment()
+        prepared = prepare(
+            document,
+            checkpoint_bucket=deployment.checkpoint_bucket,
+            new_token=new_token,
+            isolated_teams=deployment.isolated_teams,
+        )
+        judgement = judge_by_launcher(deployment, prepared)
+    except NoConnectionError as error:
+        deployment = None
+        remarks.append(f"Planned without a deployment ({error.message}).")
+        prepared = prepare(document, checkpoint_bucket=PLACEHOLDER_BUCKET, new_token=new_token)
+        judgement = judge_here(prepared)
+    if judgement.problems:
+        raise refused(list(judgement.problems), what="nothing was planned", document=document)
+    return deployment, judgement, remarks
+
+
+@dataclass(kw_only=True)
+class _Knowing:
+    """Finds out what is known of a type, and remembers what could not be found out."""
+
+    options: PlanOptions
+    invocation: Invocation
+    deployment: Deployment | None
+    usd_per_hour: float | None
+    instances: int
+    remarks: list[str]
+
+    def of(self, instance_type: str) -> Knowledge:
+        from spotkeep_planner.errors import HistoryError
+        from spotkeep_planner.history.spot_market import ec2_type_of, look_at
+        from spotkeep_planner.planning import BANDS_BY_WORD, knowledge_from_traces, knowledge_without_history
+        from spotkeep_planner.replay import Past
+
+        band = BANDS_BY_WORD[self.options.band]
+        own_runs = self._own_runs(instance_type)
+        price = self.options.on_demand_price or self.usd_per_hour
+        if self.options.traces is not None:
+            return knowledge_from_traces(
+                self._traces(self.options.traces), on_demand_price=price, own_runs=own_runs, band=band
+            )
+        now = self.invocation.seams.now()
+        past = Past.without_capacity(tick_s=TICK_S, now=now)
+        zones: tuple[str, ...] = ("any zone",)
+        sources = ["no capacity was ever watched here: a wide prior"]
+        if self.deployment is not None:
+            try:
+                view = look_at(
+                    self.invocation.seams.spot_market(self.invocation.options),
+                    ec2_type_of(instance_type),
+                    now=now,
+                    instances=self.instances,
+                    tick_s=TICK_S,
+                )
+            except (HistoryError, NoConnectionError) as error:
+                self.remarks.append(f"{error}.")
+            else:
+                past, zones = view.past, view.zones
+                self.remarks += view.remarks
+                sources = [
+                    f"EC2's spot prices of {ec2_type_of(instance_type)} and placement scores, {now:%Y-%m-%d %H:%M} UTC"
+                ]
+        if price is None:
+            self.remarks.append("No on-demand price is known: costs are in on-demand hours. Give --on-demand-price.")
+        return knowledge_without_history(
+            past=past, zones=zones, on_demand_price=price, sources=sources, own_runs=own_runs, band=band
+        )
+
+    def _traces(self, path: Path) -> list[Any]:
+        from spotkeep_planner.traces.trace_file import read_trace, read_traces
+
+        found = list(read_traces(path)) if path.is_dir() else [read_trace(path)]
+        if not self.options.zones:
+            return found
+        missing = [zone for zone in self.options.zones if zone not in {trace.zone for trace in found}]
+        if missing:
+            raise UsageError(
+                f"there is no trace of {', '.join(missing)} in {path}",
+                hint=f"there are: {', '.join(trace.zone for trace in found)}",
+            )
+        return [trace for trace in found if trace.zone in self.options.zones]
+
+    def _own_runs(self, instance_type: str) -> Spells | None:
+        if self.deployment is None:
+            return None
+        from spotkeep_cli.planning.seen_capacity import seen_spells
+        from spotkeep_planner.history.own_runs import spells_of
+
+        now = self.invocation.seams.now()
+        seen = []
+        for run in self.deployment.runs.list(limit=_MOST_RUNS):
+            watched = self._spot_attempts(run, instance_type)
+            if watched:
+                timeline = [entry for entry in self.deployment.runs.timeline(run.run) if entry.attempt in watched]
+                seen += seen_spells(timeline, now=now)
+        return spells_of(seen) if seen else None
+
+    def _spot_attempts(self, run: Run, instance_type: str) -> set[int]:
+        """The attempts of a run that saw the spot capacity of a type: a run that went on demand has seen it go."""
+        if self.deployment is None:
+            return set()
+        attempts: Sequence[Run | Attempt] = [run] if run.attempt == 1 else self.deployment.runs.attempts(run.run)
+        return {
+            attempt.attempt
+            for attempt in attempts
+            if attempt.capacity == "spot" and attempt.instance_type == instance_type
+        }
+
+
+def _draw(planned: PlannedType, *, path: Path, name: str) -> None:
+    try:
+        from spotkeep_planner.plots import save_forecast_plot
+
+        save_forecast_plot(
+            planned.plan.forecasts,
+            path,
+            deadline_s=planned.plan.job.deadline_s,
+            currency="USD" if planned.plan.knowledge.in_usd else "on-demand hours",
+            title=f"{name} on {planned.instance_type}, in {format_duration(round(planned.plan.job.deadline_s))}",
+        )
+    except ImportError as error:
+        raise CommandLineError(
+            f"drawing needs a package that is not installed ({error.name})", hint="pip install 'spotkeep[planner]'"
+        ) from error
+    except OSError as error:
+        raise CommandLineError(f"{path} cannot be written: {error.strerror}") from error

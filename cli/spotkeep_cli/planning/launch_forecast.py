@@ -1,0 +1,144 @@
+"""The forecast of a run with a deadline: shown before anybody is asked, and sent along as the plan that steers it.
+
+It needs the planner's packages and whatever the account says of capacity. A launch does not: without a forecast the run
+is guarded alone, and that is said.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from spotkeep_cli.errors import CommandLineError
+from spotkeep_cli.rendering import quantities
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.errors import Problem
+from spotkeep_jobs.runs.steering import on_demand_at_the_latest
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from spotkeep_cli.deployment import Deployment
+    from spotkeep_cli.launching.judgement import Judgement
+    from spotkeep_cli.planning.job_planning import PlannedJobFile
+    from spotkeep_cli.seams import Invocation
+
+_LIKELY = 0.9
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LaunchForecast:
+    """What a run with a deadline is expected to do.
+
+    Attributes:
+        planned: The plan; None where none could be made.
+        remarks: What could not be found out, and why there is no plan.
+        made_at: When.
+        deadline_at: When the run must be done, if it is launched now.
+        on_demand_at_the_latest: When the guard sends it on demand, if nothing is done by then.
+        problems: A budget that nothing can keep.
+        warnings: A budget that is probably not kept.
+    """
+
+    planned: PlannedJobFile | None
+    remarks: tuple[str, ...]
+    made_at: datetime
+    deadline_at: datetime
+    on_demand_at_the_latest: datetime
+    problems: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+
+    def as_plan(self, *, first_type: str) -> dict[str, Any] | None:
+        """The plan as the launcher takes it, for the type that the run begins on; None where there is none.
+
+        Args:
+            first_type: The first instance type that the run looks for.
+        """
+        if self.planned is None:
+            return None
+        chosen = next((each for each in self.planned.types if each.instance_type == first_type), self.planned.types[0])
+        plan, count = chosen.plan, self.planned.instances
+        forecast = plan.forecasts[0]
+        in_usd = plan.knowledge.in_usd
+        cost = forecast.cost_usd
+        return {
+            "made_at": self.made_at.isoformat(),
+            "table": plan.table.as_one_source().as_document(),
+            "cost_usd": {"p10": cost.p10 * count, "p50": cost.p50 * count, "p90": cost.p90 * count} if in_usd else None,
+            "finish_seconds": {name: getattr(forecast.finish_s, name) for name in ("p10", "p50", "p90")},
+            "chance_of_on_demand": forecast.chance_of_on_demand,
+            "spot_usd_per_hour": min(zone.spot_price for zone in plan.zones) if in_usd else None,
+            "rests_on": list(plan.knowledge.sources),
+        }
+
+    def as_document(self) -> dict[str, Any]:
+        """The forecast for `--json`."""
+        return {
+            "deadline_at": self.deadline_at.isoformat(),
+            "on_demand_at_the_latest": self.on_demand_at_the_latest.isoformat(),
+            "remarks": list(self.remarks),
+            "plan": None if self.planned is None else self.planned.as_document(),
+        }
+
+
+def forecast_launch(
+    judgement: Judgement, *, deployment: Deployment | None, invocation: Invocation
+) -> LaunchForecast | None:
+    """Forecasts an accepted job; None where it has no deadline, or no spot to wait for.
+
+    Args:
+        judgement: The job, accepted.
+        deployment: Where it would run; None where there is none.
+        invocation: The outside world.
+    """
+    document = judgement.request
+    if document.get("deadline") is None or document.get("capacity") == "on-demand":
+        return None
+    from spotkeep_cli.planning.job_planning import PlanOptions, plan_request
+
+    request, now = JobRequest.model_validate(dict(document)), invocation.seams.now()
+    deadline_at = request.deadline_at(now) or now
+    planned: PlannedJobFile | None = None
+    remarks: tuple[str, ...]
+    try:
+        planned = plan_request(judgement, options=PlanOptions(), deployment=deployment, invocation=invocation)
+        remarks = planned.remarks
+    except CommandLineError as error:
+        hint = f" ({error.hint})" if error.hint else ""
+        remarks = (f"No forecast: {error.message}{hint}. The guard alone keeps the deadline.",)
+    problems, warnings = _judge_budget(request.budget, planned)
+    return LaunchForecast(
+        planned=planned,
+        remarks=remarks,
+        made_at=now,
+        deadline_at=deadline_at,
+        on_demand_at_the_latest=on_demand_at_the_latest(request, deadline_at=deadline_at, now=now),
+        problems=problems,
+        warnings=warnings,
+    )
+
+
+def _judge_budget(
+    budget: float | None, planned: PlannedJobFile | None
+) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
+    if budget is None or planned is None or not planned.plan.knowledge.in_usd:
+        return (), ()
+    plan, count = planned.plan, planned.instances
+    found = quantities.dollars(budget)
+    # Never interrupted, in the cheapest zone: nobody who knew the future could do better.
+    cheapest = min(zone.spot_price for zone in plan.zones) * plan.job.uninterrupted_s / 3600 * count
+    costs = plan.forecasts[0].cost_usd
+    likely = f"The run is expected to cost {quantities.dollars(costs.p50 * count)}"
+    if budget < cheapest:
+        problem = (
+            f"is below the {quantities.dollars(cheapest)} that the work costs on spot that is never interrupted, at "
+            "the cheapest zone's price"
+        )
+        fix = f"Raise it, or remove it. {likely}, nine times in ten at most {quantities.dollars(costs.p90 * count)}."
+        return (Problem(field="budget", found=found, problem=problem, fix=fix),), ()
+    kept = float((plan.forecasts[0].outcomes.cost_usd * count <= budget).mean())
+    if kept >= _LIKELY:
+        return (), ()
+    problem = f"is kept in {kept:.0%} of the futures"
+    fix = f"{likely}; {quantities.dollars(costs.p90 * count)} is enough nine times in ten. A later deadline costs less."
+    return (), (Problem(field="budget", found=found, problem=problem, fix=fix),)

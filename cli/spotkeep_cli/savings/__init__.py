@@ -1,0 +1,1 @@
+"""What spot capacity saved, and what checkpoints cost."""

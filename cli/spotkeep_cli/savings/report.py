@@ -1,0 +1,207 @@
+"""Adds up what runs cost and saved (I8). Sums are of what is known; what is not is counted, never guessed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from spotkeep_cli.savings.run_storage import RunStorage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from spotkeep_jobs.record.record import Cost, Run
+
+NOBODY: Final = "(nobody)"
+"""The owner of runs whose document names none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavingsLine:
+    """One run's bill."""
+
+    run: str
+    capacity: str
+    instance_type: str
+    state: str
+    cost: Cost
+    storage: RunStorage | None = None
+    """None when it was not looked at."""
+    storage_usd: float | None = None
+
+    @property
+    def figures(self) -> SavingsTotal:
+        """The line as a sum of one."""
+        return _total([self])
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavingsTotal:
+    """The sums over all lines. Dollars are over the runs whose price is known, None when there are none."""
+
+    billed_seconds: float
+    clean_on_demand_seconds: float
+    saved_seconds: float
+    redone_seconds: float
+    restart_overhead_seconds: float
+    idle_pool_seconds: float
+    idle_pool_usd: float | None
+    stored_bytes: int | None
+    storage_usd: float | None
+    """Of what the bucket holds."""
+    ebs_usd: float | None
+    """Of the volumes of runs on EC2, and of the snapshots that moved them, while they ran: in `billed_usd` already."""
+    saved_percent: float | None
+    aws_saved_percent: float | None
+    billed_usd: float | None
+    clean_on_demand_usd: float | None
+    saved_usd: float | None
+    """What storage cost is taken off, where its price is known."""
+    runs_without_price: int
+    runs_without_redone_work: int
+
+
+class GroupedBy(StrEnum):
+    """What one row of the report is about."""
+
+    RUN = "run"
+    OWNER = "owner"
+    WEEK = "week"
+    """The week a run was asked for in, named as ISO 8601 does: 2026-W47."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavingsGroup:
+    """The runs of one owner, or of one week, added up."""
+
+    name: str
+    runs: int
+    total: SavingsTotal
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavingsReport:
+    """Lines, newest run first, and their sum; for owners and weeks the groups, in the order of their names."""
+
+    lines: tuple[SavingsLine, ...]
+    total: SavingsTotal
+    grouped_by: GroupedBy = GroupedBy.RUN
+    groups: tuple[SavingsGroup, ...] = ()
+
+    def as_document(self) -> dict[str, Any]:
+        """The report as JSON."""
+        return {
+            "runs": [
+                {
+                    "run": line.run,
+                    "state": line.state,
+                    "capacity": line.capacity,
+                    "instance_type": line.instance_type,
+                    **line.cost.model_dump(mode="json"),
+                    "stored_bytes": None if line.storage is None else line.storage.stored_bytes,
+                    "storage_usd": line.storage_usd,
+                    "volume_usd": line.cost.storage_usd,
+                }
+                for line in self.lines
+            ],
+            "total": vars(self.total),
+        } | (
+            {
+                "groups": [
+                    {self.grouped_by.value: each.name, "runs": each.runs, **vars(each.total)} for each in self.groups
+                ]
+            }
+            if self.grouped_by is not GroupedBy.RUN
+            else {}
+        )
+
+
+def report_savings(
+    runs: Iterable[Run],
+    *,
+    by: GroupedBy = GroupedBy.RUN,
+    storage: Mapping[str, RunStorage] | None = None,
+    s3_usd_per_gigabyte_month: float | None = None,
+) -> SavingsReport:
+    """The report over the runs that have a bill.
+
+    Args:
+        runs: Newest first.
+        by: What its rows are about.
+        storage: What is stored for runs, by id; None when it was not looked at.
+        s3_usd_per_gigabyte_month: What that costs; None where it is not known.
+    """
+    lines: list[SavingsLine] = []
+    grouped: dict[str, list[SavingsLine]] = {}
+    for run in runs:
+        if run.cost is None:
+            continue
+        stored = None if storage is None else storage.get(run.run, RunStorage())
+        line = SavingsLine(
+            run=run.run,
+            capacity=run.capacity,
+            instance_type=run.instance_type,
+            state=run.state.value,
+            cost=run.cost,
+            storage=stored,
+            storage_usd=None if stored is None else stored.usd(usd_per_gigabyte_month=s3_usd_per_gigabyte_month),
+        )
+        lines.append(line)
+        if by is not GroupedBy.RUN:
+            grouped.setdefault(_group_of(run, by), []).append(line)
+    groups = [SavingsGroup(name=name, runs=len(of_it), total=_total(of_it)) for name, of_it in sorted(grouped.items())]
+    return SavingsReport(lines=tuple(lines), total=_total(lines), grouped_by=by, groups=tuple(groups))
+
+
+def _group_of(run: Run, by: GroupedBy) -> str:
+    if by is GroupedBy.OWNER:
+        return run.owner or NOBODY
+    year, week, _ = run.created_at.isocalendar()
+    return f"{year}-W{week:02d}"
+
+
+def _total(lines: Sequence[SavingsLine]) -> SavingsTotal:
+    costs = [line.cost for line in lines]
+    stored = [line.storage.stored_bytes for line in lines if line.storage is not None]
+    storage_usd = _sum_known(line.storage_usd for line in lines)
+    billed = sum(cost.billed_seconds for cost in costs)
+    clean = sum(cost.clean_on_demand_seconds for cost in costs)
+    saved = sum(cost.saved_seconds for cost in costs)
+    # AWS's figure is over the time instances worked, so the sum must be too.
+    training = sum(cost.training_seconds for cost in costs)
+    idle = sum(cost.idle_pool_seconds for cost in costs)
+    # Storage counts where the rest of a run's bill is in dollars too: one sum, of the same runs.
+    clean_usd = _sum_known(line.cost.clean_on_demand_usd for line in lines)
+    saved_usd = _sum_known(
+        None if line.cost.saved_usd is None else line.cost.saved_usd - (line.storage_usd or 0.0) for line in lines
+    )
+    known = all(cost.saved_usd is not None for cost in costs) and clean_usd is not None and clean_usd > 0
+    return SavingsTotal(
+        billed_seconds=billed,
+        clean_on_demand_seconds=clean,
+        saved_seconds=saved,
+        redone_seconds=sum(cost.redone_seconds or 0.0 for cost in costs),
+        restart_overhead_seconds=sum(cost.restart_overhead_seconds for cost in costs),
+        idle_pool_seconds=idle,
+        idle_pool_usd=_sum_known(cost.idle_pool_usd for cost in costs),
+        stored_bytes=sum(stored) if stored else None,
+        storage_usd=storage_usd,
+        ebs_usd=_sum_known(usd for cost in costs for usd in (cost.storage_usd, cost.snapshot_usd)),
+        saved_percent=_share(saved_usd, clean_usd) if known and storage_usd is not None else _share(saved, clean),
+        aws_saved_percent=None if training <= 0 else 100 * (1 - (billed - idle) / training),
+        billed_usd=_sum_known(cost.billed_usd for cost in costs),
+        clean_on_demand_usd=clean_usd,
+        saved_usd=saved_usd,
+        runs_without_price=sum(cost.usd_per_hour is None for cost in costs),
+        runs_without_redone_work=sum(cost.redone_steps is None for cost in costs),
+    )
+
+
+def _share(part: float | None, whole: float | None) -> float | None:
+    return 100 * part / whole if part is not None and whole is not None and whole > 0 else None
+
+
+def _sum_known(amounts: Iterable[float | None]) -> float | None:
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) if known else None

@@ -1,0 +1,52 @@
+"""The dead-letter queue of notifications in a real SQS: taken once, deleted, or given back."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from spotkeep_cli.aws.dead_letters import SqsDeadLetters
+from spotkeep_cli.connection_options import ConnectionOptions
+from spotkeep_cli.errors import NoConnectionError
+from spotkeep_jobs.notifications.dead_notification_queue import SqsDeadNotificationQueue
+from spotkeep_jobs.notifications.texts.endings import ending_notification
+
+OPTIONS = ConnectionOptions()
+
+
+@pytest.fixture
+def queue(local_aws: Any) -> tuple[Any, str]:
+    client = local_aws.session().client("sqs")
+    return client, client.create_queue(QueueName=f"dead-{uuid.uuid4().hex[:8]}")["QueueUrl"]
+
+
+def test_all_of_many_are_taken_and_what_is_not_ours_is_left(queue: tuple[Any, str], make: Any) -> None:
+    client, url = queue
+    put_aside = SqsDeadNotificationQueue(lambda: client, queue_url=url)
+    for number in range(12):
+        notification = ending_notification(
+            run=make.completed(f"run-{number}"), deployment="spotkeep", created_at=make.now
+        )
+        assert notification is not None
+        put_aside.put(notification)
+    client.send_message(QueueUrl=url, MessageBody="somebody tried the queue")
+    letters = SqsDeadLetters(client, queue_url=url, options=OPTIONS)
+    taken = letters.take()
+    assert {letter.subject_id for letter in taken} == {f"run-{number}" for number in range(12)}
+    assert {letter.notification_id for letter in taken} == {f"run-{number}/completed/1" for number in range(12)}
+    assert letters.take() == ()
+    letters.delete(taken[:7])
+    letters.give_back(taken[7:])
+    assert len(letters.take()) == 5
+
+
+def test_a_refusal_is_told_in_a_users_words() -> None:
+    class Refusing:
+        def receive_message(self, **_: Any) -> None:
+            raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "ReceiveMessage")
+
+    with pytest.raises(NoConnectionError, match="reading the dead-letter queue of notifications: AccessDenied"):
+        SqsDeadLetters(Refusing(), queue_url="url", options=OPTIONS).take()  # type: ignore[arg-type]

@@ -1,0 +1,84 @@
+"""What a launch would do, in words: where the run looks for capacity, and what it can cost at most."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from spotkeep_cli.launching.judgement import Judgement
+from spotkeep_cli.launching.launch_view import allowed, cost_ceiling_usd, places
+from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.validation import validate
+
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def accepted(**fields: Any) -> dict[str, Any]:
+    defaults = DeploymentDefaults(image="image", prices={"ml.g5.xlarge": 1.5, "ml.g5.2xlarge": 2.0})
+    document = {"name": "first", "command": "python train.py", "max_run": "2h"} | fields
+    return validate(document, defaults=defaults).accepted().as_document()
+
+
+def test_one_place_is_one_line() -> None:
+    assert places(accepted(instance_type="ml.g5.xlarge", instance_count=2)) == ["2 x ml.g5.xlarge, spot, 30 GB each"]
+
+
+def test_a_ladder_is_a_line_a_fallback() -> None:
+    document = accepted(capacity="auto", instance_types=["ml.g5.xlarge", "ml.g5.2xlarge"], longest_wait="30m")
+    assert places(document) == [
+        "ml.g5.xlarge, spot, 30 GB each, for up to 30m of waiting",
+        "then ml.g5.2xlarge, spot, 30 GB each, for up to 30m of waiting",
+        "then ml.g5.xlarge or ml.g5.2xlarge, on-demand, 30 GB each, for up to 30m of waiting",
+    ]
+
+
+def test_a_deadline_ends_the_waiting_and_no_clock() -> None:
+    document = accepted(instance_types=["ml.g5.xlarge", "ml.g5.2xlarge"], longest_wait="30m", deadline="10h")
+    assert places(document) == [
+        "ml.g5.xlarge, spot, 30 GB each, for up to 30m of waiting",
+        "then ml.g5.2xlarge, spot, 30 GB each, as long as the deadline allows",
+        "then ml.g5.xlarge or ml.g5.2xlarge, on-demand, 30 GB each",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "dollars"),
+    [
+        ({}, 4.0),
+        ({"instance_count": 3}, 12.0),
+        ({"max_total_run": "10h"}, 20.0),
+        ({"max_total_run": "10h", "max_cost": 5}, 5.0),
+        ({"max_cost": 50}, 4.0),
+        ({"capacity": "on-demand", "keep_alive": "30m"}, 5.0),
+        ({"deadline": "10h"}, 24.0),
+        ({"deadline": "2026-11-21T22:00:00Z"}, 24.0),
+        ({"deadline": "10h", "max_total_run": "8h"}, 16.0),
+    ],
+)
+def test_the_ceiling_is_all_that_the_run_may_train_and_never_above_max_cost(
+    fields: dict[str, Any], dollars: float
+) -> None:
+    assert cost_ceiling_usd(accepted(instance_type="ml.g5.2xlarge", **fields), usd_per_hour=2.0, now=NOON) == dollars
+
+
+def test_an_unknown_price_is_said() -> None:
+    assert cost_ceiling_usd(accepted(instance_type="ml.g5.2xlarge"), usd_per_hour=None, now=NOON) is None
+
+
+def test_the_deployments_ceilings_are_shown_and_how_near_the_run_comes() -> None:
+    limits = {
+        "allowed_instance_types": ["ml.g5.*", "g5.*"],
+        "run_cost_limit_usd": 1_000,
+        "volume_size_limit_gb": 2_048,
+        "volume_iops_limit": 16_000,
+        "runs_in_flight_limit": 100,
+    }
+    assert allowed(Judgement(request={}, limits=limits, worst_case_usd=48.0)) == [
+        "instance types ml.g5.*, g5.*",
+        "$1,000.00 of instance time a run; this one, $48.00 in the worst case",
+        "2,048 GB of storage each",
+        "100 runs at a time",
+    ]
+    assert allowed(Judgement(request={})) == []

@@ -1,0 +1,149 @@
+"""The same files always give the same archive, and only what belongs to the source is in it."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotkeep_cli.errors import UsageError
+from spotkeep_cli.launching import source_archive
+from spotkeep_cli.launching.source_archive import pack_source
+
+
+def tree(folder: Path, files: dict[str, bytes]) -> Path:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def members(content: bytes) -> dict[str, bytes]:
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        found = {}
+        for member in archive:
+            extracted = archive.extractfile(member)
+            assert extracted is not None
+            found[member.name] = extracted.read()
+        return found
+
+
+def git(folder: Path, *arguments: str) -> None:
+    subprocess.run(["git", "-C", str(folder), *arguments], check=True, capture_output=True)
+
+
+def test_the_archive_holds_the_files_and_is_named_by_its_content(tmp_path: Path) -> None:
+    files = {"train.py": b"print()", "model/net.py": b"x = 1"}
+    archive = pack_source(tree(tmp_path, files))
+    assert members(archive.content) == files
+    assert archive.key(run="digits-1") == f"runs/digits-1/source/{archive.sha256}.tar.gz"
+    assert archive.key(run="a", team="vision") == f"teams/vision/runs/a/source/{archive.sha256}.tar.gz"
+    assert [str(path) for path in archive.files] == ["model/net.py", "train.py"]
+
+
+def test_times_and_places_do_not_change_the_archive(tmp_path: Path) -> None:
+    first = tree(tmp_path / "one", {"train.py": b"x", "data.txt": b"y"})
+    second = tree(tmp_path / "two", {"data.txt": b"y", "train.py": b"x"})
+    os.utime(second / "train.py", (1, 1))
+    assert pack_source(first).content == pack_source(second).content
+
+
+@given(st.dictionaries(st.sampled_from(["a.py", "b/c.py", "d.txt"]), st.binary(max_size=64), min_size=1))
+def test_another_content_is_another_archive(tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes]) -> None:
+    folder = tree(tmp_path_factory.mktemp("source"), files)
+    before = pack_source(folder).sha256
+    changed = sorted(files)[0]
+    (folder / changed).write_bytes(files[changed] + b"!")
+    assert pack_source(folder).sha256 != before
+
+
+def test_histories_environments_and_caches_stay_behind(tmp_path: Path) -> None:
+    names = ["train.py", ".git/config", ".venv/bin/python", "pkg/__pycache__/x.pyc", ".spotkeep/local/big"]
+    archive = pack_source(tree(tmp_path, dict.fromkeys(names, b"x")))
+    assert set(members(archive.content)) == {"train.py"}
+
+
+def test_in_a_checkout_what_git_ignores_stays_behind(tmp_path: Path) -> None:
+    tree(tmp_path, {"train.py": b"x", "new.py": b"x", "data/big.bin": b"x", ".gitignore": b"data/\n"})
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", "train.py")
+    assert set(members(pack_source(tmp_path).content)) == {"train.py", "new.py", ".gitignore"}
+
+
+def test_a_file_deleted_but_still_known_to_git_is_not_packed(tmp_path: Path) -> None:
+    tree(tmp_path, {"train.py": b"x", "gone.py": b"x"})
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    (tmp_path / "gone.py").unlink()
+    assert set(members(pack_source(tmp_path).content)) == {"train.py"}
+
+
+def test_without_git_on_the_machine_a_checkout_is_walked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree(tmp_path, {"train.py": b"x", "notes.txt": b"x", ".gitignore": b"notes.txt\n"})
+    git(tmp_path, "init", "-q")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert set(members(pack_source(tmp_path).content)) == {"train.py", "notes.txt", ".gitignore"}
+
+
+def test_a_link_is_packed_as_what_it_points_to_and_a_broken_one_is_left_out(tmp_path: Path) -> None:
+    tree(tmp_path, {"real.py": b"x"})
+    (tmp_path / "linked.py").symlink_to("real.py")
+    (tmp_path / "broken.py").symlink_to("nowhere")
+    assert members(pack_source(tmp_path).content) == {"real.py": b"x", "linked.py": b"x"}
+
+
+def test_only_the_executable_bit_is_kept(tmp_path: Path) -> None:
+    tree(tmp_path, {"run.sh": b"x", "train.py": b"x"})
+    (tmp_path / "run.sh").chmod(0o700)
+    (tmp_path / "train.py").chmod(0o640)
+    with tarfile.open(fileobj=io.BytesIO(pack_source(tmp_path).content)) as archive:
+        assert {member.name: member.mode for member in archive} == {"run.sh": 0o755, "train.py": 0o644}
+
+
+def test_a_ready_archive_is_taken_as_it_is(tmp_path: Path) -> None:
+    ready = tmp_path / "code.tar.gz"
+    ready.write_bytes(b"anything")
+    archive = pack_source(ready)
+    assert archive.content == b"anything"
+    assert archive.key(run="r").endswith(".tar.gz")
+
+
+@pytest.mark.parametrize("name", ["absent", "train.py"])
+def test_what_is_no_source_is_refused(tmp_path: Path, name: str) -> None:
+    tree(tmp_path, {"train.py": b"x"})
+    with pytest.raises(UsageError) as refusal:
+        pack_source(tmp_path / name)
+    assert refusal.value.message.startswith("source: ")
+    assert "source: ." in refusal.value.hint
+
+
+def test_an_empty_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="has no files to pack"):
+        pack_source(tmp_path)
+
+
+def test_a_directory_with_a_great_many_files_is_not_walked_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_archive, "MAX_SOURCE_FILES", 2)
+    tree(tmp_path, {f"{folder}/{name}.py": b"x" for folder in "abc" for name in "xyz"})
+    with pytest.raises(UsageError, match="has more files than the 2 that a source may have"):
+        pack_source(tmp_path)
+
+
+def test_too_much_data_is_refused_by_naming_the_largest_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_archive, "MAX_SOURCE_BYTES", 1_000)
+    tree(tmp_path, {"train.py": b"x", "weights.bin": b"x" * 2_000})
+    with pytest.raises(UsageError) as refusal:
+        pack_source(tmp_path)
+    assert "the largest: weights.bin" in refusal.value.message
+    assert "channel" in refusal.value.hint
+    (tmp_path / "code.zip").write_bytes(b"x" * 2_000)
+    with pytest.raises(UsageError, match="more than a source may have"):
+        pack_source(tmp_path / "code.zip")
