@@ -108,6 +108,7 @@ DOCUMENTS: Final[dict[str, dict[str, Any]]] = {
     "warm": {"capacity": "on-demand", "keep_alive": "30m"},
     "next": {"capacity": "on-demand", "keep_alive": "10m"},
     "patient": {"capacity": "auto", "script_retries": 1, "max_run": "1h", "max_total_run": "3h", "max_cost": 50},
+    "thrifty": {"capacity": "on-demand", "max_run": "2h", "max_cost": 0.23, "notify": _EVERYTHING},
 }
 _ALLOWED: Final = (
     RequestRefusedError,

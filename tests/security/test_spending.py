@@ -125,10 +125,6 @@ def test_a_run_that_max_cost_ends_is_within_the_limit() -> None:
     assert refused(dear, max_cost=1_001)[0] == "max_cost"
 
 
-def test_a_budget_ends_nothing_and_bounds_nothing() -> None:
-    assert refused(DOCUMENT, instance_type="ml.p4d.24xlarge", max_run="5d", budget=10)[0] == "max_run"
-
-
 def test_a_type_without_a_price_is_not_free() -> None:
     defaults = replace(DEFAULTS, limits=replace(LIMITS, allowed_instance_types=("*",)))
     (problem,) = problems(DOCUMENT, defaults=defaults, instance_type="ml.x9.metal")

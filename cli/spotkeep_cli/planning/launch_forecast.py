@@ -36,8 +36,8 @@ class LaunchForecast:
         made_at: When.
         deadline_at: When the run must be done, if it is launched now.
         on_demand_at_the_latest: When the guard sends it on demand, if nothing is done by then.
-        problems: A budget that nothing can keep.
-        warnings: A budget that is probably not kept.
+        problems: A max_cost that nothing can keep.
+        warnings: A max_cost that is probably not enough.
     """
 
     planned: PlannedJobFile | None
@@ -106,7 +106,7 @@ def forecast_launch(
     except CommandLineError as error:
         hint = f" ({error.hint})" if error.hint else ""
         remarks = (f"No forecast: {error.message}{hint}. The guard alone keeps the deadline.",)
-    problems, warnings = _judge_budget(request.budget, planned)
+    problems, warnings = _judge_max_cost(request.max_cost, planned)
     return LaunchForecast(
         planned=planned,
         remarks=remarks,
@@ -118,27 +118,27 @@ def forecast_launch(
     )
 
 
-def _judge_budget(
-    budget: float | None, planned: PlannedJobFile | None
+def _judge_max_cost(
+    max_cost: float | None, planned: PlannedJobFile | None
 ) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
-    if budget is None or planned is None or not planned.plan.knowledge.in_usd:
+    if max_cost is None or planned is None or not planned.plan.knowledge.in_usd:
         return (), ()
     plan, count = planned.plan, planned.instances
-    found = quantities.dollars(budget)
+    found = quantities.dollars(max_cost)
     # Never interrupted, in the cheapest zone: nobody who knew the future could do better.
     cheapest = min(zone.spot_price for zone in plan.zones) * plan.job.uninterrupted_s / 3600 * count
     costs = plan.forecasts[0].cost_usd
     likely = f"The run is expected to cost {quantities.dollars(costs.p50 * count)}"
-    if budget < cheapest:
+    if max_cost < cheapest:
         problem = (
             f"is below the {quantities.dollars(cheapest)} that the work costs on spot that is never interrupted, at "
             "the cheapest zone's price"
         )
         fix = f"Raise it, or remove it. {likely}, nine times in ten at most {quantities.dollars(costs.p90 * count)}."
-        return (Problem(field="budget", found=found, problem=problem, fix=fix),), ()
-    kept = float((plan.forecasts[0].outcomes.cost_usd * count <= budget).mean())
+        return (Problem(field="max_cost", found=found, problem=problem, fix=fix),), ()
+    kept = float((plan.forecasts[0].outcomes.cost_usd * count <= max_cost).mean())
     if kept >= _LIKELY:
         return (), ()
-    problem = f"is kept in {kept:.0%} of the futures"
+    problem = f"is enough in {kept:.0%} of the futures"
     fix = f"{likely}; {quantities.dollars(costs.p90 * count)} is enough nine times in ten. A later deadline costs less."
-    return (), (Problem(field="budget", found=found, problem=problem, fix=fix),)
+    return (), (Problem(field="max_cost", found=found, problem=problem, fix=fix),)

@@ -39,7 +39,7 @@ _MARKS = {
     TimelineKind.ATTEMPT_ENDED: ("■", "yellow"),
     TimelineKind.ATTEMPT_BEGUN: ("↓", "yellow"),
     TimelineKind.STEERED: ("◇", "cyan"),
-    TimelineKind.BUDGET: ("$", "yellow"),
+    TimelineKind.MAX_COST: ("$", "yellow"),
     TimelineKind.ENDED: ("●", "bold"),
 }
 

@@ -35,6 +35,7 @@ _REASONS = {
     EndReason.STOPPED_BY_USER: "stopped by a user",
     EndReason.MAX_RUNTIME_EXCEEDED: "max_run was reached",
     EndReason.MAX_WAIT_EXCEEDED: "waited too long",
+    EndReason.MAX_COST: "max_cost was spent",
     EndReason.DEADLINE: "left spot for its deadline",
     EndReason.CAPACITY: "no capacity",
     EndReason.QUOTA: "no quota",

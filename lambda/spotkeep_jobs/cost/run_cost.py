@@ -9,6 +9,7 @@ Source: https://docs.aws.amazon.com/sagemaker/latest/dg/model-managed-spot-train
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -136,7 +137,22 @@ def bill(attempts: Sequence[Attempt], *, prices: Mapping[str, float]) -> Cost | 
     )
 
 
-def spent_so_far_usd(
+@dataclass(frozen=True, kw_only=True)
+class LiveCost:
+    """What a run with a live job has cost.
+
+    Attributes:
+        usd: So far.
+        usd_per_second: What its instances cost.
+        bills: Whether it has instances now.
+    """
+
+    usd: float
+    usd_per_second: float
+    bills: bool
+
+
+def live_cost(
     *,
     earlier: Sequence[Attempt],
     attempt: Attempt,
@@ -144,25 +160,31 @@ def spent_so_far_usd(
     prices: Mapping[str, float],
     spot_usd_per_hour: float | None,
     now: datetime,
-) -> float | None:
-    """What a run has cost, its live job included. SageMaker says what that is billed only when it is over.
+) -> LiveCost | None:
+    """Adds up what a run has cost, its live job included; None where that is not known before the job is over.
+
+    A job on demand is billed by the second. What a spot job is billed SageMaker says when it is over: its on-demand
+    price is an upper bound, and to count that would end the run long before its money is spent.
 
     Args:
         earlier: The attempts before it.
         attempt: The live attempt.
         job: What SageMaker says of its job.
         prices: On-demand US dollars per instance and hour, by instance type.
-        spot_usd_per_hour: What spot was planned to cost; None for the on-demand price, which is an upper bound.
+        spot_usd_per_hour: What spot was planned to cost; None where it was not planned.
         now: The time.
     """
     before = bill(earlier, prices=prices) if earlier else None
-    price = prices.get(attempt.instance_type)
-    if attempt.capacity == "spot" and spot_usd_per_hour is not None:
-        price = spot_usd_per_hour
+    price = spot_usd_per_hour if attempt.capacity == "spot" else prices.get(attempt.instance_type)
     if price is None or (earlier and (before is None or before.billed_usd is None)):
         return None
-    seconds = _seconds_in(job.transitions, ON_INSTANCES_STATUSES, ended_at=now) * attempt.instance_count
-    return (before.billed_usd or 0.0 if before is not None else 0.0) + seconds * price / _SECONDS_PER_HOUR
+    billed_usd = 0.0 if before is None else before.billed_usd or 0.0
+    usd_per_second = attempt.instance_count * price / _SECONDS_PER_HOUR
+    return LiveCost(
+        usd=billed_usd + _seconds_in(job.transitions, ON_INSTANCES_STATUSES, ended_at=now) * usd_per_second,
+        usd_per_second=usd_per_second,
+        bills=job.secondary_status in ON_INSTANCES_STATUSES,
+    )
 
 
 def count_interruptions(transitions: Sequence[StatusTransition]) -> int:

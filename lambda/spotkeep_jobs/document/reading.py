@@ -50,7 +50,7 @@ _OTHER_NAMES: Final = {
     "due": "deadline",
     "dueby": "deadline",
     "finishby": "deadline",
-    "maxbudget": "budget",
+    "maxbudget": "max_cost",
     "expectedruntime": "work",
     "timeout": "max_run",
     "maxruntime": "max_run",
@@ -225,6 +225,8 @@ def _fields_at(location: list[Any]) -> Mapping[str, Any]:
 
 def _nearest_field(name: object, known: Mapping[str, Any]) -> str:
     """The fix for an unknown field: the field that was probably meant."""
+    if name == "budget" and "max_cost" in known:
+        return "Write max_cost: it notifies at 80% as budget did, and ends the run when all is spent."
     other = _OTHER_NAMES.get(_folded(str(name)[:100]))
     return f"Did you mean `{other}`?" if other in known else nearest(name, tuple(known))
 

@@ -285,17 +285,14 @@ class JobRequest(_Document):
     max_cost: Annotated[float, BeforeValidator(read_us_dollars)] | None = Field(
         default=None, examples=[25], json_schema_extra={"exclusiveMinimum": 0, "maximum": MAX_COST_USD}
     )
-    """US dollars the run may cost. Each job's max_run is cut to what is left at the on-demand price; a spot job that
+    """US dollars the run may cost. When they are spent its job is stopped, which saves first, and the run ends; at 80%
+    a notification can be sent. Each job's max_run is cut to what is left at the on-demand price, too; a spot job that
     ends there with money left is followed by the next."""
     deadline: Annotated[int | datetime, BeforeValidator(read_deadline), DEADLINE_SCHEMA] | None = Field(
         default=None, examples=["60h", "2026-12-01T08:00:00Z"]
     )
     """When the work must be done: a duration from the launch (or the resume), or a time with its zone. The run is then
     steered: it stays on spot as long as that is safe and pays, and goes on demand in time. Needs on-demand capacity."""
-    budget: Annotated[float, BeforeValidator(read_us_dollars)] | None = Field(
-        default=None, examples=[40], json_schema_extra={"exclusiveMinimum": 0, "maximum": MAX_COST_USD}
-    )
-    """US dollars the run is meant to cost. It is told when they are nearly spent, and goes on; max_cost ends it."""
     work: Annotated[int, duration_of(lowest=1, highest=MAX_DEADLINE_SECONDS), DURATION_SCHEMA] | None = Field(
         default=None, examples=["48h"]
     )

@@ -256,7 +256,7 @@ class Run(Record):
     end_reason: EndReason | None = None
     failure_reason: str | None = None
     no_more_jobs_because: str | None = None
-    """Which bound (of the ladder, the budget, the retries) kept another job from following the last one."""
+    """Which bound (of the ladder, max_cost, the retries) kept another job from following the last one."""
     backend: Backend = "sagemaker"
     capacity: Capacity
     instance_type: str
@@ -282,8 +282,8 @@ class Run(Record):
     progress: Progress | None = None
     """Followed in runs with a deadline, and where a stale checkpoint is to be told."""
     steered: Steered | None = None
-    budget_told_percent: int = 0
-    """Up to which share of its budget the timeline has told."""
+    max_cost_is_near: bool = False
+    """Whether most of its max_cost is spent, which is then in the timeline."""
     volume_id: str | None = None
     """Of a run on EC2: the volume that follows it, once there is one."""
     volume_is_for_a_person: bool = False
@@ -331,9 +331,12 @@ class Attempt(Record):
     """When the job's ARN was recorded."""
     started_at: UtcTime | None = None
     fallback_left_at: UtcTime | None = None
-    """When it had waited longer than its fallback may, or left spot for its deadline, and its job was asked to end."""
+    """When its job was asked to end: it had waited longer than its fallback may, left spot for its deadline, or the
+    run's max_cost was spent."""
     left_spot_because: str | None = None
     """Why the policy (or the guard) sent the run on demand; None where it did not."""
+    max_cost_is_spent: bool = False
+    """Whether its job was asked to end because the run has cost its max_cost."""
     ended_at: UtcTime | None = None
     output_uri: str | None = None
     interruptions: int = 0

@@ -80,6 +80,9 @@ class EndReason(StrEnum):
     MAX_WAIT_EXCEEDED = "MAX_WAIT_EXCEEDED"
     """SageMaker's limit for waiting and running, or the longest wait of the attempt's fallback."""
 
+    MAX_COST = "MAX_COST"
+    """The run has cost its max_cost: its job was stopped as by a user, and no other follows."""
+
     # Set by the tracker, by the run's policy.
     DEADLINE = "DEADLINE"
     """The deadline asked for on-demand capacity: the job on spot was stopped so that one on demand can follow."""
@@ -119,8 +122,8 @@ class TimelineKind(StrEnum):
     # Set by the tracker, by the run's policy.
     STEERED = "steered"
     """Whether it stays on spot, waits for it or goes on demand has changed, and why."""
-    BUDGET = "budget"
-    """The run's budget is nearly spent, or spent."""
+    MAX_COST = "max-cost"
+    """The run's max_cost is nearly spent, or spent."""
 
     # Set by the tracker from SageMaker's transitions.
     STARTING = "starting"
@@ -166,8 +169,8 @@ class NotificationKind(StrEnum):
     """A run that looked for spot capacity trains on demand now, at the full price."""
     CHECKPOINT_STALE = "checkpoint-stale"
     """It trains, and has not saved for longer than it should."""
-    BUDGET_NEAR = "budget-near"
-    """Most of the run's max_cost is spent, and another job of it begins; or of its budget."""
+    MAX_COST_NEAR = "max-cost-near"
+    """Most of the run's max_cost is spent; it goes on until the rest is. Once for each run."""
     LOG_REFUSED = "log-refused"
     """Something in its job's log was not taken, or not all of it was read. Once for each run."""
     POOL_EXPIRING = "pool-expiring"

@@ -25,17 +25,13 @@ from spotkeep_jobs.document.rules.spending import another_job_problems
 from spotkeep_jobs.notifications.texts.endings import ending_notification
 from spotkeep_jobs.notifications.texts.on_the_way import next_rung_notification
 from spotkeep_jobs.notifications.texts.pools import pool_over_notification
-from spotkeep_jobs.notifications.texts.spending import max_cost_notification
 from spotkeep_jobs.record.record import Attempt, Notification, Pool, Run, RunChange, TimelineEntry
 from spotkeep_jobs.record.states import AttemptState, EndReason, NotificationKind, PoolState, RunState, TimelineKind
+from spotkeep_jobs.runs.max_cost import max_cost_near
 from spotkeep_jobs.runs.next_job import NoMoreJobs, next_job
 
 if TYPE_CHECKING:
     from spotkeep_jobs.backends.job_view import TrainingJob
-
-BUDGET_NEAR: Final = 0.8
-"""The part of max_cost whose spending is worth a notification."""
-
 
 _LIMITS: Final = {
     "MaxRuntimeExceeded": EndReason.MAX_RUNTIME_EXCEEDED,
@@ -59,6 +55,7 @@ _ENDED_TEXT: Final = {
     EndReason.STOPPED_BY_USER: "Stopped by a user",
     EndReason.MAX_RUNTIME_EXCEEDED: "Ended at its time limit (max_run)",
     EndReason.MAX_WAIT_EXCEEDED: "Ended: waited for capacity longer than it may",
+    EndReason.MAX_COST: "Ended: the run has cost what it may (max_cost)",
     EndReason.DEADLINE: "Ended: left spot to be done in time",
     EndReason.CAPACITY: "Failed: no capacity of this instance type",
     EndReason.INPUT_ERROR: "Failed: SageMaker could not prepare the job",
@@ -82,6 +79,7 @@ _STATE_OF: Final = {
     EndReason.STOPPED_BY_USER: RunState.STOPPED,
     EndReason.MAX_RUNTIME_EXCEEDED: RunState.STOPPED,
     EndReason.MAX_WAIT_EXCEEDED: RunState.STOPPED,
+    EndReason.MAX_COST: RunState.STOPPED,
     EndReason.DEADLINE: RunState.STOPPED,
 }
 
@@ -180,6 +178,9 @@ def close_attempt(
             pool=pool,
         )
     reason = attempt.end_reason or EndReason.PLATFORM_ERROR
+    cost_ends_it = isinstance(after, NoMoreJobs) and after.max_cost_is_spent
+    if reason is EndReason.MAX_RUNTIME_EXCEEDED and cost_ends_it:
+        reason = EndReason.MAX_COST  # The job's max_run was cut to what was left of it.
     run = run.model_copy(
         update={
             "state": state_after(reason),
@@ -229,24 +230,13 @@ def _followed(
             )
         )
     spent = None if run.cost is None else run.cost.billed_usd
-    if (
-        request.max_cost
-        and spent
-        and NotificationKind.BUDGET_NEAR in run.notify
-        and spent >= BUDGET_NEAR * request.max_cost
-    ):
-        told.append(
-            max_cost_notification(
-                run=run,
-                attempt=attempt.attempt,
-                spent_usd=spent,
-                max_cost_usd=request.max_cost,
-                deployment=deployment.name,
-                now=now,
-            )
-        )
+    run, near_entries, near_notifications = max_cost_near(
+        run, request=request, attempt=attempt.attempt, spent_usd=spent, deployment=deployment.name, now=now
+    )
+    told += near_notifications
     entries = [
         *timeline,
+        *near_entries,
         TimelineEntry(
             run=run.run,
             attempt=attempt.attempt,

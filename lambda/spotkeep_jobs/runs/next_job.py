@@ -29,9 +29,11 @@ class NoMoreJobs:
 
     Attributes:
         because: Which bound stopped a job that could have followed, in a sentence; None when none could.
+        max_cost_is_spent: Whether it was max_cost.
     """
 
     because: str | None = None
+    max_cost_is_spent: bool = False
 
 
 def next_job(
@@ -92,7 +94,9 @@ def next_job(
         if spent is None or affordable is None:
             return NoMoreJobs(because="what the run has cost is not known, and max_cost bounds it")
         if affordable < shortest:
-            return NoMoreJobs(because=f"the run has cost {spent:.2f} of the {request.max_cost:.2f} USD it may")
+            return NoMoreJobs(
+                because=f"the run has cost {spent:.2f} of the {request.max_cost:.2f} USD it may", max_cost_is_spent=True
+            )
         seconds = min(seconds, affordable)
     return NextJob(position=position, fallback=fallback, max_run_seconds=seconds, because=because)
 

@@ -16,8 +16,9 @@ from spotkeep_jobs.backends.sagemaker.request import is_same_launch
 from spotkeep_jobs.cost.run_cost import (
     ON_INSTANCES_STATUSES,
     WAITING_STATUSES,
+    LiveCost,
     count_interruptions,
-    spent_so_far_usd,
+    live_cost,
     usage_of,
 )
 from spotkeep_jobs.document.deployment import Deployment
@@ -31,8 +32,6 @@ from spotkeep_jobs.notifications.texts.on_the_way import (
     resume_notification,
     stale_checkpoint_notification,
 )
-from spotkeep_jobs.notifications.texts.spending import budget_notification
-from spotkeep_jobs.notifications.texts.wording import spoken_usd
 from spotkeep_jobs.pools.warm_pool import kept_entry, pool_left_by, with_idle_time
 from spotkeep_jobs.progress.checkpoint_alert import Freshness, freshness_of
 from spotkeep_jobs.progress.job_log import Extent, JobLog
@@ -46,6 +45,12 @@ from spotkeep_jobs.runs.ending import (
     ended_without_job,
     request_of,
     state_after,
+)
+from spotkeep_jobs.runs.max_cost import (
+    has_spent_max_cost,
+    looks_at_cost_again_at,
+    max_cost_near,
+    max_cost_spent_entry,
 )
 from spotkeep_jobs.runs.steering import Standing, Steering
 from spotkeep_planner.steering.guard import Choice
@@ -85,9 +90,6 @@ _STEERED_TEXT: Final = {
     Choice.SPOT: "Stays on spot",
     Choice.ON_DEMAND: "Stays on demand",
 }
-
-
-_BUDGET_TOLD_AT_PERCENT: Final = (100, 80)
 
 
 def decide(
@@ -215,9 +217,9 @@ class _Decision:
         run = run.model_copy(update={"state": state})
         run = run.model_copy(update={"progress": self._progress()})
         run, attempt, steered = self._steered(run, attempt)
-        run, budget_entries, budget_told = self._with_budget(run, attempt)
-        entries += [*steered, *budget_entries]
-        told += budget_told
+        run, attempt, cost_entries, cost_notifications = self._with_max_cost(run, attempt)
+        entries += [*steered, *cost_entries]
+        told += cost_notifications
         if self._overstays(attempt):
             attempt = attempt.model_copy(update={"fallback_left_at": self.now})
             entries.append(self._rung_left())
@@ -296,8 +298,8 @@ class _Decision:
     def _ended(self, attempt: Attempt) -> Attempt:
         reason = end_reason_of(self.job)
         if reason is EndReason.STOPPED_BY_USER and attempt.fallback_left_at and self.run.stop_requested_at is None:
-            # We asked for this end, because the wait was too long for the fallback, or the deadline too near.
-            reason = EndReason.MAX_WAIT_EXCEEDED if attempt.left_spot_because is None else EndReason.DEADLINE
+            # The controller asked for this end.
+            reason = _reason_of_our_stop(attempt)
         ended_at = _end_of(self.job) or self.now
         return attempt.model_copy(
             update={
@@ -348,46 +350,40 @@ class _Decision:
             since = entry.started_at
         return Standing(using=Choice.SPOT, since=since, now=self.now)
 
-    def _with_budget(self, run: Run, attempt: Attempt) -> tuple[Run, list[TimelineEntry], list[Notification]]:
-        request = request_of(run)
-        if request is None or request.budget is None:
-            return run, [], []
+    def _with_max_cost(
+        self, run: Run, attempt: Attempt
+    ) -> tuple[Run, Attempt, list[TimelineEntry], list[Notification]]:
+        """Holds what the run has cost against its max_cost: notifies when it is near, ends the job when it is spent."""
+        request, cost = request_of(run), self._live_cost(attempt)
+        if request is None or request.max_cost is None or cost is None:
+            return run, attempt, [], []
+        run, entries, notifications = max_cost_near(
+            run,
+            request=request,
+            attempt=attempt.attempt,
+            spent_usd=cost.usd,
+            deployment=self.deployment.name,
+            now=self.now,
+            about=True,
+        )
+        ends = attempt.fallback_left_at or run.stop_requested_at or self.job.status == "Stopping"
+        # A job that uploads its model is over in a moment, and completes.
+        if ends or self.job.secondary_status == "Uploading" or not has_spent_max_cost(request, cost):
+            return run, attempt, entries, notifications
+        entries.append(max_cost_spent_entry(run, request=request, attempt=attempt.attempt, now=self.now))
+        attempt = attempt.model_copy(update={"fallback_left_at": self.now, "max_cost_is_spent": True})
+        return run, attempt, entries, notifications
+
+    def _live_cost(self, attempt: Attempt) -> LiveCost | None:
         plan = None if self.steering is None else self.steering.plan
-        spot_usd = None if plan is None else plan.spot_usd_per_hour
-        spent = spent_so_far_usd(
+        return live_cost(
             earlier=self.earlier,
             attempt=attempt,
             job=self.job,
             prices=self.deployment.prices,
-            spot_usd_per_hour=spot_usd,
+            spot_usd_per_hour=None if plan is None else plan.spot_usd_per_hour,
             now=self.now,
         )
-        if spent is None:
-            return run, [], []
-        percent = next((share for share in _BUDGET_TOLD_AT_PERCENT if spent >= request.budget * share / 100), 0)
-        if percent <= run.budget_told_percent:
-            return run, [], []
-        how = "at most" if attempt.capacity == "spot" and spot_usd is None else "about"
-        text = (
-            f"{how.capitalize()} {spent:.2f} USD are spent, {100 * spent / request.budget:.0f}% of its budget of "
-            f"{request.budget:.2f} USD; it goes on"
-        )
-        entry = TimelineEntry(run=run.run, attempt=attempt.attempt, at=self.now, kind=TimelineKind.BUDGET, text=text)
-        told = []
-        if NotificationKind.BUDGET_NEAR in run.notify:
-            told.append(
-                budget_notification(
-                    run=run,
-                    attempt=attempt.attempt,
-                    nth=len(_BUDGET_TOLD_AT_PERCENT) - _BUDGET_TOLD_AT_PERCENT.index(percent),
-                    spent=f"{how} {spoken_usd(spent)}",
-                    budget_usd=request.budget,
-                    over=percent >= 100,
-                    deployment=self.deployment.name,
-                    now=self.now,
-                )
-            )
-        return run.model_copy(update={"budget_told_percent": percent}), [entry], told
 
     def _overstays(self, attempt: Attempt) -> bool:
         """Whether the job has waited longer than its fallback may, and nobody has asked it to end."""
@@ -443,18 +439,28 @@ class _Decision:
         return attempt, [notification]
 
     def _look_again_at(self, run: Run, attempt: Attempt) -> datetime | None:
-        """When a wait gets too long for the fallback, or long enough to tell, or a checkpoint too old.
+        """When a wait gets too long for the fallback, or long enough to tell, a checkpoint too old, or a run too dear.
 
         Returns:
             None when time makes no difference.
         """
+        times = [self._waits_too_long_at(run, attempt), self._max_cost_at(run, attempt)]
+        return min((_in_record(at) for at in times if at is not None), default=None)
+
+    def _max_cost_at(self, run: Run, attempt: Attempt) -> datetime | None:
+        request, cost = request_of(run), self._live_cost(attempt)
+        if request is None or cost is None or attempt.fallback_left_at is not None:
+            return None
+        return looks_at_cost_again_at(run, request=request, cost=cost, now=self.now)
+
+    def _waits_too_long_at(self, run: Run, attempt: Attempt) -> datetime | None:
         since, fallback = self._waiting_since(), self._fallback()
         freshness = _freshness(run, self.job)
         if freshness is not None:
             told = attempt.stale_told_of == _in_record(freshness.newest_at or attempt.created_at)
             # Read a moment ago, or told: then a new checkpoint is looked for now and then.
             later = self.now + LOOK_FOR_CHECKPOINTS
-            return _in_record(later if told or freshness.read_at <= self.now else freshness.read_at)
+            return later if told or freshness.read_at <= self.now else freshness.read_at
         if since is None:
             return None
         told = (
@@ -465,7 +471,7 @@ class _Decision:
             *([] if told else [self._long_wait()]),
             *([] if longest is None else [timedelta(seconds=longest)]),
         ]
-        return min((_in_record(since + wait) for wait in waits), default=None)
+        return min((since + wait for wait in waits), default=None)
 
     def _waits_long(self, attempt: Attempt) -> Notification | None:
         """The notification of a wait that is long by now; None when it is not, was told, or nobody asked."""
@@ -661,8 +667,14 @@ def steered_entry(*, run: str, attempt: int, text: str, at: datetime) -> Timelin
 
 _HAS_MODEL: Final = frozenset(
     # A stopped job uploads what is in /opt/ml/model within its last two minutes.
-    {EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.MAX_RUNTIME_EXCEEDED}
+    {EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.MAX_COST, EndReason.MAX_RUNTIME_EXCEEDED}
 )
+
+
+def _reason_of_our_stop(attempt: Attempt) -> EndReason:
+    if attempt.max_cost_is_spent:
+        return EndReason.MAX_COST
+    return EndReason.MAX_WAIT_EXCEEDED if attempt.left_spot_because is None else EndReason.DEADLINE
 
 
 def _without_job(

@@ -143,17 +143,17 @@ def test_a_deadline_that_nothing_can_keep_is_refused_with_the_earliest(command: 
 
 
 @pytest.mark.parametrize("name", ["launch", "doctor"])
-def test_a_budget_below_what_anybody_could_do_is_refused_with_figures(command: Command, name: str) -> None:
-    said = problems(command(name, fields=("deadline=9h", "budget=0.1")))
+def test_a_max_cost_below_what_anybody_could_do_is_refused_with_figures(command: Command, name: str) -> None:
+    said = problems(command(name, fields=("deadline=9h", "max_cost=0.1")))
     assert "is below the $0.30 that the work costs on spot that is never interrupted" in said
     assert "The run is expected to cost $0." in said
 
 
-def test_a_budget_that_is_probably_not_kept_is_warned_of(command: Command) -> None:
-    shown = " ".join(command("doctor", fields=("deadline=9h", "budget=0.31")).stdout.split())
-    assert "is kept in" in shown
+def test_a_max_cost_that_is_probably_not_enough_is_warned_of(command: Command) -> None:
+    shown = " ".join(command("doctor", fields=("deadline=9h", "max_cost=0.31")).stdout.split())
+    assert "is enough in" in shown
     assert "is enough nine times in ten" in shown
-    assert "is kept in" not in command("doctor", fields=("deadline=9h", "budget=5")).stdout
+    assert "is enough in" not in command("doctor", fields=("deadline=9h", "max_cost=5")).stdout
 
 
 def test_doctor_forecasts_without_a_deployment(command: Command) -> None:

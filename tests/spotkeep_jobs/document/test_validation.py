@@ -67,7 +67,7 @@ def test_a_name_and_a_command_are_enough() -> None:
 def test_whatever_is_told_can_be_chosen() -> None:
     words = [
         "completed", "failed", "stopped", "interrupted", "resumed", "waiting-too-long", "next-fallback", "on-demand",
-        "log-refused", "pool-expiring", "pool-expired", "checkpoint-stale", "budget-near",
+        "log-refused", "pool-expiring", "pool-expired", "checkpoint-stale", "max-cost-near",
     ]  # fmt: skip
     assert [str(kind) for kind in judged(notify=words).accepted().notify] == words
     assert set(words) == set(NotificationKind)
@@ -585,18 +585,21 @@ def test_work_fits_what_the_run_may_train() -> None:
     assert launched_at_noon(work="5h", max_total_run="6h").problems == ()
 
 
-def test_a_budget_needs_prices() -> None:
-    assert launched_at_noon(budget=5).problems == ()
-    assert problem_fields(launched_at_noon(budget=5, instance_type="ml.p5.48xlarge")) == ["budget"]
-    assert problem_fields(launched_at_noon(budget="5 $")) == ["budget"]
+def test_max_cost_is_what_budget_was_and_ends_the_run() -> None:
+    [problem] = launched_at_noon(budget=5).problems
+    assert (problem.field, problem.problem) == ("budget", "is not a known field")
+    assert problem.fix == "Write max_cost: it notifies at 80% as budget did, and ends the run when all is spent."
+    [problem] = launched_at_noon(notify=["budget-near"]).problems
+    assert "max-cost-near" in problem.fix
 
 
 def test_money_that_may_end_before_the_work_is_warned_of() -> None:
     [warning] = launched_at_noon(deadline="9h", max_cost=0.5).warnings
     assert "max_cost 0.50 USD may end the run before its deadline is kept" in warning
     assert "0.97 USD" in warning
-    [warning] = launched_at_noon(capacity="on-demand", budget=0.5).warnings
-    assert "budget 0.50 USD is below what the work costs on demand" in warning
+    [warning] = launched_at_noon(capacity="on-demand", work="4h", max_cost=0.5).warnings
+    assert "max_cost 0.50 USD may end the run before its work is done" in warning
+    assert launched_at_noon(capacity="on-demand", max_cost=0.5).warnings == ()
 
 
 class TestWarmPoolsAndTeams:

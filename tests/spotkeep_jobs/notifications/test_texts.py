@@ -21,6 +21,7 @@ from spotkeep_jobs.notifications.texts.on_the_way import (
     stale_checkpoint_notification,
 )
 from spotkeep_jobs.notifications.texts.pools import pool_expiring_notification, pool_over_notification
+from spotkeep_jobs.notifications.texts.spending import max_cost_near_notification
 from spotkeep_jobs.notifications.texts.tuning import tuning_notification
 from spotkeep_jobs.notifications.texts.wording import COLUMNS, spoken_duration, spoken_usd
 from spotkeep_jobs.progress.checkpoint_alert import Freshness
@@ -46,6 +47,7 @@ def ended_run(make: Any, reason: EndReason, **fields: Any) -> Run:
         EndReason.MAX_RUNTIME_EXCEEDED,
         EndReason.MAX_WAIT_EXCEEDED,
         EndReason.DEADLINE,
+        EndReason.MAX_COST,
     }:
         state = RunState.STOPPED
     facts = {"state": state, "end_reason": reason, "ended_at": make.noon, "interruptions": 2, "cost": COST}
@@ -126,6 +128,11 @@ STORIES: dict[str, dict[str, Any]] = {
     "stopped-by-user": {"reason": EndReason.STOPPED_BY_USER},
     "max-runtime": {"reason": EndReason.MAX_RUNTIME_EXCEEDED},
     "max-wait": {"reason": EndReason.MAX_WAIT_EXCEEDED, "cost": NEVER_RAN, "interruptions": 0},
+    "max-cost": {
+        "reason": EndReason.MAX_COST,
+        "no_more_jobs_because": "the run has cost 9.80 of the 10.00 USD it may",
+    },
+    "max-cost-without-checkpoints": {"reason": EndReason.MAX_COST, "request": {"checkpoints": False}},
     "deadline": {
         "reason": EndReason.DEADLINE,
         "no_more_jobs_because": "the run has cost 9.80 of the 10.00 USD it may",
@@ -183,6 +190,14 @@ class TestTheWords:
         notification = stale_checkpoint_notification(
             run=make.run(), attempt=make.attempt(), freshness=freshness, nth=1, deployment="spotkeep", now=now
         )
+        assert as_mail(notification) == snapshot
+
+    @pytest.mark.parametrize("about", [True, False])
+    def test_of_a_max_cost_that_is_near(self, make: Any, about: bool, snapshot: SnapshotAssertion) -> None:
+        notification = max_cost_near_notification(
+            run=make.run(), attempt=1, spent_usd=20.5, about=about, max_cost_usd=25, deployment="spotkeep",
+            now=make.noon,
+        )  # fmt: skip
         assert as_mail(notification) == snapshot
 
     @pytest.mark.parametrize("kind", [NotificationKind.COMPLETED, NotificationKind.FAILED, NotificationKind.STOPPED])

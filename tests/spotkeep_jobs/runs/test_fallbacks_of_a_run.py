@@ -368,34 +368,115 @@ def test_the_same_launch_again_is_answered_though_its_deadline_has_come_closer(s
         )
 
 
-def test_a_budget_is_told_when_it_is_nearly_spent_and_when_it_is_and_ends_nothing(story: Story) -> None:
-    story.launched(**DEADLINE | {"budget": 2.816})  # two hours at the on-demand price
+TWO_HOURS_ON_DEMAND = {
+    "capacity": "on-demand", "instance_types": ["ml.g5.xlarge"], "longest_wait": None, "max_cost": 2.816,
+    "notify": ["stopped", "max-cost-near"],
+}  # fmt: skip
+
+
+def of_the_cost(story: Story) -> list[str]:
+    return [entry.text for entry in story.table.timeline("first") if entry.kind is TimelineKind.MAX_COST]
+
+
+def test_max_cost_is_notified_when_it_is_near_and_stops_the_job_when_it_is_spent(story: Story) -> None:
+    story.launched(**TWO_HOURS_ON_DEMAND)
     story.account.moves("first-1", "Training")
-    story.passes(hours=1, minutes=30)
+    story.passes(hours=1, minutes=35)
+    assert of_the_cost(story) == []
+    story.passes(minutes=5)
+    assert of_the_cost(story) == ["About 2.35 USD are spent, 83% of max_cost (2.82 USD)"]
+    assert story.account.jobs["first-1"].status == "InProgress"
+    story.passes(minutes=20)
+    assert of_the_cost(story)[1:] == ["max_cost (2.82 USD) is spent: its job is asked to end, and saves first"]
+    assert story.account.jobs["first-1"].status == "Stopping"
+    assert (story.run.state, story.run.stop_requested_at) == (RunState.TRAINING, None)
 
-    def told() -> list[str]:
-        return [entry.text for entry in story.table.timeline("first") if entry.kind is TimelineKind.BUDGET]
+    story.account.jobs["first-1"].trained_seconds = 7_260
+    story.account.becomes("first-1", "Stopped")
+    story.sweep()
+    assert (story.run.state, story.run.end_reason) == (RunState.STOPPED, EndReason.MAX_COST)
+    assert [attempt.end_reason for attempt in story.attempts] == [EndReason.MAX_COST]
+    assert [(each.notification_id, each.subject) for each in story.topic.published] == [
+        ("first/max-cost-near/1", "[spotkeep] first has spent most of its max_cost"),
+        ("first/stopped/1", "[spotkeep] first has spent its max_cost"),
+    ]
+    # The checkpoints stay for a new run; there is nothing left to resume this one with.
+    body = story.topic.published[-1].body
+    assert story.run.checkpoint_uri in body
+    assert "spotkeep resume" not in body
+    with pytest.raises(RequestRefusedError, match=r"max_cost.* is spent: the run has cost 2\.84 USD"):
+        story.launcher.resume("first")
 
-    assert told() == []
+
+def test_a_job_that_sagemaker_ends_at_the_rest_of_max_cost_ends_the_run_for_the_same_reason(story: Story) -> None:
+    story.launched(**TWO_HOURS_ON_DEMAND)
+    assert story.account.jobs["first-1"].request["StoppingCondition"]["MaxRuntimeInSeconds"] == 7_200
+    story.account.moves("first-1", "Training")
+    story.clock.pass_by(hours=2)
+    story.account.jobs["first-1"].trained_seconds = 7_200
+    story.account.becomes("first-1", "Stopped", "MaxRuntimeExceeded")
+    story.sweep()
+    assert (story.run.state, story.run.end_reason) == (RunState.STOPPED, EndReason.MAX_COST)
+    assert story.run.no_more_jobs_because == "the run has cost 2.82 of the 2.82 USD it may"
+
+
+def test_a_user_who_stops_a_job_that_max_cost_ends_is_the_one_who_stopped_it(story: Story) -> None:
+    story.launched(**TWO_HOURS_ON_DEMAND)
+    story.account.moves("first-1", "Training")
+    story.passes(hours=2)
+    story.launcher.stop("first")
+    story.account.becomes("first-1", "Stopped")
+    story.sweep()
+    assert (story.run.state, story.run.end_reason) == (RunState.STOPPED, EndReason.STOPPED_BY_USER)
+
+
+def test_a_job_that_uploads_its_model_is_not_stopped_for_max_cost(story: Story) -> None:
+    story.launched(**TWO_HOURS_ON_DEMAND)
+    story.account.moves("first-1", "Training")
+    story.passes(hours=1, minutes=55)
+    story.account.moves("first-1", "Uploading")
     story.passes(minutes=10)
-    assert told() == ["At most 2.35 USD are spent, 83% of its budget of 2.82 USD; it goes on"]
-    story.passes(hours=1)
-    assert len(told()) == 2
-    assert told()[1].startswith("At most 2.93 USD are spent, 104%")
     assert story.account.jobs["first-1"].status == "InProgress"
 
 
-def test_a_budget_is_told_by_notification_to_whom_asked_for_it_once_for_each_mark(story: Story) -> None:
-    story.launched(**DEADLINE | {"budget": 2.816, "notify": ["budget-near"]})
+def test_the_pool_that_a_job_may_leave_is_paid_from_its_max_cost(story: Story) -> None:
+    story.launched(**TWO_HOURS_ON_DEMAND, keep_alive="30m")
     story.account.moves("first-1", "Training")
-    story.passes(hours=2, minutes=45)
-    subjects = [
-        (notification.notification_id, notification.subject) for notification in story.table.notifications("first")
-    ]
-    assert [(told, subject.removeprefix("[spotkeep] ")) for told, subject in subjects] == [
-        ("first/budget-near/1-1", "first has spent most of its budget"),
-        ("first/budget-near/1-2", "first has spent its budget"),
-    ]
+    story.passes(hours=1, minutes=25)
+    assert story.account.jobs["first-1"].status == "InProgress"
+    story.passes(minutes=5)
+    assert story.account.jobs["first-1"].status == "Stopping"
+
+
+def test_what_a_spot_job_costs_is_known_when_it_has_ended(story: Story) -> None:
+    """Its bill is below the on-demand price: a run whose money is counted at that price would end too early."""
+    story.launched(max_cost=1.408, notify=["max-cost-near"], max_total_run="10h")
+    story.account.moves("first-1", "Training")
+    story.passes(minutes=55)
+    assert of_the_cost(story) == []
+    cuts = []
+    for number in range(1, 6):
+        job = story.account.jobs[f"first-{number}"]
+        cuts.append(job.request["StoppingCondition"]["MaxRuntimeInSeconds"])
+        story.account.moves(job.name, "Training")
+        job.trained_seconds = cuts[-1]
+        story.account.becomes(job.name, "Stopped", "MaxRuntimeExceeded")
+        story.sweep()
+    assert cuts == pytest.approx([3_600, 2_520, 1_764, 1_234, 864], abs=2)  # 70% of what is left, each time
+    assert of_the_cost(story) == ["1.17 USD are spent, 83% of max_cost (1.41 USD)"]
+    assert [each.notification_id for each in story.table.notifications("first")] == ["first/max-cost-near/5"]
+    assert story.run.state is RunState.LAUNCHING
+
+
+def test_a_planned_spot_price_counts_while_the_job_trains(story: Story) -> None:
+    planned = GIVES_UP_AFTER_AN_HOUR.model_copy(update={"spot_usd_per_hour": 0.7})
+    document = DOCUMENT | DEADLINE | {"max_cost": 1.408, "notify": ["max-cost-near"]}
+    story.launcher.launch(document, default_token="token-1", plan=planned)
+    story.account.moves("first-1", "Training")
+    story.passes(hours=1, minutes=40)
+    assert of_the_cost(story) == ["About 1.17 USD are spent, 83% of max_cost (1.41 USD)"]
+    story.passes(minutes=25)
+    assert story.account.jobs["first-1"].status == "Stopping"
 
 
 def test_a_resumed_run_begins_on_the_first_rung_again(story: Story) -> None:

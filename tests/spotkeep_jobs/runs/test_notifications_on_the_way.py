@@ -107,14 +107,14 @@ def test_the_full_price_is_told_once_when_it_begins(world: Any, make: Any, capac
     assert told(world) == heard
 
 
-@pytest.mark.parametrize(("billed", "heard"), [(3600, []), (13_000, ["budget-near/1"])])
-def test_a_budget_that_is_nearly_spent_is_told_when_another_job_begins(
+@pytest.mark.parametrize(("billed", "heard"), [(3600, []), (13_000, ["max-cost-near/1"])])
+def test_a_max_cost_that_is_nearly_spent_is_notified_when_another_job_begins(
     world: Any, make: Any, billed: int, heard: list[str]
 ) -> None:
     request = LADDER | {"capacity": "spot", "max_run": 18_000, "max_total_run": 72_000, "max_cost": 1.0}
     first = make.attempt()
     first = first.model_copy(update={"job_request": {**FULL_REQUEST, **first.job_request}})
-    run = world.launch(make.run(notify=("budget-near",), request=request), first)
+    run = world.launch(make.run(notify=("max-cost-near",), request=request), first)
     world.jobs.known[run.job_name] = make.job(
         ("Training", 1.0), ("MaxRuntimeExceeded", 300.0), status="Stopped", training_seconds=18_000,
         billable_seconds=billed,

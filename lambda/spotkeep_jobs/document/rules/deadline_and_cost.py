@@ -21,7 +21,7 @@ _PRICED: Final = ("capacity", "ladder", "instance_types", "instance_type", "spot
 def _cost_can_be_kept(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
     if request.max_cost is None:
         return
-    unpriced = _without_a_price("max_cost", request, defaults, problem="cannot be kept")
+    unpriced = _without_a_price(request, defaults)
     yield from unpriced
     if not unpriced and (request.types or request.ladder):
         seconds = first_job(request, prices=defaults.prices).max_run_seconds
@@ -34,24 +34,18 @@ def _cost_can_be_kept(request: JobRequest, defaults: DeploymentDefaults) -> Iter
             )
 
 
-@rule(*_PRICED, "budget")
-def _budget_can_be_counted(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[Problem]:
-    if request.budget is not None:
-        yield from _without_a_price("budget", request, defaults, problem="cannot be counted")
-
-
-def _without_a_price(field: str, request: JobRequest, defaults: DeploymentDefaults, *, problem: str) -> list[Problem]:
-    """An amount of dollars of which nobody knows how much capacity it pays for."""
+def _without_a_price(request: JobRequest, defaults: DeploymentDefaults) -> list[Problem]:
+    """An amount of dollars, when it is not known how much capacity it pays for."""
     types = {each for fallback in fallbacks_of(request) for each in fallback.instance_types}
     unknown = sorted(each for each in types if price_of([each], prices=defaults.prices) is None)
     if not unknown:
         return []
     return [
         Problem(
-            field=field,
-            found=shown(getattr(request, field)),
-            problem=f"{problem}: this deployment does not know the price of {', '.join(unknown)}",
-            fix=f"Add the price to the setting `prices` of the deployment, or remove {field}.",
+            field="max_cost",
+            found=shown(request.max_cost),
+            problem=f"cannot be kept: this deployment does not know the price of {', '.join(unknown)}",
+            fix="Add the price to the setting `prices` of the deployment, or remove max_cost.",
         )
     ]
 
@@ -125,7 +119,6 @@ def _deadline_shown(request: JobRequest) -> str:
 
 RULES: Final[tuple[Rule, ...]] = (
     _cost_can_be_kept,
-    _budget_can_be_counted,
     _deadline_has_a_way_out,
     _work_fits_its_limits,
 )

@@ -23,7 +23,6 @@ NOT_ON_EC2: Final[Mapping[str, str]] = {
     "max_total_run": "Remove it: max_run bounds the training, over all instances.",
     "max_cost": "Remove it; max_price bounds what an hour may cost, max_run how many there are.",
     "deadline": "Remove it: runs on EC2 are not steered by a deadline.",
-    "budget": "Remove it: runs on EC2 are not told of a budget.",
     "keep_alive": "Remove it: warm pools are SageMaker's.",
     "team": "Remove it: what an isolated team stores is kept apart on SageMaker alone; instances work below runs/.",
 }

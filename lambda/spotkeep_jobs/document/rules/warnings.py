@@ -64,15 +64,13 @@ def warnings_of(request: JobRequest, defaults: DeploymentDefaults) -> Iterator[s
     price = price_of(types, prices=defaults.prices)
     if price is not None:
         on_demand_usd = request.seconds_on_demand / 3_600 * price * request.instance_count
-        if request.deadline is not None and request.max_cost is not None and request.max_cost < on_demand_usd:
+        # Without `work` or a deadline, max_run is a limit: how long the training takes is not known.
+        work_is_known = request.deadline is not None or (request.capacity == "on-demand" and request.work is not None)
+        if work_is_known and request.max_cost is not None and request.max_cost < on_demand_usd:
+            before = "its work is done" if request.deadline is None else "its deadline is kept"
             yield (
-                f"max_cost {request.max_cost:.2f} USD may end the run before its deadline is kept: all of its work on "
-                f"demand would cost {on_demand_usd:.2f} USD."
-            )
-        if request.capacity == "on-demand" and request.budget is not None and request.budget < on_demand_usd:
-            yield (
-                f"budget {request.budget:.2f} USD is below what the work costs on demand, which is "
-                f"{on_demand_usd:.2f} USD."
+                f"max_cost {request.max_cost:.2f} USD may end the run before {before}: all of its work on demand would "
+                f"cost {on_demand_usd:.2f} USD."
             )
     if request.capacity != "on-demand" and not request.checkpoints and request.backend == "sagemaker":
         yield "spot without checkpoints starts over after an interruption."

@@ -48,6 +48,10 @@ _ENDINGS: Final = {
         subject="waited too long",
         sentence="was ended: it waited for capacity longer than it may.",
     ),
+    EndReason.MAX_COST: Ending(
+        subject="has spent its max_cost",
+        sentence="was ended: it has cost what it may (max_cost).",
+    ),
     EndReason.DEADLINE: Ending(
         subject="could not go on demand",
         sentence="left spot capacity for its deadline, and was ended before it could go on demand.",

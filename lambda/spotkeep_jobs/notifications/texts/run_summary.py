@@ -135,6 +135,9 @@ def next_steps(run: Run) -> list[str]:
         return ["Next", *command_lines(log, again)]
     if run.end_reason in {EndReason.LAUNCH_REFUSED, EndReason.INPUT_ERROR}:
         return ["Next", *command_lines(story, (resume, "try again when that is put right"))]
+    if run.end_reason is EndReason.MAX_COST:
+        there = " and this checkpoint_prefix" if resumable(run) and _has_trained(run) else ""
+        return ["Next", *command_lines(story, ("spotkeep launch job.yaml", f"again, with a new max_cost{there}"))]
     return ["Next", *command_lines(again, story)]
 
 

@@ -1,0 +1,96 @@
+"""What a run may cost (max_cost): a notification when most of it is spent, and when its live job has to end. Pure.
+
+The limit holds without this, too: SageMaker ends a job whose max_run was cut to what is left of the money.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from spotkeep_jobs.cost.run_cost import LiveCost
+from spotkeep_jobs.document.request import JobRequest
+from spotkeep_jobs.notifications.texts.spending import max_cost_near_notification
+from spotkeep_jobs.record.record import Notification, Run, TimelineEntry
+from spotkeep_jobs.record.states import NotificationKind, TimelineKind
+
+NEAR: Final = 0.8
+"""The part of max_cost whose spending is worth a notification."""
+
+
+def max_cost_near(
+    run: Run,
+    *,
+    request: JobRequest,
+    attempt: int,
+    spent_usd: float | None,
+    deployment: str,
+    now: datetime,
+    about: bool = False,
+) -> tuple[Run, list[TimelineEntry], list[Notification]]:
+    """Records that most of a run's max_cost is spent while it goes on, once for each run.
+
+    Args:
+        run: The run item.
+        request: Its validated request.
+        attempt: The attempt that spent it.
+        spent_usd: What the run has cost; None where that is not known.
+        deployment: The deployment's name.
+        now: The time.
+        about: Whether a live job is counted, whose bill is not known.
+
+    Returns:
+        The run, what to add to its timeline, and a notification if the run asked for it.
+    """
+    limit = request.max_cost
+    if limit is None or spent_usd is None or run.max_cost_is_near or spent_usd < NEAR * limit:
+        return run, [], []
+    usd = f"{'About ' if about else ''}{spent_usd:.2f} USD"
+    text = f"{usd} are spent, {spent_usd / limit:.0%} of max_cost ({limit:.2f} USD)"
+    entry = TimelineEntry(run=run.run, attempt=attempt, at=now, kind=TimelineKind.MAX_COST, text=text)
+    notifications = []
+    if NotificationKind.MAX_COST_NEAR in run.notify:
+        notifications.append(
+            max_cost_near_notification(
+                run=run,
+                attempt=attempt,
+                spent_usd=spent_usd,
+                about=about,
+                max_cost_usd=limit,
+                deployment=deployment,
+                now=now,
+            )
+        )
+    return run.model_copy(update={"max_cost_is_near": True}), [entry], notifications
+
+
+def has_spent_max_cost(request: JobRequest, cost: LiveCost) -> bool:
+    """Whether a live job has to end, so that the warm pool that it may leave is paid, too."""
+    return request.max_cost is not None and cost.usd >= _last_usd(request.max_cost, request, cost)
+
+
+def looks_at_cost_again_at(run: Run, *, request: JobRequest, cost: LiveCost, now: datetime) -> datetime | None:
+    """When most of max_cost will be spent, or all of it; None where time does not spend it.
+
+    Args:
+        run: The run item.
+        request: Its validated request.
+        cost: What the run has cost.
+        now: The time.
+    """
+    if request.max_cost is None or not cost.bills or not cost.usd_per_second:
+        return None
+    marks = [_last_usd(request.max_cost, request, cost), *([] if run.max_cost_is_near else [NEAR * request.max_cost])]
+    seconds = [(mark - cost.usd) / cost.usd_per_second for mark in marks]
+    return min((now + timedelta(seconds=each) for each in seconds if each > 0), default=None)
+
+
+def _last_usd(max_cost: float, request: JobRequest, cost: LiveCost) -> float:
+    # The last bit of a product is not to cost five more minutes.
+    return max_cost - request.keep_alive * cost.usd_per_second - 1e-6
+
+
+def max_cost_spent_entry(run: Run, *, request: JobRequest, attempt: int, now: datetime) -> TimelineEntry:
+    """Makes the entry of the timeline that says why a live job is asked to end."""
+    text = f"max_cost ({request.max_cost:.2f} USD) is spent: its job is asked to end, and saves first"
+    return TimelineEntry(run=run.run, attempt=attempt, at=now, kind=TimelineKind.MAX_COST, text=text)
