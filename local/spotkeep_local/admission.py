@@ -11,7 +11,7 @@ that was meant to have it:
 
 Answers carry no CORS headers, and WebSockets, which are not subject to CORS, are refused altogether.
 
-Two things need no key. The health page tells the server's process and the random text that it was started with. The
+Two things need no key. The health page shows the server's process and the random text that it was started with. The
 address at which CloudFormation waits for a custom resource carries a random token of its own, as AWS's presigned one
 does.
 

@@ -1,6 +1,6 @@
 """When the local AWS takes a job's capacity away and gives it back: a script, instead of a market.
 
-On AWS nobody can choose when a spot instance is reclaimed; here it is chosen exactly, so that a rehearsal
+On AWS no one can choose when a spot instance is reclaimed; here it is chosen exactly, so that a rehearsal
 tests what it says it tests. The types are values that travel as JSON; the training service acts on them.
 """
 

@@ -1,7 +1,7 @@
 """Runs the pinned CDK command line: bootstrap, deploy and destroy, with typed progress and its own last words.
 
 The command line is the real one, unmodified. What is ours is the environment it runs in (every file below
-`.spotkeep`, no telemetry, no notices, no version check: it talks to the local AWS and to nobody else) and the
+`.spotkeep`, no telemetry, no notices, no version check: it talks to the local AWS alone) and the
 reading of its output.
 """
 

@@ -84,7 +84,7 @@ class AccessKey:
 
 
 class Sessions(Protocol):
-    """The sessions that STS knows. What is issued elsewhere is told to it, so that it answers who acts."""
+    """The sessions that STS knows. What is issued elsewhere is added to them, so that STS answers who acts."""
 
     def find(self, access_key_id: str) -> AccessKey | None:
         """The session with this key; None when there is none."""
@@ -134,7 +134,7 @@ class CredentialRegistry:
         return self._keys.get(access_key_id) or self._sessions.find(access_key_id)
 
     def of_role(self, role: str, *, session: str, holder: str) -> AccessKey:
-        """The key of somebody who acts in a role; the same one each time, until it is revoked.
+        """The key of a holder who acts in a role; the same one each time, until it is revoked.
 
         Args:
             role: The role's ARN or name.

@@ -220,7 +220,7 @@ def stop(state_dir: Path) -> bool:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on at the moment."""
+    """A port of 127.0.0.1 that no program listens on at the moment."""
     with socket.socket() as probe:
         probe.bind((_LOOPBACK, 0))
         port: int = probe.getsockname()[1]

@@ -246,7 +246,7 @@ def name_callers_of_function_urls(caller_of: Callable[[str], Mapping[str, str | 
 
     Args:
         caller_of: From an access key's id to what the event says of its principal: accessKey, accountId, callerId,
-            userArn, userId. None for a key that nobody has: the event then names no caller.
+            userArn, userId. None for a key that was not issued: the event then names no caller.
     """
     handle = _app._handle_lambda_url_request
     prepared = False
@@ -311,7 +311,7 @@ def subnets() -> list[dict[str, Any]]:
 
 
 def add_public_image(image_id: str, *, parameter: str, name: str, root_device: str) -> None:
-    """Lets everybody see an image of Amazon's, and read its id from a public parameter of the Parameter Store.
+    """Makes an image of Amazon's public and its id readable from a public parameter of the Parameter Store.
 
     Args:
         image_id: Its id.

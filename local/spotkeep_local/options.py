@@ -47,8 +47,8 @@ class ServerOptions:
         isolation: How a job gets its `/opt/ml`, and whether an EC2 instance is a host with namespaces and loop devices
             (`namespace`) or a process group with directories for volumes (`relocated`).
         time_scale: How many times faster than AWS the local EC2 is: notices, launches, volumes, snapshots.
-        agent_time_scale: How many times more often than on AWS the agents on local instances look whether they are to
-            leave. With a large `time_scale` a notice passes between two looks otherwise.
+        agent_time_scale: How many times more often than on AWS the agents on local instances ask whether they are to
+            leave. With a large `time_scale` a notice passes between two requests otherwise.
         warm_pool_quota: How many instances may be in warm pools. A new AWS account has 0: jobs then run and leave no
             pool.
 

@@ -34,7 +34,7 @@ class Product:
         usage_type: What is billed.
         unit: Of what the price is.
         tiers_usd: The price from so many units on.
-        attributes: What it is told by beside its usage type.
+        attributes: What distinguishes it beside its usage type.
     """
 
     service: str
@@ -128,8 +128,8 @@ def _passes(attributes: Mapping[str, str], kind: str, name: str, value: str) -> 
 
 
 def _document(product: Product) -> dict[str, Any]:
-    told_by = " ".join([product.usage_type, *product.attributes.values()])
-    sku = hashlib.sha256(told_by.encode()).hexdigest()[:16].upper()
+    distinguished_by = " ".join([product.usage_type, *product.attributes.values()])
+    sku = hashlib.sha256(distinguished_by.encode()).hexdigest()[:16].upper()
     return {
         "product": {
             "sku": sku,

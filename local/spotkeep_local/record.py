@@ -16,7 +16,7 @@ class ServerRecord:
 
     Attributes:
         pid: Its process.
-        process_started: When that process began, as `process_identity.start_time` tells it.
+        process_started: When that process began, as `process_identity.start_time` returns it.
         nonce: A random text that only this server answers with.
         port: Where it listens, on 127.0.0.1.
         region: The region of its resources.
@@ -47,7 +47,7 @@ class ServerRecord:
         """Reads a record.
 
         Returns:
-            None when there is none, or when it is not whole: a record that nobody can use is as good as none.
+            None when there is none, or when it is not whole: a record that cannot be used is as good as none.
         """
         try:
             document = json.loads(path.read_text())

@@ -1,6 +1,6 @@
 """The daemon: ministack, the training service and EC2's fleets behind one loopback port.
 
-`lifecycle.start` runs it as `python -m spotkeep_local.server`, with a socket that already listens (so nobody can
+`lifecycle.start` runs it as `python -m spotkeep_local.server`, with a socket that already listens (so no program can
 take the port in between, and early requests wait instead of failing). It keeps every file below its state
 directory, opens no connection that leaves the machine, and saves its state when SIGTERM or SIGINT ends it.
 """
@@ -339,7 +339,7 @@ def _hold(lock: Path) -> int:
 
 
 def _leave_the_launcher() -> None:
-    """Goes on in a child whose parent ends now, so that the server is nobody's child and outlives its starter."""
+    """Goes on in a child whose parent ends now, so that the server outlives its starter."""
     if os.fork() > 0:
         os._exit(0)
 
@@ -386,7 +386,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m spotkeep_local.server", description=main.__doc__)
     parser.add_argument("--state-dir", type=Path, required=True)
     parser.add_argument("--listen-fd", type=int, required=True, help="a socket that listens on 127.0.0.1")
-    parser.add_argument("--ready-fd", type=int, required=True, help="a pipe that is told when the server is up")
+    parser.add_argument("--ready-fd", type=int, required=True, help="a pipe that gets a byte when the server is up")
     parser.add_argument("--nonce", required=True, help="what the health page answers with")
     parser.add_argument("--options", type=ServerOptions.from_json, default=ServerOptions(), metavar="JSON")
     given = parser.parse_args(arguments)

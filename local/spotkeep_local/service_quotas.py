@@ -1,8 +1,8 @@
 """SageMaker's quotas as the local AWS answers them, in the shape and with the names of Service Quotas.
 
 How many instances wait in warm pools is limited here as the list says; jobs are not, and the list says so much of them
-as a new account may have. There are some of the types that there are, with more usages than anybody asks for: a list of
-several pages, like AWS's.
+as a new account may have. There are some of the types that there are, with more usages than `spotkeep doctor` reads: a
+list of several pages, like AWS's.
 Source: https://docs.aws.amazon.com/servicequotas/2019-06-24/apireference/API_ListServiceQuotas.html
 """
 

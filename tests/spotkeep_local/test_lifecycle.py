@@ -131,7 +131,7 @@ def test_it_comes_back_on_the_same_port(state_dir: Path) -> None:
 
 
 def test_on_another_port_its_queues_still_lead_to_its_functions(state_dir: Path) -> None:
-    """The old port may be taken, or the state a copy: events must not wait in a queue that nobody looks at."""
+    """The old port may be taken, or the state a copy: events must not wait in a queue that is not read."""
     first = start(state_dir)
     sqs = first.session().client("sqs")
     address = sqs.create_queue(QueueName="events")["QueueUrl"]

@@ -188,7 +188,7 @@ def test_it_listens_on_one_loopback_address_only(local_aws: lifecycle.LocalAws) 
 def test_it_opens_no_connection_that_leaves_the_machine(own_local_aws: lifecycle.LocalAws) -> None:
     session = own_local_aws.session()
     topic = session.client("sns").create_topic(Name="outward")["TopicArn"]
-    # 192.0.2.0/24 is reserved for documentation: nobody answers there.
+    # 192.0.2.0/24 is reserved for documentation: nothing answers there.
     session.client("sns").subscribe(TopicArn=topic, Protocol="http", Endpoint="http://192.0.2.1/hook")
     session.client("sns").publish(TopicArn=topic, Message="hello")
     log = StateDirectory(own_local_aws.state_dir).log

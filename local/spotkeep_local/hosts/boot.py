@@ -280,7 +280,7 @@ def _enter_root(root: Path) -> None:
 
 
 def _write_settings(environment: dict[str, str]) -> None:
-    # Where a login shell, and a process started with a clean environment through PAM, look.
+    # What a login shell, and a process started with a clean environment through PAM, read.
     lines = "".join(f'{name}="{value}"\n' for name, value in environment.items())
     Path("/etc/environment").write_text(lines)
 
@@ -333,7 +333,7 @@ def _write_user_data(text: str) -> list[str]:
 
 
 class _Supervisor:
-    """Runs the command, says how it ended, and ends all of the host when it is told to or the server is gone."""
+    """Runs the command, says how it ended, and ends all of the host when the server says so or is gone."""
 
     _own_session = False
 

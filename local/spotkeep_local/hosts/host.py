@@ -1,4 +1,4 @@
-"""What an instance's host is to whoever starts, watches and ends it."""
+"""What an instance's host is to the EC2 that starts, watches and ends it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class HostSpecification:
         user_data: As deployed, decoded.
         endpoint_port: Of the local AWS, on 127.0.0.1, outside and inside alike.
         links: Of its image: symbolic links, from paths below `/` to directories of this machine.
-        agent_time_scale: How many times more often than on AWS its agent looks whether it is to leave.
+        agent_time_scale: How many times more often than on AWS its agent asks whether it is to leave.
     """
 
     instance_id: str

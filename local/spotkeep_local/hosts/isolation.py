@@ -101,7 +101,7 @@ def _refusal_of_a_loop_device(folder: Path) -> str | None:
 
 
 def _refusal_of_a_host(folder: Path) -> str | None:
-    nobody = InstanceMetadata(
+    nothing = InstanceMetadata(
         instance_id="i-0",
         instance_type="",
         image_id="",
@@ -122,7 +122,7 @@ def _refusal_of_a_host(folder: Path) -> str | None:
     )
     try:
         host = NamespaceHost(
-            specification, images=BlockImages(folder), read_metadata=lambda: nobody, on_end=lambda _: None
+            specification, images=BlockImages(folder), read_metadata=lambda: nothing, on_end=lambda _: None
         )
     except HostRefusedError as error:
         return str(error)

@@ -1,4 +1,4 @@
-"""Loop devices: an image file as a block device, gone by itself once nobody has it open.
+"""Loop devices: an image file as a block device, gone by itself once no process has it open.
 
 A device is set up with `autoclear` and held open by this process alone. So when the server dies, and the hosts that
 mounted the device with it, the kernel frees it: nothing is left to clean.
@@ -116,11 +116,11 @@ def _attach(image: Path) -> int:
                 fcntl.ioctl(device, _LOOP_SET_STATUS64, status)
             except OSError as error:
                 os.close(device)
-                if error.errno != errno.EBUSY:  # somebody else was faster
+                if error.errno != errno.EBUSY:  # another process was faster
                     raise
                 continue
             return device
-        raise OSError(errno.EBUSY, "every loop device was taken by somebody else")
+        raise OSError(errno.EBUSY, "every loop device was taken by another process")
     finally:
         os.close(control)
         os.close(backing)

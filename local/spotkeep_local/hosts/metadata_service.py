@@ -92,7 +92,7 @@ class MetadataService:
         return self._read()
 
     def hang(self) -> None:
-        """Waits until the service is closed, or longer than anybody's patience."""
+        """Waits until the service is closed, or longer than any client waits."""
         self._closed.wait(_LONGEST_HANG_SECONDS)
 
 
@@ -101,7 +101,7 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is nobody's fault: process groups and network namespaces end in mid-sentence."""
+        """A client that went away is no error: process groups and network namespaces end in mid-sentence."""
 
 
 class _Handler(BaseHTTPRequestHandler):

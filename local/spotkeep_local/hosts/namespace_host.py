@@ -150,7 +150,7 @@ class NamespaceHost:
         return Path(f"/proc/{self.process_id}/root/dev")
 
     def _kill(self) -> None:
-        # Its parent is our child and not reaped before `_wait` has waited, so the id is nobody else's.
+        # Its parent is our child and not reaped before `_wait` has waited, so the id is no other process's.
         if self._process.poll() is None and self.process_id:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.process_id, signal.SIGKILL)

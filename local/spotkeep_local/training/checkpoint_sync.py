@@ -34,7 +34,7 @@ UPLOADED = ".sagemaker-uploaded"
 
 @dataclass(frozen=True)
 class _Version:
-    """What tells one content of a file from the next."""
+    """What distinguishes one content of a file from the next."""
 
     size: int
     modified_ns: int
@@ -62,7 +62,7 @@ class CheckpointSync:
         store: S3.
         remote: The job's CheckpointConfig.S3Uri.
         local: Its LocalPath on this machine.
-        interval_seconds: Between two looks at the directory.
+        interval_seconds: Between two readings of the directory.
         upload_delay_seconds: How long a file takes to reach S3.
     """
 

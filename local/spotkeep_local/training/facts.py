@@ -12,7 +12,6 @@ class ProcessLifetime:
 
     Attributes:
         pid: Its process id, which is also its process group.
-        identity: When the operating system says it started: tells it from a later process of the same id.
         ended_at: None while it runs, and when the server died before it saw the end.
         exit_code: As a shell sees it: 128 and the signal's number when a signal ended it.
         signal: The last signal this service sent it, `SIGTERM` or `SIGKILL`; None when it ended by itself.

@@ -50,10 +50,10 @@ def file_in(folder: Path, relative: str) -> Path:
     """Where the rest of a key is in a folder.
 
     Raises:
-        JobFailedError: It leads out of the folder: S3 takes any key, a machine must not.
+        JobFailedError: It points out of the folder: S3 takes any key, a machine must not.
     """
     if ".." in relative.split("/") or relative.startswith("/"):
-        raise JobFailedError(f"ClientError: Data download failed: the key {relative!r} leads out of its folder")
+        raise JobFailedError(f"ClientError: Data download failed: the key {relative!r} points out of its folder")
     return folder / relative
 
 

@@ -1,4 +1,4 @@
-"""One job's life, led by one thread: wait for capacity, bring data, run the process, deal with how it ended.
+"""One job's life, in one thread: wait for capacity, bring data, run the process, deal with how it ended.
 
 Everything that may end a process comes together in `_cause`: its own exit, a user's stop, the two time limits,
 a scripted loss of capacity, the server's shutdown. Other threads only record and wake; the exception is a loss of
@@ -94,11 +94,11 @@ class _ShutdownError(Exception):
 
 
 class JobRunner:
-    """Leads one job from its present state to its end.
+    """Takes one job from its present state to its end.
 
     Args:
         job: A new job, or one that was saved.
-        taken_up: It was saved: another server led it before, and was stopped.
+        taken_up: It was saved: another server ran it before, and was stopped.
         platform: What it stands on.
         on_status: Called with the job after each change of its secondary status, in order.
     """
@@ -117,7 +117,7 @@ class JobRunner:
         self._logs: JobLogs | None = None
         self._exit_code: int | None = None
         self._striking: Interruption | None = None
-        self._thread = threading.Thread(target=self._lead, name=f"job-{job.name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"job-{job.name}", daemon=True)
 
     @property
     def job(self) -> TrainingJob:
@@ -126,7 +126,7 @@ class JobRunner:
             return self._job
 
     def start(self) -> None:
-        """Begins to lead the job, unless it has ended."""
+        """Begins to run the job, unless it has ended."""
         if not self.job.ended:
             self._thread.start()
 
@@ -154,7 +154,7 @@ class JobRunner:
         self.update(lambda job: replace(job, capacity_script=script))
 
     def update(self, change: Callable[[TrainingJob], TrainingJob]) -> TrainingJob:
-        """Changes the job, announces a new status, wakes the leading thread.
+        """Changes the job, announces a new status, wakes the job's thread.
 
         Args:
             change: A pure function of the job.
@@ -175,7 +175,7 @@ class JobRunner:
 
     # The life of the job.
 
-    def _lead(self) -> None:
+    def _run(self) -> None:
         try:
             self._finish(self._train_to_the_end())
         except _ShutdownError:
@@ -183,7 +183,7 @@ class JobRunner:
         except JobFailedError as error:
             self._lose_host()
             self._finish_failed(str(error))
-        except Exception as error:  # noqa: BLE001 - a job without a leader would stay in progress for ever
+        except Exception as error:  # noqa: BLE001 - a job without its thread would stay in progress for ever
             _LOG.exception("the training job %s cannot go on", self._job.name)
             self._lose_host()
             self._finish_failed(f"InternalServerError: {type(error).__name__}: {error}")

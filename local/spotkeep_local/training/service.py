@@ -1,4 +1,4 @@
-"""SageMaker's training API as the local AWS serves it: a request in, an answer out, jobs led in the background."""
+"""SageMaker's training API as the local AWS serves it: a request in, an answer out, jobs run in the background."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class TrainingService:
         self._events.start()
         with self._lock:
             for job in _JOBS.validate_python(self._saved.read().get("jobs", [])):
-                self._lead(job, taken_up=True)
+                self._run(job, taken_up=True)
             self._keeper.start()
             self._started.set()
 
@@ -173,7 +173,7 @@ class TrainingService:
             )
             job = advance(job, SecondaryStatus.STARTING, now=now)
             self._announce(job)
-            self._lead(job, taken_up=False)
+            self._run(job, taken_up=False)
         return {"TrainingJobArn": arn}
 
     def _refuse_taken(self, name: str, arn: str) -> None:
@@ -242,7 +242,7 @@ class TrainingService:
                 )
             else:
                 self._end_pool(runner, now=now)
-        self._keeper.look()
+        self._keeper.note_change()
         return {"TrainingJobArn": runner.job.arn}
 
     def _add_tags(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -256,7 +256,7 @@ class TrainingService:
     def _list_tags(self, request: dict[str, Any]) -> dict[str, Any]:
         return {"Tags": _tag_list(self._runner_of_arn(request["ResourceArn"]).job.tags)}
 
-    # The local control plane: what AWS does not let anybody decide.
+    # The local control plane: what AWS lets no client decide.
 
     def _script_capacity(self, request: dict[str, Any]) -> dict[str, Any]:
         run = request.get("run")
@@ -354,14 +354,14 @@ class TrainingService:
         assert self._platform is not None  # noqa: S101 - requests wait for `start`
         return self._platform
 
-    def _lead(self, job: TrainingJob, *, taken_up: bool) -> None:
+    def _run(self, job: TrainingJob, *, taken_up: bool) -> None:
         runner = JobRunner(job=job, taken_up=taken_up, platform=self._ready_platform(), on_status=self._announce)
         self._runners[job.name] = runner
         runner.start()
 
     def _announce(self, job: TrainingJob) -> None:
         if job.ended:
-            self._keeper.look()
+            self._keeper.note_change()
         self._events.send(event_detail(job), EVENT_DETAIL_TYPE, [job.arn])
 
     def _take_script(self, job_name: str) -> CapacityScript | None:

@@ -114,8 +114,8 @@ class PoolKeeper:
         """Begins to watch."""
         self._thread.start()
 
-    def look(self) -> None:
-        """A pool began, ended, or has another time."""
+    def note_change(self) -> None:
+        """Takes note that a pool began, ended, or has another time."""
         self._changed.set()
 
     def stop(self) -> None:
