@@ -5,7 +5,7 @@ Its configuration is a JSON file. With `namespaces` false, `command`, `working_d
 `hostname`, `endpoint_port`, `user_data`, `console`, `environment` and `links` are the instance's, and `reachable` are
 directories of this machine that its users may enter.
 
-Both sides write one JSON object a line. The program says `exit_code`: how the command ended, a signal's number negative.
+Both sides write one JSON object a line. The program says `exit_code`: how the command ended, a signal negative.
 In namespaces it says before that `process_one`, its process id outside, and `booted`, with the listening sockets of the
 metadata service and of the way to the local AWS as descriptors, or `refused` and why. The server says `{}` once both
 sockets are served, `signal` for the command's first process, and `shutdown_seconds` to shut down.

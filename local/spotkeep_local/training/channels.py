@@ -5,7 +5,6 @@ FastFile shows the same files as File does, made read-only; nothing is streamed.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from spotkeep_local.training.opt_ml import OptMl
 
 _READ_ONLY = 0o444
-_MOST_MANIFEST_BYTES = 64 * 1024 * 1024
 
 
 def download_channels(store: ObjectStore, request: dict[str, Any], opt_ml: OptMl) -> Iterator[Path]:
@@ -37,10 +35,11 @@ def download_channels(store: ObjectStore, request: dict[str, Any], opt_ml: OptMl
         read_only = channel.get("InputMode", default_mode) == "FastFile"
         try:
             found = False
-            for location, relative in _objects(store, source):
+            prefix = S3Location.parse(source["S3Uri"])
+            for key in store.list_keys(prefix):
                 found = True
-                target = file_in(folder, relative)
-                store.download(location, target)
+                target = file_in(folder, relative_path(key, prefix=prefix.key))
+                store.download(S3Location(prefix.bucket, key), target)
                 if read_only:
                     target.chmod(_READ_ONLY)
                 yield target
@@ -78,39 +77,3 @@ def relative_path(key: str, *, prefix: str) -> str:
     if prefix and key.startswith(folder):
         return key[len(folder) :]
     return key[prefix.rfind("/") + 1 :]
-
-
-def _objects(store: ObjectStore, source: dict[str, Any]) -> Iterator[tuple[S3Location, str]]:
-    location = S3Location.parse(source["S3Uri"])
-    if source["S3DataType"] == "S3Prefix":
-        for key in store.list_keys(location):
-            yield S3Location(location.bucket, key), relative_path(key, prefix=location.key)
-        return
-    try:
-        manifest = store.read(location, most_bytes=_MOST_MANIFEST_BYTES)
-    except OSError as error:
-        raise JobFailedError(
-            f"ClientError: Data download failed: the manifest {source['S3Uri']} cannot be read: {error.strerror}"
-        ) from error
-    for uri, relative in manifest_entries(manifest):
-        yield S3Location.parse(uri), relative
-
-
-def manifest_entries(document: bytes) -> list[tuple[str, str]]:
-    """The objects a manifest file names, each with its path in the channel.
-
-    Raises:
-        JobFailedError: It is not `[{"prefix": "s3://..."}, "path", ...]`.
-            Source: https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_S3DataSource.html
-    """
-    try:
-        first, *rest = json.loads(document)
-        prefix = first["prefix"]
-        S3Location.parse(prefix)
-        entries = [(prefix + relative, relative) for relative in rest]
-    except (ValueError, TypeError, KeyError) as error:
-        raise JobFailedError(
-            f"ClientError: Data download failed: the manifest must be a JSON list that begins with "
-            f'{{"prefix": "s3://..."}} ({type(error).__name__}: {error})'
-        ) from error
-    return entries

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from botocore.exceptions import ClientError
 
-from spotkeep_local.bounded_reading import read_answer
 from spotkeep_local.training.errors import JobFailedError
 
 if TYPE_CHECKING:
@@ -83,15 +82,6 @@ class ObjectStore:
             if error.response["Error"]["Code"] in ("NoSuchBucket", "AccessDenied"):
                 return False
             raise
-
-    def read(self, location: S3Location, *, most_bytes: int) -> bytes:
-        """One object's bytes.
-
-        Raises:
-            OSError: It has more than so many.
-        """
-        body = self._client.get_object(Bucket=location.bucket, Key=location.key)["Body"]
-        return read_answer(body, most_bytes=most_bytes)
 
     def download(self, location: S3Location, target: Path) -> None:
         """Writes one object to a file; makes the folders on the way."""

@@ -143,10 +143,8 @@ def _channels(request: dict[str, Any]) -> list[str]:
         if source is None:
             problems.append(f"the local AWS reads channels from S3 only: channel '{name}' has another source")
             continue
-        if source["S3DataType"] not in ("S3Prefix", "ManifestFile"):
-            problems.append(
-                f"the local AWS reads S3Prefix and ManifestFile: channel '{name}' has {source['S3DataType']}"
-            )
+        if source["S3DataType"] != "S3Prefix":
+            problems.append(f"the local AWS reads S3Prefix only: channel '{name}' has {source['S3DataType']}")
         problems += _s3_problems(source["S3Uri"], f"S3Uri of channel '{name}'")
     return problems
 
@@ -167,7 +165,10 @@ def _algorithm(request: dict[str, Any]) -> list[str]:
 
 
 def _locations(request: dict[str, Any]) -> list[str]:
-    problems = _s3_problems(request["OutputDataConfig"]["S3OutputPath"], "S3OutputPath")
+    output = request["OutputDataConfig"]
+    problems = _s3_problems(output["S3OutputPath"], "S3OutputPath")
+    if output.get("CompressionType", "GZIP") != "GZIP":
+        problems.append("the local AWS packs output with GZIP only: leave OutputDataConfig.CompressionType out")
     checkpoints = request.get("CheckpointConfig")
     if checkpoints:
         problems += _s3_problems(checkpoints["S3Uri"], "CheckpointConfig.S3Uri")

@@ -204,46 +204,11 @@ for path in sorted(base.rglob("*.csv")): print(path.relative_to(base))
             "key/one.csv",
         ]
 
-    def test_a_manifest_that_leads_out_of_the_channel_writes_nothing(self, training, tmp_path):
-        training.put("evil", "x")
-        training.put("manifest", json.dumps([{"prefix": f"s3://{training.bucket}/"}, "code/../../../../evil"]))
-        channel = training.channel("data", "manifest")
-        channel["DataSource"]["S3DataSource"]["S3DataType"] = "ManifestFile"
-        training.create("outside", "", InputDataConfig=[training.channel("code", "code/train.py"), channel])
-        assert "leads out of" in training.wait_ended("outside")["FailureReason"]
-        assert list(tmp_path.rglob("evil")) == []
-
-    def test_a_manifest_names_its_files(self, training):
-        training.put("in/a", "A")
-        training.put("in/b", "B")
-        training.put("manifest", json.dumps([{"prefix": f"s3://{training.bucket}/in/"}, "b"]))
-        training.create(
-            "manifest",
-            """
-import os, pathlib
-base = pathlib.Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml")) / "input/data/listed"
-print([path.name for path in base.iterdir()])
-""",
-            InputDataConfig=[
-                training.channel("code", "code/"),
-                training.channel("listed", "manifest", "ManifestFile"),
-            ],
-        )
-        training.wait_ended("manifest")
-        assert training.log("manifest") == ["['b']"]
-
     def test_an_empty_prefix_is_refused(self, training):
         request = training.request("empty", InputDataConfig=[training.channel("train", "nothing/")])
         code, message = training.refusal("CreateTrainingJob", **request)
         assert code == "ValidationException"
         assert message.startswith(f'No S3 objects found under S3 URL "s3://{training.bucket}/nothing/"')
-
-    def test_data_that_went_missing_meanwhile_fails_the_job(self, training):
-        training.put("manifest", json.dumps([{"prefix": f"s3://{training.bucket}/"}, "gone"]))
-        training.put("code/train.py", "")
-        channels = [training.channel("listed", "manifest", "ManifestFile")]
-        training.call("CreateTrainingJob", **training.request("gone", InputDataConfig=channels))
-        assert training.wait_ended("gone")["FailureReason"].startswith("ClientError: Data download failed")
 
 
 class TestCapacityLoss:
@@ -613,18 +578,6 @@ class TestTheRestOfTheApi:
         _, message = training.refusal("Search", Resource="Pipeline", SearchExpression={"Filters": filters})
         assert "Pipeline" in message
         assert "GreaterThan" in message
-
-    def test_an_uncompressed_output_keeps_its_files(self, training):
-        training.create(
-            "plain",
-            training.resuming_script,
-            1,
-            0,
-            OutputDataConfig={"S3OutputPath": f"s3://{training.bucket}/out/", "CompressionType": "NONE"},
-        )
-        ended = training.wait_ended("plain")
-        assert ended["ModelArtifacts"]["S3ModelArtifacts"].endswith("/out/plain/output/model/")
-        assert training.objects("out/") == {"out/plain/output/model/weights": b"1"}
 
 
 class TestRestartOfTheServer:
