@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spotkeep_fleet.tags import RUN_TAG
+from spotkeep_jobs.backends.ec2.history import MAX_FUTILE_INSTANCES
 from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, TimelineKind
 from spotkeep_local.fleet_control import FleetControl
 
@@ -136,3 +137,24 @@ def test_a_stop_saves_first(on_ec2: OnEc2) -> None:
     assert (ended.state, ended.end_reason) == (RunState.STOPPED, EndReason.STOPPED_BY_USER)
     assert "left: the run is asked to stop" in on_ec2.said(run)
     assert on_ec2.live_fleets() == []
+
+
+@pytest.mark.long
+def test_an_agent_that_is_not_the_deployed_one_ends_the_run_and_not_the_account(own_app: DeployedApp) -> None:
+    on_ec2 = OnEc2(own_app)
+    function = own_app.client("lambda").get_function_configuration(FunctionName=own_app.connection["launcher_function"])
+    (uri,) = [
+        value for name, value in function["Environment"]["Variables"].items() if name.endswith("TRAINING_BUNDLE_URI")
+    ]
+    bucket, key = uri.removeprefix("s3://").split("/", 1)
+    own_app.client("s3").put_object(Bucket=bucket, Key=key, Body=b"another one")
+    run = on_ec2.launch("10")
+    ended = own_app.wait_until_ended(run, sweep=True)
+    assert (ended.state, ended.end_reason) == (RunState.FAILED, EndReason.INPUT_ERROR)
+    assert "spotkeep.pyz is not what was deployed: its SHA-256 is" in (ended.failure_reason or "")
+    assert on_ec2.live_fleets() == []
+    instances = on_ec2.instances(run)
+    assert MAX_FUTILE_INSTANCES <= len(instances) <= MAX_FUTILE_INSTANCES + 1
+    assert {each["State"]["Name"] for each in instances} <= {"shutting-down", "terminated"}
+    assert [each.kind for each in own_app.runs.notifications(run)] == [NotificationKind.FAILED]
+    assert on_ec2.volumes(run) == []

@@ -138,25 +138,6 @@ def test_a_script_that_ignores_its_checkpoints_fails_with_the_reason(deployed_ap
     assert "FAIL" in done.stdout
 
 
-def test_a_script_that_never_saves_fails_with_the_reason(deployed_app: DeployedApp, tmp_path: Path) -> None:
-    job = counting_job(tmp_path, saves=False)
-    done, report = rehearse(deployed_app, job, tmp_path, DEPLOYED, "--interrupt-at", "20", "--no-notice")
-    assert done.returncode == 11, done.stdout + done.stderr
-    assert "no checkpoint was ever saved" in " ".join(report["reasons"])
-
-
-def test_a_model_that_depends_on_the_interruption_fails_with_the_file(
-    deployed_app: DeployedApp, tmp_path: Path
-) -> None:
-    job = counting_job(tmp_path, model="started_at")
-    done, report = rehearse(deployed_app, job, tmp_path, DEPLOYED, "--interrupt-at", "50%", "--no-notice")
-    assert done.returncode == 11, done.stdout + done.stderr
-    assert report["identical_to_uninterrupted"] is False
-    # Text is not compared by value: nothing is shown, and nothing is said of the checkpoint.
-    assert "is not shown: count.txt differs" in " ".join(report["reasons"])
-    assert report["compared_by_value"][0]["name"] == "count.txt"
-
-
 def test_a_rehearsal_that_ends_early_leaves_no_run_behind(deployed_app: DeployedApp, tmp_path: Path) -> None:
     before = {run.run for run in deployed_app.runs.list(limit=1000)}
     done, report = rehearse(deployed_app, counting_job(tmp_path), tmp_path, DEPLOYED, "--timeout", "1")

@@ -76,16 +76,7 @@ def relocated_hosts(tmp_path: Path) -> Iterator[Site]:
     lifecycle.stop(tmp_path / "aws")
 
 
-def test_without_root_the_same_run_goes_through_the_same(relocated_hosts: Site) -> None:
-    goes_through_both_kinds_of_interruption_and_both_zones(relocated_hosts)
-
-
 def test_a_run_goes_through_both_kinds_of_interruption_and_both_zones(hosts: Site) -> None:
-    goes_through_both_kinds_of_interruption_and_both_zones(hosts)
-    assert any("trained by spotkeep" in line for line in hosts.log())
-
-
-def goes_through_both_kinds_of_interruption_and_both_zones(hosts: Site) -> None:
     fleet = hosts.launch(job(hosts, pause_s=0.1))
     first = hosts.instance(fleet)
     hosts.wait_for(first, "saved")
@@ -123,6 +114,7 @@ def goes_through_both_kinds_of_interruption_and_both_zones(hosts: Site) -> None:
         found = archive.extractfile("./total")
         assert found is not None
         assert found.read().decode() == str(sum(range(150)))
+    assert any("trained by spotkeep" in line for line in hosts.log())
 
 
 def test_a_notice_that_nothing_follows_and_a_time_without_any_capacity(relocated_hosts: Site) -> None:

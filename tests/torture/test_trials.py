@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.torture import trials
-from benchmarks.torture.attempt import Attempt, Size, run_here, understand
+from benchmarks.torture.attempt import Attempt, Size, run_here
 from benchmarks.torture.training import CHECKPOINTS, reference_digests
 from benchmarks.torture.trials import Found, Judge, Recording
 
@@ -39,13 +38,6 @@ def test_the_short_form_breaks_nothing(tmp_path: Path) -> None:
     assert found["unbroken"]
     assert found["kills"] >= 6
     assert (found["corrupt"], found["lost"], found["wrong_ends"], found["unsaid"]) == (0, 0, 0, 0)
-
-
-def test_every_call_gets_every_fault_that_makes_sense(recording: Recording) -> None:
-    faults = recording.faults()
-    kills = [fault.call for fault in faults if fault.kind == "kill"]
-    assert kills == list(range(len(recording.changes)))
-    assert {fault.kind for fault in faults} == set(trials.interposition.KINDS)
 
 
 def test_a_library_that_believes_a_disk_it_did_not_sync_is_caught(recording: Recording) -> None:
@@ -107,21 +99,3 @@ def test_the_judge(changed: dict[str, Any], expected: Found) -> None:
     found = judge.found
     assert (found.corrupt, found.lost, found.wrong_ends) == (expected.corrupt, expected.lost, expected.wrong_ends)
     assert bool(found.problems) == bool(changed)
-
-
-def test_a_line_that_a_kill_cut_short_is_no_line() -> None:
-    said = 'spotkeep-event: {"event":"saved","step":2}\nspotkeep-event: {"event":"saved","ste'
-    assert understand(said, exit_code=-9).durable == 2
-
-
-def test_what_trials_found_adds_up() -> None:
-    one = Found(trials=1, kills=2, late=3, problems=("a",), figures={"kill": 1})
-    other = Found(trials=1, late=1, problems=("b",), figures={"kill": 1, "eio": 1})
-    assert one + other == Found(trials=2, kills=2, late=3, problems=("a", "b"), figures={"kill": 2, "eio": 1})
-
-
-def test_chance_is_reproducible(recording: Recording) -> None:
-    told: list[Found] = []
-    for _ in range(2):
-        trials.fail_syncs(recording, trials=1, chance=random.Random(3), tell=told.append)  # noqa: S311
-    assert told[0] == told[1]

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from benchmarks.policy import setting
-from spotkeep_planner.errors import TraceError
 from spotkeep_planner.traces.capacity_trace import CapacityTrace
 from spotkeep_planner.traces.trace_file import write_trace
 
@@ -86,32 +85,3 @@ def test_a_zone_is_never_judged_by_what_was_learnt_from_it() -> None:
         assert not task.of_another_time
     assert {len(task.learnt_from) for task in singles} == {4}
     assert [len(task.judged) for task in tasks if len(task.judged) > 1] == [3, 3, 6]
-
-
-def test_with_a_folder_to_learn_from_nothing_else_is_learnt_from() -> None:
-    judged = [made_up(zone, seed=seed) for seed, zone in enumerate("ab")]
-    train = [made_up("z", seed=9)]
-    tasks = setting.tasks(judged, train=train, windows=5, seed=0, on_demand_price=3.0)
-    for task in tasks:
-        assert [trace.zone for trace in task.learnt_from] == ["z"]
-        assert task.of_another_time
-
-
-def test_the_same_seed_gives_the_same_windows() -> None:
-    traces = [made_up("a", seed=0)]
-    starts = [
-        setting.tasks(traces, train=(), windows=9, seed=seed, on_demand_price=3.0)[0].starts for seed in (1, 1, 2)
-    ]
-    assert starts[0] == starts[1] != starts[2]
-
-
-def test_traces_too_short_for_the_longest_deadline_are_refused() -> None:
-    with pytest.raises(TraceError, match="need more than 184"):
-        setting.tasks([made_up("a", seed=0, days=3)], train=(), windows=5, seed=0, on_demand_price=3.0)
-
-
-def test_a_folder_of_several_folders_must_be_chosen_from(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-    with pytest.raises(TraceError, match="give one of them: one, two"):
-        setting.read_folder(tmp_path)

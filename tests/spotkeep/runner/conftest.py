@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import tarfile
 import textwrap
 import zipapp
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +30,27 @@ def pyz(tmp_path_factory: pytest.TempPathFactory) -> Path:
         SOURCES, target, main="spotkeep.__main__:main", filter=lambda path: "__pycache__" not in path.parts
     )
     return target
+
+
+@pytest.fixture
+def make_tar(tmp_path: Path) -> Callable[..., Path]:
+    """Makes an archive of these members."""
+
+    def make(*members: dict[str, Any], name: str = "source.tar.gz", kind: int = tarfile.PAX_FORMAT) -> Path:
+        path = tmp_path / name
+        with tarfile.open(path, "w:gz" if name.endswith("gz") else "w", format=kind) as archive:
+            for member in members:
+                info = tarfile.TarInfo(member["name"])
+                content = member.get("content", b"")
+                info.size = len(content)
+                info.type = member.get("type", tarfile.REGTYPE)
+                info.linkname = member.get("linkname", "")
+                info.mode = member.get("mode", 0o644)
+                info.uid = 12345
+                archive.addfile(info, io.BytesIO(content))
+        return path
+
+    return make
 
 
 class Job:

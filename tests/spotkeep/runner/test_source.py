@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import subprocess
-import tarfile
 
 import pytest
 
@@ -18,25 +16,6 @@ from spotkeep.runner.source import prepare_source
 @pytest.fixture
 def layout(tmp_path):
     return JobLayout(base=tmp_path / "ml")
-
-
-@pytest.fixture
-def make_tar(tmp_path):
-    def make(*members, name="source.tar.gz"):
-        path = tmp_path / name
-        with tarfile.open(path, "w:gz") as archive:
-            for member in members:
-                info = tarfile.TarInfo(member["name"])
-                content = member.get("content", b"")
-                info.size = len(content)
-                info.type = member.get("type", tarfile.REGTYPE)
-                info.linkname = member.get("linkname", "")
-                info.mode = member.get("mode", 0o644)
-                info.uid = 12345
-                archive.addfile(info, io.BytesIO(content))
-        return path
-
-    return make
 
 
 @pytest.fixture

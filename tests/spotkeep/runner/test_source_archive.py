@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import stat
 import tarfile
@@ -24,25 +23,6 @@ def target(tmp_path):
     path = tmp_path / "out"
     path.mkdir()
     return path
-
-
-@pytest.fixture
-def make_tar(tmp_path):
-    def make(*members, name="source.tar.gz", kind=tarfile.PAX_FORMAT):
-        path = tmp_path / name
-        with tarfile.open(path, "w:gz" if name.endswith("gz") else "w", format=kind) as archive:
-            for member in members:
-                info = tarfile.TarInfo(member["name"])
-                content = member.get("content", b"")
-                info.size = len(content)
-                info.type = member.get("type", tarfile.REGTYPE)
-                info.linkname = member.get("linkname", "")
-                info.mode = member.get("mode", 0o644)
-                info.uid = 12345
-                archive.addfile(info, io.BytesIO(content))
-        return path
-
-    return make
 
 
 def everything_in(directory):
