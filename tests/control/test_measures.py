@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from benchmarks.control import measures
 
 ROOT = Path(__file__).parents[2]
@@ -65,6 +67,7 @@ def test_notifications_whose_sends_fail_are_neither_lost_nor_doubled() -> None:
     assert told.figures["sends_that_failed"] > 30
 
 
+@pytest.mark.long
 def test_it_prints_its_verdict_and_writes_its_figures(tmp_path: Path) -> None:
     output = tmp_path / "control.json"
     command = [

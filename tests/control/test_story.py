@@ -49,6 +49,7 @@ def test_i1_i4_i6_i8_whatever_happens_in_whatever_order() -> None:
     tell(stories=12)
 
 
+@pytest.mark.long
 def test_the_long_form_gives_a_verdict_and_its_figures(tmp_path: Path) -> None:
     verdict = tmp_path / "control.json"
     command = [sys.executable, "-m", "benchmarks.control.torture", "--steps", "100", "--inputs", "20", "--output"]

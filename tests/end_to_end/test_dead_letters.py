@@ -21,6 +21,8 @@ from spotkeep_jobs.record.states import NotificationKind, NotificationState
 if TYPE_CHECKING:
     from .conftest import DeployedApp
 
+pytestmark = pytest.mark.long
+
 
 def test_a_dead_notification_gets_into_the_deployed_queue_and_out_to_people_once(deployed_app: DeployedApp) -> None:
     search = f"search-{uuid.uuid4().hex[:8]}"

@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 import yaml
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "digits"
 STEPS = 120

@@ -19,8 +19,6 @@ from spotkeep_fleet.record import FAILED, FINISHED, FleetRecord, opened
 
 from .cloud import REBALANCE, RUN, Cloud, Instance
 
-pytestmark = pytest.mark.long
-
 STEPS = 150
 """So many that a training with pauses does not end before it is interrupted."""
 SCRIPT = """
@@ -85,6 +83,7 @@ def one_volume(cloud: Cloud) -> None:
     assert not cloud.record.retired
 
 
+@pytest.mark.long
 def test_every_event_of_an_instance_carries_the_id_of_the_launch(cloud: Cloud, launch: Callable[..., None]) -> None:
     """The agent's own and those of the library in the training: lines without it are read by no function."""
     launch(launch="feed" * 8)
@@ -113,6 +112,7 @@ def test_a_run_from_its_first_boot_to_its_end(cloud: Cloud, launch: Callable[...
     assert any('"event":"progress"' in line for line in cloud.logged)
 
 
+@pytest.mark.long
 def test_a_run_that_is_over_is_left_alone(cloud: Cloud, launch: Callable[..., None]) -> None:
     launch()
     cloud.change(lambda record: replace(record, ended=True))
@@ -121,6 +121,7 @@ def test_a_run_that_is_over_is_left_alone(cloud: Cloud, launch: Callable[..., No
 
 
 @pytest.mark.parametrize("missing", ["job", "record"])
+@pytest.mark.long
 def test_without_a_job_or_a_record_nothing_is_begun(cloud: Cloud, missing: str) -> None:
     cloud.job = job() if missing == "record" else None
     instance = cloud.boot("us-east-1a")
@@ -151,6 +152,7 @@ def test_after_a_notice_the_next_instance_goes_on_at_the_same_step(
     one_volume(cloud)
 
 
+@pytest.mark.long
 def test_in_its_first_hour_an_instance_lets_go_and_waits_for_ec2_which_then_bills_nothing(
     cloud: Cloud, launch: Callable[..., None]
 ) -> None:
@@ -167,6 +169,7 @@ def test_in_its_first_hour_an_instance_lets_go_and_waits_for_ec2_which_then_bill
     assert instance.finish(seconds=60) == 0
 
 
+@pytest.mark.long
 def test_an_instance_that_ec2_does_not_take_in_time_goes_by_itself(cloud: Cloud, launch: Callable[..., None]) -> None:
     """With what scales here, a minute after EC2's time is three seconds."""
     launch()
@@ -193,6 +196,7 @@ def test_without_a_notice_at_most_an_interval_is_lost(cloud: Cloud, launch: Call
     one_volume(cloud)
 
 
+@pytest.mark.long
 def test_a_recovery_in_the_same_zone_makes_at_most_twelve_calls(cloud: Cloud, launch: Callable[..., None]) -> None:
     """With the agent's own download, which user data makes: eleven here."""
     launch(steps=STEPS, pause=0.1)
@@ -207,6 +211,7 @@ def test_a_recovery_in_the_same_zone_makes_at_most_twelve_calls(cloud: Cloud, la
     assert "CreateSnapshot" not in made
 
 
+@pytest.mark.long
 def test_s3_alone_suffices_when_the_volume_is_lost(cloud: Cloud, launch: Callable[..., None]) -> None:
     launch(steps=STEPS, pause=0.1)
     first = cloud.boot("us-east-1a")
@@ -242,6 +247,7 @@ pathlib.Path(os.environ["SM_OUTPUT_DATA_DIR"], "curve").write_text("goes on afte
 """
 
 
+@pytest.mark.long
 def test_a_script_with_files_of_its_own_goes_on_from_them_when_the_volume_is_lost(
     cloud: Cloud, launch: Callable[..., None]
 ) -> None:
@@ -269,6 +275,7 @@ def test_a_script_with_files_of_its_own_goes_on_from_them_when_the_volume_is_los
     assert cloud.record.kept == ()
 
 
+@pytest.mark.long
 def test_a_script_that_ends_well_after_a_notice_has_all_of_it_in_s3(cloud: Cloud, launch: Callable[..., None]) -> None:
     launch(
         script="""
@@ -289,6 +296,7 @@ pathlib.Path(os.environ["SM_MODEL_DIR"], "model").write_text("x")
     assert cloud.record.kept == ()
 
 
+@pytest.mark.long
 def test_a_volume_with_what_could_not_be_sent_is_kept(cloud: Cloud, launch: Callable[..., None]) -> None:
     launch(output_uri="s3://refusing/runs/run/output/")
     cloud.refusing.add("refusing/")
@@ -301,6 +309,7 @@ def test_a_volume_with_what_could_not_be_sent_is_kept(cloud: Cloud, launch: Call
     assert record.kept == (record.volume.id,)
 
 
+@pytest.mark.long
 def test_a_script_that_fails_is_no_success_and_is_tried_again(cloud: Cloud, launch: Callable[..., None]) -> None:
     """The fleet cancelled without looking at the exit code makes a crash look like a success (trap 8)."""
     launch(script="raise SystemExit(7)", max_script_retries=1)
@@ -313,6 +322,7 @@ def test_a_script_that_fails_is_no_success_and_is_tried_again(cloud: Cloud, laun
     assert [event["event"] for event in cloud.events] == ["training", "script-failed", "training", "failed", "left"]
 
 
+@pytest.mark.long
 def test_the_kernel_that_kills_a_training_for_memory_is_no_interruption(
     cloud: Cloud, launch: Callable[..., None]
 ) -> None:
@@ -323,6 +333,7 @@ def test_the_kernel_that_kills_a_training_for_memory_is_no_interruption(
     assert "was killed by signal 9" in (training.failure or "")
 
 
+@pytest.mark.long
 def test_a_signal_that_stops_the_agent_saves_and_is_no_interruption(cloud: Cloud, launch: Callable[..., None]) -> None:
     """`systemctl stop`, or a shutdown: what is taken by AWS, the metadata service says."""
     launch(steps=STEPS, pause=0.1)
@@ -338,6 +349,7 @@ def test_a_signal_that_stops_the_agent_saves_and_is_no_interruption(cloud: Cloud
     assert cloud.record.lease is None
 
 
+@pytest.mark.long
 def test_the_exit_code_of_an_interruption_without_a_notice_is_a_failure(
     cloud: Cloud, launch: Callable[..., None]
 ) -> None:
@@ -348,6 +360,7 @@ def test_the_exit_code_of_an_interruption_without_a_notice_is_a_failure(
     assert (training.state, training.exit_code, training.interruptions) == (FAILED, 75, 0)
 
 
+@pytest.mark.long
 def test_a_notice_that_the_training_hears_of_first_is_an_interruption(
     cloud: Cloud, launch: Callable[..., None]
 ) -> None:
@@ -369,6 +382,7 @@ raise SystemExit(75)
     assert (training.interruptions, training.script_failures) == (1, 0)
 
 
+@pytest.mark.long
 def test_a_source_that_cannot_be_cloned_is_told(cloud: Cloud, launch: Callable[..., None]) -> None:
     from spotkeep_fleet.instance_job import JobSource
 
@@ -379,6 +393,7 @@ def test_a_source_that_cannot_be_cloned_is_told(cloud: Cloud, launch: Callable[.
     assert cloud.record.training.exit_code in (66, 69)
 
 
+@pytest.mark.long
 def test_a_second_instance_waits_until_the_first_has_let_go(cloud: Cloud, launch: Callable[..., None]) -> None:
     """No wait, and no lock, and two instances write (trap 7)."""
     launch(steps=STEPS, pause=0.1)
@@ -393,6 +408,7 @@ def test_a_second_instance_waits_until_the_first_has_let_go(cloud: Cloud, launch
     assert steps_of(second, "resume") == steps_of(first, "saved")[-1:]
 
 
+@pytest.mark.long
 def test_an_agent_that_crashed_is_started_again_and_ends_what_the_old_one_left(
     cloud: Cloud, launch: Callable[..., None]
 ) -> None:
@@ -407,6 +423,7 @@ def test_an_agent_that_crashed_is_started_again_and_ends_what_the_old_one_left(
 
 
 @pytest.mark.parametrize("answer", [(401, ""), (500, "fault"), (200, "<html>a proxy</html>"), (200, "{}")])
+@pytest.mark.long
 def test_no_metadata_answer_but_an_action_is_a_notice(
     cloud: Cloud, launch: Callable[..., None], answer: tuple[int, str]
 ) -> None:
@@ -419,6 +436,7 @@ def test_no_metadata_answer_but_an_action_is_a_notice(
     assert cloud.record.training.interruptions == 0
 
 
+@pytest.mark.long
 def test_metadata_that_hang_hold_nothing_up_for_long(cloud: Cloud, launch: Callable[..., None]) -> None:
     launch(steps=10, pause=0.05)
     instance = cloud.boot("us-east-1a")
@@ -429,6 +447,7 @@ def test_metadata_that_hang_hold_nothing_up_for_long(cloud: Cloud, launch: Calla
     assert cloud.record.training.state == FINISHED
 
 
+@pytest.mark.long
 def test_on_a_rebalance_recommendation_the_training_saves_and_goes_on(
     cloud: Cloud, launch: Callable[..., None]
 ) -> None:
@@ -439,6 +458,7 @@ def test_on_a_rebalance_recommendation_the_training_saves_and_goes_on(
     assert (cloud.record.training.state, cloud.record.training.interruptions) == (FINISHED, 0)
 
 
+@pytest.mark.long
 def test_a_rebalance_recommendation_can_be_a_reason_to_leave(cloud: Cloud, launch: Callable[..., None]) -> None:
     launch(steps=STEPS, pause=0.1, rebalance="leave")
     instance = cloud.boot("us-east-1a")
@@ -450,6 +470,7 @@ def test_a_rebalance_recommendation_can_be_a_reason_to_leave(cloud: Cloud, launc
     assert cloud.record.lease is None
 
 
+@pytest.mark.long
 def test_throttles_are_borne(cloud: Cloud, launch: Callable[..., None]) -> None:
     for action in ("CreateVolume", "AttachVolume", "PutItem", "DescribeVolumes"):
         cloud.throttled[action] = 2
@@ -459,6 +480,7 @@ def test_throttles_are_borne(cloud: Cloud, launch: Callable[..., None]) -> None:
     assert len(cloud.volumes) == 1
 
 
+@pytest.mark.long
 def test_a_snapshot_that_fails_is_made_again_and_the_old_volume_kept_until_then(
     cloud: Cloud, launch: Callable[..., None]
 ) -> None:
@@ -476,6 +498,7 @@ def test_a_snapshot_that_fails_is_made_again_and_the_old_volume_kept_until_then(
     one_volume(cloud)
 
 
+@pytest.mark.long
 def test_a_notice_before_anything_began_leaves_nothing(cloud: Cloud, launch: Callable[..., None]) -> None:
     launch()
     instance = cloud.boot("us-east-1a")
@@ -486,6 +509,7 @@ def test_a_notice_before_anything_began_leaves_nothing(cloud: Cloud, launch: Cal
     assert cloud.record.training.state == FINISHED
 
 
+@pytest.mark.long
 def test_a_notice_while_the_snapshot_is_made_is_taken_up_by_the_next_instance(
     cloud: Cloud, launch: Callable[..., None]
 ) -> None:
@@ -512,6 +536,7 @@ def test_a_notice_while_the_snapshot_is_made_is_taken_up_by_the_next_instance(
     one_volume(cloud)
 
 
+@pytest.mark.long
 def test_a_warning_for_another_instance_changes_nothing_here(cloud: Cloud, launch: Callable[..., None]) -> None:
     """Each instance asks its own metadata; no event of the account's other instances reaches it (trap 13)."""
     launch(steps=20, pause=0.05)
@@ -521,6 +546,7 @@ def test_a_warning_for_another_instance_changes_nothing_here(cloud: Cloud, launc
     assert cloud.record.training.interruptions == 0
 
 
+@pytest.mark.long
 def test_a_stop_that_is_asked_for_saves_and_leaves(cloud: Cloud, launch: Callable[..., None]) -> None:
     launch(steps=STEPS, pause=0.1)
     instance = cloud.boot("us-east-1a")
@@ -531,6 +557,7 @@ def test_a_stop_that_is_asked_for_saves_and_leaves(cloud: Cloud, launch: Callabl
     assert cloud.record.training.durable_step == steps_of(instance, "saved")[-1]
 
 
+@pytest.mark.long
 def test_a_lease_that_is_lost_ends_the_training_and_lets_the_volume_go(
     cloud: Cloud, launch: Callable[..., None]
 ) -> None:

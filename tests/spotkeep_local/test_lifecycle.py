@@ -22,6 +22,8 @@ from spotkeep_local.options import ServerOptions
 from spotkeep_local.record import ServerRecord
 from spotkeep_local.state_directory import StateDirectory
 
+pytestmark = pytest.mark.long
+
 FAST = ServerOptions.fast()
 
 

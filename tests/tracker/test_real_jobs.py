@@ -19,6 +19,8 @@ from spotkeep_jobs.record.states import EndReason, NotificationKind, RunState, T
 from spotkeep_local.capacity import CapacityScript, Interruption
 from spotkeep_local.control import LocalControl
 
+pytestmark = pytest.mark.long
+
 PATIENCE_SECONDS = 40.0
 
 SCRIPT = """

@@ -18,6 +18,8 @@ from .conftest import Ec2, wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[[Isolation], lifecycle.LocalAws]]:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from .conftest import Ec2, Events
 
+pytestmark = pytest.mark.long
+
 INTERRUPT = "aws:ec2:send-spot-instance-interruptions"
 
 

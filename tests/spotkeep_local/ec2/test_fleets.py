@@ -12,6 +12,8 @@ from spotkeep_local.ec2.market import PoolChange
 if TYPE_CHECKING:
     from .conftest import Ec2, Events
 
+pytestmark = pytest.mark.long
+
 
 def test_a_fleet_of_type_maintain_launches_and_replaces(ec2: Ec2, events: Events) -> None:
     fleet = ec2.fleet(ec2.template())

@@ -7,10 +7,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from spotkeep_local import process_identity
 
 if TYPE_CHECKING:
     from .conftest import Ec2
+
+pytestmark = pytest.mark.long
 
 MOUNT = """
 wait_for() { until [ -e "$1" ]; do sleep 0.05; done; }

@@ -10,6 +10,8 @@ from botocore.exceptions import ClientError
 if TYPE_CHECKING:
     from .conftest import Ec2, Events
 
+pytestmark = pytest.mark.long
+
 
 def test_an_instance_is_pending_then_runs_its_user_data(ec2: Ec2, events: Events) -> None:
     made = ec2.client.run_instances(

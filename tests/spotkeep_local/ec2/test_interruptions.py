@@ -15,6 +15,8 @@ from spotkeep_local.hosts.metadata_service import MetadataFault
 if TYPE_CHECKING:
     from .conftest import Ec2, Events
 
+pytestmark = pytest.mark.long
+
 WATCH = "until ACTION=$(metadata spot/instance-action); do sleep 0.05; done; echo $ACTION; echo NOTICED\nsleep 600\n"
 
 

@@ -12,6 +12,8 @@ import pytest
 
 from spotkeep_local.capacity import CapacityScript, EventFaults, Interruption
 
+pytestmark = pytest.mark.long
+
 MARKERS = (".sagemaker-uploading", ".sagemaker-uploaded")
 SLEEP = "import time; print('up'); time.sleep(600)"
 

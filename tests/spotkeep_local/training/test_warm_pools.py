@@ -20,6 +20,8 @@ from spotkeep_local.training.warm_pools import (
     pool_for,
 )
 
+pytestmark = pytest.mark.long
+
 REMEMBERING_SCRIPT = """
 import os, pathlib, sys
 base = pathlib.Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
