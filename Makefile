@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 OFFLINE := Setting up needs a Python and an npm package index, once; later runs need no network. Connect, then run make again.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-torch rehearse rehearse-pool rehearse-fleet test test-all test-torch check lint types contracts bench bench-checkpoint torture-checkpoint torture-control torture-input torture-volume bench-control bench-fleet bench-policy lock clean
+.PHONY: help setup setup-torch rehearse rehearse-pool rehearse-fleet test test-all test-torch check lint types contracts bench bench-checkpoint torture-checkpoint torture-control torture-input torture-volume mutate bench-control bench-fleet bench-policy lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -121,6 +121,10 @@ bench-control: setup ## Count what the functions ask of AWS: an event, a run, a 
 torture-control: setup ## Tell launcher, tracker, warm_pools and reconciler 25,000 steps of trouble, feed 50,000 bad inputs; a verdict, JSON under .spotkeep/torture/
 	$(BIN)/python -m benchmarks.control.torture $(TORTURE)
 
+mutate: setup ## Mutate what decides, and list the mutants that no near test notices; hours (MUTATE=--one-in=10: a sample)
+	@$(BIN)/uv pip install --quiet --no-deps --require-hashes -r locks/mutation.txt
+	$(BIN)/python -m benchmarks.mutation $(MUTATE)
+
 bench-fleet: setup ## Measure recoveries on local EC2 instances: each phase against the floor, AWS calls, notice to durable
 	$(BIN)/python -m benchmarks.fleet $(BENCH)
 
@@ -132,6 +136,7 @@ lock: ## Resolve the locks again (hashes, no index address)
 	$(COMPILE) --extra lambda --extra cdk --extra cli --extra local --extra examples --extra planner --extra dev pyproject.toml -o locks/dev.txt
 	$(COMPILE) --extra lambda -c locks/dev.txt pyproject.toml -o locks/lambda.txt
 	$(COMPILE) --extra frameworks -c locks/dev.txt --override locks/without-torch.in pyproject.toml -o locks/frameworks.txt
+	$(COMPILE) --extra mutation -c locks/dev.txt pyproject.toml -o locks/mutation.txt
 	$(COMPILE) --extra torch -c locks/dev.txt pyproject.toml -o locks/torch.txt
 
 clean: ## Remove what a run left behind (keeps .venv); ends a local AWS that is still up

@@ -154,7 +154,7 @@ def test_an_agent_that_is_not_the_deployed_one_ends_the_run_and_not_the_account(
     assert "spotkeep.pyz is not what was deployed: its SHA-256 is" in (ended.failure_reason or "")
     assert on_ec2.live_fleets() == []
     instances = on_ec2.instances(run)
-    assert MAX_FUTILE_INSTANCES <= len(instances) <= MAX_FUTILE_INSTANCES + 1
+    assert len(instances) >= MAX_FUTILE_INSTANCES
     assert {each["State"]["Name"] for each in instances} <= {"shutting-down", "terminated"}
     assert [each.kind for each in own_app.runs.notifications(run)] == [NotificationKind.FAILED]
     assert on_ec2.volumes(run) == []

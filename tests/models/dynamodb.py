@@ -25,7 +25,10 @@ class InMemoryDynamoDb:
     Attributes:
         items: What is stored, by partition and sort key.
         before_call: Called with the operation before each call; may raise.
+        checks_conditions: Whether a write whose condition does not hold is refused, as DynamoDB does.
     """
+
+    checks_conditions = True
 
     def __init__(self, called: Called | None = None) -> None:
         self.items: dict[Key, Item] = {}
@@ -121,7 +124,7 @@ class InMemoryDynamoDb:
     def _holds(self, key: Key, write: Item) -> bool:
         item = self.items.get(key)
         condition: str | None = write.get("ConditionExpression")
-        if condition is None:
+        if condition is None or not self.checks_conditions:
             return True
         names = write.get("ExpressionAttributeNames", {})
         values = write.get("ExpressionAttributeValues", {})

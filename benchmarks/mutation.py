@@ -1,0 +1,160 @@
+"""Mutates what decides, runs the near tests, and lists the mutants that survive: ``python -m benchmarks.mutation``.
+
+mutmut wants a package below ``src/``: the functions' library and the tests are copied to a tree of their own below
+``.spotkeep/mutation``, and results of functions that did not change are kept there from run to run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+PROJECT: Final = Path(__file__).parents[1]
+TREE: Final = PROJECT / ".spotkeep" / "mutation"
+LIBRARY: Final = "spotkeep_jobs"
+DECIDES: Final = (
+    "cost/run_cost.py",
+    "cost/worst_case.py",
+    "document/fallbacks.py",
+    "document/rules/*.py",
+    "document/spending_limits.py",
+    "document/validation.py",
+    "pools/matching.py",
+    "pools/pool_schedules.py",
+    "pools/warm_pool.py",
+    "progress/checkpoint_alert.py",
+    "runs/callers.py",
+    "runs/ending.py",
+    "runs/steering.py",
+    "runs/transition.py",
+)
+"""What is mutated, below the library."""
+NEAR_TESTS: Final = ("cost", "document", "pools", "progress", "runs")
+"""Folders of the library's tests."""
+LEFT_OUT: Final = "not AnyOrder and not any_ and not no_adversary and not whatever"
+"""Tests that generate many examples: each mutant would pay for them."""
+_NO_TEST: Final = 33
+"""What mutmut writes of a mutant that no test calls."""
+_SHOW: Final = """
+import json, sys
+from mutmut.mutation.diff_apply import get_diff_for_mutant
+print(json.dumps({name: get_diff_for_mutant(name) for name in sys.stdin.read().split()}))
+"""
+_SETTINGS: Final = """
+
+[tool.mutmut]
+source_paths = ["src"]
+only_mutate = {only}
+also_copy = ["training"]
+track_dependencies = false
+use_setproctitle = false
+timeout_multiplier = 60.0
+timeout_constant = 30.0
+pytest_add_cli_args = ["-p", "no:cacheprovider", "-k", "{left_out}"]
+pytest_add_cli_args_test_selection = {tests}
+"""
+
+
+def main() -> int:
+    """Runs the mutants, prints and writes those that survive; returns 1 when the list to compare with lacks one."""
+    options = _options()
+    _make_tree()
+    names = _mutants(one_in=options.one_in)
+    _mutmut("run", "--max-children", str(options.processes), *names)
+    survivors = _surviving()
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text("".join(json.dumps(each, ensure_ascii=False) + "\n" for each in survivors))
+    known = set()
+    if options.against is not None:
+        known = {_identity(json.loads(line)) for line in options.against.read_text().splitlines()}
+    new = [each for each in survivors if _identity(each) not in known]
+    for each in new:
+        print(f"{each['module']} {each['function']}\n{each['change']}\n")
+    print(f"{len(survivors)} mutants survive, {len(new)} of them new. All: {options.output}")
+    return 1 if new and options.against is not None else 0
+
+
+def _make_tree() -> None:
+    """Copies what changed since the last run: mutmut goes by the times of files."""
+    present = [glob for glob in DECIDES if list((PROJECT / "lambda" / LIBRARY).glob(glob))]
+    if len(present) != len(DECIDES):
+        sys.exit(f"Nothing matches {sorted(set(DECIDES) - set(present))}: correct DECIDES in {__file__}")
+    for source, target in (("lambda/" + LIBRARY, "src/" + LIBRARY), ("tests", "tests")):
+        shutil.rmtree(TREE / target, ignore_errors=True)
+        shutil.copytree(PROJECT / source, TREE / target, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.rmtree(TREE / "mutants" / "tests", ignore_errors=True)
+    (TREE / "training").unlink(missing_ok=True)
+    (TREE / "training").symlink_to(PROJECT / "training")
+    settings = _SETTINGS.format(
+        only=json.dumps([f"src/{LIBRARY}/{glob}" for glob in DECIDES]),
+        left_out=LEFT_OUT,
+        tests=json.dumps([f"tests/{LIBRARY}/{folder}" for folder in NEAR_TESTS]),
+    )
+    (TREE / "pyproject.toml").write_text((PROJECT / "pyproject.toml").read_text() + settings)
+
+
+def _mutants(*, one_in: int) -> list[str]:
+    """Returns the mutants to run; an empty list stands for all of them.
+
+    A sample holds the same mutants of a function as long as the function does not change.
+    """
+    if one_in == 1:
+        return []
+    _mutmut("run", "--max-children", "1", f"{LIBRARY}.document.spending_limits*")
+    chosen = (name for name in _statuses() if int(hashlib.sha256(name.encode()).hexdigest(), 16) % one_in == 0)
+    return list(chosen)
+
+
+def _statuses() -> dict[str, int | None]:
+    """How pytest ended with each mutant, by the mutant's name; None where it has not been run."""
+    found: dict[str, int | None] = {}
+    for path in sorted((TREE / "mutants" / "src").rglob("*.py.meta")):
+        found |= json.loads(path.read_text())["exit_code_by_key"]
+    return found
+
+
+def _surviving() -> list[dict[str, str]]:
+    """Says of each mutant that survives, or that no test calls, what it changes, and where."""
+    names = [name for name, exit_code in _statuses().items() if exit_code in (0, _NO_TEST)]
+    done = subprocess.run(
+        [sys.executable, "-c", _SHOW], cwd=TREE, check=True, text=True, input="\n".join(names), stdout=subprocess.PIPE
+    )
+    return [_described(name, shown) for name, shown in json.loads(done.stdout).items()]
+
+
+def _described(name: str, shown: str) -> dict[str, str]:
+    change = [line for line in shown.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+    module, _, mangled = name.rpartition(".")
+    function = mangled.partition("__mutmut_")[0].removeprefix("x").strip("_ǁ").replace("ǁ", ".")
+    return {"module": module, "function": function, "change": "\n".join(" ".join(line.split()) for line in change)}
+
+
+def _identity(mutant: dict[str, str]) -> tuple[str, str]:
+    """A mutant is the same in another module, when a function was moved."""
+    return mutant["function"], mutant["change"]
+
+
+def _mutmut(*arguments: str) -> None:
+    done = subprocess.run([str(Path(sys.prefix) / "bin" / "mutmut"), *arguments], cwd=TREE, check=False)
+    if done.returncode:
+        sys.exit(done.returncode)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.mutation", description=__doc__)
+    parser.add_argument("--one-in", type=int, default=1, help="run one mutant in so many (default 1: every one)")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--against", type=Path, help="an earlier list: print only what it lacks, and fail on it")
+    parser.add_argument("--output", type=Path, default=PROJECT / ".spotkeep" / "mutation" / "survivors.jsonl")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
