@@ -1,4 +1,4 @@
-"""The client of what only a local AWS has, for EC2: interruptions, capacity, prices, faults, what really happened."""
+"""The client of the local EC2's control plane: interruptions, capacity, prices, and facts about instances."""
 
 from __future__ import annotations
 
@@ -10,18 +10,15 @@ from spotkeep_local.control_connection import ControlConnection
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from spotkeep_local.capacity import EventFaults
     from spotkeep_local.ec2.market import PoolChange
-    from spotkeep_local.hosts.metadata_service import MetadataFault
     from spotkeep_local.lifecycle import LocalAws
 
 
 @dataclass(frozen=True, kw_only=True)
 class InstanceFacts:
-    """What really happened to an instance. Times are epoch seconds.
+    """The facts about an instance, as the local AWS knows them. Times are epoch seconds.
 
     Attributes:
-        fleet_id: None for one that no fleet launched.
         running_at: When its user data began.
         reason_code: Why it ended, as `StateReason.Code`.
         interruption: `notice_at`, `at` and `takes_place` of what was announced; None when nothing was.
@@ -31,7 +28,7 @@ class InstanceFacts:
     """
 
     instance_id: str
-    fleet_id: str | None
+    fleet_id: str
     zone: str
     spot: bool
     state: str
@@ -46,7 +43,7 @@ class InstanceFacts:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """Reads what the control plane answered."""
+        """Reads an answer of the control plane."""
         return cls(**document)
 
 
@@ -77,13 +74,13 @@ class FleetControl:
     def interrupt(
         self, instance_id: str, *, notice: bool = True, notice_seconds: float | None = None, takes_place: bool = True
     ) -> float:
-        """Takes a spot instance away.
+        """Interrupts a spot instance.
 
         Args:
-            instance_id: Which.
-            notice: Whether it is told before. Without, its power is cut now.
-            notice_seconds: How long before; None for two minutes, divided by the time scale.
-            takes_place: False for a notice that nothing follows.
+            instance_id: The instance's id.
+            notice: Whether it gets a notice. Without, its power is cut now.
+            notice_seconds: The time from the notice to the end; None for two minutes, divided by the time scale.
+            takes_place: False for a notice that no interruption follows.
 
         Returns:
             When it is gone, epoch seconds.
@@ -93,51 +90,26 @@ class FleetControl:
             self._connection.call("InterruptInstance", {"instance_id": instance_id, **document})["interrupted_at"]
         )
 
-    def recommend_rebalance(self, instance_id: str) -> None:
-        """Tells a spot instance that it is at elevated risk."""
-        self._connection.call("RecommendRebalance", {"instance_id": instance_id})
-
     def warn_of(self, instance_id: str) -> None:
-        """Sends an interruption warning for any instance id, somebody else's for example, and does nothing else."""
+        """Sends the event of an interruption notice for any instance id, which may belong to no instance here."""
         self._connection.call("WarnOfInstance", {"instance_id": instance_id})
 
     def change_pool(self, change: PoolChange) -> None:
-        """Changes a zone's capacity or price from now on. Spot instances without room are taken away."""
+        """Changes a zone's capacity or price from now on. Spot instances without room are interrupted."""
         self._connection.call("ChangePool", asdict(change))
 
     def script_market(self, changes: Sequence[PoolChange]) -> None:
-        """Puts the whole spot market under a script that begins now; an earlier one is forgotten."""
+        """Replaces the script of the whole spot market by one that begins now."""
         self._connection.call("ScriptMarket", {"changes": [asdict(change) for change in changes]})
 
-    def metadata_fault(self, instance_id: str, fault: MetadataFault) -> None:
-        """Breaks or mends an instance's metadata service."""
-        self._connection.call("InstanceFaults", {"instance_id": instance_id, "metadata": fault.value})
-
-    def volume_faults(self, *, stuck_detaching: Sequence[str] = (), failing_snapshots: int = 0) -> None:
-        """Lets volumes stay `detaching`, and the next snapshots end in `error`; what is not named here is mended."""
-        document = {"stuck_detaching": list(stuck_detaching), "failing_snapshots": failing_snapshots}
-        self._connection.call("VolumeFaults", document)
-
-    def throttle(self, refusals: Mapping[str, int]) -> None:
-        """Refuses each operation named as often as said, with RequestLimitExceeded; the others not at all."""
-        self._connection.call("ApiFaults", {"throttled": dict(refusals)})
-
     def unseen_for(self, seconds: float) -> None:
-        """Lets fleets, instances and versions of launch templates be NotFound for so long after they are made."""
+        """Hides fleets, instances and versions of launch templates from requests for so long after they are made."""
         self._connection.call("Consistency", {"unseen_seconds": seconds})
 
-    def spell_history(self, *, as_in_examples: bool) -> None:
-        """Spells the event types of DescribeFleetHistory as AWS's example answers do, or as its model does."""
-        self._connection.call("FleetHistory", {"as_in_examples": as_in_examples})
-
-    def event_faults(self, faults: EventFaults) -> None:
-        """What goes wrong with EC2's events from now on; `EventFaults()` ends all faults."""
-        self._connection.call("EventFaults", faults.to_document())
-
     def instance_facts(self, instance_id: str) -> InstanceFacts:
-        """What really happened to an instance."""
+        """Returns the facts about an instance."""
         return InstanceFacts.from_document(self._connection.call("InstanceFacts", {"instance_id": instance_id}))
 
     def platform(self) -> Platform:
-        """What instances are on this machine."""
+        """Returns what instances are on this machine."""
         return Platform(**self._connection.call("Platform", {}))

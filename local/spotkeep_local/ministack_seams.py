@@ -184,19 +184,17 @@ def add_resource_type(
     create: Callable[[str, dict[str, Any], str], tuple[str, dict[str, str]]],
     update: Callable[[str, dict[str, Any], dict[str, Any], str], tuple[str, dict[str, str]]],
     delete: Callable[[str, dict[str, Any]], None],
-    snapshot: Callable[[str, dict[str, Any]], None] | None = None,
 ) -> None:
     """Lets CloudFormation make a type of resource that ministack lacks.
 
     The functions are called from a thread of their own, so they may block, and call this server.
 
     Args:
-        resource_type: For example `AWS::EC2::Volume`.
+        resource_type: For example `AWS::FIS::ExperimentTemplate`.
         create: From logical id, properties and stack name to physical id and attributes.
         update: From physical id, old properties, new properties and stack name to the same. Another physical id
             replaces the resource.
         delete: Of a physical id and its properties; nothing happens when it is not there.
-        snapshot: Called before the deletion where the deletion policy is Snapshot.
 
     Raises:
         IncompatibleMinistackError: ministack keeps resource types elsewhere by now.
@@ -212,10 +210,7 @@ def add_resource_type(
         raise _incompatible(["stacks._runs_on_worker_thread no longer says which types of resource block"])
     ours = resource_type
     stacks._runs_on_worker_thread = lambda resource_type: resource_type == ours or blocks(resource_type)
-    handlers: dict[str, Any] = {"create": create, "update": update, "delete": delete}
-    if snapshot is not None:
-        handlers["snapshot"] = snapshot
-    known[resource_type] = handlers
+    known[resource_type] = {"create": create, "update": update, "delete": delete}
 
 
 def resolve_function_urls_to(endpoint_url: str) -> None:

@@ -183,10 +183,9 @@ async def _serve(
     from spotkeep_local import ministack_seams, price_list, service_quotas
     from spotkeep_local.clients import local_client
     from spotkeep_local.ec2 import events as ec2_events
-    from spotkeep_local.ec2.cloudformation import VolumeResource
+    from spotkeep_local.ec2 import service as ec2_service
     from spotkeep_local.ec2.machine_images import PYTORCH
-    from spotkeep_local.ec2.service import Ec2Service
-    from spotkeep_local.ec2.surroundings import MinistackSurroundings
+    from spotkeep_local.ec2.surroundings import Surroundings
     from spotkeep_local.fis.cloudformation import ExperimentTemplateResource
     from spotkeep_local.fis.service import FisService
     from spotkeep_local.service_linked_roles import make_service_linked_roles
@@ -236,14 +235,14 @@ async def _serve(
 
     where = {"endpoint_url": record.endpoint_url, "region": options.region}
     iam = local_client("iam", **where, access_key=registry.own)
-    surroundings = MinistackSurroundings(
+    surroundings = Surroundings(
         iam=iam,
         cloudwatch=local_client("cloudwatch", **where, access_key=registry.own),
         region=options.region,
         credentials=registry,
     )
 
-    ec2 = Ec2Service(
+    ec2 = ec2_service.Ec2Service(
         state_dir=directory.ec2,
         endpoint_port=record.port,
         options=options,
@@ -259,26 +258,21 @@ async def _serve(
     )
     ministack_seams.register_service(
         "spotkeep-ec2-control",
-        handler=ec2.handle_control_request,
-        target_prefixes=["SpotkeepLocalEc2."],
+        handler=ec2.control.handle_request,
+        target_prefixes=[f"{ec2_service.CONTROL_TARGET}."],
         host_patterns=[],
     )
 
     fis = FisService(state_dir=directory.fis, cloud=ec2.cloud, instances=ec2.instances)
-    ministack_seams.register_service("fis", handler=fis.handle_request, target_prefixes=[], host_patterns=[r"fis\."])
+    ministack_seams.register_service(
+        "fis", handler=fis.api.handle_request, target_prefixes=[], host_patterns=[r"fis\."]
+    )
 
     ministack_seams.name_callers_of_function_urls(ministack_seams.caller_of)
 
     def add_resource_types() -> None:
         ministack_seams.resolve_function_urls_to(record.endpoint_url)
-        volume, template = VolumeResource(ec2), ExperimentTemplateResource(fis)
-        ministack_seams.add_resource_type(
-            "AWS::EC2::Volume",
-            create=volume.create,
-            update=volume.update,
-            delete=volume.delete,
-            snapshot=volume.snapshot,
-        )
+        template = ExperimentTemplateResource(fis)
         ministack_seams.add_resource_type(
             "AWS::FIS::ExperimentTemplate", create=template.create, update=template.update, delete=template.delete
         )
@@ -298,7 +292,6 @@ async def _serve(
         make_service_linked_roles(iam)
         training.start()
         ec2.start()
-        fis.start()
 
     def when_services_started(started: asyncio.Future[None]) -> None:
         if error := started.exception():

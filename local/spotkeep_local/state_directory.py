@@ -74,7 +74,7 @@ class StateDirectory:
 
     @property
     def fis(self) -> Path:
-        """What FIS keeps: experiment templates and experiments."""
+        """What FIS keeps: experiment templates."""
         return self.root / "fis"
 
     @property

@@ -1,4 +1,4 @@
-"""The control plane's client and the other end of it."""
+"""The client of EC2's control plane, and the operations that it calls."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
         (lambda control: control.interrupt("i-0"), r"refused InterruptInstance: The instance ID 'i-0' does not exist"),
         (lambda control: control.interrupt(""), "must contain the parameter instance_id"),
         (lambda control: control.instance_facts("i-0"), "does not exist"),
-        (lambda control: control.volume_faults(stuck_detaching=["vol-0"]), "'vol-0' does not exist"),
-        (lambda control: control.throttle({"DescribeVolumes": "often"}), "number of refusals by operation"),
-        (lambda control: control._connection.call("Explode", {}), "no operation 'Explode'"),
+        (lambda control: control._connection.call("Explode", {}), "has no Explode"),
     ],
 )
 def test_what_is_refused_says_why(local_aws: LocalAws, act: Callable[[FleetControl], object], complaint: str) -> None:

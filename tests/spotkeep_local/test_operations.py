@@ -5,16 +5,26 @@ An operation that is added here is one that a caller needs; name the caller.
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import functools
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+from botocore import xform_name
+
+from spotkeep_local.ec2.service import Ec2Service
+from spotkeep_local.fis.service import FisService
 from spotkeep_local.options import ServerOptions
 from spotkeep_local.price_list import pricing_service
 from spotkeep_local.service_quotas import service_quotas
 from spotkeep_local.training.service import TrainingService
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from spotkeep_local.aws_service import AwsService
+
+ROOT = Path(__file__).parents[2]
+OURS = ("lambda", "training", "cli", "planner", "benchmarks", "tests")
 
 SAGEMAKER = {
     "CreateTrainingJob": "the launcher; the SageMaker SDK",
@@ -26,26 +36,112 @@ SAGEMAKER = {
     "AddTags": "`aws sagemaker add-tags`, of a user",
     "ListTags": "the controller, of a job that it finds",
 }
+EC2 = {
+    "AttachVolume": "the agent",
+    "CreateFleet": "the launcher",
+    "CreateSnapshot": "the agent, whose volume moves to another zone",
+    "CreateTags": "`spotkeep drill`",
+    "CreateVolume": "the agent",
+    "DeleteFleets": "the controller",
+    "DeleteLaunchTemplateVersions": "the controller, of a run's own version",
+    "DeleteSnapshot": "the agent; the removal of orphans",
+    "DeleteTags": "`spotkeep drill`",
+    "DeleteVolume": "the agent; the removal of orphans",
+    "DescribeFleetHistory": "the controller",
+    "DescribeFleetInstances": "benchmarks and end-to-end tests",
+    "DescribeFleets": "the controller; the search for orphans",
+    "DescribeInstanceTypes": "the launcher",
+    "DescribeInstances": "the controller; the agent; `spotkeep local ec2 instances`",
+    "DescribeSnapshots": "the agent; the search for orphans; the launcher, of a snapshot that a job file names",
+    "DescribeSpotPriceHistory": "the controller, for the bill; `spotkeep plan`",
+    "DescribeVolumes": "the agent; the search for orphans; the launcher, of a volume that a job file names",
+    "DetachVolume": "the agent",
+    "GetConsoleOutput": "the controller, of an instance that failed",
+    "TerminateInstances": "the controller",
+}
+FIS = {
+    "CreateExperimentTemplate": "CloudFormation; tests of `spotkeep drill`",
+    "GetExperiment": "`spotkeep drill`",
+    "StartExperiment": "`spotkeep drill`",
+}
+PRICING = {"GetProducts": "the daily reading of the price list"}
+SERVICE_QUOTAS = {"ListServiceQuotas": "`spotkeep doctor --account`"}
 CONTROL = {
     "ScriptCapacity": "rehearsals",
     "EventFaults": "tests of late, lost and repeated events",
     "JobFacts": "rehearsals",
     "WarmPoolQuota": "tests of an account without a quota",
 }
-PRICING = {"GetProducts": "the daily reading of the price list"}
-SERVICE_QUOTAS = {"ListServiceQuotas": "`spotkeep doctor --account`"}
+EC2_CONTROL = {
+    "ChangePool": "rehearsals; `spotkeep local ec2 capacity` and `price`",
+    "Consistency": "tests of what EC2 does not show yet",
+    "InstanceFacts": "rehearsals; benchmarks; `spotkeep local ec2 console`",
+    "InterruptInstance": "rehearsals; benchmarks; `spotkeep local ec2 interrupt`",
+    "Platform": "rehearsals; `spotkeep local ec2 instances`",
+    "ScriptMarket": "`spotkeep local ec2 replay`",
+    "WarnOfInstance": "tests of a notice for the instance of another run",
+}
 
 
-def test_every_operation_has_a_caller(tmp_path: Path) -> None:
-    credentials: Any = SimpleNamespace()
-    training = TrainingService(
-        state_dir=tmp_path,
+@pytest.fixture
+def ec2(tmp_path: Path) -> Ec2Service:
+    """An EC2 that is not started."""
+    nothing: Any = None
+    return Ec2Service(
+        state_dir=tmp_path / "ec2",
+        endpoint_port=1,
+        options=ServerOptions.fast(),
+        surroundings=nothing,
+        publish_event=lambda *_: None,
+        ministack=nothing,
+    )
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> TrainingService:
+    """A training service that is not started."""
+    credentials: Any = None
+    return TrainingService(
+        state_dir=tmp_path / "training",
         endpoint_url="http://127.0.0.1:1",
         credentials=credentials,
         options=ServerOptions.fast(),
         publish_event=lambda *_: None,
     )
-    assert training.api.operations.keys() == SAGEMAKER.keys()
+
+
+@functools.cache
+def names_called_in(root: str) -> frozenset[str]:
+    """What is called like a method, and what stands in quotes, in the sources below a folder."""
+    files = [path for path in (ROOT / root).rglob("*.py") if "tests/spotkeep_local" not in str(path)]
+    found = (re.findall(r"""\.(\w+)\(|["'](\w+)["']""", path.read_text()) for path in files)
+    return frozenset(name for pairs in found for pair in pairs for name in pair)
+
+
+def test_every_operation_of_a_service_is_called(ec2: Ec2Service, training: TrainingService, tmp_path: Path) -> None:
+    fis = FisService(state_dir=tmp_path / "fis", cloud=ec2.cloud, instances=ec2.instances)
+    services: list[tuple[AwsService, dict[str, str]]] = [
+        (training.api, SAGEMAKER),
+        (ec2.api, EC2),
+        (fis.api, FIS),
+        (pricing_service(), PRICING),
+        (service_quotas(lambda: 0), SERVICE_QUOTAS),
+    ]
+    for service, callers in services:
+        assert service.operations.keys() == callers.keys()
+        for operation, caller in callers.items():
+            names = {operation, xform_name(operation)}
+            called = any(names & names_called_in(root) for root in OURS)
+            assert called or "`aws " in caller or "SDK" in caller, f"nothing calls {operation}"
+
+
+def test_every_operation_of_the_control_planes_has_a_caller(ec2: Ec2Service, training: TrainingService) -> None:
     assert training.control.operations.keys() == CONTROL.keys()
-    assert pricing_service().operations.keys() == PRICING.keys()
-    assert service_quotas(lambda: 0).operations.keys() == SERVICE_QUOTAS.keys()
+    assert ec2.control.operations.keys() == EC2_CONTROL.keys()
+
+
+def test_the_docs_list_the_operations_of_ec2_and_fis() -> None:
+    section = (ROOT / "docs/local-fleets.md").read_text().partition("## Operations")[2].partition("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| `")]
+    documented = {operation.strip(" `"): caller.strip() for operation, caller in rows}
+    assert documented == {**EC2, **FIS}

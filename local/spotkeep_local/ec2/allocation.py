@@ -13,32 +13,29 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from spotkeep_local.ec2.surroundings import Subnet
+
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
     """A pool that a fleet may take an instance from.
 
     Attributes:
-        place: Its place among the overrides.
+        place: Its place among the overrides of the request.
+        config: The place of its LaunchTemplateConfig.
         room: How many more can be had; None for any number.
         price_usd: An hour, now.
         max_price_usd: The most that the fleet pays; None for up to the on-demand price.
-        priority: Of the override; the lowest number first.
-        running: How many of the fleet's instances run in it.
         overrides: The override as the request has it.
     """
 
     place: int
     config: int
     instance_type: str
-    zone: str
-    subnet_id: str
+    subnet: Subnet
     price_usd: float
     room: int | None = None
     max_price_usd: float | None = None
-    weight: float = 1.0
-    priority: float = math.inf
-    running: int = 0
     overrides: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -53,13 +50,14 @@ class Candidate:
         if self.room is not None and self.room <= 0:
             return (
                 "InsufficientInstanceCapacity",
-                f"There is no Spot capacity available that matches your request: {self.instance_type} in {self.zone}.",
+                f"There is no Spot capacity available that matches your request: {self.instance_type} in "
+                f"{self.subnet.zone}.",
             )
         return None
 
 
 def choose(candidates: Sequence[Candidate], *, strategy: str) -> Candidate | None:
-    """The pool for the next spot instance; None when no pool has one to give.
+    """Returns the pool for the next spot instance; None when no pool has one.
 
     Args:
         candidates: In the order of the request.
@@ -69,15 +67,13 @@ def choose(candidates: Sequence[Candidate], *, strategy: str) -> Candidate | Non
     return min(possible, key=_ORDERS[strategy]) if possible else None
 
 
-def choose_on_demand(candidates: Sequence[Candidate], *, strategy: str) -> Candidate:
-    """The pool for the next on-demand instance: there is always one.
+def choose_on_demand(candidates: Sequence[Candidate]) -> Candidate:
+    """Returns the cheapest pool for the next on-demand instance, of which there are always more.
 
     Args:
         candidates: In the order of the request; at least one.
-        strategy: `OnDemandOptions.AllocationStrategy`.
     """
-    order = _ORDERS["capacity-optimized-prioritized"] if strategy == "prioritized" else _ORDERS["lowest-price"]
-    return min(candidates, key=order)
+    return min(candidates, key=_ORDERS["lowest-price"])
 
 
 def _depth(candidate: Candidate) -> float:
@@ -85,10 +81,7 @@ def _depth(candidate: Candidate) -> float:
 
 
 _ORDERS: dict[str, Callable[[Candidate], tuple[float, ...]]] = {
-    "lowest-price": lambda pool: (pool.price_usd / pool.weight, pool.place),
-    "diversified": lambda pool: (pool.running, pool.price_usd / pool.weight, pool.place),
-    "capacity-optimized": lambda pool: (_depth(pool), pool.place),
-    "capacity-optimized-prioritized": lambda pool: (pool.priority, _depth(pool), pool.place),
-    "price-capacity-optimized": lambda pool: (_depth(pool), pool.price_usd / pool.weight, pool.place),
+    "lowest-price": lambda pool: (pool.price_usd, pool.place),
+    "price-capacity-optimized": lambda pool: (_depth(pool), pool.price_usd, pool.place),
 }
 SPOT_STRATEGIES = tuple(_ORDERS)

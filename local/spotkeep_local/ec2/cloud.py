@@ -9,8 +9,7 @@ from __future__ import annotations
 import functools
 import secrets
 import threading
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -24,76 +23,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from spotkeep_local.ec2.latencies import Latencies
-    from spotkeep_local.ec2.records import InstanceProfile
+    from spotkeep_local.ec2.surroundings import Surroundings
     from spotkeep_local.hosts.host import Host
     from spotkeep_local.hosts.isolation import HostPlatform
-    from spotkeep_local.hosts.metadata import Credentials
 
 _Resource = TypeVar("_Resource", Volume, Snapshot, Instance, Fleet)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Subnet:
-    """A subnet of a VPC."""
-
-    subnet_id: str
-    vpc_id: str
-    zone: str
-    cidr: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class LaunchTemplate:
-    """One version of a launch template; its data as RequestLaunchTemplateData names it, its time in epoch seconds."""
-
-    template_id: str
-    version: str
-    created_at: float
-    data: dict[str, Any]
-
-
-class Surroundings(Protocol):
-    """What belongs to the rest of the local AWS: the network, launch templates, roles, alarms."""
-
-    def zones(self) -> list[str]:
-        """The zones of the region."""
-        ...
-
-    def subnet(self, subnet_id: str) -> Subnet | None:
-        """A subnet; None when there is none."""
-        ...
-
-    def default_subnets(self) -> list[Subnet]:
-        """One a zone, of the default VPC."""
-        ...
-
-    def launch_template(self, *, template_id: str | None, name: str | None, version: str) -> LaunchTemplate | None:
-        """A version of a launch template, `$Default` and `$Latest` understood; None when there is none."""
-        ...
-
-    def instance_profile(self, *, arn: str | None, name: str | None) -> InstanceProfile | None:
-        """An instance profile and its role; None when there is none."""
-        ...
-
-    def role_credentials(self, role: str, *, instance_id: str) -> Credentials:
-        """What an instance acts in its role with; good until `revoke_credentials`."""
-        ...
-
-    def revoke_credentials(self, instance_id: str) -> None:
-        """Takes back what `role_credentials` gave an instance."""
-        ...
-
-    def alarm_rings(self, arn: str) -> bool:
-        """Whether a CloudWatch alarm is in state ALARM."""
-        ...
-
-
-class SendEvent(Protocol):
-    """Puts an event on its way to the default bus; returns at once."""
-
-    def __call__(self, detail: dict[str, Any], detail_type: str, resources: list[str], /) -> None:
-        """`detail_type` decides the source."""
-        ...
 
 
 class Table(Generic[_Resource]):
@@ -114,15 +48,15 @@ class Table(Generic[_Resource]):
         self._resources: dict[str, _Resource] = {}
 
     def __iter__(self) -> Iterator[_Resource]:
-        """All of them, at this moment."""
+        """Iterates over all of them as they are now."""
         return iter(list(self._resources.values()))
 
     def __contains__(self, resource_id: str) -> bool:
-        """Whether there is one with this id."""
+        """Returns whether one has this id."""
         return resource_id in self._resources
 
     def __getitem__(self, resource_id: str) -> _Resource:
-        """The one with this id.
+        """Returns the one with this id.
 
         Raises:
             Ec2Error: There is none.
@@ -132,7 +66,7 @@ class Table(Generic[_Resource]):
         return self._resources[resource_id]
 
     def restore(self, documents: list[Any]) -> None:
-        """Takes what `documents` returned."""
+        """Replaces all of them with what `documents` returned."""
         self._resources = {self._id_of(resource): resource for resource in self._documents.validate_python(documents)}
 
     def documents(self) -> list[Any]:
@@ -146,11 +80,11 @@ class Table(Generic[_Resource]):
         return resource
 
     def remove(self, resource_id: str) -> None:
-        """Removes one; nothing happens when it is not there."""
+        """Removes one, if it is there."""
         self._resources.pop(resource_id, None)
 
     def some(self, ids: Sequence[str] | None) -> list[_Resource]:
-        """Those with these ids; all, when none are named.
+        """Returns those with these ids; all, when none are named.
 
         Raises:
             Ec2Error: One is not there.
@@ -158,7 +92,7 @@ class Table(Generic[_Resource]):
         return [self[resource_id] for resource_id in ids] if ids else list(self)
 
     def shown(self, ids: Sequence[str] | None, *, made_before: float) -> list[_Resource]:
-        """As `some`, but without what was made later than a time: to a request it is not there yet.
+        """Returns the same as `some` without what was made after a time, which requests do not see yet.
 
         Raises:
             Ec2Error: One that is named is not there, or not yet.
@@ -180,12 +114,12 @@ class Cloud:
         folder: Of its files.
         region: Of its resources.
         account_id: Of its resources.
-        find_platform: Finds out what its hosts are; called when there is need of one.
+        find_platform: Finds out what hosts are on this machine; called when the first one is needed.
         endpoint_port: Of the local AWS, which its hosts reach.
-        agent_time_scale: How many times more often than on AWS the agents on its hosts look whether they are to leave.
+        agent_time_scale: How many times more often than on AWS the agents on its hosts ask for notices.
         latencies: How long things take.
         surroundings: The rest of the local AWS.
-        send_event: To the default bus.
+        send_event: Takes detail, detail type and resources of an event for the default bus; returns at once.
         clock: Epoch seconds.
     """
 
@@ -200,7 +134,7 @@ class Cloud:
         agent_time_scale: float,
         latencies: Latencies,
         surroundings: Surroundings,
-        send_event: SendEvent,
+        send_event: Callable[[dict[str, Any], str, list[str]], None],
         clock: Callable[[], float],
     ) -> None:
         self.region = region
@@ -249,7 +183,7 @@ class Cloud:
 
     @functools.cached_property
     def platform(self) -> HostPlatform:
-        """What its hosts are.
+        """What hosts are on this machine.
 
         Raises:
             HostRefusedError: The options demand what the machine refuses.
@@ -258,7 +192,7 @@ class Cloud:
 
     @property
     def shown_before(self) -> float:
-        """What was made later than this is NotFound to requests."""
+        """Requests do not find what was made later than this."""
         return self.now() - self.unseen_seconds
 
     @property
@@ -291,26 +225,26 @@ class Cloud:
         }
 
     def wake(self) -> None:
-        """Lets the controller look again."""
+        """Wakes the controller."""
         with self.changed:
             self.changed.notify_all()
 
     def zones(self) -> list[str]:
-        """The zones of the region, with those that only the market's script names."""
+        """Returns the zones of the region, and those that only the market's script names."""
         return sorted({*self.surroundings.zones(), *self.market.zones})
 
     def arn(self, kind: str, resource_id: str) -> str:
-        """Of one of its resources."""
+        """Returns the ARN of one of its resources."""
         return f"arn:aws:ec2:{self.region}:{self.account_id}:{kind}/{resource_id}"
 
 
 def new_id(prefix: str) -> str:
-    """A new resource id: a prefix and 17 hexadecimal digits."""
+    """Returns a new resource id: a prefix and 17 hexadecimal digits."""
     return f"{prefix}-{secrets.token_hex(9)[:17]}"
 
 
 def zone_id(zone: str) -> str:
-    """A zone's id, for example `use1-az1` of `us-east-1a`."""
+    """Returns a zone's id, for example `use1-az1` of `us-east-1a`."""
     area, direction, number = zone[:-1].rsplit("-", 2) if zone[:-1].count("-") >= 2 else ("", "", "")
     letters = {"northeast": "ne", "northwest": "nw", "southeast": "se", "southwest": "sw"}
     short = letters.get(direction, direction[:1])
@@ -318,7 +252,7 @@ def zone_id(zone: str) -> str:
 
 
 def tags_of(request: Mapping[str, Any], resource_type: str) -> dict[str, str]:
-    """The tags that a request's TagSpecifications give to one type of resource."""
+    """Returns the tags that a request's TagSpecifications give to one type of resource."""
     return {
         str(tag["Key"]): str(tag.get("Value", ""))
         for specification in request.get("TagSpecifications") or []
@@ -328,12 +262,12 @@ def tags_of(request: Mapping[str, Any], resource_type: str) -> dict[str, str]:
 
 
 def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
-    """Tags as the API lists them."""
+    """Returns tags as the API lists them."""
     return [{"Key": key, "Value": value} for key, value in tags.items()]
 
 
 def refuse_other_request(token: str, *, before: Mapping[str, Any], request: Mapping[str, Any]) -> None:
-    """A client token that comes again stands for the same request.
+    """Checks that a client token that comes again comes with the same request.
 
     Raises:
         Ec2Error: It comes with another one.

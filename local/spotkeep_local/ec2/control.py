@@ -1,73 +1,41 @@
-"""What AWS does not let anybody decide: interruptions, capacity, prices, faults. The other end of `LocalControl`."""
+"""The control plane of the local EC2: interruptions, capacity, prices. `fleet_control` is its client."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local.capacity import EventFaults
 from spotkeep_local.ec2 import events
 from spotkeep_local.ec2.errors import invalid, missing
 from spotkeep_local.ec2.market import Market, PoolChange
-from spotkeep_local.hosts.metadata_service import MetadataFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spotkeep_local.ec2.cloud import Cloud
-    from spotkeep_local.ec2.controller import Controller
-    from spotkeep_local.ec2.fleets import Fleets
     from spotkeep_local.ec2.instances import Instances
-    from spotkeep_local.ec2.snapshots import Snapshots
-    from spotkeep_local.ec2.throttling import Throttle
 
 
 class Control:
     """The operations of the control plane, each from a JSON object to a JSON object.
 
     Args:
-        cloud: What there is.
-        instances: Interrupts them.
-        fleets: Spells their history.
-        snapshots: Fails them.
-        controller: Lets volumes be stuck.
-        throttle: Refuses requests.
-        set_event_faults: What goes wrong with events from now on.
+        cloud: The local EC2.
+        instances: Interrupts instances.
     """
 
-    def __init__(
-        self,
-        cloud: Cloud,
-        *,
-        instances: Instances,
-        fleets: Fleets,
-        snapshots: Snapshots,
-        controller: Controller,
-        throttle: Throttle,
-        set_event_faults: Callable[[EventFaults], None],
-    ) -> None:
+    def __init__(self, cloud: Cloud, instances: Instances) -> None:
         self._cloud = cloud
         self._instances = instances
-        self._fleets = fleets
-        self._snapshots = snapshots
-        self._controller = controller
-        self._throttle = throttle
-        self._set_event_faults = set_event_faults
 
     def operations(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
-        """By name."""
+        """Returns the operations by name."""
         return {
             "InterruptInstance": self._interrupt,
-            "RecommendRebalance": self._recommend_rebalance,
             "WarnOfInstance": self._warn,
             "ChangePool": self._change_pool,
             "ScriptMarket": self._script_market,
-            "InstanceFaults": self._instance_faults,
-            "VolumeFaults": self._volume_faults,
-            "ApiFaults": self._api_faults,
             "Consistency": self._consistency,
-            "FleetHistory": self._fleet_history,
-            "EventFaults": self._event_faults,
             "InstanceFacts": self._instance_facts,
             "Platform": self._platform,
         }
@@ -87,15 +55,9 @@ class Control:
         )
         return {"interrupted_at": interruption.at}
 
-    def _recommend_rebalance(self, request: dict[str, Any]) -> dict[str, Any]:
-        self._instances.recommend_rebalance(_text(request, "instance_id"))
-        return {}
-
     def _warn(self, request: dict[str, Any]) -> dict[str, Any]:
-        warning = events.interruption_warning(
-            instance_id=_text(request, "instance_id"), zone=request.get("zone", f"{self._cloud.region}a")
-        )
-        self._cloud.send_event(*warning)
+        zone = f"{self._cloud.region}a"
+        self._cloud.send_event(*events.interruption_warning(instance_id=_text(request, "instance_id"), zone=zone))
         return {}
 
     def _change_pool(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -108,45 +70,10 @@ class Control:
         if not isinstance(changes, list):
             raise invalid(f"changes must be a list, found {changes!r}")
         self._cloud.market = Market(self._cloud.now(), tuple(PoolChange.from_document(change) for change in changes))
-        return {"zones": sorted(self._cloud.market.zones)}
-
-    def _instance_faults(self, request: dict[str, Any]) -> dict[str, Any]:
-        instance = self._cloud.instances[_text(request, "instance_id")]
-        try:
-            fault = MetadataFault(request.get("metadata", MetadataFault.NONE))
-        except ValueError as error:
-            raise invalid(f"metadata must be one of {', '.join(MetadataFault)}") from error
-        if (host := self._cloud.hosts.get(instance.instance_id)) is None:
-            raise invalid(f"the instance {instance.instance_id} has no host: it is {instance.state.value}")
-        host.set_metadata_fault(fault)
-        return {}
-
-    def _volume_faults(self, request: dict[str, Any]) -> dict[str, Any]:
-        stuck = request.get("stuck_detaching", [])
-        for volume_id in stuck:
-            self._cloud.volumes[volume_id]
-        self._controller.stuck_volumes = set(stuck)
-        self._snapshots.failures_to_come = int(request.get("failing_snapshots", 0))
-        self._cloud.wake()
-        return {}
-
-    def _api_faults(self, request: dict[str, Any]) -> dict[str, Any]:
-        operations = request.get("throttled", {})
-        if not isinstance(operations, dict) or not all(type(count) is int for count in operations.values()):
-            raise invalid(f"throttled must give the number of refusals by operation, found {operations!r}")
-        self._throttle.set(operations)
         return {}
 
     def _consistency(self, request: dict[str, Any]) -> dict[str, Any]:
         self._cloud.unseen_seconds = _seconds(request.get("unseen_seconds", 0), "unseen_seconds")
-        return {}
-
-    def _fleet_history(self, request: dict[str, Any]) -> dict[str, Any]:
-        self._fleets.history_as_in_examples = bool(request.get("as_in_examples", False))
-        return {}
-
-    def _event_faults(self, request: dict[str, Any]) -> dict[str, Any]:
-        self._set_event_faults(EventFaults.from_document(request))
         return {}
 
     def _instance_facts(self, request: dict[str, Any]) -> dict[str, Any]:

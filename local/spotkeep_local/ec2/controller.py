@@ -1,4 +1,4 @@
-"""What happens by itself in the local EC2, led by one thread: it does what is due, then waits for the next moment."""
+"""What happens in the local EC2 without a request: one thread does what is due, then waits for the next moment."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from spotkeep_local.ec2.instances import INTERRUPTED, USER_INITIATED
+from spotkeep_local.ec2.instances import INTERRUPTED
 from spotkeep_local.ec2.records import AttachmentState, InstanceState
 
 if TYPE_CHECKING:
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from spotkeep_local.ec2.records import Attachment, Instance, Volume
 
 _LOG = logging.getLogger(__name__)
-_LOOK_AGAIN_SECONDS = 0.1
-"""While a volume is busy: nobody says when it was unmounted."""
+_BUSY_CHECK_SECONDS = 0.1
+"""While a volume is busy: unmounting it sends no signal."""
 _LONGEST_WAIT_SECONDS = 60.0
 
 
 class Controller:
-    """Leads instances, attachments, the market and fleets on.
+    """Boots and interrupts instances, attaches and detaches volumes, and lets fleets keep their capacity.
 
     Args:
-        cloud: What there is.
+        cloud: The local EC2.
         instances: Boots and ends instances.
         fleets: Keeps fleets.
     """
@@ -38,16 +38,14 @@ class Controller:
         self._instances = instances
         self._fleets = fleets
         self._stopping = False
-        self.stuck_volumes: set[str] = set()
-        """Those that stay `detaching`, whatever is done, until they are taken out of here."""
         self._thread = threading.Thread(target=self._run, name="ec2-controller", daemon=True)
 
     def start(self) -> None:
-        """Begins."""
+        """Starts the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends; returns when done."""
+        """Stops the thread; returns when it has ended."""
         with self._cloud.changed:
             self._stopping = True
             self._cloud.changed.notify_all()
@@ -58,13 +56,13 @@ class Controller:
         """Does what is due, with the lock held.
 
         Returns:
-            When to look again, epoch seconds.
+            When something is due next, epoch seconds.
         """
         for instance in self._cloud.instances:
-            self._lead_instance(instance)
+            self._advance_instance(instance)
         for volume in self._cloud.volumes:
             if volume.attachment is not None:
-                self._lead_attachment(volume, volume.attachment)
+                self._advance_attachment(volume, volume.attachment)
         self._reclaim()
         for fleet in self._cloud.fleets:
             self._fleets.keep(fleet)
@@ -83,7 +81,7 @@ class Controller:
                 if seconds > 0:
                     self._cloud.changed.wait(seconds)
 
-    def _lead_instance(self, instance: Instance) -> None:
+    def _advance_instance(self, instance: Instance) -> None:
         now = self._cloud.now()
         if instance.state is InstanceState.PENDING and now >= instance.due_at:
             self._instances.boot(instance)
@@ -94,10 +92,8 @@ class Controller:
                 self._instances.end(instance.instance_id, reason=INTERRUPTED, power_off=True)
             else:
                 self._cloud.instances.put(replace(instance, interruption=None))
-        elif instance.terminate_at is not None and now >= instance.terminate_at:
-            self._instances.end(instance.instance_id, reason=USER_INITIATED, power_off=False)
 
-    def _lead_attachment(self, volume: Volume, attachment: Attachment) -> None:
+    def _advance_attachment(self, volume: Volume, attachment: Attachment) -> None:
         if self._cloud.now() < attachment.due_at:
             return
         host = self._cloud.hosts.get(attachment.instance_id)
@@ -107,8 +103,6 @@ class Controller:
             attached = replace(attachment, state=AttachmentState.ATTACHED)
             self._cloud.volumes.put(replace(volume, attachment=attached))
         elif attachment.state in (AttachmentState.DETACHING, AttachmentState.BUSY):
-            if volume.volume_id in self.stuck_volumes:
-                return
             if host is None or host.detach(volume.volume_id, force=attachment.force):
                 self._cloud.volumes.put(replace(volume, attachment=None))
             elif attachment.state is AttachmentState.DETACHING:
@@ -116,7 +110,7 @@ class Controller:
                 self._cloud.volumes.put(replace(volume, attachment=busy))
 
     def _reclaim(self) -> None:
-        """Takes spot instances away that their pool has no room for any more; the youngest first."""
+        """Interrupts spot instances that their pool has no room for any more; the youngest first."""
         pools: dict[tuple[str, str], list[Instance]] = {}
         for instance in self._cloud.instances:
             if instance.spot and instance.state.live:
@@ -139,14 +133,11 @@ class Controller:
         for instance in self._cloud.instances:
             if instance.state is InstanceState.PENDING:
                 yield instance.due_at
-            if instance.state is InstanceState.RUNNING:
-                if instance.interruption is not None:
-                    yield instance.interruption.at
-                if instance.terminate_at is not None:
-                    yield instance.terminate_at
+            if instance.state is InstanceState.RUNNING and instance.interruption is not None:
+                yield instance.interruption.at
         for volume in self._cloud.volumes:
             if volume.attachment is not None and volume.attachment.state is not AttachmentState.ATTACHED:
-                yield max(volume.attachment.due_at, now + _LOOK_AGAIN_SECONDS)
+                yield max(volume.attachment.due_at, now + _BUSY_CHECK_SECONDS)
         for fleet in self._cloud.fleets:
             if fleet.try_at > now:
                 yield fleet.try_at

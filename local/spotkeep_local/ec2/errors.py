@@ -1,9 +1,11 @@
-"""What the EC2 API answers when it refuses."""
+"""The EC2 API's errors."""
 
 from __future__ import annotations
 
+from spotkeep_local.aws_service import ServiceError
 
-class Ec2Error(Exception):
+
+class Ec2Error(ServiceError):
     """A refused request.
 
     Args:
@@ -15,22 +17,14 @@ class Ec2Error(Exception):
     """
 
     def __init__(self, code: str, message: str, *, status: int = 400) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.status = status
+        super().__init__(message, code=code, status=status)
 
 
 def invalid(message: str) -> Ec2Error:
-    """A value that EC2 does not take."""
+    """Returns the error for a value that EC2 does not take."""
     return Ec2Error("InvalidParameterValue", message)
 
 
-def wrong_combination(message: str) -> Ec2Error:
-    """Parameters that do not go together."""
-    return Ec2Error("InvalidParameterCombination", message)
-
-
 def missing(parameter: str) -> Ec2Error:
-    """A parameter that has to be there."""
+    """Returns the error for a required parameter that is not there."""
     return Ec2Error("MissingParameter", f"The request must contain the parameter {parameter}")

@@ -1,4 +1,4 @@
-"""Filters and pages, as the Describe calls of EC2 take them: pure functions."""
+"""Filters and pages, as the Describe operations of EC2 take them: pure functions."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _Resource = TypeVar("_Resource")
 
 
 def matches(values: Mapping[str, Sequence[str]], tags: Mapping[str, str], filters: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a resource passes every filter; the values of one filter are alternatives, with `*` and `?`.
+    """Returns whether a resource passes every filter; the values of one filter are alternatives, with `*` and `?`.
 
     Args:
-        values: What the resource has for each filter it knows.
-        tags: Its tags, for `tag:<key>`, `tag-key` and `tag-value`.
+        values: The resource's values by filter.
+        tags: Its tags, for `tag:<key>` and `tag-key`.
         filters: `{"Name": ..., "Values": [...]}`.
 
     Raises:
-        Ec2Error: A filter that this kind of resource does not have.
+        Ec2Error: The local AWS has no such filter for this kind of resource.
     """
     return all(
         any(fnmatch.fnmatchcase(found, wanted) for found in _values(item["Name"], values, tags) for wanted in wanted_of)
@@ -38,8 +38,6 @@ def _values(name: str, values: Mapping[str, Sequence[str]], tags: Mapping[str, s
         return [tags[key]] if key in tags else []
     if name == "tag-key":
         return list(tags)
-    if name == "tag-value":
-        return list(tags.values())
     if name not in values:
         raise invalid(f"The filter '{name}' is invalid")
     return values[name]
@@ -53,9 +51,9 @@ def _pattern(value: str) -> str:
 def page(
     resources: Sequence[_Resource], request: Mapping[str, Any], *, key: Callable[[_Resource], str]
 ) -> tuple[list[_Resource], str | None]:
-    """One page of resources, and the token for the next.
+    """Returns one page of resources, and the token for the next.
 
-    A token names the last resource of the page: those that come or go between two pages shift nothing.
+    A token names the last resource of the page, so that resources which come or go between two pages shift nothing.
     """
     ordered = sorted(resources, key=key)
     if token := request.get("NextToken"):

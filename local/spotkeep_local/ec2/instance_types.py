@@ -1,6 +1,6 @@
-"""DescribeInstanceTypes: what is true of a type by the name of its family, and nothing that a name does not tell.
+"""DescribeInstanceTypes: what follows from the name of a type's family, and nothing else.
 
-AWS's answer has some hundred fields a type; here are those by which it is decided whether a type can be used at all.
+AWS's answer has some hundred fields a type; here are those by which the launcher decides whether a type can be used.
 
 Sources:
     https://docs.aws.amazon.com/ec2/latest/instancetypes/instance-type-names.html
@@ -13,42 +13,34 @@ import re
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from spotkeep_local.ec2.filters import matches, page
-from spotkeep_local.ec2.query_protocol import service_model
+from spotkeep_local.service_models import service_model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from botocore.model import StringShape
 
 _ON_XEN: Final = re.compile(r"[ct]1|c[34]|cc[12]|cg1|cr1|d2|f1|g2|g3s?|h1|hi1|hs1|i[23]|m[1234]|p[23]|r[34]|t2|x1e?")
 """Families before the Nitro system; their bare-metal sizes are on it."""
 _GRAVITON: Final = re.compile(r"a1|[a-z]+\d+g[a-z]*|p6e-gb200")
-"""The first letter after the generation says whose processors: g are AWS's own. g5g has them, g5 has not."""
+"""The first letter after the generation names the maker of the processors: g is AWS. g5g has them, g5 has not."""
 _NEVER_ON_SPOT: Final = re.compile(r"(mac|u-|u7i|hpc)")
 
 
-class InstanceTypes:
-    """The operations on instance types."""
-
-    def operations(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
-        """By the API's names."""
-        return {"DescribeInstanceTypes": self.describe}
-
-    def describe(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DescribeInstanceTypes, of the types that botocore knows; its model refuses others."""
-        known = cast("StringShape", service_model().shape_for("InstanceType")).enum
-        named = request.get("InstanceTypes")
-        found = [described(name) for name in named or known]
-        wanted = [each for each in found if matches(_filter_values(each), {}, request.get("Filters", []))]
-        chosen, token = page(wanted, request, key=lambda each: str(each["InstanceType"]))
-        return {"InstanceTypes": chosen, "NextToken": token}
+def describe_instance_types(request: dict[str, Any]) -> dict[str, Any]:
+    """DescribeInstanceTypes, of the types that botocore knows; its model refuses others."""
+    known = cast("StringShape", service_model("ec2").shape_for("InstanceType")).enum
+    found = [described(name) for name in request.get("InstanceTypes") or known]
+    wanted = [
+        each for each in found if matches({"instance-type": [each["InstanceType"]]}, {}, request.get("Filters", []))
+    ]
+    chosen, token = page(wanted, request, key=lambda each: str(each["InstanceType"]))
+    return {"InstanceTypes": chosen, "NextToken": token}
 
 
 def described(name: str) -> dict[str, Any]:
-    """A type, as the API tells it.
+    """Returns a type as the API describes it.
 
     Args:
-        name: Of the type: `g5.xlarge`.
+        name: For example `g5.xlarge`.
     """
     family, _, size = name.partition(".")
     bare_metal = size.startswith("metal")
@@ -64,14 +56,3 @@ def described(name: str) -> dict[str, Any]:
     if not bare_metal:
         answer["Hypervisor"] = "nitro" if nitro else "xen"
     return answer
-
-
-def _filter_values(answer: dict[str, Any]) -> dict[str, list[str]]:
-    return {
-        "instance-type": [answer["InstanceType"]],
-        "bare-metal": [str(answer["BareMetal"]).lower()],
-        "hypervisor": [answer["Hypervisor"]] if "Hypervisor" in answer else [],
-        "processor-info.supported-architecture": answer["ProcessorInfo"]["SupportedArchitectures"],
-        "ebs-info.nvme-support": [answer["EbsInfo"]["NvmeSupport"]],
-        "supported-usage-class": answer["SupportedUsageClasses"],
-    }

@@ -1,25 +1,20 @@
-"""Instances: how one is launched, boots, is interrupted and ends, and what describes it."""
+"""Instances: how one boots, is interrupted and ends, and the operations on them."""
 
 from __future__ import annotations
 
 import base64
 import logging
-import shutil
-import signal
 import threading
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local import process_identity
 from spotkeep_local.bounded_reading import read_end
 from spotkeep_local.ec2 import events
-from spotkeep_local.ec2.cloud import new_id, refuse_other_request, tag_list, tags_of, zone_id
-from spotkeep_local.ec2.errors import Ec2Error, wrong_combination
+from spotkeep_local.ec2.cloud import tag_list, zone_id
+from spotkeep_local.ec2.errors import Ec2Error
 from spotkeep_local.ec2.filters import matches, page
-from spotkeep_local.ec2.launch import find_template, launch_data, new_instance
 from spotkeep_local.ec2.machine_images import PYTORCH
-from spotkeep_local.ec2.records import Instance, InstanceState, Interruption, LaunchSource
+from spotkeep_local.ec2.records import AnnouncedInterruption, Instance, InstanceState
 from spotkeep_local.hosts.errors import HostRefusedError
 from spotkeep_local.hosts.host import HostEnd, HostSpecification
 from spotkeep_local.hosts.metadata import InstanceMetadata
@@ -32,19 +27,18 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 USER_INITIATED = ("Client.UserInitiatedShutdown", "User initiated shutdown")
-FROM_INSIDE = ("Client.InstanceInitiatedShutdown", "Instance initiated shutdown")
+_FROM_INSIDE = ("Client.InstanceInitiatedShutdown", "Instance initiated shutdown")
 INTERRUPTED = ("Server.SpotInstanceTermination", "Spot instance termination")
-SERVER_DIED = ("Server.InternalError", "The local AWS ended while the instance ran")
+_SERVER_STOPPED = ("Server.InternalError", "The local AWS ended while the instance ran")
 _CONSOLE_BYTES = 64 * 1024
 _REMEMBERED_SECONDS = 3600.0
-_DEATH_SECONDS = 10.0
 
 
 class Instances:
     """The operations on instances, and what happens to them.
 
     Args:
-        cloud: What they are part of.
+        cloud: The local EC2.
         on_notice: Called, with the lock held, when an interruption of an instance was announced.
         on_leaving: Called, with the lock held, when an instance begins to end.
         on_ended: Called, with the lock held, when an instance is terminated.
@@ -64,94 +58,36 @@ class Instances:
         self._on_ended = on_ended
 
     def operations(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
-        """By the API's names."""
+        """Returns the operations by the API's names."""
         return {
-            "RunInstances": self.run,
             "DescribeInstances": self.describe,
-            "DescribeInstanceStatus": self.describe_status,
             "TerminateInstances": self.terminate,
             "GetConsoleOutput": self.console_output,
-            "StopInstances": self._refuse_to_stop,
-            "StartInstances": self._refuse_to_stop,
-            "RebootInstances": self._refuse_to_stop,
         }
 
     # The API.
 
-    def run(self, request: dict[str, Any]) -> dict[str, Any]:
-        """RunInstances."""
-        cloud = self._cloud
-        if token := request.get("ClientToken"):
-            before = [instance for instance in cloud.instances if instance.client_token == token]
-            if before:
-                refuse_other_request(token, before=before[0].request, request=request)
-                return self._reservation(before)
-        data: dict[str, Any] = {}
-        source = None
-        if specification := request.get("LaunchTemplate"):
-            template = find_template(cloud, specification)
-            source = LaunchSource(template_id=template.template_id, version=template.version)
-            data = dict(template.data)
-        data |= {name: value for name, value in request.items() if name != "TagSpecifications"}
-        read = launch_data(cloud, data, source=source)
-        read = replace(read, tags=read.tags | tags_of(request, "instance"))
-        spot = (data.get("InstanceMarketOptions") or {}).get("MarketType") == "spot"
-        reservation_id = new_id("r")
-        launched = [
-            self.launch(
-                new_instance(
-                    cloud,
-                    read,
-                    spot=spot,
-                    reservation_id=reservation_id,
-                    client_token=token or "",
-                    request=request if token else {},
-                )
-            )
-            for _ in range(request["MaxCount"])
-        ]
-        return self._reservation(launched)
-
     def describe(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DescribeInstances."""
+        """DescribeInstances; every instance is a reservation of its own."""
         filters = request.get("Filters", [])
         found = [
             instance
             for instance in self._shown(request.get("InstanceIds"))
-            if matches(self._filter_values(instance), instance.tags, filters)
+            if matches(_filter_values(instance), instance.tags, filters)
         ]
         chosen, token = page(found, request, key=lambda instance: instance.instance_id)
-        reservations: dict[str, list[Instance]] = {}
-        for instance in chosen:
-            reservations.setdefault(instance.reservation_id, []).append(instance)
-        return {"Reservations": [self._reservation(group) for group in reservations.values()], "NextToken": token}
-
-    def describe_status(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DescribeInstanceStatus."""
-        everyone = request.get("IncludeAllInstances", False)
-        found = [
-            instance
-            for instance in self._shown(request.get("InstanceIds"))
-            if (everyone or instance.state is InstanceState.RUNNING)
-            and matches(self._filter_values(instance), instance.tags, request.get("Filters", []))
-        ]
-        chosen, token = page(found, request, key=lambda instance: instance.instance_id)
-        ok = {"Status": "ok", "Details": [{"Name": "reachability", "Status": "passed"}]}
-        unknown = {"Status": "not-applicable"}
-        statuses = [
+        reservations = [
             {
-                "InstanceId": instance.instance_id,
-                "AvailabilityZone": instance.zone,
-                "InstanceState": {"Code": instance.state.code, "Name": instance.state.value},
-                "InstanceStatus": ok if instance.state is InstanceState.RUNNING else unknown,
-                "SystemStatus": ok if instance.state is InstanceState.RUNNING else unknown,
+                "ReservationId": _reservation_id(instance),
+                "OwnerId": self._cloud.account_id,
+                "Instances": [self._describe(instance)],
             }
             for instance in chosen
         ]
-        return {"InstanceStatuses": statuses, "NextToken": token}
+        return {"Reservations": reservations, "NextToken": token}
 
     def terminate(self, request: dict[str, Any]) -> dict[str, Any]:
-        """TerminateInstances: SIGTERM to everything, SIGKILL a little later, volumes unmounted."""
+        """TerminateInstances: SIGTERM to every process, SIGKILL a little later, volumes unmounted."""
         changes = []
         for instance in self._shown(request["InstanceIds"]):
             ending = self.end(instance.instance_id, reason=USER_INITIATED, power_off=False)
@@ -179,21 +115,16 @@ class Instances:
             "Timestamp": written_at,
         }
 
-    def _refuse_to_stop(self, request: dict[str, Any]) -> dict[str, Any]:
-        self._shown(request["InstanceIds"])
-        raise Ec2Error("UnsupportedOperation", "The local AWS runs and terminates instances, and does neither else")
-
     # What happens to them.
 
-    def launch(self, instance: Instance) -> Instance:
+    def launch(self, instance: Instance) -> None:
         """Launches an instance; it boots when it is due."""
         self._cloud.instances.put(instance)
         self._announce(instance)
         self._cloud.wake()
-        return instance
 
     def boot(self, instance: Instance) -> None:
-        """Lets a pending instance run. One whose host the machine refuses ends."""
+        """Boots a pending instance; it ends where this machine refuses it a host."""
         cloud = self._cloud
         try:
             host = cloud.platform.start(
@@ -206,12 +137,7 @@ class Instances:
             self._ended(replace(instance, reason_code="Server.InternalError", reason=str(error)))
             return
         cloud.hosts[instance.instance_id] = host
-        running = replace(
-            instance,
-            state=InstanceState.RUNNING,
-            running_at=cloud.now(),
-            host_process=(host.process_id, process_identity.start_time(host.process_id) or ""),
-        )
+        running = replace(instance, state=InstanceState.RUNNING, running_at=cloud.now())
         cloud.instances.put(running)
         self._announce(running)
 
@@ -219,9 +145,9 @@ class Instances:
         """Begins to end an instance; it is `terminated` when nothing of it is left.
 
         Args:
-            instance_id: Which.
+            instance_id: The instance's id.
             reason: `StateReason`'s code and message.
-            power_off: At once, without a word to anything in it.
+            power_off: At once, without SIGTERM to its processes.
         """
         cloud = self._cloud
         instance = cloud.instances[instance_id]
@@ -242,13 +168,13 @@ class Instances:
 
     def announce_interruption(
         self, instance_id: str, *, notice_seconds: float, takes_place: bool = True
-    ) -> Interruption:
-        """Tells a spot instance, by metadata and by event, that it is taken away; and then does it.
+    ) -> AnnouncedInterruption:
+        """Announces the interruption of a spot instance, by metadata and by event; the controller carries it out.
 
         Args:
-            instance_id: Of a live spot instance.
+            instance_id: A live spot instance's id.
             notice_seconds: From now to the end.
-            takes_place: False for a notice that nothing follows.
+            takes_place: False for a notice that no interruption follows.
 
         Raises:
             Ec2Error: It is no live spot instance.
@@ -257,7 +183,7 @@ class Instances:
         if instance.interruption is not None and instance.interruption.takes_place:
             return instance.interruption
         now = self._cloud.now()
-        interruption = Interruption(notice_at=now, at=now + notice_seconds, takes_place=takes_place)
+        interruption = AnnouncedInterruption(notice_at=now, at=now + notice_seconds, takes_place=takes_place)
         warned = self._cloud.instances.put(replace(instance, interruption=interruption))
         self._cloud.send_event(*events.interruption_warning(instance_id=instance_id, zone=instance.zone))
         self._on_notice(warned)
@@ -265,7 +191,7 @@ class Instances:
         return interruption
 
     def interrupt_now(self, instance_id: str) -> None:
-        """Takes a spot instance away without notice.
+        """Interrupts a spot instance without notice.
 
         Raises:
             Ec2Error: It is no live spot instance.
@@ -274,7 +200,7 @@ class Instances:
         self.end(instance_id, reason=INTERRUPTED, power_off=True)
 
     def recommend_rebalance(self, instance_id: str) -> None:
-        """Tells a spot instance, by metadata and by event, that it is at elevated risk.
+        """Recommends a rebalance to a spot instance, by metadata and by event.
 
         Raises:
             Ec2Error: It is no live spot instance.
@@ -282,10 +208,9 @@ class Instances:
         instance = self._live_spot(instance_id)
         self._cloud.instances.put(replace(instance, rebalance_at=self._cloud.now()))
         self._cloud.send_event(*events.rebalance_recommendation(instance_id=instance_id, zone=instance.zone))
-        self._cloud.wake()
 
     def forget_the_old(self) -> None:
-        """Terminated instances are described for an hour, as on AWS, and then no more."""
+        """Removes terminated instances after an hour, as AWS does."""
         cloud = self._cloud
         now = cloud.now()
         for instance in cloud.instances:
@@ -293,28 +218,25 @@ class Instances:
                 cloud.instances.remove(instance.instance_id)
                 self._specification(instance).console.unlink(missing_ok=True)
 
-    def end_what_a_dead_server_left(self) -> None:
-        """Ends instances that an earlier server ran. Their hosts ended with it, or are ended now."""
-        for instance in self._cloud.instances:
-            if instance.state is InstanceState.TERMINATED:
-                continue
-            if instance.host_process is not None:
-                process_identity.signal_if_same(*instance.host_process, signal.SIGKILL)
-                self._wait_for_the_end_of(*instance.host_process)
-            shutil.rmtree(self._specification(instance).folder, ignore_errors=True)
-            code, reason = SERVER_DIED
-            self._ended(replace(instance, reason_code=instance.reason_code or code, reason=instance.reason or reason))
-
-    @staticmethod
-    def _wait_for_the_end_of(pid: int, started: str) -> None:
-        give_up_at = time.monotonic() + _DEATH_SECONDS
-        while process_identity.is_same_process(pid, started) and time.monotonic() < give_up_at:
-            time.sleep(0.02)
+    def end_all(self) -> None:
+        """Ends every instance at once, because the local AWS stops; returns when nothing of them is left."""
+        code, reason = _SERVER_STOPPED
+        with self._cloud.lock:
+            for instance in self._cloud.instances:
+                if instance.state.live:
+                    self._cloud.instances.put(replace(instance, reason_code=code, reason=reason))
+            hosts = list(self._cloud.hosts.values())
+        for host in hosts:
+            host.power_off()
+        with self._cloud.lock:
+            for instance in self._cloud.instances:
+                if instance.state is not InstanceState.TERMINATED:
+                    self._ended(instance)
 
     def _live_spot(self, instance_id: str) -> Instance:
         instance = self._cloud.instances[instance_id]
         if not instance.spot:
-            raise wrong_combination(f"The instance {instance_id} is not a Spot Instance")
+            raise Ec2Error("InvalidParameterCombination", f"The instance {instance_id} is not a Spot Instance")
         if not instance.state.live:
             raise Ec2Error("IncorrectState", f"The instance {instance_id} is {instance.state.value}")
         return instance
@@ -326,19 +248,15 @@ class Instances:
             if instance.state is InstanceState.TERMINATED:
                 return
             if ending is HostEnd.FROM_INSIDE and instance.state.live:
-                instance = replace(
-                    instance,
-                    state=InstanceState.SHUTTING_DOWN,
-                    reason_code=FROM_INSIDE[0],
-                    reason=FROM_INSIDE[1],
-                )
+                code, reason = _FROM_INSIDE
+                instance = replace(instance, state=InstanceState.SHUTTING_DOWN, reason_code=code, reason=reason)
                 self._announce(instance)
                 self._on_leaving(instance)
             self._ended(replace(instance, user_data_exit_code=host.user_data_exit_code if host else None))
 
     def _ended(self, instance: Instance) -> None:
         cloud = self._cloud
-        ended = replace(instance, state=InstanceState.TERMINATED, ended_at=cloud.now(), host_process=None)
+        ended = replace(instance, state=InstanceState.TERMINATED, ended_at=cloud.now())
         cloud.instances.put(ended)
         for volume in cloud.volumes:
             if volume.attachment is not None and volume.attachment.instance_id == instance.instance_id:
@@ -379,7 +297,7 @@ class Instances:
             private_ip=instance.private_ip,
             hostname=f"{_hostname(instance)}.ec2.internal",
             spot=instance.spot,
-            reservation_id=instance.reservation_id,
+            reservation_id=_reservation_id(instance),
             launched_at=instance.launched_at,
             user_data=instance.user_data,
             profile_arn=instance.profile.arn if instance.profile else None,
@@ -397,64 +315,23 @@ class Instances:
     def _shown(self, ids: list[str] | None) -> list[Instance]:
         return self._cloud.instances.shown(ids, made_before=self._cloud.shown_before)
 
-    def _filter_values(self, instance: Instance) -> dict[str, list[str]]:
-        return {
-            "instance-id": [instance.instance_id],
-            "instance-state-name": [instance.state.value],
-            "instance-state-code": [str(instance.state.code)],
-            "instance-type": [instance.instance_type],
-            "instance-lifecycle": ["spot"] if instance.spot else [],
-            "availability-zone": [instance.zone],
-            "subnet-id": [instance.subnet_id],
-            "vpc-id": [instance.vpc_id],
-            "image-id": [instance.image_id],
-            "private-ip-address": [instance.private_ip],
-            "reservation-id": [instance.reservation_id],
-            "client-token": [instance.client_token],
-            "iam-instance-profile.arn": [instance.profile.arn] if instance.profile else [],
-            "instance.group-id": list(instance.security_group_ids),
-        }
-
-    def _reservation(self, instances: list[Instance]) -> dict[str, Any]:
-        return {
-            "ReservationId": instances[0].reservation_id,
-            "OwnerId": self._cloud.account_id,
-            "Groups": [],
-            "Instances": [self._describe(instance) for instance in instances],
-        }
-
     def _describe(self, instance: Instance) -> dict[str, Any]:
         settings = instance.settings
-        attached = [
-            volume
-            for volume in self._cloud.volumes
-            if volume.attachment is not None and volume.attachment.instance_id == instance.instance_id
-        ]
         return {
             "InstanceId": instance.instance_id,
             "ImageId": instance.image_id,
             "State": {"Code": instance.state.code, "Name": instance.state.value},
             "InstanceType": instance.instance_type,
             "InstanceLifecycle": "spot" if instance.spot else None,
-            "SpotInstanceRequestId": spot_request_id(instance),
-            "Placement": {
-                "AvailabilityZone": instance.zone,
-                "AvailabilityZoneId": zone_id(instance.zone),
-                "Tenancy": "default",
-            },
+            "Placement": {"AvailabilityZone": instance.zone, "AvailabilityZoneId": zone_id(instance.zone)},
             "SubnetId": instance.subnet_id,
             "VpcId": instance.vpc_id,
             "PrivateIpAddress": instance.private_ip,
             "PrivateDnsName": f"{_hostname(instance)}.ec2.internal",
             "LaunchTime": instance.launched_at,
-            "ClientToken": instance.client_token,
             "Architecture": "x86_64",
-            "Hypervisor": "xen",
-            "VirtualizationType": "hvm",
             "RootDeviceType": "ebs",
             "RootDeviceName": "/dev/xvda",
-            "Monitoring": {"State": "disabled"},
-            "SecurityGroups": [{"GroupId": group} for group in instance.security_group_ids],
             "IamInstanceProfile": (
                 {"Arn": instance.profile.arn, "Id": instance.profile.profile_id} if instance.profile else None
             ),
@@ -474,8 +351,8 @@ class Instances:
                         "DeleteOnTermination": False,
                     },
                 }
-                for volume in attached
-                if volume.attachment is not None
+                for volume in self._cloud.volumes
+                if volume.attachment is not None and volume.attachment.instance_id == instance.instance_id
             ],
             "StateReason": (
                 {"Code": instance.reason_code, "Message": f"{instance.reason_code}: {instance.reason}"}
@@ -487,9 +364,16 @@ class Instances:
         }
 
 
-def spot_request_id(instance: Instance) -> str | None:
-    """The id of the spot request that every spot instance comes from."""
-    return f"sir-{instance.instance_id[-8:]}" if instance.spot else None
+def _filter_values(instance: Instance) -> dict[str, list[str]]:
+    return {
+        "instance-id": [instance.instance_id],
+        "instance-state-name": [instance.state.value],
+        "instance-lifecycle": ["spot"] if instance.spot else [],
+    }
+
+
+def _reservation_id(instance: Instance) -> str:
+    return f"r-{instance.instance_id.removeprefix('i-')}"
 
 
 def _hostname(instance: Instance) -> str:

@@ -1,7 +1,7 @@
-"""How long things take, where AWS documents it or everybody has seen it; a time scale makes all of it faster.
+"""How long things take, with a time scale that makes all of it faster.
 
-Only the two minutes of a notice are AWS's promise. The others are short beside AWS's, yet long enough that a caller who
-does not wait is found out.
+AWS documents the two minutes of a notice alone. The others are shorter than AWS's, and long enough that a caller which
+does not wait fails.
 
 Source: "Spot Instance interruption notices" in Amazon EC2's user guide.
 """
@@ -24,7 +24,7 @@ class Latencies:
     time_scale: float
 
     def scaled(self, seconds: float) -> float:
-        """A duration on AWS as it is here."""
+        """Returns a duration of AWS's as it is here."""
         return seconds / self.time_scale
 
     @property
@@ -44,14 +44,14 @@ class Latencies:
 
     @property
     def volume_seconds(self) -> float:
-        """`creating`, `attaching`, `detaching` and a modification take this long each."""
+        """`creating`, `attaching` and `detaching` take this long each."""
         return self.scaled(1.0)
 
     @property
     def fleet_seconds(self) -> float:
-        """From a fleet's missing an instance to its launching another."""
+        """From the loss of a fleet's instance to the launch of another."""
         return self.scaled(5.0)
 
     def snapshot_seconds(self, used_bytes: int) -> float:
-        """From CreateSnapshot to `completed`."""
+        """Returns the time from CreateSnapshot to `completed`."""
         return self.scaled(5.0 + used_bytes / (100 << 20))

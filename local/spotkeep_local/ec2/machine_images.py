@@ -1,7 +1,7 @@
-"""The AMI that AWS has and ministack lacks: the one with PyTorch, which a deployment takes by default.
+"""The AMI that AWS has and ministack lacks: the one with PyTorch, the default of a deployment.
 
-A host shares this machine's files, so the image is where its framework is found: `/opt/pytorch` is the Python
-environment that runs the local AWS.
+A host shares this machine's files, so `/opt/pytorch` on it is the Python environment that runs the local
+AWS.
 
 Source: https://docs.aws.amazon.com/dlami/latest/devguide/find-dlami-id.html
 """

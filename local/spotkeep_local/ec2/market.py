@@ -1,6 +1,6 @@
 """The spot market: how many instances can be had in each pool, and at what price; scripted, not traded.
 
-A pool is an instance type in a zone. Whatever no script mentions can be had without limit at `DEFAULT_PRICE_USD`.
+A pool is an instance type in a zone. What no script mentions can be had without limit at `DEFAULT_PRICE_USD`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from spotkeep_local.errors import LocalAwsError
 
 DEFAULT_PRICE_USD = 0.03
-"""An hour, for every type: a round figure below any on-demand price here, no forecast."""
+"""An hour, for every type: a round figure below the on-demand prices of the local price list."""
 
 
 class MarketError(LocalAwsError, ValueError):
@@ -32,7 +32,7 @@ class PoolChange:
         at_seconds: After the script began.
         capacity: How many spot instances can be had and kept; -1 for any number.
         price_usd: An hour.
-        notice: Whether those that it takes away are told before.
+        notice: Whether the instances that it interrupts get a notice.
 
     Raises:
         MarketError: A value is out of range.
@@ -85,7 +85,7 @@ class PoolState:
 
     Attributes:
         capacity: How many spot instances can be had and kept; None for any number.
-        notice: Whether those that are taken away are told before.
+        notice: Whether the instances that are interrupted get a notice.
     """
 
     capacity: int | None
@@ -126,7 +126,7 @@ class Market:
         return frozenset(change.zone for change in self.changes)
 
     def pool(self, *, instance_type: str, zone: str, now: float) -> PoolState:
-        """A pool as it is now."""
+        """Returns a pool as it is now."""
         elapsed = now - self.began_at
         capacity = _in_force(self._capacity, zone, instance_type, elapsed)
         price = _in_force(self._price, zone, instance_type, elapsed)
@@ -138,7 +138,7 @@ class Market:
         )
 
     def prices(self, *, instance_type: str, zone: str, start: float, end: float) -> list[tuple[float, float]]:
-        """When each price in a time began (epoch seconds), and the price (USD an hour); latest first."""
+        """Returns when each price in a time began (epoch seconds), and the price (USD an hour); latest first."""
         state = self.pool(instance_type=instance_type, zone=zone, now=start)
         found = [(start, state.price_usd)]
         for timeline in (self._price.get((zone, None)), self._price.get((zone, instance_type))):
@@ -150,17 +150,17 @@ class Market:
         return sorted(found, reverse=True)
 
     def next_change_at(self, now: float) -> float | None:
-        """When something changes next, epoch seconds."""
+        """Returns when something changes next, epoch seconds."""
         place = bisect.bisect_right(self._moments, now - self.began_at)
         return self.began_at + self._moments[place] if place < len(self._moments) else None
 
     def with_change(self, change: PoolChange, *, now: float) -> Market:
-        """The market with one more change, that comes now."""
+        """Returns the market with one more change, which comes now."""
         at_seconds = max(0.0, now - self.began_at)
         return Market(self.began_at, (*self.changes, PoolChange(**(asdict(change) | {"at_seconds": at_seconds}))))
 
     def to_document(self) -> dict[str, Any]:
-        """The market as a JSON object."""
+        """Returns the market as a JSON object."""
         return {"began_at": self.began_at, "changes": [asdict(change) for change in self.changes]}
 
     @classmethod
@@ -187,7 +187,7 @@ def _in_force(
             continue
         times, changes = timeline
         place = bisect.bisect_right(times, elapsed)
-        # What is said of the type itself wins over what was said of the zone at the same moment.
+        # A change of the type itself wins over a change of the zone at the same moment.
         if place and (latest is None or changes[place - 1].at_seconds >= latest.at_seconds):
             latest = changes[place - 1]
     return latest

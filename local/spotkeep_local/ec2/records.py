@@ -1,6 +1,6 @@
-"""What there is in the local EC2: values, and what can be said of each from its own fields and the time.
+"""The resources of the local EC2: values, and what follows from their own fields and the time.
 
-Times are epoch seconds. A state that only time changes is not stored: it follows from the moment that it ends.
+Times are epoch seconds. A state that only time changes is not stored: it follows from the moment at which it ends.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from spotkeep_local.hosts.metadata import MetadataSettings
 
 
 class AttachmentState(StrEnum):
-    """Of a volume to an instance."""
+    """The state of a volume's attachment to an instance."""
 
     ATTACHING = "attaching"
     ATTACHED = "attached"
@@ -22,7 +22,7 @@ class AttachmentState(StrEnum):
 
 
 class InstanceState(StrEnum):
-    """Of an instance; no instance here is ever stopped."""
+    """The state of an instance; the local EC2 stops none."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -31,7 +31,7 @@ class InstanceState(StrEnum):
 
     @property
     def code(self) -> int:
-        """As `InstanceState.Code`."""
+        """`InstanceState.Code` of the API."""
         return {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48}[self.value]
 
     @property
@@ -40,18 +40,10 @@ class InstanceState(StrEnum):
         return self in (InstanceState.PENDING, InstanceState.RUNNING)
 
 
-class FleetType(StrEnum):
-    """What a fleet does once its capacity was launched."""
-
-    MAINTAIN = "maintain"
-    INSTANT = "instant"
-
-
 class FleetState(StrEnum):
-    """Of a fleet."""
+    """The state of a fleet."""
 
     ACTIVE = "active"
-    MODIFYING = "modifying"
     DELETED_RUNNING = "deleted_running"
     DELETED_TERMINATING = "deleted_terminating"
     DELETED = "deleted"
@@ -59,10 +51,10 @@ class FleetState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Attachment:
-    """A volume's place in an instance.
+    """A volume's attachment to an instance.
 
     Attributes:
-        due_at: When attaching or detaching is done, if nothing keeps it.
+        due_at: When attaching or detaching is done, if the instance does not keep the volume busy.
         force: The detach was forced.
     """
 
@@ -75,21 +67,11 @@ class Attachment:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VolumeModification:
-    """A change of a volume's size or performance."""
-
-    original: dict[str, Any]
-    target: dict[str, Any]
-    started_at: float
-    ready_at: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class Volume:
     """A volume.
 
     Attributes:
-        request: The whole CreateVolume request, for the idempotence of its client token.
+        request: The CreateVolume request, for the idempotence of its client token, and for what is only recorded.
         ready_at: When it has been created.
     """
 
@@ -100,18 +82,13 @@ class Volume:
     request: dict[str, Any]
     created_at: float
     ready_at: float
-    iops: int | None = None
-    throughput: int | None = None
     encrypted: bool = False
-    kms_key_id: str | None = None
     snapshot_id: str | None = None
-    initialization_rate: int | None = None
     tags: dict[str, str] = field(default_factory=dict)
     attachment: Attachment | None = None
-    modification: VolumeModification | None = None
 
     def state(self, now: float) -> str:
-        """creating, available or in-use."""
+        """Returns creating, available or in-use."""
         if now < self.ready_at:
             return "creating"
         return "available" if self.attachment is None else "in-use"
@@ -122,9 +99,8 @@ class Snapshot:
     """A snapshot.
 
     Attributes:
-        used_bytes: The data in it.
+        used_bytes: The size of the data in it.
         ready_at: When all of it has been copied.
-        failed: It will not complete; its state is `error` from `ready_at` on.
     """
 
     snapshot_id: str
@@ -135,45 +111,32 @@ class Snapshot:
     ready_at: float
     description: str = ""
     encrypted: bool = False
-    kms_key_id: str | None = None
-    failed: bool = False
     tags: dict[str, str] = field(default_factory=dict)
 
     def state(self, now: float) -> str:
-        """pending, completed or error."""
-        if now < self.ready_at:
-            return "pending"
-        return "error" if self.failed else "completed"
+        """Returns pending or completed."""
+        return "pending" if now < self.ready_at else "completed"
 
     def progress_percent(self, now: float) -> int:
-        """How much has been copied."""
+        """Returns how much has been copied."""
         if now >= self.ready_at:
             return 100
         return int(100 * max(0.0, now - self.started_at) / (self.ready_at - self.started_at))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Interruption:
-    """A spot instance's end, announced.
+class AnnouncedInterruption:
+    """The interruption of a spot instance, as its notice says it.
 
     Attributes:
         notice_at: From when the instance's metadata says so.
-        at: When it says that the instance is taken away.
+        at: When the instance is interrupted, as the metadata says.
         takes_place: Whether it then is.
     """
 
     notice_at: float
     at: float
     takes_place: bool = True
-
-
-@dataclass(frozen=True, kw_only=True)
-class LaunchSource:
-    """The launch template version an instance was made from, as CreateFleet's answers name it."""
-
-    template_id: str
-    version: str
-    overrides: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,20 +150,15 @@ class InstanceProfile:
 
 @dataclass(frozen=True, kw_only=True)
 class Instance:
-    """An instance.
+    """An instance. Every instance is launched by a fleet.
 
     Attributes:
         due_at: While pending: when it runs.
-        weight: How many units of its fleet's capacity it is.
-        spot_price_usd: An hour, when it was launched; None on demand.
         reason_code: Why it ended, as `StateReason.Code`.
-        host_process: The first process of its host and when that began, to end what a dead server left.
-        replaced: A fleet has launched another in its place, because a rebalance was recommended.
-        terminate_at: When a fleet that rebalances ends it.
     """
 
     instance_id: str
-    reservation_id: str
+    fleet_id: str
     instance_type: str
     zone: str
     subnet_id: str
@@ -211,32 +169,22 @@ class Instance:
     state: InstanceState
     launched_at: float
     due_at: float
-    fleet_id: str | None = None
-    weight: float = 1.0
-    spot_price_usd: float | None = None
-    source: LaunchSource | None = None
     profile: InstanceProfile | None = None
     settings: MetadataSettings = field(default_factory=MetadataSettings)
     user_data: str = ""
-    security_group_ids: tuple[str, ...] = ()
-    client_token: str = ""
-    request: dict[str, Any] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
-    interruption: Interruption | None = None
+    interruption: AnnouncedInterruption | None = None
     rebalance_at: float | None = None
-    replaced: bool = False
-    terminate_at: float | None = None
     running_at: float | None = None
     ended_at: float | None = None
     reason_code: str = ""
     reason: str = ""
-    host_process: tuple[int, str] | None = None
     user_data_exit_code: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class FleetEvent:
-    """One line of a fleet's history: `fleet-change`, `instance-change`, `service-error` or `information`."""
+    """One event of a fleet's history: `fleet-change`, `instance-change`, `service-error` or `information`."""
 
     at: float
     event_type: str
@@ -247,27 +195,20 @@ class FleetEvent:
 
 @dataclass(frozen=True, kw_only=True)
 class Fleet:
-    """A fleet.
+    """A fleet of type maintain.
 
     Attributes:
-        request: The CreateFleet request, with what ModifyFleet changed in it since.
-        created_from: The CreateFleet request as it came, for the idempotence of its client token.
-        errors: Of an instant fleet: what could not be launched, as CreateFleet answers it.
-        launched: Of an instant fleet: what was, as CreateFleet answers it.
-        problem: Why capacity is missing; said once in the history, and again when it changes.
-        try_at: Not before then it launches again.
+        request: The CreateFleet request.
+        problem: Why capacity is missing; written to the history once, and again when it changes.
+        try_at: The earliest time at which it launches again.
     """
 
     fleet_id: str
-    fleet_type: FleetType
     state: FleetState
     request: dict[str, Any]
-    created_from: dict[str, Any]
     created_at: float
     tags: dict[str, str] = field(default_factory=dict)
     history: tuple[FleetEvent, ...] = ()
-    errors: tuple[dict[str, Any], ...] = ()
-    launched: tuple[dict[str, Any], ...] = ()
     problem: str = ""
     try_at: float = 0.0
 
@@ -278,5 +219,5 @@ class Fleet:
         return specification
 
     def with_event(self, event: FleetEvent) -> Fleet:
-        """The fleet with one more line of history."""
+        """Returns the fleet with one more event in its history."""
         return replace(self, history=(*self.history, event))

@@ -16,15 +16,13 @@ if TYPE_CHECKING:
 
 
 class Snapshots:
-    """The operations on snapshots. Each takes a checked request and returns the answer that fits the model."""
+    """The operations on snapshots. Each takes a checked request and returns the answer as the model has it."""
 
     def __init__(self, cloud: Cloud) -> None:
         self._cloud = cloud
-        self.failures_to_come = 0
-        """How many of the next snapshots end in `error`."""
 
     def operations(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
-        """By the API's names."""
+        """Returns the operations by the API's names."""
         return {
             "CreateSnapshot": self.create,
             "DeleteSnapshot": self.delete,
@@ -41,8 +39,6 @@ class Snapshots:
         snapshot_id = new_id("snap")
         cloud.platform.images.create(snapshot_id, size_gib=volume.size_gib, source_id=volume.volume_id)
         used_bytes = cloud.platform.images.used_bytes(snapshot_id)
-        failed = self.failures_to_come > 0
-        self.failures_to_come -= failed
         snapshot = Snapshot(
             snapshot_id=snapshot_id,
             volume_id=volume.volume_id,
@@ -52,8 +48,6 @@ class Snapshots:
             ready_at=now + cloud.latencies.snapshot_seconds(used_bytes),
             description=request.get("Description", ""),
             encrypted=volume.encrypted,
-            kms_key_id=volume.kms_key_id,
-            failed=failed,
             tags=tags_of(request, "snapshot"),
         )
         return self._describe(cloud.snapshots.put(snapshot))
@@ -66,10 +60,7 @@ class Snapshots:
         return {}
 
     def describe(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DescribeSnapshots: ours alone; there are no public ones here."""
-        owners = set(request.get("OwnerIds", []))
-        if owners and not owners & {"self", self._cloud.account_id}:
-            return {"Snapshots": []}
+        """DescribeSnapshots: the account's own; the local AWS has no public ones."""
         filters = request.get("Filters", [])
         found = [
             snapshot
@@ -80,16 +71,10 @@ class Snapshots:
         return {"Snapshots": [self._describe(snapshot) for snapshot in chosen], "NextToken": token}
 
     def _filter_values(self, snapshot: Snapshot) -> dict[str, list[str]]:
-        now = self._cloud.now()
         return {
             "snapshot-id": [snapshot.snapshot_id],
             "volume-id": [snapshot.volume_id],
-            "volume-size": [str(snapshot.volume_size_gib)],
-            "status": [snapshot.state(now)],
-            "progress": [f"{snapshot.progress_percent(now)}%"],
-            "description": [snapshot.description],
-            "encrypted": [str(snapshot.encrypted).lower()],
-            "owner-id": [self._cloud.account_id],
+            "status": [snapshot.state(self._cloud.now())],
         }
 
     def _describe(self, snapshot: Snapshot) -> dict[str, Any]:
@@ -100,14 +85,10 @@ class Snapshots:
             "VolumeSize": snapshot.volume_size_gib,
             "FullSnapshotSizeInBytes": snapshot.used_bytes,
             "State": snapshot.state(now),
-            "StateMessage": "The snapshot failed, as it was told to" if snapshot.state(now) == "error" else None,
             "Progress": f"{snapshot.progress_percent(now)}%",
             "StartTime": snapshot.started_at,
-            "CompletionTime": snapshot.ready_at if snapshot.state(now) == "completed" else None,
             "Description": snapshot.description,
             "Encrypted": snapshot.encrypted,
-            "KmsKeyId": snapshot.kms_key_id,
             "OwnerId": self._cloud.account_id,
-            "StorageTier": "standard",
             "Tags": tag_list(snapshot.tags),
         }

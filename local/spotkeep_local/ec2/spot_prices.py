@@ -1,4 +1,4 @@
-"""DescribeSpotPriceHistory: what the market's script says of prices."""
+"""DescribeSpotPriceHistory: the prices of the market's script."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SpotPrices:
         self._cloud = cloud
 
     def operations(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
-        """By the API's names."""
+        """Returns the operations by the API's names."""
         return {"DescribeSpotPriceHistory": self.describe}
 
     def describe(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -36,6 +36,8 @@ class SpotPrices:
         now = cloud.now()
         end = min(request.get("EndTime", now), now)
         start = min(max(request.get("StartTime", now), now - _HISTORY_SECONDS), end)
+        products = request.get("ProductDescriptions")
+        wanted_zone, filters = request.get("AvailabilityZone"), request.get("Filters", [])
         records: list[dict[str, Any]] = [
             {
                 "AvailabilityZone": zone,
@@ -45,39 +47,16 @@ class SpotPrices:
                 "SpotPrice": f"{price_usd:.6f}",
                 "Timestamp": moment,
             }
-            for instance_type in self._instance_types(request)
+            for instance_type in request.get("InstanceTypes") or self._known_types()
             for zone in cloud.zones()
+            if wanted_zone in (None, zone) and matches({"availability-zone": [zone]}, {}, filters)
             for moment, price_usd in cloud.market.prices(instance_type=instance_type, zone=zone, start=start, end=end)
-            if self._is_wanted(request, zone=zone, instance_type=instance_type, price_usd=price_usd)
+            if not products or any(product.startswith(_PRODUCT) for product in products)
         ]
         newest_first = sorted(records, key=_newest_first)
         chosen, token = page(list(enumerate(newest_first)), request, key=lambda item: f"{item[0]:09d}")
         return {"SpotPriceHistory": [record for _, record in chosen], "NextToken": token or ""}
 
-    def _instance_types(self, request: dict[str, Any]) -> list[str]:
-        if named := request.get("InstanceTypes"):
-            return list(named)
-        for item in request.get("Filters", []):
-            if item["Name"] == "instance-type":
-                return list(item["Values"])
+    def _known_types(self) -> list[str]:
         scripted = {change.instance_type for change in self._cloud.market.changes if change.instance_type}
         return sorted(scripted | {instance.instance_type for instance in self._cloud.instances})
-
-    @staticmethod
-    def _is_wanted(request: dict[str, Any], *, zone: str, instance_type: str, price_usd: float) -> bool:
-        products = request.get("ProductDescriptions")
-        return (
-            request.get("AvailabilityZone", zone) == zone
-            and request.get("AvailabilityZoneId", zone_id(zone)) == zone_id(zone)
-            and (not products or any(product.startswith(_PRODUCT) for product in products))
-            and matches(
-                {
-                    "availability-zone": [zone],
-                    "instance-type": [instance_type],
-                    "product-description": [_PRODUCT],
-                    "spot-price": [f"{price_usd:.6f}"],
-                },
-                {},
-                request.get("Filters", []),
-            )
-        )

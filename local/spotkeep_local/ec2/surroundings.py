@@ -1,15 +1,15 @@
-"""What EC2 needs of the rest: ministack's networks and launch templates, roles and alarms by their APIs."""
+"""What EC2 needs of the rest of the local AWS: networks, launch templates, roles and alarms."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
 from spotkeep_local import ministack_seams
-from spotkeep_local.ec2.cloud import LaunchTemplate, Subnet
 from spotkeep_local.ec2.records import InstanceProfile
 from spotkeep_local.hosts.metadata import Credentials
 
@@ -22,14 +22,34 @@ _CREDENTIALS_SECONDS = 6 * 3600.0
 _DATA_LISTS = ("BlockDeviceMappings", "NetworkInterfaces", "TagSpecifications", "SecurityGroupIds")
 
 
-class MinistackSurroundings:
-    """See `Surroundings`.
+@dataclass(frozen=True, kw_only=True)
+class Subnet:
+    """A subnet of a VPC."""
+
+    subnet_id: str
+    vpc_id: str
+    zone: str
+    cidr: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchTemplate:
+    """One version of a launch template; its data as RequestLaunchTemplateData names it, its time in epoch seconds."""
+
+    template_id: str
+    version: str
+    created_at: float
+    data: dict[str, Any]
+
+
+class Surroundings:
+    """Reads ministack's networks and launch templates in process, roles and alarms by their APIs.
 
     Args:
         iam: A boto3 client.
         cloudwatch: A boto3 client.
         region: Of the local AWS.
-        credentials: Where instances get theirs from.
+        credentials: Issues the credentials of instances.
     """
 
     def __init__(self, *, iam: Any, cloudwatch: Any, region: str, credentials: CredentialRegistry) -> None:
@@ -39,24 +59,24 @@ class MinistackSurroundings:
         self._credentials = credentials
 
     def zones(self) -> list[str]:
-        """See `Surroundings`."""
+        """Returns the zones of the region."""
         zones = {f"{self._region}{letter}" for letter in "abc"}
         return sorted(zones | {subnet["AvailabilityZone"] for subnet in ministack_seams.subnets()})
 
     def subnet(self, subnet_id: str) -> Subnet | None:
-        """See `Surroundings`."""
-        for subnet in ministack_seams.subnets():
-            if subnet["SubnetId"] == subnet_id:
-                return _subnet(subnet)
-        return None
+        """Returns a subnet, or None."""
+        return next(
+            (_subnet(subnet) for subnet in ministack_seams.subnets() if subnet["SubnetId"] == subnet_id),
+            None,
+        )
 
     def default_subnets(self) -> list[Subnet]:
-        """See `Surroundings`."""
+        """Returns the default VPC's subnets, one a zone."""
         defaults = [_subnet(subnet) for subnet in ministack_seams.subnets() if subnet.get("DefaultForAz")]
         return sorted(defaults, key=lambda subnet: subnet.zone)
 
     def launch_template(self, *, template_id: str | None, name: str | None, version: str) -> LaunchTemplate | None:
-        """See `Surroundings`."""
+        """Returns a version of a launch template, `$Default` and `$Latest` resolved; None when it does not exist."""
         for template in ministack_seams.launch_templates():
             if template_id in (None, template["LaunchTemplateId"]) and name in (None, template["LaunchTemplateName"]):
                 number = {
@@ -74,7 +94,7 @@ class MinistackSurroundings:
         return None
 
     def instance_profile(self, *, arn: str | None, name: str | None) -> InstanceProfile | None:
-        """See `Surroundings`."""
+        """Returns an instance profile and its role, or None."""
         try:
             found = self._iam.get_instance_profile(InstanceProfileName=name or str(arn).rpartition("/")[2])
         except ClientError as error:
@@ -90,7 +110,7 @@ class MinistackSurroundings:
         )
 
     def role_credentials(self, role: str, *, instance_id: str) -> Credentials:
-        """See `Surroundings`."""
+        """Returns an instance's credentials of a role; valid until `revoke_credentials`."""
         key = self._credentials.of_role(role, session=instance_id, holder=instance_id)
         return Credentials(
             access_key_id=key.access_key_id,
@@ -100,11 +120,11 @@ class MinistackSurroundings:
         )
 
     def revoke_credentials(self, instance_id: str) -> None:
-        """See `Surroundings`."""
+        """Revokes the credentials of an instance."""
         self._credentials.revoke(instance_id)
 
     def alarm_rings(self, arn: str) -> bool:
-        """See `Surroundings`."""
+        """Returns whether a CloudWatch alarm is in state ALARM."""
         found = self._cloudwatch.describe_alarms(AlarmNames=[arn.rpartition(":alarm:")[2]])
         alarms = [*found.get("MetricAlarms", []), *found.get("CompositeAlarms", [])]
         return any(alarm["StateValue"] == "ALARM" for alarm in alarms)
@@ -120,7 +140,7 @@ def _subnet(subnet: Mapping[str, Any]) -> Subnet:
 
 
 def _launch_template_data(data: Mapping[str, Any]) -> dict[str, Any]:
-    """CloudFormation may leave a property that is one of a list as an object of its own."""
+    """CloudFormation may leave a property that is a list of one as an object of its own."""
     return {
         name: [value] if name in _DATA_LISTS and not isinstance(value, list) else value for name, value in data.items()
     }

@@ -1,34 +1,34 @@
-"""Tags of our resources, beside those of ministack's."""
+"""Tags of volumes, snapshots, instances and fleets."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from spotkeep_local.ec2.errors import Ec2Error, invalid
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
-    from spotkeep_local.ec2.cloud import Cloud
+    from spotkeep_local.ec2.cloud import Cloud, Table
 
-_TYPES = {"vol": "volume", "snap": "snapshot", "i": "instance", "fleet": "fleet"}
+_OUR_ID = re.compile(r"(vol|snap|i|fleet)-.*")
 _MOST_TAGS = 50
 _METADATA_KEY: Final = re.compile(r"[0-9a-zA-Z\-_+=,.@:]{1,255}", re.ASCII)
 _NO_METADATA_KEYS: Final = frozenset({".", "..", "_index"})
 
 
 def is_ours(resource_id: str) -> bool:
-    """Whether an id is of a kind that this package keeps."""
-    return resource_id.partition("-")[0] in _TYPES
+    """Returns whether an id is of a kind that this package keeps."""
+    return _OUR_ID.fullmatch(resource_id) is not None
 
 
 def check_tags(tags: Mapping[str, str], *, in_metadata: bool = False) -> None:
     """Refuses tags that no resource can have.
 
     Args:
-        tags: All of them. Those of AWS itself, `aws:...`, do not count.
+        tags: All of the resource's. Those of AWS itself, `aws:...`, do not count.
         in_metadata: Whether an instance shows them in its metadata, where a path is named after each key.
 
     Raises:
@@ -47,76 +47,50 @@ def check_tags(tags: Mapping[str, str], *, in_metadata: bool = False) -> None:
 
 
 class Tags:
-    """Creates, deletes and describes tags of volumes, snapshots, instances and fleets."""
+    """The operations on tags."""
 
     def __init__(self, cloud: Cloud) -> None:
         self._cloud = cloud
 
-    def create(self, resource_ids: Sequence[str], tags: Sequence[dict[str, str]]) -> None:
-        """Adds tags, or changes their values.
+    def operations(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
+        """Returns the operations by the API's names."""
+        return {"CreateTags": self.create, "DeleteTags": self.delete}
 
-        Raises:
-            Ec2Error: A resource does not exist, a key is AWS's own or cannot be in the metadata, or there are too many.
-        """
-        added = {tag["Key"]: tag.get("Value", "") for tag in tags}
+    def create(self, request: dict[str, Any]) -> dict[str, Any]:
+        """CreateTags: adds tags, or changes their values."""
+        added = {tag["Key"]: tag.get("Value", "") for tag in request["Tags"]}
         if reserved := [key for key in added if key.startswith("aws:")]:
             raise invalid(f"Tag keys starting with 'aws:' are reserved for internal use: {', '.join(reserved)}")
-        for resource_id in resource_ids:
-            self._change(resource_id, self._tags(resource_id) | added)
+        for resource_id in request["Resources"]:
+            self._change(resource_id, lambda tags: tags | added)
+        return {}
 
-    def delete(self, resource_ids: Sequence[str], tags: Sequence[dict[str, str]]) -> None:
-        """Removes tags: by key, or by key and value; all, when none are named."""
-        for resource_id in resource_ids:
-            kept = {
+    def delete(self, request: dict[str, Any]) -> dict[str, Any]:
+        """DeleteTags: by key, or by key and value; all, when none are named."""
+        tags = request.get("Tags", [])
+
+        def kept(before: dict[str, str]) -> dict[str, str]:
+            return {
                 key: value
-                for key, value in self._tags(resource_id).items()
+                for key, value in before.items()
                 if key.startswith("aws:")
                 or (tags and not any(tag["Key"] == key and tag.get("Value", value) == value for tag in tags))
             }
+
+        for resource_id in request["Resources"]:
             self._change(resource_id, kept)
+        return {}
 
-    def describe(self) -> list[dict[str, str]]:
-        """Every tag of every resource, as DescribeTags lists them."""
+    def _change(self, resource_id: str, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
         cloud = self._cloud
-        tagged = [
-            *((volume.volume_id, volume.tags) for volume in cloud.volumes),
-            *((snapshot.snapshot_id, snapshot.tags) for snapshot in cloud.snapshots),
-            *((instance.instance_id, instance.tags) for instance in cloud.instances),
-            *((fleet.fleet_id, fleet.tags) for fleet in cloud.fleets),
-        ]
-        return [
-            {
-                "ResourceId": resource_id,
-                "ResourceType": _TYPES[resource_id.partition("-")[0]],
-                "Key": key,
-                "Value": value,
-            }
-            for resource_id, tags in tagged
-            for key, value in tags.items()
-        ]
-
-    def _tags(self, resource_id: str) -> dict[str, str]:
-        cloud = self._cloud
-        match resource_id.partition("-")[0]:
-            case "vol":
-                return cloud.volumes[resource_id].tags
-            case "snap":
-                return cloud.snapshots[resource_id].tags
-            case "i":
-                return cloud.instances[resource_id].tags
-            case _:
-                return cloud.fleets[resource_id].tags
-
-    def _change(self, resource_id: str, tags: dict[str, str]) -> None:
-        cloud = self._cloud
-        in_metadata = resource_id in cloud.instances and cloud.instances[resource_id].settings.tags
-        check_tags(tags, in_metadata=in_metadata)
-        match resource_id.partition("-")[0]:
-            case "vol":
-                cloud.volumes.put(replace(cloud.volumes[resource_id], tags=tags))
-            case "snap":
-                cloud.snapshots.put(replace(cloud.snapshots[resource_id], tags=tags))
-            case "i":
-                cloud.instances.put(replace(cloud.instances[resource_id], tags=tags))
-            case _:
-                cloud.fleets.put(replace(cloud.fleets[resource_id], tags=tags))
+        tables: dict[str, Table[Any]] = {
+            "vol": cloud.volumes,
+            "snap": cloud.snapshots,
+            "i": cloud.instances,
+            "fleet": cloud.fleets,
+        }
+        table = tables[resource_id.partition("-")[0]]
+        resource = table[resource_id]
+        tags = change(resource.tags)
+        check_tags(tags, in_metadata=table is cloud.instances and resource.settings.tags)
+        table.put(replace(resource, tags=tags))

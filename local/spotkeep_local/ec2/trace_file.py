@@ -26,7 +26,7 @@ _MOST_BYTES = 64 * 1024 * 1024
 def read_trace(
     path: Path, *, zone: str, tick_seconds: float, first_tick: int = 0, ticks: int | None = None, notice: bool = True
 ) -> list[PoolChange]:
-    """What happens in a zone, from a recording: capacity 0 or any number, and the price.
+    """Returns the changes of a zone in a recording: capacity 0 or any number, and the price.
 
     Args:
         path: A CSV file, plain or ending in `.gz`.
@@ -34,7 +34,7 @@ def read_trace(
         tick_seconds: How long a tick takes here.
         first_tick: Where to begin.
         ticks: How many to play; None to the end.
-        notice: Whether instances that it takes away are told before.
+        notice: Whether instances that it interrupts get a notice.
 
     Returns:
         One change for each tick in which something changed.

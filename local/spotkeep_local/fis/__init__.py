@@ -1,5 +1,5 @@
-"""AWS Fault Injection Service, as far as a drill needs it: spot instances of the local EC2 are told, and taken away.
+"""AWS Fault Injection Service, as far as `spotkeep drill` needs it: experiments that interrupt spot instances.
 
-A request comes in at `service`, is read by `rest_protocol`, and becomes a template or an experiment (`records`).
-`rules` refuses what cannot be carried out; `service` finds the instances an experiment means and leads it on.
+`service` keeps templates and runs experiments, `rules` refuses templates that cannot be carried out here, and
+`cloudformation` makes templates for `AWS::FIS::ExperimentTemplate`.
 """

@@ -8,62 +8,56 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from spotkeep_local.fis.errors import NotFoundError
-
 if TYPE_CHECKING:
     from spotkeep_local.fis.service import FisService
 
-Made = tuple[str, dict[str, str]]
+PhysicalIdAndAttributes = tuple[str, dict[str, str]]
 
 
 class ExperimentTemplateResource:
-    """What CloudFormation calls.
+    """The functions that CloudFormation calls.
 
     Args:
-        fis: Where templates are.
+        fis: Keeps the templates.
     """
 
     def __init__(self, fis: FisService) -> None:
         self._fis = fis
 
-    def create(self, logical_id: str, properties: dict[str, Any], stack_name: str) -> Made:  # noqa: ARG002
+    def create(self, logical_id: str, properties: dict[str, Any], stack_name: str) -> PhysicalIdAndAttributes:  # noqa: ARG002
         """Creates a template."""
-        request = {**as_request(properties), "clientToken": str(uuid.uuid4())}
-        template_id: str = self._fis.call("CreateExperimentTemplate", request)["experimentTemplate"]["id"]
+        template_id = self._fis.put_template(_as_request(properties))
         return template_id, {"Id": template_id}
 
-    def update(self, physical_id: str, old: dict[str, Any], new: dict[str, Any], stack_name: str) -> Made:  # noqa: ARG002
+    def update(
+        self,
+        physical_id: str,
+        old: dict[str, Any],  # noqa: ARG002
+        new: dict[str, Any],
+        stack_name: str,  # noqa: ARG002
+    ) -> PhysicalIdAndAttributes:
         """Changes a template in place."""
-        request = as_request(new)
-        tags = request.pop("tags", {})
-        template = self._fis.call("UpdateExperimentTemplate", {**request, "id": physical_id})["experimentTemplate"]
-        if tags:
-            self._fis.call("TagResource", {"resourceArn": template["arn"], "tags": tags})
+        self._fis.put_template(_as_request(new), template_id=physical_id)
         return physical_id, {"Id": physical_id}
 
     def delete(self, physical_id: str, properties: dict[str, Any]) -> None:  # noqa: ARG002
-        """Deletes a template; one that is gone is fine."""
-        try:
-            self._fis.call("DeleteExperimentTemplate", {"id": physical_id})
-        except NotFoundError:
-            return
+        """Deletes a template, if it exists."""
+        self._fis.delete_template(physical_id)
 
 
-def as_request(properties: dict[str, Any]) -> dict[str, Any]:
-    """A resource's properties as CreateExperimentTemplate takes them: the same words, begun with a small letter."""
-    request: dict[str, Any] = {}
+def _as_request(properties: dict[str, Any]) -> dict[str, Any]:
+    """Returns a resource's properties as CreateExperimentTemplate takes them: the same names, in lower camel case."""
+    request: dict[str, Any] = {"clientToken": str(uuid.uuid4())}
     for name, value in properties.items():
         if name in ("Targets", "Actions"):
             request[_small(name)] = {key: _entry(item) for key, item in value.items()}
-        elif name == "Tags":
-            request["tags"] = {str(key): str(item) for key, item in value.items()}
         else:
-            request[_small(name)] = _small_letters(value)
+            request[_small(name)] = value if name == "Tags" else _small_letters(value)
     return request
 
 
 def _entry(entry: dict[str, Any]) -> dict[str, Any]:
-    """A target or an action: what its maps are keyed by is the template's or the service's own word."""
+    """A target or an action: the keys of its maps are the template's or the service's own names."""
     kept = ("ResourceTags", "Parameters", "Targets")
     return {
         _small(name): {str(key): str(item) for key, item in value.items()} if name in kept else _small_letters(value)

@@ -34,18 +34,22 @@ def instance(local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> Iterator[s
             "ImageId": "ami-1",
             "InstanceType": "m5.large",
             "UserData": user_data,
-            "InstanceMarketOptions": {"MarketType": "spot"},
         },
     )["LaunchTemplate"]["LaunchTemplateId"]
-    made = ec2.run_instances(
-        ImageId="ami-1",
-        InstanceType="m5.large",
-        MinCount=1,
-        MaxCount=1,
-        LaunchTemplate={"LaunchTemplateId": template},
-        InstanceMarketOptions={"MarketType": "spot"},
-        Placement={"AvailabilityZone": "us-east-1c"},
-    )["Instances"][0]["InstanceId"]
+    place = {"InstanceType": "m5.large", "AvailabilityZone": "us-east-1c"}
+    fleet = ec2.create_fleet(
+        LaunchTemplateConfigs=[
+            {
+                "LaunchTemplateSpecification": {"LaunchTemplateId": template, "Version": "1"},
+                "Overrides": [place],
+            }
+        ],
+        TargetCapacitySpecification={"TotalTargetCapacity": 1, "DefaultTargetCapacityType": "spot"},
+    )["FleetId"]
+    wait_until(lambda: bool(ec2.describe_fleet_instances(FleetId=fleet)["ActiveInstances"]))
+    made = ec2.describe_fleet_instances(FleetId=fleet)["ActiveInstances"][0]["InstanceId"]
+    # Without its fleet: nothing replaces it.
+    ec2.delete_fleets(FleetIds=[fleet], TerminateInstances=False)
     yield str(made)
     ec2.terminate_instances(InstanceIds=[made])
 

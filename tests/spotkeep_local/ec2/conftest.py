@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spotkeep_local.capacity import EventFaults
 from spotkeep_local.fleet_control import FleetControl
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
     from spotkeep_local.lifecycle import LocalAws
 
-LOOKS = 1000
+ATTEMPTS = 1000
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
 SLEEPER = "#!/bin/sh\necho READY\nexec sleep 600\n"
 METADATA = """
@@ -29,8 +28,8 @@ metadata() { curl -sf -H "X-aws-ec2-metadata-token: $T" "$LATEST/meta-data/$1"; 
 
 
 def wait_until(condition: Callable[[], Any]) -> Any:
-    # Counted, not timed: on a busy machine seconds may pass between two looks.
-    for _ in range(LOOKS):
+    # Counted, not timed: on a busy machine seconds may pass between two attempts.
+    for _ in range(ATTEMPTS):
         if found := condition():
             return found
         time.sleep(0.03)
@@ -69,7 +68,6 @@ class Ec2:
         self,
         template: str,
         *,
-        kind: str = "maintain",
         zones: Sequence[str] = ZONES[:2],
         types: Sequence[str] = ("m5.large",),
         target: int = 1,
@@ -79,7 +77,7 @@ class Ec2:
     ) -> str:
         """A fleet's id."""
         request = {
-            "Type": kind,
+            "Type": "maintain",
             "SpotOptions": {"AllocationStrategy": "price-capacity-optimized"},
             "LaunchTemplateConfigs": [
                 {
@@ -122,21 +120,11 @@ class Ec2:
 
         return str(wait_until(found))
 
-    def run(self, user_data: str = SLEEPER, *, zone: str = ZONES[0], spot: bool = False, **more: Any) -> str:
-        """Runs one instance, and waits until it does."""
-        if spot:
-            more["InstanceMarketOptions"] = {"MarketType": "spot"}
-        made = self.client.run_instances(
-            ImageId="ami-1",
-            InstanceType="m5.large",
-            MinCount=1,
-            MaxCount=1,
-            Placement={"AvailabilityZone": zone},
-            UserData=user_data,
-            **more,
-        )
-        instance_id = str(made["Instances"][0]["InstanceId"])
-        wait_until(lambda: self.state(instance_id) == "running")
+    def run(self, user_data: str = SLEEPER, *, zone: str = ZONES[0], spot: bool = False, **data: Any) -> str:
+        """Runs one instance, and waits until it runs. Its fleet is deleted, so that nothing replaces it."""
+        fleet = self.fleet(self.template(user_data, **data), zones=[zone], spot=spot)
+        instance_id = self.running(fleet)
+        self.client.delete_fleets(FleetIds=[fleet], TerminateInstances=False)
         return instance_id
 
     def console(self, instance_id: str) -> str:
@@ -177,15 +165,9 @@ class Ec2:
         return [record["EventInformation"]["EventSubType"] for record in records]
 
     def tidy_up(self) -> None:
-        self.control.event_faults(EventFaults())
-        self.control.volume_faults()
-        self.control.throttle({})
         self.control.script_market([])
-        fleets = [
-            fleet["FleetId"]
-            for fleet in self.client.describe_fleets()["Fleets"]
-            if fleet["FleetState"] in ("active", "modifying")
-        ]
+        active = [{"Name": "fleet-state", "Values": ["active"]}]
+        fleets = [fleet["FleetId"] for fleet in self.client.describe_fleets(Filters=active)["Fleets"]]
         if fleets:
             self.client.delete_fleets(FleetIds=fleets, TerminateInstances=True)
         for reservation in self.client.describe_instances()["Reservations"]:

@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_local.ec2.allocation import SPOT_STRATEGIES, Candidate, choose, choose_on_demand
+from spotkeep_local.ec2.surroundings import Subnet
 
 
 def pool(place: int, **fields: Any) -> Candidate:
-    known = {"config": 0, "instance_type": "m5.large", "zone": "a", "subnet_id": "subnet-1", "price_usd": 0.1}
+    subnet = Subnet(subnet_id="subnet-1", vpc_id="vpc-1", zone="a", cidr="10.0.0.0/24")
+    known = {"config": 0, "instance_type": "m5.large", "subnet": subnet, "price_usd": 0.1}
     return Candidate(place=place, **(known | fields))
 
 
@@ -21,25 +23,22 @@ def pool(place: int, **fields: Any) -> Candidate:
     [
         ("lowest-price", 1),
         ("price-capacity-optimized", 2),
-        ("capacity-optimized", 2),
-        ("capacity-optimized-prioritized", 3),
-        ("diversified", 1),
     ],
 )
 def test_each_strategy_has_its_own_favourite(strategy: str, chosen: int) -> None:
     pools = [
         pool(0, price_usd=0.01, room=0),
-        pool(1, price_usd=0.1, room=2, priority=2),
-        pool(2, price_usd=0.3, room=9, running=1, priority=2),
-        pool(3, price_usd=0.4, room=3, running=1, priority=1),
+        pool(1, price_usd=0.1, room=2),
+        pool(2, price_usd=0.3, room=9),
+        pool(3, price_usd=0.4, room=3),
     ]
     found = choose(pools, strategy=strategy)
     assert found is not None
     assert found.place == chosen
 
 
-def test_of_pools_that_are_alike_price_capacity_optimized_takes_the_cheapest_by_weight() -> None:
-    pools = [pool(0, price_usd=0.2), pool(1, price_usd=0.3, weight=2.0), pool(2, price_usd=0.25)]
+def test_of_pools_that_are_alike_price_capacity_optimized_takes_the_cheapest() -> None:
+    pools = [pool(0, price_usd=0.3), pool(1, price_usd=0.2), pool(2, price_usd=0.25)]
     found = choose(pools, strategy="price-capacity-optimized")
     assert found is not None
     assert found.place == 1
@@ -74,7 +73,5 @@ def test_why_a_pool_is_not_chosen() -> None:
         assert refused.refusal[0] == code
 
 
-def test_on_demand_goes_by_price_or_by_priority() -> None:
-    pools = [pool(0, price_usd=0.1, room=0), pool(1, price_usd=0.2, priority=1)]
-    assert choose_on_demand(pools, strategy="lowest-price").place == 0
-    assert choose_on_demand(pools, strategy="prioritized").place == 1
+def test_on_demand_takes_the_cheapest_and_needs_no_room() -> None:
+    assert choose_on_demand([pool(0, price_usd=0.1, room=0), pool(1, price_usd=0.2)]).place == 0

@@ -63,6 +63,7 @@ def test_a_server_that_ends_leaves_nothing_running(
         return
     assert again.state(first) == "terminated"
     assert not (local.state_dir / "ec2/hosts" / first).exists()
+    assert again.instance(first)["StateReason"]["Code"] == "Server.InternalError"
     found = again.describe_volume(volume)
     assert (found["State"], found["Tags"]) == ("available", [{"Key": "run", "Value": "7"}])
     second = again.running(fleet, other_than=[first])

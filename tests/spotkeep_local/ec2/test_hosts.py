@@ -38,16 +38,7 @@ def script(ec2: Ec2, body: str) -> str:
 
 def run(ec2: Ec2, volume: str, body: str, *, zone: str = "us-east-1a", spot: bool = True) -> str:
     tags = [{"ResourceType": "instance", "Tags": [{"Key": "volume", "Value": volume}]}]
-    template = ec2.template(script(ec2, body), TagSpecifications=tags)
-    made = ec2.client.run_instances(
-        LaunchTemplate={"LaunchTemplateId": template},
-        MinCount=1,
-        MaxCount=1,
-        Placement={"AvailabilityZone": zone},
-        **({"InstanceMarketOptions": {"MarketType": "spot"}} if spot else {}),
-    )
-    instance = str(made["Instances"][0]["InstanceId"])
-    ec2.wait_for_state(instance, "running")
+    instance = ec2.run(script(ec2, body), zone=zone, spot=spot, TagSpecifications=tags)
     ec2.attach(volume, instance)
     return instance
 
@@ -127,18 +118,6 @@ def test_a_forced_detach_makes_the_old_host_s_writes_fail(hosts: Ec2) -> None:
     hosts.wait_for_line(old, "FAILED")
     new = run(hosts, volume, "mount_volume $VOLUME && echo MOUNTED; sleep 600\n")
     hosts.wait_for_line(new, "MOUNTED")
-
-
-def test_a_volume_grows_under_a_running_host(hosts: Ec2) -> None:
-    volume = hosts.volume()
-    body = "mount_volume $VOLUME; echo MOUNTED\n"
-    body += "until [ $(blockdev --getsize64 $device) = 3221225472 ]; do sleep 0.1; done\n"
-    instance = run(
-        hosts, volume, body + "umount /mnt/volume; e2fsck -fp $device; resize2fs $device && echo GROWN; sleep 600\n"
-    )
-    hosts.wait_for_line(instance, "MOUNTED")
-    hosts.client.modify_volume(VolumeId=volume, Size=3)
-    hosts.wait_for_line(instance, "GROWN")
 
 
 def test_a_host_that_shuts_itself_down_is_terminated(hosts: Ec2) -> None:

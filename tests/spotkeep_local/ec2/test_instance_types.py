@@ -49,14 +49,14 @@ def test_named_types_are_described_and_others_refused(ec2: Ec2) -> None:
         ec2.client.describe_instance_types(InstanceTypes=["g5.xxlarge"])
 
 
-def test_all_types_come_page_by_page_and_filters_choose(ec2: Ec2) -> None:
+def test_all_types_come_page_by_page_and_a_filter_chooses(ec2: Ec2) -> None:
     pages = ec2.client.get_paginator("describe_instance_types").paginate(
-        Filters=[{"Name": "hypervisor", "Values": ["xen"]}], PaginationConfig={"PageSize": 50}
+        Filters=[{"Name": "instance-type", "Values": ["m4.*", "t2.*"]}], PaginationConfig={"PageSize": 5}
     )
     found = [each["InstanceType"] for page in pages for each in page["InstanceTypes"]]
     assert "m4.large" in found
     assert "m5.large" not in found
-    assert len(found) == len(set(found)) > 50
+    assert len(found) == len(set(found)) > 10
 
 
 def test_the_launcher_asks_for_types_and_for_what_its_ami_runs_on(ec2: Ec2) -> None:

@@ -14,11 +14,7 @@ pytestmark = pytest.mark.long
 
 
 def test_an_instance_is_pending_then_runs_its_user_data(ec2: Ec2, events: Events) -> None:
-    made = ec2.client.run_instances(
-        ImageId="ami-1", InstanceType="m5.large", MinCount=1, MaxCount=1, UserData="#!/bin/sh\necho one; exit 3\n"
-    )
-    instance = made["Instances"][0]["InstanceId"]
-    assert made["Instances"][0]["State"]["Name"] == "pending"
+    instance = ec2.run("#!/bin/sh\necho one; exit 3\n")
     ec2.wait_for_line(instance, "one")
     for state in ("pending", "running"):
         event = events.wait_for("EC2 Instance State-change Notification", instance_id=instance, state=state)
@@ -48,59 +44,6 @@ def test_one_that_ignores_sigterm_ends_all_the_same(ec2: Ec2) -> None:
     ec2.wait_for_state(instance, "terminated")
 
 
-def test_a_launch_template_is_what_an_instance_is_made_from(ec2: Ec2) -> None:
-    tags = [{"ResourceType": "instance", "Tags": [{"Key": "spotkeep:run", "Value": "digits-7"}]}]
-    template = ec2.template("#!/bin/sh\necho from the template\n", InstanceType="g5.xlarge", TagSpecifications=tags)
-    made = ec2.client.run_instances(LaunchTemplate={"LaunchTemplateId": template}, MinCount=1, MaxCount=1)
-    instance = made["Instances"][0]
-    assert instance["InstanceType"] == "g5.xlarge"
-    assert {"Key": "spotkeep:run", "Value": "digits-7"} in instance["Tags"]
-    ec2.wait_for_line(instance["InstanceId"], "from the template")
-
-
-def test_the_same_client_token_is_the_same_instance(ec2: Ec2) -> None:
-    request: dict[str, Any] = {
-        "ImageId": "ami-1",
-        "InstanceType": "m5.large",
-        "MinCount": 1,
-        "MaxCount": 1,
-        "ClientToken": "attempt-1",
-    }
-    first = ec2.client.run_instances(**request)["Instances"][0]["InstanceId"]
-    assert ec2.client.run_instances(**request)["Instances"][0]["InstanceId"] == first
-    with pytest.raises(ClientError, match="IdempotentParameterMismatch"):
-        ec2.client.run_instances(**request | {"InstanceType": "m5.xlarge"})
-
-
-@pytest.mark.parametrize(
-    ("change", "code"),
-    [
-        ({"ImageId": None}, "MissingParameter"),
-        ({"SubnetId": "subnet-0"}, "InvalidSubnetID.NotFound"),
-        ({"IamInstanceProfile": {"Name": "nobody"}}, "InvalidParameterValue"),
-        ({"LaunchTemplate": {"LaunchTemplateId": "lt-0"}}, "InvalidLaunchTemplateId.NotFound"),
-        ({"InstanceType": "m5.enormous"}, "InvalidParameterValue"),
-    ],
-)
-def test_an_instance_that_cannot_be(ec2: Ec2, change: dict[str, Any], code: str) -> None:
-    request = {"ImageId": "ami-1", "InstanceType": "m5.large", "MinCount": 1, "MaxCount": 1} | change
-    with pytest.raises(ClientError) as refused:
-        ec2.client.run_instances(**{name: value for name, value in request.items() if value is not None})
-    assert refused.value.response["Error"]["Code"] == code
-
-
-def test_instances_are_found_by_what_is_said_of_them(ec2: Ec2) -> None:
-    spot, other = ec2.run(spot=True, zone="us-east-1b"), ec2.run()
-    asked = [{"Name": "instance-lifecycle", "Values": ["spot"]}, {"Name": "instance-state-name", "Values": ["running"]}]
-    reservations = ec2.client.describe_instances(Filters=asked)["Reservations"]
-    assert [item["Instances"][0]["InstanceId"] for item in reservations] == [spot]
-    assert ec2.instance(spot)["Placement"]["AvailabilityZone"] == "us-east-1b"
-    assert "InstanceLifecycle" not in ec2.instance(other)
-    status = ec2.client.describe_instance_status(InstanceIds=[other])["InstanceStatuses"][0]
-    assert status["InstanceStatus"]["Status"] == "ok"
-    ec2.client.get_waiter("instance_status_ok").wait(InstanceIds=[other])
-
-
 def test_an_instance_that_nobody_knows(ec2: Ec2) -> None:
     for act in (ec2.client.describe_instances, ec2.client.terminate_instances):
         with pytest.raises(ClientError) as refused:
@@ -108,6 +51,48 @@ def test_an_instance_that_nobody_knows(ec2: Ec2) -> None:
         assert refused.value.response["Error"]["Code"] == "InvalidInstanceID.NotFound"
 
 
-def test_no_instance_is_stopped(ec2: Ec2) -> None:
-    with pytest.raises(ClientError, match="UnsupportedOperation"):
-        ec2.client.stop_instances(InstanceIds=[ec2.run()])
+def test_a_launch_template_is_what_an_instance_is_made_from(ec2: Ec2) -> None:
+    tags = [{"ResourceType": "instance", "Tags": [{"Key": "spotkeep:run", "Value": "digits-7"}]}]
+    fleet = ec2.fleet(ec2.template("#!/bin/sh\necho from the template\n", TagSpecifications=tags), types=["g5.xlarge"])
+    instance = ec2.instance(ec2.running(fleet))
+    assert (instance["InstanceType"], instance["InstanceLifecycle"]) == ("g5.xlarge", "spot")
+    assert {"Key": "spotkeep:run", "Value": "digits-7"} in instance["Tags"]
+    assert {"Key": "aws:ec2:fleet-id", "Value": fleet} in instance["Tags"]
+    ec2.wait_for_line(instance["InstanceId"], "from the template")
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        ({"IamInstanceProfile": {"Name": "nobody"}}, "parameter iamInstanceProfile is invalid"),
+        ({"ImageId": ""}, "must contain the parameter ImageId"),
+        ({"UserData": "no base64"}, "Invalid BASE64 encoding"),
+    ],
+)
+def test_an_instance_that_cannot_be_is_in_its_fleets_history(ec2: Ec2, data: dict[str, Any], problem: str) -> None:
+    fleet = ec2.fleet(ec2.template(**data))
+
+    def described() -> str:
+        records = ec2.client.describe_fleet_history(FleetId=fleet, StartTime=0)["HistoryRecords"]
+        return " ".join(record["EventInformation"].get("EventDescription", "") for record in records)
+
+    ec2.wait_until(lambda: problem in described())
+
+
+def test_instances_are_found_by_state_and_tag(ec2: Ec2) -> None:
+    tags = [{"ResourceType": "instance", "Tags": [{"Key": "spotkeep:run", "Value": "digits-8"}]}]
+    tagged = ec2.run(TagSpecifications=tags)
+    ec2.run()
+    asked = [
+        {"Name": "tag:spotkeep:run", "Values": ["digits-8"]},
+        {"Name": "instance-state-name", "Values": ["running"]},
+    ]
+    reservations = ec2.client.describe_instances(Filters=asked)["Reservations"]
+    assert [item["Instances"][0]["InstanceId"] for item in reservations] == [tagged]
+
+
+@pytest.mark.parametrize("operation", ["reboot_instances", "stop_instances", "describe_tags"])
+def test_what_ministack_would_answer_from_resources_of_its_own_is_refused(ec2: Ec2, operation: str) -> None:
+    request = {} if operation == "describe_tags" else {"InstanceIds": [ec2.run()]}
+    with pytest.raises(ClientError, match="the local AWS has no"):
+        getattr(ec2.client, operation)(**request)

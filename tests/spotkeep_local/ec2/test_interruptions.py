@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spotkeep_local.capacity import EventFaults
 from spotkeep_local.control_connection import ControlError
 from spotkeep_local.ec2.market import PoolChange
-from spotkeep_local.hosts.metadata_service import MetadataFault
 
 if TYPE_CHECKING:
     from .conftest import Ec2, Events
@@ -61,28 +59,9 @@ def test_a_notice_that_nothing_follows(ec2: Ec2, events: Events) -> None:
     assert ec2.state(instance) == "running"
 
 
-def test_a_rebalance_recommendation(ec2: Ec2, events: Events) -> None:
-    asks = "until metadata events/recommendations/rebalance; do sleep 0.05; done; echo; echo RECOMMENDED; sleep 600\n"
-    instance = ec2.run(f"#!/bin/sh\n{ec2.metadata}\n{asks}", spot=True)
-    ec2.control.recommend_rebalance(instance)
-    ec2.wait_for_line(instance, "RECOMMENDED")
-    event = events.wait_for("EC2 Instance Rebalance Recommendation", instance_id=instance)
-    assert event["detail"] == {"instance-id": instance}
-    assert ec2.state(instance) == "running"
-
-
 def test_a_warning_of_somebody_elses_instance(ec2: Ec2, events: Events) -> None:
     ec2.control.warn_of("i-0somebodyelses0")
     events.wait_for("EC2 Spot Instance Interruption Warning", instance_id="i-0somebodyelses0")
-
-
-def test_events_can_come_twice(ec2: Ec2, events: Events) -> None:
-    ec2.control.event_faults(EventFaults(duplicate=True))
-    ec2.control.warn_of("i-0twice")
-    ec2.control.event_faults(EventFaults())
-    ec2.control.warn_of("i-0last")
-    events.wait_for("EC2 Spot Instance Interruption Warning", instance_id="i-0last")
-    assert [event["detail"]["instance-id"] for event in events.seen].count("i-0twice") == 2
 
 
 def test_an_on_demand_instance_is_never_interrupted(ec2: Ec2) -> None:
@@ -107,18 +86,3 @@ def test_capacity_that_goes_takes_the_youngest_first_and_no_more_than_it_must(ec
     ec2.control.change_pool(PoolChange(zone="us-east-1a", instance_type="m5.large", capacity=1, notice=False))
     ec2.wait_for_state(younger, "terminated")
     assert ec2.state(older) == "running"
-
-
-@pytest.mark.parametrize(
-    ("fault", "status"),
-    [(MetadataFault.UNAUTHORIZED, "401"), (MetadataFault.ERROR, "500"), (MetadataFault.HANG, "000")],
-)
-def test_metadata_that_fails(ec2: Ec2, fault: MetadataFault, status: str) -> None:
-    asks = 'while :; do curl -s -m 0.3 -o /dev/null -w "%{http_code}\\n" -H "X-aws-ec2-metadata-token: $T" '
-    asks += '"$AWS_EC2_METADATA_SERVICE_ENDPOINT/latest/meta-data/spot/instance-action"; sleep 0.05; done\n'
-    instance = ec2.run(f"#!/bin/sh\n{ec2.metadata}\n{asks}")
-    ec2.wait_for_line(instance, "404")
-    ec2.control.metadata_fault(instance, fault)
-    ec2.wait_for_line(instance, status)
-    ec2.control.metadata_fault(instance, MetadataFault.NONE)
-    ec2.wait_until(lambda: ec2.console(instance).splitlines()[-1] == "404")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from botocore.parsers import create_parser
@@ -11,18 +12,13 @@ from botocore.serialize import create_serializer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotkeep_local.aws_service import HttpRequest
 from spotkeep_local.ec2.errors import Ec2Error
-from spotkeep_local.ec2.query_protocol import (
-    form_parameters,
-    parse_request,
-    read_answer,
-    service_model,
-    write_answer,
-    write_error,
-    write_parameters,
-)
+from spotkeep_local.ec2.query_protocol import Ec2QueryProtocol
+from spotkeep_local.service_models import service_model
 
-service_model()  # takes longer to read than an example may last
+EC2 = Ec2QueryProtocol()
+MODEL = service_model("ec2")  # takes longer to read than an example may last
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1, max_size=12)
 OVERRIDES = st.fixed_dictionaries(
     {},
@@ -65,16 +61,29 @@ FLEETS = st.fixed_dictionaries(
 )
 
 
+def sent(operation: str, request: dict[str, Any]) -> HttpRequest:
+    """A request as botocore sends it."""
+    serialized = create_serializer("ec2").serialize_to_request(request, MODEL.operation_model(operation))
+    return HttpRequest(body=urlencode(serialized["body"]).encode())
+
+
+def received(operation: str, answer: dict[str, Any]) -> dict[str, Any]:
+    """What botocore reads of an answer."""
+    status, headers, body = EC2.answer(operation, answer)
+    shape = MODEL.operation_model(operation).output_shape
+    parsed = create_parser("ec2").parse({"status_code": status, "headers": headers, "body": body}, shape)
+    return {name: value for name, value in parsed.items() if name != "ResponseMetadata"}
+
+
 @given(FLEETS)
 def test_what_a_client_sends_is_what_is_read(request: dict[str, Any]) -> None:
-    assert parse_request("CreateFleet", form_parameters(write_parameters("CreateFleet", request), {})) == request
+    assert EC2.parameters("CreateFleet", sent("CreateFleet", request)) == request
 
 
 def test_times_are_read_as_epoch_seconds() -> None:
-    model = service_model().operation_model("DescribeFleetHistory")
     moment = dt.datetime(2026, 11, 22, 1, 2, 3, tzinfo=dt.UTC)
-    sent = create_serializer("ec2").serialize_to_request({"FleetId": "fleet-1", "StartTime": moment}, model)["body"]
-    assert parse_request("DescribeFleetHistory", sent)["StartTime"] == moment.timestamp()
+    request = sent("DescribeFleetHistory", {"FleetId": "fleet-1", "StartTime": moment})
+    assert EC2.parameters("DescribeFleetHistory", request)["StartTime"] == moment.timestamp()
 
 
 @given(
@@ -87,24 +96,23 @@ def test_times_are_read_as_epoch_seconds() -> None:
     )
 )
 def test_what_is_written_is_what_a_client_reads(volumes: list[dict[str, Any]]) -> None:
-    _, _, body = write_answer("DescribeVolumes", {"Volumes": volumes, "NextToken": None})
-    assert read_answer("DescribeVolumes", body) == {"Volumes": volumes}
+    assert received("DescribeVolumes", {"Volumes": volumes, "NextToken": None}) == {"Volumes": volumes}
 
 
 def test_times_are_written_to_the_millisecond() -> None:
     moment = dt.datetime(2026, 11, 22, 1, 2, 3, 456000, tzinfo=dt.UTC)
-    _, _, body = write_answer("DescribeVolumes", {"Volumes": [{"CreateTime": moment.timestamp()}]})
-    assert read_answer("DescribeVolumes", body)["Volumes"][0]["CreateTime"] == moment
+    answer = received("DescribeVolumes", {"Volumes": [{"CreateTime": moment.timestamp()}]})
+    assert answer["Volumes"][0]["CreateTime"] == moment
 
 
 def test_what_the_model_does_not_know_is_not_written() -> None:
     with pytest.raises(KeyError):
-        write_answer("DescribeVolumes", {"Volumes": [{"Colour": "red"}]})
+        EC2.answer("DescribeVolumes", {"Volumes": [{"Colour": "red"}]})
 
 
 def test_a_refusal_is_what_a_client_raises() -> None:
-    status, headers, body = write_error(Ec2Error("VolumeInUse", "vol-1 <is> taken", status=400))
-    shape = service_model().operation_model("AttachVolume").output_shape
+    status, headers, body = EC2.error(Ec2Error("VolumeInUse", "vol-1 <is> taken", status=400))
+    shape = MODEL.operation_model("AttachVolume").output_shape
     parsed = create_parser("ec2").parse({"status_code": status, "headers": headers, "body": body}, shape)
     assert parsed["Error"] == {"Code": "VolumeInUse", "Message": "vol-1 <is> taken"}
 
@@ -123,6 +131,7 @@ def test_a_refusal_is_what_a_client_raises() -> None:
 def test_what_breaks_the_model_is_refused(
     operation: str, parameters: dict[str, str], code: str, complaint: str
 ) -> None:
+    form = {"Action": operation, "Version": "2016-11-15", **parameters}
     with pytest.raises(Ec2Error, match=complaint) as refused:
-        parse_request(operation, {"Action": operation, "Version": "2016-11-15", **parameters})
+        EC2.parameters(operation, HttpRequest(body=urlencode(form).encode()))
     assert refused.value.code == code
