@@ -107,7 +107,7 @@ def _hint_for(error: ClientError, *, options: ConnectionOptions) -> str:
         return "AWS takes requests of 6 MB; a document is far smaller, so something in it is not meant to be there"
     if "Throttl" in code or code == "TooManyRequestsException":
         return "AWS is busy with this account's calls; try again in a moment"
-    return "try again; if it stays, look at the AWS service's status in this region"
+    return "try again; if it stays, check the AWS service's status in this region"
 
 
 def _reconnect_hint(*, options: ConnectionOptions, payload: Mapping[str, Any] | None) -> str:

@@ -94,7 +94,7 @@ class StoredObjects(Protocol):
         """The first bytes of one object."""
 
     def download(self, key: str, path: Path, *, on_bytes: Callable[[int], None]) -> None:
-        """Put one object into a new file; `on_bytes` is told how many more bytes have come, from any thread."""
+        """Put one object into a new file; `on_bytes` is called with how many more bytes have come, from any thread."""
 
 
 class JobLog(Protocol):
@@ -155,14 +155,14 @@ class RunReader(Protocol):
         """Notifications on their way out, oldest first."""
 
     def dead_notifications(self, *, limit: int = 500) -> Notifications:
-        """Notifications that nobody tries to send any more."""
+        """Notifications that are not tried again."""
 
 
 class DeadLetters(Protocol):
     """The dead-letter queue of notifications: a message for each that could not be sent."""
 
     def take(self) -> Sequence[DeadLetter]:
-        """Every message that nobody else has, hidden from others for some minutes."""
+        """Every message that no other reader holds, hidden from others for some minutes."""
 
     def delete(self, letters: Sequence[DeadLetter]) -> None:
         """Delete messages that were taken."""
@@ -171,7 +171,7 @@ class DeadLetters(Protocol):
         """Let others see messages again that were taken."""
 
 
-class Deployment(Protocol):
+class DeploymentClient(Protocol):
     """One deployed Spotkeep."""
 
     @property
@@ -207,7 +207,7 @@ class Deployment(Protocol):
         """
 
     def check_account(self, *, clock: Callable[[], datetime]) -> AccountCheck:
-        """Looks for what belongs to no live run, and at quotas. Changes nothing."""
+        """Finds orphans, and reads the quotas that matter. Changes nothing."""
 
     def job_log(self, job_name: str, *, backend: Backend = "sagemaker") -> JobLog:
         """The log of an attempt: of its training job, or of the instances of its fleet."""

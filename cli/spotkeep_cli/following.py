@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from spotkeep_cli.deployment import Deployment, JobLog, LogLine
+    from spotkeep_cli.deployment import DeploymentClient, JobLog, LogLine
     from spotkeep_cli.seams import Invocation
     from spotkeep_cli.terminal import Terminal
     from spotkeep_jobs.progress.job_events import JobEvent
@@ -82,7 +82,7 @@ Update: TypeAlias = Happened | Wrote | Reported | Unreachable | Stands
 
 
 def follow(
-    deployment: Deployment,
+    deployment: DeploymentClient,
     run: str,
     *,
     sleep: Callable[[float], None],
@@ -95,7 +95,7 @@ def follow(
         deployment: Where it runs.
         run: Its id.
         sleep: Waits.
-        poll_seconds: How long between two looks.
+        poll_seconds: How long between two polls.
         from_attempt: What happened in earlier attempts is left out.
 
     Raises:
@@ -106,7 +106,7 @@ def follow(
     failures = 0
     while True:
         try:
-            updates, ended = poll.look()
+            updates, ended = poll.new_updates()
             failures = 0
         except NoConnectionError as error:
             failures += 1
@@ -128,9 +128,9 @@ def read_lines(log: JobLog) -> list[Update]:
 
 
 class _Poll:
-    """What is known already, so that each look gives only what is new."""
+    """What is known already, so that each poll gives only what is new."""
 
-    def __init__(self, deployment: Deployment, run: str, *, from_attempt: int) -> None:
+    def __init__(self, deployment: DeploymentClient, run: str, *, from_attempt: int) -> None:
         self._deployment = deployment
         self._run = run
         self._from_attempt = from_attempt
@@ -139,8 +139,8 @@ class _Poll:
         self._log: JobLog | None = None
         self._log_of = ""
 
-    def look(self) -> tuple[list[Update], bool]:
-        """What is new, and whether that was all."""
+    def new_updates(self) -> tuple[list[Update], bool]:
+        """Returns what is new, and whether that was all."""
         head = self._deployment.runs.get(self._run)
         if head is None:
             raise RunNotFoundError(f"the record of {self._run} is gone", hint="ended runs are forgotten after a while")
@@ -295,9 +295,9 @@ class FollowView(AbstractContextManager["FollowView"]):
 def follow_to_the_end(
     answer: dict[str, Any],
     *,
-    told: str,
+    became: str,
     invocation: Invocation,
-    deployment: Deployment,
+    deployment: DeploymentClient,
     terminal: Terminal,
     detach: bool,
 ) -> None:
@@ -305,7 +305,7 @@ def follow_to_the_end(
 
     Args:
         answer: What the launcher answered.
-        told: What became of the run, in words: `launched`.
+        became: What became of the run, in words: `launched`.
         invocation: How `spotkeep` was called.
         deployment: Where it runs.
         terminal: Where to show it.
@@ -320,7 +320,7 @@ def follow_to_the_end(
     run = str(answer["run"])
     fleet = str(answer.get("job_arn") or "")
     job = fleet if fleet.startswith("fleet-") else f"training job {answer.get('job_name', '?')}"
-    terminal.show(f"{run} {told} ({job})")
+    terminal.show(f"{run} {became} ({job})")
     if detach:
         if terminal.as_json:
             terminal.give_json(answer)
@@ -337,7 +337,9 @@ def follow_to_the_end(
     _conclude(ended, forecast=answer.get("forecast"), invocation=invocation, terminal=terminal)
 
 
-def _watch(run: str, *, attempt: int, invocation: Invocation, deployment: Deployment, terminal: Terminal) -> Run | None:
+def _watch(
+    run: str, *, attempt: int, invocation: Invocation, deployment: DeploymentClient, terminal: Terminal
+) -> Run | None:
     """The run as it ended, or None when the user left with Ctrl-C."""
     last: Run | None = None
     try:

@@ -32,7 +32,7 @@ from spotkeep_cli.commands import local_ec2 as local_ec2_commands
 from spotkeep_cli.commands import notifications as notification_commands
 from spotkeep_cli.commands import pool as pool_commands
 from spotkeep_cli.connection_options import ConnectionOptions
-from spotkeep_cli.deployment import Deployment
+from spotkeep_cli.deployment import DeploymentClient
 from spotkeep_cli.errors import CommandLineError, ExitCode, RefusedError, UsageError
 from spotkeep_cli.seams import Invocation, Seams
 from spotkeep_cli.terminal import Terminal
@@ -113,7 +113,7 @@ def root(
     )
 
 
-def _connect(options: ConnectionOptions) -> Deployment:
+def _connect(options: ConnectionOptions) -> DeploymentClient:
     from spotkeep_cli.aws.connection import connect
 
     return connect(options)

@@ -31,7 +31,7 @@ def steps_for_run(run: Run, *, invocation: Invocation, after: str) -> list[NextS
             step("savings", "what spot saved so far"),
             step(f"logs {name}", "its log"),
         ]
-        # The plain AWS command would look in the real AWS.
+        # The plain AWS command would ask the real AWS.
         if run.output_uri and not invocation.options.local:
             steps.insert(0, ("aws", NextStep(command=f"aws s3 cp {run.output_uri} .", what="fetch the model")))
     elif run.state is RunState.FAILED and run.started_at is None:

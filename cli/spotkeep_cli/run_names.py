@@ -49,7 +49,7 @@ def nearest(text: str, known: Iterable[str]) -> list[str]:
     """Up to three known ids that look like what was typed, the likeliest first."""
     names = list(known)
     close = difflib.get_close_matches(text, names, n=3, cutoff=0.6)
-    # A run's id is a name and eight random characters: whoever types only the name, nearly right, means it too.
+    # A run's id is a name and eight random characters: a name that is typed alone, nearly right, means it too.
     by_stem = {name.rpartition("-")[0] or name: name for name in reversed(names)}
     stems = difflib.get_close_matches(text, list(by_stem), n=3, cutoff=0.7)
     return list(dict.fromkeys([*close, *(by_stem[stem] for stem in stems)]))[:3]

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from spotkeep_cli.connection_options import ConnectionOptions
-from spotkeep_cli.deployment import Deployment
+from spotkeep_cli.deployment import DeploymentClient
 
 if TYPE_CHECKING:
     from spotkeep_planner.history.spot_market import SpotMarket
@@ -36,7 +36,7 @@ class Seams:
         new_token: A fresh idempotency token.
     """
 
-    connect: Callable[[ConnectionOptions], Deployment]
+    connect: Callable[[ConnectionOptions], DeploymentClient]
     spot_market: Callable[[ConnectionOptions], SpotMarket]
     now: Callable[[], datetime] = _now
     sleep: Callable[[float], None] = time.sleep
@@ -55,7 +55,7 @@ class Invocation:
     options: ConnectionOptions
     seams: Seams
 
-    def deployment(self) -> Deployment:
+    def deployment(self) -> DeploymentClient:
         """The deployment the user means.
 
         Raises:

@@ -108,7 +108,7 @@ class Terminal:
 
         Raises:
             NotConfirmedError: The answer was no.
-            UsageError: There is nobody to ask.
+            UsageError: There is no terminal to ask on.
         """
         if assume_yes:
             return

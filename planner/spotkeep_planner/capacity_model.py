@@ -163,11 +163,6 @@ def step_matrix(hazard_per_s: FloatArray, *, step_s: float, tick_s: float) -> Fl
     return np.linalg.matrix_power(one_tick, max(1, round(step_s / tick_s)))
 
 
-def watch_all(traces: Sequence[BoolArray], *, tick_s: float) -> Spells:
-    """What was seen in several zones together."""
-    return sum((watch(available, tick_s=tick_s) for available in traces), start=Spells.none())
-
-
 def expected_rest_of_run_s(hazard_per_s: FloatArray, *, horizons_s: Sequence[float]) -> FloatArray:
     """How long a run goes on from the middle of each age band, counted up to a horizon: the integral of its survival.
 

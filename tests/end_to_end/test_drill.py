@@ -78,5 +78,5 @@ def test_a_run_comes_back_from_a_drill_with_an_interval_lost_at_most(deployed_ap
     assert document["replacement"] != document["instance"]
     # EC2's two minutes are seconds here: the notice may pass unheard, and what is lost then is one interval.
     assert 0 <= document["steps_lost"] <= _EVERY_STEPS
-    assert {"told", "gone", "taken up", "training"} <= {entry["phase"] for entry in document["phases"]}
+    assert {"notice", "gone", "taken up", "training"} <= {entry["phase"] for entry in document["phases"]}
     app.wait_until_ended(run, sweep=True)

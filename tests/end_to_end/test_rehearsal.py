@@ -1,4 +1,4 @@
-"""`spotkeep rehearse` at the command line: a good script passes, and every careless one fails with its reason."""
+"""`spotkeep rehearse` at the command line: a good script passes, and a careless one fails with its reason."""
 
 from __future__ import annotations
 
@@ -30,18 +30,16 @@ import spotkeep
 kept = pathlib.Path(os.environ["SPOTKEEP_CHECKPOINT_DIR"]) / "count.txt"
 count = int(kept.read_text()) if {loads} and kept.exists() else 0
 spotkeep.report_resumed(step=count)
-started_at = count
 while count < 100:
     time.sleep(0.05)
     count += 1
-    if {saves}:
-        # Whole or not at all: it may be killed here.
-        kept.with_suffix(".new").write_text(str(count))
-        kept.with_suffix(".new").replace(kept)
-        spotkeep.report_saved(step=count)
+    # Whole or not at all: it may be killed here.
+    kept.with_suffix(".new").write_text(str(count))
+    kept.with_suffix(".new").replace(kept)
+    spotkeep.report_saved(step=count)
     spotkeep.report_progress(step=count, total_steps=100)
 model = pathlib.Path(os.environ["SM_MODEL_DIR"])
-(model / "count.txt").write_text(str({model}))
+(model / "count.txt").write_text(str(count))
 """
 
 
@@ -69,10 +67,10 @@ def rehearse(
     return done, json.loads(report.read_text()) if report.exists() else {}
 
 
-def counting_job(tmp_path: Path, *, loads: bool = True, saves: bool = True, model: str = "count") -> Path:
+def counting_job(tmp_path: Path, *, loads: bool = True) -> Path:
     source = tmp_path / "source"
     source.mkdir()
-    (source / "count.py").write_text(_COUNTING_SCRIPT.format(loads=loads, saves=saves, model=model))
+    (source / "count.py").write_text(_COUNTING_SCRIPT.format(loads=loads))
     job = tmp_path / "job.yaml"
     job.write_text("name: counting\nsource: source\ncommand: python count.py\nmax_run: 10m\n")
     return job

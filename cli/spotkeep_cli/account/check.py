@@ -46,7 +46,7 @@ class AccountCheck:
         quotas_unreadable: Why quotas could not be read.
         service_roles: Those that the deployment's fleets and drills need.
         wanted: Which quotas runs have needed: type and usage.
-        last_look: The reconciler's last look; None when there has been none.
+        last_look: The reconciler's last report; None when there has been none.
     """
 
     findings: tuple[Finding, ...]
@@ -115,7 +115,7 @@ def wanted_quotas(runs: Collection[Run]) -> frozenset[tuple[str, Usage]]:
 def check_account(
     *, connection: Connection, client: ClientFactory, table: RunTable, clock: Callable[[], datetime]
 ) -> AccountCheck:
-    """Look for what the reconciler looks for, and at the quotas of the types that runs use.
+    """Finds what the reconciler finds, and reads the quotas of the types that runs use.
 
     Args:
         connection: Where everything is.

@@ -36,7 +36,7 @@ _MOST_SETTINGS_BYTES = 1024 * 1024
 
 
 def connect(options: ConnectionOptions) -> AwsDeployment:
-    """Looks a deployment up.
+    """Finds a deployment.
 
     Raises:
         NoConnectionError: There is none, or it cannot be reached with these credentials.

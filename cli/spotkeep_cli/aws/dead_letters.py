@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from spotkeep_cli.connection_options import ConnectionOptions
 
 HIDDEN_SECONDS: Final = 300
-"""For so long nobody else gets what was taken, unless it is given back: longer than a replay takes."""
+"""For so long a taken message is hidden from other readers, unless it is given back: longer than a replay takes."""
 _WAIT_SECONDS: Final = 1
 """A receive that does not wait asks a part of SQS's servers only.
 Source: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-short-and-long-polling.html"""
@@ -31,7 +31,7 @@ class SqsDeadLetters:
         self._options = options
 
     def take(self) -> Sequence[DeadLetter]:
-        """Every message that nobody else has, hidden from others for some minutes.
+        """Returns every message that no other reader holds, and hides them from others for some minutes.
 
         Raises:
             NoConnectionError: SQS refused or could not be reached.
@@ -81,7 +81,7 @@ class SqsDeadLetters:
 
 
 def _letter_of(message: Any) -> DeadLetter | None:
-    """The message, or None for what no function of ours wrote: that is left to whoever put it there."""
+    """Returns the message; None for one that no function of ours wrote, which is left alone."""
     try:
         body = json.loads(message["Body"])
         return DeadLetter(

@@ -1,6 +1,6 @@
 """The real deployment: boto3 behind `deployment.Deployment`, with AWS's errors in a user's words.
 
-What it calls AWS with is in `aws_calls`; `connection` looks the deployment up.
+What it calls AWS with is in `aws_calls`; `connection` finds the deployment.
 """
 
 from __future__ import annotations
@@ -111,10 +111,10 @@ class AwsDeployment:
         return DirectInvocation(function, client=self._client, options=self._options)
 
     def check_account(self, *, clock: Callable[[], datetime]) -> AccountCheck:
-        """Looks for what belongs to no live run, and at quotas.
+        """Finds orphans, and reads the quotas that matter.
 
         Raises:
-            NoConnectionError: The run table cannot be read; what else cannot be is told in the check.
+            NoConnectionError: The run table cannot be read; what else cannot be is named in the check.
         """
         from spotkeep_cli.account.check import check_account
 
@@ -166,7 +166,7 @@ class AwsDeployment:
 class CloudWatchJobLog:
     """A training job's log, stream by stream, read forward.
 
-    A managed spot job that comes back on another instance may write a new stream; each read looks for it.
+    A managed spot job that comes back on another instance may write a new stream; each read lists the streams again.
     """
 
     def __init__(

@@ -95,7 +95,7 @@ class DirectInvocation:
     def __init__(self, function: str, *, client: ClientFactory, options: ConnectionOptions) -> None:
         self._function = function
         self._options = options
-        # botocore would repeat a call whose answer is late; here each repeat is ours, and the last error is told.
+        # botocore would repeat a call whose answer is late; here each repeat is ours, and the last error is raised.
         config = Config(
             read_timeout=_ANSWER_SECONDS, connect_timeout=_CONNECT_SECONDS, retries={"total_max_attempts": 1}
         )
@@ -216,7 +216,7 @@ def _parsed(content: bytes, *, function: str) -> Any:
         return json.loads(content)
     except ValueError as error:
         raise LauncherError(
-            f"{function} answered {content[:80]!r}, which is not JSON", hint=f"look at its log: /aws/lambda/{function}"
+            f"{function} answered {content[:80]!r}, which is not JSON", hint=f"read its log: /aws/lambda/{function}"
         ) from error
 
 

@@ -44,7 +44,7 @@ class ElementType:
     """The elements of one array.
 
     Attributes:
-        name: `float32`, `bfloat16` and so on; where nobody else has a name for it, as it is stored.
+        name: `float32`, `bfloat16` and so on; where no other library has a name for it, as it is stored.
         item_bytes: Bytes of one element; None where they are not known.
         big_endian: Whether the bytes of an element stand the other way round.
     """

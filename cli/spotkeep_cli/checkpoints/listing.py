@@ -1,4 +1,4 @@
-"""What can be told of a checkpoint at a glance: its manifest and the sizes of its files, no data."""
+"""What is known of a checkpoint without reading its data: its manifest and the sizes of its files."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from spotkeep_cli.checkpoints.places import CheckpointPlace, ShowProgress
     from spotkeep_cli.checkpoints.verification import Verdict
 
-app = typer.Typer(help="Look at the checkpoints of a directory or a run.", no_args_is_help=True)
+app = typer.Typer(help="Show the checkpoints of a directory or a run.", no_args_is_help=True)
 
 Target = Annotated[
     str,

@@ -11,7 +11,7 @@ from spotkeep_cli.errors import NoConnectionError, RefusedError, UsageError
 from spotkeep_cli.terminal import NextStep, Terminal
 
 if TYPE_CHECKING:
-    from spotkeep_cli.deployment import Deployment
+    from spotkeep_cli.deployment import DeploymentClient
 
 
 def doctor(
@@ -61,7 +61,7 @@ def check_job_file(context: typer.Context, job_file: Path, *, overrides: list[st
     document = read_job_file(job_file, overrides=overrides or ())
     new_token = invocation.seams.new_token
     advice = None
-    deployment: Deployment | None = None
+    deployment: DeploymentClient | None = None
     try:
         deployment = invocation.deployment()
         prepared = prepare(

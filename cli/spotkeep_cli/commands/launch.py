@@ -27,10 +27,10 @@ def launch(
 ) -> None:
     """Launch a run and follow it. Ctrl-C leaves it running.
 
-    Several runs of one file (runs: n) are launched, told and not followed.
+    Several runs of one file (runs: n) are launched, listed and not followed.
     """
     from spotkeep_cli.following import follow_to_the_end
-    from spotkeep_cli.launching.answers import read_answer, refused, tell_of_several
+    from spotkeep_cli.launching.answers import read_answer, refused, show_several
     from spotkeep_cli.launching.job_file import read_job_file
     from spotkeep_cli.launching.judgement import judge_by_launcher
     from spotkeep_cli.launching.kept_pools import overrides_like
@@ -83,11 +83,11 @@ def launch(
     # Only a token that the user gave can stand for an earlier launch; a repeat with our own is this launch.
     known = bool(answer.get("replayed")) and document.fields.get("token") is not None
     if answer.get("runs"):
-        tell_of_several(answer, known=known, invocation=invocation, terminal=terminal)
+        show_several(answer, known=known, invocation=invocation, terminal=terminal)
         return
     follow_to_the_end(
         answer if forecast is None else {**answer, "forecast": forecast.as_document()},
-        told="was launched before with this token; nothing new was launched" if known else "launched",
+        became="was launched before with this token; nothing new was launched" if known else "launched",
         invocation=invocation,
         deployment=deployment,
         terminal=terminal,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from spotkeep_local.cdk import Progress
     from spotkeep_local.lifecycle import LocalAws
 
-app = typer.Typer(help="Start, stop and look at the local AWS.", no_args_is_help=True)
+app = typer.Typer(help="Start, stop and inspect the local AWS.", no_args_is_help=True)
 
 _MOST_LOOKS = 20.0
 _NEXT_WITHOUT_IT = NextStep(command="spotkeep local up", what="start it")
@@ -134,8 +134,8 @@ def status(context: typer.Context, *, as_json: AsJson = False) -> None:
     facts.add_row("deployed", name if deployed else f"nothing as {name}")
     terminal.show(facts)
     deploy_it = NextStep(command="spotkeep local up", what="deploy to it")
-    look = NextStep(command="spotkeep --local ps", what="its runs")
-    terminal.show_next(look if deployed else deploy_it, NextStep(command="spotkeep local down", what="stop it"))
+    list_runs = NextStep(command="spotkeep --local ps", what="its runs")
+    terminal.show_next(list_runs if deployed else deploy_it, NextStep(command="spotkeep local down", what="stop it"))
 
 
 @app.command()

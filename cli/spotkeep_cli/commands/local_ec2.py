@@ -1,4 +1,4 @@
-"""`spotkeep local ec2`: the local EC2's instances, and what AWS lets nobody decide about them."""
+"""`spotkeep local ec2`: the local EC2's instances, and what cannot be decided in AWS."""
 
 import contextlib
 import sys
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from spotkeep_local.ec2.market import PoolChange
     from spotkeep_local.fleet_control import FleetControl
 
-app = typer.Typer(help="Look at the local EC2, and take its capacity away.", no_args_is_help=True)
+app = typer.Typer(help="Show the local EC2, and take its capacity away.", no_args_is_help=True)
 
 _ANY = "any"
 _MOST_CONSOLE_BYTES = 8 * 1024 * 1024
-_LOOK = NextStep(command="spotkeep local ec2 instances", what="see what becomes of them")
+_LIST_INSTANCES = NextStep(command="spotkeep local ec2 instances", what="see what becomes of them")
 
 InstanceType = Annotated[str | None, typer.Option("--type", help="Of this instance type alone.", show_default="all")]
-WithoutNotice = Annotated[bool, typer.Option("--without-notice", help="Cut the power at once, and tell nobody.")]
+WithoutNotice = Annotated[bool, typer.Option("--without-notice", help="Cut the power at once, without a notice.")]
 
 
 @app.command()
@@ -77,7 +77,7 @@ def interrupt(
     without_notice: WithoutNotice = False,
     notice_seconds: Annotated[
         float | None,
-        typer.Option(min=0, help="How long before it is told.", show_default="120, divided by the time scale"),
+        typer.Option(min=0, help="How long before it gets its notice.", show_default="120, divided by the time scale"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -93,8 +93,10 @@ def interrupt(
         terminal.give_json({"instance": instance, "interrupted_at": gone_at, "notice": not without_notice})
         return
     left = max(0.0, gone_at - time.time())
-    terminal.show(f"{instance} is told, and gone in {left:.0f} s." if not without_notice else f"{instance} is gone.")
-    terminal.show_next(_LOOK)
+    terminal.show(
+        f"{instance} has its notice, and is gone in {left:.0f} s." if not without_notice else f"{instance} is gone."
+    )
+    terminal.show_next(_LIST_INSTANCES)
 
 
 @app.command()
@@ -169,7 +171,7 @@ def replay(
         return
     seconds = max(change.at_seconds for change in changes)
     terminal.show(f"{len(changes)} changes in {', '.join(zones)}, the last in {seconds:.0f} s.")
-    terminal.show_next(_LOOK)
+    terminal.show_next(_LIST_INSTANCES)
 
 
 def _control() -> "FleetControl":
@@ -211,7 +213,7 @@ def _tell(change: "PoolChange", sentence: str, *, as_json: bool) -> None:
         terminal.give_json(asdict(change))
         return
     terminal.show(sentence)
-    terminal.show_next(_LOOK)
+    terminal.show_next(_LIST_INSTANCES)
 
 
 def _zone_and_file(trace: str) -> "tuple[str, Path]":

@@ -1,4 +1,4 @@
-"""`spotkeep notifications ls|replay`: what was told, what could not be, and telling that again."""
+"""`spotkeep notifications ls|replay`: what was sent, what could not be, and sending that again."""
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated
@@ -10,11 +10,11 @@ from spotkeep_cli.run_names import find_run
 from spotkeep_cli.terminal import NextStep, Terminal
 
 if TYPE_CHECKING:
-    from spotkeep_cli.deployment import Deployment
+    from spotkeep_cli.deployment import DeploymentClient
 
 MOST_WAITING = 500
 
-app = typer.Typer(no_args_is_help=True, help="What was told of runs, and what could not be.")
+app = typer.Typer(no_args_is_help=True, help="Notifications of runs: sent, and not sent.")
 
 
 @app.command("ls")
@@ -41,7 +41,7 @@ def list_notifications(
         terminal.give_json([notification.model_dump(mode="json") for notification in found])
         return
     if not found:
-        terminal.show("Everything has been told." if run_name is None else "There was nothing to tell yet.")
+        terminal.show("Everything has been sent." if run_name is None else "There was nothing to send yet.")
         terminal.show_next(NextStep(command=invocation.command("ps"), what="runs at work"))
         return
     terminal.show(notification_list(found, width=terminal.people.width))
@@ -59,9 +59,9 @@ def replay(
     context: typer.Context,
     *,
     subject: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help="Only what is to be told of this one.", show_default=False)
+        str | None, typer.Argument(metavar="[RUN]", help="Only the notifications of this one.", show_default=False)
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Whatever could not be told.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All that could not be sent.")] = False,
     yes: AssumeYes = False,
     as_json: AsJson = False,
 ) -> None:
@@ -102,13 +102,15 @@ def replay(
     if not replayed:
         terminal.show("There is nothing that could not be sent.")
         if removed:
-            terminal.show(f"The dead-letter queue told of {_counted(removed)} that had gone out since: removed.")
+            terminal.show(
+                f"The dead-letter queue held messages of {_counted(removed)} that had gone out since: removed."
+            )
     else:
         terminal.show(f"{_counted(len(replayed))}: out again within five minutes, each once.")
     terminal.show_next(NextStep(command=invocation.command("notifications ls"), what="what has not gone out yet"))
 
 
-def _replay(deployment: "Deployment", subjects: Collection[str]) -> list[str]:
+def _replay(deployment: "DeploymentClient", subjects: Collection[str]) -> list[str]:
     """Ask the launcher to send again what is dead of each run or tuning job; gives the notifications that it will."""
     from spotkeep_cli.launching.answers import read_answer
 

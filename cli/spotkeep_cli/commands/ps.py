@@ -40,6 +40,6 @@ def ps(
         return
     terminal.show(run_list(listed, now=now, width=terminal.people.width))
     if len(found) == limit:
-        terminal.remark(f"The newest {limit} runs; -n {limit * 5} looks further back.")
+        terminal.remark(f"The newest {limit} runs; -n {limit * 5} goes further back.")
     at_work = next((run for run in listed if not run.state.ended), listed[0])
     terminal.show_next(*steps_for_run(at_work, invocation=invocation, after="ps"))

@@ -40,7 +40,7 @@ def resume(
     )
     follow_to_the_end(
         answer,
-        told=f"resumed as attempt {answer.get('attempt', run.attempt + 1)}",
+        became=f"resumed as attempt {answer.get('attempt', run.attempt + 1)}",
         invocation=invocation,
         deployment=deployment,
         terminal=terminal,

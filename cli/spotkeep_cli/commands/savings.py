@@ -12,7 +12,7 @@ from spotkeep_cli.terminal import NextStep, Terminal
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from spotkeep_cli.deployment import Deployment
+    from spotkeep_cli.deployment import DeploymentClient
     from spotkeep_cli.savings.run_storage import RunStorage
 
 MOST_RUNS = 10_000
@@ -65,8 +65,8 @@ def savings(
     )
 
 
-def _storage(deployment: "Deployment", *, now: "datetime") -> "tuple[dict[str, RunStorage] | None, str | None]":
-    """What is stored for each run; or why that cannot be seen, which keeps nobody from the rest of the bill."""
+def _storage(deployment: "DeploymentClient", *, now: "datetime") -> "tuple[dict[str, RunStorage] | None, str | None]":
+    """What is stored for each run; or why that cannot be seen; the rest of the bill is shown all the same."""
     from spotkeep_cli.savings.run_storage import storage_by_run
 
     try:

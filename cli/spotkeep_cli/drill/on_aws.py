@@ -1,4 +1,4 @@
-"""A drill's hands: tags the instance that is meant, starts the deployed experiment, looks at EC2 and the fleet record.
+"""Carries a drill out: tags the instance, starts the deployed experiment, describes EC2 and the fleet record.
 
 Source: StartExperiment and GetExperiment, AWS FIS API reference.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from spotkeep_cli.connection_options import ConnectionOptions
 
 _DRILL_TAG = {"Key": "spotkeep:drill", "Value": "now"}
-"""What the deployed experiment template looks for; see `constructs/spotkeep_constructs/fleets.py`."""
+"""What the deployed experiment template selects; `constructs/spotkeep_constructs/fleets.py` has it too."""
 _LIVE = ("pending", "running")
 
 

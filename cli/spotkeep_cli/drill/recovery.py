@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class Phase(StrEnum):
-    """What happens in a drill, in this order; each is told by when it was first seen."""
+    """What happens in a drill, in this order; each is shown by when it was first seen."""
 
-    TOLD = "told"
-    """EC2 has told the instance that it will be taken."""
+    NOTICE = "notice"
+    """EC2 has sent the instance its interruption notice."""
     LET_GO = "let go"
     """The instance has saved, detached the volume and given the run back."""
     GONE = "gone"
@@ -147,10 +147,10 @@ def absorb(recovery: Recovery, state: DrillState) -> Recovery:
             saved_step=_highest((recovery.saved_step, state.durable_step)),
         )
     taken_by = state.holder if state.holder in others else None
-    told = state.experiment in ("running", "completed")
+    noticed = state.experiment in ("running", "completed")
     now_true = {
-        Phase.TOLD: told,
-        Phase.LET_GO: not holds and (told or Phase.TOLD in recovery.seen),
+        Phase.NOTICE: noticed,
+        Phase.LET_GO: not holds and (noticed or Phase.NOTICE in recovery.seen),
         Phase.GONE: recovery.instance not in state.instances,
         Phase.REPLACED: bool(others),
         Phase.TAKEN_UP: taken_by is not None,

@@ -55,7 +55,7 @@ def _said(recovery: Recovery, phase: Phase) -> str:
     step = "" if recovery.saved_step is None else f", step {recovery.saved_step} saved"
     place = f"{recovery.replacement} in {recovery.replacement_zone}"
     return {
-        Phase.TOLD: f"{recovery.instance} in {recovery.zone} is told",
+        Phase.NOTICE: f"{recovery.instance} in {recovery.zone} has its notice",
         Phase.LET_GO: f"it has let go{step}",
         Phase.GONE: "it is gone",
         Phase.REPLACED: f"the fleet has {place}",

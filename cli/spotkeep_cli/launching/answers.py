@@ -57,8 +57,8 @@ def refused(
     return RefusedError(f"{what}: {count}{place}", problems=located, hint=hint)
 
 
-def tell_of_several(answer: dict[str, Any], *, known: bool, invocation: Invocation, terminal: Terminal) -> None:
-    """Tells the runs of a launcher answer: nobody follows several logs at once.
+def show_several(answer: dict[str, Any], *, known: bool, invocation: Invocation, terminal: Terminal) -> None:
+    """Shows the runs of a launcher answer. They are not followed: several logs at once are not read.
 
     Args:
         answer: What the launcher answered, with `runs`.
@@ -72,8 +72,8 @@ def tell_of_several(answer: dict[str, Any], *, known: bool, invocation: Invocati
         terminal.give_json(answer)
         return
     runs = answer["runs"]
-    told = "were launched before with this token; nothing new was launched" if known else "launched"
-    terminal.show(f"{len(runs)} runs {told}")
+    launched = "were launched before with this token; nothing new was launched" if known else "launched"
+    terminal.show(f"{len(runs)} runs {launched}")
     terminal.show(facts([(str(run["run"]), _stands(run)) for run in runs]))
     for warning in answer.get("warnings") or ():
         terminal.remark(f"! {warning}")

@@ -54,7 +54,7 @@ def pinned(source: Any) -> tuple[Any, tuple[Problem, ...], tuple[Problem, ...]]:
         problem = Problem(
             field="source.branch", found=shown(branch), problem=f"cannot be looked up: {why_not}", fix=fix
         )
-        # A commit that nobody launches: the job is refused for its branch, and judged in everything else.
+        # A commit that is never launched: the job is refused for its branch, and judged in everything else.
         return {**rest, "commit": "0" * 40}, (problem,), ()
     warning = Problem(
         field="source.branch",

@@ -11,7 +11,7 @@ from spotkeep_cli.launching.kept_pools import matches_from_answer
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spotkeep_cli.deployment import Deployment
+    from spotkeep_cli.deployment import DeploymentClient
     from spotkeep_cli.launching.preparation import PreparedJob
     from spotkeep_jobs.errors import Problem
     from spotkeep_jobs.pools.matching import PoolMatch
@@ -29,7 +29,7 @@ class Judgement:
     """What would become of a job.
 
     Attributes:
-        request: The request with every default filled in; empty if it is refused or was not told.
+        request: The request with every default filled in; empty if it is refused or the launcher did not say.
         problems: Why it would be refused.
         warnings: What is allowed and probably not meant.
         usd_per_hour: The on-demand price of one instance, where the deployment knows it.
@@ -49,7 +49,7 @@ class Judgement:
     spot_offers: tuple[Mapping[str, Any], ...] = ()
 
 
-def judge_by_launcher(deployment: Deployment, prepared: PreparedJob) -> Judgement:
+def judge_by_launcher(deployment: DeploymentClient, prepared: PreparedJob) -> Judgement:
     """Asks the deployment's launcher, which knows its limits and the other runs. Launches nothing."""
     answer = deployment.invoke_launcher({"action": "validate", **prepared.payload})
     if answer.get("ok") is False:

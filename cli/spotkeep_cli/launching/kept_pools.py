@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from spotkeep_jobs.pools.matching import Difference, PoolMatch
@@ -62,8 +62,3 @@ def overrides_like(run: Run, document: JobDocument) -> dict[str, Any]:
     if not document.fields.get("keep_alive"):
         fields["keep_alive"] = asked.get("keep_alive") or LIKE_KEEP_ALIVE_SECONDS
     return fields
-
-
-def differences_in_words(match: PoolMatch) -> Sequence[str]:
-    """Every criterion that differs, a line each."""
-    return [str(difference) for difference in match.differences]

@@ -68,7 +68,7 @@ def _seconds_to_deadline(request: Mapping[str, Any], *, now: datetime) -> float:
 
 
 def places(request: Mapping[str, Any]) -> list[str]:
-    """Where a run looks for capacity, one line a fallback.
+    """Says where a run asks for capacity, one line a fallback.
 
     Args:
         request: The validated job document.
@@ -113,7 +113,7 @@ def _counts(request: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def first_type(request: Mapping[str, Any]) -> str:
-    """The first instance type that a run looks for.
+    """Returns the first instance type that a run asks for.
 
     Args:
         request: The validated job document.

@@ -51,7 +51,7 @@ def prepare(
     """Fills in what only this machine can know.
 
     The token is made once, here: however often the launch is repeated, it is the same launch. A source that cannot be
-    packed is a problem among others, so that all are told at once (I7).
+    packed is a problem among others, so that all are shown at once (I7).
 
     Args:
         document: The job file.
@@ -93,7 +93,7 @@ def is_local_source(source: Any) -> TypeGuard[str]:
 def local_source(document: JobDocument, source: str) -> Path:
     """The path of a local source: relative to the job file, unless `--set` gave it: then to the current directory.
 
-    A job file may be somebody else's. It names what is in its own directory, or in the git repository around it; the
+    A job file may be a stranger's. It names what is in its own directory, or in the git repository around it; the
     person at the command line names what they like.
 
     Raises:
@@ -106,7 +106,7 @@ def local_source(document: JobDocument, source: str) -> Path:
     project = _project(document.path.parent.resolve())
     if not path.resolve().is_relative_to(project):
         raise SourceError(
-            f"{source} is outside {project}, where the job file belongs, and a job file may be somebody else's",
+            f"{source} is outside {project}, where the job file belongs, and a job file may be a stranger's",
             hint=f"if you do want to send it, say so yourself: --set source={path}",
         )
     return path

@@ -3,7 +3,7 @@
 The archive's name is the hash of its content, so an unchanged directory is uploaded once however often it is
 launched. In a git checkout the files git would ignore stay behind; elsewhere only the caches named below do.
 
-The directory may be somebody else's work. A link is packed as the file it names, if that is a file of the source: one
+The directory may be a stranger's work. A link is packed as the file it names, if that is a file of the source: one
 to anything else would take the user's own files along. git reads the settings of a repository, and starts no program
 that they name.
 """

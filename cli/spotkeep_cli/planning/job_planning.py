@@ -18,7 +18,7 @@ from spotkeep_jobs.document.limits import DEFAULT_RESTART_SECONDS
 from spotkeep_jobs.errors import DurationError
 
 if TYPE_CHECKING:
-    from spotkeep_cli.deployment import Deployment
+    from spotkeep_cli.deployment import DeploymentClient
     from spotkeep_cli.launching.judgement import Judgement
     from spotkeep_cli.seams import Invocation
     from spotkeep_jobs.record.record import Attempt, Run
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from spotkeep_planner.planning import Knowledge, Plan
 
 TICK_S = 300.0
-"""Between two decisions, where no trace says otherwise: how often the reconciler looks."""
+"""Between two decisions, where no trace says otherwise: how often the reconciler runs."""
 DEFAULT_BAND = ">20%"
 DEFAULT_SAVE_S = 30
 _MOST_RUNS = 200
@@ -148,7 +148,7 @@ def plan_request(
     judgement: Judgement,
     *,
     options: PlanOptions,
-    deployment: Deployment | None,
+    deployment: DeploymentClient | None,
     invocation: Invocation,
     remarks: Sequence[str] = (),
 ) -> PlannedJobFile:
@@ -258,7 +258,7 @@ def _work(request: Mapping[str, Any], *, options: PlanOptions) -> tuple[int, str
 
 def _judge(
     job_file: Path, *, overrides: Sequence[str], invocation: Invocation
-) -> tuple[Deployment | None, Judgement, list[str]]:
+) -> tuple[DeploymentClient | None, Judgement, list[str]]:
     from spotkeep_cli.launching.answers import refused
     from spotkeep_cli.launching.job_file import read_job_file
     from spotkeep_cli.launching.judgement import PLACEHOLDER_BUCKET, judge_by_launcher, judge_here
@@ -267,7 +267,7 @@ def _judge(
     document = read_job_file(job_file, overrides=overrides)
     new_token = invocation.seams.new_token
     remarks = []
-    deployment: Deployment | None = None
+    deployment: DeploymentClient | None = None
     try:
         deployment = invocation.deployment()
         prepared = prepare(
@@ -293,7 +293,7 @@ class _Knowing:
 
     options: PlanOptions
     invocation: Invocation
-    deployment: Deployment | None
+    deployment: DeploymentClient | None
     usd_per_hour: float | None
     instances: int
     remarks: list[str]
@@ -314,7 +314,7 @@ class _Knowing:
         now = self.invocation.seams.now()
         past = Past.without_capacity(tick_s=TICK_S, now=now)
         zones: tuple[str, ...] = ("any zone",)
-        sources = ["no capacity was ever watched here: a wide prior"]
+        sources = ["no capacity was ever observed here: a wide prior"]
         if self.deployment is not None:
             try:
                 view = look_at(

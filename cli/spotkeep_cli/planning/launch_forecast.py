@@ -18,7 +18,7 @@ from spotkeep_jobs.runs.steering import on_demand_at_the_latest
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from spotkeep_cli.deployment import Deployment
+    from spotkeep_cli.deployment import DeploymentClient
     from spotkeep_cli.launching.judgement import Judgement
     from spotkeep_cli.planning.job_planning import PlannedJobFile
     from spotkeep_cli.seams import Invocation
@@ -52,7 +52,7 @@ class LaunchForecast:
         """The plan as the launcher takes it, for the type that the run begins on; None where there is none.
 
         Args:
-            first_type: The first instance type that the run looks for.
+            first_type: The first instance type that the run asks for.
         """
         if self.planned is None:
             return None
@@ -82,7 +82,7 @@ class LaunchForecast:
 
 
 def forecast_launch(
-    judgement: Judgement, *, deployment: Deployment | None, invocation: Invocation
+    judgement: Judgement, *, deployment: DeploymentClient | None, invocation: Invocation
 ) -> LaunchForecast | None:
     """Forecasts an accepted job; None where it has no deadline, or no spot to wait for.
 
@@ -125,7 +125,7 @@ def _judge_max_cost(
         return (), ()
     plan, count = planned.plan, planned.instances
     found = quantities.dollars(max_cost)
-    # Never interrupted, in the cheapest zone: nobody who knew the future could do better.
+    # Never interrupted, in the cheapest zone: with knowledge of the future it could not be cheaper.
     cheapest = min(zone.spot_price for zone in plan.zones) * plan.job.uninterrupted_s / 3600 * count
     costs = plan.forecasts[0].cost_usd
     likely = f"The run is expected to cost {quantities.dollars(costs.p50 * count)}"

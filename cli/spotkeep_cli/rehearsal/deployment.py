@@ -10,7 +10,7 @@ from spotkeep_cli.launching.answers import read_answer
 from spotkeep_cli.launching.preparation import prepare
 
 if TYPE_CHECKING:
-    from spotkeep_cli.deployment import Deployment, JobLog, RunReader
+    from spotkeep_cli.deployment import DeploymentClient, JobLog, RunReader
     from spotkeep_cli.launching.job_file import JobDocument
 
 _OF_ONE_RUN: Final = frozenset({"token", "checkpoint_prefix", "runs", "on_demand_base"})
@@ -25,7 +25,7 @@ class RehearsedDeployment:
         new_token: Makes an idempotency token for each launch.
     """
 
-    def __init__(self, deployment: Deployment, *, document: JobDocument, new_token: Callable[[], str]) -> None:
+    def __init__(self, deployment: DeploymentClient, *, document: JobDocument, new_token: Callable[[], str]) -> None:
         self._deployment, self._document, self._new_token = deployment, document, new_token
 
     @property

@@ -1,4 +1,4 @@
-"""What really happened in a rehearsal, as plain values: the only thing the verdict may look at."""
+"""What really happened in a rehearsal, as plain values: the only thing the verdict may use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
-class Ending(enum.Enum):
+class ProcessEnding(enum.Enum):
     """How one life of a training process ended."""
 
     EXITED = "exited"
@@ -15,7 +15,7 @@ class Ending(enum.Enum):
     NOTICE = "notice"
     """Its capacity was taken after a SIGTERM and the time of the notice."""
     NO_NOTICE = "no-notice"
-    """Its capacity was taken by SIGKILL, without a word."""
+    """Its capacity was taken by SIGKILL, without notice."""
     STOPPED = "stopped"
     """A user's stop, or a time limit."""
 
@@ -37,7 +37,7 @@ class ProcessLife:
 
     started_at: float
     ended_at: float
-    ending: Ending
+    ending: ProcessEnding
     resumed_from_step: int | None
     last_step: int | None
     saved_steps: tuple[int, ...]
@@ -125,7 +125,7 @@ class ReceivedNotification:
     """A notification as its subscriber got it.
 
     Attributes:
-        run: The run it tells of.
+        run: The run it is about.
         status: The filter attribute ``status``: ``completed``, ``failed``, ...
         subject: The mail's subject.
         body: The mail's text.

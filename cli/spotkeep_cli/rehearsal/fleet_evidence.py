@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spotkeep_cli.rehearsal.evidence import Ending, ProcessLife
+from spotkeep_cli.rehearsal.evidence import ProcessEnding, ProcessLife
 from spotkeep_jobs.progress.job_events import MARKER
 
 
@@ -34,7 +34,7 @@ class InstanceLife:
     zone: str
     running_at: float
     ended_at: float
-    ending: Ending
+    ending: ProcessEnding
     volume_id: str | None
     phases_s: Mapping[str, float]
     calls: Mapping[str, int]
@@ -116,7 +116,7 @@ def instance_life(
     """
     events = list(events)
     # After a notice it shuts itself down, the sooner the better: EC2's reason is not the interruption then.
-    ending = Ending.NOTICE if noticed else Ending.NO_NOTICE if taken else Ending.EXITED
+    ending = ProcessEnding.NOTICE if noticed else ProcessEnding.NO_NOTICE if taken else ProcessEnding.EXITED
     first = next((event for event in events if event["event"] == "instance-first-step"), None)
     phases = dict(first["phases"]) if first else {}
     boot = {"boot": round(first["time"] - sum(phases.values()) - running_at, 3)} if first else {}

@@ -47,7 +47,7 @@ def _checks(evidence: FleetEvidence) -> Iterator[Check]:
     )
     yield _few_calls(lives[2] if len(lives) > 2 else None)
     yield Check(
-        expected="the fleet is gone, and nothing runs that somebody pays for",
+        expected="the fleet is gone, and nothing runs that is paid for",
         found=_listed("fleet", after.fleets) + ", " + _listed("instance", after.instances),
         passed=not after.fleets and not after.instances,
     )

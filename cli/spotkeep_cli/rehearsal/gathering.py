@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from spotkeep_cli.rehearsal.evidence import Ending, ProcessLife, RunEvidence
+from spotkeep_cli.rehearsal.evidence import ProcessEnding, ProcessLife, RunEvidence
 from spotkeep_cli.rehearsal.model_files import model_files_of
 from spotkeep_jobs.backends.sagemaker.request import launch_id_of
 from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind, lines_of, parse_line
@@ -111,7 +111,7 @@ def step_of_manifest(name: str) -> int:
     return int(manifest[1]) if manifest else 0
 
 
-def _ending(lifetime: ProcessLifetime) -> Ending:
+def _ending(lifetime: ProcessLifetime) -> ProcessEnding:
     if lifetime.interrupted:
-        return Ending.NOTICE if lifetime.notice else Ending.NO_NOTICE
-    return Ending.EXITED if lifetime.signal is None else Ending.STOPPED
+        return ProcessEnding.NOTICE if lifetime.notice else ProcessEnding.NO_NOTICE
+    return ProcessEnding.EXITED if lifetime.signal is None else ProcessEnding.STOPPED

@@ -66,11 +66,11 @@ def _checks(evidence: PoolEvidence) -> Iterator[Check]:
         for notification in evidence.notifications
         if notification.run == first.run and notification.status == "completed"
     ]
-    tells = len(ended) == 1 and "Warm pool" in ended[0].body and f"--like {first.run}" in ended[0].body
+    complete = len(ended) == 1 and "Warm pool" in ended[0].body and f"--like {first.run}" in ended[0].body
     yield Check(
         expected="the first job's notification says until when its pool is warm, what it costs, and the commands",
-        found=f"{len(ended)} notification of its end, {'with' if tells else 'without'} all that",
-        passed=tells,
+        found=f"{len(ended)} notification of its end, {'with' if complete else 'without'} all that",
+        passed=complete,
     )
     yield Check(
         expected=f"{second.job_name} takes the pool of {first.job_name}",
@@ -90,19 +90,19 @@ def _checks(evidence: PoolEvidence) -> Iterator[Check]:
         passed=evidence.extended_seconds == evidence.asked_seconds,
     )
     reminders, expiries = (
-        _told(evidence, kind) for kind in (NotificationKind.POOL_EXPIRING, NotificationKind.POOL_EXPIRED)
+        _received(evidence, kind) for kind in (NotificationKind.POOL_EXPIRING, NotificationKind.POOL_EXPIRED)
     )
     yield Check(
         expected="the end of the second pool is announced once, before it comes",
-        found=f"{len(reminders)} told",
+        found=f"{len(reminders)} received",
         passed=[notification.run for notification in reminders] == [second.run]
         and evidence.notifications.index(reminders[0])
         < min(map(evidence.notifications.index, expiries), default=1_000_000),
     )
     pool = evidence.second_pool
     yield Check(
-        expected="its expiry is told once, and nobody is told that the first, which was taken, expired",
-        found=f"{len(expiries)} told, of {', '.join(each.run for each in expiries) or 'nobody'}; {pool.end_reason}",
+        expected="its expiry is notified once, and none of the first pool, which was taken",
+        found=f"{len(expiries)} received, of {', '.join(each.run for each in expiries) or 'none'}; {pool.end_reason}",
         passed=[notification.run for notification in expiries] == [second.run]
         and pool.end_reason is PoolEndReason.EXPIRED,
     )
@@ -114,5 +114,5 @@ def _checks(evidence: PoolEvidence) -> Iterator[Check]:
     )
 
 
-def _told(evidence: PoolEvidence, kind: NotificationKind) -> list[ReceivedNotification]:
+def _received(evidence: PoolEvidence, kind: NotificationKind) -> list[ReceivedNotification]:
     return [notification for notification in evidence.notifications if notification.status == kind]

@@ -1,7 +1,7 @@
 """Decides whether a rehearsed run kept what the promises say it keeps: one pure function over the evidence.
 
 The reasons of a failed verdict are written for the author of the training script: what was expected, what was found,
-and where to look.
+and where to read on.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 from spotkeep_cli.rehearsal.evidence import (
-    Ending,
     FileComparison,
     Interruption,
     ModelFile,
+    ProcessEnding,
     ProcessLife,
     ReceivedNotification,
     RunEvidence,
@@ -93,7 +93,7 @@ def judge(
             *_interruptions_happened(planned_interruptions, interruptions),
             *(reason for pair in enumerate(interruptions, start=1) for reason in _little_was_lost(*pair, run=run)),
             *model.reasons,
-            *_told_once(run, reference, notifications),
+            *_notified_once(run, reference, notifications),
         ]
     )
     return Verdict(
@@ -119,7 +119,7 @@ def missing_module(failure: str | None) -> str | None:
 
 def interruptions_of(run: RunEvidence) -> tuple[Interruption, ...]:
     """List what each loss of capacity cost a run, from the lives of its process."""
-    taken = (Ending.NOTICE, Ending.NO_NOTICE)
+    taken = (ProcessEnding.NOTICE, ProcessEnding.NO_NOTICE)
     following: list[ProcessLife | None] = [*run.lives[1:], None]
     return tuple(
         _interruption(life, after) for life, after in zip(run.lives, following, strict=True) if life.ending in taken
@@ -142,7 +142,7 @@ def _interruption(life: ProcessLife, after: ProcessLife | None) -> Interruption:
     return Interruption(
         when=datetime.fromtimestamp(life.ended_at, tz=UTC).isoformat(timespec="milliseconds"),
         at_step=life.last_step,
-        notice=life.ending is Ending.NOTICE,
+        notice=life.ending is ProcessEnding.NOTICE,
         durable_step=life.durable_step,
         resumed_from_step=resumed,
         steps_repeated=max(0, (life.last_step or 0) - (resumed or 0)) if known else None,
@@ -297,13 +297,15 @@ def _difference(difference: ValueDifference) -> str:
     return " ".join([f"{name}in {difference.changed:,} of {difference.values:,} values", ", ".join(amounts)]).rstrip()
 
 
-def _told_once(run: RunEvidence, reference: RunEvidence, notifications: Sequence[ReceivedNotification]) -> list[str]:
+def _notified_once(
+    run: RunEvidence, reference: RunEvidence, notifications: Sequence[ReceivedNotification]
+) -> list[str]:
     reasons = []
     for evidence in (run, reference):
         endings = [n for n in notifications if n.run == evidence.run and n.status in {"completed", "failed", "stopped"}]
         if len(endings) != 1:
             reasons.append(
-                f"the ending of {evidence.run} was told {len(endings)} times, not once"
+                f"the ending of {evidence.run} was notified {len(endings)} times, not once"
                 + (f" ({', '.join(n.status for n in endings)})" if endings else "")
             )
     return reasons

@@ -26,7 +26,7 @@ def duration(seconds: float | None) -> str:
 
 
 def dollars(amount: float | None) -> str:
-    """US dollars; small amounts keep enough digits to be told from nothing."""
+    """US dollars; small amounts keep enough digits to differ from nothing."""
     if amount is None:
         return UNKNOWN
     sign = "-" if amount < 0 else ""

@@ -53,7 +53,7 @@ def test_a_run_that_comes_back_passes(spotkeep: Any, drill: Any) -> None:
     assert f"PASS  {RUN} trains again" in result.output
     assert "another zone (eu-central-1b)" in result.output
     assert "Trained twice: 0 steps" in result.output
-    for phase in ("told", "let go", "gone", "replaced", "taken up", "training"):
+    for phase in ("notice", "let go", "gone", "replaced", "taken up", "training"):
         assert phase in result.output
     assert f"spotkeep describe {RUN}" in result.output
 

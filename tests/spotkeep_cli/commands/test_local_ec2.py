@@ -79,7 +79,7 @@ def test_an_instance_is_listed_heard_and_interrupted(spotkeep: Any, instance: st
 
     told = spotkeep("local", "ec2", "interrupt", instance, "--notice-seconds", "0.2")
     assert told.exit_code == ExitCode.DONE, told.output
-    assert f"{instance} is told, and gone in" in told.stdout
+    assert f"{instance} has its notice, and is gone in" in told.stdout
     wait_until(lambda: listed(spotkeep, instance)["state"] == "terminated")
     assert listed(spotkeep, instance)["reason"] == "Server.SpotInstanceTermination"
 

@@ -1,4 +1,4 @@
-"""`spotkeep notifications`: what has not been told is seen, and told again on demand."""
+"""`spotkeep notifications`: what has not been sent is seen, and sent again on demand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def letter(run: str, receipt: str = "1") -> DeadLetter:
 
 
 @pytest.fixture
-def told(deployment: Any, make: Any) -> Any:
+def notified(deployment: Any, make: Any) -> Any:
     """A deployment with a notification that was sent, one that waits, and two that could not be sent."""
     states = {
         "digits-1a2b3c4d": NotificationState.SENT,
@@ -40,7 +40,7 @@ def told(deployment: Any, make: Any) -> Any:
     return deployment
 
 
-def test_without_a_run_it_lists_what_was_not_told_dead_ones_first(spotkeep: Any, told: Any) -> None:
+def test_without_a_run_it_lists_what_was_not_sent_dead_ones_first(spotkeep: Any, notified: Any) -> None:
     shown = spotkeep("notifications", "ls")
     rows = [line.split()[0] for line in shown.stdout.splitlines() if line.startswith("digits")]
     assert rows == ["digits-33333333", "digits-44444444", "digits-22222222"]
@@ -48,36 +48,36 @@ def test_without_a_run_it_lists_what_was_not_told_dead_ones_first(spotkeep: Any,
     assert "notifications replay digits-33333333" in shown.stdout + shown.stderr
 
 
-def test_of_a_run_it_lists_everything(spotkeep: Any, told: Any) -> None:
+def test_of_a_run_it_lists_everything(spotkeep: Any, notified: Any) -> None:
     [notification] = json.loads(spotkeep("notifications", "ls", "digits-1a", "--json").stdout)
     assert (notification["subject_id"], notification["state"]) == ("digits-1a2b3c4d", "sent")
 
 
 def test_nothing_to_tell_is_said(spotkeep: Any, deployment: Any) -> None:
-    assert "Everything has been told" in spotkeep("notifications", "ls").stdout
+    assert "Everything has been sent" in spotkeep("notifications", "ls").stdout
     assert "nothing that could not be sent" in spotkeep("notifications", "replay", "--all").stdout
 
 
-def test_replay_asks_the_launcher_once_for_each_run(spotkeep: Any, told: Any) -> None:
+def test_replay_asks_the_launcher_once_for_each_run(spotkeep: Any, notified: Any) -> None:
     done = spotkeep("notifications", "replay", "--all", "--yes")
-    assert told.invocations == [
+    assert notified.invocations == [
         {"action": "replay-notifications", "run": "digits-33333333"},
         {"action": "replay-notifications", "run": "digits-44444444"},
     ]
     assert "2 notifications: out again" in done.stdout
     spotkeep("notifications", "replay", "digits-44444444", "--yes", "--json")
-    assert told.invocations[2:] == [{"action": "replay-notifications", "run": "digits-44444444"}]
+    assert notified.invocations[2:] == [{"action": "replay-notifications", "run": "digits-44444444"}]
 
 
 def test_replay_takes_the_messages_of_what_goes_out_again_out_of_the_dead_letter_queue(
-    spotkeep: Any, told: Any
+    spotkeep: Any, notified: Any
 ) -> None:
-    told.dead_letters.waiting = [letter("digits-33333333"), letter("digits-44444444"), letter("digits-33333333", "2")]
+    notified.dead_letters.waiting = [letter("digits-33333333"), letter("digits-44444444"), letter("digits-33333333", "2")]
     spotkeep("notifications", "replay", "digits-33333333", "--yes")
-    assert [each.subject_id for each in told.dead_letters.waiting] == ["digits-44444444"]
+    assert [each.subject_id for each in notified.dead_letters.waiting] == ["digits-44444444"]
     done = spotkeep("notifications", "replay", "--all", "--yes", "--json")
     assert json.loads(done.stdout)["messages_removed"] == 1
-    assert told.dead_letters.waiting == told.dead_letters.hidden == []
+    assert notified.dead_letters.waiting == notified.dead_letters.hidden == []
 
 
 def test_a_message_about_what_the_table_does_not_list_is_asked_for_and_removed(spotkeep: Any, deployment: Any) -> None:
@@ -85,7 +85,7 @@ def test_a_message_about_what_the_table_does_not_list_is_asked_for_and_removed(s
     deployment.dead_letters.waiting = [letter("digits-55555555")]
     done = spotkeep("notifications", "replay", "--all")
     assert deployment.invocations == [{"action": "replay-notifications", "run": "digits-55555555"}]
-    assert "told of 1 notification that had gone out since" in " ".join(done.stdout.split())
+    assert "held messages of 1 notification that had gone out since" in " ".join(done.stdout.split())
     assert deployment.dead_letters.waiting == deployment.dead_letters.hidden == []
 
 
@@ -98,11 +98,11 @@ def test_a_launcher_that_fails_loses_no_message(spotkeep: Any, deployment: Any) 
     assert [each.subject_id for each in deployment.dead_letters.waiting] == ["digits-66666666"]
 
 
-def test_a_deployment_older_than_the_queue_replays_from_its_table(spotkeep: Any, told: Any) -> None:
-    told.dead_letters = None
+def test_a_deployment_older_than_the_queue_replays_from_its_table(spotkeep: Any, notified: Any) -> None:
+    notified.dead_letters = None
     assert "2 notifications: out again" in spotkeep("notifications", "replay", "--all", "--yes").stdout
 
 
-def test_replay_needs_to_know_what(spotkeep: Any, told: Any) -> None:
+def test_replay_needs_to_know_what(spotkeep: Any, notified: Any) -> None:
     assert spotkeep("notifications", "replay").exit_code == ExitCode.USAGE
-    assert told.invocations == []
+    assert notified.invocations == []

@@ -179,7 +179,7 @@ def test_without_a_deployment_it_plans_from_the_published_band(plan: Plan) -> No
     document = json.loads(result.stdout)
     assert document["currency"] == "on-demand hours"
     assert document["knowledge"]["sources"] == [
-        "no capacity was ever watched here: a wide prior",
+        "no capacity was ever observed here: a wide prior",
         "interruption band <5% of the Spot Instance Advisor",
     ]
     assert document["remarks"][0].startswith("Planned without a deployment")

@@ -150,7 +150,7 @@ def test_an_instance_is_told_taken_away_and_replaced(scene: Scene) -> None:
         recovery = absorb(recovery, found)
         return found if phase in recovery.seen else None
 
-    waited(lambda: seen(Phase.TOLD))
+    waited(lambda: seen(Phase.NOTICE))
     scene.report(holder=None, step=40, durable=40)
     waited(lambda: seen(Phase.GONE))
     second = scene.running(other_than=first)

@@ -45,7 +45,7 @@ STORY = (
 def test_each_phase_is_told_by_when_it_was_first_seen() -> None:
     recovery = followed(*STORY)
     assert recovery.phases() == [
-        (Phase.TOLD, 2.0, 2.0),
+        (Phase.NOTICE, 2.0, 2.0),
         (Phase.LET_GO, 9.0, 7.0),
         (Phase.GONE, 15.0, 6.0),
         (Phase.REPLACED, 30.0, 15.0),

@@ -1,4 +1,4 @@
-"""A branch of a real repository becomes the commit it is at, and its user is told."""
+"""A branch of a real repository becomes the commit it is at, and its user is warned."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from spotkeep_cli.rehearsal.evidence import Ending
+from spotkeep_cli.rehearsal.evidence import ProcessEnding
 from spotkeep_cli.rehearsal.fleet_evidence import InstanceLife, instance_life, printed_events
 
 
@@ -55,9 +55,9 @@ def test_the_boot_is_what_is_left_of_the_time_until_the_first_step() -> None:
 
 
 def test_how_it_lost_its_capacity_is_ec2s_word() -> None:
-    assert life().ending is Ending.EXITED
-    assert life(noticed=True).ending is Ending.NOTICE
-    assert life(taken=True).ending is Ending.NO_NOTICE
+    assert life().ending is ProcessEnding.EXITED
+    assert life(noticed=True).ending is ProcessEnding.NOTICE
+    assert life(taken=True).ending is ProcessEnding.NO_NOTICE
 
 
 def test_an_instance_that_never_trained_has_no_phases() -> None:

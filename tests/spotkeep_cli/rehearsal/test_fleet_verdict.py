@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from spotkeep_cli.rehearsal.evidence import Ending, ProcessLife
+from spotkeep_cli.rehearsal.evidence import ProcessEnding, ProcessLife
 from spotkeep_cli.rehearsal.fleet_evidence import FleetEvidence, InstanceLife, ResourcesOfRun
 from spotkeep_cli.rehearsal.fleet_verdict import judge_fleet
 
@@ -16,7 +16,7 @@ MOVING = {"ec2:CreateSnapshot": 1, "ec2:CreateVolume": 1}
 STAYING = {"dynamodb:PutItem": 3, "ec2:AttachVolume": 1}
 
 
-def a_life(number: int, zone: str, volume: str, ending: Ending, **calls: int) -> InstanceLife:
+def a_life(number: int, zone: str, volume: str, ending: ProcessEnding, **calls: int) -> InstanceLife:
     began = 100.0 * number
     process = ProcessLife(
         started_at=began + 10, ended_at=began + 90, ending=ending, resumed_from_step=number * 100,
@@ -29,9 +29,9 @@ def a_life(number: int, zone: str, volume: str, ending: Ending, **calls: int) ->
 
 
 LIVES = (
-    a_life(0, "a", "vol-1", Ending.NOTICE),
-    a_life(1, "b", "vol-2", Ending.NO_NOTICE, **MOVING),
-    a_life(2, "b", "vol-2", Ending.EXITED, **STAYING),
+    a_life(0, "a", "vol-1", ProcessEnding.NOTICE),
+    a_life(1, "b", "vol-2", ProcessEnding.NO_NOTICE, **MOVING),
+    a_life(2, "b", "vol-2", ProcessEnding.EXITED, **STAYING),
 )
 GOOD = FleetEvidence(
     lives=LIVES,

@@ -7,7 +7,7 @@ import tarfile
 
 import pytest
 
-from spotkeep_cli.rehearsal.evidence import Ending
+from spotkeep_cli.rehearsal.evidence import ProcessEnding
 from spotkeep_cli.rehearsal.gathering import durable_step, model_files_of, process_life, step_of_manifest
 from spotkeep_jobs.progress.job_events import JobEvent, JobEventKind
 from spotkeep_local.lifecycle import LocalAws
@@ -25,13 +25,13 @@ def saved(step: int, *, at: float) -> JobEvent:
 @pytest.mark.parametrize(
     ("fields", "ending"),
     [
-        ({"interrupted": True, "notice": True, "signal": "SIGTERM"}, Ending.NOTICE),
-        ({"interrupted": True, "notice": False, "signal": "SIGKILL"}, Ending.NO_NOTICE),
-        ({"signal": "SIGTERM"}, Ending.STOPPED),
-        ({"exit_code": 1}, Ending.EXITED),
+        ({"interrupted": True, "notice": True, "signal": "SIGTERM"}, ProcessEnding.NOTICE),
+        ({"interrupted": True, "notice": False, "signal": "SIGKILL"}, ProcessEnding.NO_NOTICE),
+        ({"signal": "SIGTERM"}, ProcessEnding.STOPPED),
+        ({"exit_code": 1}, ProcessEnding.EXITED),
     ],
 )
-def test_the_service_says_how_a_process_ended(fields: dict[str, object], ending: Ending) -> None:
+def test_the_service_says_how_a_process_ended(fields: dict[str, object], ending: ProcessEnding) -> None:
     assert process_life(lifetime(**fields), []).ending is ending
 
 

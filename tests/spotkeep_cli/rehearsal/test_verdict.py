@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotkeep_cli.rehearsal.evidence import (
-    Ending,
     FileComparison,
     ModelFile,
+    ProcessEnding,
     ProcessLife,
     ReceivedNotification,
     RunEvidence,
@@ -25,7 +25,7 @@ OTHER = ModelFile(sha256="cc", size_bytes=100)
 
 def life(
     *,
-    ending: Ending = Ending.EXITED,
+    ending: ProcessEnding = ProcessEnding.EXITED,
     resumed_from: int | None = 0,
     last: int | None = 100,
     saved: tuple[int, ...] = (),
@@ -54,8 +54,8 @@ def ending_of(run: str, status: str = "completed") -> ReceivedNotification:
 REFERENCE = run_of(life(saved=(20, 40, 60, 80, 100)), name="digits-reference")
 NOTIFICATIONS = [ending_of("digits-1"), ending_of("digits-reference")]
 KEPT = run_of(
-    life(ending=Ending.NO_NOTICE, last=47, saved=(20, 40), durable=40),
-    life(ending=Ending.NOTICE, resumed_from=40, last=71, saved=(60, 71), durable=71, started_at=15),
+    life(ending=ProcessEnding.NO_NOTICE, last=47, saved=(20, 40), durable=40),
+    life(ending=ProcessEnding.NOTICE, resumed_from=40, last=71, saved=(60, 71), durable=71, started_at=15),
     life(resumed_from=71, saved=(80, 100), durable=100, started_at=30),
 )
 
@@ -87,19 +87,21 @@ def test_a_run_that_kept_everything_passes() -> None:
 
 def test_a_script_that_ignores_its_checkpoints_fails_though_its_model_is_the_same() -> None:
     forgetful = run_of(
-        life(ending=Ending.NO_NOTICE, last=47, saved=(20, 40), durable=40),
+        life(ending=ProcessEnding.NO_NOTICE, last=47, saved=(20, 40), durable=40),
         life(resumed_from=0, saved=(20, 40, 100)),
     )
     assert "does not load what it saved" in reasons(forgetful, planned=1)
 
 
 def test_a_script_that_never_saves_fails() -> None:
-    careless = run_of(life(ending=Ending.NO_NOTICE, last=47), life(resumed_from=0))
+    careless = run_of(life(ending=ProcessEnding.NO_NOTICE, last=47), life(resumed_from=0))
     assert "no checkpoint was ever saved" in reasons(careless, planned=1)
 
 
 def test_a_script_that_says_nothing_of_its_steps_fails() -> None:
-    silent = run_of(life(ending=Ending.NO_NOTICE, resumed_from=None, last=None), life(resumed_from=None, last=None))
+    silent = run_of(
+        life(ending=ProcessEnding.NO_NOTICE, resumed_from=None, last=None), life(resumed_from=None, last=None)
+    )
     assert "nothing shows that it resumed" in reasons(silent, planned=1)
 
 
@@ -181,22 +183,24 @@ def test_a_run_that_did_not_complete_says_why() -> None:
 
 
 @pytest.mark.parametrize("times", [0, 2])
-def test_an_ending_not_told_exactly_once_fails(times: int) -> None:
+def test_an_ending_not_notified_exactly_once_fails(times: int) -> None:
     notifications = [ending_of("digits-1")] * times + [ending_of("digits-reference")]
-    assert f"the ending of digits-1 was told {times} times" in reasons(KEPT, notifications=notifications)
+    assert f"the ending of digits-1 was notified {times} times" in reasons(KEPT, notifications=notifications)
 
 
 @given(at=st.integers(1, 10_000), repeated=st.integers(0, 500))
 def test_with_notice_one_repeated_step_is_the_most(at: int, repeated: int) -> None:
     resumed = max(0, at - repeated)
-    noticed = run_of(life(ending=Ending.NOTICE, last=at, saved=(resumed,), durable=resumed), life(resumed_from=resumed))
+    noticed = run_of(
+        life(ending=ProcessEnding.NOTICE, last=at, saved=(resumed,), durable=resumed), life(resumed_from=resumed)
+    )
     assert ("where one is the most" in reasons(noticed, planned=1)) == (at - resumed > 1)
 
 
 @given(interval=st.integers(1, 200), into=st.integers(0, 600))
 def test_without_notice_one_interval_is_the_most(interval: int, into: int) -> None:
     killed = run_of(
-        life(ending=Ending.NO_NOTICE, last=interval + into, saved=(interval,), durable=interval),
+        life(ending=ProcessEnding.NO_NOTICE, last=interval + into, saved=(interval,), durable=interval),
         life(resumed_from=interval),
     )
     assert ("more than the checkpoint interval" in reasons(killed, planned=1)) == (into > interval)
@@ -204,7 +208,7 @@ def test_without_notice_one_interval_is_the_most(interval: int, into: int) -> No
 
 def test_what_was_saved_but_not_uploaded_is_not_held_against_the_script() -> None:
     uploading = run_of(
-        life(ending=Ending.NO_NOTICE, last=41, saved=(20, 40), durable=20),
+        life(ending=ProcessEnding.NO_NOTICE, last=41, saved=(20, 40), durable=20),
         life(resumed_from=20, saved=(40, 60, 80, 100)),
     )
     assert reasons(uploading, planned=1) == ""
@@ -216,7 +220,7 @@ def test_the_interval_is_the_longest_distance_between_checkpoints() -> None:
 
 
 def test_a_loss_without_a_next_life_has_no_resume() -> None:
-    (only,) = interruptions_of(run_of(life(ending=Ending.NO_NOTICE)))
+    (only,) = interruptions_of(run_of(life(ending=ProcessEnding.NO_NOTICE)))
     assert only.resumed_from_step is None
     assert only.steps_repeated is None
     assert only.seconds_to_resume is None
