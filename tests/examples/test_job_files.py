@@ -8,8 +8,8 @@ import pytest
 
 from spotkeep_cli.launching.job_file import read_job_file
 from spotkeep_cli.launching.preparation import prepare
-from spotkeep_jobs.decisions.deployment_defaults import DeploymentDefaults
-from spotkeep_jobs.decisions.validation import validate
+from spotkeep_jobs.document.deployment_defaults import DeploymentDefaults
+from spotkeep_jobs.document.validation import validate
 from stacks.settings import Settings
 
 JOB_FILES = sorted((Path(__file__).parents[2] / "examples").glob("*/job.yaml"))

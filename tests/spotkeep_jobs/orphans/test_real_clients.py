@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from spotkeep_cli.aws.stored_objects import versions_by_run
-from spotkeep_jobs.aws.sagemaker_api import SageMakerTrainingJobs
-from spotkeep_jobs.aws.scheduler_api import EventBridgeScheduleGroup
-from spotkeep_jobs.leftovers.object_store import S3RunObjects, StoredRun
+from spotkeep_jobs.backends.sagemaker.api import SageMakerTrainingJobs
+from spotkeep_jobs.orphans.object_store import S3RunObjects, StoredRun
+from spotkeep_jobs.pools.scheduler_api import EventBridgeScheduleGroup
 
 
 @pytest.fixture
