@@ -8,7 +8,6 @@ from aws_cdk import CfnOutput, Environment, Fn, PermissionsBoundary, Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from spotkeep_constructs.dependency_layer import LayerBuilder
 from spotkeep_constructs.fleets import Fleets
 from spotkeep_constructs.instance_credentials import InstanceCredentials
 from spotkeep_constructs.instance_log import InstanceLog, group_name
@@ -20,7 +19,7 @@ from spotkeep_constructs.spot_launch_template import SpotLaunchTemplate
 from spotkeep_constructs.training_bundle import TrainingBundle
 from spotkeep_constructs.volume_key import VolumeKey
 from spotkeep_fleet.user_data import BootInputs
-from stacks.function_platform import function_platform, log_retention
+from stacks.function_platform import FunctionBuild, log_retention
 from stacks.project import Project
 from stacks.settings import Settings
 from stacks.storage_stack import StorageStack
@@ -45,7 +44,7 @@ class ComputeStack(Stack):
         *,
         settings: Settings,
         project: Project,
-        build_layer: LayerBuilder,
+        build: FunctionBuild,
         storage: StorageStack,
         env: Environment,
         permissions_boundary: PermissionsBoundary | None,
@@ -57,7 +56,7 @@ class ComputeStack(Stack):
             id: Stack id.
             settings: The deployment's settings.
             project: Where code is found and kept.
-            build_layer: Builds the dependency layer.
+            build: What the functions are built of.
             storage: The stack of bucket and table.
             env: Account and region.
             permissions_boundary: Bounds every role of the stack.
@@ -100,7 +99,7 @@ class ComputeStack(Stack):
             self,
             "Credentials",
             deployment=settings.deployment,
-            platform=function_platform(self, settings=settings, project=project, build_layer=build_layer),
+            platform=build.platform(self),
             instances=instances,
         )
         run = RunRole(

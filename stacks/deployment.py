@@ -9,6 +9,7 @@ from aws_cdk import App, Environment, IPolicyValidationPlugin, PermissionsBounda
 from spotkeep_constructs.dependency_layer import LayerBuilder, UvLayerBuilder
 from stacks.compute_stack import ComputeStack
 from stacks.events_stack import EventsStack
+from stacks.function_platform import FunctionBuild
 from stacks.jobs_stack import JobsStack
 from stacks.project import Project
 from stacks.settings import Settings
@@ -49,7 +50,11 @@ class Deployment:
             if settings.permissions_boundary_arn
             else None
         )
-        build = build_layer or UvLayerBuilder(cache_directory=project.uv_cache)
+        build = FunctionBuild(
+            settings=settings,
+            project=project,
+            build_layer=build_layer or UvLayerBuilder(cache_directory=project.uv_cache),
+        )
         prefix = settings.stack_prefix
 
         self.storage = StorageStack(app, f"{prefix}-Storage", settings=settings, env=env, permissions_boundary=boundary)
@@ -59,7 +64,7 @@ class Deployment:
                 f"{prefix}-Compute",
                 settings=settings,
                 project=project,
-                build_layer=build,
+                build=build,
                 storage=self.storage,
                 env=env,
                 permissions_boundary=boundary,
@@ -72,7 +77,7 @@ class Deployment:
             f"{prefix}-Jobs",
             settings=settings,
             project=project,
-            build_layer=build,
+            build=build,
             storage=self.storage,
             compute=self.compute,
             env=env,
@@ -82,8 +87,7 @@ class Deployment:
             app,
             f"{prefix}-Events",
             settings=settings,
-            project=project,
-            build_layer=build,
+            build=build,
             storage=self.storage,
             compute=self.compute,
             jobs=self.jobs,

@@ -10,7 +10,6 @@ from constructs import Construct
 from spotkeep_constructs.chat_channels import ChatChannels
 from spotkeep_constructs.connection import Connection
 from spotkeep_constructs.dashboard import Dashboard
-from spotkeep_constructs.dependency_layer import LayerBuilder
 from spotkeep_constructs.failure_alarms import FailureAlarms
 from spotkeep_constructs.fleet_events import FleetEvents
 from spotkeep_constructs.fleets import Fleets
@@ -28,9 +27,8 @@ from spotkeep_constructs.training_jobs import TrainingJobs
 from spotkeep_constructs.warm_pool_watch import WarmPoolWatch
 from spotkeep_constructs.webhook import Webhook
 from stacks.compute_stack import ComputeStack
-from stacks.function_platform import function_platform, packed_variables
+from stacks.function_platform import FunctionBuild
 from stacks.jobs_stack import JobsStack
-from stacks.project import Project
 from stacks.settings import Settings
 from stacks.storage_stack import StorageStack
 
@@ -52,8 +50,7 @@ class EventsStack(Stack):
         id: str,  # noqa: A002
         *,
         settings: Settings,
-        project: Project,
-        build_layer: LayerBuilder,
+        build: FunctionBuild,
         storage: StorageStack,
         compute: ComputeStack | None,
         jobs: JobsStack,
@@ -66,8 +63,7 @@ class EventsStack(Stack):
             scope: The app.
             id: Stack id.
             settings: The deployment's settings.
-            project: Where code is found and kept.
-            build_layer: Builds the dependency layer.
+            build: What the functions are built of.
             storage: The stack of bucket and table.
             compute: The stack of what EC2 instances need; None where the deployment has no fleets.
             jobs: The stack of the launcher.
@@ -97,7 +93,7 @@ class EventsStack(Stack):
             deployment=settings.deployment,
             max_keep_alive_seconds=settings.max_keep_alive_seconds,
         )
-        platform = function_platform(self, settings=settings, project=project, build_layer=build_layer)
+        platform = build.platform(self)
         environment = {
             "SPOTKEEP_RUN_TABLE": storage.run_table.table.table_name,
             "SPOTKEEP_NOTIFICATION_TOPIC_ARN": self.topics.notifications.topic_arn,
@@ -108,7 +104,6 @@ class EventsStack(Stack):
             "SPOTKEEP_POOL_REMINDER_SECONDS": str(settings.pool_reminder_seconds),
             **jobs.bundle.variables,
         }
-        packed = packed_variables(settings)
         if settings.pool_idle_limit_seconds is not None:
             environment["SPOTKEEP_POOL_IDLE_LIMIT_SECONDS"] = str(settings.pool_idle_limit_seconds)
         if settings.pool_idle_limit_usd is not None:
@@ -122,7 +117,6 @@ class EventsStack(Stack):
             deployment=settings.deployment,
             platform=platform,
             environment=environment,
-            packed=packed,
             timeout=Duration.seconds(120),
             description="Compares a job with its run's record and tells users what became of it",
             invoked_by_queue=True,
@@ -134,7 +128,6 @@ class EventsStack(Stack):
             deployment=settings.deployment,
             platform=platform,
             environment=environment,
-            packed=packed,
             timeout=Duration.seconds(60),
             description="Looks at a warm pool when its end is near or due, and tells users",
         )
@@ -145,7 +138,6 @@ class EventsStack(Stack):
             deployment=settings.deployment,
             platform=platform,
             environment=environment,
-            packed=packed,
             # Shorter than the schedule's interval: two rounds never overlap.
             timeout=Duration.seconds(240),
             description="Looks at every run in flight, for events can be lost",

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 from aws_cdk import Aws, CfnMapping, CfnOutput, Duration, Environment, PermissionsBoundary, Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from spotkeep_constructs.deep_learning_registry import REGISTRY_ACCOUNTS
-from spotkeep_constructs.dependency_layer import LayerBuilder
 from spotkeep_constructs.execution_role import ExecutionRole
 from spotkeep_constructs.fleets import Fleets
 from spotkeep_constructs.job_function import JobFunction
@@ -18,7 +15,7 @@ from spotkeep_constructs.training_bundle import TrainingBundle
 from spotkeep_constructs.training_jobs import TrainingJobs
 from spotkeep_constructs.user_policy import UserPolicy
 from stacks.compute_stack import ComputeStack
-from stacks.function_platform import function_platform, packed_variables
+from stacks.function_platform import FunctionBuild
 from stacks.project import Project
 from stacks.settings import Settings
 from stacks.storage_stack import StorageStack
@@ -46,7 +43,7 @@ class JobsStack(Stack):
         *,
         settings: Settings,
         project: Project,
-        build_layer: LayerBuilder,
+        build: FunctionBuild,
         storage: StorageStack,
         compute: ComputeStack | None,
         env: Environment,
@@ -59,7 +56,7 @@ class JobsStack(Stack):
             id: Stack id.
             settings: The deployment's settings.
             project: Where code is found and kept.
-            build_layer: Builds the dependency layer.
+            build: What the functions are built of.
             storage: The stack of bucket and table.
             compute: The stack of what EC2 instances need; None where the deployment has no fleets.
             env: Account and region.
@@ -124,20 +121,8 @@ class JobsStack(Stack):
             "Launcher",
             package="launcher",
             deployment=settings.deployment,
-            platform=function_platform(self, settings=settings, project=project, build_layer=build_layer),
+            platform=build.platform(self),
             environment=environment,
-            packed={
-                **packed_variables(settings),
-                "SPOTKEEP_DEFAULT_INSTANCE_TYPE": settings.default_instance_type,
-                "SPOTKEEP_MAX_RUN_LIMIT_SECONDS": str(settings.max_run_limit_seconds),
-                "SPOTKEEP_MAX_KEEP_ALIVE_SECONDS": str(settings.max_keep_alive_seconds),
-                "SPOTKEEP_DATA_LOCATIONS": json.dumps(settings.data_locations),
-                "SPOTKEEP_SUBNET_IDS": ",".join(settings.training_subnet_ids),
-                "SPOTKEEP_SECURITY_GROUP_IDS": ",".join(settings.training_security_group_ids),
-                "SPOTKEEP_VERIFY_CALLERS": json.dumps(settings.verify_callers),
-                "SPOTKEEP_TEAM_MEMBERS": json.dumps(settings.team_members, sort_keys=True),
-                "SPOTKEEP_ADMINISTRATORS": json.dumps(settings.administrators),
-            },
             timeout=Duration.seconds(60),
             description="Validates a job, records its run and starts it",
             reserved_concurrency=settings.launcher_reserved_concurrency,

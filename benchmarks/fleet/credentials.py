@@ -7,7 +7,8 @@ import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spotkeep_constructs.job_function import code_bytes
+from spotkeep_constructs.archives import zip_bytes
+from spotkeep_constructs.function_code import code_files
 
 if TYPE_CHECKING:
     from spotkeep_local.lifecycle import LocalAws
@@ -38,12 +39,7 @@ def place_credentials_function(local: LocalAws, *, name: str, instance_role: str
         Handler="instance_credentials.handler.handler",
         Timeout=30,
         Code={
-            "ZipFile": code_bytes(
-                _ROOT / "lambda",
-                "instance_credentials",
-                planner_root=_ROOT / "planner",
-                training_root=_ROOT / "training",
-            )
+            "ZipFile": zip_bytes(code_files(_ROOT / "lambda", planner=_ROOT / "planner", training=_ROOT / "training"))
         },
         Environment={
             "Variables": {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from aws_cdk import ArnFormat, Duration, RemovalPolicy, Stack
@@ -17,16 +16,11 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from spotkeep_constructs.acknowledgements import acknowledge
-from spotkeep_constructs.archives import keep, python_sources, sha256, zip_bytes
 from spotkeep_constructs.errors import PropertyError
+from spotkeep_constructs.function_code import FunctionCode
 from spotkeep_constructs.lambda_target import RUNTIME, LambdaTarget
 from spotkeep_constructs.statements import allow, allow_regional
 
-SHARED_PACKAGE = "spotkeep_jobs"
-STEERING = ("spotkeep_planner/__init__.py", "spotkeep_planner/errors.py", "spotkeep_planner/steering/")
-"""Of the planner, what steers a run: the rest needs packages that the functions do not have."""
-PACKED_VARIABLES = "variables.json"
-"""The archive's file of variables that the environment has no room for, by name; functions read both alike."""
 ENVIRONMENT_BYTES = 4_096
 """Lambda's limit: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html. It measures them as JSON."""
 FAILURE_RETENTION_DAYS = 14
@@ -41,61 +35,14 @@ class FunctionPlatform:
     Attributes:
         target: What the functions are built for.
         layer: Their third-party dependencies.
-        source_root: The directory `lambda/`, which holds one package a function.
-        planner_root: The directory `planner/`, whose steering the functions carry.
-        training_root: The directory `training/`, whose fleet record they carry.
-        archives: Directory that keeps built archives.
+        code: Their code.
         log_retention: How long their logs are kept.
     """
 
     target: LambdaTarget
     layer: lambda_.ILayerVersion
-    source_root: Path
-    planner_root: Path
-    training_root: Path
-    archives: Path
+    code: FunctionCode
     log_retention: logs.RetentionDays
-
-
-def code_bytes(
-    source_root: Path,
-    package: str,
-    *,
-    planner_root: Path,
-    training_root: Path,
-    variables: Mapping[str, str] | None = None,
-) -> bytes:
-    """Packs a function's package together with what all functions share.
-
-    Args:
-        source_root: The directory `lambda/`.
-        planner_root: The directory `planner/`.
-        training_root: The directory `training/`.
-        package: The function's package, which holds handler.py.
-        variables: What `PACKED_VARIABLES` holds. Default: there is no such file.
-
-    Returns:
-        A zip archive; the same sources give the same bytes.
-
-    Raises:
-        PropertyError: There is no such package.
-    """
-    files: dict[str, bytes] = {}
-    for name in (package, SHARED_PACKAGE):
-        if not (source_root / name / "__init__.py").is_file():
-            raise PropertyError(
-                name="JobFunction.package",
-                problem="is not a package of the functions' source root",
-                found=str(source_root / name),
-                fix="Name one of its folders, such as launcher.",
-            )
-        files |= python_sources(source_root / name)
-    planner = python_sources(planner_root / "spotkeep_planner")
-    files |= {name: content for name, content in planner.items() if name.startswith(STEERING)}
-    files |= python_sources(training_root / "spotkeep_fleet")
-    if variables:
-        files[PACKED_VARIABLES] = json.dumps(variables, sort_keys=True).encode()
-    return zip_bytes(files)
 
 
 def _longest(value: Any) -> str:
@@ -141,7 +88,6 @@ class JobFunction(Construct):
         deployment: str,
         platform: FunctionPlatform,
         environment: Mapping[str, str],
-        packed: Mapping[str, str] | None = None,
         timeout: Duration,
         description: str,
         memory_mb: int = 512,
@@ -153,11 +99,10 @@ class JobFunction(Construct):
         Args:
             scope: Parent construct.
             id: Construct id.
-            package: Package below the source root; its handler is `<package>.handler.handler`.
+            package: A package of the platform's code; its handler is `<package>.handler.handler`.
             deployment: Prefix of the function's name.
             platform: What all functions of the stack share.
             environment: The function's own settings.
-            packed: Further ones, without tokens, that lie with the code: whatever a team may make long.
             timeout: How long one invocation may take.
             description: What the function does, for the console.
             memory_mb: Memory in MiB, which also sets the share of a processor.
@@ -169,6 +114,13 @@ class JobFunction(Construct):
             PropertyError: The package is missing, or a limit of Lambda is exceeded.
         """
         super().__init__(scope, id)
+        if package not in platform.code.packages:
+            raise PropertyError(
+                name="JobFunction.package",
+                problem="is no package with a handler",
+                found=package,
+                fix=f"Name one of {', '.join(sorted(platform.code.packages))}.",
+            )
         if timeout.to_seconds() > 900:
             raise PropertyError(
                 name="JobFunction.timeout",
@@ -186,16 +138,6 @@ class JobFunction(Construct):
         self.package = package
         self.timeout = timeout
         name = f"{deployment}-{package}"
-        content = code_bytes(
-            platform.source_root,
-            package,
-            planner_root=platform.planner_root,
-            training_root=platform.training_root,
-            variables=packed,
-        )
-        digest = sha256(content)
-        archive = keep(platform.archives / digest, f"{package}.zip", content)
-
         log_group = logs.LogGroup(
             self,
             "Log",
@@ -255,7 +197,7 @@ class JobFunction(Construct):
             runtime=RUNTIME,
             architecture=platform.target.cdk_architecture,
             handler=f"{package}.handler.handler",
-            code=lambda_.Code.from_asset(str(archive), asset_hash=digest),
+            code=platform.code.asset(),
             layers=[platform.layer],
             # Without updates by the CDK: its grants for tracing and destinations hold unconditional wildcards.
             role=self.role.without_policy_updates(),

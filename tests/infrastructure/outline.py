@@ -48,7 +48,8 @@ def _replacing(kind: str) -> list[str]:
         return ["ServiceToken"]
     schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema(_REGION, kind).schema
     paths = [*schema.get("createOnlyProperties", ()), *schema.get("conditionalCreateOnlyProperties", ())]
-    return sorted({path.split("/")[2] for path in paths} - {*_POLICIES, *_ATTACHED})
+    # The schema of a table names no key: CloudFormation's reference does.
+    return sorted({"KeySchema", *(path.split("/")[2] for path in paths)} - {*_POLICIES, *_ATTACHED})
 
 
 def _statement(statement: dict[str, Any]) -> Iterator[str]:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import re
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +16,7 @@ from aws_cdk.aws_logs import RetentionDays
 
 from benchmarks.control.story import LARGEST_SKEW_SECONDS, TIMEOUT_SECONDS
 from spotkeep_constructs.errors import PropertyError
-from spotkeep_constructs.job_function import FunctionPlatform, JobFunction, code_bytes
+from spotkeep_constructs.job_function import FunctionPlatform, JobFunction
 from spotkeep_constructs.training_bundle import bundle_bytes
 from spotkeep_jobs.notifications.outbox import STALE_AFTER
 from spotkeep_jobs.runs.launch_completion import LAUNCH_SETTLES
@@ -170,10 +167,9 @@ def test_what_a_team_may_make_long_lies_with_the_code(templates_with_everything:
     packed = packed_of(templates_with_everything, function)
     assert json.loads(packed["SPOTKEEP_PRICES"]) == {"ml.m5.xlarge": 0.23}
     assert not packed.keys() & variables_of(templates_with_everything, function).keys()
-    if function == "Launcher":
-        assert json.loads(packed["SPOTKEEP_DATA_LOCATIONS"]) == ["s3://lab-data/", "s3://shared-data/cifar10/"]
-        assert packed["SPOTKEEP_SUBNET_IDS"] == "subnet-0aaaaaaaaaaaaaaa1,subnet-0aaaaaaaaaaaaaaa2"
-        assert packed["SPOTKEEP_SECURITY_GROUP_IDS"] == "sg-0aaaaaaaaaaaaaaa1"
+    assert json.loads(packed["SPOTKEEP_DATA_LOCATIONS"]) == ["s3://lab-data/", "s3://shared-data/cifar10/"]
+    assert packed["SPOTKEEP_SUBNET_IDS"] == "subnet-0aaaaaaaaaaaaaaa1,subnet-0aaaaaaaaaaaaaaa2"
+    assert packed["SPOTKEEP_SECURITY_GROUP_IDS"] == "sg-0aaaaaaaaaaaaaaa1"
 
 
 @pytest.mark.long
@@ -207,13 +203,21 @@ def test_where_aws_offers_no_function_urls_the_launcher_is_invoked(tmp_path: Pat
 
 def test_an_environment_that_lambda_would_refuse_is_refused_at_synth(stack: Stack) -> None:
     platform = cast("FunctionPlatform", SimpleNamespace(
-        source_root=ROOT / "lambda", planner_root=ROOT / "planner", training_root=ROOT / "training",
-        archives=Path(stack.node.root.outdir), log_retention=RetentionDays.ONE_DAY,
+        code=SimpleNamespace(packages={"launcher"}), log_retention=RetentionDays.ONE_DAY,
     ))  # fmt: skip
     with pytest.raises(PropertyError, match=r"does not fit into Lambda's 4,096 bytes .*SPOTKEEP_LONG the longest"):
         JobFunction(
             stack, "Function", package="launcher", deployment="lab", platform=platform, timeout=Duration.seconds(1),
             environment={"SPOTKEEP_LONG": 4_000 * "x"}, description="",
+        )  # fmt: skip
+
+
+def test_a_package_without_a_handler_is_refused_with_those_that_have_one(stack: Stack) -> None:
+    platform = cast("FunctionPlatform", SimpleNamespace(code=SimpleNamespace(packages={"launcher", "webhook"})))
+    with pytest.raises(PropertyError, match=r"is no package with a handler .*'spotkeep_jobs'.* launcher, webhook"):
+        JobFunction(
+            stack, "Function", package="spotkeep_jobs", deployment="lab", platform=platform, environment={},
+            timeout=Duration.seconds(1), description="",
         )  # fmt: skip
 
 
@@ -322,39 +326,3 @@ def test_failures_are_encrypted_and_kept_for_two_weeks(templates: Templates, fun
 
 def test_rounds_of_the_reconciler_never_overlap(templates: Templates) -> None:
     assert templates.only("AWS::Lambda::Function", named="Reconciler")["Timeout"] < 5 * 60
-
-
-@pytest.mark.parametrize("package", ["launcher", "tracker", "warm_pools", "reconciler"])
-def test_an_archive_holds_the_functions_package_and_the_shared_one(package: str) -> None:
-    with zipfile.ZipFile(
-        io.BytesIO(code_bytes(ROOT / "lambda", package, planner_root=ROOT / "planner", training_root=ROOT / "training"))
-    ) as archive:
-        names = archive.namelist()
-    assert {name.partition("/")[0] for name in names} == {
-        package,
-        "spotkeep_fleet",
-        "spotkeep_jobs",
-        "spotkeep_planner",
-    }
-    assert f"{package}/handler.py" in names
-    assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
-
-
-def test_a_package_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PropertyError, match="not a package of the functions' source root"):
-        code_bytes(tmp_path, "launcher", planner_root=ROOT / "planner", training_root=ROOT / "training")
-
-
-def test_of_the_planner_a_function_carries_what_steers_a_run_and_it_loads_without_a_package(tmp_path: Path) -> None:
-    content = code_bytes(ROOT / "lambda", "tracker", planner_root=ROOT / "planner", training_root=ROOT / "training")
-    archive = tmp_path / "tracker.zip"
-    archive.write_bytes(content)
-    with zipfile.ZipFile(archive) as packed:
-        carried = {name for name in packed.namelist() if name.startswith("spotkeep_planner/")}
-    assert carried == {
-        f"spotkeep_planner/{name}"
-        for name in ("__init__.py", "errors.py", "steering/__init__.py", "steering/decision_table.py",
-                     "steering/guard.py")
-    }  # fmt: skip
-    program = f"import sys; sys.path.insert(0, {str(archive)!r}); import spotkeep_planner.steering.decision_table"
-    subprocess.run([sys.executable, "-S", "-c", program], check=True)
