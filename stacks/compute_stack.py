@@ -24,6 +24,9 @@ from stacks.project import Project
 from stacks.settings import Settings
 from stacks.storage_stack import StorageStack
 
+_ZONES_OF_SMALL_REGIONS = {"us-west-1": 2}
+"""Regions whose accounts see fewer than three zones."""
+
 
 class ComputeStack(Stack):
     """The network, the instances' roles and log, the function that gives credentials, and the launch template.
@@ -69,7 +72,9 @@ class ComputeStack(Stack):
             description="Spotkeep: what EC2 spot instances start from and may do",
         )
         self._settings = settings
-        self._zones = [Fn.select(index, Fn.get_azs()) for index in range(settings.network_zones)]
+        self._zones = [
+            Fn.select(index, Fn.get_azs()) for index in range(_ZONES_OF_SMALL_REGIONS.get(settings.region or "", 3))
+        ]
         existing = settings.vpc_id and ExistingNetwork(
             vpc_id=settings.vpc_id,
             subnet_ids=settings.vpc_subnet_ids,
@@ -80,7 +85,6 @@ class ComputeStack(Stack):
             self,
             "Network",
             existing=existing or None,
-            cidr=settings.network_cidr,
             availability_zones=self._zones,
         )
         bundle = TrainingBundle(

@@ -27,7 +27,7 @@ from spotkeep_constructs.training_jobs import TrainingJobs
 from spotkeep_constructs.warm_pool_watch import WarmPoolWatch
 from spotkeep_constructs.webhook import Webhook
 from stacks.compute_stack import ComputeStack
-from stacks.function_platform import FunctionBuild
+from stacks.function_platform import RUN_RETENTION_DAYS, FunctionBuild
 from stacks.jobs_stack import JobsStack
 from stacks.settings import Settings
 from stacks.storage_stack import StorageStack
@@ -98,8 +98,7 @@ class EventsStack(Stack):
             "SPOTKEEP_RUN_TABLE": storage.run_table.table.table_name,
             "SPOTKEEP_NOTIFICATION_TOPIC_ARN": self.topics.notifications.topic_arn,
             "SPOTKEEP_DEAD_NOTIFICATION_QUEUE_URL": dead_letters.dead.queue_url,
-            "SPOTKEEP_RUN_RETENTION_DAYS": str(settings.run_retention_days),
-            "SPOTKEEP_WAITING_TOO_LONG_SECONDS": str(settings.waiting_too_long_seconds),
+            "SPOTKEEP_RUN_RETENTION_DAYS": str(RUN_RETENTION_DAYS),
             "SPOTKEEP_DEPLOYMENT_METRICS": json.dumps(settings.dashboard),
             "SPOTKEEP_POOL_REMINDER_SECONDS": str(settings.pool_reminder_seconds),
             **jobs.bundle.variables,
@@ -210,8 +209,6 @@ class EventsStack(Stack):
             "OrphanAlarms",
             topic=self.topics.operations,
             reconciler=self.reconciler,
-            most_found=settings.orphans_alarm_count,
-            most_usd_per_hour=settings.orphans_alarm_usd_per_hour,
         )
         drill = (
             InterruptionDrill(

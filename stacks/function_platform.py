@@ -16,6 +16,9 @@ from spotkeep_constructs.lambda_target import LambdaTarget
 from stacks.project import Project
 from stacks.settings import Settings
 
+RUN_RETENTION_DAYS = 365
+"""An ended run stays in the run table for a year: what a year of runs costs there is cents."""
+
 AWS_SERVICES = (
     "cloudformation",
     "dynamodb",
@@ -70,7 +73,8 @@ class FunctionBuild:
         target = (
             LambdaTarget.host()
             if settings.lambda_platform == "host"
-            else LambdaTarget.aws(settings.lambda_architecture)
+            # Arm would save a fifth of the functions' bill, which is cents beside what they launch.
+            else LambdaTarget.aws("x86_64")
         )
         layer = DependencyLayer(
             scope,

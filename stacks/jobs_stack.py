@@ -15,7 +15,7 @@ from spotkeep_constructs.training_bundle import TrainingBundle
 from spotkeep_constructs.training_jobs import TrainingJobs
 from spotkeep_constructs.user_policy import UserPolicy
 from stacks.compute_stack import ComputeStack
-from stacks.function_platform import FunctionBuild
+from stacks.function_platform import RUN_RETENTION_DAYS, FunctionBuild
 from stacks.project import Project
 from stacks.settings import Settings
 from stacks.storage_stack import StorageStack
@@ -106,7 +106,7 @@ class JobsStack(Stack):
             "SPOTKEEP_EXECUTION_ROLE_ARN": self.execution_role.role.role_arn,
             **self.bundle.variables,
             "SPOTKEEP_DEFAULT_IMAGE": self.default_image,
-            "SPOTKEEP_RUN_RETENTION_DAYS": str(settings.run_retention_days),
+            "SPOTKEEP_RUN_RETENTION_DAYS": str(RUN_RETENTION_DAYS),
         }
         if self.team_roles:
             environment["SPOTKEEP_TEAM_ROLES"] = self.to_json_string(
@@ -125,7 +125,6 @@ class JobsStack(Stack):
             environment=environment,
             timeout=Duration.seconds(60),
             description="Validates a job, records its run and starts it",
-            reserved_concurrency=settings.launcher_reserved_concurrency,
         )
         self.launcher_url = self.launcher.serve_at_url().url if settings.function_urls else ""
         storage.run_table.grant_read_write(self.launcher.role)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-import ipaddress
 import json
 import re
 from collections.abc import Mapping
@@ -62,9 +61,6 @@ LONGEST_RUN_SECONDS = 28 * 24 * 3600
 
 LONGEST_KEEP_ALIVE_SECONDS = 3600
 """SageMaker's limit of KeepAlivePeriodInSeconds."""
-
-ZONES_OF_SMALL_REGIONS = {"us-west-1": 2}
-"""Regions whose accounts see fewer than three zones."""
 
 REGIONS_WITHOUT_FUNCTION_URLS = frozenset(
     {
@@ -394,12 +390,6 @@ class Settings(BaseModel):
         default=None, description="secret that holds the https address which every notification is posted to, signed"
     )
 
-    waiting_too_long_seconds: int = Field(
-        default=7_200,
-        ge=300,
-        le=LONGEST_RUN_SECONDS,
-        description="a wait for capacity that is worth the notification waiting-too-long, unless the job says another",
-    )
     dashboard: bool = Field(
         default=True,
         description="a CloudWatch dashboard, and the metrics it shows (at most about 8 USD a month in all)",
@@ -414,10 +404,6 @@ class Settings(BaseModel):
     noncurrent_version_days: int = Field(
         default=7, ge=1, le=3650, description="days a replaced or deleted object version can be brought back"
     )
-    access_log_retention_days: int = Field(
-        default=90, ge=1, le=3650, description="days the bucket's access logs are kept"
-    )
-    run_retention_days: int = Field(default=365, ge=1, le=3650, description="days an ended run stays in the run table")
     log_retention_days: int = Field(default=90, description="days the functions' logs are kept")
 
     permissions_boundary_arn: Annotated[PolicyArn | None, Unset] = Field(
@@ -506,12 +492,6 @@ class Settings(BaseModel):
         description="days after its last use when what is stored for a run that is in the table no more is removed; "
         "never when left out",
     )
-    orphans_alarm_count: int = Field(
-        default=20, ge=0, description="more findings than so many, for hours, alarm the operators"
-    )
-    orphans_alarm_usd_per_hour: float = Field(
-        default=1.0, gt=0, description="what is left over and costs so much an hour, for hours, alarms the operators"
-    )
     isolated_teams: Annotated[tuple[TeamName, ...], Listed] = Field(
         default=(),
         max_length=20,
@@ -544,12 +524,8 @@ class Settings(BaseModel):
         default=(), max_length=5, description="security groups of training jobs, with training_subnet_ids"
     )
 
-    lambda_architecture: Literal["x86_64", "arm64"] = Field(default="x86_64", description="processor of the functions")
     lambda_platform: Literal["aws", "host"] = Field(
         default="aws", description="bundle dependencies for Lambda, or for this machine (the local AWS)"
-    )
-    launcher_reserved_concurrency: Annotated[int | None, Unset] = Field(
-        default=None, ge=1, le=1000, description="concurrency reserved for the launcher; none when left out"
     )
 
     ec2_fleets: bool = Field(
@@ -573,8 +549,6 @@ class Settings(BaseModel):
     vpc_security_group_id: Annotated[SecurityGroupId | None, Unset] = Field(
         default=None, description="existing security group for instances; one without ingress is created when left out"
     )
-    network_cidr: str = Field(default="10.73.0.0/22", description="addresses of the created network")
-    network_zones: int = Field(default=3, ge=2, le=6, description="zones the created network spans")
 
     spot_instance_types: Annotated[tuple[Ec2InstanceType, ...], Listed] = Field(
         default=("m5.xlarge", "m5a.xlarge", "m6i.xlarge", "m6a.xlarge", "m7i.xlarge"),
@@ -727,26 +701,6 @@ class Settings(BaseModel):
                 "cannot belong to the network that is going to be created",
                 "Set vpc_id as well, or leave it out.",
             )
-        return value
-
-    @field_validator("network_cidr")
-    @classmethod
-    def _private_network(cls, value: str) -> str:
-        try:
-            network = ipaddress.IPv4Network(value)
-        except ValueError as error:
-            raise _refuse(f"is not an IPv4 network: {error}", "Give one such as 10.73.0.0/22.") from error
-        if not network.is_private or not 16 <= network.prefixlen <= 24:
-            raise _refuse("is not a private network between /16 and /24", "Give one such as 10.73.0.0/22.")
-        return value
-
-    @field_validator("network_zones")
-    @classmethod
-    def _zones_the_region_has(cls, value: int, info: ValidationInfo) -> int:
-        region = info.data.get("region")
-        available = ZONES_OF_SMALL_REGIONS.get(region or "", 6)
-        if value > available:
-            raise _refuse(f"is more than {region} offers", f"Set it to {available}.")
         return value
 
     @field_validator(

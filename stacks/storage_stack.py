@@ -49,7 +49,6 @@ class StorageStack(Stack):
             self,
             "Checkpoints",
             noncurrent_version_days=settings.noncurrent_version_days,
-            access_log_retention_days=settings.access_log_retention_days,
             retention_days=settings.checkpoint_retention_days,
             keep_on_destroy=settings.keep_data_on_destroy,
         )

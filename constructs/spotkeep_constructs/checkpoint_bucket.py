@@ -21,6 +21,8 @@ BUNDLES_PREFIX = "bundles/"
 LONGEST_WAIT_AND_RUN_DAYS = 30
 _EVERY_RUN = "Runs are named later: everything below the prefix of those that share a role, and nothing beside it."
 UNFINISHED_UPLOAD_DAYS = 7
+ACCESS_LOG_RETENTION_DAYS = 90
+"""How long it can be found out who read or deleted something; CloudTrail is what a team keeps for longer."""
 
 
 class CheckpointBucket(Construct):
@@ -42,7 +44,6 @@ class CheckpointBucket(Construct):
         id: str,  # noqa: A002 - the CDK's own name
         *,
         noncurrent_version_days: int,
-        access_log_retention_days: int,
         retention_days: int | None = None,
         keep_on_destroy: bool = True,
     ) -> None:
@@ -52,7 +53,6 @@ class CheckpointBucket(Construct):
             scope: Parent construct.
             id: Construct id.
             noncurrent_version_days: Days a replaced or deleted version can be brought back.
-            access_log_retention_days: Days the access logs are kept.
             retention_days: Days until the objects of runs expire. Default: they never do.
             keep_on_destroy: Whether bucket, key and logs outlive their stack.
 
@@ -95,7 +95,7 @@ class CheckpointBucket(Construct):
             lifecycle_rules=[
                 s3.LifecycleRule(
                     id="expire-access-logs",
-                    expiration=Duration.days(access_log_retention_days),
+                    expiration=Duration.days(ACCESS_LOG_RETENTION_DAYS),
                     abort_incomplete_multipart_upload_after=Duration.days(UNFINISHED_UPLOAD_DAYS),
                 )
             ],

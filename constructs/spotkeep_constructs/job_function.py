@@ -91,7 +91,6 @@ class JobFunction(Construct):
         timeout: Duration,
         description: str,
         memory_mb: int = 512,
-        reserved_concurrency: int | None = None,
         invoked_by_queue: bool = False,
     ) -> None:
         """Places the function.
@@ -106,7 +105,6 @@ class JobFunction(Construct):
             timeout: How long one invocation may take.
             description: What the function does, for the console.
             memory_mb: Memory in MiB, which also sets the share of a processor.
-            reserved_concurrency: Concurrency taken out of the account's pool for it. Default: none.
             invoked_by_queue: Whether its trigger is a queue, which retries by itself. The others are invoked
                 asynchronously: what fails is tried twice more by Lambda, and then waits in the dead-letter queue.
 
@@ -206,7 +204,6 @@ class JobFunction(Construct):
             memory_size=memory_mb,
             tracing=lambda_.Tracing.ACTIVE,
             log_group=log_group,
-            reserved_concurrent_executions=reserved_concurrency,
         )
         if not invoked_by_queue:
             allow(self.role, actions=["sqs:SendMessage"], resources=[self.failures.queue_arn])

@@ -11,6 +11,9 @@ from constructs import Construct
 from spotkeep_constructs.acknowledgements import acknowledge
 from spotkeep_constructs.errors import PropertyError
 
+_ADDRESSES = "10.73.0.0/22"
+"""Nothing is routed into the created network, so its addresses collide with none; a team that peers brings its own."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ExistingNetwork:
@@ -47,7 +50,6 @@ class Network(Construct):
         id: str,  # noqa: A002
         *,
         existing: ExistingNetwork | None = None,
-        cidr: str = "10.73.0.0/22",
         availability_zones: Sequence[str] = (),
     ) -> None:
         """Places the network, or refers to one.
@@ -56,7 +58,6 @@ class Network(Construct):
             scope: Parent construct.
             id: Construct id.
             existing: The network to use. Default: one is created.
-            cidr: Addresses of the created network.
             availability_zones: Zones of the created network; may be tokens.
 
         Raises:
@@ -91,7 +92,7 @@ class Network(Construct):
                     found=list(availability_zones),
                     fix="Give at least two.",
                 )
-            self.vpc = self._create(cidr, availability_zones)
+            self.vpc = self._create(availability_zones)
             self.subnets = list(self.vpc.public_subnets)
         if existing and existing.security_group_id:
             self.security_group: ec2.ISecurityGroup = ec2.SecurityGroup.from_security_group_id(
@@ -106,11 +107,11 @@ class Network(Construct):
                 allow_all_outbound=True,
             )
 
-    def _create(self, cidr: str, availability_zones: Sequence[str]) -> ec2.Vpc:
+    def _create(self, availability_zones: Sequence[str]) -> ec2.Vpc:
         vpc = ec2.Vpc(
             self,
             "Vpc",
-            ip_addresses=ec2.IpAddresses.cidr(cidr),
+            ip_addresses=ec2.IpAddresses.cidr(_ADDRESSES),
             availability_zones=list(availability_zones),
             nat_gateways=0,
             subnet_configuration=[ec2.SubnetConfiguration(name="Training", subnet_type=ec2.SubnetType.PUBLIC)],

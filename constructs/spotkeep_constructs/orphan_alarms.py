@@ -13,6 +13,11 @@ from spotkeep_constructs.job_function import JobFunction
 PERIOD = Duration.hours(1)
 """The reconciler looks once an hour: a little less often, so that an hour may be without a value."""
 
+MOST_FOUND = 20
+"""More findings than that mean that something does not clean up; warm pools that wait as they should are none."""
+MOST_USD_PER_HOUR = 1.0
+"""As far as prices are known: a forgotten instance, rather than a volume or two."""
+
 
 class OrphanAlarms(Construct):
     """Two alarms on what three of the last four looks found, and one on what two of the last three could not remove.
@@ -28,8 +33,6 @@ class OrphanAlarms(Construct):
         *,
         topic: sns.ITopic,
         reconciler: JobFunction,
-        most_found: int,
-        most_usd_per_hour: float,
     ) -> None:
         """Places the alarms.
 
@@ -38,8 +41,6 @@ class OrphanAlarms(Construct):
             id: Construct id.
             topic: Where they report.
             reconciler: The function that looks.
-            most_found: More findings than so many are too many; warm pools that wait as they should are none.
-            most_usd_per_hour: More than so much an hour is too much, as far as prices are known.
         """
         super().__init__(scope, id)
 
@@ -58,8 +59,8 @@ class OrphanAlarms(Construct):
                 self,
                 "Found",
                 metric=metric("OrphansFound"),
-                threshold=most_found + 1,
-                description=f"More than {most_found} things belong to no live run, for hours: {look}",
+                threshold=MOST_FOUND + 1,
+                description=f"More than {MOST_FOUND} things belong to no live run, for hours: {look}",
                 topic=topic,
                 periods=3,
                 of_last=4,
@@ -68,8 +69,8 @@ class OrphanAlarms(Construct):
                 self,
                 "Cost",
                 metric=metric("OrphansUsdPerHour"),
-                threshold=most_usd_per_hour,
-                description=f"What belongs to no live run costs {most_usd_per_hour:g} USD an hour or more: {look}",
+                threshold=MOST_USD_PER_HOUR,
+                description=f"What belongs to no live run costs {MOST_USD_PER_HOUR:g} USD an hour or more: {look}",
                 topic=topic,
                 periods=3,
                 of_last=4,

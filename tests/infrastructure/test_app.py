@@ -46,12 +46,12 @@ def test_it_synthesizes_four_stacks_without_an_account_or_a_look_up(tmp_path: Pa
 
 @pytest.mark.long
 def test_wrong_settings_end_it_with_one_message_and_no_traceback(tmp_path: Path) -> None:
-    ended = run_app(tmp_path, deployment="Lab!", network_zones="many", notify_email="a@example.com")
+    ended = run_app(tmp_path, deployment="Lab!", drills="many", notify_email="a@example.com")
     assert ended.returncode == 1
     assert "Traceback" not in ended.stderr
     lines = ended.stderr.splitlines()
     assert lines[0].startswith("3 wrong settings")
-    assert [line.split(":")[0].strip(" -") for line in lines[1:]] == ["deployment", "network_zones", "notify_email"]
+    assert [line.split(":")[0].strip(" -") for line in lines[1:]] == ["deployment", "drills", "notify_email"]
     assert not (tmp_path / "cdk.out" / "manifest.json").exists()
 
 

@@ -87,6 +87,6 @@ def test_data_outlives_its_stack_unless_the_setting_says_otherwise(
 
 def test_a_retention_that_a_run_can_outlive_is_refused(stack: Stack) -> None:
     with pytest.raises(PropertyError, match=r"retention_days could expire a checkpoint .*found 30.*more than 30 days"):
-        CheckpointBucket(stack, "Bucket", noncurrent_version_days=7, access_log_retention_days=90, retention_days=30)
+        CheckpointBucket(stack, "Bucket", noncurrent_version_days=7, retention_days=30)
     with pytest.raises(PropertyError, match="noncurrent_version_days must be at least one day"):
-        CheckpointBucket(stack, "Other", noncurrent_version_days=0, access_log_retention_days=90)
+        CheckpointBucket(stack, "Other", noncurrent_version_days=0)

@@ -103,19 +103,6 @@ def test_i1_i4_no_function_outlives_what_others_take_for_its_death(templates: Te
     assert longest <= STALE_AFTER.total_seconds()
 
 
-def test_the_processor_and_the_launchers_concurrency_are_settings(templates_with_everything: Templates) -> None:
-    for function in FUNCTIONS:
-        properties = templates_with_everything.only("AWS::Lambda::Function", named=function)
-        assert properties["Architectures"] == ["arm64"]
-    launcher = templates_with_everything.only("AWS::Lambda::Function", named="Launcher")
-    assert launcher["ReservedConcurrentExecutions"] == 2
-    (layer,) = {
-        layer["Properties"]["Description"]
-        for layer in templates_with_everything.resources("AWS::Lambda::LayerVersion").values()
-    }
-    assert "aarch64-manylinux_2_28-3.13" in layer
-
-
 def test_the_launchers_environment(templates: Templates) -> None:
     variables = variables_of(templates, "Launcher")
     assert set(variables) == {
@@ -185,7 +172,6 @@ def test_the_longest_settings_fit_into_every_functions_environment(tmp_path: Pat
         "spot_instance_types": [f"c{kind}gn.24xlarge" for kind in range(20)],
         "training_subnet_ids": [f"subnet-{subnet:017x}" for subnet in range(16)],
         "training_security_group_ids": [f"sg-{group:017x}" for group in range(5)],
-        "network_zones": 6,
         "default_image": f"123456789012.dkr.ecr.{{region}}.amazonaws.com/{60 * 'i'}:{60 * 't'}",
     }
     templates = synthesize(tmp_path, settings)
@@ -230,7 +216,6 @@ def test_the_environment_of_those_that_follow_jobs(templates: Templates, functio
         "SPOTKEEP_DEAD_NOTIFICATION_QUEUE_URL",
         "SPOTKEEP_RUN_RETENTION_DAYS",
         "SPOTKEEP_DEPLOYMENT_METRICS",
-        "SPOTKEEP_WAITING_TOO_LONG_SECONDS",
         "SPOTKEEP_POOL_REMINDER_SECONDS",
         "SPOTKEEP_POOL_SCHEDULE_GROUP",
         "SPOTKEEP_POOL_SCHEDULE_ROLE_ARN",

@@ -488,7 +488,7 @@ class TestOrphans:
             "Sweep",
             reconciler=SimpleNamespace(role=role, function=SimpleNamespace(add_environment=told.__setitem__)),  # type: ignore[arg-type]
             jobs=TrainingJobs(stack, "Jobs", deployment="spotkeep", max_keep_alive_seconds=3600),
-            checkpoints=CheckpointBucket(stack, "Checkpoints", noncurrent_version_days=7, access_log_retention_days=90),
+            checkpoints=CheckpointBucket(stack, "Checkpoints", noncurrent_version_days=7),
             schedule_group="spotkeep-pools",
             removes=removes,
             orphaned_checkpoints_days=400,

@@ -35,7 +35,7 @@ def test_the_defaults_of_the_checkout_are_valid() -> None:
     assert settings.deployment == "spotkeep"
     assert settings.keep_data_on_destroy is True
     assert settings.lambda_platform == "aws"
-    assert settings.launcher_reserved_concurrency is None
+    assert settings.checkpoint_retention_days is None
 
 
 def test_every_setting_together_is_valid() -> None:
@@ -46,15 +46,15 @@ def test_every_setting_together_is_valid() -> None:
     ("name", "text", "value"),
     [
         ("keep_data_on_destroy", "false", False),
-        ("network_zones", "2", 2),
+        ("noncurrent_version_days", "2", 2),
         ("notify_emails", "a@example.com, b@example.com", ("a@example.com", "b@example.com")),
         ("notify_emails", '["a@example.com"]', ("a@example.com",)),
         ("notify_emails", "", ()),
         ("prices", "ml.m5.xlarge=0.23,ml.g5.xlarge=1.4", {"ml.m5.xlarge": 0.23, "ml.g5.xlarge": 1.4}),
         ("prices", '{"ml.m5.xlarge": 0.23}', {"ml.m5.xlarge": 0.23}),
         ("prices", "ml.g5.xlarge=1.4,g5.xlarge=1.006", {"ml.g5.xlarge": 1.4, "g5.xlarge": 1.006}),
-        ("launcher_reserved_concurrency", "5", 5),
-        ("launcher_reserved_concurrency", "none", None),
+        ("checkpoint_retention_days", "50", 50),
+        ("checkpoint_retention_days", "none", None),
         ("region", "", None),
         ("account", "111122223333", "111122223333"),
         ("lambda_platform", "host", "host"),
@@ -168,9 +168,6 @@ def test_all_wrong_settings_are_named_at_once_in_order() -> None:
             "names 0 zones for 1 subnets",
         ),
         ({"vpc_security_group_id": "sg-0123456789abcdef0"}, "vpc_security_group_id", "going to be created"),
-        ({"network_cidr": "8.8.8.0/22"}, "network_cidr", "private network"),
-        ({"network_cidr": "10.0.0.1/22"}, "network_cidr", "host bits"),
-        ({"network_zones": "3", "region": "us-west-1"}, "network_zones", "Set it to 2"),
         ({"spot_instance_types": "c5.large,c5.large"}, "spot_instance_types", "more than once"),
         ({"instance_ami": "ubuntu"}, "instance_ami", "neither an AMI id nor an SSM parameter"),
         ({"instance_root_device": "/dev/sda1"}, "instance_root_device", "read from the AMI"),
