@@ -1,4 +1,4 @@
-"""When the local AWS takes a job's capacity away and gives it back: a script, instead of a market.
+"""When the local AWS interrupts a job's capacity and lets it return: a script, instead of a market.
 
 On AWS no one can choose when a spot instance is reclaimed; here it is chosen exactly, so that a rehearsal
 tests what it says it tests. The types are values that travel as JSON; the training service acts on them.
@@ -38,7 +38,7 @@ def _known_fields(kind: type[Any], document: object) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Interruption:
-    """One loss of capacity: when it comes, whether it is announced, how long nothing is to be had.
+    """One loss of capacity: when it comes, whether a notice precedes it, and when capacity returns.
 
     Attributes:
         at_step: As soon as the job reports that this many steps are complete.
@@ -72,7 +72,7 @@ class Interruption:
             raise CapacityScriptError("; ".join(problems))
 
     def is_due(self, *, step: int | None, total_steps: int | None, training_seconds: float) -> bool:
-        """Whether a job that has come this far loses its capacity now."""
+        """Returns whether a job that has come this far loses its capacity now."""
         if self.at_seconds is not None:
             return training_seconds >= self.at_seconds
         if step is None:
@@ -89,7 +89,7 @@ class Interruption:
 
 @dataclass(frozen=True, kw_only=True)
 class CapacityScript:
-    """All that happens to one run's capacity, in order.
+    """The interruptions of one run's capacity, in order.
 
     Attributes:
         interruptions: Taken one after the other; each is used once.
@@ -117,11 +117,11 @@ class CapacityScript:
             raise CapacityScriptError("; ".join(problems))
 
     def after_first(self) -> CapacityScript:
-        """What is left once the first interruption has been used."""
+        """Returns the script without its first interruption."""
         return CapacityScript(interruptions=self.interruptions[1:])
 
     def to_document(self) -> dict[str, Any]:
-        """The script as a JSON object."""
+        """Returns the script as a JSON object."""
         return {
             "interruptions": [asdict(interruption) for interruption in self.interruptions],
             "initial_wait_seconds": self.initial_wait_seconds,
@@ -147,7 +147,7 @@ class CapacityScript:
 
 @dataclass(frozen=True, kw_only=True)
 class EventFaults:
-    """What goes wrong with state-change events on their way. AWS promises none of the opposites.
+    """The faults of state-change events on their way; AWS does not rule any of them out.
 
     Attributes:
         duplicate: Every event is sent twice.
@@ -172,7 +172,7 @@ class EventFaults:
             raise CapacityScriptError("; ".join(problems))
 
     def to_document(self) -> dict[str, Any]:
-        """The faults as a JSON object."""
+        """Returns the faults as a JSON object."""
         return asdict(self)
 
     @classmethod
@@ -190,5 +190,5 @@ SHUFFLE_SECONDS = 2.0
 
 
 def belongs_to_run(*, job_name: str, run: str) -> bool:
-    """Whether a training job is the run itself or one of its attempts, `<run>-<number>`."""
+    """Returns whether a training job is the run itself or one of its attempts, `<run>-<number>`."""
     return re.fullmatch(re.escape(run) + r"(-\d+)?", job_name) is not None

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from spotkeep_local.hosts.host import HostSpecification
     from spotkeep_local.hosts.images import Images
     from spotkeep_local.hosts.metadata import InstanceMetadata
-    from spotkeep_local.hosts.metadata_service import MetadataFault
 
 _SETTLE_SECONDS = 10.0
 SHUTDOWN_FLAG = "shutdown-requested"
@@ -74,13 +73,6 @@ class DirectoryHost:
         """See `Host`. A process that has the directory open goes on writing to it."""
         (self._by_id / by_id_name(volume_id)).unlink(missing_ok=True)
         return True
-
-    def grow(self, volume_id: str) -> None:
-        """See `Host`. A directory has room for as much as the machine has."""
-
-    def set_metadata_fault(self, fault: MetadataFault) -> None:
-        """See `Host`."""
-        self._metadata.fault = fault
 
     def power_off(self) -> None:
         """See `Host`. What its processes wrote is in the directories, written through or not."""

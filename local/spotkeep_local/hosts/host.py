@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spotkeep_local.hosts.metadata_service import MetadataFault
 
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _BY_ID_PREFIX = "nvme-Amazon_Elastic_Block_Store_"
@@ -78,14 +77,6 @@ class Host(Protocol):
         Returns:
             False when it is mounted and force was not asked for: it stays until it is unmounted.
         """
-        ...
-
-    def grow(self, volume_id: str) -> None:
-        """Lets the instance see a volume's new size."""
-        ...
-
-    def set_metadata_fault(self, fault: MetadataFault) -> None:
-        """Breaks or mends its metadata service."""
         ...
 
     def power_off(self) -> None:

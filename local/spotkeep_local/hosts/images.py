@@ -21,10 +21,6 @@ class Images(Protocol):
         """Makes an image: empty, or a copy of another as it is at this moment."""
         ...
 
-    def grow(self, image_id: str, *, size_gib: int) -> None:
-        """Makes an image larger."""
-        ...
-
     def used_bytes(self, image_id: str) -> int:
         """How many bytes of it hold data."""
         ...
@@ -70,10 +66,6 @@ class BlockImages:
             )
         os.truncate(draft, max(size_gib * _GIB, draft.stat().st_size))
         draft.replace(self.path(image_id))
-
-    def grow(self, image_id: str, *, size_gib: int) -> None:
-        """See `Images`."""
-        os.truncate(self.path(image_id), size_gib * _GIB)
 
     def used_bytes(self, image_id: str) -> int:
         """See `Images`."""
@@ -121,9 +113,6 @@ class DirectoryImages:
             subprocess.run(["cp", flags, str(self.path(source_id)), str(draft)], check=False, capture_output=True)
             draft.mkdir(exist_ok=True)
         draft.rename(self.path(image_id))
-
-    def grow(self, image_id: str, *, size_gib: int) -> None:
-        """See `Images`. A directory has room for as much as the machine has."""
 
     def used_bytes(self, image_id: str) -> int:
         """See `Images`."""

@@ -15,7 +15,7 @@ import struct
 import time
 from pathlib import Path
 
-_LOOP_SET_FD, _LOOP_CLR_FD, _LOOP_SET_STATUS64, _LOOP_SET_CAPACITY = 0x4C00, 0x4C01, 0x4C04, 0x4C07
+_LOOP_SET_FD, _LOOP_CLR_FD, _LOOP_SET_STATUS64 = 0x4C00, 0x4C01, 0x4C04
 _LOOP_CTL_GET_FREE = 0x4C82
 _LO_FLAGS_AUTOCLEAR = 4
 _TRIES = 50
@@ -39,10 +39,6 @@ class LoopDevice:
         status = os.fstat(self._descriptor)
         self.number = status.st_rdev
         """The device number, for mknod."""
-
-    def take_new_size(self) -> None:
-        """Lets the device have the size that its image has by now."""
-        fcntl.ioctl(self._descriptor, _LOOP_SET_CAPACITY, 0)
 
     def release(self) -> None:
         """Lets go of the device: it is free at once, or when the last file system on it is unmounted."""

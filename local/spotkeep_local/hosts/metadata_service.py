@@ -10,7 +10,6 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from enum import StrEnum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
@@ -26,19 +25,6 @@ _TOKEN_PATH = "/latest/api/token"  # noqa: S105 - where to ask for one
 _TOKEN_HEADER = "X-aws-ec2-metadata-token"  # noqa: S105
 _TTL_HEADER = "X-aws-ec2-metadata-token-ttl-seconds"
 _LONGEST_TTL_SECONDS = 21_600
-_LONGEST_HANG_SECONDS = 600.0
-
-
-class MetadataFault(StrEnum):
-    """What is wrong with an instance's metadata service."""
-
-    NONE = "none"
-    HANG = "hang"
-    """Takes a request and does not answer."""
-    UNAUTHORIZED = "unauthorized"
-    """Answers 401, whatever the token."""
-    ERROR = "error"
-    """Answers 500."""
 
 
 class MetadataService:
@@ -53,8 +39,6 @@ class MetadataService:
         self._read = read
         self.address: tuple[str, int] = listening.getsockname()
         self._expiry_of_token: dict[str, float] = {}
-        self._closed = threading.Event()
-        self.fault = MetadataFault.NONE
         service = self
 
         class Handler(_Handler):
@@ -70,7 +54,6 @@ class MetadataService:
 
     def close(self) -> None:
         """Ends it; returns when done."""
-        self._closed.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -91,10 +74,6 @@ class MetadataService:
         """What is true now."""
         return self._read()
 
-    def hang(self) -> None:
-        """Waits until the service is closed, or longer than any client waits."""
-        self._closed.wait(_LONGEST_HANG_SECONDS)
-
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
@@ -110,7 +89,7 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_PUT(self) -> None:
-        if self._is_faulty() or self._is_disabled():
+        if self._is_refused():
             return
         if self.path.rstrip("/") != _TOKEN_PATH:
             self._answer(405)
@@ -122,7 +101,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, token, ttl_seconds=float(self.headers[_TTL_HEADER]))
 
     def do_GET(self) -> None:
-        if self._is_faulty() or self._is_disabled():
+        if self._is_refused():
             return
         metadata = self.metadata_service.metadata()
         token = self.headers.get(_TOKEN_HEADER)
@@ -136,19 +115,11 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._answer(200, text, ttl_seconds=ttl_seconds)
 
-    def _is_faulty(self) -> bool:
-        if self._comes_from_a_page():
+    def _is_refused(self) -> bool:
+        if self._comes_from_a_page() or not self.metadata_service.metadata().settings.enabled:
             self._answer(403)
             return True
-        fault = self.metadata_service.fault
-        if fault is MetadataFault.HANG:
-            self.metadata_service.hang()
-            self.close_connection = True
-        elif fault is MetadataFault.UNAUTHORIZED:
-            self._answer(401)
-        elif fault is MetadataFault.ERROR:
-            self._answer(500)
-        return fault is not MetadataFault.NONE
+        return False
 
     def _comes_from_a_page(self) -> bool:
         """On loopback a browser can reach the service: under a name that was rebound, if it is to read the answer."""
@@ -156,12 +127,6 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Host") not in (f"{host}:{port}", host):
             return True
         return any(name.lower() == "origin" or name.lower().startswith("sec-fetch-") for name in self.headers)
-
-    def _is_disabled(self) -> bool:
-        if self.metadata_service.metadata().settings.enabled:
-            return False
-        self._answer(403)
-        return True
 
     def _answer(self, status: int, text: str = "", *, ttl_seconds: float | None = None) -> None:
         body = text.encode()

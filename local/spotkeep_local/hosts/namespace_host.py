@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from spotkeep_local.hosts.host import HostSpecification
     from spotkeep_local.hosts.images import Images
     from spotkeep_local.hosts.metadata import InstanceMetadata
-    from spotkeep_local.hosts.metadata_service import MetadataFault
 
 _LOG = logging.getLogger(__name__)
 _BOOT_SECONDS = 30.0
@@ -117,16 +116,6 @@ class NamespaceHost:
             if not mounted:
                 device.wait_until_free(seconds=_SETTLE_SECONDS)
             return True
-
-    def grow(self, volume_id: str) -> None:
-        """See `Host`."""
-        with self._lock:
-            if volume_id in self._devices:
-                self._devices[volume_id][0].take_new_size()
-
-    def set_metadata_fault(self, fault: MetadataFault) -> None:
-        """See `Host`."""
-        self._metadata.fault = fault
 
     def power_off(self) -> None:
         """See `Host`."""

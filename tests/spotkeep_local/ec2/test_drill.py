@@ -89,7 +89,7 @@ def test_a_drill_interrupts_the_instances_of_one_run(ec2: Ec2, events: Events, f
 
 
 def test_a_drill_that_finds_no_instance_fails(ec2: Ec2, fis: Any) -> None:
-    made = fis.create_experiment_template(**template("nobody"))["experimentTemplate"]
+    made = fis.create_experiment_template(**template("no-such-run"))["experimentTemplate"]
     experiment = start(fis, made["id"])
     ec2.wait_until(lambda: state(fis, experiment)["status"] == "failed")
     assert state(fis, experiment)["reason"] == "Target resolution returned empty set"

@@ -37,7 +37,7 @@ def test_tags_by_key_and_by_value() -> None:
     assert not passes(("tag:other", ["*"]))
 
 
-def test_a_filter_that_nobody_knows() -> None:
+def test_an_unknown_filter() -> None:
     with pytest.raises(Ec2Error, match="'colour' is invalid"):
         passes(("colour", ["red"]))
 
@@ -56,6 +56,6 @@ def test_pages_hold_everything_once(resources: set[str], size: int) -> None:
     assert found == sorted(resources)
 
 
-def test_a_token_of_somebody_else() -> None:
+def test_a_token_that_is_not_ours() -> None:
     with pytest.raises(Ec2Error, match="NextToken is not valid"):
         page(["a"], {"NextToken": "\x00"}, key=str)

@@ -82,7 +82,7 @@ def test_a_fleet_goes_where_capacity_is(ec2: Ec2, events: Events) -> None:
     assert ec2.history(fleet).count("allLaunchSpecsTemporarilyBlacklisted") == 1
 
 
-def test_a_fleet_pays_no_more_than_it_said(ec2: Ec2, events: Events) -> None:
+def test_a_fleet_pays_no_more_than_its_max_price(ec2: Ec2, events: Events) -> None:
     ec2.control.script_market([PoolChange(zone=zone, price_usd=0.5) for zone in ec2.zones])
     fleet = ec2.fleet(ec2.template(), overrides={"MaxPrice": "0.2"})
     events.wait_for("EC2 Fleet Information", sub_type="fleetProgressHalted")
@@ -133,7 +133,7 @@ def test_a_fleet_that_cannot_be(ec2: Ec2, change: dict[str, Any], complaint: str
         )
 
 
-def test_a_fleet_whose_launch_template_is_gone_says_so(ec2: Ec2, events: Events) -> None:
+def test_a_fleet_whose_launch_template_is_gone_has_an_error_event(ec2: Ec2, events: Events) -> None:
     template = ec2.template()
     fleet = ec2.fleet(template)
     first = ec2.running(fleet)

@@ -140,7 +140,7 @@ def test_a_host_reaches_the_local_aws_with_its_role_s_credentials_and_nothing_el
 
 
 def test_what_a_host_does_to_its_files_and_processes_stays_in_it(hosts: Ec2) -> None:
-    body = "useradd somebody-in-a-host && touch /etc/of-a-host /of-a-host && ps ax | wc -l && hostname\n"
+    body = "useradd user-in-a-host && touch /etc/of-a-host /of-a-host && ps ax | wc -l && hostname\n"
     instance = hosts.run(f"#!/bin/sh\n{body}echo DONE; sleep 600\n")
     hosts.wait_for_line(instance, "DONE")
     lines = hosts.console(instance).splitlines()
@@ -148,7 +148,7 @@ def test_what_a_host_does_to_its_files_and_processes_stays_in_it(hosts: Ec2) -> 
     assert lines[1] == "ip-" + hosts.instance(instance)["PrivateIpAddress"].replace(".", "-")
     assert not Path("/etc/of-a-host").exists()
     assert not Path("/of-a-host").exists()
-    assert "somebody-in-a-host" not in Path("/etc/passwd").read_text()
+    assert "user-in-a-host" not in Path("/etc/passwd").read_text()
 
 
 def test_an_unprivileged_user_of_a_host_has_its_python_too(hosts: Ec2) -> None:
@@ -172,7 +172,7 @@ def test_nothing_of_an_ended_host_is_left(hosts: Ec2) -> None:
     hosts.control.interrupt(instance, notice=False)
     hosts.wait_for_state(instance, "terminated")
     assert not process_identity.is_same_process(process, started)
-    # Not by the namespace: a host that somebody else starts meanwhile may get its number.
+    # Not by the namespace: a host that starts meanwhile may get its number.
     assert not [pid for pid, since in inside.items() if process_identity.is_same_process(pid, since)]
     assert volume not in subprocess.run(["losetup", "-a"], capture_output=True, text=True, check=True).stdout
     assert str(hosts.local.state_dir) not in Path("/proc/self/mountinfo").read_text()

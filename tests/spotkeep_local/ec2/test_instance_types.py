@@ -1,4 +1,4 @@
-"""What the name of a type tells of it, by boto3, and through the seam that the launcher asks by."""
+"""What follows from the name of a type, by boto3, and through the seam that the launcher uses."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
         ("t2.micro", "xen", "unsupported", "x86_64"),
     ],
 )
-def test_a_family_tells_hypervisor_volumes_and_processors(
+def test_a_family_decides_hypervisor_volumes_and_processors(
     name: str, hypervisor: str | None, nvme: str, architecture: str
 ) -> None:
-    told = described(name)
-    assert told.get("Hypervisor") == hypervisor
-    assert told["EbsInfo"]["NvmeSupport"] == nvme
-    assert told["ProcessorInfo"]["SupportedArchitectures"] == [architecture]
+    found = described(name)
+    assert found.get("Hypervisor") == hypervisor
+    assert found["EbsInfo"]["NvmeSupport"] == nvme
+    assert found["ProcessorInfo"]["SupportedArchitectures"] == [architecture]
 
 
 def test_named_types_are_described_and_others_refused(ec2: Ec2) -> None:

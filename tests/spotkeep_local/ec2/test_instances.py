@@ -44,7 +44,7 @@ def test_one_that_ignores_sigterm_ends_all_the_same(ec2: Ec2) -> None:
     ec2.wait_for_state(instance, "terminated")
 
 
-def test_an_instance_that_nobody_knows(ec2: Ec2) -> None:
+def test_an_instance_that_does_not_exist(ec2: Ec2) -> None:
     for act in (ec2.client.describe_instances, ec2.client.terminate_instances):
         with pytest.raises(ClientError) as refused:
             act(InstanceIds=["i-00000000000000000"])
@@ -64,7 +64,7 @@ def test_a_launch_template_is_what_an_instance_is_made_from(ec2: Ec2) -> None:
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        ({"IamInstanceProfile": {"Name": "nobody"}}, "parameter iamInstanceProfile is invalid"),
+        ({"IamInstanceProfile": {"Name": "no-such-profile"}}, "parameter iamInstanceProfile is invalid"),
         ({"ImageId": ""}, "must contain the parameter ImageId"),
         ({"UserData": "no base64"}, "Invalid BASE64 encoding"),
     ],

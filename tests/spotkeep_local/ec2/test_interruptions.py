@@ -1,4 +1,4 @@
-"""Spot instances are told that they are taken away, and are; or they are taken away and not told."""
+"""Spot instances are interrupted, with a notice before or without."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_notice_is_in_the_metadata_and_on_the_bus_before_the_end(ec2: Ec2, eve
     assert facts.reason_code == "Server.SpotInstanceTermination"
 
 
-def test_without_notice_nothing_is_said(ec2: Ec2, events: Events) -> None:
+def test_without_notice_there_is_no_warning(ec2: Ec2, events: Events) -> None:
     instance = ec2.run(f"#!/bin/sh\ntrap 'echo TERM' TERM\n{ec2.metadata}echo READY\n{WATCH}", spot=True)
     ec2.wait_for_line(instance, "READY")
     ec2.control.interrupt(instance, notice=False)
@@ -59,9 +59,9 @@ def test_a_notice_that_nothing_follows(ec2: Ec2, events: Events) -> None:
     assert ec2.state(instance) == "running"
 
 
-def test_a_warning_of_somebody_elses_instance(ec2: Ec2, events: Events) -> None:
-    ec2.control.warn_of("i-0somebodyelses0")
-    events.wait_for("EC2 Spot Instance Interruption Warning", instance_id="i-0somebodyelses0")
+def test_a_warning_of_a_foreign_instance(ec2: Ec2, events: Events) -> None:
+    ec2.control.warn_of("i-0foreign0")
+    events.wait_for("EC2 Spot Instance Interruption Warning", instance_id="i-0foreign0")
 
 
 def test_an_on_demand_instance_is_never_interrupted(ec2: Ec2) -> None:

@@ -24,7 +24,7 @@ CHANGES = st.lists(
 
 
 @given(CHANGES, st.sampled_from(["a", "b"]), st.sampled_from(["m5.large", "g5.xlarge"]), st.integers(0, 11))
-def test_the_last_thing_said_holds(changes: list[PoolChange], zone: str, instance_type: str, elapsed: int) -> None:
+def test_the_last_change_holds(changes: list[PoolChange], zone: str, instance_type: str, elapsed: int) -> None:
     capacity, price_usd = None, DEFAULT_PRICE_USD
     # Of two things said at one moment, what is said of the type itself holds, then what comes later in the list.
     said = sorted(changes, key=lambda change: (change.at_seconds, change.instance_type is not None))
@@ -44,12 +44,12 @@ def test_a_market_survives_being_written_down(changes: list[PoolChange]) -> None
 
 
 @given(CHANGES, st.integers(0, 12))
-def test_the_next_change_is_the_next_moment_at_which_anything_is_said(changes: list[PoolChange], now: int) -> None:
+def test_the_next_change_is_at_the_next_moment_of_the_script(changes: list[PoolChange], now: int) -> None:
     later = [change.at_seconds for change in changes if change.at_seconds > now]
     assert Market(0.0, tuple(changes)).next_change_at(float(now)) == (min(later) if later else None)
 
 
-def test_nothing_said_is_any_number_at_the_usual_price() -> None:
+def test_without_a_script_there_is_any_number_at_the_default_price() -> None:
     found = Market(0.0, ()).pool(instance_type="m5.large", zone="a", now=1.0)
     assert found == PoolState(capacity=None, price_usd=DEFAULT_PRICE_USD)
 
