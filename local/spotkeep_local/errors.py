@@ -2,7 +2,6 @@
 
 ```
 LocalAwsError
-├── OptionsError                a server option has a wrong value (every problem at once)
 ├── PortInUseError              the port that was asked for belongs to another program
 ├── RunningElsewhereError       the server runs already, on another port than the one asked for
 ├── StartError                  the server did not come up; carries the last lines of its log
@@ -26,14 +25,6 @@ if TYPE_CHECKING:
 
 class LocalAwsError(Exception):
     """The root of every error this package raises on purpose."""
-
-
-class OptionsError(LocalAwsError, ValueError):
-    """One or more server options have a wrong value."""
-
-    def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = tuple(problems)
-        super().__init__("server options: " + "; ".join(self.problems))
 
 
 class PortInUseError(LocalAwsError):

@@ -6,18 +6,11 @@ quick where it documents none, so that a rehearsal takes seconds. `ServerOptions
 
 from __future__ import annotations
 
-import json
-import re
-from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Literal
 
-from spotkeep_local.errors import OptionsError
-
-_REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
-_ACCOUNT = re.compile(r"\d{12}")
-_FASTEST = 1000
-_LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic.dataclasses import dataclass
 
 
 class Isolation(StrEnum):
@@ -31,7 +24,11 @@ class Isolation(StrEnum):
     """Always a relocated base directory, named to the job by `SAGEMAKER_BASE_DIR`."""
 
 
-@dataclass(frozen=True, kw_only=True)
+_Seconds = Annotated[float, Field(ge=0, le=3600, strict=True)]
+_Scale = Annotated[float, Field(ge=1, le=1000, strict=True)]
+
+
+@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class ServerOptions:
     """Settings of one local AWS.
 
@@ -53,54 +50,19 @@ class ServerOptions:
             pool.
 
     Raises:
-        OptionsError: Values are out of range; names every one.
+        ValidationError: Values are out of range; names every one.
     """
 
-    region: str = "us-east-1"
-    account_id: str = "000000000000"
-    log_level: str = "INFO"
-    sync_interval_seconds: float = 0.5
-    upload_delay_seconds: float = 0.0
-    stop_grace_seconds: float = 120.0
+    region: Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")] = "us-east-1"
+    account_id: Annotated[str, Field(pattern=r"^\d{12}$")] = "000000000000"
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    sync_interval_seconds: Annotated[float, Field(ge=0.01, le=3600, strict=True)] = 0.5
+    upload_delay_seconds: _Seconds = 0.0
+    stop_grace_seconds: _Seconds = 120.0
     isolation: Isolation = Isolation.AUTO
-    time_scale: float = 1.0
-    agent_time_scale: float = 1.0
-    warm_pool_quota: int = 10
-
-    def __post_init__(self) -> None:
-        problems = [
-            f"{name} must be a number of seconds from {low:g} to {high:g}, found {value!r}"
-            for name, low, high in (
-                ("sync_interval_seconds", 0.01, 3600),
-                ("upload_delay_seconds", 0, 3600),
-                ("stop_grace_seconds", 0, 3600),
-            )
-            if isinstance(value := getattr(self, name), bool)
-            or not isinstance(value, int | float)
-            or not low <= value <= high
-        ]
-        problems += [
-            f"{name} must be a number from 1 to {_FASTEST}, found {scale!r}"
-            for name in ("time_scale", "agent_time_scale")
-            if isinstance(scale := getattr(self, name), bool)
-            or not isinstance(scale, int | float)
-            or not 1 <= scale <= _FASTEST
-        ]
-        quota = self.warm_pool_quota
-        if isinstance(quota, bool) or not isinstance(quota, int) or quota < 0:
-            problems.append(f"warm_pool_quota must be a number of instances from 0, found {quota!r}")
-        if not _REGION.fullmatch(str(self.region)):
-            problems.append(f"region must look like us-east-1, found {self.region!r}")
-        if not _ACCOUNT.fullmatch(str(self.account_id)):
-            problems.append(f"account_id must be twelve digits, found {self.account_id!r}")
-        if self.log_level not in _LOG_LEVELS:
-            problems.append(f"log_level must be one of {', '.join(_LOG_LEVELS)}, found {self.log_level!r}")
-        try:
-            object.__setattr__(self, "isolation", Isolation(self.isolation))
-        except ValueError:
-            problems.append(f"isolation must be one of {', '.join(Isolation)}, found {self.isolation!r}")
-        if problems:
-            raise OptionsError(problems)
+    time_scale: _Scale = 1.0
+    agent_time_scale: _Scale = 1.0
+    warm_pool_quota: Annotated[int, Field(ge=0, strict=True)] = 10
 
     @classmethod
     def fast(cls) -> ServerOptions:
@@ -113,23 +75,14 @@ class ServerOptions:
         )
 
     def to_json(self) -> str:
-        """The same options as a JSON object."""
-        return json.dumps(asdict(self))
+        """Returns the same options as a JSON object."""
+        return TypeAdapter(ServerOptions).dump_json(self).decode()
 
     @classmethod
     def from_json(cls, document: str) -> ServerOptions:
         """Reads what `to_json` wrote.
 
         Raises:
-            OptionsError: The document is not a JSON object, or has unknown or wrong fields.
+            ValidationError: The document is no JSON object, or has unknown or wrong fields; names every one.
         """
-        try:
-            values: Any = json.loads(document)
-        except json.JSONDecodeError as error:
-            raise OptionsError([f"not a JSON object: {error}"]) from error
-        if not isinstance(values, dict):
-            raise OptionsError([f"not a JSON object: {document!r}"])
-        known = {field.name for field in fields(cls)}
-        if unknown := sorted(set(values) - known):
-            raise OptionsError([f"unknown option {name}; known: {', '.join(sorted(known))}" for name in unknown])
-        return cls(**values)
+        return TypeAdapter(ServerOptions).validate_json(document)

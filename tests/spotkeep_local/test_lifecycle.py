@@ -150,7 +150,7 @@ def test_on_another_port_its_queues_still_lead_to_its_functions(state_dir: Path)
     assert message["Body"] == "sent before"
 
 
-def test_a_record_that_names_somebody_elses_process_harms_nobody(state_dir: Path) -> None:
+def test_a_record_that_names_another_process_harms_it_not(state_dir: Path) -> None:
     directory = StateDirectory(state_dir)
     directory.create()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as bystander:

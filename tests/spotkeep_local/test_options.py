@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from spotkeep_local.errors import OptionsError
 from spotkeep_local.options import Isolation, ServerOptions
 
 options = st.builds(
@@ -27,11 +27,11 @@ def test_options_survive_the_daemons_command_line(given_options: ServerOptions) 
 
 
 def test_every_wrong_value_is_named_at_once() -> None:
-    with pytest.raises(OptionsError) as refusal:
+    with pytest.raises(ValidationError) as refusal:
         ServerOptions(
             region="mars",
             account_id="12",
-            log_level="LOUD",
+            log_level="LOUD",  # type: ignore[arg-type]
             sync_interval_seconds=0,
             upload_delay_seconds=True,
             stop_grace_seconds="120",  # type: ignore[arg-type]
@@ -39,7 +39,7 @@ def test_every_wrong_value_is_named_at_once() -> None:
             time_scale=0.5,
             agent_time_scale=True,
         )
-    fields = [problem.split()[0] for problem in refusal.value.problems]
+    fields = [problem["loc"][0] for problem in refusal.value.errors()]
     assert sorted(fields) == sorted(
         [
             "account_id",
@@ -53,17 +53,17 @@ def test_every_wrong_value_is_named_at_once() -> None:
             "upload_delay_seconds",
         ]
     )
-    assert "found 'mars'" in str(refusal.value)
+    assert "input_value='mars'" in str(refusal.value)
 
 
 @pytest.mark.parametrize("document", ["", "[]", "{", "null"])
 def test_a_document_that_is_no_object_is_refused(document: str) -> None:
-    with pytest.raises(OptionsError, match="not a JSON object"):
+    with pytest.raises(ValidationError):
         ServerOptions.from_json(document)
 
 
-def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(OptionsError, match=r"unknown option speed; known: account_id, .*stop_grace_seconds"):
+def test_an_unknown_option_is_refused_by_name() -> None:
+    with pytest.raises(ValidationError, match="speed"):
         ServerOptions.from_json('{"speed": 1}')
 
 

@@ -23,11 +23,11 @@ from .test_metadata_service import INSTANCE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-LOOKS = 1000
+TRIES = 1000
 
 
 def wait_until(condition: Callable[[], object]) -> None:
-    for _ in range(LOOKS):
+    for _ in range(TRIES):
         if condition():
             return
         time.sleep(0.02)
@@ -72,14 +72,14 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Machine]
         server.shutdown()
 
 
-def test_the_user_data_is_run_as_it_is_and_told_how_it_ended(machine: Machine) -> None:
+def test_the_user_data_is_run_as_it_is_and_its_exit_code_is_known(machine: Machine) -> None:
     host, console = machine.start("#!/usr/bin/env python3\nprint('from python')\nraise SystemExit(7)\n")
     wait_until(lambda: host.user_data_exit_code == 7)
     assert "from python" in console()
     assert machine.endings == []
 
 
-def test_the_end_of_user_data_that_ends_at_once_is_told(machine: Machine) -> None:
+def test_the_exit_code_of_user_data_that_ends_at_once_is_known(machine: Machine) -> None:
     for _ in range(5):
         host, _ = machine.start("#!/bin/false\n")
         wait_until(lambda host=host: host.user_data_exit_code == 1)

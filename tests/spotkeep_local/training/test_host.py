@@ -89,7 +89,7 @@ def test_sigkill_goes_to_the_whole_group(tmp_path):
     assert process_identity.start_time(child) is None
 
 
-def test_a_relocated_job_is_told_where_its_base_is(tmp_path):
+def test_a_relocated_job_finds_its_base_in_the_environment(tmp_path):
     watched = Watched(tmp_path, "sh", "-c", 'echo "$SAGEMAKER_BASE_DIR" /opt/ml/model')
     watched.wait()
     assert watched.lines == [f"{tmp_path}/ml {tmp_path}/ml/model"]

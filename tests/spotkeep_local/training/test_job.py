@@ -95,7 +95,7 @@ steps = st.tuples(live, st.floats(min_value=0, max_value=1000))
 
 
 @given(st.lists(steps, min_size=1, max_size=12))
-def test_a_status_begins_where_the_last_one_ended_and_nobody_pays_for_more_than_there_was(steps):
+def test_a_status_begins_where_the_last_one_ended_and_no_more_is_billed_than_there_was(steps):
     times = accumulate(seconds for _, seconds in steps)
     path = [(secondary, now) for (secondary, _), now in zip(steps, times, strict=True)]
     job = job_through(*path)

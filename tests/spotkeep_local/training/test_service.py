@@ -465,7 +465,7 @@ class TestLimits:
         assert ended["FailureReason"].startswith("CapacityError: Unable to provision")
         assert "BillableTimeInSeconds" not in ended
 
-    def test_of_several_types_the_one_that_was_taken_is_told(self, training):
+    def test_of_several_types_the_one_that_was_taken_is_described(self, training):
         preferences = [{"InstanceType": "ml.m5.xlarge"}, {"InstanceType": "ml.m5.large"}]
         resources = {"InstancePreferences": preferences, "InstanceCount": 1, "VolumeSizeInGB": 10}
         training.create("choosy-1", "", spot=False, ResourceConfig=resources)
@@ -474,7 +474,7 @@ class TestLimits:
 
 
 class TestEvents:
-    def test_every_change_of_the_secondary_status_is_told(self, training):
+    def test_every_change_of_the_secondary_status_is_an_event(self, training):
         training.create("told", "")
         training.wait_ended("told")
         assert training.events.wait_for(5) == ["Starting", "Downloading", "Training", "Uploading", "Completed"]
