@@ -125,15 +125,15 @@ class ImaginedWindows:
         return self._count
 
     def ticks_for(self, job: PlannedJob) -> int:
-        """See `replay.Capacity`."""
+        """Returns how many decisions there are until the deadline."""
         return math.ceil(job.deadline_s / self.tick_s)
 
     def at(self, tick: int) -> tuple[BoolArray, FloatArray]:
-        """See `replay.Capacity`."""
+        """Returns capacity and USD per hour in a tick, each (windows, zones)."""
         return self._available[:, :, tick], self._spot_price[:, :, tick]
 
     def pasts(self) -> tuple[Past, ...]:
-        """See `replay.Capacity`."""
+        """Returns what is known before the futures begin, the same for each."""
         return (self._past,) * self._count
 
 

@@ -1,4 +1,4 @@
-"""The cheapest that anybody could have done who knew the future: the yardstick every policy is held against.
+"""The cheapest that was possible with knowledge of the future: the yardstick for every policy.
 
 Found by dynamic programming forward in time over the work done so far, exactly: in the units in which ticks, restart
 and work are whole numbers. It may use nothing, spot in any zone, or on-demand, changes as often as it likes, and pays

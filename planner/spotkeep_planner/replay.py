@@ -77,7 +77,7 @@ class Windows:
         return len(self.starts)
 
     def ticks_for(self, job: PlannedJob) -> int:
-        """See `Capacity.ticks_for`."""
+        """Returns how many decisions there are until the deadline."""
         ticks = math.ceil(job.deadline_s / self.tick_s)
         last = int(self.starts.max()) + ticks
         if last > self.available.shape[1]:
@@ -88,12 +88,12 @@ class Windows:
         return ticks
 
     def at(self, tick: int) -> tuple[BoolArray, FloatArray]:
-        """See `Capacity.at`."""
+        """Returns capacity and USD per hour in a tick, each (windows, zones)."""
         now = self.starts + tick
         return self.available[:, now].T, self.spot_price[:, now].T
 
     def pasts(self) -> tuple[Past, ...]:
-        """See `Capacity.pasts`."""
+        """Returns what each window may know: the ticks before its start."""
         return tuple(
             Past(
                 available=self.available[:, :start],

@@ -102,7 +102,7 @@ class DirectInvocation:
         self._client = client("lambda", config=config)
 
     def ask(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """See `LauncherCall`."""
+        """Asks once, and returns the answer."""
         function = self._function
         with translated_aws_errors(f"invoking {function}", options=self._options, payload=payload):
             answer = self._client.invoke(FunctionName=function, Payload=_as_json(payload))
@@ -160,7 +160,7 @@ class UrlCall:
         )
 
     def ask(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """See `LauncherCall`."""
+        """Asks once, and returns the answer."""
         function = self._function
         with translated_aws_errors(f"calling {function}", options=self._options, payload=payload):
             answer = self._http.send(self._signed(_as_json(payload)))

@@ -84,24 +84,24 @@ class LocalPlace:
         return str(self._path)
 
     def steps(self) -> list[int]:
-        """See `CheckpointPlace.steps`."""
+        """Returns the steps that anything was written of, newest first."""
         with os.scandir(self._path) as found:
             names = [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
         return _steps(names)
 
     def files(self, step: int) -> dict[str, int | None]:
-        """See `CheckpointPlace.files`."""
+        """Returns the names in one checkpoint and their sizes; None for what is not a plain file."""
         with os.scandir(self._path / f"step-{step}") as found:
             states = {entry.name: entry.stat(follow_symlinks=False) for entry in found}
         return {name: state.st_size if stat.S_ISREG(state.st_mode) else None for name, state in states.items()}
 
     def manifest(self, step: int) -> Manifest:
-        """See `CheckpointPlace.manifest`."""
+        """Returns what a checkpoint says about itself."""
         with InspectedCheckpoint(self._path, step) as checkpoint:
             return checkpoint.manifest
 
     def opened(self, step: int, *, with_data: bool) -> InspectedCheckpoint:
-        """See `CheckpointPlace.opened`."""
+        """Opens one checkpoint."""
         del with_data  # it is all here
         return InspectedCheckpoint(self._path, step)
 
@@ -130,22 +130,22 @@ class StoredPlace:
                 self._files.setdefault(int(match.group(1)), {})[name] = found.size
 
     def steps(self) -> list[int]:
-        """See `CheckpointPlace.steps`."""
+        """Returns the steps that anything was written of, newest first."""
         return sorted(self._files, reverse=True)
 
     def files(self, step: int) -> dict[str, int | None]:
-        """See `CheckpointPlace.files`."""
+        """Returns the names in one checkpoint and their sizes; None for what is not a plain file."""
         return dict(self._files[step])
 
     def manifest(self, step: int) -> Manifest:
-        """See `CheckpointPlace.manifest`."""
+        """Returns what a checkpoint says about itself."""
         self._check_manifest_size(step)
         raw = self._objects.read(f"step-{step}/{MANIFEST_NAME}", max_bytes=MAX_MANIFEST_BYTES)
         return checked_manifest(raw, step)
 
     @contextmanager
     def opened(self, step: int, *, with_data: bool) -> Iterator[InspectedCheckpoint]:
-        """See `CheckpointPlace.opened`.
+        """Opens one checkpoint.
 
         Raises:
             CommandLineError: If there is no room for it here.

@@ -75,7 +75,7 @@ class AwsSpotMarket:
         self._ec2 = ec2
 
     def price_history(self, instance_type: str, *, since: datetime) -> Sequence[PricePoint]:
-        """See `SpotMarket.price_history`."""
+        """Returns the prices of an EC2 instance type in every zone of the region."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         points = []
@@ -92,7 +92,7 @@ class AwsSpotMarket:
         return points
 
     def placement_scores(self, instance_type: str, *, instances: int) -> Mapping[str, int]:
-        """See `SpotMarket.placement_scores`."""
+        """Returns how likely a request is to succeed, 1 to 10, by zone id."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         scores: dict[str, int] = {}

@@ -19,7 +19,7 @@ class OnDemand:
     name: str = "on-demand"
 
     def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decider:  # noqa: ARG002
-        """See `replay.Policy.begin`."""
+        """Gets ready for some windows."""
         return _Always()
 
 
@@ -35,7 +35,7 @@ class Greedy:
     name: str = "greedy"
 
     def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decider:  # noqa: ARG002
-        """See `replay.Policy.begin`."""
+        """Gets ready for some windows."""
         return _SpotElseWait()
 
 

@@ -43,7 +43,7 @@ class Guarded:
         return self.policy.name
 
     def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decider:
-        """See `replay.Policy.begin`."""
+        """Gets ready for some windows."""
         inner = self.policy.begin(job=job, pasts=pasts, on_demand_price=on_demand_price)
         return _GuardedDecider(inner=inner, job=job, tick_s=pasts[0].tick_s)
 

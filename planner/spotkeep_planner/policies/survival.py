@@ -100,7 +100,7 @@ class SurvivalPolicy:
     name: str = "spotkeep"
 
     def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decider:
-        """See `replay.Policy.begin`."""
+        """Gets ready for some windows."""
         plans: dict[int, ZonePlan] = {}
         numbers = []
         for past in pasts:

@@ -35,7 +35,7 @@ class UniformProgress:
     name: str = "uniform-progress"
 
     def begin(self, *, job: PlannedJob, pasts: Sequence[Past], on_demand_price: float) -> Decider:  # noqa: ARG002
-        """See `replay.Policy.begin`."""
+        """Gets ready for some windows."""
         return _UniformProgress(job=job, tick_s=pasts[0].tick_s)
 
 

@@ -72,7 +72,11 @@ def test_replay_asks_the_launcher_once_for_each_run(spotkeep: Any, notified: Any
 def test_replay_takes_the_messages_of_what_goes_out_again_out_of_the_dead_letter_queue(
     spotkeep: Any, notified: Any
 ) -> None:
-    notified.dead_letters.waiting = [letter("digits-33333333"), letter("digits-44444444"), letter("digits-33333333", "2")]
+    notified.dead_letters.waiting = [
+        letter("digits-33333333"),
+        letter("digits-44444444"),
+        letter("digits-33333333", "2"),
+    ]
     spotkeep("notifications", "replay", "digits-33333333", "--yes")
     assert [each.subject_id for each in notified.dead_letters.waiting] == ["digits-44444444"]
     done = spotkeep("notifications", "replay", "--all", "--yes", "--json")
